@@ -1,4 +1,4 @@
-"""The process of one shard: Thrift server, announcements, place in ZooKeeper, what it is to hold, health."""
+"""Process of one shard: Thrift server, announcements, registration in ZooKeeper, movement of virtual shards, health."""
 
 from __future__ import annotations
 
@@ -60,56 +60,56 @@ log = logging.getLogger(__name__)
 MiB = 1 << 20
 FEED_BYTES = 64 * MiB
 SNAPSHOTS_PATH = "/artimon/snapshots"
-"""On HDFS: copies of the snapshots of all shards."""
+"""Folder on HDFS for copies of the snapshots of all shards."""
 HEALTH_S = 1.0
 SWITCH_S = 0.001
-"""For so long a thread keeps the others waiting: feeding, questions and snapshots each take many short steps in numpy,
-and would wait 5 ms, Python's own choice, before each of them."""
+"""Switch interval of Python's threads in seconds. Feeding, queries and snapshots take many short steps in numpy, and
+would wait 5 ms (Python's default) before each."""
 MOVE_S = 1.0
 _ASK_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class ShardConfig:
-    """How one shard process runs."""
+    """Settings of one shard process."""
 
-    id: Annotated[str, process_name("Id of this shard, for ever the same.", usual="0")]
+    id: Annotated[str, process_name("Id of this shard; it must never change.", usual="0")]
     members: Annotated[
         Sequence[str],
         Option(
-            "Ids of all shards, by comma, at the very first start; then `artimon shards` says it.",
+            "Ids of all shards, comma-separated, for the very first start; later use `artimon shards`.",
             read=parse_process_names,
             usual="0",
         ),
     ]
     zookeeper: Zookeeper
     kafka: Kafka
-    replicas: Annotated[int, Option("How many shards hold each series; as --members.", least=1)] = 1
+    replicas: Annotated[int, Option("Number of shards that hold each series; for the first start.", least=1)] = 1
     host: ListenHost = "127.0.0.1"
     port: ListenPort = 0
     insecure: Insecure = False
     capacity: Annotated[
         int,
-        Option("Series that there is room for (0: what fits into memory, at most a million).", least=0, usual=0),
+        Option("Maximum number of series (0: as many as fit into memory, up to a million).", least=0, usual=0),
     ] = DEFAULT_CAPACITY
-    """Memory is reserved for them but only used as they come."""
+    """Memory is reserved for them but used only as they come."""
     health: Health = None
     topic_prefix: str = "artimon"
     levels: Annotated[
         Sequence[Level],
         Option(
-            "SECONDSxBUCKETS by comma, finest first (ARTIMON_LEVELS).",
+            "SECONDSxBUCKETS, comma-separated, finest first (ARTIMON_LEVELS).",
             read=lambda text: parse_levels(text) if text else DEFAULT_LEVELS,
             place=attrgetter("levels"),
         ),
     ] = DEFAULT_LEVELS
-    data: Annotated[Path | None, Option("Folder of the snapshots; none without it.")] = None
-    hdfs: Annotated[str | None, Option("URI: copies of snapshots go there, and refills come from.")] = None
+    data: Annotated[Path | None, Option("Folder of the snapshots; no snapshots without it.")] = None
+    hdfs: Annotated[str | None, Option("HDFS URI for copies of snapshots and for refills.")] = None
     snapshot_s: float = INTERVAL_S
     copy_s: float = COPY_S
-    """From one snapshot, and one copy on HDFS, to the next."""
+    """Interval of snapshots, and of copies to HDFS."""
     sharing: Annotated[
-        int, Option("At least so many shards share this machine's memory; more, if more register.", least=1)
+        int, Option("Minimum number of shards that share this machine's memory; more if more register.", least=1)
     ] = 1
     max_connections: int = 64
     limits: Limits = DEFAULT_LIMITS
@@ -118,8 +118,8 @@ class ShardConfig:
 class ShardProcess:
     """Everything that runs in one shard process; `start` once, `stop` once.
 
-    Threads: the one that calls `look` and `report` every second; the mover; the announcements; the ends of the log;
-    one for each connection. Locks are those of the parts."""
+    Threads: the one that calls `look` and `report` every second; the mover; the announcements; the log ends; one for
+    each connection. Locks are those of the parts."""
 
     def __init__(self, config: ShardConfig, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished) -> None:
         self._config, self._clock = config, clock
@@ -164,10 +164,10 @@ class ShardProcess:
         self._moving = threading.Thread(target=self._move, name="mover", daemon=True)
 
     def start(self, stop: threading.Event) -> None:
-        """Serve, register, begin to take over what is to be held. Waits for ZooKeeper no longer than 3 s; OSError if
-        the port is taken, LevelsDiffer if the store has others."""
+        """Serve, register, begin to take over virtual shards. Waits for ZooKeeper at most 3 s. Raises OSError if the
+        port is taken, LevelsDiffer if the store has other levels."""
         config = self._config
-        self.say("starting", "looking for ZooKeeper")
+        self.say("starting", "waiting for ZooKeeper")
         connecting = self._client.start_async()
         waited = 0.0
         while not (connecting.is_set() or stop.is_set() or waited >= _ASK_S):
@@ -196,7 +196,7 @@ class ShardProcess:
         self._moving.start()
         log.info("shard %s serves on %s:%d; %s", config.id, config.host, self.port, self._members)
 
-    # what it holds
+    # virtual shards held
 
     def _is_wanted(self, header: BatchHeader) -> bool:
         return self.shard.is_wanted(header.source, header.block, header.poll_ms)
@@ -209,29 +209,29 @@ class ShardProcess:
         )
 
     def _load(self) -> None:
-        """What this shard held when it ran last: of that it lacks only what came since."""
+        """Load the last snapshot of this shard, so that only later samples are missing."""
         if self._snapshots is None:
             return
         try:
             with self._announcements.again():
                 loaded = self._snapshots.load(self._is_usable)
             log.info("snapshot: %s", f"{self.shard.vshards.bit_count()} virtual shards" if loaded else "none")
-        except Exception:  # without it everything is taken over from elsewhere
+        except Exception:  # without it everything is taken over from other sources
             log.exception("loading a snapshot")
         self._snapshots.start()
 
     def _is_usable(self, groups: Sequence[Group]) -> bool:
-        """Whether Kafka still has what came since."""
+        """Return True if Kafka still has everything after these groups' positions, or if that is unknown."""
         return can_go_on(self._span(), groups)
 
     def _move(self) -> None:
-        """The mover's thread: copying from another shard may take minutes, and must not hold up anything else."""
+        """Run the mover's thread: a copy from another shard may take minutes and must not delay anything else."""
         self._load()
         while not self._stop.is_set():
             try:
                 self._mover.step(self._members, self._shards(), self._clock.monotonic())
                 self._healing.step(self._members, self._shards(), self._clock.monotonic())
-            except Exception as error:  # this thread must go on, whatever it is
+            except Exception as error:  # this thread must survive any error
                 self._mover.problem = f"moving virtual shards: {error!r}"
                 log.exception("moving virtual shards")
             self._clock.wait(self._stop, MOVE_S)
@@ -244,7 +244,7 @@ class ShardProcess:
         return shards if known else None
 
     def _share(self, here: int) -> None:
-        """The machine's memory with so many shards."""
+        """Share the machine's memory among `here` shards."""
         here = max(here, self._config.sharing)
         if here != self._here:
             self._here = here
@@ -262,12 +262,12 @@ class ShardProcess:
         try:
             return LogSpan(*log_span(self._config.kafka, self._samples, self._counts))
         except Exception as error:  # the client raises more than KafkaError
-            log.warning("what the log holds is not known: %r", error)
+            log.warning("the range of the log cannot be read from Kafka: %r", error)
             return None
 
     def look(self) -> None:
-        """Once a second: who the members are, what this shard holds and how fresh it is; tell ZooKeeper. LevelsDiffer
-        if ZooKeeper was not there at the start and says so now."""
+        """Update membership, groups and freshness, and the registration; called once a second. Raises LevelsDiffer if
+        ZooKeeper was absent at the start and names other levels now."""
         self._members = self._membership.look()
         standings = standings_of(self.shard.groups(), self._log_ends.topic_ids)
         self._freshness.look(standings, self._announcements.due, self._announcements.read, self._clock.monotonic())
@@ -279,10 +279,10 @@ class ShardProcess:
             self._registration.update(place.to_bytes(os.getpid()))
         self._place = place
 
-    # what it says
+    # notes and health
 
     def notes(self, vshards: int | None = None) -> tuple[str, ...]:
-        """Why answers about these virtual shards (mask; None: all that are held) are not whole; empty if they are."""
+        """Return the reasons why answers about these virtual shards (mask; None: all held) are partial, if any."""
         me, now_s = f"shard {self._config.id}", self._clock.monotonic()
         asked = self.shard.vshards if vshards is None else vshards
         found = []
@@ -294,13 +294,13 @@ class ShardProcess:
             doing = self._bringing.doing or f"{self._freshness.missing(asked)} batches to go"
             found.append(f"{me} is refilling: {doing}")
         if asked & self._freshness.lagging:
-            found.append(f"{me} lags: for {self._freshness.lag_s():.0f} s Kafka has held what it lacks")
+            found.append(f"{me} lags: it lacks samples that Kafka has had for {self._freshness.lag_s():.0f} s")
         if self._freshness.is_unsure(now_s):
-            found.append(f"{me} was stopped, and does not know yet what it lacks")
+            found.append(f"{me} was suspended and does not know yet what it lacks")
         return tuple(found)
 
     def report(self) -> None:
-        """Write the health file. Raises ShardBroken when this process must begin again empty."""
+        """Write the health file. Raises ShardBroken if this process must restart empty."""
         status = self.shard.status()
         self.topics.raise_unfit()
         if self.shard.broken:
@@ -344,11 +344,11 @@ class ShardProcess:
         return problems + refusals(status)
 
     def say(self, state: str, problem: str = "", **figures: Any) -> None:
-        """One health report."""
+        """Write one health report."""
         self._health.write(state, problem, warnings=self.warnings, **figures)
 
     def stop(self) -> None:
-        """Leave ZooKeeper first, so that nobody asks us any more; never raises, at most some seconds."""
+        """Leave ZooKeeper first, so that no new requests come; never raises, takes at most some seconds."""
         self._stop.set()
         if self._registration is not None:
             self._registration.stop()
@@ -365,8 +365,8 @@ class ShardProcess:
 def run_shard(
     config: ShardConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
-    """Run a shard until `stop`. Raises ShardBroken (start it again, empty), LevelsDiffer, LimitError (no memory for
-    the capacity), TopicsUnfit, OSError (port)."""
+    """Run a shard until `stop`. Raises ShardBroken (restart it, empty), LevelsDiffer, LimitError (no memory for the
+    capacity), TopicsUnfit, OSError (port)."""
     sys.setswitchinterval(SWITCH_S)
     with settled():
         process = ShardProcess(config, clock, publish)

@@ -1,14 +1,14 @@
 """Compaction: replaces the files of closed hours and days of the raw table by fewer ones with the same rows.
 
-Parts in reading order; each imports only those before it:
+Modules in reading order; each imports only those before it:
 
-    order, memory        rows in the order of the files, without a comparison sort; memory that is given back
+    order, memory        sort order of rows, without a comparison sort; release of freed memory
     runs                 files as sorted runs
     plan, digest         jobs that are due; digest that proves that no row was lost
-    merge, encode        many runs to one order in bounded memory; the files that are written
+    merge, encode        merge of many runs in bounded memory; writer of the new files
     job                  one job: merge, prove, commit
-    dead, tidy           files and commits that may be deleted
-    compactor, service   all that is due, as a process of its own
+    dead, tidy           deletion of dead files and of old commits
+    compactor, service   everything that is due; the process
 
 It imports `artimon.rawtable` and below.
 """

@@ -1,4 +1,4 @@
-"""The compactor: looks at the raw table again and again, and does what is due, one thing at a time."""
+"""The compactor: plans jobs over the raw table and runs them, one at a time."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ Zookeeper = (KazooException, KazooTimeoutError)
 
 
 class Compactor:
-    """Used by one thread; `figures` may be read from any. `zookeeper` None: nobody holds a version, and hours with an
-    idle partition stay open."""
+    """Used by one thread; `figures` may be called from any. With `zookeeper` None, no reader holds a version and hours
+    with an idle partition stay open."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Compactor:
         self._worker = Worker(self._log, config.data / "runs", clock, probe, config.limits, self._beat)
         self._sweeper = Sweeper(self._log, self._deleting)
         self._given_up: dict[JobKey, str] = {}
-        """Jobs whose proof failed, and why: not tried again until something changes, or the process begins again."""
+        """Jobs that failed for good, with the reason: not retried until their number of files changes, or a restart."""
         self._swept_at = -1e9
         self._stop = threading.Event()
         self._beaten = clock.monotonic()
@@ -66,10 +66,10 @@ class Compactor:
         self._tidier = Tidier(self._log, self._deleting)
 
     def turn(self, stop: threading.Event) -> None:
-        """Everything that is due now: expiry, then all jobs, then dead files. Returns early on `stop`.
+        """Do everything that is due: expiry, then all jobs, then dead files. Returns early on `stop`.
 
-        A job that fails holds up no other. Raises TableError, OSError, RunError; FileNotFoundError if there is no
-        table yet. The next turn goes on."""
+        A job that fails delays no other; the next turn continues. Raises TableError, OSError, RunError;
+        FileNotFoundError before the table exists."""
         self._stop = stop
         self._expire()
         problem: Exception | None = None
@@ -85,7 +85,7 @@ class Compactor:
             raise problem
 
     def _try(self, job: Job, failed: set[JobKey]) -> Exception | None:
-        """Run one job. What fails is given up if trying again cannot help, else `failed` in this turn."""
+        """Run one job. A failure that a retry cannot cure is given up; any other is in `failed` for this turn."""
         try:
             self._finish(self._worker.run(job))
         except Stopped as stopped:
@@ -99,33 +99,33 @@ class Compactor:
             return error
         except (TableError, OSError) as error:
             failed.add(job.key)
-            log.warning("%s was not compacted, and will be tried again: %s", job, first_line(error))
+            log.warning("%s was not compacted and will be retried: %s", job, first_line(error))
             return error
         return None
 
     def sweep(self) -> Swept:
-        """Delete dead files that nobody reads any more, and the old part of the log. Raises TableError, OSError."""
-        # before the leases are read: who takes one later opens this version or a newer one
+        """Delete dead files that no reader needs any more, and the old part of the log. Raises TableError, OSError."""
+        # before the leases are read: a reader that takes one later opens this version or a newer one
         version = int(self._log.refresh().version())
         self._swept = self._sweeper.sweep(version, self._held(), self._clock.now_ms())
         self._deleted += self._swept.deleted
         self._orphans += self._swept.orphans
         self._deleted_bytes += self._swept.deleted_bytes
-        if not self._swept.waiting:  # else a checkpoint would forget, over a restart, what is still to be deleted
+        if not self._swept.waiting:  # a checkpoint drops the names of files still to be deleted
             self._tidied += self._tidier.tidy(self._head.head()[0], self._clock.now_ms())
         self._swept_at = self._clock.monotonic()
         return self._swept
 
     def silent_s(self) -> float:
-        """Since the thread that works was last seen to go on."""
+        """Return the seconds since the working thread was last seen to make progress."""
         return self._clock.monotonic() - self._beaten
 
     def given_up(self) -> list[str]:
-        """What is not compacted though it should be, and why."""
+        """Return the jobs that are due but given up, with the reasons."""
         return [f"{period}, keep {keep}: {why}" for (period, keep, _), why in list(self._given_up.items())]
 
     def figures(self) -> dict[str, Any]:
-        """What `artimon status` shows."""
+        """Return the figures that `artimon status` shows."""
         return {
             **{name: round(value, 1) for name, value in self._totals.items()},
             "waiting": self._waiting,
@@ -143,17 +143,17 @@ class Compactor:
         }
 
     def _beat(self) -> None:
-        """Called often by whatever takes long. Raises Stopped."""
+        """Record progress; called often by long operations. Raises Stopped."""
         self._beaten = self._clock.monotonic()
         if self._stop.is_set():
-            raise Stopped("stopped in the middle; nothing of it was committed")
+            raise Stopped("stopped before the commit; the table is unchanged")
 
     def _deleting(self) -> None:
         self._beaten = self._clock.monotonic()
         self._probe("delete")
 
     def _due(self, failed: Collection[JobKey] = ()) -> list[Job]:
-        """Jobs on the newest version, without those that failed in this turn."""
+        """Return the jobs on the newest version, without those that failed in this turn."""
         self._beaten = self._clock.monotonic()
         _, state = self._head.head()
         self._settled = max(settled_ms(state, self._acks(state)), self._config.closed_ms)
@@ -193,7 +193,7 @@ class Compactor:
         log.info("expired %d files, %d rows", len(old), note["rows"])
 
     def _acks(self, state: RawState) -> dict[str, Any] | None:
-        """The document that says how far the log is in the table; None if there is none."""
+        """Return the acks document of the current topic; None if there is none."""
         if self._zookeeper is None or state.current is None:
             return None
         path = f"{ACKS}/{state.current.topic_id}"
@@ -208,7 +208,7 @@ class Compactor:
         return found if isinstance(found, dict) and found.get("table") == state.table else None
 
     def _held(self) -> list[int]:
-        """Versions that readers hold; while ZooKeeper does not answer, all of them."""
+        """Return the versions that readers hold; ANY if ZooKeeper does not answer, so that nothing is deleted."""
         if self._zookeeper is None:
             return []
         try:
@@ -219,9 +219,9 @@ class Compactor:
 
 
 def compact_all(hdfs: str, folder: Path, closed_ms: int, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:
-    """Compact every hour and day that ended before `closed_ms` (Kafka append time, nothing of which may still be
-    appended), delete the dead files, and give the figures. `folder` is a local one for what does not fit into memory;
-    nobody may read the table meanwhile. Raises as Compactor.turn."""
+    """Compact every hour and day that ended before `closed_ms` (Kafka append time, to which nothing more is appended),
+    delete the dead files, and return the figures. `folder` is a local one for data that exceeds memory; the table must
+    have no readers meanwhile. Raises as Compactor.turn."""
     config = CompactorConfig("", hdfs, folder, sweep_s=0.0, closed_ms=closed_ms)
     made = Compactor(config, None, clock)
     made.turn(threading.Event())

@@ -1,4 +1,4 @@
-"""What the compactor needs to be told."""
+"""Settings of the compactor."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from pipeline.compaction.plan import Keeping
 
 
 class KeepError(ValueError):
-    """The text that says how long classes are kept cannot be read."""
+    """The retention of classes cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactorConfig:
-    """`hdfs` is hdfs://HOST:PORT; `data` a local folder for what does not fit into memory: up to 20 bytes for each row
-    of the largest hour."""
+    """`hdfs` is hdfs://HOST:PORT; `data` a local folder for data that exceeds memory: up to 20 bytes for each row of
+    the largest hour."""
 
     zookeeper: Zookeeper
     hdfs: Hdfs
     data: Annotated[
         Path,
-        Option("Local folder for what does not fit into memory.", place=lambda place: place.data / "compactor"),
+        Option("Local folder for data that exceeds memory.", place=lambda place: place.data / "compactor"),
     ]
     health: Health = None
     keeping: Annotated[
         Keeping,
         Option(
-            "CLASS=DAYS, by comma: how long each class of samples is kept; * names all others.",
+            "CLASS=DAYS, comma-separated: retention of each class of samples; * names all others.",
             "--keep",
             read=lambda text: parse_keep(text),
             usual="*=400",
         ),
     ] = field(default_factory=Keeping)
-    interval_s: Annotated[float, in_seconds("How often to look at the table.", "--interval")] = 30.0
+    interval_s: Annotated[float, in_seconds("Interval of checks of the table.", "--interval")] = 30.0
     sweep_s: float = 300.0
-    """Between two looks for dead files."""
+    """Interval between two searches for dead files, in seconds."""
     limits: Limits = field(default_factory=Limits)
     closed_ms: int = 0
-    """Kafka append time before which the caller vouches that nothing is missing; 0: only the table tells that."""
+    """Kafka append time before which the caller guarantees that no sample is missing; 0: only the table tells that."""
 
 
 def parse_keep(text: str) -> Keeping:
-    """ "default=400,debug=7" -> how many days each class is kept; `*` names all others. Raises KeepError."""
+    """Parse "default=400,debug=7", the days that each class is kept; `*` names all others. Raises KeepError."""
     days: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, number = part.partition("=")

@@ -1,7 +1,7 @@
-"""Files that are no part of the table any more, and when they may go.
+"""Deletion of files that are no longer part of the table.
 
-A removed file goes once no reader holds a version from before its removal. A file that no commit ever named was left
-by a task, a driver or a compactor that died; it goes when it is so old that nobody will commit it any more.
+A removed file is deleted once no reader holds a version from before its removal. A file that no commit ever named was
+left by a task, driver or compactor that died; it is deleted when it is too old to be committed any more.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ log = logging.getLogger(__name__)
 
 ORPHAN_MS = 24 * 3_600_000
 APPEND_ORPHAN_MS = 7 * ORPHAN_MS
-"""Of tasks: a driver that was stopped for days may still commit what its tasks wrote."""
+"""Age at which files of tasks are deleted: a driver that was stopped for days may still commit them."""
 LOG_FOLDER = "_delta_log/"
 
 
 @dataclass(slots=True)
 class Swept:
-    """What one look at the folder found. `waiting` are dead files that a reader may still need."""
+    """Result of one sweep. `waiting` are dead files that a reader may still need."""
 
     deleted: int = 0
     deleted_bytes: int = 0
@@ -33,8 +33,8 @@ class Swept:
 
 
 class Sweeper:
-    """Used by one thread. `_since`: path of a removed file -> version at which it was first seen to be removed, so at
-    or above that of its removal."""
+    """Deletes dead files. Used by one thread. `_since`: path of a removed file -> version at which its removal was
+    first seen, so at or above that of the removal."""
 
     def __init__(self, table: RawLog, on_delete: Callable[[], None] = lambda: None) -> None:
         self._table, self._on_delete = table, on_delete
@@ -42,15 +42,15 @@ class Sweeper:
         self._gone: set[str] = set()
 
     def sweep(self, version: int, held: Iterable[int], now_ms: int) -> Swept:
-        """Delete what may go. The table must stand at `version`; `held` are the versions that readers hold. Raises
-        TableError, OSError."""
+        """Delete the files that are safe to delete. The table must be at `version`; `held` are the versions that
+        readers hold. Raises TableError, OSError."""
         present = {
             path: (size, changed_ms)
             for path, size, changed_ms in files.listing(self._table.uri)
             if not path.startswith(LOG_FOLDER)
         }
         removed = self._table.removed()
-        self._table.forget(removed - present.keys())  # somebody else deleted them
+        self._table.forget(removed - present.keys())  # already deleted
         live = {file.path for file in self._table.live()}
         dead = [path for path in present if path in removed and path not in live]
         self._since = {path: self._since.get(path, version) for path in dead}
@@ -69,7 +69,7 @@ class Sweeper:
         return swept
 
     def _remove_folders(self, seen: set[str]) -> None:
-        """Empty folders of files that were deleted: each would cost every later look a request. HDFS itself refuses to
+        """Delete folders emptied by deletions: each would cost every later sweep a request. HDFS itself refuses to
         delete one into which a task has just written."""
         gone, self._gone = self._gone, set()
         for depth in (1, 2):
@@ -81,7 +81,7 @@ class Sweeper:
                         log.debug("%s stays: %s", folder, error)
 
     def _sweep_orphans(self, paths: list[str], swept: Swept) -> None:
-        """A commit comes first: whoever was about to commit these files has to look again, and finds them too old."""
+        """Delete orphans after a commit: it forces a writer about to commit them to re-read, and find them too old."""
         if not paths:
             return
         self._table.fence({"orphans": len(paths)})

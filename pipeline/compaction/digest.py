@@ -1,5 +1,5 @@
-"""What a set of rows is worth: their number and a digest that does not depend on their order. Two sets with equal
-digests hold the same rows, as often."""
+"""Digest of a set of rows: their number and hashes that do not depend on their order. Sets with equal digests hold
+the same rows, each equally often."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import xxhash
 Words = npt.NDArray[np.uint64]
 _MASK = 2**64 - 1
 _ODD = tuple(np.uint64(xxhash.xxh3_64_intdigest(f"column {n}".encode()) | 1) for n in range(16))
-"""One odd factor a column: the same value in another column is another row."""
+"""One odd factor for each column: the same value in another column gives another hash."""
 _VALUES = ("integer", "double", "boolean", "string")
 
 
@@ -28,7 +28,7 @@ class Digest:
     parity: int = 0
 
     def plus(self, other: Digest) -> Digest:
-        """Of both sets together."""
+        """Return the digest of both sets together."""
         return Digest(self.rows + other.rows, (self.total + other.total) & _MASK, self.parity ^ other.parity)
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Digest:
 
 
 def digest(batch: Any) -> Digest:
-    """Of a RecordBatch of table.FILE_SCHEMA."""
+    """Return the digest of a RecordBatch of FILE_SCHEMA."""
     if not len(batch):
         return Digest()
     hashes = row_hashes(batch)
@@ -44,7 +44,7 @@ def digest(batch: Any) -> Digest:
 
 
 def row_hashes(batch: Any) -> Words:
-    """A 64-bit hash of each row, of every bit of it: NaN, minus zero and absence are told apart."""
+    """Return a 64-bit hash of each row over all its bits: NaN, minus zero and null differ."""
     mixed = _ODD[0] * _words(batch.column("source"))
     for n, name in enumerate(("series", "time", "birth", "future"), start=1):
         mixed += _ODD[n] * _words(batch.column(name))
@@ -59,7 +59,7 @@ def row_hashes(batch: Any) -> Words:
 
 
 def _words(column: Any) -> Words:
-    """64 bits for each value; any bits where it is null."""
+    """Return 64 bits for each value; any bits where it is null."""
     if pa.types.is_string(column.type):
         return _hashed_strings(column)
     if pa.types.is_boolean(column.type):
@@ -84,7 +84,7 @@ def _hashed_strings(column: Any) -> Words:
 
 
 def _finish(words: Words) -> Words:
-    """Every bit of the sum reaches every bit of the hash."""
+    """Mix in place, so that every bit of the sum affects every bit of the hash."""
     words ^= words >> np.uint64(32)
     words *= np.uint64(0xD6E8FEB86659FD93)
     words ^= words >> np.uint64(29)

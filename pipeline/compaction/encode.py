@@ -1,4 +1,4 @@
-"""Parquet files that compaction writes: encodings chosen by measuring the rows, statistics for pruning."""
+"""Parquet files of compaction: encodings chosen by measuring the rows, statistics for pruning."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from pipeline.compaction.order import KEYS, Key, Keys
 from pipeline.compaction.runs import check_order, pieces
 
 ROW_GROUP = 262_144
-"""Rows: small enough that statistics of row groups prune, large enough that times which a poll shares compress."""
+"""Rows: few enough that statistics of row groups prune, many enough that times shared by a poll compress."""
 LEVELS = {"hour": 3, "day": 19}
-"""Of zstd. A day is written once and read for years: 19 saves 6 % of it and takes three times the time to encode."""
+"""Levels of zstd. A day is written once and read for years: 19 saves 6 % of it and takes three times the time."""
 LITTLE_ROWS, LITTLE_LEVEL = ROW_GROUP, 22
-"""Of a file of so few rows: it takes a few seconds, and saves a tenth of what one machine collects in an hour. (For
-large hours it would be 30 times the work for 3 %.)"""
+"""Level of files with at most this many rows: takes a few seconds and saves a tenth of what one machine collects in
+an hour. (For large hours it would be 30 times the work for 3 %.)"""
 BUFFER = 4 * 1024 * 1024
 """Bytes of one write to HDFS."""
 PAGE = 1024 * 1024
 MAX_PAGE_ROWS = 2**31 - 1
-"""Arrow ends a page after 20,000 rows otherwise, and then the times of a poll are written once for each page."""
+"""No limit of rows: Arrow ends a page after 20,000 rows by default, and each page would repeat the times of a poll."""
 GROUP_BYTES = 64 * 1024 * 1024
-"""A row group of long strings is closed earlier."""
+"""Size at which a row group is closed early, because its strings are long."""
 BATCH_ROWS = 64
-"""So often the size of a page is looked at: pages of long strings stay small."""
+"""Rows between two checks of the size of a page: pages of long strings stay small."""
 _DICTIONARY = "dictionary"
 _CANDIDATES: dict[str, tuple[str, ...]] = {
     "source": (_DICTIONARY,),
@@ -46,18 +46,18 @@ _CANDIDATES: dict[str, tuple[str, ...]] = {
     "boolean": ("PLAIN",),
     "string": (_DICTIONARY, "DELTA_BYTE_ARRAY"),
 }
-"""What every reader knows. Spark's does not know BYTE_STREAM_SPLIT."""
+"""Encodings that every reader supports. Spark's does not support BYTE_STREAM_SPLIT."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Of each column of FILE_SCHEMA."""
+    """Encoding of each column of FILE_SCHEMA."""
 
     dictionary: list[str] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
 
     def options(self, level: int) -> dict[str, Any]:
-        """As Arrow's Parquet writer takes them; `level` is zstd's."""
+        """Return the options of Arrow's Parquet writer; `level` is zstd's."""
         return {
             "compression": "zstd",
             "compression_level": level,
@@ -67,12 +67,12 @@ class Encoding:
             "max_rows_per_page": MAX_PAGE_ROWS,
             "write_batch_size": BATCH_ROWS,
             "write_statistics": list(KEYS),
-            "store_schema": False,  # Arrow's own, which Parquet's says as well: 700 bytes a file
+            "store_schema": False,  # Arrow's schema repeats Parquet's: 700 bytes a file
         }
 
 
 def choose(sample: Any, level: int) -> Encoding:
-    """The encoding that makes each column of `sample` smallest; of equals, the first of _CANDIDATES."""
+    """Return the encoding that makes each column of `sample` smallest; of equals, the first of _CANDIDATES."""
     best: dict[str, tuple[int, str]] = {}
     for n in range(max(map(len, _CANDIDATES.values()))):
         names = {column: options[n] for column, options in _CANDIDATES.items() if n < len(options)}
@@ -102,7 +102,7 @@ OnFile = Callable[[], None]
 class Output:
     """Takes tables in order and writes them as files of the partition (`period`, `keep`), `rows_per_file` rows each.
 
-    `files` are those that are closed. Raises RunError if the rows are not in order; OSError."""
+    `files` are the closed ones. Raises RunError if the rows are not in order; OSError."""
 
     def __init__(
         self, table: str, folder: str, partition: dict[str, str], rows_per_file: int, on_file: OnFile = lambda: None
@@ -122,7 +122,7 @@ class Output:
         if not len(rows):
             return
         keys = Keys.of(rows)
-        check_order(keys, self._last, f"what is merged for {self._folder}")
+        check_order(keys, self._last, f"the merge for {self._folder}")
         self._last = keys.at(len(keys) - 1)
         self._held.append(rows)
         self._held_rows += len(rows)
@@ -131,14 +131,14 @@ class Output:
             self._write(ROW_GROUP)
 
     def close(self) -> list[DataFile]:
-        """All files, closed."""
+        """Write the remaining rows and return all files, closed."""
         while self._held_rows:
             self._write(ROW_GROUP)
         self._end_file()
         return self.files
 
     def abandon(self) -> None:
-        """Let go of the file that is open."""
+        """Drop the open file."""
         if self._file is not None:
             self._file.sink.abandon()
             self._file = None
@@ -190,7 +190,7 @@ class _File:
 
 
 class BufferedSink(io.RawIOBase):
-    """A new file, written in pieces of BUFFER. `size` is what was written so far. Used by one thread."""
+    """A new file, written in pieces of BUFFER. `size` counts the bytes so far. Used by one thread."""
 
     def __init__(self, uri: str) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class BufferedSink(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        """Raises OSError: the file is then not whole."""
+        """Write the rest and close. Raises OSError: the file is then incomplete."""
         if self.closed:
             return
         super().close()
@@ -221,7 +221,7 @@ class BufferedSink(io.RawIOBase):
         within(files.TIMEOUT_S, f"closing {self.uri}", self._file.close)
 
     def abandon(self) -> None:
-        """Let go of a file that is not wanted; what was written stays until it is deleted."""
+        """Drop an unwanted file without closing it on HDFS; its written bytes stay until it is deleted."""
         self._held.clear()
         super().close()
 
@@ -231,5 +231,5 @@ class BufferedSink(io.RawIOBase):
 
 
 def arrow_sink(sink: BufferedSink) -> Any:
-    """As Arrow's writers take it."""
+    """Wrap a sink for Arrow's writers."""
     return pa.PythonFile(sink, mode="w")

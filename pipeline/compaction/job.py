@@ -1,6 +1,6 @@
 """One job: merge the files of a partition into new ones, prove that nothing changed, commit.
 
-Killed at any moment it leaves the table as it was or as it shall be, and at most files that no commit names.
+A kill at any moment leaves the table in its old or new state, and at most files that no commit names.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ log = logging.getLogger(__name__)
 
 
 class Unequal(TableError):
-    """What was written is not what was read: the job is abandoned, the table stays as it was."""
+    """The rows written are not the rows read: the job is abandoned, the table stays as it was."""
 
 
 class Stopped(Exception):
-    """The process is to end: the job is given up, its files are deleted."""
+    """The process is stopping: the job is abandoned, its files are deleted."""
 
 
 def no_beat() -> None:
-    """What is called often when nobody wants to know."""
+    """Do nothing: the default heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a job did. `seconds` from its first read to its commit."""
+    """Result of a job. `seconds` from its first read to its commit."""
 
     kind: str
     period: str
@@ -72,7 +72,7 @@ class _Sum:
 
 
 class Worker:
-    """Runs jobs one after another. `folder` is a local folder of its own for what does not fit into memory."""
+    """Runs jobs one after another. `folder` is a local folder of its own for data that exceeds memory."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class Worker:
         self._clean()
 
     def run(self, job: Job) -> Done:
-        """Raises Superseded if another commit took one of the inputs, Unequal if the proof fails, RunError if an input
-        is not what the table says or not there at all, Stopped, TableError, OSError. After any of them the table is
-        as it was."""
+        """Run a job. Raises Superseded if another commit took one of the inputs, Unequal if the proof fails, RunError
+        if an input is missing or is not what the table says, Stopped, TableError, OSError. All of them leave the table
+        unchanged."""
         began = self._clock.monotonic()
         output = Output(
             self._table.uri, folder(job.period, job.keep), _partition(job), _rows_per_file(job), self._ended
@@ -115,7 +115,7 @@ class Worker:
         return Done(*names, job.rows, len(job.inputs), len(new), job.size, size, seconds, version, str(proof))
 
     def _missing(self, job: Job, error: FileNotFoundError) -> Exception:
-        """Why a file could not be opened: somebody else compacted it, or the table has lost it."""
+        """Return the reason why a file could not be opened: another compactor replaced it, or the table has lost it."""
         self._table.refresh()
         live = {file.path for file in self._table.live()}
         if not {file.path for file in job.inputs} <= live:
@@ -123,7 +123,7 @@ class Worker:
         return RunError(f"a file of {job} is gone from HDFS, though the table names it: {error}")
 
     def _write(self, job: Job, output: Output) -> tuple[list[DataFile], Digest]:
-        """The new files, closed, and the digest that they share with the old ones."""
+        """Write the new files; return them, closed, with the digest that they share with the old ones."""
         read = _Sum(self._beat)
         runs = [ParquetRun(f"{self._table.uri}/{f.path}", f.rows, f.size, read.add) for f in job.inputs]
         self._probe("planned")
@@ -152,12 +152,12 @@ class Worker:
         self._probe("file")
 
     def _discard(self, output: Output) -> None:
-        """Delete files that will never be part of the table; what cannot be deleted now is an orphan later."""
+        """Delete files that will never be part of the table; a file that cannot be deleted becomes an orphan."""
         for name in output.names:
             try:
                 files.delete(f"{self._table.uri}/{name}")
             except (OSError, RuntimeError) as error:
-                log.warning("%s stays for now: %s", name, error)
+                log.warning("%s could not be deleted yet: %s", name, error)
 
     def _clean(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Memory that is not needed any more goes back to the system: the C library would keep it, in small pieces."""
+"""Release of freed memory to the system: the C library would keep it in small pieces."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-"""Of glibc's mallopt."""
+"""Parameters of glibc's mallopt."""
 
 
 def be_frugal() -> None:
-    """For this process, before it has many threads."""
+    """Configure the allocator of this process; call before it has many threads."""
     if (libc := _libc()) is not None:
-        libc.mallopt(_MMAP_THRESHOLD, 64 * 1024)  # what is larger goes back as soon as it is freed
-        libc.mallopt(_ARENA_MAX, 2)  # every call with a deadline is a thread: each would have a heap of its own
+        libc.mallopt(_MMAP_THRESHOLD, 64 * 1024)  # larger blocks are returned as soon as they are freed
+        libc.mallopt(_ARENA_MAX, 2)  # every call with a deadline runs in a thread, each with its own heap
 
 
 def give_back() -> None:
-    """What is free now. It takes milliseconds: not for inner loops."""
+    """Release free memory now. Takes milliseconds: not for inner loops."""
     if (libc := _libc()) is not None:
         libc.malloc_trim(0)
 

@@ -1,4 +1,4 @@
-"""Merging of sorted runs in bounded memory: many files to one order, whatever their number."""
+"""Merge of any number of sorted runs in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ LEAST_BATCH, MOST_BATCH = 1_024, 65_536
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds the memory of a merge."""
+    """Bounds on the memory of a merge."""
 
     window_rows: int = WINDOW_ROWS
-    """Rows that are sorted at once; about as many again wait in the batches of the runs."""
+    """Rows that are sorted at once; about as many wait in the batches of the runs."""
     window_bytes: int = WINDOW_BYTES
     fan_in: int = MAX_FAN_IN
     """Runs that are open at once."""
     weight: int = MAX_WEIGHT
-    """Bytes that they take besides their batches."""
+    """Bytes that open runs take without their batches."""
 
 
 DEFAULT_LIMITS = Limits()
 
 
 class _Head:
-    """The batch of a run that is being used up. Invariant: rows before `_at` were taken."""
+    """Current batch of a run. Invariant: rows before `_at` were taken."""
 
     def __init__(self, run: Run, batch_rows: int) -> None:
         self._run, self._batches = run, run.batches(batch_rows)
@@ -45,7 +45,7 @@ class _Head:
         self._keys, self._at = Keys.of(_NOTHING), 0
 
     def fill(self) -> bool:
-        """Have at least one row; False when the run has ended. Raises RunError if its rows are not in order."""
+        """Have at least one row; return False at the end of the run. Raises RunError if rows are not in order."""
         while self._at >= len(self._keys):
             before = self.last() if len(self._keys) else None
             self._batch = next(self._batches, None)
@@ -59,15 +59,15 @@ class _Head:
         return self._keys.at(len(self._keys) - 1)
 
     def take(self, bound: Key) -> Any:
-        """The rows up to and with `bound`; None if there are none."""
+        """Take the rows up to and including `bound`; None if there are none."""
         start, self._at = self._at, self._keys.after(bound, self._at)
         return self._batch.slice(start, self._at - start) if self._at > start else None
 
 
 def merge(runs: Sequence[Run], limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]:
-    """Tables whose rows are in order, also from table to table. At most `limits.fan_in` runs.
+    """Yield tables whose rows are in order, within and across tables. At most `limits.fan_in` runs.
 
-    What all heads hold up to the least of their last rows cannot be preceded by anything that was not read yet."""
+    Rows up to the smallest last key of all heads can be emitted: every row not read yet comes after them."""
     batch_rows = max(LEAST_BATCH, min(MOST_BATCH, limits.window_rows // max(1, len(runs))))
     heads = [head for run in runs if (head := _Head(run, batch_rows)).fill()]
     pieces: list[Any] = []
@@ -88,8 +88,8 @@ def merge(runs: Sequence[Run], limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]
 
 
 def merge_all(runs: Sequence[Run], folder: Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]:
-    """As `merge`, for any number of runs: as long as there are too many to be open at once, groups of them become one
-    run each in `folder`."""
+    """Merge any number of runs. While there are too many to open at once, groups of them are merged into one run each
+    in `folder`."""
     level = 0
     current = list(runs)
     while len(groups := _groups(current, limits)) > 1:
@@ -106,7 +106,7 @@ def _groups(runs: list[Run], limits: Limits) -> list[list[Run]]:
     weight = 0
     for run in runs:
         full = len(groups[-1]) >= limits.fan_in or weight + run.weight > limits.weight
-        if full and len(groups[-1]) >= 2:  # fewer than two would never end
+        if full and len(groups[-1]) >= 2:  # smaller groups would never reduce the number of runs
             groups.append([])
             weight = 0
         groups[-1].append(run)
@@ -115,11 +115,11 @@ def _groups(runs: list[Run], limits: Limits) -> list[list[Run]]:
 
 
 def _sorted(pieces: list[Any]) -> Any:
-    """All rows of `pieces`, in order; the list is emptied."""
-    # rows of one series in the order of their times, as far as pieces go: less is left to mend
+    """Return all rows of `pieces` in order; empties the list."""
+    # orders the rows of one series by time as far as possible: less is left to sort
     pieces.sort(key=lambda piece: piece.column("time")[0].value)
     whole = pa.Table.from_batches(pieces).combine_chunks()
-    pieces.clear()  # the rows are not held three times
+    pieces.clear()  # so that rows are not held three times
     return sort(whole)
 
 

@@ -1,4 +1,4 @@
-"""Rows in the order of the files, (source, series, time), without a comparison sort of three keys. Pure."""
+"""Sort order of the files, (source, series, time), without a comparison sort of three keys. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Keys:
 
     @classmethod
     def of(cls, rows: Any) -> Keys:
-        """Of a RecordBatch or Table of table.FILE_SCHEMA."""
+        """Return the keys of a RecordBatch or Table of FILE_SCHEMA (artimon/rawtable/schema.py)."""
         source, series, time = (_numbers(rows.column(name)) for name in KEYS)
         return cls(source, series, time)
 
@@ -39,13 +39,13 @@ class Keys:
         return Keys(self.source[rows], self.series[rows], self.time[rows])
 
     def after(self, key: Key, start: int) -> int:
-        """First row at or behind `start` whose key is greater than `key`; the rows must be in order."""
+        """Return the first row at or after `start` whose key is greater than `key`; the rows must be in order."""
         low, high = _equal(self.source, key[0], start, len(self.source))
         low, high = _equal(self.series, key[1], low, high)
         return low + int(np.searchsorted(self.time[low:high], key[2], side="right"))
 
     def breaks(self) -> Ints:
-        """Rows whose successor is less than they are; empty when all is in order."""
+        """Return the rows whose successor is less than they are; empty if all rows are in order."""
         a, b, c = (column[:-1] for column in (self.source, self.series, self.time))
         x, y, z = (column[1:] for column in (self.source, self.series, self.time))
         wrong: Ints = np.flatnonzero((x < a) | ((x == a) & ((y < b) | ((y == b) & (z < c)))))
@@ -53,10 +53,10 @@ class Keys:
 
 
 def order_of(keys: Keys) -> Ints | None:
-    """Row numbers in the order of (source, series, time); None if the rows are in order already.
+    """Return row numbers in the order of (source, series, time); None if the rows are in order already.
 
-    One sort of 64-bit numbers: the source, as many leading bits of the series as there is room, and the number of the
-    row. What these bits cannot tell apart is sorted by the full keys afterwards; it is little."""
+    One sort of 64-bit numbers: the source, as many leading bits of the series as fit, and the number of the row. The
+    few rows that these bits do not order are then sorted by their full keys."""
     if not len(keys.breaks()):
         return None
     packed, row_bits = _pack(keys)
@@ -72,7 +72,7 @@ def order_of(keys: Keys) -> Ints | None:
 
 
 def sort(table: Any) -> Any:
-    """The same rows in order, as a Table with one chunk a column."""
+    """Return the same rows in order, as a Table with one chunk a column."""
     table = table.combine_chunks()
     order = order_of(Keys.of(table))
     if order is None:
@@ -91,7 +91,7 @@ def _pack(keys: Keys) -> tuple[npt.NDArray[np.uint64] | None, int]:
     if room < MIN_SERIES_BITS:
         return None, row_bits
     least = int(keys.series.min())
-    series = keys.series.view(np.uint64) - np.uint64(least % 2**64)  # wraps: the distance from the least
+    series = keys.series.view(np.uint64) - np.uint64(least % 2**64)  # wraps: the distance from the smallest
     shift = max(0, int(series.max()).bit_length() - room)
     packed = (keys.source - first_source).astype(np.uint64)
     packed <<= np.uint64(room)
@@ -102,7 +102,7 @@ def _pack(keys: Keys) -> tuple[npt.NDArray[np.uint64] | None, int]:
 
 
 def _mend(order: Ints, groups: npt.NDArray[np.uint64], wrong: npt.NDArray[np.uint64], keys: Keys) -> None:
-    """Sort the rows of the groups `wrong` by their full keys, in place; groups themselves are in order."""
+    """Sort the rows of the groups `wrong` by their full keys, in place; the groups themselves are in order."""
     places = np.flatnonzero(np.isin(groups, wrong))
     rows = order[places]
     order[places] = rows[np.lexsort((keys.time[rows], keys.series[rows], keys.source[rows]))]

@@ -1,6 +1,6 @@
 """Plan of compaction and expiry. Pure: no I/O, no clock.
 
-An hour is compacted when nothing more will be appended to it, a day when all its hours are closed and compacted.
+An hour is compacted when it gets no more appends, a day when all its hours are closed and compacted.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from artimon.rawtable.state import RawState
 HOUR_FILES = 4
 DAY_FILES = 8
 TARGET_ROWS = 64_000_000
-"""A partition is written as one file of up to so many rows, then as more, up to its limit."""
+"""Rows of one file; a partition with more is written as more files, up to its limit."""
 IDLE_MARGIN_MS = 60_000
-"""How far the clocks of the broker and of the publisher of acks may differ."""
+"""Maximum clock difference between the broker and the publisher of acks."""
 FUTURE_DAYS = 30
-"""Expiry never takes a clock for right that is further ahead of the newest append."""
+"""Limit of expiry's trust in a clock: at most this many days ahead of the newest append."""
 JobKey = tuple[str, str, int]
 """Period, class, number of files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Write `inputs` anew as at most `outputs` files of the partition (`period`, `keep`)."""
+    """Rewrite `inputs` as at most `outputs` files of the partition (`period`, `keep`)."""
 
     period: str
     keep: str
@@ -48,7 +48,7 @@ class Job:
 
     @property
     def key(self) -> JobKey:
-        """Tells this job from any other, and from the same one after something has changed."""
+        """Identifies this job; changes when the number of its files does."""
         return self.period, self.keep, len(self.inputs)
 
     def __str__(self) -> str:
@@ -57,22 +57,22 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How many days each class is kept; a class without a figure, for `default_days`."""
+    """Retention of each class in days; `default_days` for a class without an entry."""
 
     days: Mapping[str, int] = field(default_factory=dict)
     default_days: int = 400
 
     def until_ms(self, file: LiveFile) -> int:
-        """When the file expires."""
+        """Return the time at which the file expires."""
         return end_ms(file.period) + self.days.get(file.keep, self.default_days) * DAY_MS
 
 
 def settled_ms(state: RawState, acks: Mapping[str, Any] | None) -> int:
-    """Kafka append time below which everything is in the table; 0 if that cannot be told.
+    """Return the Kafka append time below which everything is in the table; 0 if that is unknown.
 
-    Append times never fall within a partition: below that of its newest batch nothing is missing. A partition in which
-    nothing happens is known from `acks`, the document of the current topic in ZooKeeper: its log ended, at that time,
-    where the table ends."""
+    Append times never decrease within a partition: below that of its newest batch nothing is missing. An idle partition
+    is known from `acks`, the document of the current topic in ZooKeeper: at the document's time the log ended where the
+    table ends."""
     current = state.current
     if current is None or not current.until:
         return 0
@@ -93,9 +93,9 @@ def _idle(topic_id: str, acks: Mapping[str, Any] | None) -> dict[int, int]:
 
 
 def plan(files: Iterable[LiveFile], settled: int, given_up: Collection[JobKey] = ()) -> list[Job]:
-    """What is to be done, the oldest first, hours before their day. A partition appears at most once.
+    """Return the jobs that are due, the oldest first, hours before their day. A partition appears at most once.
 
-    What is `given_up` is left out, and so is the day of such an hour; all else goes on."""
+    A job in `given_up` is left out, and for an hour so is its day; all others go on."""
     groups = _by_partition(file for file in files if _known(file.period))
     hours = _hours(groups, settled)
     if fresh := [job for job in hours if job.key not in given_up]:
@@ -105,7 +105,7 @@ def plan(files: Iterable[LiveFile], settled: int, given_up: Collection[JobKey] =
 
 
 def still_due(files: Iterable[LiveFile], settled: int) -> set[JobKey]:
-    """The keys of all jobs that there are: one that is not among them any more need not be remembered."""
+    """Return the keys of all possible jobs: failures of jobs that are not among them can be forgotten."""
     groups = _by_partition(file for file in files if _known(file.period))
     return {job.key for job in [*_hours(groups, settled), *_days(groups, settled)]}
 
@@ -144,7 +144,7 @@ def _days(groups: Mapping[tuple[str, str], list[LiveFile]], settled: int) -> lis
 
 
 def _day_job(day: str, keep: str, hours: list[LiveFile], merged: list[LiveFile], limit: int) -> Job:
-    """The first merge leaves room: hours that come late become one more file each time, until there is none."""
+    """Return the job of a day. The first merge leaves room: late hours become one more file each, until it is used."""
     if not merged:
         return Job(day, keep, tuple(hours), _outputs(hours, max(1, limit // 2)))
     if len(merged) < limit:
@@ -159,14 +159,14 @@ def _outputs(inputs: Sequence[LiveFile], limit: int) -> int:
 
 
 def expired(files: Iterable[LiveFile], keeping: Keeping, now_ms: int, newest_append_ms: int) -> list[LiveFile]:
-    """Files of which every sample was appended longer ago than its class is kept."""
+    """Return the files whose samples were all appended longer ago than their class is kept."""
     now = min(now_ms, newest_append_ms + FUTURE_DAYS * DAY_MS)
     return [file for file in files if _known(file.period) and keeping.until_ms(file) <= now]
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Live files: all, the most in one hour that is open, in one that is closed, and in one day."""
+    """Counts of live files: all, and the maximum in an open hour, in a closed hour, and in a day."""
 
     files: int = 0
     bytes: int = 0
@@ -175,11 +175,11 @@ class Count:
     closed_hour: int = 0
     day: int = 0
     open_hours: int = 0
-    """Hours that are open."""
+    """Number of open hours."""
 
 
 def count(files: Sequence[LiveFile], settled: int) -> Count:
-    """What `artimon status` shows of the table. Files of all classes of a period are counted together."""
+    """Return the counts that `artimon status` shows. Files of all classes of a period are counted together."""
     most, open_hours = {"open": 0, "closed": 0, "day": 0}, 0
     periods: dict[str, int] = {}
     for file in files:
@@ -194,7 +194,7 @@ def count(files: Sequence[LiveFile], settled: int) -> Count:
 
 
 def _known(period: str) -> bool:
-    """A period that this program did not name is left alone."""
+    """Return False for a period that this program did not name; it is left alone."""
     try:
         end_ms(period)
     except ValueError:

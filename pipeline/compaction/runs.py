@@ -16,9 +16,9 @@ from artimon.rawtable.schema import FILE_SCHEMA
 from pipeline.compaction.order import Key, Keys
 
 FLAT_ROW_BYTES = 56
-"""What a row takes in memory without its string."""
+"""Bytes of a row in memory without its string."""
 LOAD_BYTES = 16 * 1024 * 1024
-"""A row group of at most so many bytes is read by one request; of a longer one each column, piece by piece."""
+"""Row groups up to this size are read by one request; of larger ones each column, piece by piece."""
 PIECE_BYTES = 1024 * 1024
 SPILL_BYTES = 4 * 1024 * 1024
 HEAVY_BYTES = 64 * 1024 * 1024
@@ -33,25 +33,25 @@ class RunError(RuntimeError):
 
 
 class Run(Protocol):
-    """Batches of FILE_SCHEMA whose rows are in order, also from batch to batch."""
+    """Batches of FILE_SCHEMA whose rows are in order, within and across batches."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name for messages."""
         ...
 
     @property
     def weight(self) -> int:
-        """Bytes of memory that reading it takes, besides its batches."""
+        """Bytes of memory that reading it takes, without its batches."""
         ...
 
     def batches(self, rows: int) -> Iterator[Any]:
-        """RecordBatches of at most `rows` rows."""
+        """Yield RecordBatches of at most `rows` rows."""
         ...
 
 
 class ParquetRun:
-    """A data file of the table. `on_batch` sees every batch that is read from it."""
+    """A data file of the table. `on_batch` is called with every batch that is read from it."""
 
     def __init__(self, uri: str, rows: int, size: int, on_batch: OnBatch | None = None) -> None:
         self.name, self.uri, self.rows, self.size = uri, uri, rows, size
@@ -59,8 +59,7 @@ class ParquetRun:
 
     @property
     def weight(self) -> int:
-        """A row group as it lies in the file, a page of each column, and one of strings: those may be long. The file
-        is opened for it."""
+        """Bytes of a stored row group, a page of each column, and one of strings, which may be long. Opens the file."""
         if self._weight is None:
             _, file = self._open()
             groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
@@ -68,8 +67,8 @@ class ParquetRun:
         return self._weight
 
     def batches(self, rows: int) -> Iterator[Any]:
-        """Batches of at most `rows` rows and about as many bytes as so many rows without strings take, twice. Raises
-        RunError if the rows are not as many as the table says; OSError, FileNotFoundError."""
+        """Yield batches of at most `rows` rows and at most about twice the bytes of `rows` rows without strings. Raises
+        RunError if the number of rows is not what the table says; OSError, FileNotFoundError."""
         source, file = self._open()
         for group in range(file.metadata.num_row_groups):
             for batch in _coalesced(self._group(source, file, group, rows), rows):
@@ -83,7 +82,7 @@ class ParquetRun:
         try:
             file = pq.ParquetFile(source, pre_buffer=False, memory_map=False)
         except pa.ArrowInvalid as error:
-            raise RunError(f"{self.uri} is no whole Parquet file: {error}") from error
+            raise RunError(f"{self.uri} is not a complete Parquet file: {error}") from error
         if unfit := unfit_group(file.metadata):
             raise RunError(f"{self.uri}: {unfit}")
         if file.metadata.num_rows != self.rows:
@@ -136,13 +135,13 @@ def spill(path: Path, tables: Iterator[Any], batch_rows: int) -> SpilledRun:
 
 
 def check_order(keys: Keys, before: Key | None, name: str) -> None:
-    """Raises RunError unless rows are in order, and behind the row `before`."""
+    """Check that the rows are in order, and not before the row `before`. Raises RunError."""
     if len(keys.breaks()) or (before is not None and len(keys) and keys.at(0) < before):
         raise RunError(f"{name}: its rows are not in the order of source, series and time")
 
 
 def pieces(table: Any, rows: int, size: int) -> Iterator[Any]:
-    """The table in slices of at most `rows` rows and `size` bytes, or of one row."""
+    """Yield slices of the table of at most `rows` rows and `size` bytes, or of one row."""
     for start in range(0, len(table), rows):
         part = table.slice(start, rows)
         if len(part) > 1 and part.nbytes > size:
@@ -152,26 +151,26 @@ def pieces(table: Any, rows: int, size: int) -> Iterator[Any]:
 
 
 def _strings_of(group: Any) -> Any:
-    """The column of strings of a row group, None if it has none."""
+    """Return the column of strings of a row group; None if it has none."""
     columns = map(group.column, range(group.num_columns))
     return next((column for column in columns if column.path_in_schema == "string"), None)
 
 
 def _string_bytes(group: Any) -> int:
-    """Of the column of strings in a row group, as encoded: an upper bound of the longest string."""
+    """Return the encoded size of a row group's strings: an upper bound of the longest string."""
     strings = _strings_of(group)
     return int(strings.total_uncompressed_size) if strings else 0
 
 
 def _group_weight(group: Any) -> int:
-    """Bytes that reading a row group takes besides its batches: as it lies in the file, pages, and one of strings."""
+    """Return the bytes that reading a row group takes, without its batches: the group as stored, pages, strings."""
     pages = min(int(group.total_byte_size), 2 * PIECE_BYTES)
     return min(span_of(group)[1], LOAD_BYTES) + pages + min(_string_bytes(group), 2 * LOAD_BYTES)
 
 
 def _rows_that_fit(source: RangeReader, file: Any, group: int, rows: int) -> int:
-    """How many rows of a row group are to be read at once, so that they take at most twice the bytes of `rows` rows
-    without strings. Strings may be long, and long ones stand together: their lengths are read first."""
+    """Return the rows of a row group to read at once: at most twice the bytes of `rows` rows without strings. Strings
+    may be long, and long ones come together, so their lengths are read first."""
     meta = file.metadata.row_group(group)
     held = _string_bytes(meta)
     if held <= FLAT_ROW_BYTES or min(rows, meta.num_rows) * held <= rows * FLAT_ROW_BYTES:
@@ -184,8 +183,8 @@ def _rows_that_fit(source: RangeReader, file: Any, group: int, rows: int) -> int
 
 
 def _string_lengths(source: RangeReader, file: Any, group: int) -> Any:
-    """Bytes of the string of each row. Where the encoding allows it, equal strings are held once; else few rows are
-    read at once."""
+    """Return the length of the string of each row in bytes. If the encoding allows it, equal strings are held once;
+    otherwise few rows are read at once."""
     strings = _strings_of(file.metadata.row_group(group))
     coded = ["string"] if _CODED.issuperset(strings.encodings) else []
     few = not coded or strings.total_uncompressed_size > HEAVY_BYTES
@@ -205,7 +204,7 @@ def _lengths(column: Any) -> Any:
 
 
 def _coalesced(batches: Iterator[Any], rows: int) -> Iterator[Any]:
-    """Batches so small that each is half as large as it may be are joined."""
+    """Join consecutive small batches, up to `rows` rows and the bytes of `rows` rows without strings."""
     held: list[Any] = []
     count = size = 0
     for batch in batches:
@@ -223,7 +222,7 @@ def _joined(batches: list[Any]) -> Any:
 
 
 def _fit(batch: Any) -> Any:
-    """A batch with the columns and types of FILE_SCHEMA; a column that an older file lacks is null."""
+    """Return a batch with the columns and types of FILE_SCHEMA; a column that an older file lacks is null."""
     columns = []
     for field in FILE_SCHEMA:
         found = batch.schema.get_field_index(field.name)

@@ -1,4 +1,4 @@
-"""The compactor as a process of its own: one core, the lowest priority, little memory."""
+"""Compactor process: one core, the lowest priority, little memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEALTH_S = 1.0
 NICENESS = 19
 STOP_S = 10.0
 HUNG_S = 1800.0
-"""No call takes longer, and no batch of rows: a thread that is silent for so long hangs."""
+"""Silence in seconds after which the thread is hung: no call takes longer, nor does a batch of rows."""
 TOLD = 5
 
 
@@ -39,26 +39,26 @@ def run_compactor(
     probe: Probe = no_probe,
     publish: Publish = unpublished,
 ) -> None:
-    """Run until `stop`; `publish` gets the figures too. What is missing (ZooKeeper, HDFS, the table) is named in the
+    """Run until `stop`; `publish` gets the figures too. Missing services (ZooKeeper, HDFS, the table) are named in the
     health file and waited for."""
     be_humble()
     health = HealthFile(config.health or config.data / "health.json", "compactor", clock, publish)
-    health.write("starting", "the table was not looked at yet")
+    health.write("starting", "the table was not read yet")
     with zookeeper_session(config.zookeeper) as zookeeper:
         life = _Life(Compactor(config, zookeeper, clock, probe), config.interval_s, clock)
         thread = threading.Thread(target=life.run, args=(stop,), name="compactor", daemon=True)
         thread.start()
         while not clock.wait(stop, HEALTH_S):
             life.tell(health)
-        thread.join(STOP_S)  # a job that takes longer is given up: nothing of it was committed
+        thread.join(STOP_S)  # a longer job is abandoned: nothing of it was committed
 
 
 class _Life:
-    """The thread that works, and what is told of it meanwhile."""
+    """The working thread and its health report."""
 
     def __init__(self, compactor: Compactor, interval_s: float, clock: Clock) -> None:
         self._compactor, self._interval_s, self._clock = compactor, interval_s, clock
-        self._problem = "the table was not looked at yet"
+        self._problem = "the table was not read yet"
         self._last_problem = ""
         self._tried = False
         self._fine_at = clock.monotonic()
@@ -70,7 +70,7 @@ class _Life:
                 self._compactor.turn(stop)
             except FileNotFoundError as error:
                 log.debug("nothing to compact: %s", error)
-            except Exception as error:  # it must go on whatever happens: nothing else waits for it
+            except Exception as error:  # the loop must survive any error
                 problem = first_line(error)
                 log.error("compaction: %s", problem)
             if not problem:
@@ -81,8 +81,8 @@ class _Life:
             self._clock.wait(stop, self._interval_s)
 
     def tell(self, health: HealthFile) -> None:
-        """A problem with the table is told, and is no reason to begin the process again; a thread that hangs is. A
-        first turn with a backlog of hours to do is as well as any other, once it knows what there is to do."""
+        """Write the health file. A problem with the table is reported but does not fail the process; a hung thread
+        does. A first turn that works through a backlog counts as ok once it knows its jobs."""
         problem, given_up, done = self._problem, self._compactor.given_up(), self._compactor.figures()
         figures = {
             **done,
@@ -95,13 +95,13 @@ class _Life:
         if not self._tried and not done["settled_ms"]:
             health.write("starting", problem, **figures)
         elif silent_s > HUNG_S + self._interval_s:
-            health.write("failing", f"nothing has happened for {silent_s:.0f} s", **figures)
+            health.write("failing", f"no progress for {silent_s:.0f} s", **figures)
         else:
             health.write("ok", **figures)
 
 
 def be_humble(niceness: int = NICENESS) -> None:
-    """The lowest priority, one thread of Arrow, and memory that is given back."""
+    """Set the lowest priority, one thread of Arrow, and an allocator that returns freed memory."""
     os.nice(niceness)
     with contextlib.suppress(psutil.Error, OSError, AttributeError):
         psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
@@ -112,13 +112,13 @@ def be_humble(niceness: int = NICENESS) -> None:
 
 
 def usage() -> dict[str, Any]:
-    """Peak of resident memory and CPU time of this process."""
+    """Return peak resident memory and CPU time of this process."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     return {"peak_bytes": _peak(spent.ru_maxrss * 1024), "cpu_s": round(spent.ru_utime + spent.ru_stime, 1)}
 
 
 def _peak(otherwise: int) -> int:
-    """The system's own figure of resources counts what the process that started this one had."""
+    """Return the peak from /proc: that of getrusage includes the process that started this one."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith("VmHWM:"))) * 1024

@@ -1,14 +1,14 @@
-"""Spark application: two queries over the topic of samples, and what goes with them.
+"""Spark application: two queries over the topic of samples, with the services around them.
 
-Parts in reading order; each imports only those before it:
+Modules in reading order; each imports only those before it:
 
-    messages, topic, shards    verdict on a message; a topic of Kafka; shards that are fed
-    rows, output, trial        batches to data files; suspicious messages are tried in a process of their own
+    messages, topic            validation of a message; client for one Kafka topic
+    rows, output, trial        batches to data files; suspicious messages are decoded in a subprocess first
     tasks, feeding             work of a task: write data files; send columns to shards
-    source, suspects, pace     lives of a query; what killed a worker; size and frequency of appends
-    generations, gaps, cuts    topics that follow one another; what the log lost
+    source, suspects, pace     Kafka source; digests of messages that killed a worker; size and frequency of appends
+    generations, gaps, cuts    succession of topics; lost offset ranges
     raw, buckets               the two queries
-    acks, retention            how far the table is; what Kafka may forget
+    acks, retention            committed offsets for agents; trimming of Kafka
     keeper, deadletters        table of series; messages that could not be stored
     application                all of it as one process
 

@@ -1,6 +1,6 @@
-"""Publishes in ZooKeeper how far the table holds the log. Agents compare and forget what is safe.
+"""Publishes the committed offsets of the table in ZooKeeper. Agents compare them and forget what is safe.
 
-Always from the newest state of the *table*, never from memory: a driver that was overtaken publishes the other's
+The source is always the newest state of the *table*, never memory: an overtaken driver publishes its successor's
 progress.
 """
 
@@ -43,15 +43,15 @@ class AcksPublisher:
 
     @property
     def problem(self) -> str:
-        """Reason for which the last turn published nothing, "" if it did."""
+        """Reason why the last turn published nothing; "" if it succeeded."""
         return self._turns.problem
 
     def wake(self) -> None:
-        """An append was made: publish soon."""
+        """Wake the publisher after an append."""
         self._wake.set()
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`. A failure is tried again at the next turn."""
+        """Publish until `stop`. A failure is retried at the next turn."""
         while not stop.is_set():
             self._turn()
             self._wake.wait(self._config.acks_interval_s)
@@ -66,11 +66,11 @@ class AcksPublisher:
             self.publish()
 
     def publish(self) -> None:
-        """Once, for every topic that the table knows."""
+        """Publish once, for every topic that the table knows."""
         version, state = self._head.head()
         if state.current is None:
             return
-        # the node is read before table and log: whoever published meanwhile makes our write fail, so nothing goes back
+        # read the node before table and log: if another driver publishes meanwhile, our write fails: no step back
         found = self._topic.generations()
         waiting = unread(state, found)
         ids = [*(one.topic_id for one in waiting), *(one.topic_id for one in state.topics[-2:])]
@@ -79,7 +79,7 @@ class AcksPublisher:
         self._topic = self._topic.named(generation_to_read(state, found).topic)
         info = self._topic.describe()
         bounds: dict[str, Mapping[int, Span]] = {info.topic_id: self._topic.bounds(info.partitions)}
-        # those that wait come first: a reader of a newer state of the topic that is read has theirs too
+        # waiting topics are written first, so that a reader of the current topic's newer state finds theirs too
         waiting = unread(state, found)
         bounds |= {one.topic_id: self._bounds_of(one) for one in waiting}
         for topic in (*map(not_begun, waiting), *state.topics[-2:]):
@@ -89,7 +89,7 @@ class AcksPublisher:
                 self._write(topic.topic_id, nodes[topic.topic_id], told)
 
     def _bounds_of(self, info: TopicInfo) -> Mapping[int, Span]:
-        """Of a generation that is not read yet."""
+        """Return the log bounds of a generation that is not read yet."""
         beside = self._topic.beside(info.topic)
         try:
             return beside.bounds(info.partitions)
@@ -97,7 +97,7 @@ class AcksPublisher:
             beside.close()
 
     def _read(self, topic_id: str) -> tuple[int, dict[str, Any]]:
-        """Version and content of a topic's node; version -1 if there is none."""
+        """Return version and content of a topic's node; the version is -1 if there is none."""
         try:
             data, stat = self._zookeeper.get_async(f"{PATH}/{topic_id}").get(timeout=ZOOKEEPER_TIMEOUT_S)
         except NoNodeError:
@@ -105,7 +105,7 @@ class AcksPublisher:
         try:
             return stat.version, read_table(data or b"{}")
         except ValueError as error:
-            log.error("%s/%s holds no acks (%s): it is written anew", PATH, topic_id, error)
+            log.error("%s/%s is not a valid acks document (%s): rewriting it", PATH, topic_id, error)
             return stat.version, {}
 
     def _write(self, topic_id: str, node: tuple[int, dict[str, Any]], fresh: dict[str, Any]) -> None:
@@ -119,14 +119,14 @@ class AcksPublisher:
             else:
                 self._zookeeper.set_async(path, data, version).get(timeout=ZOOKEEPER_TIMEOUT_S)
         except (BadVersionError, NodeExistsError):
-            self._wake.set()  # another driver publishes too: look again
+            self._wake.set()  # another driver publishes too: retry
 
 
 def document(
     state: RawState, version: int, topic: TopicState, bounds: Mapping[int, Span], now_ms: int
 ) -> dict[str, Any]:
-    """What agents read of one topic. `until`: below it all is in the table, a proven duplicate, dead-lettered, or in
-    `lost`."""
+    """Return the document that agents read of one topic. Everything below `until` is in the table, a proven duplicate,
+    dead-lettered, or in `lost`."""
     partitions = {}
     for partition, until in sorted(topic.until.items()):
         start, end = bounds.get(partition, (until, until))

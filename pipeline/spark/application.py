@@ -1,5 +1,4 @@
-"""The Spark application: one session, two queries that do not stop each other, the table of series, and the publication
-of acks."""
+"""The Spark application: one session, two independent queries, the table of series, the publication of acks."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ STOP_S = 6.0
 
 
 class SessionLost(RuntimeError):
-    """The JVM ended, or the cluster ended the application: the process cannot go on and must be started again."""
+    """The JVM ended, or the cluster ended the application: the process must be restarted."""
 
 
 def run_application(
@@ -45,10 +44,10 @@ def run_application(
     probe: Probe = no_probe,
     publish: Publish = unpublished,
 ) -> None:
-    """Run until `stop`. What is missing (ZooKeeper, Kafka, HDFS, shards) is named in log and health and waited for.
+    """Run until `stop`. Missing services (ZooKeeper, Kafka, HDFS, shards) are named in log and health and waited for.
 
     Raises SessionLost if the JVM dies, TopicsUnfit if a topic is set wrongly."""
-    for chatty in ("py4j", "kafka", "kazoo"):  # what fails is raised, and said once by our own log
+    for chatty in ("py4j", "kafka", "kazoo"):  # failures are raised, and logged once by us
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
     health = HealthFile(config.health or config.data / "health.json", "spark", clock, publish)
     health.write("starting", "Spark is starting")
@@ -96,7 +95,7 @@ def _run(
         topics.raise_unfit()
         if not watch.alive():
             health.write("failing", "Spark's session ended")
-            raise SessionLost("Spark's JVM or its application ended: see the log above; start the process again")
+            raise SessionLost("Spark's JVM or its application ended: see the log above and restart the process")
         problems = [f"{life.name}: {life.problem}" for life in lives if life.problem]
         problems += [f"acks: {acks.problem}"] if acks.problem else []
         problems += [topics.problem] if topics.problem else []

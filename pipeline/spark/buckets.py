@@ -1,6 +1,6 @@
-"""The buckets query: columns of fresh samples to the shards of the memory store, every second or two.
+"""The buckets query: sends columns of fresh samples to the shards of the memory store, every second or two.
 
-It keeps no state: where to begin, and what a shard still lacks, is what the shards themselves say.
+It keeps no state: the shards' answers give its start offsets and the backlog of each shard.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ CATCH_UP_MESSAGES = 500
 """Messages per partition in one step of a catch-up."""
 CATCH_UP_PAUSE_S = 0.5
 DRAIN_LOOK_S = 2.0
-"""Pause between two looks for shards that lack some of an older generation of the topic."""
+"""Seconds between two searches for shards that lack messages of an older generation of the topic."""
 DRAIN_S = 60.0
-"""A shard that does not get on for so long with the rest of a replaced topic is told that it lost it."""
+"""Timeout of a shard that makes no progress in a replaced topic: then it is told that the rest is lost to it."""
 ALONE_LOOKS = 3
-"""So many looks at a query that no group follows: then it begins again at the furthest of them."""
+"""Consecutive checks without a group that follows the query before it restarts at the furthest group."""
 
 
 class _Replaced(Exception):
-    """A newer generation took the topic's place: the query begins again there. No error."""
+    """A newer generation of the topic exists: the query restarts there. Not an error."""
 
 
 class BucketsQuery:
-    """One query at a time, driven by `run`; `figures` may be read from any thread."""
+    """Runs one query at a time, driven by `run`; `figures` may be called from any thread."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class BucketsQuery:
         self._cuts = Cuts("")
         self._seals = Seals(clock)
         self._drained: set[tuple[str, Shard, int | None]] = set()
-        """Topic id, and shards that have all of that topic, each with the virtual shards that it held."""
+        """Topic id, and shards that have all of that topic, each with the virtual shards it held."""
 
     def run(self, stop: threading.Event) -> None:
-        """From what the shards say until `stop` or a failure, which is raised."""
+        """Run the query from the shards' offsets until `stop` or a failure, which is raised."""
         while not stop.is_set():
             self._topic = self._topic.named(self._topic.generations()[-1].topic)
             with suppress(_Replaced):
                 self._live(stop)
 
     def _live(self, stop: threading.Event) -> None:
-        """One life of the query."""
+        """Run the query once."""
         life, start = self.open()
         info = life.info
         log.info("buckets: reading %s (%s) from %s", info.topic, info.topic_id, start)
@@ -106,7 +106,7 @@ class BucketsQuery:
             self._topic.close()
 
     def open(self) -> tuple[Life, Mapping[int, int]]:
-        """Begin a life; the offsets at which it reads on. Raises ShardsUnknown, TopicError."""
+        """Begin a run and return its start offsets. Raises ShardsUnknown, TopicError."""
         info = self._begun(self._topic.describe())
         if self._cuts.topic_id != info.topic_id:
             self._cuts = Cuts(info.topic_id)
@@ -115,20 +115,20 @@ class BucketsQuery:
         return life, life.begin()
 
     def life_of(self, info: TopicInfo) -> Life:
-        """What reads that topic."""
+        """Return a run that reads this topic."""
         return Life(self._config, self._session, self._directory, self._topic, info, suspects=self._suspects)
 
     def figures(self) -> dict[str, Any]:
-        """What `artimon status` shows."""
+        """Return the figures that `artimon status` shows."""
         return {} if self._life is None else self._life.progress.figures(self._clock.now_ms())
 
     def look(self, life: Life) -> None:
-        """Every few seconds: is it still the same topic, was its log cut, what do the shards say? Raises TopicError,
-        ShardsUnknown."""
+        """Check every few seconds that the topic is the same and its log was not cut, and ask the shards. Raises
+        TopicError, ShardsUnknown."""
         info = life.info
         now = self._topic.describe().limited(info.partitions)
         if now.topic_id != info.topic_id:
-            raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
+            raise TopicError(f"{info.topic} was re-created: topic id {info.topic_id} is gone")
         bounds = self._topic.bounds(info.partitions)
         now_ms = self._clock.now_ms()
         life.progress.log_end({p: end for p, (_, end) in bounds.items()}, now_ms)
@@ -140,36 +140,36 @@ class BucketsQuery:
             raise _Replaced
 
     def _begun(self, info: TopicInfo) -> TopicInfo:
-        """The topic with the partitions that lanes are spread over."""
+        """Return the topic with the partitions that lanes are spread over."""
         return info.limited(self._counts.count(info.topic, info.topic_id, info.partitions))
 
     def _undrained(self, info: TopicInfo) -> list[Shard]:
-        """Live shards of which it is not known that they have all of an older generation."""
+        """Return live shards that are not known to have all of an older generation."""
         live = self._directory.live().values()
         return [shard for shard in live if (info.topic_id, shard, shard.held) not in self._drained]
 
     def _drain_older(self, ended: threading.Event) -> None:
-        """Until `ended`, beside the query: bring shards to the end of older generations. What comes in another order
-        than it was sent is the same to a shard."""
+        """Bring shards to the end of older generations, beside the query, until `ended`. The order of arrival does not
+        matter to a shard."""
         self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "catchup")
         while not ended.is_set():
             try:
                 for older in self._topic.generations()[:-1]:
                     self._drain(older, ended)
-            except Exception as error:  # whatever it is, live feeding must not notice
+            except Exception as error:  # no error may disturb live feeding
                 log.warning("buckets: an older topic cannot be read yet: %s", str(error).splitlines()[:1])
             ended.wait(DRAIN_LOOK_S)
 
     def _drain(self, info: TopicInfo, stop: threading.Event) -> None:
-        """Bring every live shard to the end of an older generation. One that fails now is asked again later; one that
-        answers and does not get on is told that it lost the rest."""
+        """Bring every live shard to the end of an older generation. A shard that fails is asked again later; one that
+        answers but makes no progress is told that it lost the rest."""
         shards = self._undrained(info)
         if not shards:
             return
         beside = self._topic.beside(info.topic)
         life = Life(self._config, self._session, self._directory, beside, self._begun(info), suspects=self._suspects)
         try:
-            sealed = self._seals.holds(beside, info)  # before the end is looked at: nothing comes after it
+            sealed = self._seals.holds(beside, info)  # before the end is read: nothing comes after it
             life.drain(shards, DRAIN_S, stop, self._clock)
         finally:
             life.close()
@@ -178,11 +178,10 @@ class BucketsQuery:
 
 
 class Life:
-    """The query between one start and the next failure.
+    """One run of the query, from a start to the next failure.
 
-    Locks: `_handover` is held by a micro-batch for its whole length, and by a catch-up for its last step only, so
-    that a group that has caught up to where the query stands misses nothing in between. Progress has a lock of its
-    own, taken inside."""
+    Locks: a micro-batch holds `_handover` for its whole length, a catch-up for its last step only, so that a group
+    that reaches the query's position misses nothing in between. The lock of Progress is taken inside."""
 
     def __init__(
         self,
@@ -202,32 +201,32 @@ class Life:
         self.progress = Progress(info.partitions)
 
     def begin_with(self) -> Mapping[int, Span]:
-        """Ask every live shard; where the log begins and ends. Raises ShardsUnknown if none holds anything."""
+        """Ask every live shard; return the bounds of the log. Raises ShardsUnknown if no shard holds anything."""
         self._ask(self._directory.live().values())
         if not self.progress.known():
-            raise ShardsUnknown("no shard answers, or none holds anything yet")
+            raise ShardsUnknown("no shard answers, or none holds virtual shards yet")
         return self._topic.bounds(self.info.partitions)
 
     def begin(self) -> Mapping[int, int]:
-        """Offsets to start at: the furthest that any group is."""
+        """Return the start offsets: those of the group that is furthest ahead."""
         bounds = self._topic.bounds(self.info.partitions)
         self._skip_lost(self.progress.groups(), bounds)
         return self.progress.begin(bounds)
 
     def look(self) -> None:
-        """Every few seconds: new shards, new incarnations, other groups, those that failed. Raises ShardsUnknown when
-        all groups lag, so that the query starts again where the furthest of them is."""
+        """Ask new, restarted, changed and failed shards; called every few seconds. Raises ShardsUnknown if all groups
+        lag, so that the query restarts at the furthest of them."""
         live = self._directory.live()
         self.progress.only(live)
         self._ask(self.progress.to_ask(live))
         self._alone = 0 if self.progress.followers() else self._alone + 1
         if self._alone >= ALONE_LOOKS or (self._alone and self.progress.least_missing() > CATCH_UP_MESSAGES):
-            raise ShardsUnknown("every shard is behind the query: it begins again at the furthest of them")
+            raise ShardsUnknown("every shard is behind the query: restarting at the one furthest ahead")
 
     def pass_deleted(self, bounds: Mapping[int, Span]) -> None:
-        """Move the query up to where the log begins: what Kafka deleted unread is in no micro-batch. Groups below lag
-        then, and the catch-up tells them what they lack. While a micro-batch runs, which may have read it, nothing is
-        moved: the next look does."""
+        """Move the query up to the log start: messages that Kafka deleted unread are in no micro-batch. Groups below
+        lag then, and the catch-up tells them the lost range. A running micro-batch may have read these messages: then
+        nothing is moved before the next check."""
         if self._handover.acquire(blocking=False):
             try:
                 self.progress.pass_deleted(bounds)
@@ -241,36 +240,36 @@ class Life:
                 self.progress.say(shard, told)
 
     def find_cuts(self, cuts: Cuts, info: TopicInfo, bounds: Mapping[int, Span], now_ms: int) -> None:
-        """Rewind every shard that stands above where the log was cut. Raises TopicError for a new cut, so that the
-        query too begins again below it."""
+        """Rewind every shard that is above a cut of the log. Raises TopicError for a new cut, so that the query too
+        restarts below it."""
         try:
             epochs = self._topic.epochs(info, cuts.epochs) if info.epochs else {}
-        except LeaderChanged:  # between two questions: the next look finds it settled
+        except LeaderChanged:  # between two requests: the next check finds it settled
             return
         fresh = cuts.look(epochs, bounds, self.progress.furthest(), now_ms)
         for cut in cuts.known:
             self._tell(cut)
         if fresh:
             told = ", ".join(f"{cut.partition} at {cut.offset}" for cut in fresh)
-            raise TopicError(f"the log was cut, partition {told}: shards are rewound, reading again from there")
+            raise TopicError(f"the log was cut, partition {told}: rewinding the shards and reading again from there")
 
     def _tell(self, cut: Cut) -> None:
         for shard in self.progress.beyond(cut.partition, cut.offset):
             if (shard.id, shard.incarnation) in cut.told:
                 continue
             if self._calls.rewind(shard, self.info.topic_id, cut.partition, cut.offset):
-                log.warning("buckets: shard %s is rewound to the cut of %d at %d", shard.id, cut.partition, cut.offset)
+                log.warning("buckets: shard %s rewound to the cut of %d at %d", shard.id, cut.partition, cut.offset)
                 cut.told.add((shard.id, shard.incarnation))
             self._ask([shard])
 
     def drain(self, shards: Sequence[Shard], patience_s: float, stop: threading.Event, clock: Clock) -> None:
-        """Bring these shards to the end of the topic, which takes nothing more."""
+        """Bring these shards to the end of the topic, which takes no more writes."""
         self._ask(shards)
         bounds = self._topic.bounds(self.info.partitions)
         self._skip_lost(self.progress.groups(), bounds)
         self.progress.stand_at({p: end for p, (_, end) in bounds.items()})
         if self.progress.cohorts():
-            log.info("buckets: %s is read to its end for %d shards", self.info.topic, len(shards))
+            log.info("buckets: reading %s to its end for %d shards", self.info.topic, len(shards))
         until = clock.monotonic() + patience_s
         while self.progress.cohorts() and not stop.is_set():
             if self.help_laggards():
@@ -282,20 +281,20 @@ class Life:
                 clock.wait(stop, CATCH_UP_PAUSE_S)
 
     def settled(self, shards: Iterable[Shard]) -> list[Shard]:
-        """Those of them that answer and lack nothing."""
+        """Return those of the shards that answer and lack nothing."""
         lagging = {group.shard.id for cohort in self.progress.cohorts() for group in cohort}
         return [shard for shard in shards if self.progress.is_sure(shard) and shard.id not in lagging]
 
     def close(self) -> None:
-        """Close what it alone uses."""
+        """Close the connections that only this run uses."""
         self._topic.close()
 
     def on_batch(self, frame: Any, _batch: int) -> None:
-        """foreachBatch: feed every group that stands where this micro-batch begins."""
+        """Handle one micro-batch (foreachBatch): feed every group that is at its start."""
         self.follow(lambda plan: self._run(frame.coalesce(share(self._session)), plan))
 
     def follow(self, feed: Callable[[FeedPlan], list[FeedResult]]) -> None:
-        """Feed what comes next in the log, with `feed`."""
+        """Feed the next part of the log with `feed`."""
         with self._handover:
             groups, behind = tuple(self.progress.groups()), self.progress.behind()
             plan = FeedPlan(self.info.topic_id, groups, behind, partitions=self.info.partitions)
@@ -314,7 +313,7 @@ class Life:
         return run_guarded(collect, plan, self._suspects or Suspects(self._config.data / SUSPECTS))
 
     def catch_up(self, ended: threading.Event) -> None:
-        """Until `ended`: bring every group that is behind to where the query stands, from Kafka, step by step."""
+        """Bring every group that is behind to the query's position, from Kafka, step by step, until `ended`."""
         self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "catchup")
         Retry("catch-up").run(lambda: self._help(ended), ended)
 
@@ -324,25 +323,25 @@ class Life:
                 ended.wait(CATCH_UP_PAUSE_S)
 
     def help_laggards(self) -> bool:
-        """One step for every group that is behind; whether one moved."""
+        """Do one step for every group that is behind; return True if a group advanced."""
         self._ask(self.progress.changed())
         moved = False
         for cohort in self.progress.cohorts():
             try:
                 moved = self._step(cohort) or moved
-            except Exception as error:  # whatever it is, live feeding must not notice
+            except Exception as error:  # no error may disturb live feeding
                 names = ", ".join(sorted({group.shard.id for group in cohort}))
                 log.warning("buckets: shard %s cannot catch up yet: %s", names, str(error).splitlines()[:1])
                 self.progress.doubt(cohort)
         return moved
 
     def _step(self, cohort: Sequence[Group]) -> bool:
-        """One bounded step for groups that stand at the same offsets; whether one moved."""
+        """Do one bounded step for groups at the same offsets; return True if a group advanced."""
         if self.progress.missing(cohort) > CATCH_UP_MESSAGES:
             return self._refill(cohort)
-        with self._handover:  # near: let the query wait for this one step, then all stand at the same offset
+        with self._handover:  # near: the query waits for this one step, then all are at the same offset
             moved = self._refill(cohort)
-            # a shard makes one group of those that stand at the same offsets: know it before the next micro-batch
+            # a shard merges its groups at the same offsets: learn that before the next micro-batch
             self._ask({group.shard.id: group.shard for group in cohort}.values())
             return moved
 
@@ -364,8 +363,8 @@ class Life:
         return self._run(batch(self._session, self._config, self.info, start, end).coalesce(1), plan)
 
     def _skip_lost(self, cohort: Iterable[Group], bounds: Mapping[int, Span]) -> None:
-        """Tell groups that the log begins above their next offset: a range without entries. What lies between is lost
-        to them; they go on, and see themselves to what the raw table has of it."""
+        """Tell groups below the log start about the lost range, as a range without entries. They continue above it and
+        fetch what the raw table has of it by themselves."""
         for group in cohort:
             for partition, (start, until) in self.progress.below(group, bounds).items():
                 if start > 0:

@@ -1,4 +1,4 @@
-"""What the Spark application needs to be told."""
+"""Settings of the Spark application."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Annotated
 from artimon.runtime.process_options import Hdfs, Health, Kafka, KafkaQuota, Option, Zookeeper, in_seconds
 
 LOCAL = "local[4,4]"
-"""Spark's master where none is named: four threads, four attempts of each task."""
+"""Default Spark master: four threads, four attempts of each task."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkConfig:
-    """Where everything is, and how much at once. `hdfs` is hdfs://HOST:PORT (tables go to /artimon there); `data` is
-    a local folder for Spark's caches; `jars` are the paths of Spark's Kafka connector and what it needs."""
+    """Addresses, folders and limits. `hdfs` is hdfs://HOST:PORT (tables go to /artimon there); `data` is a local folder
+    for Spark's caches; `jars` are the paths of Spark's Kafka connector and its dependencies."""
 
     zookeeper: Zookeeper
     kafka: Kafka
@@ -25,30 +25,30 @@ class SparkConfig:
     health: Health = None
     jars: Annotated[
         list[str],
-        Option("The connector's jars, by comma.", read=lambda text: list(filter(None, text.split(","))), usual=""),
+        Option("Jars of the connector, by comma.", read=lambda text: list(filter(None, text.split(","))), usual=""),
     ] = field(default_factory=list)
     master: str = LOCAL
-    """Spark's master; "": the application was handed to spark-submit, which has said it."""
+    """Spark's master; "" if the application was submitted with spark-submit, which has set it."""
     driver_memory: Annotated[str, Option("Heap of the driver's JVM.")] = "1g"
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Spark's own settings; they come before ours. What is of one cluster stands here and nowhere else."""
-    topic_prefix: Annotated[str, Option("What the names of the topics begin with.")] = "artimon"
-    raw_interval_s: Annotated[float, in_seconds("How often the raw table gets an append.", "--raw-interval")] = 30.0
-    """The raw query appends this often, or as soon as `raw_messages / 2` wait."""
+    """Spark's own settings; they override ours. Settings of one particular cluster belong here and nowhere else."""
+    topic_prefix: Annotated[str, Option("Prefix of the topics' names.")] = "artimon"
+    raw_interval_s: Annotated[float, in_seconds("Interval of appends to the raw table.", "--raw-interval")] = 30.0
+    """The raw query appends at this interval, or as soon as `raw_messages / 2` wait."""
     bucket_interval_s: float = 1.0
     raw_messages: int = 8_000
-    """Messages per append at most: bounds memory and the size of a commit."""
+    """Maximum number of messages per append: bounds memory and the size of a commit."""
     bucket_messages: int = 4_000
-    """Messages per micro-batch of the buckets query at most."""
+    """Maximum number of messages per micro-batch of the buckets query."""
     acks_interval_s: float = 10.0
     kafka_keep_s: float = 76 * 3600.0
-    """Messages that the table holds stay this long in Kafka: the reach of the coarsest level and some more, so that a
-    shard that begins empty can be filled from there."""
+    """Retention in Kafka of messages that the table holds: the reach of the coarsest level plus a margin, so that an
+    empty shard can be filled from Kafka."""
     kafka_quota_bytes: KafkaQuota = 0
-    """Bytes that the topic of samples may have; above half of it messages that the table holds go earlier. 0: any."""
+    """Quota of the topic of samples; above half of it, messages the table holds are deleted earlier. 0: no limit."""
     trim_interval_s: float = 10.0
     series_interval_s: float = 30.0
-    """Announcements come into the table of series this often."""
+    """Interval at which announcements are written to the table of series."""
 
     @property
     def samples_topic(self) -> str:

@@ -1,5 +1,5 @@
-"""Whether the log still is what the shards were fed: a broker that lost its log's end (a disk, an unclean election)
-gives the same offsets again to other messages. Pure: no I/O, no clock."""
+"""Detection of a truncated log: a broker that lost its log's end (a disk, an unclean election) gives the same offsets
+to other messages. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from dataclasses import dataclass, field
 from artimon.rawtable.state import END_OF_LOG, Epochs, Span, end_of_epoch
 
 LOOKS = 2
-"""So many looks, one after another, must find a log that ends too early: a leader that just took over may tell an end
-that is not its last word."""
+"""Consecutive checks that must find a log that ends too early: a leader that just took over may report an end that is
+too low."""
 REMEMBERED_MS = 3600 * 1000
-"""So long a shard that comes (back) is told of a cut: by then its snapshots are younger."""
+"""Time for which returning shards are told about a cut; their snapshots are newer after that."""
 
 
 @dataclass(slots=True)
 class Cut:
-    """The log of a partition ended at `offset`; what stands there and above is new."""
+    """Truncation of a partition's log at `offset`; messages there and above are new."""
 
     partition: int
     offset: int
     time_ms: int
     told: set[tuple[str, str]] = field(default_factory=set)
-    """(id, incarnation) of the shards that have heard of it."""
+    """(id, incarnation) of the shards that were told."""
 
 
 class Cuts:
     """Watches one topic, in one thread.
 
-    A shard that stands above a cut is rewound to it. It keeps the numbers that it has seen, so that what agents send
-    again is a repeat, and what stands at reused offsets is new; to be rewound in vain does no harm."""
+    A shard above a cut is rewound to it. It keeps the sequence numbers that it has seen: batches that agents resend are
+    repeats, and messages at reused offsets are new. An unnecessary rewind does no harm."""
 
     def __init__(self, topic_id: str) -> None:
         self.topic_id = topic_id
         self.epochs: Mapping[int, Epochs] = {}
-        """Leader epochs as they were at the last look."""
+        """Leader epochs of the last check."""
         self.known: list[Cut] = []
-        """Those of the last hour."""
+        """Cuts of the last hour."""
         self._ends: dict[int, int] = {}
         self._short: dict[int, int] = {}
 
     def look(
         self, epochs: Mapping[int, Epochs], bounds: Mapping[int, Span], furthest: Mapping[int, int], now_ms: int
     ) -> list[Cut]:
-        """What the log is now, and the greatest next offset of any group in each partition. New cuts."""
+        """Compare the present log and the greatest next offsets of the groups with the last check; return new cuts."""
         found = []
         for partition, (_, end) in bounds.items():
             read = max(self._ends.get(partition, 0), furthest.get(partition, 0))
@@ -59,7 +59,7 @@ class Cuts:
         return found
 
     def _reach(self, partition: int, now: Epochs) -> int:
-        """Up to where the log is what it was at the last look."""
+        """Return the offset up to which the log is the same as at the last check."""
         known = self.epochs.get(partition, ())
         if not known or not now:
             return END_OF_LOG

@@ -1,5 +1,5 @@
-"""Dead letters: messages of the topic of samples that were no batch to the program that met them. What became of each
-follows from the table and from the letter itself; nothing is noted anywhere. docs/formats/raw.md, section 5.
+"""Dead letters: messages of the topic of samples that the program could not decode when it met them. The state of each
+follows from the table and the letter itself and is recorded nowhere. See docs/formats/raw.md, section 5.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pipeline.spark.tasks import Decode
 from pipeline.spark.trial import Guard
 
 STALL_S = 15.0
-"""Reading gives up when no letter came for so long."""
+"""Timeout of reading: no letter for this long, in seconds."""
 BOOTSTRAP_MS = 5_000
 REMEMBERED = 100_000
-"""Letters that are known again when they come a second time; a repeat follows its first within one append."""
+"""Letters remembered to recognise repeats; a repeat follows its first within one append."""
 GROUP_BYTES, GROUP = 4 * 1024 * 1024, 200
-"""Letters that are replayed at once, at most: what replaying holds in memory."""
+"""Bytes and number of letters replayed at once: bounds memory."""
 NAMED = 10
 
 
@@ -43,7 +43,7 @@ class LettersError(RuntimeError):
 
 
 class LetterState(StrEnum):
-    """What can be done about a letter."""
+    """State of a letter, which says what can be done about it."""
 
     WAITING = "waiting"
     STORED = "stored"
@@ -53,7 +53,7 @@ class LetterState(StrEnum):
 
 
 class Address(NamedTuple):
-    """Where the message stood in the topic of samples."""
+    """Place of the message in the topic of samples."""
 
     partition: int
     offset: int
@@ -63,33 +63,33 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Inverse of `str`. Raises ValueError."""
+        """Parse the text that `str` makes. Raises ValueError."""
         partition, _, offset = text.partition(":")
         if not (partition.isdecimal() and offset.isdecimal()):
-            raise ValueError(f"{text!r} is no letter: write PARTITION:OFFSET, as `artimon deadletter list` shows them")
+            raise ValueError(f"{text!r} is not an address: write PARTITION:OFFSET, as in `artimon deadletter list`")
         return cls(int(partition), int(offset))
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter; its bytes are kept by nobody."""
+    """One dead letter, without its bytes."""
 
     topic: str
     address: Address
     reason: str
-    """Why the program that met it could not store it."""
+    """Reason why the program that met it could not store it."""
     buried_ms: int
     size: int
     state: LetterState
     why: str
-    """Why the present program cannot store it either; "" if it can, or if it is stored."""
+    """Reason why the present program cannot store it either; "" if it can, or if it is stored."""
     header: BatchHeader | None
     """None if the present program cannot read it."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """How many letters there are of each state, and records in the topic that are no letters."""
+    """Number of letters in each state, and of records in the topic that are not letters."""
 
     states: dict[LetterState, int] = field(default_factory=lambda: dict.fromkeys(LetterState, 0))
     strangers: int = 0
@@ -105,7 +105,7 @@ class DeadLetters:
         self.tally = Tally()
 
     def read(self, stop: threading.Event) -> Iterator[tuple[Letter, bytes | None]]:
-        """Every letter that stands in the topic now, once, with its bytes; less on `stop`. Raises LettersError."""
+        """Yield every letter now in the topic once, with its bytes; fewer on `stop`. Raises LettersError."""
         stored = self._stored()
         self.tally = Tally()
         known: OrderedDict[int, None] = OrderedDict()
@@ -124,7 +124,7 @@ class DeadLetters:
                 yield Letter(topic, address, reason, record.timestamp, size, state, why, header), record.value
 
     def check_samples(self) -> None:
-        """The topic that a replay writes to must be fit for samples. Raises LettersError."""
+        """Check that the topic a replay writes to is fit for samples. Raises LettersError."""
         prefix = self.samples_topic.removesuffix(".samples")
         try:
             check_relied_on(self.kafka, relied_on(prefix, ("samples",)))
@@ -132,7 +132,7 @@ class DeadLetters:
             raise LettersError(str(error)) from error
 
     def partitions_of(self, topic_id: str) -> int | None:
-        """Partitions with which the table began a topic; None if it has not, or cannot be read."""
+        """Return the partitions with which the table began a topic; None if it has not, or cannot be read."""
         try:
             _, state = HeadReader(self._hdfs).head()
         except (FileNotFoundError, TableError, OSError, ValueError):
@@ -140,13 +140,13 @@ class DeadLetters:
         return next((len(one.until) for one in state.topics if one.topic_id == topic_id), None)
 
     def _stored(self) -> Callable[[BatchId], bool]:
-        """Whether a batch is in the table, as its newest append says."""
+        """Return a predicate that is True for batches in the table, by its newest append. Raises LettersError."""
         try:
             _, state = HeadReader(self._hdfs).head()
         except FileNotFoundError:
             return lambda _: False
         except (TableError, OSError, ValueError) as error:
-            raise LettersError(f"what the table holds cannot be read: {error}") from error
+            raise LettersError(f"the state of the raw table cannot be read: {error}") from error
         partitions = len(state.until())
 
         def seen(id_: BatchId) -> bool:
@@ -156,7 +156,7 @@ class DeadLetters:
         return seen
 
     def _records(self, stop: threading.Event) -> Iterator[Any]:
-        """What stands in the topic now; a few MiB are held at a time."""
+        """Yield the records now in the topic; a few MiB are held at a time."""
         try:
             consumer = KafkaConsumer(
                 bootstrap_servers=self.kafka,
@@ -197,14 +197,14 @@ class DeadLetters:
                     yield from (record for record in records if record.offset < ends[part])
                 last = self.clock.monotonic()
             elif self.clock.monotonic() - last > STALL_S:
-                raise LettersError(f"{self.topic} gave nothing for {STALL_S:.0f} s: is Kafka at {self.kafka} well?")
+                raise LettersError(f"{self.topic}: no data for {STALL_S:.0f} s; check Kafka at {self.kafka}")
 
 
 def judge(
     value: bytes | None, now_ms: int, stored: Callable[[BatchId], bool], decode: Decode = messages.decode
 ) -> tuple[LetterState, str, BatchHeader | None]:
-    """What the present program makes of a letter: its state, what speaks against a replay ("" if nothing does), and
-    its header. `decode`: a Guard's, since what killed a worker may be among the letters."""
+    """Return the state of a letter, the present program's objection to a replay ("" if none), and the header.
+    `decode`: that of a Guard, because the letters may include messages that killed a worker."""
     try:
         header = messages.whole(value)
     except UnknownFormat as error:
@@ -222,7 +222,7 @@ def judge(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a replay did about one letter. `position` is where it now stands, if it was written."""
+    """Result of the replay of one letter. `position` is its new place, if it was written."""
 
     letter: Letter
     what: str
@@ -233,8 +233,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to replay: the letters at `addresses`, or all that wait. `force`: also what the present program would
-    refuse (the raw query may be another one), as long as the header can be trusted."""
+    """Letters to replay: those at `addresses`, or all that wait. `force`: also those that the present program would
+    refuse (the raw query may run another version), if the header can be trusted."""
 
     addresses: Collection[Address] = ()
     force: bool = False
@@ -242,11 +242,10 @@ class Wish:
 
 
 def replay(letters: DeadLetters, wish: Wish, stop: threading.Event) -> Iterator[Outcome]:
-    """Write letters unchanged to the topic of samples, at the partition of their lane; one outcome a letter. Whatever
-    is written twice is dropped as a repeat by the table and by the shards, so a replay may be stopped and begun again
-    at any point.
+    """Write letters unchanged to the topic of samples, each to the partition of its lane; yield one outcome a letter.
+    Table and shards drop repeats, so a replay may be stopped and started again at any point.
 
-    Raises LettersError, also at the end, for addresses at which no letter is."""
+    Raises LettersError, also at the end, for addresses without a letter."""
     letters.check_samples()
     broker = Broker(letters.kafka, letters.clock, letters.partitions_of)
     missing, others = set(wish.addresses), deque[Address](maxlen=NAMED)
@@ -275,7 +274,7 @@ def replay(letters: DeadLetters, wish: Wish, stop: threading.Event) -> Iterator[
 
 
 def _refusal(letter: Letter, wish: Wish) -> Outcome | None:
-    """Why this letter is not written; None if it is."""
+    """Return the outcome of a letter that is not to be written; None if it is to be."""
     if letter.state == LetterState.STORED:
         return Outcome(letter, "stored", "its batch is in the table already")
     if letter.header is None:
@@ -294,13 +293,13 @@ class _Group:
         self._bytes = 0
 
     def add(self, letter: Letter, value: bytes) -> bool:
-        """True once there are enough."""
+        """Add a letter; return True once there are enough."""
         self._held.append((letter, value))
         self._bytes += len(value)
         return len(self._held) >= GROUP or self._bytes >= GROUP_BYTES
 
     def write(self) -> list[Outcome]:
-        """Raises LettersError if Kafka took none of them."""
+        """Write the letters. Raises LettersError if Kafka took none of them."""
         held, self._held, self._bytes = self._held, [], 0
         if not held:
             return []
@@ -316,7 +315,7 @@ class _Group:
         ]
         results = self._broker.write(wanted)
         if all(isinstance(result, str) for result in results):
-            raise LettersError(f"nothing was written: {results[0]}; begin again, repeats do no harm")
+            raise LettersError(f"nothing was written: {results[0]}; run it again, repeats are dropped")
         return [
             Outcome(letter, "failed", result) if isinstance(result, str) else Outcome(letter, "written", "", result)
             for (letter, _), result in zip(held, results, strict=True)
@@ -330,7 +329,7 @@ def _no_such(missing: Collection[Address], others: Collection[Address]) -> str:
 
 
 def _origin(record: Any) -> tuple[str, Address, str] | None:
-    """Topic, address and reason, from the headers; None for what is no letter of ours."""
+    """Return topic, address and reason from the headers; None if the record is not a letter."""
     headers = dict(record.headers or ())
     try:
         address = Address(int(headers["partition"]), int(headers["offset"]))
@@ -340,8 +339,8 @@ def _origin(record: Any) -> tuple[str, Address, str] | None:
 
 
 def _is_repeat(known: OrderedDict[int, None], record: Any) -> bool:
-    """Whether this letter stood in the topic before: the same place and the same bytes (a topic that is made again
-    gives its offsets away again)."""
+    """Return True if this letter was in the topic before: the same place and the same bytes, because a topic that is
+    made again reuses its offsets."""
     digest = xxhash.xxh3_64(record.value or b"")
     for name, text in record.headers:
         digest.update(f"\0{name}\0".encode() + text)

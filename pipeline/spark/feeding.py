@@ -1,6 +1,6 @@
-"""What a task of the buckets query does with the rows of one or more Kafka partitions: it decodes them once and sends
-each group of virtual shards the identities of all batches and the columns of those that it holds. The shard's answer is
-the only truth."""
+"""Task of the buckets query: decodes the rows of one or more Kafka partitions once and sends each group of virtual
+shards the identities of all batches and the columns of those that the group holds. The shard's answer is the only
+truth about its offsets."""
 
 from __future__ import annotations
 
@@ -27,52 +27,52 @@ from pipeline.spark.tasks import Decode, Record, records_of
 from pipeline.spark.trial import Guard
 
 MAX_SAMPLES = 256 * 1024
-"""Samples for one group in one request: 33 bytes each, so about 8 MiB."""
+"""Samples for one group in one request: 33 bytes each, about 8 MiB."""
 MAX_STRING_BYTES = 4 * 1024 * 1024
 MAX_ENTRIES = 4_096
 SEND_TIMEOUT_S = 5.0
-"""So long a shard that hangs holds up the others, once: then it is asked where it stands before it is fed again."""
+"""Timeout of a request. A hanging shard delays others once; it must then report its offsets before it is fed."""
 SHARDS_AT_ONCE = 8
 
 
 class Calls(Protocol):
-    """How shards are spoken to."""
+    """Calls of a task to shards."""
 
     def groups(self, shard: Shard, topic_id: str) -> Standings | None:
-        """What it holds and where that stands; None if it does not answer."""
+        """Return the groups of a shard with their next offsets; None if it does not answer."""
         ...
 
     def rewind(self, shard: Shard, topic_id: str, partition: int, offset: int) -> bool:
-        """The log was cut there; whether it heard."""
+        """Tell a shard that the log was cut at `offset`; True if it answered."""
         ...
 
     def send(self, shard: Shard, range_: FeedRange) -> Outcome:
-        """One range. Who cannot be reached or refuses is an outcome, not an exception."""
+        """Send one range. An unreachable or refusing shard is an outcome, not an exception."""
         ...
 
     def at_once(self, work: Sequence[Callable[[], None]]) -> None:
-        """All of it, for different shards, side by side."""
+        """Do all of this work, for different shards, concurrently."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPlan:
-    """What every task of one micro-batch needs to know."""
+    """Parameters of all tasks of one micro-batch."""
 
     topic_id: str
     groups: tuple[Group, ...]
     skip: frozenset[tuple[str, int]] = frozenset()
-    """(key of a group, partition) that are behind this micro-batch: a catch-up brings them up."""
+    """(key of a group, partition) that are behind this micro-batch: a catch-up feeds them."""
     suspects: frozenset[str] = frozenset()
     """As in RawPlan."""
     careful: bool = False
     partitions: int = 0
-    """Partitions that lanes are spread over; 0: any lane may stand anywhere."""
+    """Partitions that lanes are spread over; 0: any lane may be in any partition."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one partition's range at one group. `next` is the shard's own word; None if it never answered."""
+    """Result of one partition's range at one group. `next` is the shard's own answer; None if it never answered."""
 
     next: int | None = None
     error: str = ""
@@ -83,13 +83,13 @@ class Outcome:
 
     @property
     def changed(self) -> bool:
-        """Whether the shard's groups are others than was thought."""
+        """True if the shard's groups differ from those of the plan."""
         return GROUP_CHANGED in self.error
 
 
 @dataclass(slots=True)
 class FeedResult:
-    """What a task answers for its partition."""
+    """Result of a task for one partition."""
 
     partition: int
     first: int
@@ -98,9 +98,9 @@ class FeedResult:
     groups: dict[str, Outcome] = field(default_factory=dict)
     """By key of the group."""
     refused: int = 0
-    """Messages that are no batch that may be stored: the raw query makes dead letters of the same ones."""
+    """Messages that are not storable batches; the raw query makes dead letters of the same messages."""
     poison: list[str] = field(default_factory=list)
-    """Digests of messages that kill their decoder, up to this partition of the task."""
+    """Digests of messages that kill their decoder, of this task up to this partition."""
 
     def to_json(self) -> str:
         plain = {key: [o.next, o.error, o.applied, o.repeated, o.late, o.future] for key, o in self.groups.items()}
@@ -115,7 +115,7 @@ class FeedResult:
 
 
 def run_feed(plan: FeedPlan, batches: Iterable[Any]) -> Iterator[Any]:
-    """The function of the buckets query's mapInArrow: one result row for each Kafka partition that has rows."""
+    """Body of the buckets query's mapInArrow: one result row for each Kafka partition that has rows."""
     with Guard(plan.suspects, plan.careful) as guard:
 
         def read(header: BatchHeader, value: bytes) -> tuple[Samples, int]:
@@ -129,7 +129,7 @@ def run_feed(plan: FeedPlan, batches: Iterable[Any]) -> Iterator[Any]:
 def feed_records(
     plan: FeedPlan, records: Iterable[tuple[int, Record]], calls: Calls | None = None, read: Read | None = None
 ) -> Iterator[FeedResult]:
-    """Feed (partition, record)s, sorted by partition and offset; one result for each partition."""
+    """Feed (partition, record) pairs, sorted by partition and offset; yield one result for each partition."""
     calls, read = calls or CALLS, read or read_batch
     feeder: _Feeder | None = None
     silent: dict[str, str] = {}
@@ -149,7 +149,7 @@ class _Feeder:
     def __init__(
         self, plan: FeedPlan, partition: int, first: int, silent: dict[str, str], calls: Calls, read: Read
     ) -> None:
-        """`silent`: shards that did not answer this task, and why: nobody waits for them once more."""
+        """`silent`: shards that did not answer this task, with the error; no second timeout is spent on them."""
         self._plan, self._silent, self._calls, self._read = plan, silent, calls, read
         self.result = FeedResult(partition, first, first)
         self._start = first
@@ -197,7 +197,7 @@ class _Feeder:
                 self._string_bytes += sum(map(len, samples.strings))
 
     def _flush(self) -> None:
-        """To all shards at once, to the groups of one after another: one that hangs holds up no other's data."""
+        """Send to all shards concurrently and to the groups of one shard in turn: a hanging shard delays no other."""
         if self._start >= self.result.until:
             return
         by_shard: dict[str, list[Group]] = {}
@@ -209,11 +209,11 @@ class _Feeder:
         self._clear()
 
     def _follows(self, outcome: Outcome) -> bool:
-        """Whether there is more for it in this task: one that lags is caught up elsewhere."""
+        """Return True if the group gets more in this task; a group that lags is caught up elsewhere."""
         return not outcome.error and outcome.next is not None and outcome.next >= self.result.until
 
     def _send_all(self, groups: list[Group]) -> None:
-        """To the groups of one shard. In a thread of its own: it touches nothing but their outcomes."""
+        """Send to the groups of one shard. Runs in a thread; changes only their outcomes and the shard's `_silent`."""
         for group in groups:
             outcome = self.result.groups[group.key]
             if group.shard.id in self._silent:
@@ -246,7 +246,7 @@ class _Feeder:
 
 
 def read_batch(header: BatchHeader, value: bytes, decode: Decode = messages.decode) -> tuple[Samples, int]:
-    """Samples of a checked batch, and the hash of their fingerprints. Raises BatchError."""
+    """Return the samples of a checked batch and the hash of their fingerprints. Raises BatchError."""
     samples = samples_of(decode(header, value))
     return samples, xxhash.xxh3_64_intdigest(samples.fingerprint.data)
 
@@ -255,7 +255,7 @@ Read = Callable[[BatchHeader, bytes], tuple[Samples, int]]
 
 
 def send(shard: Shard, range_: FeedRange) -> Outcome:
-    """Send one range; a shard that cannot be reached or refuses is an outcome, not an exception."""
+    """Send one range; an unreachable or refusing shard is an outcome, not an exception."""
     try:
         answer = _client(shard.host, shard.port, shard.incarnation).call("feed", encode_range(range_))
     except (OSError, FramedError, TException) as error:
@@ -266,18 +266,18 @@ def send(shard: Shard, range_: FeedRange) -> Outcome:
 
 @lru_cache(maxsize=64)
 def _client(host: str, port: int, _incarnation: str) -> FramedClient:
-    """One connection for each shard and Python worker; it connects again by itself."""
+    """Return the one connection of this Python worker to a shard process; it reconnects by itself."""
     return FramedClient(service(), host, port, SEND_TIMEOUT_S, security=security())
 
 
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    """Those of this Python worker."""
+    """Return the thread pool of this Python worker."""
     return ThreadPoolExecutor(SHARDS_AT_ONCE, thread_name_prefix="feed")
 
 
 class _FramedCalls:
-    """Over Thrift."""
+    """Calls over Thrift."""
 
     def groups(self, shard: Shard, topic_id: str) -> Standings | None:
         return groups(shard, topic_id)

@@ -1,4 +1,4 @@
-"""What the table still tells of gaps: counts, and sentences for people. Pure: no I/O, no clock."""
+"""Gaps that the table remembers: counts, figures, and sentences for operators. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from artimon.rawtable.state import END_OF_LOG, Gap, NamedGap, RawState
 
 KINDS = ("lost", "cut", "topic")
 TOLD_MS = 24 * 3600 * 1000
-"""So long a gap is a problem in `artimon status`."""
+"""Time for which a gap is a problem in `artimon status`."""
 COUNTED_MS = 10 * 60 * 1000
-"""A process counts gaps that are younger than this when it starts: the one that named them may have died before
-anybody heard it say so."""
+"""Maximum age of gaps that a starting process counts: the one that named them may have died before it was polled."""
 _WORDS = {
-    "lost": "the log no longer held offsets that were not read; agents send again what they were not acked",
-    "cut": "the log lost its end; what came there since is read as new, agents send again what the table lacks",
-    "topic": "the topic was made again; the unread rest of the old one is lost and agents send it again",
+    "lost": "Kafka deleted messages before they were read; agents resend what was not acked",
+    "cut": "the log lost its end; newer messages at these offsets are read, agents resend what the table lacks",
+    "topic": "the topic was re-created; the unread rest of the old one is lost and agents resend it",
 }
 
 
 def count(gaps: Iterable[Gap]) -> Counter[str]:
-    """How many of each kind, all kinds named."""
+    """Return the number of gaps of each kind, zeros included."""
     found = Counter(dict.fromkeys(KINDS, 0))
     found.update(gap.kind for gap in gaps)
     return found
 
 
 def young(state: RawState, now_ms: int, age_ms: int) -> list[NamedGap]:
-    """Those of the table's newest gaps that were named within `age_ms`, oldest first."""
+    """Return those of the table's newest gaps that were named within `age_ms`, oldest first."""
     return [named for named in state.recent if now_ms - named.time_ms < age_ms]
 
 
 def to_figures(state: RawState, now_ms: int) -> list[dict[str, Any]]:
-    """For health: the gaps of the last 24 h; `end` is None for the end of the log."""
+    """Return the gaps of the last 24 h for health; `end` is None for the end of the log."""
     return [
         {
             "kind": named.gap.kind,
@@ -52,7 +51,7 @@ def to_figures(state: RawState, now_ms: int) -> list[dict[str, Any]]:
 
 
 def problems(state: RawState, now_ms: int) -> list[str]:
-    """One sentence for each append that named gaps within the last 24 h and each kind, newest first."""
+    """Return one sentence for each kind and each append that named gaps within the last 24 h, newest first."""
     found = young(state, now_ms, TOLD_MS)
     order = sorted(found, key=lambda n: (-n.append, n.gap.kind, n.gap.partition))
     return [_sentence(list(group)) for _, group in groupby(order, key=lambda n: (n.append, n.gap.kind))]

@@ -1,4 +1,4 @@
-"""Generations of the topic of samples (artimon/model/topic_spec.py): the table reads one after another, each to its
+"""Generations of the topic of samples (artimon/model/topic_spec.py): the table reads them in turn, each to its
 end."""
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from pipeline.spark.topic import Topic, TopicInfo
 log = logging.getLogger(__name__)
 
 SEALED_S = 10.0
-"""A topic whose seal was seen for so long takes nothing more: all its leaders have heard of it."""
+"""Seconds after which a seal is known to all leaders: the topic takes no more writes."""
 
 
 class Seals:
-    """Remembers since when topics refuse every write. For one thread."""
+    """Remembers since when topics refuse every write. Not thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[str, float] = {}
-        """Topic id -> when its seal was first seen (monotonic clock)."""
+        """Topic id -> first sight of its seal (monotonic clock)."""
 
     def is_set(self, topic: Topic) -> bool:
-        """Ask Kafka. Raises TopicError."""
+        """Return True if Kafka says that the topic is sealed. Raises TopicError."""
         return topic.settings().get("max.message.bytes") == str(SEALED_BYTES)
 
     def holds(self, topic: Topic, info: TopicInfo) -> bool:
-        """True if all leaders have heard of the seal: nothing more comes. Raises TopicError."""
+        """Return True if all leaders know the seal, so that no more messages come. Raises TopicError."""
         if not self.is_set(topic):
             self._since.pop(info.topic_id, None)
             return False
@@ -40,7 +40,7 @@ class Seals:
 
 
 class Succession:
-    """Decides when the table goes over from one generation to the next. For one thread; `problem` may be read from
+    """Decides when the table switches from one generation to the next. For one thread; `problem` may be read from
     any."""
 
     def __init__(self, clock: Clock) -> None:
@@ -49,11 +49,11 @@ class Succession:
 
     @property
     def problem(self) -> str:
-        """Message for people about the topic that is read; "" if there is none."""
+        """Message for operators about the topic that is read; "" if there is none."""
         return self._altered or self._unsealed
 
     def begun(self, state: RawState, info: TopicInfo) -> TopicInfo:
-        """The topic with the partitions that the table began it with: added ones stay empty, for no lane goes there."""
+        """Return the topic with the partitions that the table began it with: no lane goes to partitions added later."""
         partitions = len(state.until())
         if begins_topic(state, info.topic_id) or info.partitions <= partitions:
             self._altered = ""
@@ -63,8 +63,8 @@ class Succession:
         return info.limited(partitions)
 
     def next_of(self, topic: Topic, info: TopicInfo, state: RawState, ends: Mapping[int, int]) -> TopicInfo | None:
-        """The generation to go over to; None as long as this one is the newest, takes writes, or was not read to
-        `ends`, where its log ends. Raises TopicError."""
+        """Return the generation to switch to. None if this one is the newest, takes writes, or was not read to `ends`,
+        the ends of its log. Raises TopicError."""
         after = _after(topic.generations(), info.topic_id)
         self._unsealed = ""
         if not after:
@@ -81,7 +81,7 @@ class Succession:
 
 
 def generation_to_read(state: RawState, found: Sequence[TopicInfo]) -> TopicInfo:
-    """The generation that the table reads, if it exists; else the oldest that the table has not closed."""
+    """Return the generation that the table reads, if it exists, else the oldest that the table has not closed."""
     closed = {topic.topic_id for topic in state.topics[:-1]}
     current = state.current.topic_id if state.current is not None else ""
     open_ = [one for one in found if one.topic_id not in closed]
@@ -89,14 +89,14 @@ def generation_to_read(state: RawState, found: Sequence[TopicInfo]) -> TopicInfo
 
 
 def unread(state: RawState, found: Sequence[TopicInfo]) -> list[TopicInfo]:
-    """Generations that the table comes to later."""
+    """Return the generations that the table reads later."""
     known = {topic.topic_id for topic in state.topics}
     current = state.current.topic_id if state.current is not None else ""
     return [one for one in _after(found, current) if one.topic_id not in known]
 
 
 def not_begun(info: TopicInfo) -> TopicState:
-    """Nothing of the topic is in the table yet, and nothing is lost."""
+    """Return the state of a topic of which the table has nothing yet and nothing is lost."""
     return TopicState(info.topic_id, dict.fromkeys(range(info.partitions), 0))
 
 

@@ -1,7 +1,7 @@
-"""Brings announcements from the topic of series into the table of series: a slow loop beside the raw query.
+"""Copies announcements from the topic of series into the table of series: a slow loop beside the raw query.
 
-The table itself says how far the topic was read. What a turn read is gone with a crash and read again; what it
-committed stays. Announcements are repeated daily, so that nothing is lost for good where the log was cut.
+The table itself holds the offsets that were read. A turn that crashes before its commit is read again; its commit
+stays. Announcements are repeated daily, so a cut of the log loses none for good.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from pipeline.spark.topic import Topic, TopicError
 log = logging.getLogger(__name__)
 
 TURN_MESSAGES = 100
-"""Announcements of one commit at most, 1,000 series each: bounds memory."""
+"""Maximum number of announcements of one commit, 1,000 series each: bounds memory."""
 POLL_MS = 1_000
 ASK_MS = 15_000
 LOGGED = 5
-"""So many refused series of a turn are named in the log; all are counted."""
+"""Maximum number of refused series of a turn that are named in the log; all are counted."""
 
 
 class SeriesKeeper:
-    """One thread runs it; `figures` may be read from any."""
+    """Runs in one thread; `figures` may be called from any."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class SeriesKeeper:
         self._clashes: tuple[int, ...] = ()
 
     def run(self, stop: threading.Event) -> None:
-        """Run until `stop`, whether the topic is there yet or not."""
+        """Run until `stop`, also before the topic exists."""
         self.retry.run(lambda: self._follow(stop), stop)
 
     def _follow(self, stop: threading.Event) -> None:
-        """Take turns until `stop`. Raises what hinders it: TopicError, TableError, OSError."""
+        """Take turns until `stop`. Raises TopicError, TableError, OSError."""
         consumer = self._consumer()
         try:
             while not stop.is_set():
@@ -76,7 +76,7 @@ class SeriesKeeper:
             self._topic.close()
 
     def figures(self) -> dict[str, Any]:
-        """What `artimon status` shows, since the start of this process."""
+        """Return the figures that `artimon status` shows, since the start of this process."""
         return {
             "announcements": self._announcements,
             "series": self._series,
@@ -86,11 +86,11 @@ class SeriesKeeper:
         }
 
     def turn(self, consumer: Any, stop: threading.Event) -> bool:
-        """Read what is new, at most TURN_MESSAGES, and commit it; whether there is more."""
+        """Read at most TURN_MESSAGES new announcements and commit them; return True if there are more."""
         info = self._topic.describe()
         start = self._table.positions(info.topic_id, info.partitions)
         bounds = self._topic.bounds(info.partitions)
-        # a log that ends below what was read was cut: what comes there is new
+        # a log that ends below the read offset was cut: its messages are new
         at = {p: max(start[p], low) if start[p] <= high else low for p, (low, high) in bounds.items()}
         blocks, reached = self._read(consumer, at, {p: high for p, (_, high) in bounds.items()}, stop)
         self._probe("read")
@@ -109,7 +109,7 @@ class SeriesKeeper:
     def _read(
         self, consumer: Any, at: dict[int, int], ends: dict[int, int], stop: threading.Event
     ) -> tuple[list[SeriesBlock], dict[int, int]]:
-        """Announcements from `at` on, and the positions behind them."""
+        """Return announcements from the offsets `at`, and the offsets behind them."""
         blocks: list[SeriesBlock] = []
         parts = {TopicPartition(self._topic.topic, p): p for p in at if at[p] < ends[p]}
         consumer.assign(list(parts))
@@ -129,7 +129,7 @@ class SeriesKeeper:
 
     def _blocks(self, records: Iterable[Any]) -> Iterable[SeriesBlock]:
         for record in records:
-            if record.value is None:  # a tombstone: the table keeps what was
+            if record.value is None:  # a tombstone: the table keeps its rows
                 continue
             try:
                 yield decode_series(verify(record.value), record.value)

@@ -1,5 +1,5 @@
-"""Whether a Kafka message is a batch that may be stored. The raw query and the buckets query ask the same question
-here, so that a message is dead for both or for none."""
+"""Validation of Kafka messages as batches that may be stored. Shared by the raw query and the buckets query, so that
+a message is a dead letter for both or for neither."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FUTURE_MS = 60_000
 
 
 def whole(value: bytes | None) -> BatchHeader:
-    """The header of a whole, undamaged batch of samples, of any age. Raises BatchError with the reason."""
+    """Return the header of a whole, undamaged batch of samples of any age. Raises BatchError with the reason."""
     if value is None:
         raise BatchError("a message without a value")
     with _defects_are_reasons():
@@ -31,7 +31,7 @@ def whole(value: bytes | None) -> BatchHeader:
 
 
 def check(value: bytes | None, append_ms: int) -> BatchHeader:
-    """The header of a whole, undamaged batch of samples that is not too old. Raises BatchError with the reason."""
+    """Return the header of a whole, undamaged batch of samples, not too old. Raises BatchError with the reason."""
     header = whole(value)
     if header.poll_ms < append_ms - FORGET_MS:
         raise BatchError(f"polled at {header.poll_ms}, more than 90 days before it was appended at {append_ms}")
@@ -39,8 +39,8 @@ def check(value: bytes | None, append_ms: int) -> BatchHeader:
 
 
 def check_partition(header: BatchHeader, partition: int, partitions: int) -> None:
-    """A batch must stand in the partition of its lane, or its repeat in the right one would not be found. `partitions`
-    0: not checked. Raises BatchError."""
+    """Check that a batch is in the partition of its lane: its repeat in the right one would not be found otherwise.
+    `partitions` 0: not checked. Raises BatchError."""
     if partitions and (right := partition_of(*header.id.lane_id, partitions)) != partition:
         raise BatchError(
             f"lane {header.id.lane_id} belongs to partition {right} of {partitions}, not {partition}: it was written"
@@ -49,7 +49,7 @@ def check_partition(header: BatchHeader, partition: int, partitions: int) -> Non
 
 
 def decode(header: BatchHeader, value: bytes) -> Any:
-    """The columns of a checked batch (codec.SAMPLE_SCHEMA). Raises BatchError if they cannot be stored."""
+    """Return the columns of a checked batch (codec.SAMPLE_SCHEMA). Raises BatchError if they cannot be stored."""
     with _defects_are_reasons():
         return _decode(header, value)
 
@@ -65,7 +65,7 @@ def _decode(header: BatchHeader, value: bytes) -> Any:
         column = body.column(i)
         if column.null_count:
             raise BatchError(f"column {name} of {header.id} has nulls")
-        # as unsigned numbers the times before 1970 are beyond the year 9999, too
+        # as unsigned numbers, times before 1970 are beyond the year 9999 too
         if i and column.to_numpy(zero_copy_only=True).view(np.uint64).max(initial=0) > MAX_TIME_MS:
             raise BatchError(f"column {name} of {header.id} leaves the years 1970 to 9999")
     return body
@@ -73,11 +73,11 @@ def _decode(header: BatchHeader, value: bytes) -> Any:
 
 @contextmanager
 def _defects_are_reasons() -> Iterator[None]:
-    """An error that the decoder does not know of makes this one message a dead letter, which can be replayed once the
-    program is mended; raised as it is, it would stop the query at this offset for ever."""
+    """Turn an unexpected error of the decoder into a BatchError: this one message becomes a dead letter, to be replayed
+    once the program is fixed. Raised as it is, the error would stop the query at this offset for ever."""
     try:
         yield
-    except (BatchError, MemoryError):  # that memory is short says nothing of the message (pipeline/spark/trial.py)
+    except (BatchError, MemoryError):  # low memory is not the message's fault (pipeline/spark/trial.py)
         raise
     except Exception as error:
         raise BatchError(f"this program failed to decode it: {type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""Files that one task writes: rows of all its Kafka partitions together, one file for each (period, keep)."""
+"""Files written by one task: rows of all its Kafka partitions together, one file for each (period, keep)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from artimon.runtime import files
 from pipeline.spark import rows
 
 WRITERS = 4
-"""Files of one task that are written at once: closing a file on HDFS is mostly waiting."""
+"""Files of one task that are written concurrently: closing a file on HDFS is mostly waiting."""
 
 
 class Output:
-    """Holds rows until they are worth a file. Used by one thread at a time; files are written by threads of its own,
-    while more rows come."""
+    """Buffers rows until they are worth a file. Used by one thread at a time; a thread pool writes the files while more
+    rows come."""
 
     def __init__(self, table: str, append: int, chunk_bytes: int) -> None:
         self._table, self._append, self._chunk_bytes = table, append, chunk_bytes
@@ -35,20 +35,20 @@ class Output:
         self._pool.shutdown(cancel_futures=True)
 
     def hold(self, keep: str, part: rows.Part) -> None:
-        """Take one batch. Raises OSError if a file could not be written."""
+        """Buffer one batch. Raises OSError if a file could not be written."""
         self._parts.setdefault((period_of(part.append_ms), keep), []).append(part)
         self._bytes += part.columns.nbytes
         if self._bytes >= self._chunk_bytes:
             self._flush()
 
     def finish(self) -> list[DataFile]:
-        """Everything held is written; the files, all closed. Raises OSError."""
+        """Write all buffered rows and return the files, all closed. Raises OSError."""
         self._flush()
         self._wait(0)
         return self._files
 
     def give_up(self) -> None:
-        """Nothing of this attempt may stay. Raises OSError."""
+        """Drop the buffer and delete all files of this attempt. Raises OSError."""
         self._parts, self._bytes, self.given_up = {}, 0, True
         self._wait(0)
         for file in self._files:
@@ -61,7 +61,7 @@ class Output:
             data, number, statistics = rows.to_file(parts)
             path = f"{folder(period, keep)}/append-{self._append}-{uuid.uuid4().hex}.parquet"
             file = DataFile(path, len(data), number, {"period": period, "keep": keep}, statistics)
-            self._wait(WRITERS - 1)  # what waits to be written is bounded
+            self._wait(WRITERS - 1)  # bounds the files that wait to be written
             self._pending.append(self._pool.submit(self._write, file, data))
         self._bytes = 0
 
@@ -70,6 +70,6 @@ class Output:
         return file
 
     def _wait(self, pending: int) -> None:
-        """Until at most so many files are being written."""
+        """Wait until at most `pending` files are being written."""
         while len(self._pending) > pending:
             self._files.append(self._pending.popleft().result())

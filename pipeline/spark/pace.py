@@ -1,8 +1,8 @@
-"""How many tasks an append has, how much a task holds before it writes a file, and how long the query rests after an
-append: so that an hour to which rows are still appended has at most HOUR_FILES files. Pure: no I/O, no clock.
+"""Pacing of appends: number of tasks, bytes a task buffers before it writes a file, pause after an append. The aim: an
+hour that still receives rows has at most HOUR_FILES files. Pure: no I/O, no clock.
 
-An ordinary load never gets near it: an append every 30 s in one file is 120 an hour. A backlog is not made slower: its
-files are made larger. Only many classes of retention, each of which needs a file in every append, make the query rest:
+An ordinary load stays far below the limit: one file every 30 s is 120 an hour. A backlog is not slowed down: its files
+become larger. The query pauses only with many classes of retention, because each needs a file in every append:
 (classes x 120) above HOUR_FILES means appends less often than every 30 s.
 """
 
@@ -14,29 +14,29 @@ from artimon.rawtable.schema import DataFile, period_of
 
 HOUR_FILES = 480
 FREE_FILES = HOUR_FILES // 2
-"""Of an hour, at any pace and of any size; after that files are scarce."""
+"""Files of an hour that may be written at any pace and of any size; above that, files are scarce."""
 TASK_ROWS = 1_500_000
-"""Rows of an append for which one more task is worth one more file."""
+"""Rows of an append that justify one more task, and so one more file."""
 SCARCE_TASK_ROWS = 4_000_000
 CHUNK_BYTES = 64 * 1024 * 1024
-"""Decoded bytes that a task holds before it writes a file, 40 to 45 a row: what bounds the memory of a worker."""
+"""Decoded bytes that a task buffers before it writes a file, 40 to 45 a row: bounds the memory of a worker."""
 SCARCE_CHUNK_BYTES = 176 * 1024 * 1024
 FULL_ROWS = 1_000_000
-"""Nobody rests after files of so many rows."""
+"""No pause after files with at least this many rows on average."""
 MAX_PAUSE_S = 300.0
 APPEND_ROWS = 12_000_000
-"""Rows of an append, at most, about."""
+"""Approximate maximum number of rows of an append."""
 LEAST_MESSAGES = 250
 GUESSED_ROWS = 1_500
-"""Rows of a batch, as long as none is stored."""
+"""Assumed rows of a batch until one is stored."""
 KNOWN_HOURS = 100
 HOUR_MS = 3_600_000
 
 
 def messages(most: int, rows: int, batches: int, fruitless: int = 0) -> int:
-    """Messages of an append, at most `most`: as many as make APPEND_ROWS if they are like the `batches` stored so far,
-    which had `rows`. Half of that for each of the `fruitless` lives of the query, one after the other, that ended
-    before their first append: what takes longer than there is between two faults would never be done."""
+    """Return the maximum number of messages of an append, at most `most`: enough for APPEND_ROWS rows if they resemble
+    the `batches` stored so far, which had `rows`. It is halved for each of the `fruitless` consecutive runs that
+    ended before their first append: an append that takes longer than the time between faults would never end."""
     each = max(1.0, rows / batches) if batches else GUESSED_ROWS
     return max(min(most, LEAST_MESSAGES), min(most, int(APPEND_ROWS / each)) >> min(fruitless, 16))
 
@@ -53,20 +53,20 @@ class Pace:
         self._rows_a_file = 0
 
     def is_scarce(self, hour: str) -> bool:
-        """Whether files of this hour should be large."""
+        """Return True if files of this hour should be large."""
         return self._files.get(hour, 0) >= FREE_FILES
 
     def tasks(self, rows: int, slots: int, hour: str) -> int:
-        """Tasks of the next append, when about `rows` wait and `slots` can run at once."""
+        """Return the number of tasks of the next append, when about `rows` wait and `slots` tasks can run at once."""
         each = SCARCE_TASK_ROWS if self.is_scarce(hour) else TASK_ROWS
         return max(1, min(slots, rows // each))
 
     def chunk_bytes(self, hour: str) -> int:
-        """What a task holds at most before it writes a file."""
+        """Return the bytes that a task may buffer before it writes a file."""
         return SCARCE_CHUNK_BYTES if self.is_scarce(hour) else CHUNK_BYTES
 
     def note(self, files: Iterable[DataFile]) -> None:
-        """An append was made."""
+        """Record the files of an append."""
         last: dict[str, int] = {}
         rows = number = 0
         for file in files:
@@ -80,19 +80,19 @@ class Pace:
             del self._files[period]
 
     def pause_s(self, now_ms: int) -> float:
-        """How long the next append should wait, 0 for not at all: appends like the last one, made as often as the
-        answer says, keep within what is left of the hour of `now_ms`."""
+        """Return the pause before the next append in seconds, 0 for none. Appends like the last one, made at this
+        interval, stay within the files left for the hour of `now_ms`."""
         hour = period_of(now_ms)
         if not self.is_scarce(hour) or self._rows_a_file >= FULL_ROWS:
             return 0.0
         left_s = (HOUR_MS - now_ms % HOUR_MS) / 1000
         appends = max(0, HOUR_FILES - self._files[hour]) // max(1, self._last.get(hour, 0))
-        every = left_s / (appends + 1)  # the last of them stands before the end of the hour, not at it
+        every = left_s / (appends + 1)  # the last append is before the end of the hour, not at it
         return 0.0 if every <= self._interval_s else min(every, MAX_PAUSE_S)
 
 
 def count_hours(periods: Iterable[str]) -> dict[str, int]:
-    """Number of files per period, of the periods of all files."""
+    """Return the number of files per period, given the period of each file."""
     counts: dict[str, int] = {}
     for period in periods:
         counts[period] = counts.get(period, 0) + 1

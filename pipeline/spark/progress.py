@@ -1,5 +1,5 @@
-"""Where the buckets query and every group of virtual shards stand. Pure bookkeeping under one lock; nothing here asks
-a server."""
+"""Positions of the buckets query and of every group of virtual shards. Pure bookkeeping under one lock, without
+requests to servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_UNREACHED = 1_000
 
 @dataclass(slots=True)
 class _Standing:
-    """One group. `next` is its shard's word; absent partitions stand at 0."""
+    """One group. `next` is its shard's answer; absent partitions are at 0."""
 
     group: Group
     next: dict[int, int] = field(default_factory=dict)
@@ -31,19 +31,19 @@ class _Standing:
 
 @dataclass(slots=True)
 class _Process:
-    """One shard. `doubtful`: it failed, or its groups are others by now; nothing is sent before it is asked."""
+    """One shard. `doubtful`: it failed or its groups changed; nothing is sent before it is asked."""
 
     shard: Shard
     standings: list[_Standing] = field(default_factory=list)
     doubtful: bool = False
     changed: bool = False
-    """It answers, but its groups are others: ask it at once."""
+    """True if it answers but its groups changed: ask it at once."""
     error: str = ""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("applied", "repeated", "late", "future"), 0))
 
     @property
     def held(self) -> int:
-        """Mask of all that its groups hold."""
+        """Mask of the virtual shards of all its groups."""
         return union(standing.group.vshards for standing in self.standings)
 
 
@@ -59,18 +59,18 @@ class Progress:
         self._processes: dict[str, _Process] = {}
         self._log_end: dict[int, int] = {}
         self._unreached: deque[tuple[int, dict[int, int]]] = deque()
-        """When the log was seen to end where; only ends that the query has not reached, oldest first."""
+        """Log ends seen, as (time in ms, ends), oldest first; only those that the query has not reached."""
         self._lagging_since: dict[str, int] = {}
-        """Since when a shard was seen to lack something, each time it was looked at."""
+        """Time in ms since which each lagging shard lacks messages, updated by `figures`."""
         self._ranges = self._runs = self._refused = 0
         self._run_ms = self._runs_ms = 0.0
         self._refills = 0
         self._refill_ms = self._refills_ms = 0.0
 
-    # what the shards say
+    # answers of shards
 
     def say(self, shard: Shard, groups: Standings) -> None:
-        """What a shard answered when it was asked: all its groups."""
+        """Record the answer of a shard: all its groups."""
         with self._lock:
             process = self._processes.get(shard.id)
             if process is None or process.shard != shard:
@@ -80,20 +80,20 @@ class Progress:
             process.doubtful, process.changed, process.error = False, False, ""
 
     def known(self) -> bool:
-        """Whether any group is known."""
+        """Return True if at least one group is known."""
         with self._lock:
             return any(True for _ in self._all())
 
     def only(self, live: Mapping[str, Shard]) -> None:
-        """Forget shards that are gone."""
+        """Forget shards that are not in `live`."""
         with self._lock:
             for id_ in [id_ for id_ in self._processes if id_ not in live]:
                 log.warning("buckets: shard %s is gone", id_)
                 del self._processes[id_]
 
     def to_ask(self, live: Mapping[str, Shard]) -> list[Shard]:
-        """Which of the live shards must say what they hold: new ones, doubtful ones, those whose registration names
-        other virtual shards than their groups, or says that they lag where nothing of that is known."""
+        """Return the live shards to ask for their groups: new and doubtful ones, those that registered other virtual
+        shards than their groups, and those that registered a lag that is not known here."""
         with self._lock:
             return [shard for shard in live.values() if self._is_unsure(shard)]
 
@@ -102,16 +102,16 @@ class Progress:
         if process is None or process.shard != shard or process.doubtful:
             return True
         if shard.lags and self._has_fed_all() and not any(self._lacking(one) for one in process.standings):
-            return True  # it went back by itself, because the log was cut
+            return True  # it rewound by itself, because the log was cut
         return shard.held is not None and shard.held != process.held
 
     def changed(self) -> list[Shard]:
-        """Shards that refused a range because their groups are others by now."""
+        """Return shards that refused a range because their groups changed."""
         with self._lock:
             return [process.shard for process in self._processes.values() if process.changed]
 
     def doubt(self, groups: Iterable[Group]) -> None:
-        """Something went wrong with these: ask their shards before anything is sent."""
+        """Ask the shards of these groups before anything more is sent: something failed."""
         with self._lock:
             for group in groups:
                 if group.shard.id in self._processes:
@@ -120,7 +120,7 @@ class Progress:
     # the query itself
 
     def begin(self, bounds: Mapping[int, Span]) -> dict[int, int]:
-        """The furthest next offset of any group, inside the log."""
+        """Return, for each partition, the greatest next offset of any group, clamped to the log."""
         with self._lock:
             for partition, (start, end) in bounds.items():
                 furthest = max(s.next.get(partition, 0) for s in self._all())
@@ -128,44 +128,44 @@ class Progress:
             return dict(self._position)
 
     def pass_deleted(self, bounds: Mapping[int, Span]) -> None:
-        """Move the query to the start of the log where it stands below."""
+        """Move the query to the start of the log where its position is below."""
         with self._lock:
             for partition, position in self._position.items():
                 self._position[partition] = max(position, bounds[partition][0])
 
     def stand_at(self, ends: Mapping[int, int]) -> None:
-        """The query itself has nothing to read: every group is to come to these offsets."""
+        """Set the position to `ends` without reading: every group is to catch up to these offsets."""
         with self._lock:
             self._position = dict(ends)
 
     def is_sure(self, shard: Shard) -> bool:
-        """True if the shard said what it holds and nothing failed since."""
+        """Return True if the shard told its groups and nothing failed since."""
         with self._lock:
             process = self._processes.get(shard.id)
             return process is not None and process.shard == shard and not process.doubtful
 
     def groups(self) -> list[Group]:
-        """Those that may be sent to."""
+        """Return the groups that may be sent to."""
         with self._lock:
             return [standing.group for standing in self._sure()]
 
     def behind(self) -> frozenset[tuple[str, int]]:
-        """(key of a group, partition) not to be fed live."""
+        """Return each (key of a group, partition) that must not be fed live."""
         with self._lock:
             return frozenset((s.group.key, p) for s in self._all() for p in self._lacking(s))
 
     def followers(self) -> bool:
-        """Whether any group is fed live in some partition; true before anything was read."""
+        """Return True if any group is fed live in some partition, or nothing was read yet."""
         with self._lock:
             return any(len(self._lacking(s)) < self._partitions for s in self._sure())
 
     def least_missing(self) -> int:
-        """The most messages that the group which is furthest lacks in any partition."""
+        """Return the backlog in messages, in its worst partition, of the group that is furthest ahead."""
         with self._lock:
             return min((self._missing(s) for s in self._sure()), default=0)
 
     def moved(self, result: FeedResult) -> None:
-        """A task of the query itself is done with a partition."""
+        """Record that a task of the query finished a partition."""
         with self._lock:
             self._position[result.partition] = result.until
             self._ranges += 1
@@ -175,8 +175,8 @@ class Progress:
     # catching up
 
     def cohorts(self) -> list[list[Group]]:
-        """Groups that a catch-up must help, those together that stand at the same offsets: what they lack is read and
-        decoded once for all of them."""
+        """Return the groups that need a catch-up, in lists at the same offsets: the messages they lack are read and
+        decoded once for the whole list."""
         with self._lock:
             found: dict[tuple[tuple[int, int], ...], list[Group]] = {}
             for standing in self._sure():
@@ -186,16 +186,16 @@ class Progress:
             return list(found.values())
 
     def missing(self, groups: Iterable[Group]) -> int:
-        """The most messages that one of these groups lacks in any partition."""
+        """Return the largest backlog of these groups in any partition, in messages."""
         with self._lock:
             return max((self._missing(s) for s in self._of(groups)), default=0)
 
     def chunk(
         self, groups: Iterable[Group], bounds: Mapping[int, Span], most: int
     ) -> tuple[dict[int, int], dict[int, int]]:
-        """What to read for these groups, [start, end) of every partition: at most `most` messages each, none beyond
-        the query itself, of each partition the same share of what is lacking, so that all advance alike in time: a
-        sample that is older than its row's neighbours costs a shard more."""
+        """Return the next range [start, end) of every partition for these groups: at most `most` messages each, none
+        beyond the query's position, the same share of each partition's backlog. So all advance alike in time: samples
+        older than their row's neighbours cost a shard more."""
         with self._lock:
             standings = self._of(groups)
             start, lacking = {}, {}
@@ -208,19 +208,19 @@ class Progress:
             return start, {p: start[p] + math.ceil(share * lacking[p]) for p in start}
 
     def below(self, group: Group, bounds: Mapping[int, Span]) -> dict[int, Span]:
-        """Ranges that a group never had and the log no longer has: [next offset, log start) per partition."""
+        """Return, by partition, the range [next offset, log start) that a group never got and the log no longer has."""
         with self._lock:
             at = {p: n for s in self._of([group]) for p, n in s.next.items()}
             return {p: (at.get(p, 0), start) for p, (start, _) in bounds.items() if at.get(p, 0) < start}
 
     def beyond(self, partition: int, offset: int) -> list[Shard]:
-        """Shards with a group that stands above `offset`."""
+        """Return shards with a group whose next offset is above `offset`."""
         with self._lock:
             found = {s.group.shard.id: s.group.shard for s in self._sure() if s.next.get(partition, 0) > offset}
             return list(found.values())
 
     def furthest(self) -> dict[int, int]:
-        """The greatest next offset of any group in each partition."""
+        """Return the greatest next offset of any group in each partition."""
         with self._lock:
             found: dict[int, int] = {}
             for standing in self._sure():
@@ -229,14 +229,14 @@ class Progress:
             return found
 
     def refilled(self, result: FeedResult) -> bool:
-        """A task of a catch-up is done with a partition; whether any group moved."""
+        """Record that a task of a catch-up finished a partition; return True if any group advanced."""
         with self._lock:
             before = self._at(result)
             self._note(result)
             return any(at > before.get(key, at) for key, at in self._at(result).items())
 
     def refill_ran(self, took_s: float) -> None:
-        """A step of a catch-up is done."""
+        """Count a step of a catch-up."""
         with self._lock:
             self._refills, self._refill_ms = self._refills + 1, took_s * 1000
             self._refills_ms += self._refill_ms
@@ -270,7 +270,7 @@ class Progress:
         for name in process.counts:
             process.counts[name] += getattr(outcome, name)
         if outcome.changed:
-            log.info("buckets: shard %s has other groups by now", process.shard.id)
+            log.info("buckets: the groups of shard %s have changed", process.shard.id)
             process.doubtful = process.changed = True
         elif outcome.error:
             log.warning("buckets: shard %s, partition %d: %s", process.shard.id, partition, outcome.error)
@@ -288,21 +288,21 @@ class Progress:
     # figures
 
     def log_end(self, ends: Mapping[int, int], now_ms: int) -> None:
-        """Where the log ends now."""
+        """Record the present end of the log."""
         with self._lock:
             self._log_end = dict(ends)
             if len(self._unreached) < MAX_UNREACHED:
                 self._unreached.append((now_ms, self._log_end))
 
     def ran(self, took_s: float) -> None:
-        """A micro-batch of the query is done."""
+        """Count a micro-batch of the query."""
         with self._lock:
             self._runs, self._run_ms = self._runs + 1, took_s * 1000
             self._runs_ms += self._run_ms
 
     def _lag_ms(self, now_ms: int) -> int:
-        """How long ago the log first ended beyond what the query has fed; 0 if it has fed all that was seen. A log
-        that was quiet for long is no lag."""
+        """Return the milliseconds since the log was first seen to end beyond the query's position; 0 if all was fed. An
+        idle log is not a lag."""
         reached = self._position
         while self._unreached and all(end <= reached.get(p, 0) for p, end in self._unreached[0][1].items()):
             self._unreached.popleft()
@@ -310,12 +310,12 @@ class Progress:
 
     @staticmethod
     def _least(process: _Process) -> dict[str, int]:
-        """Where the group of a shard that is furthest behind stands."""
+        """Return the smallest next offset of any group of a shard, by partition."""
         partitions = sorted({p for s in process.standings for p in s.next})
         return {str(p): min(s.next.get(p, 0) for s in process.standings) for p in partitions}
 
     def figures(self, now_ms: int) -> dict[str, Any]:
-        """What `artimon status` shows."""
+        """Return the figures that `artimon status` shows."""
         with self._lock:
             lagging = sorted(
                 id_ for id_, process in self._processes.items() if any(self._lacking(s) for s in process.standings)

@@ -1,4 +1,4 @@
-"""Spark's own settings from a file or a command line, in the form that spark-submit reads them too."""
+"""Spark's own settings from a file or a command line, in the form that spark-submit reads too."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class PropertiesError(ValueError):
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Settings of a file of lines `spark.key value` or `spark.key=value`; `#` begins a line of comment. The same file
-    fits `spark-submit --properties-file`. Raises PropertiesError."""
+    """Read settings from a file with lines `spark.key value` or `spark.key=value`; `#` begins a comment line. The same
+    file fits `spark-submit --properties-file`. Raises PropertiesError."""
     try:
         text = path.read_bytes()[: MAX_BYTES + 1].decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -33,7 +33,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def parse_conf(texts: Iterable[str]) -> dict[str, str]:
-    """Settings of a command line, `spark.key=value` each. Raises PropertiesError."""
+    """Parse the settings of a command line, `spark.key=value` each. Raises PropertiesError."""
     return dict(_setting(text.strip(), "--conf") for text in texts)
 
 
@@ -44,5 +44,5 @@ def _setting(text: str, where: str) -> tuple[str, str]:
     """
     matched = _LINE.fullmatch(text)
     if matched is None:
-        raise PropertiesError(f"{where}: {text!r} is no setting of Spark: write spark.some.key=value")
+        raise PropertiesError(f"{where}: {text!r} is not a Spark setting: write spark.some.key=value")
     return matched[1], matched[2].strip()

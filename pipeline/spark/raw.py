@@ -1,8 +1,8 @@
 """The raw query: samples from Kafka into the Delta table on HDFS, each exactly once.
 
-The truth is the table. At every start the newest append says where to read on and what has been seen; Spark's
-checkpoint is a fresh folder each time and may vanish at any moment. A driver that was overtaken by another loses its
-next commit and begins again.
+The table is the truth. At every start its newest append gives the offsets to continue at and the batches seen; Spark's
+checkpoint is a new folder each time and may vanish at any moment. A driver that was overtaken by another loses its
+next commit and starts again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 ALLOT_ATTEMPTS = 8
 MAX_UNREACHED = 1_000
 RECOVERED_APPENDS = 8
-"""After so many small appends in a row they are made large again."""
+"""Small appends in a row after which they are made large again."""
 PAUSE_STEP_S = 0.25
 CUT_CHECKS = 5
 CUT_PAUSE_S = 3.0
@@ -54,16 +54,16 @@ class OffsetsMissing(RuntimeError):
 
 
 class _Recovered(Exception):
-    """The query begins again with larger appends: no error."""
+    """Restarts the query with larger appends; not an error."""
 
 
 class _Replaced(Exception):
-    """The topic was read to its end and a newer generation took its place: the query begins again there. No error."""
+    """The topic was read to its end and a newer generation follows: the query restarts there. Not an error."""
 
 
 class Reading(NamedTuple):
-    """One life of the query: which offsets it begins at, how many messages an append has at most and whether that was
-    made small, and Spark's checkpoint."""
+    """One run of the query: its start offsets, the maximum number of messages of an append, whether that was reduced,
+    and Spark's checkpoint."""
 
     life: Life
     start: Mapping[int, int]
@@ -73,7 +73,7 @@ class Reading(NamedTuple):
 
 
 class RawQuery:
-    """One query at a time, driven by `run`; `figures` may be read from any thread."""
+    """Runs one query at a time, driven by `run`; `figures` may be called from any thread."""
 
     def __init__(
         self,
@@ -98,22 +98,22 @@ class RawQuery:
         self._appended, self._appends = Totals(), 0
         self._append_ms = self._appends_ms = 0.0
         self._unreached: deque[tuple[int, Mapping[int, int]]] = deque()
-        """When the log was seen to end where; only ends that the table has not reached, oldest first."""
+        """Log ends seen, as (time in ms, ends), oldest first; only those that the table has not reached."""
         self._seen: tuple[str, Mapping[int, int]] = "", {}
-        """Topic id, and where its log ended when this process last looked."""
+        """Topic id, and the log ends that this process saw last."""
         self._gaps_named = told.count(())
         self._succession = Succession(clock)
         self._begun = False
         self._fruitless = 0
-        """Lives in a row that ended before their first append."""
+        """Consecutive runs that ended before their first append."""
 
     def run(self, stop: threading.Event) -> None:
-        """From the head of the table until `stop` or a failure, which is raised."""
+        """Run the query from the head of the table until `stop` or a failure, which is raised."""
         while not stop.is_set():
             self._live(stop)
 
     def _live(self, stop: threading.Event) -> None:
-        """One life of the query. It ends by itself once appends that were made small have gone well."""
+        """Run the query once. It ends by itself once RECOVERED_APPENDS reduced appends have succeeded."""
         reading = self.open(stop)
         life, limit = reading.life, reading.limit
         every = min(1.0, self._config.raw_interval_s / 4)
@@ -126,8 +126,8 @@ class RawQuery:
             self.close(reading)
 
     def open(self, stop: threading.Event) -> Reading:
-        """Begin a life: where it reads on is what the table says, and its checkpoint is a new folder each time. Raises
-        TableError, TopicError, OSError; `close` must follow."""
+        """Begin a run at the offsets of the table, with a new checkpoint folder. `close` must follow.
+        Raises TableError, TopicError, OSError."""
         life = self.begin(stop)
         state, info = life.state, life.info
         most, totals = self._config.raw_messages, state.totals
@@ -140,7 +140,7 @@ class RawQuery:
         return Reading(life, state.until(), limit, small, checkpoint)
 
     def close(self, reading: Reading) -> None:
-        """A life is over."""
+        """End a run: stop its batches, free the broadcast, delete the checkpoint."""
         life = reading.life
         self._fruitless = 0 if life.appends else self._fruitless + 1
         life.ended = True
@@ -149,8 +149,8 @@ class RawQuery:
         self._topic.close()
 
     def begin(self, stop: threading.Event) -> Life:
-        """What reads on from the head of the table, once a commit has named where table and log do not meet. Raises
-        TableError, TopicError, OSError."""
+        """Return the run that continues the head of the table, after a commit named gaps between table and log.
+        Raises TableError, TopicError, OSError."""
         table, sources = self.open_tables()
         version, state = table.head()
         if not self._begun:
@@ -176,15 +176,15 @@ class RawQuery:
         pace: Pace,
         stop: threading.Event,
     ) -> Life:
-        """What reads on from `state`."""
+        """Return the run that continues `state`."""
         return Life(self, table, sources, state, info, pace, stop)
 
     def open_tables(self) -> tuple[RawTable, SourcesTable]:
-        """The tables of one life."""
+        """Open the tables of one run."""
         return RawTable(self._config.hdfs, self._clock), SourcesTable(self._config.hdfs)
 
     def figures(self) -> dict[str, Any]:
-        """What `artimon status` shows."""
+        """Return the figures that `artimon status` shows."""
         state, totals = self._state, self._state.totals
         return {
             "version": self._version,
@@ -213,38 +213,38 @@ class RawQuery:
         }
 
     def problems(self) -> list[str]:
-        """Gaps that were named in the last 24 hours, from the table itself; a topic that was altered."""
+        """Return the gaps named in the last 24 hours, from the table itself, and an altered topic."""
         succession = [self._succession.problem] if self._succession.problem else []
         return [*told.problems(self._state, self._clock.now_ms()), *succession]
 
     def _pace(self, limit: int) -> dict[str, str]:
-        """Options that make Spark wait for half a batch or the interval, whichever comes first: a backlog drains at
-        full speed."""
+        """Return options that make Spark wait for half an append or the interval, whichever comes first: a backlog
+        drains at full speed."""
         return {
             "minOffsetsPerTrigger": str(max(1, limit // 2)),
             "maxTriggerDelay": f"{int(self._config.raw_interval_s * 1000)}ms",
         }
 
     def _look(self, info: TopicInfo, life: Life, small: bool = False) -> None:
-        """Every few seconds: is it still the same topic, and how far is its end? `small`: the appends of this life."""
+        """Check every few seconds that the topic is the same; read its ends. `small`: this run's appends are small."""
         try:
             self._look_at(info)
             self._check_unread(life)
             if small and life.appends >= RECOVERED_APPENDS:
                 raise _Recovered
         except BaseException:
-            life.ended = True  # before the query is stopped: a batch that rests must not hold it up
+            life.ended = True  # before the query is stopped: a batch that pauses must not delay that
             raise
 
     def _look_at(self, info: TopicInfo) -> None:
-        # the ends before the leaders: what a new leader has got meanwhile is not taken for what the old one lost
+        # ends before leaders: messages that a new leader got meanwhile must not count as lost by the old one
         bounds = self._topic.bounds(info.partitions)
         ends = {p: end for p, (_, end) in bounds.items()}
         now = self._topic.describe()
         if now.topic_id != info.topic_id:
-            raise TopicError(f"{info.topic} was made again: no longer {info.topic_id}")
+            raise TopicError(f"{info.topic} was re-created: topic id {info.topic_id} is gone")
         if now.limited(info.partitions).epochs != info.epochs:
-            raise LeaderChanged(f"{info.topic}: partitions have new leaders; looking whether their logs are whole")
+            raise LeaderChanged(f"{info.topic}: partitions have new leaders; checking that their logs are whole")
         self._log_end = ends
         self._log_start = {p: start for p, (start, _) in bounds.items()}
         self._seen = info.topic_id, ends
@@ -255,43 +255,43 @@ class RawQuery:
             raise _Replaced
 
     def _begin_next(self, table: RawTable, state: RawState, info: TopicInfo) -> tuple[RawState, TopicInfo]:
-        """Commit that the topic is over, and go over to the next one."""
+        """Commit the end of the topic and switch to the next one."""
         self._topic = self._topic.named(info.topic)
         epochs = self._topic.epochs(info, {}) if info.epochs else {}
         after = states.begin_next(state, uuid.uuid4().hex, info.topic_id, info.partitions, epochs)
         self._note(table.append([], state, after), after)
         self._seen, self._log_end = (info.topic_id, {}), {}
-        log.info("raw: the topic before was read to its end; %s (%s) is next", info.topic, info.topic_id)
+        log.info("raw: the previous topic was read to its end; %s (%s) is next", info.topic, info.topic_id)
         return after, info
 
     def _check_unread(self, life: Life) -> None:
-        """Raise OffsetsMissing if Kafka deleted what the table lacks: no batch says so until a newer message comes. A
-        batch that is under way may have read it before: then the next look decides."""
+        """Raise OffsetsMissing if Kafka deleted messages that the table lacks: no batch shows that until a newer one
+        comes. A batch in progress may have read them earlier: then the next check decides."""
         until = life.state.until()
         gone = {p: start for p, start in self._log_start.items() if until.get(p, 0) < start}
         if gone and not life.appending:
             told = "; ".join(str(Gap("lost", p, until.get(p, 0), start)) for p, start in sorted(gone.items()))
-            raise OffsetsMissing(f"{life.info.topic}: {told}; beginning again above")
+            raise OffsetsMissing(f"{life.info.topic}: {told}; restarting above")
 
     def _lag_ms(self) -> int:
-        """How long ago the log first ended beyond what the table holds; 0 if the table holds all that was seen."""
+        """Return the milliseconds since the log was first seen to end beyond the table; 0 if the table reached it."""
         until = self._state.until()
         while self._unreached and all(end <= until.get(p, 0) for p, end in self._unreached[0][1].items()):
             self._unreached.popleft()
         return self._clock.now_ms() - self._unreached[0][0] if self._unreached else 0
 
     def _close_gaps(self, table: RawTable, state: RawState, info: TopicInfo, stop: threading.Event) -> RawState:
-        """The state from which the log can be read on; a commit names what was lost."""
+        """Return the state from which the log can be read; a commit names lost ranges and new leader epochs."""
         fresh = states.begins_topic(state, info.topic_id)
         if not fresh and len(state.until()) != info.partitions:
             raise TopicError(
-                f"{info.topic} has {info.partitions} partitions, the table knows {len(state.until())}: "
-                "a lane would change its partition; make a new topic instead"
+                f"{info.topic} has {info.partitions} partitions, the table has read {len(state.until())}: "
+                "a lane would change its partition; create a new topic instead"
             )
         known = {} if fresh or state.current is None else state.current.epochs
         epochs = self._topic.epochs(info, known) if info.epochs else {}
         gaps = self._gaps(state, info, epochs)
-        for _ in range(CUT_CHECKS):  # right after a broker's start its end may seem lower than it is
+        for _ in range(CUT_CHECKS):  # right after a broker's start, log ends may look too low
             if not any(gap.kind == "cut" for gap in gaps) or self._clock.wait(stop, CUT_PAUSE_S):
                 break
             gaps = self._gaps(state, info, epochs)
@@ -300,25 +300,25 @@ class RawQuery:
         for gap in gaps:
             log.error("raw: %s, %s", info.topic, gap)
         writer, now_ms = uuid.uuid4().hex, self._clock.now_ms()
-        name = self._config.samples_topic  # whatever its generation
+        name = self._config.samples_topic  # same name for all generations
         after = states.close_gaps(
             state, writer, info.cluster, name, info.topic_id, info.partitions, gaps, epochs, now_ms
         )
         self._note(table.append([], state, after), after)
-        self._seen = info.topic_id, {}  # until the next look, which knows the leaders
+        self._seen = info.topic_id, {}  # until the next check, which knows the leaders
         self._gaps_named.update(told.count(gaps))
         return after
 
     def _gaps(self, state: RawState, info: TopicInfo, epochs: Mapping[int, Epochs]) -> list[Gap]:
         bounds = self._topic.bounds(info.partitions)
-        if self._topic.describe().topic_id != info.topic_id:  # else these are the bounds of another log
-            raise TopicError(f"{info.topic} was made again while it was looked at")
+        if self._topic.describe().topic_id != info.topic_id:  # then the bounds are those of another log
+            raise TopicError(f"{info.topic} was re-created while it was checked")
         self._log_end = {p: end for p, (_, end) in bounds.items()}
         topic_id, seen = self._seen
         return states.find_gaps(state, info.topic_id, bounds, epochs, seen if topic_id == info.topic_id else None)
 
     def _count(self, counts: Totals, took_s: float) -> None:
-        """What one append stored, and how long it took from its first task to its commit."""
+        """Count one append and its duration, from its first task to its commit."""
         self._appended, self._appends = self._appended.plus(counts), self._appends + 1
         self._append_ms = took_s * 1000
         self._appends_ms += self._append_ms
@@ -330,7 +330,7 @@ class RawQuery:
 
 
 class Life:
-    """The query between one start and the next failure. `state` is the append that the next one must continue."""
+    """One run of the query, from a start to the next failure. `state` is the append that the next one must continue."""
 
     def __init__(
         self,
@@ -351,10 +351,10 @@ class Life:
         self._broadcast: Any = None
         self.ended = False
         self.appending = False
-        """A batch was read, or is being read, and `state` does not say so yet."""
+        """True while a batch is read that is not in `state` yet."""
 
     def on_batch(self, frame: Any, _batch: int) -> None:
-        """foreachBatch: run the tasks, then commit what they wrote."""
+        """Handle one micro-batch (foreachBatch): run the tasks, then commit the files they wrote."""
         self.appending = True
         try:
             appended = self._append(frame)
@@ -364,7 +364,7 @@ class Life:
             self._rest()
 
     def _append(self, frame: Any) -> bool:
-        """Commit what the tasks wrote; False if Kafka gave nothing."""
+        """Run the tasks and commit their files; False if Kafka returned no messages."""
         began = Moment.of(self._query._clock)
         results = self._run_tasks(frame)
         if not results:
@@ -394,7 +394,7 @@ class Life:
         return True
 
     def _rest(self) -> None:
-        """Files of this hour are scarce: the next append comes later, and holds more."""
+        """Pause while files of this hour are scarce, so that the next append is larger."""
         clock = self._query._clock
         pause = self._pace.pause_s(clock.now_ms())
         if pause:
@@ -419,7 +419,7 @@ class Life:
                 return results
             self._discard(results)
             log.info("raw: %d new sources", len(unknown))
-        raise RuntimeError(f"{len(unknown)} sources stay without a number after {ALLOT_ATTEMPTS} attempts")
+        raise RuntimeError(f"{len(unknown)} new sources got no number in {ALLOT_ATTEMPTS} attempts")
 
     def _collect(self, frame: Any, new_sources: Iterable[str]) -> list[RawResult]:
         if self._broadcast is None or new_sources:
@@ -433,11 +433,11 @@ class Life:
         return sorted(self.run_tasks(frame, plan, hour), key=lambda result: result.partition)
 
     def share_with_tasks(self, ids: Mapping[str, int]) -> Any:
-        """The numbers of the sources, where tasks can see them (tasks.Known)."""
+        """Broadcast the numbers of the sources to the tasks (tasks.Known)."""
         return self._query._session.sparkContext.broadcast(ids)
 
     def run_tasks(self, frame: Any, plan: RawPlan, hour: str) -> list[RawResult]:
-        """Spark runs the tasks; what each says of each of its partitions."""
+        """Run the tasks in Spark and return their results, one for each partition."""
         joined = frame.coalesce(self._tasks(hour))
 
         def collect(plan: RawPlan) -> list[RawResult]:
@@ -449,8 +449,8 @@ class Life:
         return run_guarded(collect, plan, self._query._suspects)
 
     def _tasks(self, hour: str) -> int:
-        """As many as the rows that wait are worth; each task reads several Kafka partitions and writes common files.
-        The end of the log was seen some seconds ago, which is near enough."""
+        """Return the number of tasks for the rows that wait; each reads several Kafka partitions into shared files. The
+        log end is some seconds old, which is accurate enough."""
         until = self.state.until()
         waiting = sum(max(0, end - until.get(p, 0)) for p, end in self._query._log_end.items())
         rows = int(min(waiting, self._query._config.raw_messages) * self._rows_a_message)
@@ -459,7 +459,7 @@ class Life:
         return self._pace.tasks(rows, share(self._query._session), hour)
 
     def _discard(self, results: list[RawResult]) -> None:
-        """Partitions without unknown sources wrote files that no commit will name."""
+        """Delete files that no commit will name, written for partitions without unknown sources."""
         for result in results:
             for file in result.files:
                 files.delete(f"{self._table.uri}/{file.path}")
@@ -480,7 +480,7 @@ class Life:
         return Step(until, seen, last_ms, counts, newest, lost, self._query._clock.now_ms())
 
     def _holes(self, result: RawResult) -> list[Gap]:
-        """Offsets that the log owed and did not give. Seen once the query starts again; seen twice they are lost."""
+        """Return lost offset ranges. A missing range restarts the query once; if it is missing again, it is lost."""
         expected = self.state.until().get(result.partition)
         if expected is None or result.first < expected:
             raise OffsetsMissing(f"partition {result.partition} begins at {result.first}, the table ends at {expected}")
@@ -489,7 +489,7 @@ class Life:
         fresh = [gap for gap in gaps if (self.info.topic_id, gap) not in self._query._missing]
         self._query._missing.update((self.info.topic_id, gap) for gap in fresh)
         if fresh:
-            raise OffsetsMissing(f"{self.info.topic}: {'; '.join(map(str, fresh))}; looking again")
+            raise OffsetsMissing(f"{self.info.topic}: {'; '.join(map(str, fresh))}; reading them again")
         for gap in gaps:
             log.error("raw: %s, %s", self.info.topic, gap)
         return gaps
@@ -502,10 +502,10 @@ class Life:
             self._query._topic.bury(letters, self._query._config.deadletters_topic)
 
     def _check_still_ours(self) -> None:
-        """What was read belongs to the topic whose offsets are committed, and this life was not given up meanwhile."""
+        """Check that this run was not given up and that the topic still is the one whose offsets are committed."""
         if self.ended:
-            raise OffsetsMissing("this query was stopped while a batch was under way")
+            raise OffsetsMissing("this query was stopped while a batch was in progress")
         if self._query._topic.describe().topic_id != self.info.topic_id:
-            raise TopicError(f"{self.info.topic} was made again while it was read")
+            raise TopicError(f"{self.info.topic} was re-created while it was read")
         if self.info.epochs:
             self._query._topic.check_leaders(self.info)

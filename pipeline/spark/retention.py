@@ -1,7 +1,7 @@
-"""Deletes from Kafka what the table holds: what is old, and, above half of the quota, the oldest first. What was not
-read is never deleted.
+"""Trimming of Kafka: deletes old messages that the table holds and, above half of the quota, the oldest ones first.
+Unread messages are never deleted.
 
-Kafka's own retention must be off: it does not know what was read. A topic set otherwise is named as a problem.
+Kafka's own retention must be off: it does not know what was read. Any other setting of a topic is named as a problem.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ log = logging.getLogger(__name__)
 
 HALF = 0.5
 SETTINGS_S = 60.0
-"""How often the settings of the topic are looked at."""
+"""Interval between two checks of the topic's settings, in seconds."""
 PRESSURE_S = 20.0
-"""Between two cuts for want of room: Kafka deletes whole segments, and only when it looks for some (every 10 s in our
-stack). Cutting again before it has would cut twice for the same bytes."""
+"""Least interval between two cuts for space. Kafka deletes whole segments, and only at its own interval (10 s in our
+stack): a second cut before that would be made for the same bytes."""
 NEVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
-"""What the topic must say, or Kafka drops what nobody has read."""
+"""Settings that a topic must have, or Kafka drops unread messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
-    """One partition: [start, end) is what Kafka holds, [start, until) of it the table's; bytes on disk."""
+    """Log of one partition: Kafka holds [start, end), the table [start, until) of it; `size` is bytes on disk."""
 
     start: int
     end: int
@@ -44,17 +44,17 @@ class PartitionLog:
 
     @property
     def read(self) -> int:
-        """Messages that may go."""
+        """Number of messages that may be deleted."""
         return max(0, min(self.until, self.end) - self.start)
 
     @property
     def read_bytes(self) -> float:
-        """Their bytes, as if all messages were equal."""
+        """Estimated bytes of these messages, as if all had the same size."""
         return self.size * self.read / max(1, self.end - self.start)
 
 
 def cut_for_room(logs: Mapping[int, PartitionLog], excess: int) -> dict[int, int]:
-    """New log starts that free about `excess` bytes: the same part of each partition's read messages, oldest first."""
+    """Return new log starts that free about `excess` bytes: the same share of each partition's read messages."""
     deletable = sum(one.read_bytes for one in logs.values())
     if excess <= 0 or deletable <= 0:
         return {}
@@ -63,9 +63,9 @@ def cut_for_room(logs: Mapping[int, PartitionLog], excess: int) -> dict[int, int
 
 
 def wrong_settings(found: Mapping[str, str], quota: int, partitions: int) -> list[str]:
-    """What in the topic's settings would drop the unread, or makes the quota meaningless."""
+    """Return a message for each setting of the topic that drops unread messages or makes the quota meaningless."""
     wrong = [
-        f"{name} is {found[name]}, it must be {wanted}: Kafka would drop what was not read; set it with kafka-configs"
+        f"{name} is {found[name]}, it must be {wanted}: Kafka would drop unread messages; set it with kafka-configs"
         for name, wanted in NEVER.items()
         if name in found and found[name] != wanted
     ]
@@ -92,10 +92,10 @@ class Retention:
         self._figures: dict[str, Any] = {"quota_bytes": config.kafka_quota_bytes}
         self._cut_at = self._looked_at = float("-inf")
         self._older_bytes = 0
-        """Bytes that replaced generations take."""
+        """Bytes of replaced generations."""
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`. A failure is tried again at the next turn."""
+        """Trim until `stop`. A failure is retried at the next turn."""
         turns = LoopGuard("Kafka is not trimmed")
         while not stop.is_set():
             turns.turn(self._turn)
@@ -108,11 +108,11 @@ class Retention:
             self.trim()
 
     def figures(self) -> dict[str, Any]:
-        """For health: bytes of the topic, quota, when something was last deleted."""
+        """Return figures for health: bytes of the topic, quota, time of the last deletion."""
         return dict(self._figures)
 
     def look(self) -> None:
-        """At the settings of the topic, once a minute. Raises TopicError."""
+        """Check the settings of the newest topic, once a minute. Raises TopicError."""
         now = self._clock.monotonic()
         if now - self._looked_at < SETTINGS_S:
             return
@@ -127,8 +127,8 @@ class Retention:
         self.problems, self._looked_at = found, now
 
     def trim(self) -> dict[int, int]:
-        """Once; the new first offset of each partition that lost something. Nothing where the table reads another
-        topic, and nothing of a partition whose log may not be the one that the table has read."""
+        """Trim once; return the new first offset of each partition that was cut. Nothing is cut if the table reads
+        another topic, nor in a partition whose log may not be the one that the table read."""
         _, state = self._head.head()
         closed = {topic.topic_id: topic for topic in state.topics if topic.closed}
         found = self._topic.generations()
@@ -143,7 +143,7 @@ class Retention:
             cuts[partition] = max(cut, cuts.get(partition, 0))
         cuts = {p: cut for p, cut in cuts.items() if cut > logs[p].start}
         if cuts:
-            if self._topic.describe() != info:  # right before: it still is that topic, and that log
+            if self._topic.describe() != info:  # right before: still the same topic and log
                 return {}
             self._topic.check_leaders(info)
             self._topic.delete_below(cuts)
@@ -151,8 +151,8 @@ class Retention:
         return cuts
 
     def _trim_closed(self, info: TopicInfo, state: TopicState) -> int:
-        """Of a replaced generation everything is in the table: what is old goes, or all of it where room is short.
-        Bytes that it takes."""
+        """Trim a replaced generation, which is whole in the table: old messages, or all of them if space is short.
+        Return its bytes."""
         topic, known = self._topic.beside(info.topic), info.limited(len(state.until))
         try:
             size = topic.sizes(known.partitions).total
@@ -175,14 +175,14 @@ class Retention:
         for partition, (start, end) in self._topic.bounds(info.partitions).items():
             until, epochs = current.until.get(partition, 0), current.epochs.get(partition, ())
             same = bool(epochs) and epochs[-1][0] == info.epochs.get(partition)
-            held = until if same and until <= end else start  # else the raw query must look first
+            held = until if same and until <= end else start  # else the raw query must check first
             logs[partition] = PartitionLog(start, end, held, sizes.partitions[partition])
         return logs
 
     def _old(self, logs: Mapping[int, PartitionLog], info: TopicInfo, topic: Topic | None = None) -> dict[int, int]:
         before_ms = self._clock.now_ms() - int(self._config.kafka_keep_s * 1000)
         found = (topic or self._topic).offsets_at(info.partitions, before_ms)
-        # absent: no message is that young, all of them are old
+        # absent: all messages are old
         return {p: min(one.until, found.get(p, one.end)) for p, one in logs.items()}
 
     def _for_room(self, logs: Mapping[int, PartitionLog]) -> dict[int, int]:
@@ -193,5 +193,5 @@ class Retention:
         cuts = cut_for_room(logs, used - int(HALF * quota))
         if cuts:
             self._cut_at = now
-            log.info("Kafka holds more than half of its quota of %d bytes: the oldest of what was read goes", quota)
+            log.info("Kafka holds more than half of its quota of %d bytes: deleting the oldest read messages", quota)
         return cuts

@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 
 def build(parts: Sequence[Part]) -> pa.Table:
-    """All rows of `parts` as FILE_SCHEMA, sorted by (source, series, time)."""
+    """Return all rows of `parts` as FILE_SCHEMA, sorted by (source, series, time)."""
     ordered = sorted(parts, key=lambda part: (part.source, _first_time(part.columns)))
     lengths = np.array([len(part.columns) for part in ordered])
     whole = pa.Table.from_batches([part.columns for part in ordered])
@@ -64,8 +64,8 @@ def build(parts: Sequence[Part]) -> pa.Table:
 
 
 def to_file(parts: list[Part]) -> tuple[Any, int, str]:
-    """All rows of `parts` as one file: its bytes (a buffer), number of rows, statistics. `parts` is emptied: the file
-    is made one row group after another, and what is written need not be held twice."""
+    """Encode all rows of `parts` as one file; return its bytes (a buffer), number of rows, statistics. Empties `parts`:
+    the file is made row group by row group, so that rows are not held twice."""
     parts.sort(key=lambda part: part.source, reverse=True)
     sink = pa.BufferOutputStream()
     statistics = FileStatistics()
@@ -88,7 +88,7 @@ def _next_sources(parts: list[Part]) -> list[Part]:
 
 
 def to_parquet(table: pa.Table) -> Any:
-    """The bytes of one Parquet file, a buffer."""
+    """Return the bytes of one Parquet file, a buffer."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=ROW_GROUP, **_PARQUET)
     return sink.getvalue()
@@ -99,7 +99,7 @@ def _first_time(columns: Any) -> int:
 
 
 def _order(parts: Sequence[Part], lengths: Ints, series: Ints, times: Ints) -> Ints:
-    """Row numbers in the order of the file; `parts` are already in the order of their sources."""
+    """Return row numbers in the order of the file; `parts` are already in the order of their sources."""
     starts = np.concatenate([[0], np.cumsum(lengths)])
     orders = []
     first = 0
@@ -116,10 +116,10 @@ def _order(parts: Sequence[Part], lengths: Ints, series: Ints, times: Ints) -> I
 
 
 def _order_of_source(bounds: Ints, series: Ints, times: Ints) -> Ints:
-    """Order by (series, time) of the rows of one source; batch k is [bounds[k], bounds[k + 1])."""
+    """Return the order of one source's rows by (series, time); batch k is [bounds[k], bounds[k + 1])."""
     count, width = len(bounds) - 1, int(bounds[1])
     if width and len(series) == count * width:
-        # the common case: every poll brought the same series in the same order, one poll after another
+        # the common case: every poll has the same series in the same order, and polls do not overlap in time
         matrix, moments = series.reshape(count, width), times.reshape(count, width)
         apart = count == 1 or bool((moments[:-1].max(axis=1) <= moments[1:].min(axis=1)).all())
         if apart and (count == 1 or bool((matrix[1:] == matrix[0]).all())):
@@ -131,7 +131,7 @@ def _order_of_source(bounds: Ints, series: Ints, times: Ints) -> Ints:
 
 
 def _joined(column: Any) -> Any:
-    """A chunked column without nulls as one numpy array."""
+    """Return a chunked column without nulls as one numpy array."""
     return np.concatenate([chunk.to_numpy(zero_copy_only=True) for chunk in column.chunks])
 
 

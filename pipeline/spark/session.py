@@ -1,5 +1,5 @@
-"""The one Spark session of the application: a small JVM, two pools of equal right, Arrow batches that fit large
-values. On one machine, on a cluster with the driver here, or wherever spark-submit has put it: docs/deploy.md."""
+"""The Spark session of the application: a small JVM, fair pools of equal weight, Arrow batches that fit large values.
+It runs on one machine, on a cluster with the driver here, or where spark-submit placed it: docs/deploy.md."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from artimon.runtime.kafka_access import REDACTED
 from pipeline.spark.config import SparkConfig
 
 MAX_SOCKET_FOLDER = 40
-"""Spark makes the names of its Unix sockets in its temporary folder; the system allows 107 bytes in all. Beyond: TCP
-on loopback."""
+"""Maximum length of Spark's temporary folder for Unix sockets, whose paths have at most 107 bytes. Beyond: TCP on
+loopback."""
 
 PYTHON = "spark.pyspark.python"
 
@@ -28,8 +28,8 @@ _POOLS = """<?xml version="1.0"?>
 </allocations>
 """
 
-# The JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it gives. Stacks are large:
-# Spark reads the text of a failure, a page or two, with a recursive pattern, and with 512 kB its thread died of that.
+# The JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it saves. Stacks are large
+# because Spark parses the text of a failure, a page or two, with a recursive pattern; 512 kB overflowed.
 _JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:ReservedCodeCacheSize=96m"
     " -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
@@ -37,7 +37,7 @@ _JAVA = (
 
 
 class NotSubmitted(RuntimeError):
-    """No master is known: neither was one told, nor did spark-submit start this process."""
+    """No master is known: none was configured, and spark-submit did not start this process."""
 
 
 def make_session(config: SparkConfig) -> SparkSession:
@@ -59,13 +59,13 @@ def make_session(config: SparkConfig) -> SparkSession:
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and tasks are one JVM."""
+    """Return True if driver and tasks are one JVM."""
     return master.startswith("local")
 
 
 def session_settings(config: SparkConfig, pools: Path, submitted: Mapping[str, str]) -> dict[str, str]:
-    """All of Spark's settings: ours, over them those of the place, over them `config.conf`. What spark-submit has said
-    (`submitted`) is not repeated."""
+    """Return all of Spark's settings: ours, overridden by those of the place, then by `config.conf`. Settings of
+    spark-submit (`submitted`) are not repeated."""
     ours = {**_everywhere(pools), **(_on_one_machine(config) if is_local(config.master) else _on_a_cluster(config))}
     ours = {key: value for key, value in ours.items() if key not in submitted}
     if config.master:
@@ -74,12 +74,12 @@ def session_settings(config: SparkConfig, pools: Path, submitted: Mapping[str, s
 
 
 def _submitted() -> dict[str, str]:
-    """What spark-submit was told. Raises NotSubmitted."""
+    """Return the settings given to spark-submit. Raises NotSubmitted."""
     SparkContext._ensure_initialized()
     told: dict[str, str] = dict(SparkConf().getAll())
     if "spark.master" not in told:
         raise NotSubmitted(
-            "no master is known: say --master, or start this with spark-submit --master (docs/deploy.md)"
+            "no Spark master is set: use --master, or start this with spark-submit --master (docs/deploy.md)"
         )
     return told
 
@@ -91,7 +91,7 @@ def _everywhere(pools: Path) -> dict[str, str]:
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": pools.as_uri(),
         "spark.sql.adaptive.enabled": "false",
-        # values are about 15 kB: the default of 10,000 rows an Arrow batch would be 150 MB
+        # values have about 15 kB: the default of 10,000 rows an Arrow batch would be 150 MB
         "spark.sql.execution.arrow.maxRecordsPerBatch": "200",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
@@ -99,7 +99,7 @@ def _everywhere(pools: Path) -> dict[str, str]:
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "4",
         "spark.sql.streaming.stopTimeout": "5s",
-        # consumers and what they have read ahead are some MB each: those of a query that ended go soon
+        # consumers with their prefetched data take some MB each: drop those of ended queries soon
         "spark.kafka.consumer.cache.timeout": "1m",
         "spark.kafka.consumer.cache.evictorThreadRunInterval": "20s",
         "spark.kafka.consumer.fetchedData.cache.timeout": "1m",
@@ -115,7 +115,7 @@ def _everywhere(pools: Path) -> dict[str, str]:
 
 
 def _on_one_machine(config: SparkConfig) -> dict[str, str]:
-    """One JVM, which only this machine can reach, and Python workers in the very environment of the driver."""
+    """Return the settings for one JVM on this machine only, with Python workers in the driver's environment."""
     temporary = config.data.absolute() / "tmp"
     temporary.mkdir(exist_ok=True)
     settings = {
@@ -127,21 +127,21 @@ def _on_one_machine(config: SparkConfig) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": str(len(str(temporary)) <= MAX_SOCKET_FOLDER).lower(),
         PYTHON: sys.executable,
     }
-    if config.jars:  # the class path is enough, nothing need be copied to executors
+    if config.jars:  # the class path is enough, no copies to executors needed
         settings["spark.driver.extraClassPath"] = ":".join(config.jars)
     return settings
 
 
 def _on_a_cluster(config: SparkConfig) -> dict[str, str]:
-    """Executors elsewhere: they share no disk with the driver, and they die. Where spark-submit made the driver's JVM
-    nothing of that JVM can be said here any more."""
+    """Return the settings for executors on other machines: they share no disk with the driver, and they die. The
+    driver's JVM is not set here if spark-submit started it."""
     settings = {
         "spark.executor.extraJavaOptions": _JAVA,
         "spark.executor.memory": "1g",
         "spark.executor.memoryOverhead": "2g",  # the Python workers, one for each core
         "spark.executor.heartbeatInterval": "5s",
-        "spark.network.timeout": "60s",  # how long a machine that hangs holds up a micro-batch
-        "spark.log.level": "WARN",  # else executors write a line for each read from Kafka
+        "spark.network.timeout": "60s",  # longest delay of a micro-batch by a hanging machine
+        "spark.log.level": "WARN",  # otherwise executors write a line for each read from Kafka
         "spark.executor.syncLogLevel.enabled": "true",
         "spark.executor.logs.rolling.strategy": "size",
         "spark.executor.logs.rolling.maxSize": str(16 * 1024 * 1024),
@@ -154,6 +154,6 @@ def _on_a_cluster(config: SparkConfig) -> dict[str, str]:
         settings |= {
             "spark.driver.memory": config.driver_memory,
             "spark.driver.extraJavaOptions": _JAVA,
-            PYTHON: sys.executable,  # the same path on every machine, unless the settings say another
+            PYTHON: sys.executable,  # the same path on every machine, unless set otherwise
         }
     return settings

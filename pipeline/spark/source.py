@@ -1,4 +1,4 @@
-"""Source of both queries: frames of Kafka messages, and one life of a query over them."""
+"""Source of both queries: frames of Kafka messages, and one run of a streaming query over them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LOOK_S = 5.0
 
 
 def share(session: SparkSession) -> int:
-    """Tasks that one query may run at once: half of what runs at once at all, so that a query whose tasks wait for a
-    server that hangs leaves room for the other."""
+    """Return the number of tasks that one query may run at once: half of all slots, so that a query whose tasks wait
+    for a hanging server leaves room for the other."""
     return max(1, int(session.sparkContext.defaultParallelism) // 2)
 
 
 def offsets(topic: str, positions: Mapping[int, int]) -> str:
-    """Offsets as Spark's Kafka source reads them."""
+    """Return offsets in the form that Spark's Kafka source reads."""
     return json.dumps({topic: {str(p): at for p, at in sorted(positions.items())}})
 
 
@@ -43,8 +43,8 @@ def stream(
     messages: int,
     more: Mapping[str, str],
 ) -> Any:
-    """A streaming frame of COLUMNS of the query `name` that begins at `start`, at most `messages` a micro-batch. Lost
-    offsets are found by us: Spark is told to go on."""
+    """Return a streaming frame of COLUMNS for the query `name`, from `start`, at most `messages` a micro-batch. Spark
+    does not fail on lost offsets: we find them ourselves."""
     reader = session.readStream.format("kafka").options(**_options(config, info, name), **more)
     reader = reader.option("startingOffsets", offsets(info.topic, start)).option("maxOffsetsPerTrigger", str(messages))
     return reader.load().select(*COLUMNS)
@@ -53,7 +53,7 @@ def stream(
 def batch(
     session: SparkSession, config: SparkConfig, info: TopicInfo, start: Mapping[int, int], end: Mapping[int, int]
 ) -> Any:
-    """A frame of COLUMNS with [start, end) of every partition."""
+    """Return a frame of COLUMNS with [start, end) of every partition."""
     reader = session.read.format("kafka").options(**_options(config, info, "catch-up"))
     reader = reader.option("startingOffsets", offsets(info.topic, start)).option(
         "endingOffsets", offsets(info.topic, end)
@@ -71,7 +71,7 @@ def follow(
     stop: threading.Event,
     look: Callable[[], None],
 ) -> None:
-    """Run a query until `stop`; raises what ends it. `look` is called every few seconds and may raise too."""
+    """Run a query until `stop`; raise its failure. `look` is called every few seconds and may raise too."""
     failure: list[BaseException] = []
 
     def guarded(batch_frame: Any, number: int) -> None:
@@ -82,7 +82,7 @@ def follow(
             raise
 
     session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-    # a name of its own each time: one that is slow to stop must not keep the next from starting
+    # a new name each time: a query that is slow to stop must not keep the next one from starting
     writer = (
         frame.writeStream.queryName(f"{name}-{uuid.uuid4().hex[:8]}")
         .foreachBatch(guarded)
@@ -103,15 +103,15 @@ def follow(
 
 
 def remove_checkpoint(folder: Path) -> None:
-    """Delete the checkpoint of a query; one that is gone already is fine."""
+    """Delete the checkpoint of a query; it may be gone already."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _options(config: SparkConfig, info: TopicInfo, reader: str) -> dict[str, str]:
-    """The group is named after the reader and the log: consumers that Spark keeps are those of the last time and not
-    new ones with full buffers each time, which fill the heap when a catch-up takes many steps; and what they have
-    fetched of a topic that was made again since, or of a log that was cut, is never taken for what stands there now.
-    Nothing is committed or balanced by it."""
+    """Return the options of a Kafka reader. The consumer group is named after reader and log. So Spark reuses its
+    cached consumers, instead of new ones with full buffers that fill the heap during a long catch-up; and data
+    prefetched from a topic that was made again, or from a log that was cut, is never taken for the present log. Nothing
+    is committed or balanced by the group."""
     return {
         "kafka.group.id": f"artimon-{reader}-{_log_of(info)}",
         "kafka.bootstrap.servers": config.kafka,
@@ -125,6 +125,6 @@ def _options(config: SparkConfig, info: TopicInfo, reader: str) -> dict[str, str
 
 
 def _log_of(info: TopicInfo) -> str:
-    """The same while every offset of the topic holds the same."""
+    """Return a name that stays the same while every offset of the topic holds the same message."""
     epochs = json.dumps(sorted(info.epochs.items())).encode()
     return f"{info.topic_id}-{xxhash.xxh3_64_hexdigest(epochs)}"

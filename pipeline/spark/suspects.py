@@ -1,7 +1,7 @@
 """Messages that killed a worker, and the second run of tasks after a worker died.
 
-A suspect is only tried first in a process of its own (pipeline/spark/trial.py): the verdict is made anew each time, so
-that a mended program stores what an older one could not.
+A suspect is not refused, but decoded in a subprocess first (pipeline/spark/trial.py). The verdict is made anew each
+time, so a fixed program stores messages that an older one could not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 SUSPECTS = "suspects.json"
 """Name of the file in the driver's folder."""
 MAX_SUSPECTS = 1_000
-"""Digests that are kept, 32 characters each; the oldest go first."""
+"""Maximum number of digests kept, 32 characters each; the oldest are dropped first."""
 _DEATHS = ("Python worker exited unexpectedly", "ExecutorLostFailure", "MemoryError", "java.io.EOFException")
 
 Plan = TypeVar("Plan", RawPlan, FeedPlan)
@@ -31,21 +31,21 @@ Result = TypeVar("Result", RawResult, FeedResult)
 
 
 class Suspects:
-    """Digests of messages that killed a worker, in memory and in a file of the driver. Used by any thread; `_lock`
-    guards both."""
+    """Digests of messages that killed a worker, in memory and in a file of the driver. Thread-safe: `_lock` guards
+    both."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
         self._digests: dict[str, None] = dict.fromkeys(_read(path))
         self.alarm = False
-        """A worker died, and its messages were not all tried yet: a query that begins anew tries them at once."""
+        """True if a worker died and its messages were not all tried yet: the next run of a query tries them at once."""
 
     def known(self) -> frozenset[str]:
         with self._lock:
             return frozenset(self._digests)
 
     def add(self, digests: Iterable[str]) -> None:
-        """Remember them. Failing to write the file is only logged: they are found again."""
+        """Remember these digests. A failure to write the file is only logged: the messages are found again."""
         with self._lock:
             fresh = [one for one in digests if one not in self._digests]
             if not fresh:
@@ -69,8 +69,8 @@ def _read(path: Path) -> list[str]:
 
 
 def run_guarded(run: Callable[[Plan], list[Result]], plan: Plan, suspects: Suspects) -> list[Result]:
-    """The results of `run(plan)`. When a worker dies, run again with every message tried first in a process of its own:
-    the message that killed it gets its verdict, and the rest goes on."""
+    """Return the results of `run(plan)`. If a worker dies, run again and try every message in a subprocess first:
+    the message that killed the worker gets its verdict, and the others continue."""
     plan = replace(plan, suspects=suspects.known(), careful=suspects.alarm)
     try:
         results = run(plan)
@@ -86,6 +86,6 @@ def run_guarded(run: Callable[[Plan], list[Result]], plan: Plan, suspects: Suspe
 
 
 def is_death(error: BaseException) -> bool:
-    """Returns true if a worker died or had too little memory, by the text of Spark's error."""
+    """Return True if a worker died or ran out of memory, judged by the text of Spark's error."""
     text = str(error)
     return any(sign in text for sign in _DEATHS)

@@ -1,5 +1,5 @@
-"""What a task of the raw query does with the rows of one or more Kafka partitions: it decodes, drops repeats, sorts and
-writes Parquet itself, and gives the driver file names and counts only. Samples never go back to the JVM."""
+"""Task of the raw query: decodes the rows of one or more Kafka partitions, drops repeats, sorts, and writes Parquet
+itself. The driver gets file names and counts only; samples never go back to the JVM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESULT_SCHEMA = "result string"
 MAX_REASON = 300
 
 Decode = Callable[[BatchHeader, bytes], Any]
-"""The columns of a checked batch. Raises BatchError if they cannot be stored."""
+"""Returns the columns of a checked batch. Raises BatchError if they cannot be stored."""
 
 
 class Record(NamedTuple):
@@ -42,47 +42,47 @@ class Known(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RawPlan:
-    """What every task of one micro-batch needs to know."""
+    """Parameters of all tasks of one micro-batch."""
 
     table: str
     """URI of the raw table."""
     seen: Mapping[int, LaneRanges]
-    """Per partition: numbers of batches at lower offsets."""
+    """By partition: sequence numbers of batches at lower offsets."""
     sources: Known
     append: int = 0
-    """Number of the append to be: stands in the names of the files."""
+    """Number of the next append; part of the names of the files."""
     chunk_bytes: int = CHUNK_BYTES
-    """Decoded bytes that a task holds before it writes a file."""
+    """Decoded bytes that a task buffers before it writes a file."""
     suspects: frozenset[str] = frozenset()
-    """Digests of messages that are tried in a process of their own before this one decodes them."""
+    """Digests of messages that a subprocess decodes first."""
     careful: bool = False
-    """Every message is suspect, because a worker died."""
+    """True if every message is suspect, because a worker died."""
     partitions: int = 0
-    """Partitions that lanes are spread over; 0: any lane may stand anywhere."""
+    """Partitions that lanes are spread over; 0: any lane may be in any partition."""
 
 
 @dataclass(slots=True)
 class RawResult:
-    """What a task answers for each of its partitions. When `unknown` is not empty it wrote nothing: allot these
-    sources and run again. The files of a task hold rows of all its partitions and stand in the last result."""
+    """Result of a task for one of its partitions. If `unknown` is not empty, the task wrote nothing: allot these
+    sources and run again. The files of a task hold rows of all its partitions and are in its last result."""
 
     partition: int
     first: int
     until: int
     holes: list[tuple[int, int]] = field(default_factory=list)
-    """Offsets between `first` and `until` that did not come."""
+    """Offset ranges between `first` and `until` without messages."""
     unknown: list[str] = field(default_factory=list)
     files: list[DataFile] = field(default_factory=list)
     rows: int = 0
     batches: int = 0
     duplicates: int = 0
     dead: list[tuple[int, str]] = field(default_factory=list)
-    """Offset and reason of each message that is no batch."""
+    """Offset and reason of each message that is not a storable batch."""
     seen: LaneRanges = field(default_factory=LaneRanges)
     last_ms: dict[LaneId, int] = field(default_factory=dict)
     newest_append_ms: int = 0
     poison: list[str] = field(default_factory=list)
-    """Digests of messages that kill their decoder. All of a task stand in its last result."""
+    """Digests of messages that kill their decoder. All of a task are in its last result."""
 
     def to_json(self) -> str:
         return json.dumps(
@@ -116,7 +116,7 @@ class RawResult:
 
 
 def records_of(batches: Iterable[Any]) -> Iterator[tuple[int, Record]]:
-    """Partition and record of each row of Spark's Arrow batches (partition, offset, timestamp, value), in their
+    """Yield partition and record of each row of Spark's Arrow batches (partition, offset, timestamp, value), in their
     order."""
     for batch in batches:
         partitions, offsets = (batch.column(i).to_numpy() for i in range(2))
@@ -127,8 +127,8 @@ def records_of(batches: Iterable[Any]) -> Iterator[tuple[int, Record]]:
 
 
 def run_raw(plan: RawPlan, batches: Iterable[Any]) -> Iterator[Any]:
-    """The function of the raw query's mapInArrow: one result row for each Kafka partition that has rows. A partition's
-    rows come one after another."""
+    """Body of the raw query's mapInArrow: one result row for each Kafka partition that has rows. The rows of a
+    partition are contiguous."""
     results: list[RawResult] = []
     guard = Guard(plan.suspects, plan.careful)
     with Output(plan.table, plan.append, plan.chunk_bytes) as output, guard:
@@ -150,7 +150,7 @@ def _row(text: str) -> Any:
 
 
 class Holder(Protocol):
-    """Where the rows of new batches go (`Output`)."""
+    """Buffer for the rows of new batches (`Output`)."""
 
     given_up: bool
 
@@ -159,12 +159,12 @@ class Holder(Protocol):
         ...
 
     def give_up(self) -> None:
-        """Nothing of this attempt may stay."""
+        """Drop everything of this attempt."""
         ...
 
 
 class Reader:
-    """Takes the records of one partition in offset order. Every verdict on a message is made here."""
+    """Takes the records of one partition in offset order and decides on each message."""
 
     def __init__(self, plan: RawPlan, output: Holder, partition: int, first: int, decode: Decode | None = None) -> None:
         self._sources, self._output, self._decode = plan.sources.value, output, decode or messages.decode
@@ -204,8 +204,8 @@ class Reader:
             self._output.hold(header.keep or DEFAULT_KEEP, rows.Part(source, record.append_ms, columns))
 
     def _miss(self, source: str) -> None:
-        """A source without a number: nothing of this attempt may stay, the rest is only looked through for more such
-        names."""
+        """Note a source without a number. Drop everything of this attempt; later records are only searched for more
+        such sources."""
         self.result.unknown.append(source)
         if not self._output.given_up:
             self._output.give_up()

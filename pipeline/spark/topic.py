@@ -1,5 +1,5 @@
-"""What the driver asks Kafka itself: which topic it is, where its log begins and ends, and single messages for the
-dead letters."""
+"""Requests of the driver to Kafka: identity of a topic, bounds of its log, leader epochs, single messages for the dead
+letters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMEOUT_MS = 15_000
 
 
 class TopicError(RuntimeError):
-    """Kafka cannot be asked, or does not have what is wanted. The text says what and where."""
+    """Kafka does not answer or lacks what is wanted. The text says what and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TopicInfo:
     leaders: Mapping[int, int] = field(default_factory=dict)
 
     def limited(self, partitions: int) -> TopicInfo:
-        """The same with the first partitions only."""
+        """Return the same with only the first `partitions`."""
         if partitions >= self.partitions:
             return self
         epochs = {p: epoch for p, epoch in self.epochs.items() if p < partitions}
@@ -50,13 +50,12 @@ class TopicInfo:
 
 
 class LeaderChanged(TopicError):
-    """A partition has another leader, or the same one again after a restart: where its log ends must be looked at
-    anew."""
+    """A partition has another leader, or the same one after a restart: the end of its log must be checked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that is no batch: where it stood and why."""
+    """A message that is not a batch: its place and the reason."""
 
     partition: int
     offset: int
@@ -64,45 +63,45 @@ class DeadLetter:
 
 
 class Topic:
-    """One topic, asked over connections of its own; safe to share between threads.
+    """Client for one topic with its own connections; thread-safe.
 
     Locks: `_lock` is held for the whole of a request; every request has a deadline."""
 
     def __init__(self, bootstrap: str, topic: str, base: str = "") -> None:
-        """`base`: the topic of which this is a generation (artimon/model/topic_spec.py); itself by default."""
+        """`base`: the topic of which this is a generation (artimon/model/topic_spec.py); `topic` by default."""
         self.bootstrap, self.topic, self._base = bootstrap, topic, base or topic
         self._lock = threading.Lock()
         self._admin: Any = None
         self._consumer: Any = None
 
     def describe(self) -> TopicInfo:
-        """Cluster, topic id, number of partitions. Raises TopicError."""
+        """Return cluster, topic id, partitions and leaders. Raises TopicError."""
         found = next(iter(self._describe([self.topic])), {"error_code": "none", "partitions": []})
         if found["error_code"] or not found["partitions"]:
             raise TopicError(
-                f"Kafka at {self.bootstrap} has no topic {self.topic} (error {found['error_code']}): make it"
+                f"Kafka at {self.bootstrap} has no topic {self.topic} (error {found['error_code']}): create it"
             )
         return _info(found)
 
     def generations(self) -> list[TopicInfo]:
-        """All generations of the topic that exist, oldest first. Raises TopicError if there is none."""
+        """Return all generations of the topic that exist, oldest first. Raises TopicError if there is none."""
         names = generations(self._base)
         found = {one["name"]: one for one in self._describe(names) if not one["error_code"] and one["partitions"]}
         if not found:
             raise TopicError(
-                f"Kafka at {self.bootstrap} has no topic {self._base}: make it with `artimon topics create`"
+                f"Kafka at {self.bootstrap} has no topic {self._base}: create it with `artimon topics create`"
             )
         return [_info(found[name]) for name in names if name in found]
 
     def named(self, name: str) -> Topic:
-        """Another generation; this one is closed then."""
+        """Return the client for another generation and close this one; itself if `name` is the same."""
         if name == self.topic:
             return self
         self.close()
         return Topic(self.bootstrap, name, self._base)
 
     def beside(self, name: str) -> Topic:
-        """Another generation, over connections of its own."""
+        """Return a client for another generation, with its own connections."""
         return Topic(self.bootstrap, name, self._base)
 
     def _describe(self, names: list[str]) -> list[Any]:
@@ -116,16 +115,16 @@ class Topic:
                 raise TopicError(f"Kafka at {self.bootstrap}, topic {names[0]}: {error!r}") from error
 
     def epochs(self, info: TopicInfo, known: Mapping[int, Epochs]) -> dict[int, Epochs]:
-        """Which leader epochs wrote what of each partition, going on from `known`. Raises TopicError, LeaderChanged."""
+        """Return each partition's leader epochs with offsets, continuing `known`. Raises TopicError, LeaderChanged."""
         return {p: self._epochs(info, p, known.get(p, ())) for p in range(info.partitions)}
 
     def _epochs(self, info: TopicInfo, partition: int, known: Epochs) -> Epochs:
         now = info.epochs[partition]
         if known and known[-1][0] == now:
-            self._epoch_end(info, partition, now)  # raises if that is no longer so
+            self._epoch_end(info, partition, now)  # raises if the epoch has changed
             return known
         if known and known[-1][0] > now:
-            return ((now, 0),)  # the whole cluster went back in time: nothing is known of this log
+            return ((now, 0),)  # the whole cluster went back in time: its log is unknown
         first = max(0, now - MAX_EPOCHS) if not known else known[-1][0]
         found = known or ((first, 0),)
         for epoch in (first, *range(max(first + 1, now - MAX_EPOCHS), now)):
@@ -134,12 +133,12 @@ class Topic:
         return found if found[-1][0] == now else followed(found, now, found[-1][1])
 
     def check_leaders(self, info: TopicInfo) -> None:
-        """Raises LeaderChanged if a partition is no longer led under the epoch of `info`; TopicError."""
+        """Check that each partition is still led under its epoch in `info`. Raises LeaderChanged, TopicError."""
         for partition, epoch in info.epochs.items():
             self._epoch_end(info, partition, epoch)
 
     def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
-        """Where the log of what was written under `epoch` or before ends. The leader refuses if it is another one."""
+        """Return the end offset of messages written under `epoch` or before. The leader refuses if it changed."""
         leader, now = info.leaders[partition], info.epochs[partition]
         with self._lock:
             try:
@@ -155,11 +154,11 @@ class Topic:
         return end
 
     def _ask(self, request: Any, node: int) -> Any:
-        """Under `_lock`."""
+        """Send a request to one broker. Call under `_lock`."""
         return ask_broker(self._admin_client(), request, node, TIMEOUT_MS)
 
     def sizes(self, partitions: int) -> LogSizes:
-        """How large each partition is on the disks of the brokers. Raises TopicError."""
+        """Return the size of each partition on the disks of the brokers. Raises TopicError."""
         wanted = DescribeLogDirsRequest.DescribableLogDirTopic(topic=self.topic, partitions=list(range(partitions)))
         request = DescribeLogDirsRequest(topics=[wanted])
         with self._lock:
@@ -174,7 +173,7 @@ class Topic:
         return found
 
     def settings(self) -> dict[str, str]:
-        """The settings of the topic, those of its broker where it has none. Raises TopicError."""
+        """Return the settings of the topic, with its broker's values where it has none. Raises TopicError."""
         resource = ConfigResource(ConfigResourceType.TOPIC, self.topic)
         with self._lock:
             try:
@@ -186,7 +185,7 @@ class Topic:
         return {name: str(one["value"]) for name, one in values.items()}
 
     def bounds(self, partitions: int) -> dict[int, Span]:
-        """[log start, log end) of each partition. Raises TopicError."""
+        """Return [log start, log end) of each partition. Raises TopicError."""
         wanted = [TopicPartition(self.topic, p) for p in range(partitions)]
         with self._lock:
             try:
@@ -199,7 +198,7 @@ class Topic:
         return {tp.partition: (starts[tp], ends[tp]) for tp in wanted}
 
     def offsets_at(self, partitions: int, time_ms: int) -> dict[int, int]:
-        """The first offset appended at or after `time_ms`; absent where there is none. Raises TopicError."""
+        """Return, by partition, the first offset appended at or after `time_ms`, if any. Raises TopicError."""
         wanted = {TopicPartition(self.topic, p): time_ms for p in range(partitions)}
         with self._lock:
             try:
@@ -212,15 +211,15 @@ class Topic:
         return {**young, **{tp.partition: at.offset for tp, at in found.items() if at is not None}}
 
     def _young(self, partitions: list[TopicPartition], time_ms: int) -> dict[int, int]:
-        """Log starts of those whose messages are all young: Kafka finds no offset for a time as long as that time lies
-        in a segment of which every message was deleted."""
+        """Return the log starts of partitions whose messages are all younger: Kafka finds no offset for a time in a
+        segment of which every message was deleted."""
         newest = self._admin_client().list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.MAX_TIMESTAMP))
         young = [tp for tp in partitions if newest[tp].timestamp >= time_ms]
         starts = self._reader().beginning_offsets(young, timeout_ms=TIMEOUT_MS) if young else {}
         return {tp.partition: starts[tp] for tp in young}
 
     def delete_below(self, cuts: Mapping[int, int]) -> None:
-        """Delete messages below these offsets. Kafka refuses one that the log does not reach. Raises TopicError."""
+        """Delete messages below these offsets. Kafka refuses an offset beyond the log end. Raises TopicError."""
         wanted = {TopicPartition(self.topic, p): cut for p, cut in cuts.items()}
         with self._lock:
             try:
@@ -230,7 +229,7 @@ class Topic:
                 raise TopicError(f"Kafka at {self.bootstrap}, trimming {self.topic}: {error!r}") from error
 
     def bury(self, letters: Sequence[DeadLetter], graveyard: str) -> None:
-        """Copy each message to the topic `graveyard`, with its reason; on return all are acknowledged. Raises
+        """Copy each message with its reason to the topic `graveyard`; on return all are acknowledged. Raises
         TopicError."""
         try:
             producer = KafkaProducer(
@@ -250,7 +249,7 @@ class Topic:
             producer.close(timeout=5)
 
     def _message(self, partition: int, offset: int) -> bytes | None:
-        """The value of one message. Raises TopicError if the log no longer has it."""
+        """Return the value of one message. Raises TopicError if the log no longer has it."""
         where = TopicPartition(self.topic, partition)
         with self._lock:
             consumer = self._reader()
@@ -260,12 +259,12 @@ class Topic:
                 polled: Mapping[Any, list[Any]] = consumer.poll(timeout_ms=TIMEOUT_MS // 5, max_records=1)
                 for record in polled.get(where, []):
                     if record.offset != offset:
-                        raise TopicError(f"offset {offset} of {where} is gone: the log goes on at {record.offset}")
+                        raise TopicError(f"offset {offset} of {where} is gone: the log continues at {record.offset}")
                     return None if record.value is None else bytes(record.value)
         raise TopicError(f"offset {offset} of {where} cannot be read")
 
     def close(self) -> None:
-        """Close the connections; the next request makes new ones."""
+        """Close the connections; the next request opens new ones."""
         with self._lock:
             self._close()
 

@@ -1,4 +1,4 @@
-"""Trial of suspicious messages: another process decodes them first. A message that kills it costs that process only.
+"""Trial of suspicious messages: a subprocess decodes them first. A message that kills it costs only that process.
 
 `python -c` starts the process (`main` below). It reads requests from its standard input, each a length (4 bytes, big
 endian) and a message, and answers each with a length (2 bytes) and the reason why the message cannot be stored.
@@ -26,11 +26,11 @@ from artimon.model.codec import encode_samples, samples_of
 from pipeline.spark import messages, rows
 
 ATTEMPTS = 2
-"""Processes that a message must kill before it is condemned; the last of them has decoded nothing else."""
+"""Processes that a message must kill before it is refused; the last of them has decoded nothing else."""
 ADDRESS_BYTES = 3 * 1024**3
-"""Address space of the process. A decoded batch has at most 8 MiB; the rest is what libraries reserve."""
+"""Address space of the process. A decoded batch has at most 8 MiB; libraries reserve the rest."""
 ANSWER_S = 60.0
-"""Timeout of one message. Decoding takes milliseconds: one that takes so long is hung."""
+"""Timeout of one message. Decoding takes milliseconds, so a process that takes this long hangs."""
 START_S = 120.0
 _REQUEST, _ANSWER = struct.Struct(">I"), struct.Struct(">H")
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from pipeline.spark.trial import main; main()"
@@ -38,7 +38,7 @@ _MAX_REASON = 300
 
 
 class TrialError(OSError):
-    """No process can be started that decodes a good message: nothing can be said of a bad one."""
+    """Not even a good message can be decoded in a new process: nothing is known of the suspect."""
 
 
 def digest(value: bytes) -> str:
@@ -49,7 +49,7 @@ def digest(value: bytes) -> str:
 class Guard:
     """Decoder that has suspects tried first. Used by one thread; a context manager, which ends the process.
 
-    `poison`: digests of the messages that it condemned."""
+    `poison`: digests of the messages that it refused."""
 
     def __init__(self, suspects: Collection[str] = (), careful: bool = False) -> None:
         """`careful`: every message is suspect."""
@@ -64,7 +64,7 @@ class Guard:
         self._trial.end()
 
     def decode(self, header: BatchHeader, value: bytes) -> Any:
-        """As `messages.decode`. Raises BatchError for a message that kills its decoder, too; TrialError."""
+        """Decode like `messages.decode`. Raises BatchError, also for a message that kills its decoder; TrialError."""
         if self._careful or (self._suspects and digest(value) in self._suspects):
             reason = self._trial.refusal(value)
             if reason:
@@ -74,13 +74,13 @@ class Guard:
 
 
 class Trial:
-    """One process at a time, started when it is needed. Used by one thread."""
+    """One process at a time, started on demand. Used by one thread."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def refusal(self, value: bytes) -> str:
-        """Reason why a message cannot be stored, "" if it can be decoded and written. Raises TrialError."""
+        """Return the reason why a message cannot be stored, "" if it can be decoded and written. Raises TrialError."""
         for _ in range(ATTEMPTS):
             answer = self._ask(value)
             if answer is not None:
@@ -91,7 +91,7 @@ class Trial:
         return f"kills the process that decodes it ({death}), tried {ATTEMPTS} times"
 
     def end(self) -> str:
-        """End the process, if there is one; how it ended."""
+        """End the process, if there is one; return how it ended."""
         process, self._process = self._process, None
         if process is None:
             return ""
@@ -108,7 +108,7 @@ class Trial:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _ask(self, value: bytes) -> str | None:
-        """Answer of the process; None if it died."""
+        """Return the answer of the process; None if it died."""
         process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -129,7 +129,7 @@ class Trial:
 
 
 def _answer(stream: Any, timeout_s: float) -> str | None:
-    """One answer; None at the end of the stream or after the timeout."""
+    """Read one answer; None at the end of the stream or after the timeout."""
     ready, _, _ = select.select([stream], [], [], timeout_s)
     head = stream.read(_ANSWER.size) if ready else b""
     if len(head) < _ANSWER.size:
@@ -139,12 +139,12 @@ def _answer(stream: Any, timeout_s: float) -> str | None:
 
 
 def _good_message() -> bytes:
-    """A batch of one sample."""
+    """Return a batch of one sample."""
     return encode_samples(BatchId("trial", 0, 0, 0), "trial", bytes(16), 0, 0, "", Samples.of([(1, 0, 0, 1)])).data
 
 
 def main() -> None:
-    """The process: decode what comes until the end of the input. Memory that runs short ends it."""
+    """Run the process: decode messages until the end of the input. Exhausted memory ends it."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
@@ -163,8 +163,8 @@ def _reply(answers: BinaryIO, reason: str) -> None:
 
 
 def store(value: bytes) -> str:
-    """Reason why a message cannot be stored, "" if it can. Does the work of both queries on it, without their output.
-    Raises MemoryError."""
+    """Return the reason why a message cannot be stored, "" if it can. Does the work of both queries without their
+    output. Raises MemoryError."""
     try:
         header = messages.whole(value)
         columns = messages.decode(header, value)

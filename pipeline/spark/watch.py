@@ -1,4 +1,4 @@
-"""Whether the Spark session can still be used: its JVM may end, and a cluster may end the application by itself."""
+"""Liveness of the Spark session: its JVM may end, and a cluster may end the application."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 
 ASK_S = 5.0
 SILENT = 120
-"""Looks, a second apart, without a word of the JVM: it is given up. A long collection of garbage takes less. Looks are
-counted, not seconds: a process that was stopped itself does not blame the JVM."""
+"""Calls of `alive`, one a second, without an answer of the JVM before it is given up; a long garbage collection is
+shorter. Calls are counted, not seconds, so that a process that was itself stopped does not blame the JVM."""
 
 
 class SessionWatch:
-    """Asks in a thread of its own, which ends with `stop`, so that a JVM that hangs holds up nobody else."""
+    """Asks the JVM in a thread of its own until `stop`, so that a JVM that hangs blocks no other thread."""
 
     def __init__(self, session: SparkSession, stop: threading.Event, clock: Clock = SYSTEM_CLOCK) -> None:
         self._session, self._stop, self._clock = session, stop, clock
@@ -25,7 +25,7 @@ class SessionWatch:
         threading.Thread(target=self._run, name="session-watch", daemon=True).start()
 
     def alive(self) -> bool:
-        """Whether JVM and Spark application run, as far as is known. Asked once a second."""
+        """Return False if JVM or application have ended, or the JVM is silent too long. Called once a second."""
         process = getattr(self._session.sparkContext._gateway, "proc", None)
         if process is not None and process.poll() is not None:
             return False

@@ -100,8 +100,8 @@ def test_members_come_and_go(place: tuple[str, KazooClient], shard: Shard) -> No
     assert (first["ready"], second["address"], second["wanted"]) == (256, None, 256)
     for words, said in (
         (["remove", "1"], "1 members are left for 2 replicas: add a shard or lower the replicas first"),
-        (["remove", "7"], "shard 7 is no member"),
-        (["add", "1"], "shard 1 is a member already"),
+        (["remove", "7"], "shard 7 is not a member"),
+        (["add", "1"], "shard 1 is already a member"),
         (["add", "a/b"], "'a/b' cannot be the id of a shard"),
         (["replicas", "3"], "3 replicas are impossible on 2 members"),
     ):

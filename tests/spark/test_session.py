@@ -57,7 +57,7 @@ def test_a_file_of_settings_is_read_as_spark_reads_it(tmp_path: Path) -> None:
 def test_what_is_no_setting_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.properties"
     path.write_text(f"spark.a 1\n{text}\n")
-    with pytest.raises(PropertiesError, match=r"x\.properties:2: .* is no setting of Spark"):
+    with pytest.raises(PropertiesError, match=r"x\.properties:2: .* is not a Spark setting"):
         read_properties(path)
     with pytest.raises(PropertiesError, match="--conf"):
         parse_conf([text])

@@ -237,7 +237,7 @@ def test_without_a_replica_the_answer_says_what_is_missing(pair: World) -> None:
     assert f"{missing} of 256 virtual shards" in notes[0]
     pair.gone.add("0")
     _, notes = pair.ask()
-    assert notes == [f"shard 0 is not there: series of {missing} of 256 virtual shards are missing"]
+    assert notes == [f"shard 0 is not alive: series of {missing} of 256 virtual shards are missing"]
 
 
 def test_a_connection_that_died_while_idle_is_made_anew(pair: World) -> None:

@@ -259,7 +259,7 @@ def test_a_shard_that_is_gone_makes_answers_partial_and_comes_back_empty(
     away = store.select(ALL)
     assert [s.name for s in away.series] == ["test.v2"]
     assert away.notes == (
-        f"shard 0 is not there: series of {len(ownership(MEMBERS)['0'])} of 256 virtual shards are missing",
+        f"shard 0 is not alive: series of {len(ownership(MEMBERS)['0'])} of 256 virtual shards are missing",
     )
     cluster.start("0")
     assert cluster.feed("0", log, 2, 3).next_offset == 0  # it is empty, and says so

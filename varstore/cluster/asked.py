@@ -1,4 +1,4 @@
-"""What is asked of one shard, and what became of it."""
+"""Request to one shard and its outcome."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Check = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one shard is asked: a method, its arguments, and what is made of the reply. `wire` is told for how many
-    seconds somebody waits."""
+    """Request to one shard: a method, its arguments, and the decoder of the reply. `wire` gets the seconds until the
+    deadline."""
 
     method: str
     wire: Callable[[float], tuple[bytes, ...]]
@@ -26,12 +26,12 @@ class Ask:
 
 
 Question = Callable[[int], Ask]
-"""What to ask for these virtual shards (mask)."""
+"""Returns the request for these virtual shards (mask)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one shard answered for the virtual shards that it was asked for."""
+    """Answer of one shard for the virtual shards that it was asked for."""
 
     place: Place
     vshards: int
@@ -40,7 +40,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Running:
-    """A question on its way over a connection."""
+    """A request in progress over a connection."""
 
     sent: Sent
     ask: Ask
@@ -58,46 +58,46 @@ class Part:
     depth: int
     client: FramedClient | None = None
     running: Running | None = None
-    """Sent, and awaited by the thread of the question itself."""
+    """Sent, and awaited by the calling thread."""
     future: Future[Any] | None = None
-    """In a thread of the pool."""
+    """Result, if a thread of the pool runs the request."""
     answer: Any = None
     soft: bool = False
-    """The answer says itself that it is not whole."""
+    """True if the answer says that it is partial."""
     failure: str = ""
     instead: list[Part] | None = None
     desperate: bool = False
-    """Whether those that lag or refill were asked too."""
+    """True if lagging or refilling shards were asked too."""
 
     def all(self) -> Iterator[Part]:
-        """This and all below."""
+        """Yield this part and all below."""
         yield self
         for part in self.instead or ():
             yield from part.all()
 
     def is_whole(self) -> bool:
-        """Whether its virtual shards are answered for."""
+        """Return True if all its virtual shards have whole answers."""
         if self.answer is not None and not self.soft:
             return True
         return union(part.choice.vshards for part in self.instead or () if part.is_whole()) == self.choice.vshards
 
     def asked_instead(self) -> int:
-        """Mask of what others are asked for instead."""
+        """Return the mask that others are asked for instead."""
         return union(part.choice.vshards for part in self.instead or ())
 
     def is_settled(self) -> bool:
-        """Whether nothing better can come."""
+        """Return True if no better answer can come."""
         if self.is_whole():
             return True
         return not self.is_asked and all(part.is_settled() for part in self.instead or ())
 
     @property
     def is_asked(self) -> bool:
-        """Whether its own answer is awaited."""
+        """True while its own answer is awaited."""
         return self.future is not None or self.running is not None
 
     def outcomes(self) -> list[Outcome]:
-        """The best that came: none of its virtual shards twice."""
+        """Return the best answers so far; they do not overlap."""
         below = [outcome for part in self.instead or () for outcome in part.outcomes()]
         if self.answer is None or (self.soft and self.is_whole()):
             return below

@@ -1,4 +1,4 @@
-"""Which live shard is asked for which virtual shards. Pure: no I/O, no clock."""
+"""Choice of the live shard to ask for each virtual shard. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from artimon.model.vshards import in_mask, union
 from varstore.cluster.directory import Place, Shards
 
 WHOLE, LAGGING, REFILLING = range(3)
-"""How good a holder is; one that lags or refills says so in its answer, which is better than none."""
+"""Quality of a holder; a lagging or refilling one says so in its answer, which is better than no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One shard and what it is asked for."""
+    """One shard and the virtual shards that it is asked for."""
 
     place: Place
     vshards: int
@@ -25,10 +25,10 @@ class Choice:
 def choose(
     live: Iterable[Place], wanted: int, avoid: frozenset[Place] = frozenset(), worst: int = REFILLING
 ) -> tuple[list[Choice], int]:
-    """Of each wanted virtual shard (mask) the best holder, and the mask of those that nobody holds.
+    """Return the best holder of each wanted virtual shard (mask), and the mask of those without a holder.
 
-    Whole ones go before lagging ones, these before refilling ones, and of each those first that are not to be avoided
-    (they hung or failed just now); among equals the rank of rendezvous hashing spreads the questions."""
+    Whole holders come before lagging ones, these before refilling ones; within each, holders to avoid (they just hung
+    or failed) come last. Among equals the rank of rendezvous hashing spreads the load."""
     places = tuple(live)
     tiers = tuple((p.good, p.lagging & p.ready, p.held & ~p.ready) for p in places)
     avoided = tuple(place in avoid for place in places)
@@ -36,11 +36,11 @@ def choose(
     return [Choice(places[at], mask) for at, mask in chosen], nobody
 
 
-@lru_cache(maxsize=64)  # the same question comes again and again while nothing changes
+@lru_cache(maxsize=64)  # the same arguments repeat while nothing changes
 def _chosen(
     ids: tuple[str, ...], tiers: tuple[tuple[int, int, int], ...], avoided: tuple[bool, ...], wanted: int, worst: int
 ) -> tuple[tuple[tuple[int, int], ...], int]:
-    """(index, mask) of those that are asked, and the mask of what nobody holds."""
+    """Return (index, mask) of the shards to ask, and the mask without a holder."""
     orders = _orders(ids)
     chosen: dict[int, int] = {}
     left = wanted
@@ -58,13 +58,13 @@ def _chosen(
 
 @lru_cache(maxsize=32)
 def _orders(ids: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-    """Of each virtual shard the places by rank, as indices."""
+    """Return, for each virtual shard, the places by rank, as indices."""
     at = {id_: i for i, id_ in enumerate(ids)}
     return tuple(tuple(at[id_] for id_ in owners(v, ids, len(ids))) for v in range(VIRTUAL_SHARDS))
 
 
 def explain(shards: Shards, missing: int, failures: Iterable[tuple[int, str]]) -> tuple[str, ...]:
-    """One sentence for each reason why virtual shards are missing; `failures`: (mask, what became of who was asked)."""
+    """Return one sentence for each reason why virtual shards are missing; `failures`: (mask, failure of a request)."""
     notes: dict[str, int] = {}
     reasons = list(failures)
     absent = set(shards.absent)
@@ -75,9 +75,9 @@ def explain(shards: Shards, missing: int, failures: Iterable[tuple[int, str]]) -
             text = found[0]
         elif gone:
             text = (
-                " and ".join(f"shard {member}" for member in gone) + f" {'is' if len(gone) == 1 else 'are'} not there"
+                " and ".join(f"shard {member}" for member in gone) + f" {'is' if len(gone) == 1 else 'are'} not alive"
             )
         else:
-            text = "nobody holds them yet"
+            text = "no shard holds them yet"
         notes[text] = notes.get(text, 0) + 1
     return tuple(f"{text}: series of {n} of {VIRTUAL_SHARDS} virtual shards are missing" for text, n in notes.items())

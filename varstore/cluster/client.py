@@ -1,5 +1,4 @@
-"""The memory store as one: asks for each virtual shard one shard that holds it, unites what they answer, says what is
-missing."""
+"""The memory store as one: asks one holder of each virtual shard, merges the answers, and says what is missing."""
 
 from __future__ import annotations
 
@@ -29,33 +28,33 @@ from varstore.query.merge import has_twins, unite
 
 DEADLINE_S = 10.0
 CONNECT_S = 5.0
-"""How long the first question waits for ZooKeeper."""
+"""Maximum time that the first request waits for ZooKeeper."""
 
 
 class StoreUnavailable(SelectError):
-    """No shard answered. The text names each and why."""
+    """No shard answered. The text names each with the reason."""
 
     of_query = False
 
 
 class Watch(Protocol):
-    """Looks after one evaluation."""
+    """Supervisor of one evaluation."""
 
     def check(self) -> object:
-        """Raises what ends it."""
+        """Raise the error that ends the evaluation, if any."""
         ...
 
     def seconds_left(self) -> float | None:
-        """For how long it may go on; None: as long as it takes."""
+        """Return the seconds left for the evaluation; None: no limit."""
         ...
 
 
 class VarstoreClient:
-    """Implements artimon.model.select.Store over all live shards. A context manager; safe to share between threads.
+    """Implements artimon.model.select.Store over all live shards. A context manager; thread-safe.
 
-    Every question has one deadline for everything that is done for it. Of each virtual shard one holder is asked, the
-    best that there is; others when it fails or is slow. What nobody answers for makes the answer partial, with a note
-    that says why; a refusal by any shard (too many series, unknown level) is a SelectError."""
+    Every request has one deadline for everything it needs. The best holder of each virtual shard is asked, and others
+    when it fails or is slow. Virtual shards without an answer make the result partial, with a note of the reason; a
+    refusal by any shard (too many series, unknown level) is a SelectError."""
 
     def __init__(
         self, zookeeper: str | KazooClient, deadline_s: float = DEADLINE_S, clock: Clock = SYSTEM_CLOCK
@@ -81,13 +80,13 @@ class VarstoreClient:
         self.close()
 
     def close(self) -> None:
-        """Close every connection; questions under way fail."""
+        """Close every connection; running requests fail."""
         self._connections.close()
         if self._owns_client:
             close_client(self._zookeeper)
 
     def watching(self, watch: Watch) -> VarstoreClient:
-        """The same store for one evaluation: while it waits for shards it looks at `watch`."""
+        """Return the same store for one evaluation: it checks `watch` while it waits for shards."""
         own = copy(self)
         own._watch, own._owns_client = watch, False
         return own
@@ -95,11 +94,11 @@ class VarstoreClient:
     # Store
 
     def select(self, request: SelectRequest) -> Buckets:
-        """See Store. Raises SelectError, of which StoreUnavailable says that no shard answered."""
+        """See Store. Raises SelectError; its subclass StoreUnavailable means that no shard answered."""
         deadline = self._deadline()
         outcomes, missing = self._select(request, deadline)
         parts = [outcome.answer for outcome in outcomes]
-        if has_twins(parts):  # a series that two sources report: uniting its buckets takes all statistics
+        if has_twins(parts):  # a series that two sources report: merging its buckets takes all statistics
             outcomes, missing = self._select(replace(request, statistics=STATISTICS), deadline)
             parts = [outcome.answer for outcome in outcomes]
         buckets = unite(parts, request)
@@ -119,8 +118,8 @@ class VarstoreClient:
         return self._ask(question, deadline)
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """Partial results of all shards as one. Raises SelectError as `select` does; NotPushed where buckets must be
-        asked for instead."""
+        """Return the partial results of all shards as one. Raises SelectError as `select` does; NotPushed if buckets
+        must be requested instead."""
         deadline = self._deadline()
 
         def ask(asked: AggregateRequest) -> tuple[list[Aggregate], tuple[str, ...]]:
@@ -136,7 +135,7 @@ class VarstoreClient:
             raise
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """See Store; the default levels as long as ZooKeeper has not said anything."""
+        """See Store. Returns the default levels until ZooKeeper has named others."""
         try:
             shards = self._shards(self._deadline())
         except StoreUnavailable:
@@ -161,7 +160,7 @@ class VarstoreClient:
         return sorted(found.values(), key=lambda s: (s.name, sorted(s.labels.items())))[:limit]
 
     def statuses(self) -> dict[str, dict[str, Any]]:
-        """Status of each shard that answers, by id."""
+        """Return the status of each shard that answers, by id."""
 
         deadline = self._deadline()
         told = self._connections.each(self._shards(deadline), Ask("status", lambda _: (), json.loads), deadline)
@@ -180,8 +179,8 @@ class VarstoreClient:
         return self._clock.monotonic() + (self._deadline_s if left is None else min(left, self._deadline_s))
 
     def _ask(self, question: Question, deadline: float) -> tuple[list[Outcome], tuple[str, ...]]:
-        """The answers, of which each covers other virtual shards, and a note for each reason why some are missing.
-        StoreUnavailable if there is no answer at all."""
+        """Return the answers, with disjoint virtual shards, and a note for each reason why some are missing. Raises
+        StoreUnavailable if no shard answers."""
         check = None if self._watch is None else self._watch.check
         outcomes, notes = Round(self._connections, self._shards(deadline), question, deadline, check).run(EVERY)
         if not outcomes:
@@ -189,7 +188,7 @@ class VarstoreClient:
         return outcomes, tuple(notes)
 
     def _shards(self, deadline: float) -> Shards:
-        if not self._met:  # just made: give it its first chance; later the shards are where they were
+        if not self._met:  # give a new client time to connect; later the known shards are used
             self._connecting.wait(min(CONNECT_S, max(0.0, deadline - self._clock.monotonic())))
             if not self._connecting.is_set():
                 raise StoreUnavailable(f"ZooKeeper at {self._hosts} does not answer: is the stack running?")
@@ -201,7 +200,7 @@ class VarstoreClient:
 
 
 def _pushed(request: AggregateRequest) -> Question:
-    """Each shard knows how long somebody waits for it."""
+    """Each shard is told the time left until the deadline."""
 
     def question(vshards: int) -> Ask:
         asked = replace(request, vshards=vshards)
@@ -215,7 +214,7 @@ def _pushed(request: AggregateRequest) -> Question:
 
 
 def _find(**question: Any) -> Question:
-    """A question whose answers may overlap: each shard tells all that it knows."""
+    """Return a request whose answers may overlap: each shard returns everything it knows."""
     wire = json.dumps(question).encode()
     ask = Ask("find", lambda _: (wire,), lambda reply: json.loads(reply)["found"])
     return lambda _vshards: ask

@@ -1,4 +1,4 @@
-"""Connections to the shards of a cluster: questions under way, their latencies, and shards to avoid for a while."""
+"""Connections to the shards of a cluster: running requests, their latencies, and shards to avoid for a while."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from varstore.shard.service import idl
 
 THREADS = 128
 MANY = 16
-"""Questions under way to one shard: its replicas are asked first then, so that one that hangs never holds all
+"""Running requests to one shard above which its replicas are asked first, so that a hanging shard never holds all
 threads."""
 FIRST_HEDGE_S = 0.3
 """Used until ENOUGH answers have been timed."""
@@ -28,7 +28,7 @@ ENOUGH = 20
 AVOID_S = 5.0
 _IDLE_KEPT = 4
 SENT_AT_ONCE = 32_768
-"""Bytes of a question that the kernel takes without waiting for the shard."""
+"""Bytes of a request that the kernel accepts without waiting for the shard."""
 MiB = 1 << 20
 
 
@@ -44,7 +44,7 @@ class _Latencies:
             self._took.append(took_s)
 
     def hedge_s(self) -> float:
-        """The 95th percentile: seconds after which an answer is late."""
+        """Return the 95th percentile, within HEDGE_S: seconds after which an answer is late."""
         with self._lock:
             took = sorted(self._took)
         if len(took) < ENOUGH:
@@ -53,10 +53,10 @@ class _Latencies:
 
 
 class ShardConnections:
-    """Safe to share between threads. Locks: `_lock` guards `_idle`, `_avoid` and `_running`; no I/O under it."""
+    """Thread-safe. Locks: `_lock` guards `_idle`, `_avoid` and `_running`; no I/O under it."""
 
     def __init__(self, shards: Callable[[], Shards], forget: Callable[[], None], clock: Clock, deadline_s: float):
-        """`shards` reads the directory of the shards; `forget` says that its last answer led nowhere."""
+        """`shards` reads the directory of the shards; `forget` reports that its last answer was wrong."""
         self.shards, self.forget, self.clock, self._deadline_s = shards, forget, clock, deadline_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="varstore-client")
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class ShardConnections:
         self._latencies = _Latencies()
 
     def close(self) -> None:
-        """Close every connection; questions under way fail."""
+        """Close every connection; running requests fail."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             idle, self._idle = self._idle, {}
@@ -75,20 +75,20 @@ class ShardConnections:
                 client.close()
 
     def each(self, shards: Shards, ask: Ask, deadline: float) -> dict[str, Any]:
-        """Answers of every live shard by id; those that do not answer are left out."""
+        """Return the answers of all live shards by id, without those that do not answer."""
         futures = {place.id: self._threads.submit(self._call, place, ask, deadline) for place in shards.live}
         wait(futures.values(), timeout=max(0.0, deadline - self.clock.monotonic()) + 0.2)
         done = {id_: future for id_, future in futures.items() if future.done() and not future.exception()}
         return {id_: future.result() for id_, future in done.items()}
 
-    # for a round of questions
+    # for a round of requests
 
     def hedge_s(self) -> float:
-        """Seconds after which an answer is late."""
+        """Return the seconds after which an answer is late."""
         return self._latencies.hedge_s()
 
     def start(self, part: Part, question: Question, deadline: float) -> None:
-        """Send at once where a connection stands; what may wait is for a thread of the pool."""
+        """Send at once over an open connection; otherwise, or if sending may block, use a thread of the pool."""
         place, ask = part.choice.place, question(part.choice.vshards)
         client = part.client = self._take(place)
         now = self.clock.monotonic()
@@ -96,7 +96,7 @@ class ShardConnections:
         if sum(map(len, wire)) <= SENT_AT_ONCE and client.connected:
             try:
                 sent = client.send(ask.method, *wire, timeout=max(0.001, deadline - now))
-            except FramedError:  # it died just now: the pool makes it anew
+            except FramedError:  # it just died: the pool reconnects
                 client.close()
             else:
                 self._count(place, 1)
@@ -105,7 +105,7 @@ class ShardConnections:
         part.future = self._threads.submit(self._call, place, ask, deadline, client)
 
     def finish(self, part: Part) -> Future[Any]:
-        """The reply to what was sent, waited for if need be, as a future that is done."""
+        """Return the reply to a sent request as a completed future; waits if necessary."""
         future: Future[Any] = Future()
         running, part.running = part.running, None
         if running is not None:
@@ -116,14 +116,14 @@ class ShardConnections:
         return future
 
     def hand_over(self, part: Part) -> None:
-        """Have a thread of the pool wait for what was sent."""
+        """Let a thread of the pool wait for the reply."""
         running, part.running = part.running, None
         if running is not None:
             part.future = self._threads.submit(self._end, part.choice.place, running)
             part.future.add_done_callback(lambda future: self._drop(part, running) if future.cancelled() else None)
 
     def abandon(self, part: Part) -> None:
-        """Give up waiting for what was sent."""
+        """Stop waiting for the reply."""
         running, part.running = part.running, None
         if running is not None:
             self._drop(part, running)
@@ -133,7 +133,7 @@ class ShardConnections:
         self._count(part.choice.place, -1)
 
     def _call(self, place: Place, ask: Ask, deadline: float, client: FramedClient | None = None) -> Any:
-        """In a thread of the pool. A connection that died while idle is made anew once: questions change nothing."""
+        """Send and wait, in the pool. Reconnects once if an idle connection died: requests change nothing."""
         client = client or self._take(place)
         began = self.clock.monotonic()
         left = max(0.001, deadline - began)
@@ -147,7 +147,7 @@ class ShardConnections:
         return self._end(place, Running(sent, ask, client, began))
 
     def _end(self, place: Place, running: Running) -> Any:
-        """The answer to what was sent."""
+        """Return the decoded reply."""
         client = running.client
         try:
             answer = running.ask.read(running.sent.result())
@@ -191,7 +191,7 @@ class ShardConnections:
             old_client.close()
 
     def avoided(self) -> frozenset[Place]:
-        """Shards that failed lately, or have too many questions under way."""
+        """Return shards that failed lately, or have too many running requests."""
         now = self.clock.monotonic()
         with self._lock:
             self._avoid = {place: until for place, until in self._avoid.items() if until > now}

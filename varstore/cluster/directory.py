@@ -1,4 +1,4 @@
-"""Where the shards are and what each holds: read from ZooKeeper, kept while it is gone."""
+"""Addresses of the shards and their virtual shards: read from ZooKeeper, kept while it is unavailable."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FRESH_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a live shard answers; another incarnation is another process. The masks change while it lives, and do not
-    tell one place from another."""
+    """Address of a live shard; another incarnation is another process. The masks change while it lives, and are not
+    compared."""
 
     id: str
     host: str
@@ -30,19 +30,19 @@ class Place:
     held: int = field(default=0, compare=False)
     """Mask of all virtual shards that it holds."""
     ready: int = field(default=0, compare=False)
-    """Those of them that it holds whole."""
+    """Mask of those that it holds whole."""
     lagging: int = field(default=0, compare=False)
-    """Those of the ready ones that lack something that Kafka has held for a while, or holds no longer."""
+    """Mask of ready ones that lack messages that Kafka has had for a while, or has deleted."""
     lacking: int = field(default=0, compare=False)
-    """Those of the lagging ones that lack what Kafka deleted before they had read it."""
+    """Mask of lagging ones that lack messages that Kafka deleted before they were read."""
 
     @property
     def good(self) -> int:
-        """Whole, and not lagging."""
+        """Mask of virtual shards that are whole and do not lag."""
         return self.ready & ~self.lagging
 
     def to_bytes(self, pid: int) -> bytes:
-        """What stands in its znode."""
+        """Return the content of its znode."""
         masks = {"held": to_hex(self.held), "holds": to_hex(self.ready), "lagging": to_hex(self.lagging)}
         masks |= {"lacking": to_hex(self.lacking)} if self.lacking else {}
         node = {"host": self.host, "port": self.port, "pid": pid, "incarnation": self.incarnation, **masks}
@@ -50,7 +50,7 @@ class Place:
 
     @classmethod
     def from_bytes(cls, id_: str, data: bytes) -> Place:
-        """Inverse of `to_bytes`; without masks it holds nothing. ValueError, KeyError, TypeError for anything else."""
+        """Parse the bytes of `to_bytes`; without masks it holds nothing. Raises ValueError, KeyError, TypeError."""
         node = read_table(data)
         masks = (from_hex(node.get(name, "0")) for name in ("held", "holds", "lagging", "lacking"))
         return cls(id_, str(node["host"]), int(node["port"]), str(node.get("incarnation", "")), *masks)
@@ -58,14 +58,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Who there is to be, and who is (members or not: one that was removed answers until others have taken over)."""
+    """Membership and live shards (members or not: a removed one answers until others have taken over)."""
 
     membership: Membership = field(default_factory=lambda: Membership(()))
     live: tuple[Place, ...] = ()
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Ids of those that are to be."""
+        """Ids of the members."""
         return self.membership.members
 
     @property
@@ -76,7 +76,7 @@ class Shards:
 
 
 class Directory:
-    """Asks ZooKeeper at most once a second. `_lock` guards the answer; nobody waits for it longer than `ask_s`."""
+    """Asks ZooKeeper at most once a second. `_lock` guards the answer. `ask_s`: timeout of each request."""
 
     def __init__(self, client: KazooClient, ask_s: float = 3.0, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client, self._ask_s, self._clock = client, ask_s, clock
@@ -84,25 +84,25 @@ class Directory:
         self._known = Shards()
         self._read_at = -FRESH_S
         self.stale = ""
-        """Why the last reading failed; empty if it did not."""
+        """Reason why the last reading failed; empty if it succeeded."""
 
     def read(self) -> Shards:
-        """The newest reading; an old one (see `stale`) while ZooKeeper does not answer."""
+        """Return the newest reading; an old one (see `stale`) while ZooKeeper does not answer."""
         with self._lock:
             now = self._clock.monotonic()
             if now - self._read_at >= FRESH_S:
-                if self._known.live and not self._client.connected:  # waiting would only hold questions up
-                    self.stale = "ZooKeeper is gone: the shards are taken to be where they were"
+                if self._known.live and not self._client.connected:  # waiting would only delay requests
+                    self.stale = "ZooKeeper does not answer: using the shards known last"
                     return self._known
                 try:
                     self._known, self.stale = self._ask(), ""
                 except (MembershipError, KazooException, KazooTimeoutError, ValueError, KeyError, TypeError) as error:
-                    self.stale = f"ZooKeeper does not name the shards: {error!r}"
+                    self.stale = f"the shards cannot be read from ZooKeeper: {error!r}"
                 self._read_at = self._clock.monotonic()
             return self._known
 
     def forget(self) -> None:
-        """Ask again at the next reading: what is known led nowhere."""
+        """Ask again at the next reading: the known places are out of date."""
         with self._lock:
             self._read_at = -FRESH_S
 
@@ -117,6 +117,6 @@ class Directory:
         for name, answer in asked:
             try:
                 live.append(Place.from_bytes(name, answer.get(timeout=self._ask_s)[0]))
-            except (NoNodeError, ValueError, KeyError, TypeError):  # gone, or no shard: the others are where they are
+            except (NoNodeError, ValueError, KeyError, TypeError):  # gone, or not a shard: skip only this one
                 continue
         return Shards(membership, tuple(live))

@@ -1,5 +1,5 @@
-"""Which virtual shards of a process are whole, and which of them lag behind Kafka. Pure: no I/O; the caller brings the
-time (seconds of the monotonic clock)."""
+"""Freshness of the virtual shards of a process: which are whole, and which lag behind Kafka. Pure: no I/O; the caller
+brings the time (seconds of the monotonic clock)."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from artimon.model.topic_spec import MAX_PARTITIONS
 from artimon.model.vshards import from_hex, union
 
 LAG_S = 15.0
-"""Behind what Kafka held so long ago: the answer lacks something that it should have."""
+"""Age in seconds of an unreached log end above which a virtual shard lags: its answers lack samples."""
 GAP_S = 10.0
-"""A process that did not look at itself for so long was stopped: it does not know what it lacks."""
+"""Pause between two checks after which the process was stopped: it does not know what it lacks."""
 MAX_ENDS = 1_000
-"""Ends of the log that are remembered: at one in two seconds half an hour; what lags longer lags since the oldest."""
+"""Maximum number of log ends remembered: half an hour at one in two seconds. A longer lag counts from the oldest."""
 
 
 class Standing(NamedTuple):
-    """One group of the shard, as far as the topic goes that is read now."""
+    """One group of the shard with its positions in the topic that is read now."""
 
     vshards: int
     next: Mapping[int, int]
     ready: bool
-    """Whether it holds all that its positions promise."""
+    """True if it holds all that its positions promise."""
     lost: bool = False
-    """Whether Kafka deleted something before it was read."""
+    """True if Kafka deleted messages before they were read."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether it can be whole."""
+        """True if the group can be whole."""
         return self.ready and not self.lost
 
 
 def number_of(place: int, partition: int) -> int:
-    """Number of a partition among those of all generations of the topic; `place` 0: the newest, which keeps its own.
+    """Return a number for a partition, unique over all generations of the topic; the newest (`place` 0) keeps its own.
 
     >>> number_of(0, 3), number_of(1, 3)
     (3, -4)
@@ -46,8 +46,8 @@ def number_of(place: int, partition: int) -> int:
 
 
 def standings_of(groups: Iterable[Mapping[str, Any]], topic_ids: Sequence[str]) -> list[Standing]:
-    """Of the groups of a shard, as `Shard.groups` tells of them. `topic_ids`: generations of the topic, newest
-    first."""
+    """Return the standings of a shard's groups, given as by `Shard.groups`. `topic_ids`: generations of the topic,
+    newest first."""
     places = {topic_id: place for place, topic_id in enumerate(topic_ids)}
     return [
         Standing(
@@ -61,7 +61,7 @@ def standings_of(groups: Iterable[Mapping[str, Any]], topic_ids: Sequence[str]) 
 
 
 class Ends(NamedTuple):
-    """Where a topic was seen to end."""
+    """Ends of the log of a topic when it was last seen."""
 
     topic_id: str
     ends: Mapping[int, int]
@@ -69,7 +69,7 @@ class Ends(NamedTuple):
 
 @dataclass(slots=True)
 class _Target:
-    """Virtual shards that are whole once they have come so far, and the announcements have been read as often."""
+    """Virtual shards that are whole once they reach `ends` and reading `readings` of the announcements is done."""
 
     vshards: int
     ends: Ends
@@ -79,20 +79,19 @@ class _Target:
 class Freshness:
     """Locks: `_lock` guards everything; nothing else is called under it.
 
-    A virtual shard that was adopted is whole ("ready") from the moment on at which its group reaches where Kafka ended
-    after the adoption, and announcements have been read anew since. It stays so, until Kafka deletes what it has not
-    read; that it lags later is another matter.
-    """
+    An adopted virtual shard is whole ("ready") once its group has reached the end that Kafka had after the adoption,
+    and announcements have been read anew since. It stays so until Kafka deletes messages that it has not read; a later
+    lag does not change it."""
 
     def __init__(self, now_s: float) -> None:
         self._lock = threading.Lock()
         self._fresh_ends: deque[tuple[float, Ends]] = deque()
-        """(since when the log may have ended there, where); only what a whole group has not reached, oldest first."""
+        """(time since which the log may have ended there, ends), oldest first; without ends that all groups reached."""
         self._newest: Ends | None = None
         self._asked_s, self._looked_s = now_s, now_s
         self._woken_s: float | None = None
         self._awaited = 0
-        """Adopted, and Kafka was not asked since."""
+        """Mask of adopted virtual shards for which Kafka was not asked since."""
         self._targets: list[_Target] = []
         self._standings: tuple[Standing, ...] = ()
         self._held = self._ready = self._lagging = 0
@@ -100,10 +99,10 @@ class Freshness:
         self._lag_s = 0.0
 
     def saw(self, topic_id: str, ends: Mapping[int, int], asked_s: float, now_s: float) -> None:
-        """Kafka said where the log ends, when asked at `asked_s`."""
+        """Record the log ends that Kafka answered to a request made at `asked_s`."""
         with self._lock:
             found = Ends(topic_id, dict(ends))
-            # after a pause: it may have ended there since the pause began
+            # after a pause: the log may have ended there since the pause began
             since = self._asked_s if asked_s - self._asked_s > GAP_S else asked_s
             if self._newest is not None and found != self._newest and len(self._fresh_ends) < MAX_ENDS:
                 self._fresh_ends.append((since, found))
@@ -116,8 +115,8 @@ class Freshness:
             self._judge(now_s)
 
     def look(self, standings: Sequence[Standing], readings: int, read: int, now_s: float) -> None:
-        """What the shard's groups are now; how many readings of the announcements were begun (`readings`: each begins
-        when something was adopted) and which was the last to come to its end (`read`)."""
+        """Record the present groups. `readings`: number of the reading of announcements that covers all adopted virtual
+        shards; `read`: the last one that was completed."""
         with self._lock:
             if now_s - self._looked_s > GAP_S:
                 self._woken_s = now_s
@@ -146,7 +145,7 @@ class Freshness:
         self._targets = [target for target in self._targets if target.vshards]
 
     def _judge(self, now_s: float) -> None:
-        """Who lags; forget ends that all have reached."""
+        """Find the lagging virtual shards; forget ends that all groups have reached."""
         whole = [standing for standing in self._standings if standing.vshards & self._ready]
         while self._fresh_ends and all(_reached(s, self._fresh_ends[0][1]) for s in whole):
             self._fresh_ends.popleft()
@@ -157,7 +156,7 @@ class Freshness:
             if now_s - since > LAG_S:
                 self._lagging |= standing.vshards
 
-    # what is known
+    # results
 
     @property
     def ready(self) -> int:
@@ -167,28 +166,28 @@ class Freshness:
 
     @property
     def lagging(self) -> int:
-        """Mask of those of them that lag."""
+        """Mask of the whole virtual shards that lag."""
         with self._lock:
             return self._lagging & self._ready
 
     @property
     def held(self) -> int:
-        """Mask of all, as of the last look."""
+        """Mask of all virtual shards held at the last check."""
         with self._lock:
             return self._held
 
     def is_unsure(self, now_s: float) -> bool:
-        """Whether the process was stopped and does not know yet what it missed."""
+        """Return True if the process was stopped and does not know yet what it missed."""
         with self._lock:
             return self._woken_s is not None or now_s - self._looked_s > GAP_S
 
     def lag_s(self) -> float:
-        """How long the whole virtual shard that lags most has lacked something."""
+        """Return the lag in seconds of the whole virtual shard that lags most."""
         with self._lock:
             return self._lag_s
 
     def missing(self, vshards: int | None = None) -> int:
-        """Batches that those of these virtual shards lack that are not whole yet."""
+        """Return the number of messages that those of these virtual shards lack that are not whole yet."""
         with self._lock:
             return sum(
                 max(0, end - standing.next.get(partition, 0))

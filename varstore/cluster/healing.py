@@ -1,5 +1,5 @@
-"""Virtual shards that lack what Kafka deleted before they had read it: they are let go of, so that the mover takes them
-over whole, from a replica or from the raw table. docs/varstore.md, "What Kafka deleted unread"."""
+"""Repair of virtual shards that lack messages which Kafka deleted before they had read them: they are dropped, so that
+the mover takes them over whole, from a replica or the raw table. docs/varstore.md, "What Kafka deleted unread"."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from varstore.store.groups import Lost, Partition
 log = logging.getLogger(__name__)
 
 NOTICE_S = 5.0
-"""From when something is lost until anything is done: others that lost it too have said so by then."""
+"""Seconds from a loss to its repair: other shards with the same loss have registered it by then."""
 LOOK_S = 5.0
-"""From one look at the raw table to the next."""
+"""Interval between two checks of the raw table."""
 TURN_S = 3_600.0
-"""So long a replica that is to go first is waited for."""
+"""Maximum wait for a replica that is to be refilled first."""
 TOLD_S = 24 * 3_600.0
-"""So long it is a problem that something is lost for everybody."""
+"""Time for which samples lost for all shards are reported as a problem."""
 PAUSE_S, LONGEST_PAUSE_S = 60.0, 3_600.0
-"""From one refill from the table to the next: twice as long each time, until there was none for two hours."""
+"""Pause between two refills from the table: doubles each time, until there was no refill for two hours."""
 
 SOON = "it is refilled soon"
 
 LostBy = Sequence[tuple[int, Mapping[Partition, Lost]]]
 HasLost = Callable[[Mapping[Partition, Lost]], bool]
-"""Whether the raw table may have it; False: it is lost for everybody. TableError, OSError while nobody knows."""
+"""Returns True if the raw table may have the samples; False: lost for all. Raises TableError, OSError if unknown."""
 
 
 class Lacking(Protocol):
-    """The part of a shard that is healed."""
+    """The part of a shard that is repaired."""
 
     def lost(self) -> LostBy:
-        """Of each group that lacks something: its mask, and what that is."""
+        """Return, for each group that lacks something, its mask and the lost ranges."""
         ...
 
     def excuse(self, lost: Mapping[Partition, Lost]) -> None:
-        """That is lost for everybody."""
+        """Accept that these ranges are lost for all shards."""
         ...
 
     def drop(self, vshards: int) -> int:
-        """Let go."""
+        """Drop these virtual shards."""
         ...
 
 
 def from_replicas(shards: Shards, me: str, lacking: int) -> int:
-    """Mask of what somebody else holds whole."""
+    """Return the mask of lacking virtual shards that another live shard holds whole."""
     return lacking & union(place.good for place in shards.live if place.id != me)
 
 
 def in_turn(shards: Shards, me: str, lacking: int) -> int:
-    """Mask of those whose turn it is to be refilled here: no owner of them is being refilled, and none that lives goes
-    before this one. So one replica answers meanwhile, and takes a copy then."""
+    """Return the mask of virtual shards to refill here now: none of their owners is being refilled, and no live owner
+    precedes this one. So one replica answers meanwhile, and takes a copy later."""
     others = {place.id: place for place in shards.live if place.id != me}
     return mask_of(v for v in in_mask(lacking) if not _waits(shards.membership.owners(v), others, me, v))
 
@@ -70,16 +70,16 @@ def _waits(owners: Sequence[str], others: Mapping[str, Place], me: str, vshard: 
 
 
 def told(lost: LostBy) -> str:
-    """What is lacking, for people."""
+    """Return the lost ranges as text for operators."""
     ranges = sorted({(key.partition, one.start, one.until) for _, of_group in lost for key, one in of_group.items()})
     return ", ".join(f"offsets {start} to {until} of partition {p}" for p, start, until in ranges)
 
 
 class Healing:
-    """For the mover's thread: `step` again and again, between steps of the mover.
+    """Used by the mover's thread, which calls `step` between steps of the mover.
 
-    Invariant: what is held is let go of only if it can be brought whole: somebody holds it so, or the raw table has
-    come past what is lost. Else it answers as it is, and says what it lacks."""
+    Invariant: a virtual shard is dropped only if it can be restored whole: another shard holds it whole, or the raw
+    table has come past the lost range. Otherwise it answers as it is, and says what it lacks."""
 
     def __init__(self, me: str, shard: Lacking, has_lost: HasLost) -> None:
         self._me, self._shard, self._has_lost = me, shard, has_lost
@@ -88,30 +88,30 @@ class Healing:
         self._pause_s, self._refilled_s = PAUSE_S, -2 * LONGEST_PAUSE_S
         self._refills = 0
         self._doing = ""
-        """What is done about what is lacking; empty if nothing is lacking."""
+        """Present remedy for the loss; empty if nothing is lacking."""
         self._gone = ""
-        """What was found to be lost for everybody not long ago."""
+        """Ranges recently found to be lost for all shards."""
         self._now_s = self._gone_s = 0.0
 
     def lacks(self, vshards: int) -> str:
-        """What some of these virtual shards lack, and what is done about it; empty if nothing is lacking."""
+        """Return a text of what these virtual shards lack and of the remedy; empty if nothing is lacking."""
         lost = [one for one in self._shard.lost() if one[0] & vshards]
         return f"lacks {told(lost)}, which Kafka deleted before it was read: {self._doing or SOON}" if lost else ""
 
     @property
     def problems(self) -> list[str]:
-        """What health should say."""
+        """Problems for health."""
         gone = f"{self._gone} are lost: neither Kafka nor the raw table has them" if self._gone else ""
         return [text for text in (self.lacks(EVERY), gone) if text]
 
     def figures(self) -> dict[str, int]:
-        """What `artimon status` shows: offsets that the group which lacks most lacks, and refills from the raw table
-        since the start."""
+        """Return the figures that `artimon status` shows: offsets lacking in the worst group, and refills from the raw
+        table since the start."""
         lost = [sum(one.until - one.start for one in of_group.values()) for _, of_group in self._shard.lost()]
         return {"offsets_lacking": max(lost, default=0), "refills": self._refills}
 
     def step(self, membership: Membership, shards: Shards | None, now_s: float) -> bool:
-        """Whether anything was let go of, which the mover is to take over now. `shards`: as the mover's."""
+        """Do one step; return True if virtual shards were dropped for the mover to take over. `shards`: see Mover."""
         self._now_s, wanted = now_s, membership.wanted(self._me)
         if now_s > self._gone_s + TOLD_S:
             self._gone = ""
@@ -127,7 +127,7 @@ class Healing:
         return self._copy(shards, lost) or self._refill(shards, lost, now_s)
 
     def _copy(self, shards: Shards, lost: LostBy) -> bool:
-        """A part of what others hold whole: the rest answers meanwhile."""
+        """Drop a part of what other shards hold whole: the rest answers meanwhile."""
         found = from_replicas(shards, self._me, union(mask for mask, _ in lost))
         if not found:
             return False
@@ -152,7 +152,7 @@ class Healing:
         return bool(ripe)
 
     def _is_there(self, lost: Mapping[Partition, Lost]) -> bool:
-        """Whether the table has come past it, and has it."""
+        """Return True if the table has come past the lost ranges and has them."""
         try:
             there = self._has_lost(lost)
         except (TableError, OSError) as error:
@@ -161,7 +161,7 @@ class Healing:
         if not there:
             text = told([(0, lost)])
             log.warning("shard %s: %s are lost: the raw table does not have them either", self._me, text)
-            if any(one.start for one in lost.values()):  # else it began above them
+            if any(one.start for one in lost.values()):  # otherwise it began above them
                 self._gone, self._gone_s = text, self._now_s
             self._shard.excuse(lost)
         return there
@@ -171,6 +171,6 @@ class Healing:
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if again else PAUSE_S
         self._refilled_s, self._not_before_s = now_s, now_s + self._pause_s
         self._refills += 1
-        self._doing = SOON  # what is lost meanwhile
+        self._doing = SOON  # for ranges lost meanwhile
         log.info("shard %s: refilling %d virtual shards, for %s", self._me, vshards.bit_count(), told(lost))
         self._shard.drop(vshards)

@@ -1,5 +1,5 @@
-"""Asks Kafka every two seconds where the samples topic ends, and who leads it: by that a shard knows what it lacks, and
-whether the log still is what it was fed."""
+"""Polls Kafka every two seconds for the log ends and leader epochs of the samples topic: a shard learns from them what
+it lacks, and whether the log still is the one it was fed from."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ _ASK_MS = 5_000
 _BOOTSTRAP_MS = 4_000
 
 Saw = Callable[[str, Mapping[int, int], float, float], None]
-"""Id of the newest generation of the topic, end of each partition (`number_of`), when it was asked, when it answered
-(seconds of the monotonic clock)."""
+"""Arguments: id of the newest generation of the topic, end of each partition (`number_of`), times of request and
+answer (seconds of the monotonic clock)."""
 
 
 class Follower(Protocol):
-    """Who was fed from the log."""
+    """Consumer that was fed from the log."""
 
     def other_epochs(self, topic_id: str, now: Mapping[int, int]) -> set[tuple[int, int]]:
-        """(partition, leader epoch) under which it was fed last, where that is not what it is `now`."""
+        """Return each (partition, leader epoch) of the last feeding whose epoch differs from `now`."""
         ...
 
     def follow_epochs(self, topic_id: str, now: Mapping[int, int], ends: Mapping[tuple[int, int], int]) -> None:
-        """Go back to where the log of each of those ends."""
+        """Rewind to the end of the log of each of these epochs."""
         ...
 
 
 def log_span(
     kafka: str, topic: str, counts: PartitionCounts | None = None
 ) -> tuple[str, dict[int, tuple[int, int]], dict[int, int]]:
-    """Of the newest generation of the topic: its id; [start, end) of each partition; their leader epochs. KafkaError,
-    OSError; what else the client raises."""
+    """Return the id of the topic's newest generation, [start, end) of each partition, and their leader epochs. Raises
+    KafkaError, OSError, and other errors of the client."""
     client, counts = _admin(kafka), counts or PartitionCounts(None)
     try:
         found = _described(client, topic, counts)[-1]
@@ -74,7 +74,7 @@ def _offsets(client: Any, found: Mapping[str, Any], which: OffsetSpec) -> tuple[
 
 
 def _described(client: Any, topic: str, counts: PartitionCounts) -> list[dict[str, Any]]:
-    """All generations of the topic, oldest first, each with the partitions that lanes are spread over."""
+    """Return all generations of the topic, oldest first, each with the partitions that lanes are spread over."""
     described = {one["name"]: one for one in client.describe_topics(generations(topic))}
     found = [one for name in generations(topic) if (one := described.get(name)) and not one["error_code"]]
     if not found:
@@ -89,8 +89,8 @@ def _counted(found: Mapping[str, Any], counts: PartitionCounts) -> dict[str, Any
 
 
 def end_of_epoch(client: Any, topic: str, partition: Mapping[str, Any], epoch: int) -> int:
-    """Where the log of what was written under `epoch` or before ends; `partition`: as the client describes it now. An
-    epoch that is yet to come is one of a log that is gone: 0. KafkaError, also if it is led by another one by now."""
+    """Return the end offset of messages written under `epoch` or before; `partition`: as the client describes it now. A
+    future epoch belongs to a log that is gone: 0. Raises KafkaError, also if the leader epoch has changed."""
     if epoch > partition["leader_epoch"]:
         return 0
     number, leader, now = partition["partition_index"], partition["leader_id"], partition["leader_epoch"]
@@ -101,8 +101,8 @@ def end_of_epoch(client: Any, topic: str, partition: Mapping[str, Any], epoch: i
 
 
 class LogEnds:
-    """A thread of its own between `start` and `stop`; tells `saw` what it finds, and `follower` where the log was cut.
-    Kafka may be absent at any time."""
+    """Runs a thread between `start` and `stop`. It reports log ends to `saw`, and cuts of the log to `follower`. Kafka
+    may be absent at any time."""
 
     def __init__(
         self,
@@ -119,20 +119,20 @@ class LogEnds:
         self._thread = threading.Thread(target=self._run, name="log-ends", daemon=True)
         self._client: Any = None
         self.topic_ids: tuple[str, ...] = ()
-        """Generations of the topic as they are now, newest first; empty while they are not known."""
+        """Present generations of the topic, newest first; empty while they are unknown."""
         self._turns = LoopGuard(f"ends of topic {topic} at {kafka}")
 
     @property
     def problem(self) -> str:
-        """Reason for which the ends are not known, "" while they are."""
+        """Reason why the ends are unknown; "" while they are known."""
         return f"{self._turns.name}: {self._turns.problem}" if self._turns.problem else ""
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the thread; returns at once."""
         self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stop.set()
         self._thread.join(timeout_s)
 

@@ -1,4 +1,4 @@
-"""Who the shards are to be, as ZooKeeper says: one znode, changed by comparing its version."""
+"""Membership of the store in ZooKeeper: one znode, changed by compare-and-set of its version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARDS_PATH = "/artimon/shards"
 VARSTORE_PATH = "/artimon/varstore"
 ASK_S = 3.0
 READ_AGAIN_S = 10.0
-"""Besides being told of every change: a watch may be lost with its session."""
+"""Interval of readings besides the watch, which may be lost with its session."""
 _TRIES = 10
 _UNANSWERED = (KazooException, KazooTimeoutError)
 
@@ -41,34 +41,34 @@ class LevelsDiffer(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who is to hold what. Placing is rendezvous hashing, so a change moves only what it must."""
+    """Members, replicas and levels. Placement is rendezvous hashing, so a change moves only what it must."""
 
     members: tuple[str, ...]
     replicas: int = 1
     levels: tuple[Level, ...] = DEFAULT_LEVELS
     confirmed: bool = True
-    """By ZooKeeper; else it is what the command line says."""
+    """True if read from ZooKeeper; False if it comes from the command line."""
 
     def owners(self, vshard: int) -> list[str]:
-        """The members that are to hold a virtual shard, best first."""
+        """Return the members that own a virtual shard, best first."""
         return owners(vshard, self.members, self.replicas)
 
     def wanted(self, member: str) -> int:
-        """Mask of the virtual shards that a member is to hold; 0 for one that is none."""
+        """Return the mask of the virtual shards that a member owns; 0 for a non-member."""
         return _wanted(self.members, self.replicas).get(member, 0)
 
     def added(self, member: str) -> Membership:
-        """With one more. MembershipError if it is one already."""
+        """Return the membership with one more member. Raises MembershipError if it is one already."""
         if not member or "/" in member or "," in member:
             raise MembershipError(f"{member!r} cannot be the id of a shard: use letters and digits")
         if member in self.members:
-            raise MembershipError(f"shard {member} is a member already: {self}")
+            raise MembershipError(f"shard {member} is already a member: {self}")
         return replace(self, members=(*self.members, member))
 
     def removed(self, member: str) -> Membership:
-        """With one less. MembershipError if too few were left."""
+        """Return the membership without a member. Raises MembershipError if too few are left."""
         if member not in self.members:
-            raise MembershipError(f"shard {member} is no member: {self}")
+            raise MembershipError(f"shard {member} is not a member: {self}")
         if len(self.members) - 1 < self.replicas:
             left = len(self.members) - 1
             raise MembershipError(
@@ -78,7 +78,7 @@ class Membership:
         return replace(self, members=tuple(m for m in self.members if m != member))
 
     def replicated(self, replicas: int) -> Membership:
-        """With so many replicas. MembershipError if there are fewer members."""
+        """Return the membership with `replicas` replicas. Raises MembershipError if there are fewer members."""
         if not 1 <= replicas <= len(self.members):
             raise MembershipError(f"{replicas} replicas are impossible on {len(self.members)} members: {self}")
         return replace(self, replicas=replicas)
@@ -87,13 +87,13 @@ class Membership:
         return f"members {', '.join(self.members)}; {self.replicas} replicas; levels {levels_text(self.levels)}"
 
     def to_bytes(self) -> bytes:
-        """What stands in the znode."""
+        """Return the content of the znode."""
         plain = {"members": list(self.members), "replicas": self.replicas, "levels": levels_text(self.levels)}
         return json.dumps(plain).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Membership:
-        """Inverse of `to_bytes`. MembershipError for anything else."""
+        """Parse the bytes of `to_bytes`. Raises MembershipError."""
         try:
             plain: dict[str, Any] = read_table(data)
             levels = parse_levels(plain["levels"]) if "levels" in plain else DEFAULT_LEVELS
@@ -108,17 +108,17 @@ def _wanted(members: tuple[str, ...], replicas: int) -> dict[str, int]:
 
 
 def read(client: KazooClient, watch: Callable[[Any], None] | None = None) -> Membership | None:
-    """What ZooKeeper says; None if nobody has said anything yet. MembershipError if it does not answer."""
+    """Return the membership in ZooKeeper; None if there is none yet. Raises MembershipError if it does not answer."""
     try:
         return Membership.from_bytes(client.get_async(VARSTORE_PATH, watch=watch).get(timeout=ASK_S)[0])
     except NoNodeError:
         return None
     except _UNANSWERED as error:
-        raise MembershipError(f"ZooKeeper does not say who the shards are: {error!r}") from error
+        raise MembershipError(f"the membership cannot be read from ZooKeeper: {error!r}") from error
 
 
 def propose(client: KazooClient, wanted: Membership) -> Membership:
-    """What ZooKeeper says, which is `wanted` where nobody has said anything before. MembershipError as `read`."""
+    """Return the membership in ZooKeeper, which becomes `wanted` if there is none. Raises MembershipError."""
     found = read(client)
     if found is not None:
         return found
@@ -127,12 +127,12 @@ def propose(client: KazooClient, wanted: Membership) -> Membership:
     except NodeExistsError:
         pass
     except _UNANSWERED as error:
-        raise MembershipError(f"ZooKeeper does not take who the shards are: {error!r}") from error
+        raise MembershipError(f"the membership cannot be written to ZooKeeper: {error!r}") from error
     return read(client) or wanted
 
 
 def change(client: KazooClient, how: Callable[[Membership], Membership]) -> Membership:
-    """Change the membership, and undo nothing that somebody else changes meanwhile. MembershipError if refused."""
+    """Change the membership by compare-and-set, so that no concurrent change is lost. Raises MembershipError."""
     for _ in range(_TRIES):
         try:
             data, stat = client.get_async(VARSTORE_PATH).get(timeout=ASK_S)
@@ -142,16 +142,16 @@ def change(client: KazooClient, how: Callable[[Membership], Membership]) -> Memb
         except BadVersionError:
             continue
         except NoNodeError:
-            raise MembershipError(f"{VARSTORE_PATH} is not there: start a shard first") from None
+            raise MembershipError(f"{VARSTORE_PATH} does not exist: start a shard first") from None
         except _UNANSWERED as error:
             raise MembershipError(f"ZooKeeper does not answer: {error!r}") from error
-    raise MembershipError(f"somebody else changes {VARSTORE_PATH} all the time: try again")
+    raise MembershipError(f"{VARSTORE_PATH} was changed by others {_TRIES} times in a row: try again")
 
 
 class MembershipWatch:
     """The newest membership that one shard process knows; `look` is for one thread.
 
-    Without ZooKeeper it is what the command line says, then what was read last."""
+    Without ZooKeeper it is that of the command line, then the one read last."""
 
     def __init__(self, client: KazooClient, wanted: Membership, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client, self._wanted, self._clock = client, wanted, clock
@@ -160,18 +160,18 @@ class MembershipWatch:
         self.known = replace(wanted, confirmed=False)
 
     def look(self) -> Membership:
-        """Raises LevelsDiffer."""
+        """Return the newest membership; reads ZooKeeper if it is due. Raises LevelsDiffer."""
         now = self._clock.monotonic()
         if self._client.connected and (self._changed.is_set() or now - self._read_at >= READ_AGAIN_S):
             self._changed.clear()
             self._read_at = now
             try:
-                # a ZooKeeper that is empty now gets back what it said before
+                # an emptied ZooKeeper gets back the membership it had
                 wanted = replace(self.known, confirmed=True) if self.known.confirmed else self._wanted
                 propose(self._client, wanted)
                 self._take(read(self._client, self._on_event))
             except MembershipError as error:
-                log.warning("%s; going by %s", error, self.known)
+                log.warning("%s; using %s", error, self.known)
         return self.known
 
     def _on_event(self, _event: Any) -> None:
@@ -183,7 +183,7 @@ class MembershipWatch:
         if found.levels != self._wanted.levels:
             raise LevelsDiffer(
                 f"this shard was started with levels {levels_text(self._wanted.levels)}, the store has "
-                f"{levels_text(found.levels)} ({VARSTORE_PATH}): set ARTIMON_LEVELS alike everywhere"
+                f"{levels_text(found.levels)} ({VARSTORE_PATH}): set the same ARTIMON_LEVELS everywhere"
             )
         if found != self.known:
             log.info("shards: %s", found)

@@ -1,5 +1,5 @@
-"""Moves a shard towards what the membership wants of it: takes over virtual shards, and lets go of those that others
-hold whole by now."""
+"""Moves a shard towards the membership: takes over wanted virtual shards, and drops those that their owners hold whole
+by now."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from varstore.cluster.membership import Membership
 log = logging.getLogger(__name__)
 
 AT_ONCE = 64
-"""Virtual shards that are taken over in one go: what a failure half-way costs."""
+"""Virtual shards taken over in one step: bounds the cost of a failure."""
 GRACE_S = 5.0
-"""From when a shard says that it will let go of virtual shards until it does: who asks has heard of it by then."""
+"""Seconds from the removal of virtual shards from the registration to their drop: clients know it by then."""
 
 
 class Held(Protocol):
@@ -24,33 +24,33 @@ class Held(Protocol):
 
     @property
     def vshards(self) -> int:
-        """Mask of what is held."""
+        """Mask of the virtual shards held."""
         ...
 
     def drop(self, vshards: int) -> int:
-        """Let go."""
+        """Drop these virtual shards."""
         ...
 
 
 Bring = Callable[[int, Place | None], None]
-"""Take over these virtual shards (mask) from a live shard that holds them, or, without one, from snapshots, the raw
-table, or empty. It raises where that fails; then nothing was taken over."""
+"""Takes over these virtual shards (mask) from a live holder or, if None, from snapshots, the raw table, or empty.
+Raises if that fails; then nothing was taken over."""
 
 
 def lacking(membership: Membership, me: str, held: int) -> int:
-    """Mask of what is to be held and is not."""
+    """Return the mask of virtual shards that are wanted and not held."""
     return membership.wanted(me) & ~held
 
 
 def givers(shards: Shards, me: str, wanted: int) -> list[tuple[Place | None, int]]:
-    """From whom to take which of the wanted virtual shards, at most AT_ONCE each time; None: nobody alive has them."""
+    """Return the donor of each wanted virtual shard, at most AT_ONCE in each step; None: no live shard has them."""
     found: dict[Place | None, list[int]] = {}
     others = [place for place in shards.live if place.id != me]
     for vshard in in_mask(wanted):
         having = [place for place in others if place.good >> vshard & 1]
         giver = having[vshard % len(having)] if having else None  # replicas share the work
         found.setdefault(giver, []).append(vshard)
-    if None in found:  # nothing is copied from anybody: all of it at once
+    if None in found:  # no copies between shards: all at once
         found[None] = found.pop(None)
     return [
         (giver, mask_of(some))
@@ -64,8 +64,8 @@ def _pieces(vshards: Sequence[int]) -> list[Sequence[int]]:
 
 
 def surplus(shards: Shards, me: str, held: int) -> int:
-    """Mask of what is held though it is not to be, and which everybody who is to hold it holds, whole and up to
-    date. Nothing without ZooKeeper's word, or by a membership without members."""
+    """Return the mask of held but unwanted virtual shards whose owners all hold them whole and up to date. Empty if the
+    membership is unconfirmed by ZooKeeper or has no members."""
     if not (shards.membership.confirmed and shards.members):
         return 0
     extra = held & ~shards.membership.wanted(me)
@@ -74,21 +74,21 @@ def surplus(shards: Shards, me: str, held: int) -> int:
 
 
 class Mover:
-    """For one thread: `step` again and again.
+    """Used by one thread, which calls `step` again and again.
 
-    Invariant: a virtual shard is let go only if for GRACE_S all of its owners, and this is none of them, have held it
-    whole; until then it is fed and answers are given as before."""
+    Invariant: a virtual shard is dropped only if all of its owners, none of them this shard, have held it whole for
+    GRACE_S; until then it is fed and answers as before."""
 
     def __init__(self, me: str, shard: Held, bring: Bring) -> None:
         self._me, self._shard, self._bring = me, shard, bring
         self._leaving: dict[int, float] = {}
-        """By virtual shard: since when it may go."""
+        """By virtual shard: time since which it is surplus."""
         self.problem = ""
-        """Why the last step did not do all that is to be done; empty if it did."""
+        """Reason why the last step did not do everything; empty if it did."""
 
     def step(self, membership: Membership, shards: Shards | None, now_s: float) -> bool:
-        """Whether anything was moved. `shards`: what ZooKeeper says of all; None: it does not answer, so that it is not
-        known who has what: nothing is begun."""
+        """Do one step; return True if anything was moved. `shards`: the state in ZooKeeper; None if it does not answer:
+        holders are unknown then and nothing is begun."""
         self.problem = ""
         if shards is None:
             return False
@@ -104,7 +104,7 @@ class Mover:
             try:
                 self._bring(vshards, giver)
                 moved = True
-            except Exception as error:  # whatever it is: the next step tries again, perhaps elsewhere
+            except Exception as error:  # any error: the next step retries, perhaps elsewhere
                 self.problem = f"{vshards.bit_count()} virtual shards not taken over from {whom}: {error}"
                 log.warning("%s", self.problem)
         return moved
@@ -116,10 +116,10 @@ class Mover:
         if not ripe:
             return False
         self._shard.drop(ripe)
-        log.info("let go of %d virtual shards, which others hold now", ripe.bit_count())
+        log.info("dropped %d virtual shards, which others hold now", ripe.bit_count())
         return True
 
     @property
     def leaving(self) -> int:
-        """Mask of what will be let go: no longer named in the registration."""
+        """Mask of virtual shards about to be dropped: no longer in the registration."""
         return mask_of(self._leaving)

@@ -1,4 +1,4 @@
-"""What one shard is asked by itself: its image of virtual shards, part by part, and how it is."""
+"""Requests of one shard to another: its snapshot of virtual shards, part by part, and its status."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAX_PART = 128 << 20
 
 
 class PeerFailed(RuntimeError):
-    """The other shard did not give its image whole, or did not answer. The text says which and why."""
+    """The other shard did not send its whole snapshot, or did not answer. The text says which and why."""
 
 
 def status_of(place: Place, timeout_s: float) -> dict[str, Any]:
-    """`Shard.status` of another process. PeerFailed."""
+    """Return `Shard.status` of another process. Raises PeerFailed."""
     try:
         with FramedClient(idl().Shard, place.host, place.port, timeout_s, security=security()) as client:
             found: dict[str, Any] = json.loads(client.call("status"))
@@ -33,7 +33,7 @@ def status_of(place: Place, timeout_s: float) -> dict[str, Any]:
 
 
 def image_from(place: Place, vshards: int) -> Generator[bytes, None, None]:
-    """The parts of its image of these virtual shards (mask). PeerFailed at any point; closing the iterator tells it."""
+    """Yield the parts of its snapshot of these virtual shards (mask), until closed. Raises PeerFailed."""
     try:
         peer = FramedClient(
             idl().Shard, place.host, place.port, PART_TIMEOUT_S, max_frame=MAX_PART, security=security()
@@ -41,9 +41,9 @@ def image_from(place: Place, vshards: int) -> Generator[bytes, None, None]:
         with peer as client:
             yield from _parts(client, vshards)
     except idl().ShardError as error:
-        raise PeerFailed(f"shard {place.id} gives no image: {error.message}") from error
+        raise PeerFailed(f"shard {place.id} refuses to send its snapshot: {error.message}") from error
     except (OSError, FramedError, TException, ValueError, KeyError) as error:
-        raise PeerFailed(f"shard {place.id} does not give its image: {error!r}") from error
+        raise PeerFailed(f"shard {place.id} did not send its snapshot: {error!r}") from error
 
 
 def _parts(client: FramedClient, vshards: int) -> Generator[bytes, None, None]:

@@ -1,4 +1,4 @@
-"""One question to many shards: each virtual shard is answered for once, by the first shard that answers."""
+"""One request to many shards: each virtual shard is answered once, by the first shard that answers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from varstore.shard.service import idl
 
 VERY_LATE_S = 1.0
 SOFT_S = 3.0
-"""Seconds after which an answer that is not whole is taken although a whole one may still come."""
+"""Seconds after which a partial answer is accepted although a whole one may still come."""
 LOOK_S = 0.05
 """Seconds between two calls of the check."""
 RECHOOSE = 3
 
 
 class Round:
-    """One question from its begin to its end, in the thread that asks it."""
+    """One request from start to end, in the calling thread."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Round:
         self._parts: list[Part] = []
 
     def run(self, wanted: int) -> tuple[list[Outcome], list[str]]:
-        """The outcomes that are answers, each virtual shard in at most one of them, and a note for each reason why
-        some are missing. A refusal by any shard is a SelectError."""
+        """Return the answers, each virtual shard in at most one of them, and a note for each reason why some are
+        missing. Raises SelectError if any shard refuses."""
         try:
             self._parts, nobody = self._begin(wanted, frozenset(), 0)
             self._quick()
@@ -59,8 +59,8 @@ class Round:
         return outcomes, self._notes((wanted & ~answered) | nobody)
 
     def _quick(self) -> None:
-        """Take replies in this thread, until somebody is late: to wake a thread of the pool, and to be woken by it,
-        takes longer than most answers."""
+        """Receive replies in this thread until one is late: waking a thread of the pool, and being woken by it, takes
+        longer than most answers."""
         until = min(self._deadline, self._clock.monotonic() + self._hedge_s)
         while running := {part.running.sent.fileno(): part for part in self._every() if part.running is not None}:
             polled = poll()
@@ -82,7 +82,7 @@ class Round:
     def _begin(
         self, wanted: int, tried: frozenset[Place], depth: int, worst: int = REFILLING
     ) -> tuple[list[Part], int]:
-        """Ask the best holders that were not tried for these virtual shards; the mask of those that nobody else has."""
+        """Ask the best untried holders of these virtual shards; also return the mask of those without a holder."""
         live = [place for place in self._shards.live if place not in tried]
         choices, nobody = choose(live, wanted, self._connections.avoided(), worst)
         now = self._clock.monotonic()
@@ -95,7 +95,7 @@ class Round:
         return [below for part in self._parts for below in part.all()]
 
     def _step(self) -> bool:
-        """Wait for an answer or for the time to ask somebody else; False once there is nothing to wait for."""
+        """Wait for an answer or for the time to ask another shard; return False once there is nothing to wait for."""
         now = self._clock.monotonic()
         if now >= self._deadline or self._enough(now):
             return False
@@ -111,7 +111,7 @@ class Round:
         return True
 
     def _enough(self, now: float) -> bool:
-        """Tell whether answers that are not whole must do, because no whole ones came for a while."""
+        """Return True if partial answers must do, because no whole ones came for SOFT_S."""
         return all(
             part.is_settled() or (part.outcomes() and now - part.since > SOFT_S and self._covers(part))
             for part in self._parts
@@ -125,7 +125,7 @@ class Round:
         return covered == part.choice.vshards
 
     def _patience(self, now: float) -> float:
-        """Until the next part is late, an answer has to do, or the deadline."""
+        """Return the seconds until the next part is late, a partial answer must do, or the deadline."""
         times = [self._deadline, *(part.since + SOFT_S + 0.001 for part in self._parts)]
         for part in self._every():
             if part.future is not None:
@@ -139,7 +139,7 @@ class Round:
         try:
             part.answer = future.result()
             part.soft = bool(getattr(part.answer, "partial", False))
-            if part.soft and part.instead is None:  # perhaps another one knows better
+            if part.soft and part.instead is None:  # another shard may have a whole answer
                 self._ask_others(part, WHOLE)
         except idl().ShardError as refusal:
             if not str(refusal.message).startswith(NOT_HELD):
@@ -151,7 +151,7 @@ class Round:
             self._retry(part, error)
 
     def _moved(self, part: Part, text: str) -> None:
-        """Ask the shard that its virtual shards moved to."""
+        """Ask the shard that the virtual shards moved to."""
         part.failure = f"shard {part.choice.place.id}: {text}"
         self._connections.forget()
         if part.depth < RECHOOSE:
@@ -159,7 +159,7 @@ class Round:
             part.instead, _ = self._begin(part.choice.vshards, frozenset(), part.depth + 1)
 
     def _retry(self, part: Part, error: Exception) -> None:
-        """Ask others; the same one once more if its connection was lost, perhaps while it was idle."""
+        """Ask others; retry the same shard once if its connection was lost, perhaps while idle."""
         if not (isinstance(error, ConnectionLost) and part.depth == 0):
             self._connections.shun(part.choice.place)
             self._ask_others(part, REFILLING)
@@ -172,23 +172,22 @@ class Round:
             part.instead.append(same)
 
     def _ask_others(self, part: Part, worst: int) -> int:
-        """Ask whoever was not asked yet for what nobody else is asked for instead of this one; the mask of what
-        remains."""
+        """Ask untried shards for virtual shards not yet asked for elsewhere; return the mask of those without one."""
         wanted = part.choice.vshards & ~part.asked_instead()
         more, nobody = self._begin(wanted, self._tried(part), part.depth + 1, worst) if wanted else ([], 0)
         part.instead = [*(part.instead or ()), *more]
         return nobody
 
     def _tried(self, part: Part) -> frozenset[Place]:
-        """Shards that were asked for any of it, and did not answer or are asked still."""
+        """Return shards that were asked for any of these virtual shards."""
         return frozenset(
             other.choice.place for other in self._every() if other.choice.vshards & part.choice.vshards
         ) | {part.choice.place}
 
     def _hedge(self, now: float) -> None:
-        """Ask others for what is late: later than answers usually are, and than somebody else's answer to this very
-        question; if nobody has answered it, it may be a heavy one. Those that lag or refill are asked when it is very
-        late."""
+        """Ask others for late parts. Late means later than usual and than another answer to this request; if there is
+        none yet, the request may be heavy and gets twice the time. Lagging or refilling shards are asked only for very
+        late parts."""
         every = self._every()
         some = any(part.answer is not None for part in every) or len(self._parts) == 1
         late_s = self._hedge_s if some else 2 * self._hedge_s
@@ -202,7 +201,7 @@ class Round:
                     self._connections.shun(part.choice.place)
 
     def _end(self) -> None:
-        """Give up what has not come: threads and connections are free for others."""
+        """Abandon unanswered parts, so that their threads and connections are free for others."""
         for part in self._every():
             self._connections.abandon(part)
             if part.future is not None and not part.future.done():

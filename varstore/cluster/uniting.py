@@ -1,4 +1,4 @@
-"""A push-down over several shards: partial results united, series that two shards hold (twins) reduced only once."""
+"""Push-down over several shards: merges partial results; series held by two shards (twins) are reduced only once."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MOST_GATHERED = 20_000_000
 TRIES = 3
 
 AskAll = Callable[[AggregateRequest], tuple[Sequence[Aggregate], tuple[str, ...]]]
-"""The answers of all shards, and a note for each one that is missing."""
+"""Returns the answers of all shards, and a note for each missing one."""
 Select = Callable[[SelectRequest], Buckets]
 
 
 def aggregate_all(request: AggregateRequest, ask: AskAll, select: Select, alone: bool = False) -> Aggregate:
-    """One answer from all shards. `select` unites twins by itself; `alone`: one shard is asked, which does so too.
+    """Return one answer from all shards. `select` merges twins by itself; `alone`: the only shard asked does so too.
 
-    Raises what they raise, SelectError beyond the limit, NotPushed where twins are too many or keep changing."""
+    Raises what they raise, SelectError beyond the limit, NotPushed if twins are too many or keep changing."""
     asked = replace(request, prints=not alone, gather=request.reducer in ORDERED and not alone)
     excluded: Prints = NO_PRINTS
     for _ in range(TRIES):
@@ -50,10 +50,10 @@ def aggregate_all(request: AggregateRequest, ask: AskAll, select: Select, alone:
 
 
 def twins_of(parts: Sequence[Aggregate]) -> Prints:
-    """Fingerprints that stand in two answers, sorted. Those of one answer are distinct and sorted."""
+    """Return fingerprints that are in two answers, sorted. Those of one answer are distinct and sorted."""
     if len(parts) < 2:
         return NO_PRINTS
-    prints = np.sort(np.concatenate([part.prints for part in parts]), kind="stable")  # runs are merged
+    prints = np.sort(np.concatenate([part.prints for part in parts]), kind="stable")  # merges sorted runs
     return np.unique(prints[1:][prints[1:] == prints[:-1]])
 
 

@@ -1,4 +1,4 @@
-"""Where snapshots lie: a local folder or one on HDFS. A file is there whole or not at all; nothing is written twice."""
+"""Folders of snapshots: local or on HDFS. A published file is whole or absent; no file is written twice."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ BUFFER = 4 * 1024 * 1024
 
 
 class Folder(Protocol):
-    """All raise OSError. Names are plain file names."""
+    """All methods raise OSError. Names are plain file names."""
 
     def create(self, name: str, parts: Iterable[bytes]) -> int:
-        """Write a new file; it is durable when this returns. Its number of bytes."""
+        """Write a new file, durable on return; return its number of bytes."""
         ...
 
     def publish(self, name: str, data: bytes) -> None:
-        """Write a file that nobody ever sees half: under another name, then renamed, durable when this returns."""
+        """Write a file atomically: under another name, then renamed; durable on return."""
         ...
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of every file, also of such as were left unfinished."""
+        """Return the bytes of every file, unfinished ones included."""
         ...
 
     def open(self, name: str) -> BinaryIO:
-        """For reading."""
+        """Open a file for reading."""
         ...
 
     def delete(self, name: str) -> None:
@@ -38,12 +38,12 @@ class Folder(Protocol):
         ...
 
     def free_bytes(self) -> int:
-        """How much may still be written."""
+        """Return the bytes that may still be written."""
         ...
 
 
 class LocalFolder:
-    """A folder of this machine, made if it is absent."""
+    """A folder of this machine, created if absent."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,7 +67,7 @@ class LocalFolder:
         self._sync()
 
     def _sync(self) -> None:
-        """Names become durable: those of all files made before, too."""
+        """Make the names of all files created so far durable."""
         folder = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -91,7 +91,7 @@ class LocalFolder:
 
 
 class HdfsFolder:
-    """A folder on HDFS. A file is written and renamed, so that one of a name is whole."""
+    """A folder on HDFS. A file is written and renamed, so that a file with its final name is whole."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/")
@@ -123,4 +123,4 @@ class HdfsFolder:
         files.delete(f"{self.uri}/{name}")
 
     def free_bytes(self) -> int:
-        return 1 << 62  # it is HDFS that refuses
+        return 1 << 62  # HDFS itself refuses when it is full

@@ -1,4 +1,4 @@
-"""What a snapshot consists of: a small JSON file with a checksum, written last. docs/formats/image.md."""
+"""Manifest of a snapshot: a small JSON file with a checksum, written last. docs/formats/image.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from artimon.model.vshards import from_hex, to_hex
 from varstore.store.frames import FORMAT, ImageError
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
-"""Names of files: a manifest leads to nothing outside its folder."""
+"""Names of files: a manifest points to nothing outside its folder."""
 _NAME = re.compile(r"manifest-(\d{15})\.json")
 MAX_BYTES = 16 * 1024 * 1024
 
@@ -26,14 +26,14 @@ class Manifest:
     """One snapshot. Invariant: every file it names was durable before it was written."""
 
     sequence: int
-    """Rises; the time of the snapshot, unless the clock went back."""
+    """Increases; the time of the snapshot, unless the clock went back."""
     shard: str
     vshards: int
     created_ms: int
     state: str
     """Name of the file with groups, blocks, slots and lives."""
     series: tuple[str, ...] = ()
-    """Files with what is announced, oldest first: the newest word on a slot holds."""
+    """Files of announced series, oldest first: the newest entry of a slot wins."""
     rows: Mapping[Row, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of every file named here."""
@@ -43,7 +43,7 @@ class Manifest:
         return f"manifest-{self.sequence:015d}.json"
 
     def to_bytes(self) -> bytes:
-        """A line of JSON and a line with its xxh3-64 in hex."""
+        """Return a line of JSON and a line with its xxh3-64 in hex."""
         body = json.dumps(
             {
                 "format": FORMAT,
@@ -61,10 +61,10 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Manifest:
-        """Inverse of `to_bytes`. ImageError for anything else."""
+        """Parse the bytes of `to_bytes`. Raises ImageError."""
         body, _, rest = data.partition(b"\n")
         if rest != xxhash.xxh3_64_hexdigest(body).encode() + b"\n":
-            raise ImageError(f"{where}: damaged or cut")
+            raise ImageError(f"{where}: damaged or truncated")
         told = json.loads(body)
         if told.get("format") != FORMAT:
             raise ImageError(f"{where}: format {told.get('format')}, this program reads {FORMAT}")
@@ -95,12 +95,12 @@ class Manifest:
         return {self.state, *self.series, *self.rows.values()}
 
     def lacks(self, sizes: Mapping[str, int]) -> list[str]:
-        """Files that are not there as they should be."""
+        """Return the files that are absent or have another size."""
         return sorted(name for name in self.names if sizes.get(name) != self.sizes[name])
 
 
 def sequences(names: Iterable[str]) -> list[int]:
-    """Of the manifests among file names, newest first."""
+    """Return the sequences of the manifests among file names, newest first."""
     return sorted((int(match[1]) for name in names if (match := _NAME.fullmatch(name))), reverse=True)
 
 

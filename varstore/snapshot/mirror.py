@@ -1,4 +1,4 @@
-"""Copies the newest snapshot to another folder, as fast as that goes."""
+"""Copies the newest snapshot to another folder, as fast as possible."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _CHUNK = 8 * 1024 * 1024
 _LOOK_S = 0.5
 KEPT = 2
 AT_ONCE = 4
-"""Files that are copied at a time, each held in memory: HDFS takes half a second to close one, however small."""
+"""Files that are copied at a time, each held in memory: HDFS takes half a second to close one of any size."""
 
 
 class Mirror:
-    """One thread, and AT_ONCE that copy. `_lock` guards what is offered and pinned, and the count; no I/O under it."""
+    """One thread, and AT_ONCE that copy. `_lock` guards offered and pinned snapshots and the count; no I/O under it."""
 
     def __init__(self, local: Folder, remote: Folder, interval_s: float, clock: Clock) -> None:
         self._local, self.remote, self._interval_s, self._clock = local, remote, interval_s, clock
@@ -37,19 +37,19 @@ class Mirror:
         self._copied_at_ms = 0
         self._bytes = 0
         self.problem = ""
-        """Why the copy is not up to date; empty if it is."""
+        """Reason why the copy is not up to date; empty if it is."""
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """At most as long as one file takes, and no longer than 5 s."""
+        """Stop after the current file; waits at most 5 s."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(5.0)
 
     def offer(self, manifest: Manifest) -> None:
-        """A newer snapshot is there."""
+        """Offer a newer snapshot for copying."""
         with self._lock:
             self._offered = manifest
 
@@ -71,7 +71,7 @@ class Mirror:
                 due = self._clock.monotonic() + self._interval_s
 
     def copy(self) -> bool:
-        """Copy what was offered last; whether there was anything. Never raises."""
+        """Copy the last offered snapshot; return False if there was none. Never raises."""
         with self._lock:
             manifest = self._under_way = self._offered
             self._offered = None
@@ -99,7 +99,7 @@ class Mirror:
         self._clean(there)
 
     def _create(self, name: str) -> int | None:
-        """Copy a file; its bytes, None if the process ends."""
+        """Copy a file; return its bytes, or None if the process is stopping."""
         if self._stop.is_set():
             return None
         size = self.remote.create(name, self._chunks(name))
@@ -113,7 +113,7 @@ class Mirror:
                 yield data
 
     def _clean(self, there: dict[str, int]) -> None:
-        """Remove what none of the newest copies names; after a restart only once there are enough of them to know."""
+        """Remove files that none of the newest copies names; after a restart only once KEPT copies were made."""
         if len(self._copied) < KEPT:
             return
         kept = set().union(*({manifest.name, *manifest.names} for manifest in self._copied))

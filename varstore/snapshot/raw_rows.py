@@ -1,7 +1,7 @@
-"""Rows of the raw table into a shard: joined to cells where that can be, a hold of the lock for each piece.
+"""Rows of the raw table into a shard: aggregated to cells where possible, with one hold of the lock for each piece.
 
-The table does not say when each row was appended, and need not: what a level still takes at the append time of the
-newest batch in the table, it took at any time before. So every row is judged by that one time.
+The table does not record the append time of each row. It is not needed: a level that takes a row at the append time
+of the newest batch took it at any earlier time. So every row is judged by that one time.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from varstore.store.bucket_store import BucketStore, Run
 RUN_ROWS = 32_768
 BATCH_ROWS = 131_072
 MOST_SERIES = 16_384
-"""In one hold of the lock."""
+"""Maximum number of series in one hold of the lock."""
 COLUMNS = ("source", "series", "time", "birth", "integer", "double", "boolean", "string")
 SAMPLES_AN_HOUR = 60
-"""Of a series, at least: by that the number of series is guessed before they are known."""
+"""Least samples of a series: gives an estimate of the number of series before they are known."""
 SEGMENT_BYTES = CELL_BYTES * SEGMENT
 _ENDED = int(ValueType.ENDED)
 
@@ -68,32 +68,32 @@ class Rows:
         self._steps = [ring.step_ms for ring in rings]
         self._targets = [Target(*one, SEGMENT_BYTES) for one in zip(self._steps, self._floors, strict=True)]
         self.floor_ms = min(self._floors)
-        """What is not later than this no level takes."""
+        """Rows at or before this time are too old for every level."""
         self._wanted = ds.field("source").isin(pa.array(sorted(sources), pa.int32()))
 
     # slices
 
     def slices(self, period: Period) -> list[Slice]:
-        """How to read it, newest first."""
+        """Return the slices of a period, newest first."""
         table = self._store.slots
         series = min(table.size, max(table.used, period.rows // SAMPLES_AN_HOUR))
         return plan(period.start_ms, period.end_ms, self.floor_ms, self._targets, -(-series // SEGMENT))
 
     def chosen(self, slice_: Slice) -> Any:
-        """Which rows are of a slice."""
+        """Return the filter of the rows of a slice."""
         later = ds.field("time") > _time(slice_.after_ms)
         until = later if slice_.until_ms is None else later & (ds.field("time") <= _time(slice_.until_ms))
         return self._wanted & until & ~ds.field("future")
 
     def begin(self, slice_: Slice) -> None:
-        """Segments that are written to stay open until the next one."""
+        """Begin a slice: segments that are written to stay open until the next one."""
         self._pack()
         with self._shard.cells:
             for ring, count in zip(self._store.rings, slice_.open, strict=True):
                 ring.leave_unpacked(count)
 
     def close(self) -> None:
-        """After the last slice."""
+        """Pack all segments after the last slice."""
         with self._shard.cells:
             for ring in self._store.rings:
                 ring.leave_unpacked(0)
@@ -103,18 +103,18 @@ class Rows:
         for ring in self._store.rings:
             more = True
             while more:
-                with self._shard.cells:  # for some ms
+                with self._shard.cells:  # held for a few ms
                     more = ring.pack_one()
 
     # rows
 
     def apply(self, batch: Any) -> None:
-        """Rows sorted by (source, series, time): joined to cells first, those of settled buckets; the rest one by
-        one."""
+        """Apply rows sorted by (source, series, time): those of settled buckets are aggregated to cells first, the rest
+        is applied row by row."""
         if not len(batch):
             return
         columns = _Columns.of(batch, self._vshards)
-        fine = int(columns.rows.time_ms.max()) > self._floors[0]  # a cell for each sample, nearly
+        fine = int(columns.rows.time_ms.max()) > self._floors[0]  # nearly one cell for each sample
         for piece in columns.pieces(RUN_ROWS if fine else BATCH_ROWS):
             self._fold(piece)
 
@@ -133,13 +133,13 @@ class Rows:
             self._apply(columns, rest[first : first + RUN_ROWS])
 
     def _take(self, columns: _Columns, folded: Folded, good: Mask) -> Mask:
-        """Add what was folded of good series; which series need nothing more. With the lock of cells held."""
+        """Add the cells of good series; return the mask of finished series. Call with the lock of cells."""
         rows, types = columns.rows, self._store.types
         slots = _slots(self._store, columns.prints[rows.starts], columns.vshards[rows.starts])
         refused = slots == NO_SLOT
         good = good & ~refused
         ordered = np.sort(slots[good])
-        twice = ordered[1:][ordered[1:] == ordered[:-1]]  # two sources of one virtual shard report a series
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]  # series reported by two sources of one virtual shard
         if len(twice):
             good &= ~np.isin(slots, twice)
         self._store.begin_anew(slots[good])
@@ -154,7 +154,7 @@ class Rows:
         return done
 
     def _apply(self, columns: _Columns, at: Ints) -> None:
-        """A run of some rows."""
+        """Apply the rows `at` as one run."""
         rows = columns.rows
         time_ms, types = rows.time_ms[at], rows.type[at]
         with self._shard.cells:
@@ -168,17 +168,17 @@ class Rows:
 
 @dataclass(slots=True)
 class _Columns:
-    """Rows of the table as the store wants them."""
+    """Rows of the table in the form of the store."""
 
     rows: SortedRows
     prints: npt.NDArray[np.uint64]
     vshards: Ints
     strings: list[str]
-    """What cells of STRING rows are numbers of."""
+    """Texts of STRING rows, whose cells are indices into it."""
 
     @classmethod
     def of(cls, batch: Any, vshards: Ints) -> _Columns:
-        """`vshards`: by number of the source."""
+        """`vshards`: virtual shard of each source, by its number."""
         columns = {name: batch.column(name) for name in COLUMNS}
         source, series = columns["source"].to_numpy(), columns["series"].to_numpy()
         begins = np.ones(len(series), np.bool_)
@@ -189,7 +189,7 @@ class _Columns:
         return cls(rows, series.view(np.uint64), vshards.take(source), strings)
 
     def pieces(self, most_rows: int) -> Iterator[_Columns]:
-        """Of about MOST_SERIES series, or fewer."""
+        """Yield pieces of about MOST_SERIES series, or fewer."""
         n = len(self.prints)
         size = max(1, min(most_rows, n * MOST_SERIES // max(1, len(self.rows.starts))))
         return (self._part(first, min(first + size, n)) for first in range(0, n, size))
@@ -210,7 +210,7 @@ def _milliseconds(column: Any) -> Ints:
 
 
 def _values(columns: Mapping[str, Any]) -> tuple[npt.NDArray[np.uint8], Ints, list[str]]:
-    """Type and cell of each row, and the strings that cells point at."""
+    """Return type and cell of each row, and the strings that cells point to."""
     n = len(columns["integer"])
     types, cells = np.full(n, _ENDED, np.uint8), np.zeros(n, np.int64)
     strings: list[str] = []
@@ -231,13 +231,13 @@ def _values(columns: Mapping[str, Any]) -> tuple[npt.NDArray[np.uint8], Ints, li
             cells[there] = coded.indices.to_numpy()
         elif type_ is ValueType.BOOLEAN:
             cells |= column.fill_null(False).to_numpy(zero_copy_only=False)
-        else:  # zero where there is none: so they can be joined without a look at each
+        else:  # zero where null, so that columns can be combined by OR
             cells |= column.fill_null(0).to_numpy().view(np.int64)
     return types, cells, strings
 
 
 def _slots(store: BucketStore, prints: npt.NDArray[np.uint64], vshards: Ints) -> Ints:
-    """Slots, made where there are none; rows of one source follow one another."""
+    """Return the slots, created if absent; rows of one source are contiguous."""
     slots = np.full(len(prints), NO_SLOT, np.int64)
     edges = np.flatnonzero(np.diff(vshards)) + 1
     for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(prints)], strict=True):
@@ -246,7 +246,7 @@ def _slots(store: BucketStore, prints: npt.NDArray[np.uint64], vshards: Ints) ->
 
 
 def _settle(store: BucketStore, slots: Ints, types: npt.NDArray[np.uint8], time_ms: Ints) -> None:
-    """Types of series that have none: that of their first row here; so the run need not be judged row by row."""
+    """Give series without a type that of their first row here, so that the run need not be judged row by row."""
     usable = np.flatnonzero((slots != NO_SLOT) & (types != _ENDED))
     _, first = np.unique(slots[usable], return_index=True)
     rows = usable[first]

@@ -1,4 +1,4 @@
-"""The part of the raw table's state that a refill needs: up to where it goes, and which batches it has seen.
+"""The part of the raw table's state that a refill needs: its offsets and the batches that it has seen.
 docs/formats/raw.md."""
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from varstore.store.groups import Group, Partition
 
 @dataclass(frozen=True, slots=True)
 class RawHead:
-    """The newest append of the table, as groups of virtual shards see it."""
+    """The newest append of the table, in the terms of groups of virtual shards."""
 
     topic_id: str
-    """Of the topic that is read."""
+    """Id of the topic that is read."""
     positions: Mapping[Partition, int]
     lanes: LaneRanges
     last_ms: Mapping[LaneId, int]
     newest_append_ms: int
     epochs: Mapping[Partition, int] = field(default_factory=dict)
-    """The newest leader epoch that the table knows of each partition."""
+    """Newest leader epoch of each partition that the table knows."""
     is_whole: bool = True
-    """Whether all that the table holds may still stand in Kafka: it has read one topic, of which nothing was lost."""
+    """True if all data of the table may still be in Kafka: it has read one topic, of which nothing was lost."""
     lost: Mapping[Partition, Sequence[tuple[int, int]]] = field(default_factory=dict)
-    """Offsets [start, end) below `positions` that the table never got either."""
+    """Offsets [start, end) below `positions` that the table never got."""
 
     @classmethod
     def of(cls, state: RawState) -> RawHead:
-        """View of a state. Raises TableError if no topic was begun."""
+        """Return the view of a state. Raises TableError if no topic was begun."""
         if state.current is None:
             raise TableError("the raw table has not begun a topic yet")
         lanes = LaneRanges()
@@ -51,13 +51,13 @@ class RawHead:
         )
 
     def group(self, vshards: int) -> Group:
-        """Virtual shards that hold what the table holds; not ready, for it must be read first."""
+        """Return a group of virtual shards at the table's offsets; not ready, because the table must be read first."""
         return Group(
             vshards, dict(self.positions), self.lanes.copy(), dict(self.last_ms), dict(self.epochs), ready=False
         )
 
 
 def head_of(uri: str, version: int) -> RawHead | None:
-    """The newest append at or below a version; None if nothing was ever appended. Raises TableError, OSError."""
+    """Return the newest append at or below a version; None if there is none. Raises TableError, OSError."""
     found = newest_append(uri, version)
     return RawHead.of(found[1]) if found is not None else None

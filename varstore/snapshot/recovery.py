@@ -1,4 +1,4 @@
-"""Virtual shards that nobody alive holds: from a copy of a snapshot, else from the raw table, else from Kafka."""
+"""Recovery of virtual shards without a live holder: from a copied snapshot, else the raw table, else Kafka."""
 
 from __future__ import annotations
 
@@ -25,58 +25,58 @@ from varstore.store.groups import Group, Lost, Partition
 log = logging.getLogger(__name__)
 
 SHORT_LOG = 20_000
-"""Batches: a log that is whole and no longer than this is read rather than the raw table."""
+"""Maximum number of batches of a whole log that is read instead of the raw table."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSpan:
-    """What Kafka has: [start, end) of each partition."""
+    """Range of the log in Kafka: [start, end) of each partition."""
 
     topic_id: str
     spans: Mapping[int, tuple[int, int]]
     epochs: Mapping[int, int] = field(default_factory=dict)
-    """Leader epoch of each partition, where Kafka says one."""
+    """Leader epochs of the partitions for which Kafka reports one."""
 
     @property
     def is_short(self) -> bool:
-        """Whether it begins at its beginning, and is little: if nothing was lost, all that was ever sent."""
+        """True if the log starts at 0 and is small: unless its end was lost, it has all that was ever sent."""
         return all(start == 0 for start, _ in self.spans.values()) and (
             sum(end for _, end in self.spans.values()) <= SHORT_LOG
         )
 
     def leaders(self) -> dict[Partition, int]:
-        """Leader epochs, for a group that begins now: what it applies was written under these or later ones, so that a
-        log that is cut meanwhile is found out."""
+        """Return the leader epochs for a group that begins now: it applies messages of these epochs or later ones, so
+        that a cut of the log is detected."""
         return {Partition(self.topic_id, p): epoch for p, epoch in self.epochs.items()}
 
     def is_known_to(self, head: RawHead) -> bool:
-        """Whether the table has looked at this log since its leaders changed last: else it may have lost its end, and
-        grown again, and nobody has said so yet."""
+        """Return True if the table has read this log since its last change of leaders. Otherwise the log may have lost
+        its end and grown again without notice."""
         keys = {p: Partition(self.topic_id, p) for p in self.spans}
         return all(head.positions.get(keys[p], 0) <= end for p, (_, end) in self.spans.items()) and all(
             head.epochs.get(keys[p], epoch) == epoch for p, epoch in self.epochs.items()
         )
 
     def goes_on_from(self, head: RawHead) -> bool:
-        """Whether Kafka has what came after the table's newest append."""
+        """Return True if Kafka has everything after the table's newest append."""
         return all(head.positions.get(Partition(self.topic_id, p), 0) >= start for p, (start, _) in self.spans.items())
 
 
 def is_from_table(head: RawHead, span: LogSpan | None) -> bool:
-    """Whether the table is to be read, or else Kafka from its beginning. A topic that was made again, or lost its end,
-    begins at 0 and is short, and yet lacks what the table has read. TableError until both speak of one topic, and
-    until the table has named what Kafka deleted unread: neither of the two has all of it before."""
+    """Return True to read the table, False to read Kafka from its start. A topic that was made again, or lost its end,
+    starts at 0 and is short, and yet lacks what the table has read. Raises TableError until both are on one topic, and
+    until the table has named what Kafka deleted unread: before that, neither has everything."""
     if span is None:
         return True
     if head.topic_id != span.topic_id:
         raise TableError(f"the raw query has not begun topic {span.topic_id} yet")
     if not span.goes_on_from(head):
-        raise TableError("Kafka begins above what the raw query has read, and it has not named the lost range yet")
+        raise TableError("the log starts above the raw table's offsets, and the table has not named the lost range yet")
     return not (span.is_short and head.is_whole and span.is_known_to(head))
 
 
 def can_go_on(span: LogSpan | None, groups: Sequence[Group]) -> bool:
-    """Whether Kafka still has what came since these groups stood where they do; not known counts as yes."""
+    """Return True if Kafka still has everything after the positions of these groups, or if that is unknown."""
     return span is None or all(
         group.next_offset(Partition(span.topic_id, p)) >= start
         for group in groups
@@ -85,8 +85,8 @@ def can_go_on(span: LogSpan | None, groups: Sequence[Group]) -> bool:
 
 
 def has_lost(head: RawHead, span: LogSpan, lost: Mapping[Partition, Lost]) -> bool:
-    """Whether the table may have some of what a group lost to Kafka; False: the table names all of it lost too. That is
-    known once the table has come past it: TableError before, and where nothing could be refilled from it."""
+    """Return True if the table may have some of what a group lost in Kafka; False if the table lost all of it too.
+    Raises TableError until the table has come past it, and if nothing could be refilled from the table."""
     for key, one in lost.items():
         at = head.positions.get(key, 0)
         if key.topic_id == head.topic_id and at < one.until:
@@ -95,13 +95,13 @@ def has_lost(head: RawHead, span: LogSpan, lost: Mapping[Partition, Lost]) -> bo
 
 
 def _is_named(spans: Sequence[tuple[int, int]], lost: Lost) -> bool:
-    """Whether one range of `spans` holds all that is lost. (A log that was cut below it has other batches there.)"""
+    """Return True if one of `spans` covers the whole loss. (A log that was cut below it has other batches there.)"""
     return any(start <= lost.start < lost.until <= end for start, end in spans)
 
 
 class Bringing:
-    """For one thread. Where something fails nothing of it is held, and the next source is tried; what fails in the raw
-    table is raised, for it is only a matter of time."""
+    """For one thread. A source that fails leaves nothing behind, and the next is tried; a failure of the raw table is
+    raised, because a later attempt can succeed."""
 
     def __init__(
         self,
@@ -114,19 +114,19 @@ class Bringing:
         zookeeper: KazooClient | None = None,
         stop: threading.Event | None = None,
     ) -> None:
-        """`again`: what happens inside makes announcements wanted; `span`: None if Kafka does not answer; `usable`:
-        whether groups can go on from where a snapshot was taken; `copies`: folder with one of each shard."""
+        """`again`: context that makes announcements wanted; `span`: returns None if Kafka does not answer; `usable`:
+        True if groups can continue from a snapshot's positions; `copies`: folder with the copies of all shards."""
         self._shard, self._again, self._span, self._usable = shard, again, span, usable
         self._hdfs, self._copies, self._zookeeper, self._stop = hdfs_uri, copies, zookeeper, stop
         self._refill: Refill | None = None
 
     @property
     def doing(self) -> str:
-        """How far a refill is; empty while there is none."""
+        """Progress of a refill; empty while there is none."""
         return str(self._refill.progress) if self._refill is not None else ""
 
     def bring(self, vshards: int) -> None:
-        """Hold these virtual shards. Raises TableError, OSError, RefillStopped, ValueError."""
+        """Recover these virtual shards. Raises TableError, OSError, RefillStopped, ValueError."""
         rest = vshards & ~self._from_copies(vshards)
         if not rest:
             return
@@ -137,24 +137,24 @@ class Bringing:
                 self._shard.adopt(rest, epochs=span.leaders() if span is not None else {})
 
     def has_lost(self, lost: Mapping[Partition, Lost]) -> bool:
-        """Whether `bring` may give what was lost to Kafka. TableError, OSError while that is not known, or nothing
-        could be brought."""
+        """Return True if `bring` may restore what was lost in Kafka. Raises TableError, OSError while that is unknown
+        or nothing could be restored."""
         if self._hdfs is None:
-            if all(one.start == 0 for one in lost.values()):  # without a table a shard begins where the log begins
+            if all(one.start == 0 for one in lost.values()):  # without a table a shard begins at the log start
                 return False
-            raise TableError("there is no raw table: this shard was started without HDFS")
+            raise TableError("no raw table: this shard was started without HDFS")
         span = self._span()
         if span is None:
-            raise TableError("Kafka does not say what it holds")
+            raise TableError("the range of the log cannot be read from Kafka")
         head = Refill(self._shard, self._hdfs, self._zookeeper, self._stop).head()
         if head is None:
-            raise TableError("there is no raw table yet")
+            raise TableError("the raw table does not exist yet")
         return has_lost(head, span, lost)
 
     # copies of snapshots
 
     def _from_copies(self, vshards: int) -> int:
-        """Mask of what copies gave."""
+        """Take from copies of snapshots; return the mask of the recovered virtual shards."""
         if self._copies is None:
             return 0
         found = 0
@@ -165,7 +165,7 @@ class Bringing:
         return found
 
     def _newest_copies(self) -> list[tuple[HdfsFolder, Manifest]]:
-        """The newest whole copy of each shard, newest first."""
+        """Return the newest whole copy of each shard, newest first."""
         root = str(self._copies)
         try:
             files.check_reachable(root)
@@ -190,13 +190,13 @@ class Bringing:
         return True
 
     def _is_whole(self, groups: Sequence[Group]) -> bool:
-        """Of what lacks something the raw table may have all."""
+        """Return True if the groups are usable and lack nothing; the raw table may have all that others lack."""
         return self._usable(groups) and not any(group.lost for group in groups)
 
     # the raw table
 
     def _from_table(self, vshards: int, span: LogSpan | None) -> bool:
-        """Whether the raw table gave them."""
+        """Refill from the raw table; return False if it cannot be used."""
         if self._hdfs is None:
             return False
         self._refill = Refill(self._shard, self._hdfs, self._zookeeper, self._stop)

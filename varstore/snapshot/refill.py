@@ -1,4 +1,4 @@
-"""Virtual shards from the raw table: all that the levels can hold, the newest periods first. docs/varstore.md."""
+"""Refill of virtual shards from the raw table: all that the levels can hold, newest periods first. docs/varstore.md."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Usable = Callable[[RawHead], bool]
 
 @dataclass(slots=True)
 class Progress:
-    """How far a refill is; written by its thread, read by any."""
+    """Progress of a refill; written by its thread, read by any."""
 
     vshards: int
     periods: int = 0
@@ -47,11 +47,11 @@ class Progress:
 
 
 class RefillStopped(RuntimeError):
-    """The process ends."""
+    """The process is stopping."""
 
 
 class Refill:
-    """Virtual shards on their way from the table at `hdfs_uri` into a shard: `begin`, then `run`, in one thread."""
+    """Transfer of virtual shards from the table at `hdfs_uri` into a shard, in one thread."""
 
     def __init__(
         self, shard: Shard, hdfs_uri: str, zookeeper: KazooClient | None = None, stop: threading.Event | None = None
@@ -61,10 +61,10 @@ class Refill:
         self.progress = Progress(0)
 
     def run(self, vshards: int, usable: Usable, begun: Callable[[], None] = lambda: None) -> bool:
-        """Hold these virtual shards as the table says; False if there is no table or `usable` refuses its positions.
+        """Fill these virtual shards from the table; False without a table or if `usable` refuses its positions.
 
-        `begun` is called once they are held, and can be fed from the table's offsets on. They are ready when this
-        returns. Raises TableError, OSError, RefillStopped: nothing is held then."""
+        `begun` is called once they are held and can be fed from the table's offsets on. They are ready on return.
+        Raises TableError, OSError, RefillStopped: nothing is held then."""
         with self._table() as table:
             head = None if table is None else head_of(self._raw, table.version())
             if table is None or head is None or not usable(head):
@@ -81,7 +81,7 @@ class Refill:
             return True
 
     def head(self) -> RawHead | None:
-        """What the newest append says of the table; None if there is none. TableError, OSError."""
+        """Return the state of the newest append; None if there is none. Raises TableError, OSError."""
         with self._table() as table:
             return None if table is None else head_of(self._raw, table.version())
 
@@ -89,7 +89,7 @@ class Refill:
         return _Opened(self._raw, self._zookeeper)
 
     def _names(self, vshards: int) -> dict[int, int]:
-        """Virtual shard of each wanted source, by its number in the table."""
+        """Return the virtual shard of each wanted source, by its number in the table."""
         try:
             names = within(DEADLINE_S, f"reading {self._sources}", lambda: read_sources(self._sources))
         except TableNotFoundError:  # appends without rows
@@ -132,8 +132,8 @@ class Refill:
 
     @staticmethod
     def _periods(table: DeltaTable, floor_ms: int) -> list[Period]:
-        """Hours and days that may hold what is later than `floor_ms`, newest first: a sample may be appended before its
-        time, but not by more than the future's limit."""
+        """Return hours and days that may hold samples later than `floor_ms`, newest first. A sample may be appended
+        before its time, by at most FUTURE_MS."""
         counts: dict[str, int] = {}
         for name, rows in files_of(table, "partition.period", "num_records"):
             counts[name] = counts.get(name, 0) + (rows or 0)
@@ -144,7 +144,7 @@ class Refill:
 
 
 class _Opened:
-    """The table while it is read; None if there is none. Its files stay meanwhile."""
+    """Lease on the table while it is read, which keeps its files; None without a table."""
 
     def __init__(self, uri: str, zookeeper: KazooClient | None) -> None:
         self._uri = uri

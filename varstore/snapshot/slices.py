@@ -1,7 +1,7 @@
-"""In which slices of time a period of the raw table is applied, so that the cells open meanwhile fit in memory.
+"""Plan of the time slices in which a period of the raw table is applied, so that open cells fit in memory.
 
-The table is sorted by series, a level by time: a day that is read once touches every segment of every row. So a period
-is read several times where it must be, each time for the newest part of what is left. Pure."""
+The table is sorted by series, a level by time: a day read in one pass touches every segment of every row. So a period
+is read several times if necessary, each time for the newest part of the rest. Pure."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class Target(NamedTuple):
 
     step_ms: int
     floor_ms: int
-    """What is at this time or before is too old for it."""
+    """Samples at or before this time are too old for the level."""
     segment_bytes: int
-    """Of one open segment."""
+    """Bytes of one open segment."""
 
     def rows(self, after_ms: int, until_ms: int) -> int:
-        """Buckets with samples later than `after_ms`, up to `until_ms`."""
+        """Return the number of buckets with samples later than `after_ms`, up to `until_ms`."""
         after_ms = max(after_ms, self.floor_ms)
         return max(0, -(-until_ms // self.step_ms) + (-(after_ms + 1) // self.step_ms) + 1)
 
 
 class Slice(NamedTuple):
-    """Samples later than `after_ms`, up to `until_ms` (None: any)."""
+    """Samples later than `after_ms`, up to `until_ms` (None: no limit)."""
 
     after_ms: int
     until_ms: int | None
@@ -39,8 +39,8 @@ class Slice(NamedTuple):
 
 
 def plan(start_ms: int, end_ms: int, floor_ms: int, targets: Sequence[Target], segments: int) -> list[Slice]:
-    """Slices of what was appended in [start, end) and is later than `floor_ms`, newest first; the first has what is
-    later as well, the last what is earlier. `segments`: of each row."""
+    """Return the slices of samples appended in [start, end) and later than `floor_ms`, newest first. The first also
+    takes later samples, the last earlier ones. `segments`: number in each row."""
     start_ms = max(start_ms, floor_ms)
     for length in LENGTHS_MS:
         edges = [*range(end_ms, start_ms, -length), start_ms]
@@ -53,6 +53,6 @@ def plan(start_ms: int, end_ms: int, floor_ms: int, targets: Sequence[Target], s
     return [
         Slice(
             after if i < last else floor_ms, until if i else None, tuple((n + 1) * segments for n in rows[i])
-        )  # one row more: the period before this one ended inside a bucket
+        )  # one more row: the previous period ended inside a bucket
         for i, (after, until) in enumerate(spans)
     ]

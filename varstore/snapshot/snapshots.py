@@ -1,7 +1,7 @@
 """Snapshots of a shard: incremental, durable, taken while it is fed, loaded at a restart. docs/formats/image.md.
 
-A snapshot writes the rows that changed since the last one, the series announced since, and the small state by slot; it
-names the files of older snapshots for the rest. Its manifest comes last.
+A snapshot writes the rows that changed since the last one, the series announced since, and the small state by slot. For
+the rest it names the files of older snapshots. Its manifest is written last.
 """
 
 from __future__ import annotations
@@ -37,49 +37,49 @@ INTERVAL_S = 60.0
 COPY_S = 300.0
 LEAST_PAUSE_S = 10.0
 CHANGES = 20_000_000
-"""Samples applied after which a snapshot is due before its time."""
+"""Samples applied after which a snapshot is taken early."""
 QUOTA_BYTES = 64 << 30
 FREE_BYTES = 256 << 20
-"""What must stay free on the disk."""
+"""Least free space on the disk."""
 KEPT = 2
-"""Manifests, the newest."""
+"""Number of newest manifests kept."""
 SERIES_FILES = 32
-"""Files of announced series in one snapshot; then all is written anew."""
+"""Maximum number of series files in one snapshot; then all series are written anew."""
 _LOOK_S = 0.5
 
 Usable = Callable[[Sequence[Group]], bool]
-"""Whether groups at these positions can go on from there."""
+"""Returns True if groups at these positions can continue from there."""
 
 
 def always(_groups: Sequence[Group]) -> bool:
-    """Any."""
+    """Accept any groups."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a snapshot did."""
+    """Result of a snapshot."""
 
     sequence: int
     files: int
     bytes: int
-    """Written."""
+    """Bytes written."""
     rows: int
-    """Written."""
+    """Rows written."""
     took_s: float
     pause_s: float
-    """How long nothing could be applied when it began."""
+    """Time at its start during which nothing could be applied."""
 
 
 class SnapshotFailed(RuntimeError):
-    """Nothing was published; the last snapshot still is the last one."""
+    """Nothing was published; the previous snapshot stays the newest."""
 
 
 class Snapshots:
     """Takes and loads the snapshots of one shard. `load` before `start`; `take` from one thread at a time.
 
-    Invariant: `_rows` says which file holds a row as it was at which version, and `_series` what was announced, both of
-    the virtual shards in `_mask` and no others."""
+    Invariant: `_rows` maps each row to the version and file that hold it, and `_series` names the files of announced
+    series, both for exactly the virtual shards in `_mask`."""
 
     def __init__(
         self,
@@ -113,18 +113,18 @@ class Snapshots:
         self._failures = 0
         self.longest_pause_s = 0.0
         self.problem = ""
-        """Why the last snapshot was not taken; empty if it was."""
+        """Reason why the last snapshot failed; empty if it succeeded."""
 
-    # life
+    # start and stop
 
     def start(self) -> None:
-        """Take one every interval, in a thread of its own."""
+        """Take a snapshot every interval, in a thread of its own."""
         self._thread.start()
         if self._mirror is not None:
             self._mirror.start()
 
     def stop(self, last: bool = False) -> None:
-        """No more of them, after one `last` if wanted; never raises."""
+        """Stop taking snapshots, after a `last` one if wanted; never raises."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -148,18 +148,18 @@ class Snapshots:
             self.take()
         except SnapshotFailed as error:
             log.warning("%s", error)
-        except Exception as error:  # feeding goes on, whatever it is
+        except Exception as error:  # no error may stop the feeding
             self.problem = f"snapshot of shard {self._shard.id}: {error!r}"
             log.exception("snapshot of shard %s", self._shard.id)
 
     @property
     def problems(self) -> list[str]:
-        """What health should say."""
+        """Problems for health."""
         mirrored = self._mirror.problem if self._mirror is not None else ""
         return [text for text in (self.problem, mirrored) if text]
 
     def figures(self) -> dict[str, Any]:
-        """What `artimon status` shows."""
+        """Return the figures that `artimon status` shows."""
         last = self._last
         age = max(0, self._clock.now_ms() - self._taken_at_ms) if self._taken_at_ms else -1
         return {
@@ -177,7 +177,7 @@ class Snapshots:
     # take
 
     def take(self) -> Taken | None:
-        """One snapshot of all virtual shards that are ready; None if there are none. SnapshotFailed."""
+        """Take a snapshot of all ready virtual shards; None if there are none. Raises SnapshotFailed."""
         vshards = self._shard.ready
         if not vshards:
             return None
@@ -194,7 +194,7 @@ class Snapshots:
         try:
             manifest, rows = self._write(writing, frozen)
             if frozen.forgotten != self._holdings.forgotten:
-                raise ImageError("virtual shards were let go of meanwhile")
+                raise ImageError("virtual shards were dropped meanwhile")
             self._folder.publish(manifest.name, manifest.to_bytes())
         except BaseException as error:
             self._holdings.not_taken(frozen)
@@ -224,11 +224,11 @@ class Snapshots:
             raise OSError(errno.ENOSPC, f"{free} bytes are free, {FREE_BYTES} must stay free")
 
     def _quota(self) -> int:
-        """Bytes that may be written now."""
+        """Return the bytes that may be written now."""
         return min(self._quota_bytes - sum(self._folder.sizes().values()), self._folder.free_bytes() - FREE_BYTES // 2)
 
     def _write(self, writing: _Writing, frozen: Frozen) -> tuple[Manifest, dict[Key, tuple[int, str]]]:
-        """All files; the manifest that names them, and where each row is."""
+        """Write all files; return the manifest that names them, and the version and file of each row."""
         levels = self._shard.level_list
         rows = {key: at for key, at in self._rows.items() if frozen.rows.get(key) == at[0]}
         parts = frozen.capture.parts(self._shard.cells)
@@ -274,10 +274,10 @@ class Snapshots:
         if self._mirror is not None:
             self._mirror.offer(manifest)
 
-    # what is kept
+    # retention
 
     def _keep(self, count: int) -> None:
-        """Remove what none of the newest `count` manifests names."""
+        """Remove files that none of the newest `count` manifests names."""
         sizes = self._folder.sizes()
         newest = sequences(sizes)
         kept: set[str] = {manifest_name(sequence) for sequence in newest[:count]}
@@ -302,8 +302,8 @@ class Snapshots:
     # load
 
     def load(self, usable: Usable = always) -> bool:
-        """Take in the newest whole snapshot of the folder, or else of the copy on HDFS; whether there was one. The
-        shard must be empty. `usable`: asked before anything is taken in."""
+        """Load the newest whole snapshot of the folder, else of the copy on HDFS; return False if there is none. The
+        shard must be empty. `usable`: called before anything is loaded."""
         folders = [self._folder, *([self._mirror.remote] if self._mirror is not None else [])]
         for folder in folders:
             for manifest in manifests(folder):
@@ -327,7 +327,7 @@ class Snapshots:
         return True
 
     def _resume(self, manifest: Manifest) -> None:
-        """Every row is what its file says. With the locks of the shard held."""
+        """Register every loaded row as the content of its file. Call with the locks of the shard."""
         versions = self._holdings.row_versions()
         steps = {level.step_ms: at for at, level in enumerate(self._shard.level_list)}
         for (step, number), name in manifest.rows.items():
@@ -340,7 +340,7 @@ class Snapshots:
 
 
 class _Writing:
-    """Files of one snapshot on their way."""
+    """Writer of the files of one snapshot."""
 
     def __init__(self, folder: Folder, sequence: int, token: str, room: int) -> None:
         self._folder, self.sequence, self._token, self._room = folder, sequence, token, room
@@ -348,9 +348,9 @@ class _Writing:
         self.rows = 0
 
     def file(self, kind: str, frames: Iterable[bytes]) -> str:
-        """Write one; its name. OSError, also where the quota ends."""
+        """Write one file and return its name. Raises OSError, also at the end of the quota."""
         name = f"{kind}-{self.sequence}-{self._token}.img"
-        self.sizes[name] = 0  # it is removed if this fails
+        self.sizes[name] = 0  # removed if this fails
         self.sizes[name] = self._folder.create(name, self._counted(frames))
         return name
 
@@ -363,14 +363,14 @@ class _Writing:
 
 
 def read_manifest(folder: Folder, sequence: int) -> Manifest:
-    """ImageError if it is damaged, OSError."""
+    """Read a manifest. Raises ImageError if it is damaged, OSError."""
     name = manifest_name(sequence)
     with closing(folder.open(name)) as file:
         return Manifest.from_bytes(file.read(MAX_BYTES), f"{folder}/{name}")
 
 
 def manifests(folder: Folder) -> Iterator[Manifest]:
-    """Those whose files are all there, newest first; what is wrong with others is logged. Never raises."""
+    """Yield manifests whose files are all present, newest first; problems of others are logged. Never raises."""
     try:
         sizes = folder.sizes()
     except OSError as error:
@@ -384,7 +384,7 @@ def manifests(folder: Folder) -> Iterator[Manifest]:
             continue
         lacking = manifest.lacks(sizes)
         if lacking:
-            log.warning("%s in %s: %d files are gone or cut: %s", manifest.name, folder, len(lacking), lacking[:3])
+            log.warning("%s in %s: %d files missing or truncated: %s", manifest.name, folder, len(lacking), lacking[:3])
         else:
             yield manifest
 
@@ -398,12 +398,12 @@ def take_in(
     usable: Usable = always,
     landed: Callable[[], None] = lambda: None,
 ) -> list[Group]:
-    """Hold `vshards` of a snapshot; the groups. ImageError, OSError, ValueError: nothing is held then."""
+    """Load `vshards` of a snapshot; return the groups. Raises ImageError, OSError, ValueError: nothing is held then."""
     return holdings.take_in(vshards, _frames(folder, manifest, usable), exact, landed)
 
 
 def _frames(folder: Folder, manifest: Manifest, usable: Usable) -> Iterator[Frame]:
-    """Of all files, as an image has them."""
+    """Yield the frames of all files, in the form of one image."""
     count = 0
     groups: list[Group] = []
     asked = False
@@ -414,7 +414,7 @@ def _frames(folder: Folder, manifest: Manifest, usable: Usable) -> Iterator[Fram
         elif frame.kind != "head" and not asked:
             asked = True
             if not usable(groups):
-                raise ImageError(f"{manifest.name}: nobody can go on from its positions")
+                raise ImageError(f"{manifest.name}: its positions cannot be continued")
         count += 1
         yield frame
     yield Frame("end", {"parts": count}, {})
