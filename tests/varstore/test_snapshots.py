@@ -432,6 +432,17 @@ def test_an_unreachable_hdfs_is_said_and_stops_nothing(log: Log, tmp_path: Path)
     assert restarted(tmp_path) is not None
 
 
+def test_a_copy_that_was_stopped_is_not_called_fresh(log: Log, tmp_path: Path) -> None:
+    with local_files(SYSTEM_CLOCK):
+        snapshots = Snapshots(empty(), tmp_path / "a", f"file://{tmp_path}/hdfs")
+        snapshots.take()
+        mirror = snapshots._mirror
+        assert mirror is not None
+        mirror.stop()
+        mirror.copy()
+        assert mirror.figures()["snapshot_copy_age_ms"] == -1, "no copy was made"
+
+
 def test_a_log_is_read_instead_of_the_table_where_it_is_whole_and_short() -> None:
     """Else the table is faster."""
     assert LogSpan("t", {0: (0, 10), 1: (0, 5)}).is_short

@@ -108,6 +108,7 @@ class Directory:
 
     def _ask(self) -> Shards:
         membership = read(self._client) or Membership(())
+        deadline = self._clock.monotonic() + self._ask_s  # of all requests: queries wait for this
         try:
             names = self._client.get_children_async(SHARDS_PATH).get(timeout=self._ask_s)
         except NoNodeError:
@@ -116,7 +117,8 @@ class Directory:
         live = []
         for name, answer in asked:
             try:
-                live.append(Place.from_bytes(name, answer.get(timeout=self._ask_s)[0]))
+                left_s = max(0.0, deadline - self._clock.monotonic())
+                live.append(Place.from_bytes(name, answer.get(timeout=left_s)[0]))
             except (NoNodeError, ValueError, KeyError, TypeError):  # gone, or not a shard: skip only this one
                 continue
         return Shards(membership, tuple(live))

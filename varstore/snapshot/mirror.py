@@ -78,8 +78,8 @@ class Mirror:
         if manifest is None:
             return False
         try:
-            self._copy(manifest)
-            self.problem, self._copied_at_ms = "", self._clock.now_ms()
+            if self._copy(manifest):
+                self.problem, self._copied_at_ms = "", self._clock.now_ms()
         except (OSError, ImageError, RuntimeError) as error:
             self.problem = f"snapshots are not copied to {self.remote}: {error}"
             log.warning("%s", self.problem)
@@ -88,15 +88,17 @@ class Mirror:
                 self._under_way = None
         return True
 
-    def _copy(self, manifest: Manifest) -> None:
+    def _copy(self, manifest: Manifest) -> bool:
+        """Return False if the process is stopping: nothing is published."""
         there = self.remote.sizes()
         with ThreadPoolExecutor(AT_ONCE, "snapshot-copy") as pool:
             sizes = list(pool.map(self._create, manifest.lacks(there)))
         if None in sizes:
-            return
+            return False
         self.remote.publish(manifest.name, manifest.to_bytes())
         self._copied = [*self._copied, manifest][-KEPT:]
         self._clean(there)
+        return True
 
     def _create(self, name: str) -> int | None:
         """Copy a file; return its bytes, or None if the process is stopping."""

@@ -11,7 +11,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -214,7 +214,8 @@ class Snapshots:
         self._failures += 1
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if full:
-            self._keep(1)  # make room for the next attempt
+            with suppress(OSError):
+                self._keep(1)  # make room for the next attempt
         self.problem = f"no snapshot of shard {self._shard.id} in {self._folder}: {error}"
         return SnapshotFailed(self.problem)
 
