@@ -45,7 +45,7 @@ def run_entry(entry: Entry, form: Form, results: Results) -> None:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as child:
-        limit_s = max(LEAST_S, entry.minutes * 60 * LIMIT)
+        limit_s = max(LEAST_S, entry.minutes_of(form) * 60 * LIMIT)
         limit = threading.Timer(limit_s, _interrupt, [child, problems, f"interrupted after {limit_s:.0f} s"])
         limit.start()
         errors = threading.Thread(target=_tee, args=(child.stderr, tail))
@@ -134,7 +134,7 @@ def run(options: Any) -> int:
     if options.list:
         for entry in entries:
             command = " ".join((entry.module, *entry.arguments_of(options.form)))
-            print(f"# {entry.name:<18} {entry.minutes:4.1f} min  {command}")
+            print(f"# {entry.name:<18} {entry.minutes_of(options.form):4.1f} min  {command}")
         return 0
     if options.file and options.file.exists() and not options.resume:
         raise ResultsError(f"{options.file} exists: take --resume to go on with it, or another file")

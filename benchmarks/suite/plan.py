@@ -26,6 +26,12 @@ class Entry:
     sized: tuple[str, ...] = field(default=())
     """Promised lines that a small run may leave out, because their names hold a size."""
     long: tuple[str, ...] | None = None
+    long_minutes: float = 0.0
+    """Planned duration of the long form."""
+
+    def minutes_of(self, form: Form) -> float:
+        """Planned duration."""
+        return self.long_minutes if form == "long" and self.long is not None else self.minutes
 
     def arguments_of(self, form: Form) -> tuple[str, ...]:
         """Arguments of the module."""
@@ -177,6 +183,7 @@ PLAN = (
         ("--backlog", "2", "--sources", "40"),
         promised=_family("transport.backlog.", "hdfs", "buckets", "live.p50", "live.p99", "live.max"),
         long=("--backlog", "60"),
+        long_minutes=10.0,
     ),
     Entry(
         "pipeline",
@@ -198,5 +205,6 @@ PLAN = (
             *_family("lag.buckets.", "p50", "p99", "max"),
         ),
         long=("--minutes", "30"),
+        long_minutes=36.0,
     ),
 )

@@ -79,6 +79,15 @@ def test_aims_and_changes_name_lines_of_the_plan() -> None:
     assert set(AIMS) | set(CHANGES) <= lines
 
 
+def test_long_forms_have_the_time_that_they_need() -> None:
+    """A benchmark is interrupted after a multiple of its planned duration."""
+    for entry in PLAN:
+        named = dict(zip(entry.arguments_of("long")[::2], entry.arguments_of("long")[1::2], strict=False))
+        if entry.long is not None:
+            assert entry.minutes_of("long") > entry.minutes
+            assert entry.minutes_of("long") >= float(named.get("--minutes", 0)), entry.name
+
+
 def test_a_page_says_what_failed_and_what_fell() -> None:
     machine = {"name": "machine", "date": "d", "commit": "c" * 40, "dirty": True, "machine": "m", "java": "17"}
     records: list[Record] = [
