@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import urllib.error
@@ -12,12 +11,12 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
 from artimon.runtime.settings import child_environment
 from artimon.stack.stack import Stack
+from tests.chromium import chromium
 from tests.page.watched import CPU, WAIT_MS, Watched
-from tests.programs import require
 from tests.waiting import eventually
 
 Opener = Callable[..., Watched]
@@ -37,17 +36,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
 
 
-@pytest.fixture(scope="module")  # while it is open an event loop runs in this thread, and nobody else can have one
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = require("chromium")
     expect.set_options(timeout=WAIT_MS)
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(
-            executable_path=str(program.path), args=flags, env={**os.environ, **program.environment}
-        )
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="session")
