@@ -8,7 +8,7 @@ struct Event {
 // ok: the flow has all events of the call, with its channel's guarantee. Not ok: it has none; `reason` begins with
 //   full: no room now; send the same call again later
 //   failed: it may or may not be kept; send the same call again
-//   bad: these events exceed a limit, or the number was used before for others (of the last 100,000 calls since the agent
+//   bad: the events exceed a limit, or the number was used before for others (of the last 100,000 calls since the agent
 //        started; the flow drops an older one as a repeat); do not send them again
 struct Taken {
   1: bool ok

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 HEAD_BYTES = 256
 PIECE_BYTES = RAW_BYTES * 3 // 4
-"""Bytes of a file in one piece."""
+"""Most bytes of a file in one piece."""
 _HEADERS_BYTES = RAW_BYTES - PIECE_BYTES
 
 
