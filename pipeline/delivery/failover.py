@@ -129,7 +129,7 @@ class FailoverLog:
         size = sum(len(entry.payload) for entry in entries)
         with self._cond:
             if self._stop:
-                raise SinkRefused("the agent ends")
+                raise SinkRefused("the agent is stopping")
             if self._waiting and self._waiting + size > WAITING_BYTES:
                 raise SinkRefused(f"next hop and disk are too slow: {self._waiting} bytes wait in memory")
             self._waiting += size
@@ -186,8 +186,8 @@ class FailoverLog:
                 try:
                     self._deliver(line, parts)
                 except Exception as error:  # the callers must get an error, and the line must go on
-                    log.exception("line %d", line)
-                    self._settle(parts, [], SinkRefused(f"a defect of the program: {error!r}"))
+                    log.exception("delivery of line %d failed", line)
+                    self._settle(parts, [], SinkRefused(f"internal error: {error!r}"))
 
     def _take(self, line: int) -> list[_Part]:
         """Remove the parts of the next call from the queue. Called under `_cond`."""

@@ -129,7 +129,7 @@ class Numbering(Generic[Accepted]):
         try:
             batch = self._encoder.series(self._agent, block)
         except BatchError as error:
-            log.error("announcement left out: %s", error)
+            log.error("announcement dropped: %s", error)
             self.refused["announcement"] += 1
             return
         yield Entry(RecordType.SERIES, batch.header, batch.data)
@@ -141,7 +141,7 @@ class Numbering(Generic[Accepted]):
             batch = self._encoder.samples(id, one.source, one.endpoint, one.birth_ms, one.poll_ms, one.keep, samples)
         except BatchError as error:
             if len(samples) == 1:
-                log.error("sample left out, beyond %d bytes alone: %s", MAX_BYTES, error)
+                log.error("sample dropped, larger than a batch of %d bytes: %s", MAX_BYTES, error)
                 self.refused["sample"] += 1
                 return
             middle = len(samples) // 2

@@ -181,7 +181,7 @@ class Sender:
                 try:
                     self._send(group)
                 except Exception:  # a thread that dies would silently reduce the throughput
-                    log.exception("sender: group of %s", group.lane)
+                    log.exception("sender: cannot send a group of lane %s", group.lane)
                     with self._cond:
                         self._sending.failed(group, self._clock.monotonic())
 
@@ -224,7 +224,7 @@ class Sender:
             lost = self._sending.unreadable(group, bad, self._clock.monotonic())
             self._cond.notify_all()
         for item in lost:
-            log.error("batch %s is lost: the disk no longer gives it back", item.id)
+            log.error("batch %s is lost: it can no longer be read from the disk", item.id)
         self._log.keep_damaged([item.place for item in lost])
 
     def _read(self, group: Group) -> tuple[list[bytes], list[Item]]:

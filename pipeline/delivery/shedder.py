@@ -106,12 +106,12 @@ class Shedder(Generic[Accepted]):
             self._keep(carried(self._agent, self._read(places, sent)))
             self._keep(records(self._agent, self._read(places, sent)))
         except (SinkRefused, LogFailed, CorruptRecord, OSError, TimeoutError) as error:
-            log.error("the log could not shed: %s", error)
+            log.error("the log is full, and shedding failed: %s", error)
             return False
         finally:
             self._appender.beyond_quota = False
         count = sum(1 for header, _, _ in self._read(places, sent) if header.kind != BatchKind.SERIES)
-        log.error("the log is full: %d batches were given up to make room", count)
+        log.error("the log is full: %d batches were shed to make room", count)
         self.batches += count
         self._log.release(places)
         self._log.tidy()

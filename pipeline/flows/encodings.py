@@ -85,7 +85,7 @@ def _event(line: bytes) -> Event:
         body = base64.b64decode(found["base64"]) if "base64" in found else str(found["body"]).encode()
         return Event({str(k): str(v) for k, v in (found.get("headers") or {}).items()}, body)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no event: {line[:80]!r} ({error!r})") from None
+        raise ValueError(f"not an event: {line[:80]!r} ({error!r})") from None
 
 
 LINES = Component("lines", LinesOptions, lambda options, _: Lines(options), outside={})

@@ -124,5 +124,5 @@ def _load(entry: Any, part: Part) -> Component:
     except Exception as error:
         raise BrokenComponent(f"{part.value[:-1]} {entry.name} ({entry.value}) cannot be loaded: {error}") from error
     if not isinstance(found, Component):
-        raise BrokenComponent(f"{part.value[:-1]} {entry.name} ({entry.value}) is no pipeline.flows.registry.Component")
+        raise BrokenComponent(f"{part.value[:-1]} {entry.name} ({entry.value}) is not a pipeline.flows Component")
     return found

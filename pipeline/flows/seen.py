@@ -96,7 +96,7 @@ class SeenFile:
         except ValueError as error:
             aside = self._path.with_name(self._path.name + ".damaged")
             self._files.replace(self._path, aside)
-            self.problem = f"{self._path} could not be read ({error}; set aside): repeats of old batches may pass"
+            self.problem = f"{self._path} could not be read ({error}) and was renamed: repeats of old batches may pass"
             log.error("%s", self.problem)
             return Seen()
 

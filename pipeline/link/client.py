@@ -120,7 +120,7 @@ class CollectorClient:
 
     def _finished(self, flight: Flight, method: str, argument: Any, timeout_s: float) -> Any:
         """Return the result of a call that began; updates the link however the call ends."""
-        heard = Heard(None, failure="a defect of the program")
+        heard = Heard(None, failure="internal error")
         try:
             heard = self.exchange(flight.endpoint, method, argument, timeout_s)
         finally:

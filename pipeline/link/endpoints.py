@@ -55,9 +55,9 @@ def parse_endpoint(data: bytes) -> Endpoint:
         parsed = read_table(data)
         found = Endpoint(str(parsed["host"]), int(parsed["port"]), str(parsed.get("group", DEFAULT_GROUP)))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no collector: {data[:200]!r}") from error
+        raise ValueError(f"not the data of a collector: {data[:200]!r}") from error
     if not 0 < found.port < 65_536 or not 0 < len(found.host) < 256:
-        raise ValueError(f"no address of a collector: {data[:200]!r}")
+        raise ValueError(f"not the address of a collector: {data[:200]!r}")
     return found
 
 

@@ -147,7 +147,7 @@ class LedgerChannel(Generic[T]):
     def _committed(self, branch: str, numbers: Sequence[int]) -> None:
         with self._cond:
             if not self._open:
-                raise ChannelFailed(self.failure or "the channel is closed: what was taken comes again")
+                raise ChannelFailed(self.failure or "the channel is closed: its open takes are delivered again")
             free = self._ledger.commit(branch, numbers)
             self._pending.difference_update(item.id for item in self._ledger.settled() if item.id is not None)
             self._cond.notify_all()

@@ -96,7 +96,7 @@ class SinkWay:
             self._sink.deliver([self._parcel_of(entry) for entry in entries])
         except Exception as error:
             if not isinstance(error, SinkFailed):
-                log.exception("the sink broke its rules; the log keeps what it was given")
+                log.exception("unexpected error of the sink; its parcels go into the log")
             return [(entry, str(error)) for entry in entries]
         return []
 
@@ -297,7 +297,7 @@ class FileChannel(LedgerChannel[Kept]):
         try:
             future.result(patience)
         except FutureTimeout:
-            raise ChannelFailed(f"the disk of {self._folder} is slow: put it again, it may be there") from None
+            raise ChannelFailed(f"the disk of {self._folder} is slow: put these again, they may be kept") from None
         except LogFailed as error:
             raise ChannelFailed(str(error)) from error
         except QuotaFull:

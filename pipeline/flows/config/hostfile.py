@@ -128,7 +128,7 @@ class HostFile:
                 f"{text!r}: no folder {name!r} is allowed on this host{did_you_mean(name, self.folders)}: {_REMEDY}"
             )
         if outside is Outside.WRITE and not folder.write:
-            raise NotAllowed(f"{text!r}: the host allows to read folder {name!r}, not to write there")
+            raise NotAllowed(f"{text!r}: folder {name!r} is read-only on this host")
         return folder.below(rest), folder.path
 
     def _resolved(self, part: Part, table: Any, registry: Registry) -> Any:
@@ -183,7 +183,7 @@ def read_host_file(path: Path | None, registry: Registry) -> HostFile:
     file = read_config(path, form="toml")
     about = path.stat()
     if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise file.error("may be written by others than its owner: chmod 644")
+        raise file.error("is writable by others than its owner: chmod 644")
     if about.st_uid not in (0, os.getuid()):
         raise file.error("belongs to another user: give it to root or to the user of the agent")
     found = file.validate(_HostDocument, registry=registry)

@@ -124,7 +124,7 @@ class ChoiceGroup:
                 for s in self._standings
                 if s.name not in reasons
             }
-        return "no sink took it: " + "; ".join(f"{name}: {why}" for name, why in {**reasons, **resting}.items())
+        return "no sink took the data: " + "; ".join(f"{name}: {why}" for name, why in {**reasons, **resting}.items())
 
 
 class FanOutOptions(Options):

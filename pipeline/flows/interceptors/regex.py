@@ -17,7 +17,7 @@ def _pattern(text: str) -> str:
     try:
         re2.compile(text)
     except re2.error as error:
-        raise ValueError(f"no pattern that RE2 reads: {error}") from None
+        raise ValueError(f"not a valid RE2 pattern: {error}") from None
     return text
 
 

@@ -71,14 +71,14 @@ _REPORTED = (
     "collectors_up",
     "level",
 )
-AS_ROOT = "the agent runs as root, and so does every program of its sources: give it a user of its own (docs/deploy.md)"
+AS_ROOT = "the agent runs as root, and so does every program of its sources: run it as its own user (docs/deploy.md)"
 _NEARLY = 0.9
 """Fraction of its quota above which the log is a problem."""
 
 
-AgentName = Annotated[str, process_name("Name of the agent, for ever the same.", "--name", usual="local")]
+AgentName = Annotated[str, process_name("Name of the agent; must never change.", "--name", usual="local")]
 AgentData = Annotated[
-    Path, Option("Folder of the log and the source's state.", place=lambda place: place.data / "agent")
+    Path, Option("Folder of the log and of the state of the sources.", place=lambda place: place.data / "agent")
 ]
 
 
@@ -112,29 +112,27 @@ class AgentConfig:
     """The first is on `zookeeper`; () if there is only one site (pipeline/sites/)."""
     patience_s: Annotated[
         float,
-        in_seconds("After so long without progress what was never sent goes to the next site.", "--patience"),
+        in_seconds("Timeout of a site without progress: unsent batches then go to the next site.", "--patience"),
     ] = 60.0
     return_s: float = 60.0
     """Seconds of reachability after which a better site takes its lanes back."""
     configuration: Annotated[
-        Path | None, Option("File of configuration, under what ZooKeeper says (docs/control.md).", "--config")
+        Path | None, Option("File of configuration, overridden by ZooKeeper (docs/control.md).", "--config")
     ] = None
     shed: Annotated[
         Literal["refuse", "oldest"],
-        Option("When the log is full: refuse what is new, or give up the oldest (docs/formats/wal.md)."),
+        Option("With a full log, refuse new batches or shed the oldest (docs/formats/wal.md)."),
     ] = "refuse"
     """With a full log either refuse and count new data, or accept it and shed the oldest, with a record of what was
     shed (pipeline/wal/shed.py; not with several sites)."""
-    live_first: Annotated[
-        bool, Option("After an outage new data overtakes what has waited for more than a minute.")
-    ] = False
+    live_first: Annotated[bool, Option("After an outage, send new data before data older than a minute.")] = False
     """Old and new data each keep their order."""
     delivery: Annotated[
         Literal["end-to-end", "disk-failover", "best-effort"],
-        Option("What is promised for what was polled (docs/direct.md)."),
+        Option("Delivery guarantee of polled data (docs/direct.md)."),
     ] = "end-to-end"
     backlog_rate: Annotated[
-        float, Option("MiB a second for what has waited longer; 0: no limit.", least=0, unit=MiB)
+        float, Option("MiB a second for data that has waited for more than a minute; 0: no limit.", least=0, unit=MiB)
     ] = BACKLOG_RATE
     """Bytes a second for data that has waited for more than a minute; at least twice the rate of new data."""
     keys: Annotated[
@@ -168,7 +166,7 @@ class Agent:
         config = self.config = replace(config, delivery=known.get("delivery", config.delivery))
         self._delivery = Delivery(config.delivery)
         if self._delivery is not Delivery.END_TO_END and config.sites:
-            raise ValueError(f"delivery {config.delivery} with several sites: only end-to-end knows who has what")
+            raise ValueError(f"delivery {config.delivery} with several sites: only end-to-end supports them")
         own_level = config.level if self._delivery is Delivery.END_TO_END else "kafka"
         self._level: str = known.get("level", own_level) if self._delivery is Delivery.END_TO_END else own_level
         self._own_level = own_level
@@ -265,7 +263,7 @@ class Agent:
         self._control.stop(1.0)
         self._sender.stop(2.0)
         if self._delivery is Delivery.BEST_EFFORT and (lost := self._sender.figures()["pending_batches"]):
-            log.warning("best effort: %d batches end with this process, unsent", lost)
+            log.warning("best effort: %d unsent batches are lost with this process", lost)
         self.log.close(3.0)
         self._zookeeper.stop()
         self._zookeeper.close()
@@ -401,7 +399,7 @@ class Agent:
     def _release(self, arguments: Mapping[str, str]) -> str:
         lane = arguments.get("lane", "")
         if not lane.isdecimal() or self._links is None:
-            raise CommandError(f"release needs a lane, such as 0, and not {lane!r}")
+            raise CommandError(f"release needs the number of a lane, such as 0, not {lane!r}")
         return self._links.release(int(lane))
 
     def _set_level(self, level: str | None) -> None:

@@ -227,7 +227,7 @@ class Flows:
                 try:
                     flow.tick()
                 except Exception:
-                    log.exception("flow %s: tick", flow.name)
+                    log.exception("flow %s: check failed", flow.name)
             self._context.clock.wait(self._stop, _TICK_S)
 
     def _left_behind(self) -> list[str]:
@@ -238,7 +238,7 @@ class Flows:
         except OSError:
             return []
         held = [f for f in folders if any((f / "log").glob("*.wal")) or (f / "sql" / "channel.db").exists()]
-        return [f"the folder {folder} belongs to no flow that is configured and may hold events" for folder in held]
+        return [f"the folder {folder} belongs to no flow of the configuration and may hold events" for folder in held]
 
 
 def _runners(figures: Figures, name: str) -> int:

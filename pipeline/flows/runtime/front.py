@@ -34,7 +34,7 @@ class Front:
     def put(self, parcels: Sequence[Parcel]) -> None:
         """Put all or none. Raises ChannelFull, ChannelFailed, EventError."""
         if not self.open:
-            raise ChannelFull("the flow is paused or stops: keep these and put them again")
+            raise ChannelFull("the flow is paused or stopping: keep the parcels and retry")
         try:
             passed = self._intercepted(_fitting(parcels))
             if passed:

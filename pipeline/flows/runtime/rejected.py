@@ -43,7 +43,7 @@ class Rejected:
             name = self._name(parcel, names)
             if sum(names.values()) + len(data) > self._most_bytes:
                 self._looked = 0
-                raise OSError(f"{self._folder} holds its {self._most_bytes} bytes: look at it and empty it")
+                raise OSError(f"{self._folder} is full ({self._most_bytes} bytes): inspect and empty it")
             ensure_folder(self._files, self._folder)
             write_whole(self._files, self._folder / name, data)
             names[name] = len(data)

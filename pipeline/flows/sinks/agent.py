@@ -57,7 +57,7 @@ class AgentSinkOptions(Options):
     @model_validator(mode="after")
     def _one_of(self) -> AgentSinkOptions:
         if bool(self.to) == bool(self.group):
-            raise ValueError("say either `to` or `group`")
+            raise ValueError("set either `to` or `group`")
         return self
 
 
@@ -123,7 +123,7 @@ class AgentSink:
                     self._encoded[parcel.id] = data
                 parcel = Parcel(parcel.events, parcel.id, data)
             if parcel.data is None:
-                raise SinkFailed("a parcel without identity: its channel gave it none", retry=False)
+                raise SinkFailed("a parcel without identity: the channel must give it one", retry=False)
             made.append(parcel)
         return made
 
@@ -168,14 +168,14 @@ class AgentSink:
         wait, missing, last = _ASK_S, ids, self._clock.monotonic()
         while missing:
             if self._stop.is_set():
-                raise SinkFailed("stopped before the end of the flow had them")
+                raise SinkFailed("stopped before the end of the flow had all parcels")
             answers = self._delivered(missing)
             left = [id for id, fine in zip(missing, answers, strict=False) if not fine]
             now = self._clock.monotonic()
             last = now if len(left) < len(missing) else last
             missing = left
             if missing and now - last > self._options.most_s:
-                raise SinkFailed(f"the end of the flow has not had {len(missing)} of {len(ids)} parcels yet")
+                raise SinkFailed(f"the end of the flow does not have {len(missing)} of {len(ids)} parcels yet")
             if missing:
                 self._context.progress()
                 self._clock.wait(self._stop, wait)

@@ -143,7 +143,7 @@ class FilesSink:
             try:
                 self._roll(list(self._open), self._clock.monotonic() + deadline_s / 2)
             except OSError as error:
-                log.warning("files: %s", error)
+                log.warning("sink files: %s", error)
             finally:
                 self._lock.release()
 
@@ -158,7 +158,7 @@ class FilesSink:
         fresh: dict[object, Parcel] = {}
         for parcel in parcels:
             if parcel.data is not None and not events_of(parcel):
-                raise BatchError(f"{parcel.id} holds no events: the sink files takes none but events")
+                raise BatchError(f"{parcel.id} holds no events: the sink files takes only events")
             if parcel.id is None or not self._seen.had(parcel.id):
                 fresh.setdefault(parcel.id or id(parcel), parcel)
         self.counts["repeats"] += len(parcels) - len(fresh)
@@ -283,7 +283,7 @@ class FilesSink:
         """Copy the first `length` bytes to the name `to`; `from_` stays until the copy is complete."""
         data, copy = self._store.read(from_)[:length], f"{from_}.cut"
         if len(data) < length:
-            log.error("%s in %s has %d bytes, and had %d", from_, self._store.uri, len(data), length)
+            log.error("%s in %s has %d bytes instead of %d", from_, self._store.uri, len(data), length)
             self.counts["short"] += 1
         if begun:
             self._store.settle(copy)
@@ -348,10 +348,10 @@ class FilesSink:
                         self._recover()
                     self._roll([folder for folder, file in self._open.items() if self._due(file, now)])
                 except OSError as error:
-                    log.warning("files: %s", error)
+                    log.warning("sink files: %s", error)
                     self._failed(error)
                 except Exception:
-                    log.exception("files")  # the thread must go on: it finishes the files
+                    log.exception("sink files: unexpected error")  # the thread must go on: it finishes the files
 
     def _is_full(self, writing: RollingFile) -> bool:
         return writing.closed or writing.length >= self._options.roll_bytes

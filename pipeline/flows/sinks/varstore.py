@@ -45,7 +45,7 @@ class VarstoreSink(KafkaSink):
 
     def deliver(self, parcels: Sequence[Parcel]) -> None:
         if any(parcel.data is None or parse_header(parcel.data).kind == BatchKind.EVENTS for parcel in parcels):
-            raise SinkFailed("events are no samples: the memory store takes none", retry=False)
+            raise SinkFailed("the memory store takes samples and announcements, no events", retry=False)
         super().deliver(parcels)
 
     def _written(self, messages: Sequence[Message], positions: Sequence[Position]) -> None:
@@ -57,7 +57,7 @@ class VarstoreSink(KafkaSink):
         deadline = self._clock.monotonic() + self._shown_s
         while behind := [topic for topic, until in wanted.items() if not reached(self.ask(topic), until)]:
             if self._clock.monotonic() > deadline or self._clock.wait(self._stop, 0.2):
-                raise SinkFailed(f"not every shard has come to what was written of topic {behind[0]}")
+                raise SinkFailed(f"not every shard has applied what was written to topic {behind[0]}")
 
     def _ask(self, topic_id: str) -> Iterable[Standings | None]:
         if self._zookeeper is None or not self._zookeeper.connected:

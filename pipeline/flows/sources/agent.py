@@ -92,7 +92,7 @@ class AgentSource:
         """Return one answer a message, in order. All intact messages are put together: all are kept or none."""
         size = sum(map(len, messages))
         if len(messages) > MAX_MESSAGES or not self._held.take(size):
-            return [self._nack("full: more messages or bytes at once than this agent takes") for _ in messages]
+            return [self._nack("full: more messages or bytes in flight than this agent accepts") for _ in messages]
         try:
             return self._take(messages)
         finally:

@@ -30,7 +30,7 @@ class Calls:
                 if len(self._digests) > self._most:
                     self._digests.popitem(last=False)
             elif known != digest:
-                raise NumberUsed(f"number {number} was used before for other events: give each call one of its own")
+                raise NumberUsed(f"number {number} was used before for other events: use a new number for each call")
             return known is None
 
     def release(self, program: int, number: int) -> None:

@@ -182,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
             kind = self.headers.get("Content-Type", "").split(";")[0].strip().lower()
             data = self._body(int(length))
             if len(data) < int(length):  # the client disconnected or was too slow: discard the incomplete request
-                self._answer(HTTPStatus.REQUEST_TIMEOUT, f"{len(data)} of {length} bytes came; nothing was kept")
+                self._answer(HTTPStatus.REQUEST_TIMEOUT, f"{len(data)} of {length} bytes received; nothing was kept")
             else:
                 self._answer(*self.source.take(kind, data))
 

@@ -113,5 +113,5 @@ class Journal:
         except (ValueError, KeyError, TypeError, IndexError) as error:
             aside = self._path.with_name(self._path.name + ".damaged")
             self._files.replace(self._path, aside)
-            self.problem = f"{self._path} could not be read ({error}; set aside): what was read before may come again"
+            self.problem = f"{self._path} could not be read ({error}) and was renamed: data read before may come again"
             log.error("%s", self.problem)

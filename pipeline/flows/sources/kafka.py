@@ -113,7 +113,7 @@ class KafkaSource:
             if _digest(records) != intent.what["digest"]:  # Kafka has deleted some: one identity, one content
                 self.counts["unknown"] += int(intent.what["count"])
                 log.error(
-                    "kafka: %s is gone from %s: whether it arrived is not known", intent.what, self._options.topic
+                    "kafka: %s is gone from %s, and may not have been delivered", intent.what, self._options.topic
                 )
                 journal.drop()
                 self._assign()
@@ -201,7 +201,7 @@ class KafkaSource:
         journal, self._moved = self._journal, False
         numbers = self._call(lambda: self._consumer.partitions_for_topic(self._options.topic))
         if not numbers:
-            raise OSError(f"there is no topic {self._options.topic}")
+            raise OSError(f"topic {self._options.topic} does not exist")
         parts = [TopicPartition(self._options.topic, number) for number in sorted(numbers)]
         self._consumer.assign(parts)
         self._looked = self._clock.monotonic()

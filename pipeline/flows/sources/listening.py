@@ -146,7 +146,7 @@ class ByteServer:
             if not data:
                 return
             if len(held) > self._most_bytes:
-                raise ValueError(f"{len(held)} bytes without an end: at most {self._most_bytes}")
+                raise ValueError(f"{len(held)} bytes without a complete message: at most {self._most_bytes}")
 
     def _receive(self, sock: socket.socket) -> bytes | None:
         """Return the next bytes, b"" at the end, None after the idle timeout."""

@@ -159,7 +159,7 @@ class TailSource:
             events = self._again(journal.pending)
             if events is None:
                 self.counts["unknown"] += 1
-                log.error("tail: %s cannot be read again: whether it arrived is not known", journal.pending.what)
+                log.error("tail: %s cannot be read again, and may not have been delivered", journal.pending.what)
                 journal.drop()
                 return True
             self._waiting = journal.pending, events
@@ -269,7 +269,7 @@ class TailSource:
                     file.position = int(state["position"])
                 return
         self.counts["gone"] += 1
-        log.warning("tail: %s is gone; what was not read of it until byte %d is lost", state["path"], state["position"])
+        log.warning("tail: %s is gone; what was not read, from byte %d on, is lost", state["path"], state["position"])
 
     def _check(self, file: _File) -> None:
         """Read a file from its beginning again if it was truncated or rewritten: it is shorter, or its head differs."""
