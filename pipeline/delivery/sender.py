@@ -105,7 +105,7 @@ class Sender:
             self._cond.notify_all()
 
     def set_level(self, ack_on_sent: bool) -> None:
-        """Ack what Kafka has (level `kafka`), sent batches at once, or ack by the published states."""
+        """Set the ack level: `kafka` acks what Kafka has, sent batches at once; else published states ack."""
         with self._cond:
             done = self._tracker.set_ack_on_sent(ack_on_sent)
         self._forget(done)
