@@ -1,5 +1,5 @@
-"""Delivery: from accepted to acked.
+"""Delivery of batches, from accepted to acked.
 
-In reading order: `modes` (what is promised), `ordered_queue` (items that wait or are out), `failover` (past the log
-while that works) with `collector_way`, `memory` (files of a log that promises nothing).
+In reading order: `modes` (the delivery guarantees), `ordered_queue` (items that wait or are taken), `failover` (past
+the log while that works) with `collector_way`, `memory_files` (files of a log without durability).
 """

@@ -1,4 +1,4 @@
-"""How long batches waited, from the log to Kafka and to the ack, and how far each source is behind. Pure, bounded."""
+"""Distribution of the time from log to ack, and the lag of each source. Pure, bounded."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 MOST_SOURCES = 64
-"""Sources that are told apart; the rest counts as OTHER."""
+"""Most sources with a figure of their own; the rest counts as OTHER."""
 OTHER = "other"
 _EDGES_MS = tuple(round(2 ** (n / 4)) for n in range(12, 84))
-"""8 ms to 20 days, each a fifth above the one before."""
+"""Bucket bounds from 8 ms to 20 days, each 19 % above the one before."""
 
 
 @dataclass(slots=True)
 class Waits:
-    """A distribution of times since the process began: count, sum and where quantiles lie, to a fifth."""
+    """Histogram of waiting times since the process began: count, sum and quantiles with an error of at most a fifth."""
 
     count: int = 0
     total_ms: int = 0
     _in: list[int] = field(default_factory=lambda: [0] * (len(_EDGES_MS) + 1))
 
     def add(self, wait_ms: int, count: int = 1) -> None:
-        """So many waited so long."""
+        """Count `count` batches that waited `wait_ms`."""
         self.count += count
         self.total_ms += wait_ms * count
         self._in[_place(wait_ms)] += count
 
     def quantile_ms(self, part: float) -> int:
-        """No more than this part of all waited longer than the answer says, to a fifth; 0 if there was none."""
+        """Return the upper bound of the bucket that holds this quantile; 0 if nothing was counted."""
         left = part * self.count
         for place, number in enumerate(self._in):
             left -= number
@@ -49,22 +49,22 @@ def _place(wait_ms: int) -> int:
 
 @dataclass(slots=True)
 class Ages:
-    """Of one agent."""
+    """Ack times and source lag of one agent."""
 
     acked: Waits = field(default_factory=Waits)
-    """From accepted to acked."""
+    """Time from accepted to acked."""
     lag_ms: dict[str, int] = field(default_factory=dict)
-    """By source: how old its newest acked batch was when it was acked, by its poll time."""
+    """Age of the newest acked batch by source, from its poll time to its ack."""
 
     def ack(self, done: Iterable[tuple[str, int, int]], now_ms: int) -> None:
-        """Batches are acked: source, poll time, when it was logged."""
+        """Record acked batches, given as (source, poll time, log time)."""
         for source, poll_ms, logged_ms in done:
             self.acked.add(max(0, now_ms - logged_ms))
             name = source if source in self.lag_ms or len(self.lag_ms) < MOST_SOURCES else OTHER
             self.lag_ms[name] = max(0, now_ms - poll_ms)
 
     def figures(self) -> dict[str, object]:
-        """For health."""
+        """Figures for health."""
         return {
             "ack_waits": self.acked.count,
             "ack_waits_ms": self.acked.total_ms,

@@ -1,4 +1,4 @@
-"""Way of an agent's batches past its log: straight to a collector."""
+"""Disk failover of an agent: the way past its log, straight to a collector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.link.client import NotSent
 from pipeline.wal.log import Entry
 
 CALL_S = 10.0
-"""Time in seconds that a source may wait for a collector before its batch goes into the log."""
+"""Seconds that a source may wait for a collector before its batch goes into the log."""
 _LEAST_S = 1.0
 
 
@@ -23,16 +23,16 @@ class CollectorWay:
 
     @property
     def reachable(self) -> bool:
-        """As of Way."""
+        """As in Way."""
         return self._sender.may_call
 
     def backlog(self, entries: Sequence[Entry]) -> bool:
-        """As of Way; the entries are of one lane."""
+        """As in Way; the entries are of one lane."""
         first = entries[0].header.id
         return not self._sender.idle(LaneId(first.agent, first.epoch, first.lane))
 
     def send(self, entries: Sequence[Entry]) -> list[tuple[Entry, str]]:
-        """Call until all of them were answered, or some were not taken."""
+        """Send until all are answered or a call fails; return the entries not delivered, with reasons."""
         left: list[tuple[Entry, str]] = []
         at, until = 0, self._clock.monotonic() + CALL_S
         while at < len(entries) and not left:

@@ -1,4 +1,4 @@
-"""What an agent sends next, to whom, and what follows from the answer. Pure: no I/O, no clock, no threads.
+"""Decides what an agent sends next and to which collector, and applies the answers. Pure: no I/O, no clock, no threads.
 
 `Sender` drives this with its threads and a lock; the simulation drives it with messages that are lost, late and
 repeated.
@@ -30,11 +30,11 @@ IDLE_S = 1.0
 LEAST_WAIT_S = 0.02
 
 Note = tuple[RecordType, Iterator[bytes]]
-"""Records of one type to be noted in the log."""
+"""Records of one type to append to the log."""
 
 
 class Call(NamedTuple):
-    """A group on its way to a collector."""
+    """Group on its way to a collector."""
 
     group: Group
     flight: Flight
@@ -45,7 +45,7 @@ class Call(NamedTuple):
 
     @property
     def deadline_s(self) -> float:
-        """Time to wait for the answer."""
+        """Timeout of the call in seconds."""
         return self.flight.deadline_s
 
     @property
@@ -56,47 +56,48 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Sending:
-    """Every decision between the log and the collectors. Not thread-safe: its owner locks.
+    """All decisions between the log and the collectors. Not thread-safe: its owner locks.
 
-    Times (`now`) are seconds of a clock that never goes back."""
+    Times (`now`) are seconds of a monotonic clock."""
 
     tracker: Tracker
     link: Link
     probing: Probing
     probe: Group | None = None
-    """The call that asks whether Kafka has room again."""
+    """Group of the call that probes whether Kafka has room again."""
     damaged: int = 0
-    """Batches that were accepted and that the disk no longer gives back."""
+    """Accepted batches that can no longer be read from the disk."""
     held: bool = False
-    """Nothing goes until it is let go: an operator paused the agent."""
+    """True while an operator has paused the agent: nothing is sent."""
     ages: Ages = field(default_factory=Ages)
     pacing: Pacing = field(default_factory=Pacing)
     _flights: dict[LaneId, tuple[Group, Flight]] = field(default_factory=dict)
-    """Groups that were handed out and whose end is not known."""
+    """Groups in flight, one a lane."""
     _began: float | None = None
 
     @classmethod
     def of(
         cls, tracker: Tracker, agent: str, chance: random.Random | None = None, pacing: Pacing | None = None
     ) -> Sending:
-        """Of an agent that knows no collector yet. `chance`: what spreads the pauses of many agents."""
+        """Return the state of an agent that knows no collector yet. `chance`: jitter, which spreads the pauses of
+        agents."""
         probing = Probing(_random=chance or random.Random())
         return cls(tracker, Link(Collectors(agent)), probing, pacing=pacing or Pacing())
 
     @property
     def collectors(self) -> Collectors:
-        """Those of the link."""
+        """Collectors of the link."""
         return self.link.collectors
 
     def logged(self, placed: Iterable[tuple[BatchHeader, Place]], now_ms: int) -> None:
-        """These are durable now and may go."""
+        """Add batches that are durable now and may be sent."""
         for header, place in placed:
             self.tracker.add(header, place, now_ms)
             self.pacing.came(place.length)
 
     def next(self, now: float, now_ms: int) -> Group | float:
-        """The group that goes next, or how many seconds to wait for one. `now_ms`: the time of day, by which what
-        waited long is told from what is new."""
+        """Return the next group to send, or the seconds to wait for one. `now_ms`: epoch milliseconds, which separate
+        backlog from new data."""
         self._began = now if self._began is None else self._began
         if self.held or not self.tracker.unsent:
             return IDLE_S
@@ -105,18 +106,18 @@ class Sending:
         old_ms = now_ms - self.pacing.period_ms
         backlog = self.pacing.room(now, self.tracker.waiting_s(now, self._began))
         endpoint = self.collectors.pick(now)
-        if endpoint is None:  # one that is found wakes
+        if endpoint is None:  # a collector that appears wakes the thread
             return min(IDLE_S, max(LEAST_WAIT_S, self.collectors.next_try() - now))
         room = self.link.credits.room(endpoint)
         if room <= 0:
-            return IDLE_S  # an answer makes room, and wakes
+            return IDLE_S  # an answer returns credit, and wakes the thread
         count = CALL_COUNT if window is None else window
         group = self.tracker.take(now, count, min(room, CALL_BYTES), backlog, old_ms)
         if group is not None:
             self._take(group, endpoint, now, window is not None)
             return group
         if room < LEAST:
-            return IDLE_S  # there may be a message that does not fit
+            return IDLE_S  # the first message may be larger than the room
         due = self.tracker.next_due(samples=window != 0, old_ms=0 if backlog > 0 else old_ms)
         if window == 0 and self.probe is None:
             due = self.probing.not_before if due is None else min(due, self.probing.not_before)
@@ -125,7 +126,7 @@ class Sending:
         return IDLE_S if due is None else min(IDLE_S, max(LEAST_WAIT_S, due - now))
 
     def begin(self, group: Group, now: float) -> Call | None:
-        """The call for a group; None if no collector may be tried: the group waits."""
+        """Begin the call for a group; None if no collector may be tried now, so the group waits."""
         endpoint, (_, flight) = self.collectors.pick(now), self._flights[group.lane]
         if endpoint is None:
             self.failed(group, now)
@@ -138,8 +139,8 @@ class Sending:
         return Call(group, flight)
 
     def unreadable(self, group: Group, items: Sequence[Item], now: float) -> list[Item]:
-        """The log itself can no longer read these of a group: they are given up, the rest goes again. Returns those of
-        them that were not shed meanwhile."""
+        """Give up items of a group that the log cannot read and return the rest to the queue. Returns the lost items,
+        without those shed meanwhile."""
         self._land(group)
         lost = self.tracker.lost(group, items)
         self.damaged += len(lost)
@@ -147,7 +148,7 @@ class Sending:
         return lost
 
     def answered(self, call: Call, answers: Sequence[Answer], now: float) -> Outcome:
-        """A collector answered, one answer an item."""
+        """Apply the answers of a collector, one for each item."""
         self.link.answered(call.flight, granted_by(answers), now, is_useful(answers))
         self._land(call.group)
         outcome = self.tracker.answered(call.group, answers, now)
@@ -155,26 +156,26 @@ class Sending:
         return outcome
 
     def silent(self, call: Call, now: float, late: bool, reached: bool = True) -> None:
-        """No answer, see Link.silent."""
+        """Apply a call without an answer, see Link.silent."""
         self.link.silent(call.flight, now, late, reached)
         self.failed(call.group, now, self.collectors.another(call.endpoint, now))
 
     def failed(self, group: Group, now: float, elsewhere: bool = False) -> None:
-        """The group may or may not be in Kafka, and goes again; at once if that is `elsewhere`."""
+        """Return a group that may or may not be in Kafka to the queue, at once if `elsewhere` (another collector)."""
         self._land(group)
         self.tracker.failed(group, now, elsewhere)
         self._learn(group, (), now)
 
     def forgotten(self, done: Iterable[Item], now_ms: int) -> None:
-        """Nobody needs these from us any more: how long they took."""
+        """Record the ack times of batches that may be forgotten."""
         self.ages.ack(((i.source, i.poll_ms, i.logged_ms) for i in done if not i.is_series), now_ms)
 
     def judged(self, verdict: Verdict[BatchId]) -> list[Item]:
-        """Apply what followed from the published states; what need not be kept any longer."""
+        """Apply the verdict on the published ack states; return the items that need not be kept any more."""
         return self.tracker.judged(verdict)
 
     def _take(self, group: Group, endpoint: Endpoint, now: float, probe: bool) -> None:
-        """A group was handed out, for this collector."""
+        """Note that a group was handed out, for this collector."""
         if probe and group.lane.lane != NO_LANE:
             self.probe = group
         if group.backlog:
@@ -182,14 +183,14 @@ class Sending:
         self._flights[group.lane] = group, self.link.reserve(endpoint, group.size, now)
 
     def _land(self, group: Group) -> None:
-        """It is no longer on its way."""
+        """Remove a group from those in flight."""
         flying, flight = self._flights.get(group.lane, (None, None))
         if flight is not None and flying is group:
             del self._flights[group.lane]
             self.link.cancel(flight)
 
     def _learn(self, group: Group, answers: Sequence[Answer], now: float) -> None:
-        """What the end of a call says of Kafka's room. Announcements are never refused for want of it."""
+        """Learn from the end of a call whether Kafka has room. Announcements are never refused for lack of room."""
         probe = group is self.probe
         if probe:
             self.probe = None
@@ -201,7 +202,7 @@ class Sending:
 
 
 def notes_of_sent(items: Iterable[Item]) -> Iterator[Note]:
-    """What the log is told of batches that Kafka has."""
+    """Yield the log records for batches that Kafka has."""
     by_agent: dict[str, list[tuple[BatchId, Position]]] = {}
     for item in items:
         if item.position is not None:
@@ -211,13 +212,13 @@ def notes_of_sent(items: Iterable[Item]) -> Iterator[Note]:
 
 
 def notes_of_done(done: Sequence[Item]) -> Iterator[Note]:
-    """What the log is told of what nobody needs from us any more."""
+    """Yield the log records for batches that may be forgotten."""
     yield RecordType.ACKED, encode_acked(item.id for item in done if not item.is_series)
     yield RecordType.FORGOTTEN, encode_forgotten([item.place for item in done if item.is_series])
 
 
 def restore(tracker: Tracker, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, Place]]:
-    """Go on with what a log holds. What is acked by being sent (`ack_on_sent`: level `kafka`) and need not be kept."""
+    """Restore the tracker from a log. Returns the sent batches that `ack_on_sent` (level `kafka`) acks at once."""
     acked: list[tuple[BatchId, Place]] = []
     for header, place in (*found.batches, *found.series):
         position = found.sent.get(header.id)

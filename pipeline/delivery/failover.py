@@ -1,5 +1,5 @@
-"""Disk failover: batches go straight to where they belong while that works, and into the log only when it does not.
-What the log holds goes first, so that a lane stays in order. What went straight is not acked end to end."""
+"""Disk failover: batches go straight to the next hop while that works, and into the log only when it fails. The backlog
+in the log goes first, so that a lane stays in order. Batches sent straight are not acked end to end."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ _IDLE_S = 1.0
 
 
 class Way(Protocol):
-    """The way past a log."""
+    """Way past a log, straight to the next hop."""
 
     @property
     def reachable(self) -> bool:
-        """Whether it may be tried now."""
+        """True if a call may be tried now."""
         ...
 
     def backlog(self, entries: Sequence[Entry]) -> bool:
-        """Whether the log still holds something that goes before these."""
+        """True if the log still holds batches that go before these."""
         ...
 
     def send(self, entries: Sequence[Entry]) -> Sequence[tuple[Entry, str]]:
-        """Deliver in order; the entries that nobody is known to have, and why. Has a deadline of its own."""
+        """Deliver in order, within its own deadline. Returns the entries not known to be delivered, with reasons."""
         ...
 
 
 @dataclass(slots=True)
 class Route:
-    """Whether the next batches of a line go straight. Pure.
+    """Decides whether the next batches of a line go straight. Pure.
 
-    They do not while the log still holds something that goes before them, and for a while after a failure, longer each
-    time: the log takes them at once, and whoever drains it notices when the way is free."""
+    They do not while the log holds a backlog of the line, or during the back-off after a failure. In both cases the log
+    takes them at once, and the sender that drains the log finds out when the way works again."""
 
     failures: int = 0
     not_before: float = 0.0
@@ -66,7 +66,7 @@ class Route:
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """Entries of one line that one caller handed over."""
+    """Entries of one line from one caller."""
 
     entries: list[Entry]
     size: int
@@ -75,7 +75,7 @@ class _Part:
 
 @dataclass(slots=True, eq=False)
 class _Whole:
-    """One caller. Done once all its parts are; with the first error, if there is one."""
+    """Call of one caller. Ends when all its parts have ended, with the first error if there is one."""
 
     future: Future[list[Place]]
     parts: int
@@ -84,17 +84,17 @@ class _Whole:
 
 
 def lane_of(entry: Entry) -> int:
-    """Line of entries that keep the order of their lanes only."""
+    """Return the line of an entry: its lane, so that only lanes keep their order."""
     return entry.header.id.lane
 
 
 def _unheard(entries: Sequence[Entry]) -> None:
-    """Nobody asks what went past the log."""
+    """Ignore the entries that bypassed the log."""
 
 
 class FailoverLog:
-    """Stands before a log, for whoever appends to it. Locks: `_cond` guards the queues; no I/O under it. Threads: one a
-    line, as lines come up, so that a line whose call hangs holds up no other."""
+    """Log wrapper that tries the direct way first. Locks: `_cond` guards the queues; no I/O under it. Threads: one for
+    each line, started on demand, so that a hanging call delays no other line."""
 
     def __init__(
         self,
@@ -104,8 +104,8 @@ class FailoverLog:
         line_of: Callable[[Entry], int] = lane_of,
         passed: Callable[[Sequence[Entry]], None] = _unheard,
     ) -> None:
-        """`line_of`: entries of one line keep their order; a few lines. `passed` is told of entries that went past the
-        log, before their caller is."""
+        """`line_of`: entries of one line keep their order; use few lines. `passed` gets the entries that bypassed the
+        log, before their caller gets the result."""
         self._log, self._way, self._clock = wal, way, clock
         self._line_of, self._passed = line_of, passed
         self._cond = threading.Condition()
@@ -115,12 +115,12 @@ class FailoverLog:
         self._stop = False
         self.direct_batches = self.logged_batches = 0
         self.reasons: Counter[str] = Counter()
-        """Why batches went into the log."""
+        """Reasons for which batches went into the log."""
 
-    # --- as who appends sees a log
+    # --- interface of the log
 
     def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Future[list[Place]]:
-        """Accept all of `entries` or none: where they belong, or durable in the log. Raises SinkRefused."""
+        """Accept all of `entries` or none: delivered to the next hop, or durable in the log. Raises SinkRefused."""
         if beyond_quota:
             return self._log.append(entries, True)
         lines: dict[int, list[Entry]] = {}
@@ -129,7 +129,7 @@ class FailoverLog:
         size = sum(len(entry.payload) for entry in entries)
         with self._cond:
             if self._stop:
-                raise SinkRefused("the agent ends")
+                raise SinkRefused("the agent is stopping")
             if self._waiting and self._waiting + size > WAITING_BYTES:
                 raise SinkRefused(f"next hop and disk are too slow: {self._waiting} bytes wait in memory")
             self._waiting += size
@@ -154,7 +154,7 @@ class FailoverLog:
     # ---
 
     def stop(self) -> None:
-        """Take nothing more; what waits goes into the log."""
+        """Accept nothing more; waiting entries go into the log."""
         with self._cond:
             self._stop = True
             self._cond.notify_all()
@@ -169,7 +169,7 @@ class FailoverLog:
             }
 
     def _enqueue(self, line: int, part: _Part) -> None:
-        """Under `_cond`."""
+        """Called under `_cond`."""
         if line not in self._queues:
             self._queues[line], self._routes[line] = deque(), Route()
             threading.Thread(target=self._run, args=(line,), name=f"direct {line}", daemon=True).start()
@@ -185,12 +185,12 @@ class FailoverLog:
             if parts:
                 try:
                     self._deliver(line, parts)
-                except Exception as error:  # who waits must be told, and the line must go on
-                    log.exception("line %d", line)
-                    self._settle(parts, [], SinkRefused(f"a defect of the program: {error!r}"))
+                except Exception as error:  # the callers must get an error, and the line must go on
+                    log.exception("delivery of line %d failed", line)
+                    self._settle(parts, [], SinkRefused(f"internal error: {error!r}"))
 
     def _take(self, line: int) -> list[_Part]:
-        """Under `_cond`: what goes in one call."""
+        """Remove the parts of the next call from the queue. Called under `_cond`."""
         parts: list[_Part] = []
         size = count = 0
         queue = self._queues[line]
@@ -217,7 +217,7 @@ class FailoverLog:
         self._settle(parts, places)
 
     def _straight(self, line: int, entries: list[Entry]) -> list[Entry]:
-        """Try the way; what nobody is known to have."""
+        """Try the direct way; return the entries not known to be delivered."""
         now, route, way = self._clock.monotonic(), self._routes[line], self._way
         reachable = not self._stop and way.reachable
         if not route.direct(now, way.backlog(entries), reachable):
@@ -258,5 +258,5 @@ class FailoverLog:
 
 
 def _batches(entries: Sequence[Entry]) -> int:
-    """Count batches; announcements are left out."""
+    """Count the batches, without announcements."""
     return sum(1 for entry in entries if entry.header.id.lane != NO_LANE)

@@ -1,4 +1,4 @@
-"""What sources polled becomes numbered batches, in the log before anybody is told. This is the agent's `Sink`."""
+"""Sink of the agent: numbers the batches of polls and makes them durable in the log before a poll is confirmed."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ _ANSWER_S = 60.0
 class Intake:
     """Implements artimon.model.protocols.Sink over a log.
 
-    Locks: `_order` is held from giving numbers to handing the batches to the log, so that a lane's numbers are in log
-    order; nobody waits for the disk under it. `_counting` guards what is counted: an event loop takes it, and must not
-    wait while others encode. Numbers of a batch that the disk then refused are not given again."""
+    Locks: `_order` is held while batches are numbered and handed to the log, so that a lane's numbers are in log order;
+    only the shedder waits for the disk under it. `_counting` guards the counts: an event loop takes it, and must not
+    wait while other threads encode. Numbers of a batch that the disk then refused are not given again."""
 
     def __init__(self, wal: Log, agent: str, folder: Path, give_up: GiveUp | None = None) -> None:
-        """`folder`: that of the log. `give_up`: beyond the quota the oldest batches are shed; None: what is new is
-        refused."""
+        """`folder`: that of the log. `give_up`: shed the oldest batches beyond the quota; None: refuse new ones."""
         self._log, self._agent, self._folder = wal, agent, folder
         appender = LogAppender(wal)
         self._numbering = numbering = Numbering(appender, agent)
@@ -46,11 +45,11 @@ class Intake:
 
     @property
     def shed_batches(self) -> int:
-        """Accepted and given up since start."""
+        """Batches accepted and shed since start."""
         return 0 if self._shedder is None else self._shedder.batches
 
     async def accept(self, polled: Sequence[Polled]) -> None:
-        """Durable when this returns. SinkRefused: nothing was kept; LogFailed: only a restart can tell."""
+        """Return once all is durable. Raises SinkRefused if nothing was kept, LogFailed if only a restart can tell."""
         loop = asyncio.get_running_loop()
         begun = await loop.run_in_executor(self._pool, self._begin, polled)
         if begun is None:
@@ -64,15 +63,15 @@ class Intake:
         self._count(entries)
 
     def accept_now(self, polled: Sequence[Polled]) -> None:
-        """The same for callers without an event loop."""
+        """`accept` for callers without an event loop."""
         begun = self._begin(polled)
         if begun is not None:
             self._wait(*begun)
 
     def replay(self, since: Since | None = None) -> Iterator[Polled]:
-        """Everything that the log held when it was opened, oldest first, announcements as Polled without samples; one
-        batch at a time is in memory. Of samples older than `since` only the header is read: what the sources remember
-        themselves costs a log of a GiB a moment, not minutes. Nothing is deleted before the first replay has ended."""
+        """Yield what the log held when it was opened, oldest first, announcements as Polled without samples. Holds one
+        batch in memory at a time. Only the header is read of samples older than `since`, which the sources remember
+        themselves: a log of a GiB then takes a moment, not minutes. Nothing is deleted before the first replay ends."""
         try:
             for segment in [n for n in segments_in(self._folder) if n < self._log.own_segment]:
                 for record, payload in records_of(self._folder, segment):
@@ -87,7 +86,7 @@ class Intake:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Future[list[Place]]] | None:
-        """Only a shed record is waited for under `_order`."""
+        """Under `_order` only a shed record waits for the disk."""
         with self._order:
             return (self._shedder or self._numbering).begin(polled)
 
@@ -111,7 +110,7 @@ class Intake:
 def _replayed(header: BatchHeader, payload: bytes) -> Iterator[Polled]:
     try:
         yield _polled(header, payload)
-    except BatchError as error:  # accepted by an older program; a collector will refuse it
+    except BatchError as error:  # accepted by an older version; a collector will refuse it
         log.error("a batch in the log cannot be read: %s", error)
 
 

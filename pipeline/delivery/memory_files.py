@@ -1,4 +1,4 @@
-"""Files in memory, for a log that promises nothing: best effort. What it holds ends with the process."""
+"""Files in memory, for the log of best-effort delivery: lost when the process ends."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pipeline.wal.files import Lock, Whole
 
 class _Held:
     def release(self) -> None:
-        """Nobody else could have it."""
+        """Do nothing: no other process can see these files."""
 
 
 class MemoryFiles:
-    """Implements pipeline.wal.files.Files; as large as the log's quota lets it become. Thread-safe: the log's writer
-    and the senders use it at once."""
+    """Implements pipeline.wal.files.Files; bounded by the quota of the log. Thread-safe: the log's writer and the
+    senders use it at once."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder`: the one that is there, empty."""
+        """`folder`: the only one that exists at the start, empty."""
         self._lock = threading.Lock()
         self._files: dict[Path, tuple[int, bytearray]] = {}
         self._folders = {folder, *folder.parents}
@@ -57,10 +57,10 @@ class MemoryFiles:
             file.extend(bytes(length - len(file)))
 
     def fsync(self, descriptor: int) -> None:
-        """Nothing is promised."""
+        """Do nothing: the files are not durable."""
 
     def fsync_folder(self, folder: Path) -> None:
-        """Nothing is promised."""
+        """Do nothing: the files are not durable."""
 
     def unlink(self, path: Path) -> None:
         with self._lock:

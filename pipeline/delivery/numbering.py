@@ -1,5 +1,5 @@
-"""Numbers of batches: the lane, the number in it, one batch or several. No threads, no clock; whoever accepts what
-sources bring drives it under a lock, the simulation without one."""
+"""Numbering of batches: cuts polls into batches and gives each its lane and sequence number. No threads, no clock: the
+intake drives it under a lock, the simulation without one."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Accepted = TypeVar("Accepted", covariant=True)
 
 
 class Numbers:
-    """The next number of each lane of one epoch; each is given once. Not thread-safe.
+    """Next number of each lane of one epoch; each is given once. Not thread-safe.
 
-    Whoever does not keep its numbers over a restart takes a fresh epoch at each start."""
+    A channel that does not keep its numbers over a restart takes a new random epoch at each start."""
 
     def __init__(self, agent: str, epoch: int | None = None, next_sequences: Sequence[int] = (0,)) -> None:
         self.agent, self.epoch = agent, secrets.randbits(64) if epoch is None else epoch
         self.next = list(next_sequences)
 
     def copy(self) -> Numbers:
-        """Return numbers that can be given for trial."""
+        """Return a copy for a trial: its numbers count only if the copy is kept."""
         return Numbers(self.agent, self.epoch, self.next)
 
     def lane_of(self, source: str) -> int:
@@ -40,18 +40,18 @@ class Numbers:
         return lane_of(source, len(self.next))
 
     def peek(self, lane: int) -> BatchId:
-        """Return the identity that comes next in a lane; it is given by `take`."""
+        """Return the next identity of a lane without using it, see `take`."""
         return BatchId(self.agent, self.epoch, lane, self.next[lane])
 
     def take(self, lane: int) -> BatchId:
-        """Give the next identity of a lane."""
+        """Use the next identity of a lane and return it."""
         id = self.peek(lane)
         self.next[lane] += 1
         return id
 
 
 class Accepting(Protocol[Accepted]):
-    """A log, as far as numbers go."""
+    """Part of a log that numbering needs."""
 
     @property
     def epoch(self) -> int: ...
@@ -60,12 +60,12 @@ class Accepting(Protocol[Accepted]):
     def next_sequences(self) -> list[int]: ...
 
     def append(self, entries: Sequence[Entry]) -> Accepted:
-        """Raises SinkRefused when nothing is kept."""
+        """Raises SinkRefused if nothing is kept."""
         ...
 
 
 class Encoder(Protocol):
-    """Makes the bytes of batches (artimon.model.codec). Raises BatchError beyond the limits of a batch."""
+    """Encoder of batches (artimon.model.codec). Raises BatchError beyond the limits of a batch."""
 
     def samples(
         self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
@@ -96,13 +96,13 @@ class Numbering(Generic[Accepted]):
         self.refused: Counter[str] = Counter()
 
     def begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Accepted] | None:
-        """Hand all that was polled to the log, or nothing; None if there is nothing. Raises SinkRefused."""
+        """Append all batches of these polls to the log, or none; None if there are none. Raises SinkRefused."""
         return self.append(lambda numbers: self._entries(polled, numbers))
 
     def append(self, entries_of: Callable[[Numbers], Iterable[Entry]]) -> tuple[list[Entry], Accepted] | None:
-        """Hand all entries to the log, or none; None if there are none. `entries_of` takes the numbers that it needs;
-        they stay free if it or the log raises. Raises SinkRefused."""
-        if self.numbers.epoch != self._log.epoch:  # the log began another one while in use
+        """Append all entries to the log, or none; None if there are none. `entries_of` takes numbers as needed; they
+        stay free if it or the log raises. Raises SinkRefused."""
+        if self.numbers.epoch != self._log.epoch:  # the log began a new epoch while in use
             self.numbers = Numbers(self._agent, self._log.epoch, self._log.next_sequences)
         numbers = self.numbers.copy()
         entries = list(entries_of(numbers))
@@ -117,7 +117,7 @@ class Numbering(Generic[Accepted]):
         return entries, accepted
 
     def _entries(self, polled: Iterable[Polled], numbers: Numbers) -> Iterator[Entry]:
-        """Announcements before the samples that they explain."""
+        """Yield announcements before the samples that they describe."""
         for one in polled:
             for block in one.blocks:
                 yield from self._announcement(block)
@@ -129,19 +129,19 @@ class Numbering(Generic[Accepted]):
         try:
             batch = self._encoder.series(self._agent, block)
         except BatchError as error:
-            log.error("announcement left out: %s", error)
+            log.error("announcement dropped: %s", error)
             self.refused["announcement"] += 1
             return
         yield Entry(RecordType.SERIES, batch.header, batch.data)
 
     def _batches(self, one: Polled, samples: Samples, lane: int, numbers: Numbers) -> Iterator[Entry]:
-        """One batch, or two halves as long as one would be beyond 512 KiB."""
+        """Yield one batch, or halves of it, again and again, until each fits into 512 KiB."""
         id = numbers.peek(lane)
         try:
             batch = self._encoder.samples(id, one.source, one.endpoint, one.birth_ms, one.poll_ms, one.keep, samples)
         except BatchError as error:
             if len(samples) == 1:
-                log.error("sample left out, beyond %d bytes alone: %s", MAX_BYTES, error)
+                log.error("sample dropped, larger than a batch of %d bytes: %s", MAX_BYTES, error)
                 self.refused["sample"] += 1
                 return
             middle = len(samples) // 2

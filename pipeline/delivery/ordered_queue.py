@@ -1,7 +1,6 @@
-"""Queue of items: in one order, each waiting or out. Pure: no I/O, no clock, no threads, no locks.
+"""Ordered queue whose items wait or are taken. Pure: no I/O, no clock, no threads, no locks.
 
-The lanes of a log and the branches of a channel are such queues: what is taken out either ends there or comes back to
-where it stood.
+Used for the lanes of a log and the branches of a channel: a taken item is either settled or returned to its place.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Ordered(Protocol):
-    """An item with a place among the others, hashable."""
+    """Hashable item with an order."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 
@@ -21,7 +20,7 @@ T = TypeVar("T", bound=Ordered)
 
 
 class OrderedQueue(Generic[T]):
-    """Invariant: no item is both waiting and out."""
+    """Priority queue with a set of taken items. Invariant: no item both waits and is out."""
 
     __slots__ = ("_waiting", "out")
 
@@ -29,47 +28,47 @@ class OrderedQueue(Generic[T]):
         self._waiting: list[T] = []
         """Heap."""
         self.out: set[T] = set()
-        """Taken, neither settled nor back."""
+        """Items taken, and neither settled nor returned."""
 
     def __len__(self) -> int:
-        """Items that wait."""
+        """Return the number of waiting items."""
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[T]:
-        """Items that wait, in no order."""
+        """Iterate over the waiting items, unordered."""
         return iter(self._waiting)
 
     def peek(self) -> T:
-        """Return the first that waits. Raises IndexError if none does."""
+        """Return the first waiting item. Raises IndexError if there is none."""
         return self._waiting[0]
 
     def add(self, item: T) -> None:
-        """Let an item wait in its place."""
+        """Add a waiting item."""
         heappush(self._waiting, item)
 
     def pop(self) -> T:
-        """Remove the first that waits."""
+        """Remove the first waiting item and return it."""
         return heappop(self._waiting)
 
     def take(self) -> T:
-        """Take out the first that waits."""
+        """Take the first waiting item out, until `settle` or `back`."""
         item = heappop(self._waiting)
         self.out.add(item)
         return item
 
     def settle(self, items: Iterable[T]) -> list[T]:
-        """End items that are out; those of them that were. What was dropped meanwhile is left aside."""
+        """Remove items that are out and return them. Items dropped meanwhile are ignored."""
         ended = [item for item in items if item in self.out]
         self.out.difference_update(ended)
         return ended
 
     def back(self, items: Iterable[T]) -> None:
-        """Let items that are out wait again, before everything younger. What was dropped meanwhile does not."""
+        """Return items that are out to the queue, in their order. Items dropped meanwhile are ignored."""
         for item in self.settle(items):
             heappush(self._waiting, item)
 
     def drop(self, gone: Callable[[T], bool]) -> list[T]:
-        """Remove items, those that are out as well; which."""
+        """Remove matching items, waiting or out, and return them sorted."""
         dropped = {item for item in (*self._waiting, *self.out) if gone(item)}
         if dropped:
             self._waiting = [item for item in self._waiting if item not in dropped]

@@ -1,8 +1,8 @@
-"""How fast an agent sends what has waited long, so that a backlog does not hold up what is new. Pure.
+"""Rate limit of an agent's backlog, so that old batches do not delay new ones. Pure.
 
-What waited for more than a period is a backlog, and goes at `rate`; what is new goes at once. While what was sent is
-not in the table within most of a period, the backlog only trickles: then it is the table that is behind, and more in
-Kafka would only make new data wait longer there.
+Batches that waited for more than a period are backlog and go at `rate`; new batches go at once. While sent batches do
+not reach the table within most of a period, the backlog slows to a trickle: then the table is behind, and more data in
+Kafka would only delay new data.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _AVERAGE_S = 30.0
 
 @dataclass(slots=True)
 class Pacing:
-    """A bucket of bytes that fills at `rate` bytes a second (0: no limit), at least at twice the rate at which new data
-    comes, so that a backlog always ends; it holds what comes in a second."""
+    """Token bucket for the bytes of the backlog. It fills at `rate` bytes a second (0: no limit), but at least at twice
+    the rate of new data, so that a backlog always ends. It holds the tokens of one second."""
 
     rate: float = RATE
     period_ms: int = PERIOD_MS
     hold_s: float = HOLD_S
     held: bool = False
-    """Whether the backlog only trickles, by the last look."""
+    """True if the backlog only trickled when `room` was last called."""
     _tokens: float = 0.0
     _at: float | None = None
     _accepted: float = 0.0
-    """Bytes a second that came lately."""
+    """Average bytes a second of new data."""
 
     def room(self, now: float, waiting_s: float) -> int:
-        """Bytes of the backlog that may go now. `waiting_s`: how long the oldest sent batch has waited for its ack."""
+        """Return the bytes of the backlog that may go now. `waiting_s`: wait of the oldest sent batch for its ack."""
         if not self.rate:
             return 1 << 62
         self.held = waiting_s > self.hold_s
@@ -47,15 +47,15 @@ class Pacing:
         return int(self._tokens)
 
     def spent(self, size: int) -> None:
-        """So many bytes of the backlog go. A group that is larger than what was left is paid for afterwards."""
+        """Take the tokens of a group of the backlog. A group larger than the tokens left is paid for afterwards."""
         self._tokens -= size
 
     def came(self, size: int) -> None:
-        """New data was accepted."""
+        """Count accepted bytes of new data."""
         self._accepted += size / _AVERAGE_S
 
     def wait_s(self) -> float:
-        """Seconds until there is room again."""
+        """Return the seconds until there is a token again."""
         return max(0.0, (1 - self._tokens) / self._speed()) if self.rate else 0.0
 
     def _speed(self) -> float:

@@ -1,5 +1,5 @@
-"""How much an agent may send while Kafka is full: one message now and then, and after the first that is taken more and
-more. Pure: no I/O, no clock."""
+"""Slow start after Kafka was full: probes of one message, then of twice as many after each that is taken. Pure: no I/O,
+no clock."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ LEAST_S, MOST_S = 0.5, 15.0
 
 @dataclass(slots=True)
 class Probing:
-    """`window` None: nothing is held back. Else at most so many batches go at once, in one call of all lanes, and none
-    before `not_before`."""
+    """Window of batches while Kafka is full. `window` None: no limit. Otherwise one call of all lanes at a time carries
+    at most `window` batches, and none begins before `not_before`."""
 
     reason: str = ""
-    """What the collector said last; "" once it has taken a probe."""
+    """Last reason of the collector; "" once it has taken a probe."""
     window: int | None = None
     not_before: float = 0.0
     refusals: int = 0
     _random: random.Random = field(default_factory=random.Random)
 
     def allowed(self, now: float, flying: bool) -> int | None:
-        """Batches of samples that may go in the next call; None: as many as fit. `flying`: a probe is on its way."""
+        """Return the batches of samples allowed in the next call; None: as many as fit. `flying`: a probe is in
+        flight."""
         if self.window is None:
             return None
         return 0 if flying or self.not_before > now else self.window
 
     def refused(self, reason: str, now: float, probe: bool) -> None:
-        """Kafka is full. Answers to calls that were on their way already (no probes) say nothing new."""
+        """Shrink the window: Kafka is full. Calls begun before (no probes) do not lengthen the pause."""
         if probe or self.window is None:
             self.refusals += 1
             pause = backoff(self.refusals, LEAST_S, MOST_S) * self._random.uniform(0.5, 1.5)
-            self.not_before = now + pause  # agents that were refused at once do not come back at once
+            self.not_before = now + pause  # jitter: agents refused together must not return together
         self.reason, self.window = reason, 1
 
     def taken(self) -> None:
-        """Kafka took all of a probe."""
+        """Double the window: Kafka took a whole probe."""
         if self.window is None:
             return
         self.reason, self.refusals, self.not_before = "", 0, 0.0

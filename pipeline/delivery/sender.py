@@ -1,4 +1,4 @@
-"""Threads that carry what is in the log to a collector, and note what it answered."""
+"""Threads that send batches from the log to a collector and record the answers in the log."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _EXTRA_THREADS = 2
 
 
 class Sender:
-    """Drives `Sending`: takes groups, sends them, tells the log. Decisions are made there, not here.
+    """Drives `Sending`: takes groups, sends them, records the results in the log. All decisions are made in `Sending`.
 
     Locks: `_cond` guards `_sending`, the tracker included; no I/O under it. The log has its own lock and is never
-    called under `_cond`. Threads: one a lane and two more, so that a lane whose call hangs holds up no other.
+    called under `_cond`. Threads: one for each lane and two more, so that a hanging call delays no other lane.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Sender:
         pacing: Pacing | None = None,
         cond: threading.Condition | None = None,
     ) -> None:
-        """`cond`: one for several senders, if batches move between their trackers."""
+        """`cond`: shared by several senders if batches move between their trackers."""
         self._log, self._tracker, self._clock = wal, tracker, clock
         self._sending = Sending.of(tracker, agent, pacing=pacing)
         self._cond = cond or threading.Condition()
         self.client = CollectorClient(self._sending.link, clock, self._cond)
-        """Way to the same collectors for what does not stand in the log."""
+        """Client of the same collectors, for batches that are not in the log."""
         self._stop = False
         self._threads = [
             threading.Thread(target=self._run, name=f"send {n}", daemon=True) for n in range(lanes + _EXTRA_THREADS)
@@ -60,7 +60,7 @@ class Sender:
             thread.start()
 
     def stop(self, timeout_s: float = 2.0) -> None:
-        """Send nothing more. A call that hangs is left behind (its thread is a daemon)."""
+        """Stop sending. A call that hangs is abandoned (its thread is a daemon)."""
         with self._cond:
             self._stop = True
             self._cond.notify_all()
@@ -71,53 +71,52 @@ class Sender:
         self.client.close()
 
     def restore(self, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, Place]]:
-        """Go on with what a log holds, see `pipeline.delivery.dispatch.restore`."""
+        """Restore the tracker from a log, see `pipeline.delivery.dispatch.restore`."""
         with self._cond:
             return restore(self._tracker, found, now_ms, ack_on_sent)
 
     def logged(self, placed: Sequence[tuple[Entry, Place]]) -> None:
-        """These are durable now and may go."""
+        """Add batches that are durable now and may be sent."""
         now_ms = self._clock.now_ms()
         with self._cond:
             self._sending.logged(((entry.header, place) for entry, place in placed), now_ms)
             self._cond.notify_all()
 
     def update_collectors(self, found: dict[str, Endpoint]) -> None:
-        """What ZooKeeper lists."""
+        """Take over the collectors that ZooKeeper lists."""
         self.client.update(found)
 
     def hold(self, held: bool) -> None:
-        """Begin no call while held; those on their way end."""
+        """Begin no call while held; calls on their way end normally."""
         with self._cond:
             self._sending.held = held
             self._cond.notify_all()
 
     def prefer(self, groups: tuple[str, ...], mode: Mode) -> None:
-        """Which groups of collectors to use, the preferred one first; () for all."""
+        """Set the collector groups to use, the preferred one first; () for all."""
         with self._cond:
             self._sending.collectors.prefer(groups, mode)
             self._cond.notify_all()
 
     def limit(self, credits: int, backlog: float) -> None:
-        """At most so many bytes on their way to a collector, and so many bytes a second of what has waited long (0: any
-        number)."""
+        """Limit the bytes in flight to a collector, and the bytes a second of the backlog (0: no limit)."""
         with self._cond:
             self._sending.link.credits.most, self._sending.pacing.rate = credits, backlog
             self._cond.notify_all()
 
     def set_level(self, ack_on_sent: bool) -> None:
-        """Ack as soon as Kafka has a batch (level `kafka`), or by the published states; at once for what was sent."""
+        """Set the ack level: `kafka` acks what Kafka has, sent batches at once; else published states ack."""
         with self._cond:
             done = self._tracker.set_ack_on_sent(ack_on_sent)
         self._forget(done)
 
     def sent(self) -> list[Any]:
-        """What waits for acks (artimon.model.acks.Sent)."""
+        """Return the batches that wait for acks (artimon.model.acks.Sent)."""
         with self._cond:
             return self._tracker.sent()
 
     def judged(self, verdict: Verdict[BatchId]) -> None:
-        """Apply what followed from the published ack states."""
+        """Apply the verdict on the published ack states."""
         for key, evidence in verdict.resend:
             log.warning("batch %s is sent again: %s", key, evidence)
         with self._cond:
@@ -126,24 +125,24 @@ class Sender:
         self._forget(done)
 
     def give_up(self, places: Iterable[Place]) -> set[Place]:
-        """Send none of these any more; returns those that Kafka has said to hold."""
+        """Stop sending these batches; return the places of those that Kafka has confirmed."""
         with self._cond:
             return self._tracker.give_up(places)
 
     @property
     def may_call(self) -> bool:
-        """Whether something may be sent now, and there is a collector for it."""
+        """True if sending is not held and a collector may be called now."""
         with self._cond:
             return not self._sending.held and self._sending.collectors.pick(self._clock.monotonic()) is not None
 
     def idle(self, lane: LaneId) -> bool:
-        """Whether the log holds nothing of a lane that is to be sent."""
+        """True if the log holds no unsent batch of a lane."""
         with self._cond:
             return self._tracker.idle(lane)
 
     @property
     def buffer_full(self) -> str:
-        """What a collector said of Kafka's quota, "" while there is room."""
+        """Reason of a collector while Kafka's quota is used up, "" while there is room."""
         with self._cond:
             return self._sending.probing.reason
 
@@ -181,8 +180,8 @@ class Sender:
             if group is not None:
                 try:
                     self._send(group)
-                except Exception:  # a thread that dies would silently narrow the way
-                    log.exception("sender: group of %s", group.lane)
+                except Exception:  # a thread that dies would silently reduce the throughput
+                    log.exception("sender: cannot send a group of lane %s", group.lane)
                     with self._cond:
                         self._sending.failed(group, self._clock.monotonic())
 
@@ -225,11 +224,11 @@ class Sender:
             lost = self._sending.unreadable(group, bad, self._clock.monotonic())
             self._cond.notify_all()
         for item in lost:
-            log.error("batch %s is lost: the disk no longer gives it back", item.id)
+            log.error("batch %s is lost: it can no longer be read from the disk", item.id)
         self._log.keep_damaged([item.place for item in lost])
 
     def _read(self, group: Group) -> tuple[list[bytes], list[Item]]:
-        """The messages, and the items that the disk no longer gives back. Raises OSError if that may pass."""
+        """Return the messages, and the items that the disk no longer returns. Raises OSError for transient errors."""
         messages, bad = [], []
         for item in group.items:
             try:
@@ -242,7 +241,7 @@ class Sender:
         return messages, bad
 
     def _exchange(self, call: Call, messages: list[bytes]) -> Heard:
-        """One call; its value are the answers."""
+        """Make one call; the value of the result is the list of answers."""
         return self.client.exchange(call.endpoint, "send", messages, call.deadline_s)
 
     def _note(self, notes: Iterable[Note]) -> None:
@@ -250,7 +249,7 @@ class Sender:
             self._log.note(type_, payloads)
 
     def _forget(self, done: list[Item]) -> None:
-        """Nobody needs these from us any more."""
+        """Release batches in the log that are acked or need no ack."""
         if not done:
             return
         with self._cond:

@@ -1,4 +1,4 @@
-"""Room in a full log: the oldest batches are given up once a record that names them is durable (log/shed.py)."""
+"""Shedding of a full log: the oldest batches go once a durable record names them (pipeline/wal/shed.py)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pipeline.wal.shed import carried, records
 log = logging.getLogger(__name__)
 
 SEGMENTS_AT_ONCE = 16
-"""Most segments that one call gives up."""
+"""Most segments given up by one call."""
 
 GiveUp = Callable[[Sequence[Place]], Container[Place]]
-"""Send none of these any more; returns those that Kafka has said to hold."""
+"""Stops sending these batches; returns the places of those that Kafka has confirmed."""
 
 Accepted = TypeVar("Accepted")
 Appended = TypeVar("Appended", covariant=True)
 
 
 class SheddableLog(Protocol[Appended]):
-    """A log that can be full."""
+    """Log with a quota."""
 
     @property
     def epoch(self) -> int: ...
@@ -48,7 +48,7 @@ class SheddableLog(Protocol[Appended]):
 
 
 class LogAppender(Generic[Accepted]):
-    """The log, for Numbering: a shed record may go beyond the quota."""
+    """Log for Numbering that lets a shed record exceed the quota."""
 
     def __init__(self, wal: SheddableLog[Accepted]) -> None:
         self._log = wal
@@ -67,7 +67,7 @@ class LogAppender(Generic[Accepted]):
 
 
 class Shedder(Generic[Accepted]):
-    """Not thread-safe: its owner locks."""
+    """Makes room in a full log. Not thread-safe: its owner locks."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class Shedder(Generic[Accepted]):
         give_up: GiveUp,
         wait: Callable[[Accepted], object],
     ) -> None:
-        """`wait` returns once what was accepted is durable. It raises SinkRefused, LogFailed, TimeoutError."""
+        """`wait` returns once the accepted entries are durable. It raises SinkRefused, LogFailed, TimeoutError."""
         self._log, self._agent, self._numbering, self._appender = wal, agent, numbering, appender
         self._give_up, self._wait = give_up, wait
         self.batches = 0
-        """Accepted and given up since start."""
+        """Batches accepted and shed since start."""
 
     def begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Accepted] | None:
-        """Hand all of it to the log, as Numbering.begin; a full log sheds."""
+        """Append all to the log, as Numbering.begin; shed if the log is full."""
         for _ in range(SEGMENTS_AT_ONCE):
             try:
                 return self._numbering.begin(polled)
@@ -96,7 +96,7 @@ class Shedder(Generic[Accepted]):
         return self._numbering.begin(polled)
 
     def _make_room(self) -> bool:
-        """Give up what the oldest full segment holds; False if there is none, or its record cannot be written."""
+        """Give up the batches of the oldest full segment; False if there is none, or its record cannot be written."""
         places = self._log.oldest_live()
         if not places:
             return False
@@ -106,12 +106,12 @@ class Shedder(Generic[Accepted]):
             self._keep(carried(self._agent, self._read(places, sent)))
             self._keep(records(self._agent, self._read(places, sent)))
         except (SinkRefused, LogFailed, CorruptRecord, OSError, TimeoutError) as error:
-            log.error("the log could not shed: %s", error)
+            log.error("the log is full, and shedding failed: %s", error)
             return False
         finally:
             self._appender.beyond_quota = False
         count = sum(1 for header, _, _ in self._read(places, sent) if header.kind != BatchKind.SERIES)
-        log.error("the log is full: %d batches were given up to make room", count)
+        log.error("the log is full: %d batches were shed to make room", count)
         self.batches += count
         self._log.release(places)
         self._log.tidy()

@@ -1,7 +1,6 @@
-"""What became of each batch in the log: logged -> sending -> sent -> acked, lane by lane. Pure: no I/O, no clock.
+"""State of each batch in the log: logged -> sending -> sent -> acked, lane by lane. Pure: no I/O, no clock.
 
-A lane has at most one call on its way, so its batches reach Kafka in order, and a lane that cannot go on holds up no
-other.
+A lane has at most one call in flight, so its batches reach Kafka in order, and a blocked lane delays no other.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from pipeline.wal.records import Place
 from pipeline.wal.states import Event, State, move
 
 POISON_TRIES = 40
-"""So many refusals of a batch for what it is (some three hours), and it is set aside for a person to look at."""
+"""Quarantine a batch after this many permanent refusals (about three hours of retries)."""
 _MAX_REASONS = 50
 
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One batch or announcement that must still be kept."""
+    """Batch or announcement that must still be kept."""
 
     id: BatchId
     place: Place
@@ -40,16 +39,16 @@ class Item:
     state: State = State.LOGGED
     position: Position | None = None
     since: int | None = None
-    """Version of the ack state when it was first looked at with this position."""
+    """Version of the ack state when it was first compared with this position."""
     not_before: float = 0.0
     tries: int = 0
     sent_at: float | None = None
-    """When Kafka was known to have it, as `answered` was told; None: before this process began."""
+    """Time at which the answer with the position came; None: before this process began."""
     live: bool = False
-    """It was new when it was taken last."""
+    """True if it was new when it was last taken."""
 
     def __lt__(self, other: Item) -> bool:
-        """Log order."""
+        """Compare by log order."""
         return self.place < other.place
 
     @property
@@ -59,30 +58,30 @@ class Item:
 
 @dataclass(slots=True)
 class Lane:
-    """Invariant: at most one group is on its way; its items are out of the line that they were taken from. What is
-    `live` stands behind what is `ready` in the log."""
+    """Queues of one lane. Invariant: at most one group is in flight, and its items are out of the queue they came from.
+    Items of `live` come after those of `ready` in the log."""
 
     ready: OrderedQueue[Item] = field(default_factory=OrderedQueue)
     live: OrderedQueue[Item] = field(default_factory=OrderedQueue)
-    """New data that overtakes the backlog in `ready`; what is not sent in time joins it."""
+    """New data that overtakes the backlog in `ready`; data not sent in time moves there."""
     held: list[Item] = field(default_factory=list)
-    """Refused one by one for what they are; they come back when their time has come."""
+    """Batches that were refused for their own content; they return to `ready` after their back-off."""
     busy: bool = False
     failures: int = 0
     not_before: float = 0.0
 
     @property
     def idle(self) -> bool:
-        """Nothing waits or is on its way."""
+        """True if nothing waits or is in flight."""
         return not (self.ready or self.live or self.held or self.busy)
 
     @property
     def flying(self) -> Iterator[Item]:
-        """Items on their way."""
+        """Items in flight."""
         return chain(self.ready.out, self.live.out)
 
     def line_of(self, item: Item) -> OrderedQueue[Item]:
-        """The line that an item was taken from."""
+        """Return the queue that an item was taken from."""
         return self.live if item.live else self.ready
 
 
@@ -93,7 +92,7 @@ class Group:
     lane: LaneId
     items: tuple[Item, ...]
     backlog: bool = False
-    """It had waited long, and new data did not."""
+    """True for batches of the backlog, False for new data."""
 
     @property
     def size(self) -> int:
@@ -102,20 +101,20 @@ class Group:
 
 
 class Outcome(NamedTuple):
-    """What a call changed: items that have a position now, and those that need not be kept (announcements that Kafka
+    """Result of a call: items with a position now, and items that need not be kept any more (announcements that Kafka
     has; at level `kafka` batches as well)."""
 
     sent: list[Item]
     done: list[Item]
     poison: Sequence[tuple[Item, str]] = ()
-    """Refused so often for what they are that they are to be set aside, and why."""
+    """Items to quarantine after too many refusals, with the last reason."""
 
 
 class Tracker:
     """Every item of one log that is not acked. Not thread-safe: its owner locks."""
 
     def __init__(self, ack_on_sent: bool = False, live_first: bool = False) -> None:
-        """`ack_on_sent`: level `kafka`. `live_first`: what is new overtakes what has waited for more than a minute."""
+        """`ack_on_sent`: level `kafka`. `live_first`: new data overtakes what has waited for more than a minute."""
         self._ack_on_sent, self._live_first = ack_on_sent, live_first
         self._lanes: dict[LaneId, Lane] = {}
         self._turn: deque[LaneId] = deque()
@@ -126,7 +125,7 @@ class Tracker:
         self.nacks: dict[str, int] = {}
 
     def set_ack_on_sent(self, on: bool) -> list[Item]:
-        """Level `kafka` from now on, or `hdfs`. What is acked by that at once and need not be kept."""
+        """Set level `kafka` or `hdfs`. Returns the items that this acks at once and that need not be kept any more."""
         self._ack_on_sent = on
         done = [i for i in self._sent.values() if i.position and not i.position.durable_later] if on else []
         for item in done:
@@ -137,7 +136,7 @@ class Tracker:
         return done
 
     def add(self, header: BatchHeader, place: Place, now_ms: int) -> Item:
-        """A batch is in the log."""
+        """Add a batch of the log."""
         item = Item(header.id, place, header.rows, now_ms, header.source, header.poll_ms)
         lane = self._lane(item.id.lane_id)
         (lane.live if self._live_first else lane.ready).add(item)
@@ -145,7 +144,7 @@ class Tracker:
         return item
 
     def restore_sent(self, header: BatchHeader, place: Place, position: Position, now_ms: int) -> None:
-        """A batch of which the log knows that Kafka held it."""
+        """Add a batch of which the log says that Kafka holds it."""
         item = Item(header.id, place, header.rows, now_ms, header.source, header.poll_ms, State.SENT, position)
         self._sent[item.id] = item
         self.pending += 1
@@ -158,9 +157,9 @@ class Tracker:
         backlog: int = CALL_BYTES,
         old_ms: int = 0,
     ) -> Group | None:
-        """The next group that may go, its lanes in turn, with at most `samples` batches of samples (0: announcements
-        only) and `most` bytes; None if nothing may go now. What was logged before `old_ms` is a backlog: about
-        `backlog` bytes of it may go; what is new goes before it if so configured."""
+        """Take the next group, the lanes in turn, with at most `samples` batches of samples (0: announcements only) and
+        `most` bytes; None if nothing may go now. Batches logged before `old_ms` are backlog, of which about `backlog`
+        bytes may go. With `live_first` new data goes before it."""
         for live in (True, False) if self._live_first else (False,):
             for _ in range(len(self._turn)):
                 lane_id = self._turn[0]
@@ -178,7 +177,7 @@ class Tracker:
         return None
 
     def put_back(self, group: Group) -> None:
-        """It was not sent after all, for no fault of anybody."""
+        """Return a group that was not sent, without counting a try."""
         lane = self._lanes[group.lane]
         lane.busy = False
         for item in group.items:
@@ -187,8 +186,8 @@ class Tracker:
         self._return(lane, group.items)
 
     def next_due(self, samples: bool = True, old_ms: int = 0) -> float | None:
-        """When something that waits now may go: a time, None if nothing waits for one. Without `samples`: of the
-        announcements. What was logged before `old_ms` waits for something else."""
+        """Return the time at which a waiting item may go; None if none waits for a time. Without `samples`: only
+        announcements. Batches logged before `old_ms` are left out: they wait for the backlog limit."""
         lanes = [lane for id_, lane in self._lanes.items() if not lane.busy and (samples or id_.lane == NO_LANE)]
         due = [lane for lane in lanes if lane.live or (lane.ready and lane.ready.peek().logged_ms >= old_ms)]
         times = [lane.not_before for lane in due]
@@ -196,7 +195,7 @@ class Tracker:
         return min(times, default=None)
 
     def answered(self, group: Group, answers: Sequence[Answer], now: float) -> Outcome:
-        """The collector answered, one answer an item."""
+        """Apply the answers of a collector, one for each item."""
         lane = self._lanes[group.lane]
         lane.busy = False
         poison: list[tuple[Item, str]] = []
@@ -221,15 +220,15 @@ class Tracker:
                     lane.held.append(item)
             else:
                 back.append(item)
-                failed = failed or not answer.full  # how long to leave a full Kafka alone is for the sender to say
+                failed = failed or not answer.full  # the sender paces a full Kafka, not the lane
         self._return(lane, back)
         self._pause(lane, failed, now)
         self._forget_if_idle(group.lane)
         return outcome
 
     def failed(self, group: Group, now: float, elsewhere: bool = False) -> None:
-        """No answer: the group may or may not be in Kafka, and goes again. `elsewhere`: at once, to another collector;
-        else a lane whose pause is as long as that of a dead collector would try that one for ever."""
+        """Return a group without an answer to its lane: it may or may not be in Kafka. `elsewhere`: retry at once, with
+        another collector; a lane that pauses as long as a dead collector would try that one for ever."""
         lane = self._lanes[group.lane]
         lane.busy = False
         for item in group.items:
@@ -241,8 +240,8 @@ class Tracker:
             self._pause(lane, True, now)
 
     def lost(self, group: Group, items: Iterable[Item]) -> list[Item]:
-        """The log itself can no longer read these: they are given up, and the rest of the group goes again. Returns
-        those of them that were not shed meanwhile."""
+        """Give up items that the log cannot read and return the rest of the group to its lane. Returns the lost items,
+        without those shed meanwhile."""
         gone = set(map(id, items))
         lane = self._lanes[group.lane]
         lane.busy = False
@@ -255,11 +254,11 @@ class Tracker:
         return lost
 
     def sent(self) -> list[Sent[BatchId]]:
-        """Batches that have an offset and wait for their ack."""
+        """Return the batches that have an offset and wait for their ack."""
         return [Sent(i.id, i.position, i.since) for i in self._sent.values() if i.position is not None]
 
     def judged(self, verdict: Verdict[BatchId]) -> list[Item]:
-        """Apply what followed from the published states; returns what need not be kept any longer."""
+        """Apply the verdict on the published states; return the items that need not be kept any more."""
         for key, version in verdict.looked:
             if key in self._sent:
                 self._sent[key].since = version
@@ -277,7 +276,7 @@ class Tracker:
         return done
 
     def give_up(self, places: Iterable[Place]) -> set[Place]:
-        """Send none of these any more: they are deleted to make room. Returns those that Kafka has said to hold."""
+        """Stop sending these batches: they are deleted. Returns the places of those that Kafka has confirmed."""
         gone = set(places)
         sent = [item for item in self._sent.values() if item.place in gone]
         for item in sent:
@@ -292,24 +291,24 @@ class Tracker:
         return {item.place for item in sent}
 
     def oldest_ms(self) -> int | None:
-        """When the oldest batch that is not acked was logged."""
+        """Log time of the oldest batch that is not acked, epoch ms."""
         times = (item.logged_ms for items in (self._sent.values(), self._unsent()) for item in items)
         return min(times, default=None)
 
     def waiting_s(self, now: float, began: float) -> float:
-        """How long the batch that was sent first has waited for its ack; `began`: when this process did."""
+        """Return the seconds for which the batch sent first has waited for its ack. `began`: start of this process."""
         first = next(iter(self._sent.values()), None)
         if first is None:
             return 0.0
         return now - (began if first.sent_at is None else first.sent_at)
 
     def oldest_unsent_ms(self) -> int | None:
-        """When the oldest batch that Kafka does not have was logged."""
+        """Log time of the oldest batch that Kafka does not have, epoch ms."""
         return min((item.logged_ms for item in self._unsent()), default=None)
 
     @property
     def unsent(self) -> int:
-        """Items that Kafka does not have, as far as we know."""
+        """Number of items that are not known to be in Kafka."""
         return self.pending - len(self._sent)
 
     def lanes(self) -> Iterator[tuple[LaneId, Lane]]:
@@ -318,17 +317,17 @@ class Tracker:
     # --- several sites, a tracker each: pipeline/sites/placing.py
 
     def idle(self, lane_id: LaneId) -> bool:
-        """Whether nothing of a lane waits or is on its way."""
+        """True if nothing of a lane waits or is in flight."""
         lane = self._lanes.get(lane_id)
         return lane is None or lane.idle
 
     def above(self, lane_id: LaneId, number: int) -> list[Item]:
-        """What waits of a lane, is on no call, and has a greater number."""
+        """Return the items of a lane that wait, outside of calls, with a greater number."""
         lane = self._lanes.get(lane_id)
         return [] if lane is None else [i for i in (*lane.ready, *lane.held) if i.id.sequence > number]
 
     def first_above(self, lane_id: LaneId, number: int) -> BatchId | None:
-        """The first of these."""
+        """Return the identity of the first item of `above`."""
         lane = self._lanes.get(lane_id)
         if lane is None:
             return None
@@ -337,11 +336,11 @@ class Tracker:
         return min((item.id for item in chain(lane.ready, lane.held) if item.id.sequence > number), default=None)
 
     def reclaim(self, lane_id: LaneId, number: int) -> list[Item]:
-        """Take these out: another tracker has them from now on."""
+        """Remove the items of `above`: another tracker takes them over."""
         items = self.above(lane_id, number)
         if items:
             lane = self._lanes[lane_id]
-            waiting = set(map(id, items))  # what is on a call stays with it
+            waiting = set(map(id, items))  # items in flight stay in their call
             lane.ready.drop(lambda item: id(item) in waiting)
             lane.held = [item for item in lane.held if item.id.sequence <= number]
             self.pending -= len(items)
@@ -349,13 +348,13 @@ class Tracker:
         return items
 
     def adopt(self, lane_id: LaneId, items: Iterable[Item]) -> None:
-        """Items that another tracker had, among those of their lane in log order."""
+        """Take over items of another tracker, in log order."""
         for item in items:
             self._lane(lane_id).ready.add(item)
             self.pending += 1
 
     def release(self, lane_id: LaneId) -> int:
-        """What was sent and not acked waits to be sent again; how many that are."""
+        """Let sent batches without an ack be sent again; return their number."""
         items = [item for item in self._sent.values() if item.id.lane_id == lane_id]
         for item in items:
             del self._sent[item.id]
@@ -365,11 +364,11 @@ class Tracker:
         return len(items)
 
     def outstanding(self, lane_id: LaneId) -> int:
-        """How many of a lane are not acked, those on a call left out."""
+        """Count the batches of a lane that are not acked, without those in flight."""
         return len(self.above(lane_id, -1)) + sum(1 for item in self._sent.values() if item.id.lane_id == lane_id)
 
     def bound(self, top: Callable[[LaneId], int]) -> dict[LaneId, int]:
-        """Per lane: how many are sent and not acked, or wait with a number that is at most `top` of their lane."""
+        """Count per lane the batches that are sent and not acked, or wait with a number up to `top` of their lane."""
         found = Counter(item.id.lane_id for item in self._sent.values())
         for lane_id, lane in self._lanes.items():
             if lane_id.lane != NO_LANE:
@@ -378,7 +377,7 @@ class Tracker:
         return {lane: count for lane, count in found.items() if count}
 
     def oldest_of(self, lane_id: LaneId, default: int) -> int:
-        """The least number of a lane that is not acked."""
+        """Return the least number of a lane that is not acked, or `default`."""
         lane = self._lanes.get(lane_id)
         numbers = [item.id.sequence for item in self._sent.values() if item.id.lane_id == lane_id]
         numbers += [item.id.sequence for item in self.above(lane_id, -1)]
@@ -387,7 +386,7 @@ class Tracker:
         return min(numbers, default=default)
 
     def _unsent(self) -> Iterator[Item]:
-        """Of the items that are not sent the oldest of each lane: enough for ages."""
+        """Yield the oldest unsent items of each lane, enough to find the oldest of all."""
         for lane in self._lanes.values():
             yield from lane.flying
             yield from (line.peek() for line in (lane.ready, lane.live) if line)
@@ -429,12 +428,12 @@ class Tracker:
             yield item
 
     def _return(self, lane: Lane, items: Iterable[Item]) -> None:
-        """To where they were taken from; what was given up meanwhile does not come back."""
+        """Return items to the queues they were taken from; those given up meanwhile are ignored."""
         for item in items:
             lane.line_of(item).back((item,))
 
     def _settle(self, item: Item) -> bool:
-        """It does not come back to its line; False for one that was given up meanwhile."""
+        """Remove an item from its queue; False if it was given up meanwhile."""
         return bool(self._lanes[item.id.lane_id].line_of(item).settle((item,)))
 
     def _bring_back(self, lane: Lane, now: float) -> None:
@@ -466,11 +465,11 @@ class Tracker:
     def _count_nack(self, reason: str) -> None:
         name = reason.split(":", 1)[0][:40]
         if name not in self.nacks and len(self.nacks) >= _MAX_REASONS:
-            name = "other"  # what a collector says is no reason to grow
+            name = "other"  # the reasons of collectors must not grow the dictionary
         self.nacks[name] = self.nacks.get(name, 0) + 1
 
     def _forget_if_idle(self, lane_id: LaneId) -> None:
-        """Lanes of former epochs go when they are empty, so that restarts do not pile up lanes."""
+        """Forget lanes of former epochs when they are empty, so that restarts do not pile up lanes."""
         if self._lanes[lane_id].idle:
             del self._lanes[lane_id]
             self._turn.remove(lane_id)

@@ -1,7 +1,7 @@
 """Flows: chains of source, interceptors, channel and sink in an agent. docs/flows.md.
 
-In reading order: `event` (events and parcels), `spi` (what each kind of component does), `options`, `context` and
-`registry` (how a component is declared and built), then the packages of components, `config` (files of flows) and the
-runtime: `flow`, `flows`, `runner`, `lifecycle`, `watch`. May import everything below it in pipeline; components import
-the interfaces, never the runtime.
+In reading order: `event` (events and parcels), `spi` (interfaces of the components), `options`, `context` and
+`registry` (declaring and building components), then the packages of components, `config` (files of flows), `lifecycle`
+and the runtime: `flow`, `flows`, `runner`, `watch`. May import everything below it in pipeline; components import the
+interfaces, never the runtime.
 """

@@ -1,4 +1,4 @@
-"""What a component may know of the flow that it is part of."""
+"""Access of a component to the flow that it is part of."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ GROUPS = "groups"
 
 
 def _nothing() -> None:
-    """Before a runner drives the component there is nobody to tell."""
+    """Do nothing: no runner drives the component yet."""
 
 
 class Encodings(Protocol):
-    """The encodings that are registered."""
+    """Registered encodings."""
 
     def encoding(self, name: str, context: Context) -> Encoding:
-        """Build one. Raises FlowError for an unknown name."""
+        """Build an encoding. Raises FlowError for an unknown name."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Of one component. `folder`: the flow's own, exists; `wake()`: there is something to poll; `progress()`: work that
-    takes long is getting on. `shared`: what the process hands to its flows by name (endpoints, settings)."""
+    """Context of one component. `folder`: the flow's own, exists; `wake()`: data is ready to poll; `progress()`: long
+    work is making progress. `shared`: objects that the process gives to its flows by name (endpoints, settings)."""
 
     agent: str
     flow: str
@@ -49,11 +49,11 @@ class Context:
     shared: dict[str, Any] = field(default_factory=dict)
 
     def named(self, component: str) -> Context:
-        """The same for another component of the flow."""
+        """Return the context of another component of the flow."""
         return replace(self, component=component)
 
     def directory(self, part: str, group: str) -> Directory:
-        """The agent's directory of groups. Raises FlowError if it has none. `part`: who asks, for the text."""
+        """Return the agent's directory of groups. Raises FlowError, which names `part`, if there is none."""
         found: Directory | None = self.shared.get(GROUPS)
         if found is None:
             raise FlowError(f"{part}: group {group!r} needs ZooKeeper, and this agent has none")

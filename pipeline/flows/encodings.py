@@ -1,4 +1,4 @@
-"""How events become bytes of files and messages: lines, JSON lines, netcat-like raw bodies, batches."""
+"""Encodings of events in files and messages: lines, JSON lines, Arrow batches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pipeline.flows.registry import Component
 
 
 class LinesOptions(Options):
-    """`end`: what stands behind each body."""
+    """`end`: terminator of each body."""
 
     end: str = "\n"
 
 
 class Lines:
-    """The bodies, one a line; headers are left out. A body that holds the end itself becomes several lines."""
+    """One body a line, without headers. A body that contains the terminator becomes several lines."""
 
     def __init__(self, options: LinesOptions) -> None:
         self._end = options.end.encode()
@@ -36,11 +36,11 @@ class Lines:
 
 
 class JsonOptions(Options):
-    """Nothing to choose."""
+    """No options."""
 
 
 class JsonLines:
-    """A JSON object a line: `headers`, and `body` as text or, if it is none, `base64`."""
+    """One JSON object a line: `headers`, and `body` as text, or `base64` if the body is not UTF-8."""
 
     def __init__(self, options: JsonOptions) -> None:
         del options
@@ -54,7 +54,7 @@ class JsonLines:
 
 
 class Arrow:
-    """Batches of docs/formats/batch.md without an identity: small, and columns for who reads it."""
+    """Batches of docs/formats/batch.md without an identity: compact and columnar."""
 
     def __init__(self, options: JsonOptions) -> None:
         del options
@@ -63,7 +63,7 @@ class Arrow:
         return b"".join(encode_events(BatchId("", 0, 0, 0), "", 0, portion).data for portion in batches_of(events))
 
     def decode(self, data: bytes) -> Sequence[Event]:
-        """One batch after another. Raises BatchError, which is a ValueError."""
+        """Decode concatenated batches. Raises BatchError, which is a ValueError."""
         found: list[Event] = []
         while data:
             size = size_of(data)
@@ -85,7 +85,7 @@ def _event(line: bytes) -> Event:
         body = base64.b64decode(found["base64"]) if "base64" in found else str(found["body"]).encode()
         return Event({str(k): str(v) for k, v in (found.get("headers") or {}).items()}, body)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no event: {line[:80]!r} ({error!r})") from None
+        raise ValueError(f"not an event: {line[:80]!r} ({error!r})") from None
 
 
 LINES = Component("lines", LinesOptions, lambda options, _: Lines(options), outside={})

@@ -1,4 +1,4 @@
-"""What moves through flows: events, and parcels of events that keep their identity and bytes from hop to hop."""
+"""Events, and parcels: groups of events that keep identity and bytes from hop to hop."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PARCEL_OVERHEAD = 128
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Events that belong together: they are kept, sent, stored and dropped as one.
+    """Events that are kept, sent, stored and dropped as one.
 
-    `id`: given by the first channel, kept for ever after; equal ids have equal bytes. `data`: the encoded message
+    `id`: given by the first channel and then fixed; equal ids have equal bytes. `data`: the encoded message
     (docs/formats/batch.md) if there is one; then `events` may be () and `events_of` reads them from it."""
 
     events: tuple[Event, ...]
@@ -26,24 +26,24 @@ class Parcel:
     data: bytes | None = None
 
     def __len__(self) -> int:
-        """Events in it; 0 for samples and announcements."""
+        """Number of events; 0 for samples and announcements."""
         return len(events_of(self))
 
 
 def events_of(parcel: Parcel) -> tuple[Event, ...]:
-    """Its events, decoded if need be; () for an opaque message (samples, announcements). Raises BatchError."""
+    """Return the events, decoded if necessary; () for samples and announcements. Raises BatchError."""
     if parcel.events or parcel.data is None:
         return parcel.events
     return decode_events(parcel.data)
 
 
 def parcel_bytes(parcel: Parcel) -> int:
-    """What it costs to keep: never 0."""
+    """Return the memory that a parcel takes, in bytes, roughly; never 0."""
     if parcel.data is not None:
         return _PARCEL_OVERHEAD + len(parcel.data)
     return _PARCEL_OVERHEAD + sum(map(event_bytes, parcel.events))
 
 
 def parcels_of(events: Iterable[Event]) -> Sequence[Parcel]:
-    """The events in order, in as few parcels as the limits of a batch allow. Raises EventError."""
+    """Return the events in order, in as few parcels as the limits of a batch allow. Raises EventError."""
     return [Parcel(portion) for portion in batches_of(events)]

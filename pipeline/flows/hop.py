@@ -17,5 +17,5 @@ def parse_id(text: str) -> BatchId | None:
 
 
 def parse_endpoint_text(text: str) -> Endpoint:
-    """HOST:PORT, [IPv6]:PORT. Raises ValueError."""
+    """Parse HOST:PORT or [IPv6]:PORT. Raises ValueError."""
     return Endpoint(*parse_address(text))

@@ -1,4 +1,4 @@
-"""Starting and stopping within a deadline, one part or many."""
+"""Start and stop of components, each within a deadline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
-    """Where a flow or a part of one stands."""
+    """State of a flow or of one of its parts."""
 
     IDLE = "idle"
     STARTING = "starting"
@@ -23,23 +23,23 @@ class State(StrEnum):
 
 
 class Member:
-    """One part with its state. A transition that fails or takes longer than it may ends in ERROR, with the reason."""
+    """One part with its state. A transition that fails or exceeds its deadline ends in ERROR, with the reason."""
 
     def __init__(self, name: str, start: Callable[[], None], stop: Callable[[float], None]) -> None:
         self.name, self._start, self._stop = name, start, stop
         self.state, self.problem = State.IDLE, ""
 
     def start(self, deadline_s: float) -> bool:
-        """Whether it runs now."""
+        """Start the part; True if it runs."""
         self.state, self.problem = State.STARTING, ""
         return self._move(State.RUNNING, "start", deadline_s, self._start)
 
     def stop(self, deadline_s: float) -> bool:
-        """Whether it has stopped in time. One that never started is stopped as well: it may have got halfway."""
+        """Stop the part; True if it did in time. A part whose start failed is stopped too."""
         if self.state in (State.IDLE, State.STOPPED):
             return True
         self.state = State.STOPPING
-        # the part gets a little less, so that it can say itself what it waits for
+        # the part gets less time, so that it can report a timeout itself
         return self._move(State.STOPPED, "stop", deadline_s, lambda: self._stop(deadline_s * 0.8))
 
     def _move(self, to: State, verb: str, deadline_s: float, call: Callable[[], None]) -> bool:
@@ -60,7 +60,7 @@ class Member:
 
 
 def start_all(members: Sequence[Member], deadline_s: float) -> str:
-    """Start in order; at the first that fails, stop those that run and say why ("" if all run)."""
+    """Start in order. At the first failure stop those that run and return the reason; "" if all run."""
     for at, member in enumerate(members):
         if not member.start(deadline_s):
             stop_all(members[: at + 1], deadline_s)
@@ -69,12 +69,12 @@ def start_all(members: Sequence[Member], deadline_s: float) -> str:
 
 
 def stop_all(members: Sequence[Member], deadline_s: float) -> list[str]:
-    """Stop in the reverse order, each within its deadline, going on past failures; what went wrong."""
+    """Stop in reverse order, each within the deadline, continuing after failures; return the problems."""
     problems = []
     for member in reversed(members):
         failed = member.problem if member.state is State.ERROR else ""
         if not member.stop(deadline_s):
             problems.append(member.problem)
-        elif failed:  # it is stopped, but why it failed is worth keeping
+        elif failed:  # it has stopped, but the reason of its failure must stay visible
             member.state, member.problem = State.ERROR, failed
     return problems

@@ -1,4 +1,4 @@
-"""Identity and bytes of parcels, each given once."""
+"""Identity and bytes of parcels, each set once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.flows.event import Parcel
 
 
 def named(parcel: Parcel, numbers: Numbers, source: str) -> Parcel:
-    """Return the parcel with an identity; one that has one keeps it."""
+    """Return the parcel with an identity; an existing one is kept."""
     if parcel.id is not None:
         return parcel
     return Parcel(parcel.events, numbers.take(numbers.lane_of(source)))
@@ -25,7 +25,7 @@ def sealed(parcel: Parcel, numbers: Numbers, source: str, time_ms: int) -> Parce
 
 
 def encoded(parcel: Parcel, source: str, time_ms: int) -> Parcel:
-    """Return a parcel that has an identity with its bytes; what has bytes keeps them. Raises BatchError."""
+    """Return a parcel that has an identity with its bytes; existing bytes are kept. Raises BatchError."""
     if parcel.data is not None or parcel.id is None:
         return parcel
     batch = encode_events(parcel.id, source, time_ms, parcel.events)

@@ -1,4 +1,4 @@
-"""Options of components: what every set shares, and sets that several components reuse."""
+"""Options of components: the base class, and sets that several components reuse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Options(Section):
 
 
 class Server(Options):
-    """Options of what listens. `host` 127.0.0.1 unless told otherwise; `port` 0 is any that is free."""
+    """Options of a server. `host`: 127.0.0.1 by default; `port` 0: any free port."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65_535)
@@ -24,15 +24,15 @@ class Server(Options):
 
 
 class FramedOptions(Server):
-    """Options of what answers framed Thrift. `request_s`: the time that one call may take; `held_bytes`: of all calls
-    together."""
+    """Options of a framed Thrift server. `request_s`: timeout of one call in seconds; `held_bytes`: limit of the bytes
+    of all calls together."""
 
     held_bytes: int = Field(default=32 * 1024 * 1024, ge=1024 * 1024)
     request_s: float = Field(default=30.0, gt=0, le=300)
 
 
 def is_below(path: str, folders: Iterable[str]) -> bool:
-    """Return whether the real path, links followed, is one of the folders or below one; without folders all are."""
+    """True if the real path, with links resolved, is one of the folders or below one; also without any folders."""
     allowed = list(folders)
     real = os.path.realpath(path)
     return not allowed or any(os.path.commonpath((real, one)) == one for one in map(os.path.realpath, allowed))

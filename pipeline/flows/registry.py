@@ -1,4 +1,4 @@
-"""Which components there are: ours, and those that other packages bring by entry points."""
+"""Registry of components: built-in ones, and those of other packages by entry points."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.flows.spi import Encoding, FlowError
 
 
 class Part(StrEnum):
-    """What a component can be; entry points stand in the group `artimon.flows.<part>`."""
+    """Kind of component; entry points are in the group `artimon.flows.<part>`."""
 
     SOURCE = "sources"
     CHANNEL = "channels"
@@ -33,7 +33,7 @@ class Outside(StrEnum):
     """Kind of thing outside the flow's own folder that an option names. docs/security.md has the rules."""
 
     HOST = "host"
-    """A program, an address, a port, or a limit on paths: only the host's own files may say it."""
+    """A program, address, port or limit on paths: only the host's own files may set it."""
     READ = "read"
     """A path that is read: pushed configuration may write `@FOLDER/...` instead."""
     WRITE = "write"
@@ -41,67 +41,67 @@ class Outside(StrEnum):
 
 
 ADDRESS: Mapping[str, Outside] = {"host": Outside.HOST, "port": Outside.HOST}
-"""Options of a source that listens."""
+"""Outside options of a source that listens."""
 
 
 class UnknownComponent(FlowError):
-    """No component of that name. The text names those that come near."""
+    """No component has this name. The message suggests similar names."""
 
 
 class BrokenComponent(FlowError):
-    """An entry point that cannot be loaded or is no Component."""
+    """An entry point that cannot be loaded or does not name a Component."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """`name`: the `type` of configurations; `options`: checked before anything is built, unknown ones refused;
-    `build(options, context)`: makes it, without I/O beyond what must fail early."""
+    """Declaration of a component. `name`: its `type` in configurations; `options`: validated before anything is built,
+    unknown ones refused; `build(options, context)`: makes it, without I/O except for checks that must fail early."""
 
     name: str
     options: type[BaseModel]
     build: Callable[[Any, Context], Any]
     terminal: bool = True
-    """A sink: whether delivered means stored for good (False: handed to another agent)."""
+    """Of a sink: True if a delivered parcel is stored for good, False if it went to another agent."""
     durable: bool = True
-    """A channel: whether what it took survives the process."""
+    """Of a channel: True if accepted parcels survive the process."""
     branches: bool = True
-    """A channel: whether several sinks can read it, each at its own pace."""
+    """Of a channel: True if several sinks can read it, each at its own pace."""
     outside: Mapping[str, Outside] | None = None
-    """Options that name something outside the flow. None: nothing is declared, so only the host's own files may use the
-    component; {}: it touches nothing but the flow's folder and memory."""
+    """Options that name something outside the flow. None: not declared, so only the host's own files may use the
+    component; {}: it touches only the flow's folder and memory."""
 
 
 class Registry:
-    """Components by part and name. Those of entry points are loaded when first asked for."""
+    """Components by part and name. Entry points are loaded on first use."""
 
     def __init__(self, entries: Callable[[str], Iterable[Any]] | None = None) -> None:
-        """`entries(group)`: the entry points of a group; by default those of the installed packages."""
+        """`entries(group)`: the entry points of a group; default: those of the installed packages."""
         self._entries = entries or (lambda group: entry_points(group=group))
         self._own: dict[Part, dict[str, Component]] = {part: {} for part in Part}
 
     def add(self, part: Part, *components: Component) -> None:
-        """Register; raises FlowError for a name that is taken."""
+        """Register components. Raises FlowError for a name that is taken."""
         for component in components:
             if component.name in self._own[part]:
                 raise FlowError(f"two {part} are called {component.name}")
             self._own[part][component.name] = component
 
     def names(self, part: Part) -> list[str]:
-        """Every name that `find` knows, sorted."""
+        """Return every name that `find` knows, sorted."""
         return sorted({*self._own[part], *(entry.name for entry in self._entries(f"artimon.flows.{part}"))})
 
     def own(self, part: Part, name: str) -> Component | None:
-        """Return a component that was added to this registry. Never loads an entry point."""
+        """Return a component added to this registry. Never loads an entry point."""
         return self._own[part].get(name)
 
     def encoding(self, name: str, context: Context) -> Encoding:
-        """Build an encoding with the options that it has by itself. Raises as `find`."""
+        """Build an encoding with its default options. Raises as `find`."""
         component = self.find(Part.ENCODING, name)
         made: Encoding = component.build(component.options(), context)
         return made
 
     def find(self, part: Part, name: str) -> Component:
-        """Ours before those of entry points. Raises UnknownComponent, BrokenComponent."""
+        """Return a component, added ones before entry points. Raises UnknownComponent, BrokenComponent."""
         if own := self._own[part].get(name):
             return own
         for entry in self._entries(f"artimon.flows.{part}"):
@@ -111,7 +111,7 @@ class Registry:
 
 
 def declared_in(module: ModuleType) -> list[Component]:
-    """Components that a module declares, or the modules of a package do: a new one is one file."""
+    """Return the components that a module or the modules of a package declare, so that a new one is one file."""
     found = [one for one in vars(module).values() if isinstance(one, Component)]
     for part in pkgutil.iter_modules(getattr(module, "__path__", ())):
         found += declared_in(import_module(f"{module.__name__}.{part.name}"))
@@ -124,5 +124,5 @@ def _load(entry: Any, part: Part) -> Component:
     except Exception as error:
         raise BrokenComponent(f"{part.value[:-1]} {entry.name} ({entry.value}) cannot be loaded: {error}") from error
     if not isinstance(found, Component):
-        raise BrokenComponent(f"{part.value[:-1]} {entry.name} ({entry.value}) is no pipeline.flows.registry.Component")
+        raise BrokenComponent(f"{part.value[:-1]} {entry.name} ({entry.value}) is not a pipeline.flows Component")
     return found

@@ -1,5 +1,5 @@
-"""Which identities a channel has had: what comes again after a lost reply is dropped. Kept in one small file, since the
-log forgets what nobody waits for."""
+"""Identities that a channel has accepted, so that repeats after a lost reply are dropped. Kept in a small file of their
+own, since the log deletes delivered batches."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 MOST_LANES = 10_000
 FORGET_MS = 90 * 24 * 3_600_000
-"""A lane that was silent for so long is forgotten, as everywhere."""
+"""Milliseconds of silence after which a lane is forgotten: 90 days, as in the stores."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """Numbers had, per lane, and when each lane last brought one (epoch ms). Not thread-safe.
+    """Accepted numbers and the time of the newest one (epoch ms), per lane. Not thread-safe.
 
-    Announcements have no identity of their own: they are never repeats."""
+    Announcements share one identity and are never repeats."""
 
     lanes: LaneRanges = field(default_factory=LaneRanges)
     last_ms: dict[LaneId, int] = field(default_factory=dict)
@@ -39,13 +39,13 @@ class Seen:
             self.last_ms[id.lane_id] = now_ms
 
     def update(self, lanes: LaneRanges, now_ms: int) -> None:
-        """These have been had too."""
+        """Add accepted numbers."""
         self.lanes.update(lanes)
         for lane in lanes.lanes():
             self.last_ms.setdefault(lane, now_ms)
 
     def forget_silent(self, now_ms: int, most: int = MOST_LANES) -> list[LaneId]:
-        """Lanes that have been silent for 90 days, and the most silent ones beyond `most`; which."""
+        """Forget lanes silent for 90 days, and the most silent ones beyond `most`; return them."""
         ranked = sorted(self.last_ms, key=lambda lane: -self.last_ms[lane])
         silent = [*ranked[most:], *(x for x in ranked[:most] if self.last_ms[x] < now_ms - FORGET_MS)]
         for lane in silent:
@@ -54,13 +54,13 @@ class Seen:
         return silent
 
     def stay_small(self, now_ms: int) -> list[LaneId]:
-        """Called after each addition: beyond MOST_LANES a tenth goes at once, so that this is rare; which."""
+        """Call after each addition: beyond MOST_LANES forget a tenth at once, so that this is rare."""
         if len(self.last_ms) <= MOST_LANES:
             return []
         return self.forget_silent(now_ms, MOST_LANES * 9 // 10)
 
     def encode(self) -> bytes:
-        """JSON, behind a line with its xxh3-128."""
+        """Return JSON behind a line with its xxh3-128."""
         body = {"lanes": self.lanes.to_json(), "last_ms": {str(lane): ms for lane, ms in self.last_ms.items()}}
         text = json.dumps(body, separators=(",", ":")).encode()
         return xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text
@@ -80,15 +80,15 @@ class Seen:
 
 
 class SeenFile:
-    """Where a Seen outlives its segments. Written whole, fsynced, renamed, the folder fsynced."""
+    """File of a Seen, which outlives the segments of the log. Written whole, fsynced, renamed, the folder fsynced."""
 
     def __init__(self, files: Files, path: Path) -> None:
         self._files, self._path = files, path
         self.problem = ""
-        """Why what stood there could not be used."""
+        """Reason for which an existing file could not be used."""
 
     def load(self) -> Seen:
-        """What stands there; an empty one if there is nothing, or nothing that can be read (which is set aside)."""
+        """Read the file; empty if there is none, or if it is damaged (then it is renamed and `problem` set)."""
         if not self._files.exists(self._path):
             return Seen()
         try:
@@ -96,7 +96,7 @@ class SeenFile:
         except ValueError as error:
             aside = self._path.with_name(self._path.name + ".damaged")
             self._files.replace(self._path, aside)
-            self.problem = f"{self._path} could not be read ({error}; set aside): repeats of old batches may pass"
+            self.problem = f"{self._path} could not be read ({error}) and was renamed: repeats of old batches may pass"
             log.error("%s", self.problem)
             return Seen()
 

@@ -1,6 +1,6 @@
-"""The interfaces of flows: what a source, a channel, a sink, an interceptor or an encoding is. docs/flows.md.
+"""Interfaces of the components of flows: source, channel, sink, interceptor, encoding. docs/flows.md.
 
-Everything that blocks takes a deadline in seconds. Everything that decides is elsewhere; nothing here does I/O.
+Everything that blocks takes a deadline in seconds. Nothing here decides or does I/O.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any, Protocol, runtime_checkable
 from pipeline.flows.event import Event, Parcel
 
 Put = Callable[[Sequence[Parcel]], None]
-"""How a source hands over: all or none; when it returns they are as safe as the flow promises. Raises ChannelFull (try
-again later), ChannelFailed, EventError (an event breaks a limit; it never will be taken)."""
+"""Hands parcels from a source to its flow, all or none; when it returns they have the flow's guarantee. Raises
+ChannelFull (retry later), ChannelFailed, EventError (an event exceeds a limit: do not retry)."""
 Figures = dict[str, Any]
-"""Counts and times of one part, for health and status; `problems` is a list of texts for a person."""
+"""Counts and times of one part, for health and status; `problems` is a list of messages for the operator."""
 
 
 class FlowError(RuntimeError):
-    """Something of a flow failed. The text says what, where and what to do."""
+    """Failure of a flow. The message says what, where and what to do."""
 
 
 class ChannelFull(FlowError):
-    """The channel kept nothing of this call for want of room. Who calls keeps it and tries again."""
+    """The channel has no room and kept nothing of this call. The caller keeps the parcels and retries."""
 
 
 class ChannelFailed(FlowError):
-    """The channel cannot do what it promises (disk, broker, closed). What was being put may or may not be kept: put it
-    again under the same identity."""
+    """The channel cannot keep its promise (disk, broker, closed). It may or may not hold the parcels: put them again
+    under the same identity."""
 
 
 class SinkFailed(FlowError):
-    """The sink did not take these. `retry`: whether it may take them later; else they are set aside and counted."""
+    """The sink refused the parcels. `retry`: True if it may take them later; else they are quarantined."""
 
     def __init__(self, reason: str, retry: bool = True) -> None:
         super().__init__(reason)
@@ -43,21 +43,21 @@ class SinkFailed(FlowError):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a channel promises once `put` has returned."""
+    """Guarantees of a channel once `put` has returned."""
 
     durable: bool
-    """It survives the end of the process; else what it holds is lost with it."""
+    """True if parcels survive the end of the process."""
     power_safe: bool
-    """It survives loss of power too."""
+    """True if parcels survive loss of power too."""
     shared: bool = False
-    """Other processes may read it (Kafka)."""
+    """True if other processes may read them (Kafka)."""
 
 
 class Take:
-    """Parcels on their way out of a channel. Exactly one of `commit` and `rollback` takes effect, the first; as a
-    context manager an exception rolls back and the end of the block commits.
+    """Parcels taken from a channel. Only the first call of `commit` or `rollback` takes effect; as a context manager it
+    commits at the end of the block and rolls back on an exception.
 
-    `commit` raises ChannelFailed if the channel could not note it: the parcels then come again."""
+    `commit` raises ChannelFailed if the channel could not record it: the parcels are then delivered again."""
 
     __slots__ = ("_commit", "_done", "_lock", "_rollback", "parcels")
 
@@ -67,7 +67,7 @@ class Take:
         self._lock, self._done = threading.Lock(), False
 
     def commit(self) -> None:
-        """They are where they belong; the channel may forget them."""
+        """Confirm delivery; the channel may forget the parcels."""
         if self._first():
             try:
                 self._commit()
@@ -76,7 +76,7 @@ class Take:
                 raise
 
     def rollback(self) -> None:
-        """They come again, in their order."""
+        """Return the parcels to the channel, in their order."""
         if self._first():
             self._rollback()
 
@@ -99,40 +99,40 @@ class Take:
 
 
 class Reader(Protocol):
-    """One branch's view of a channel."""
+    """View of one branch of a channel."""
 
     def take(self, most: int, wait_s: float) -> Take:
-        """The next parcels, at most `most`, in order; waits at most `wait_s` for the first, wakes when there is one;
-        without parcels if none came. Raises ChannelFailed."""
+        """Take the next parcels in order, at most `most`. Waits at most `wait_s` for the first one, then returns an
+        empty Take. Raises ChannelFailed."""
         ...
 
 
 @runtime_checkable
 class Waking(Protocol):
-    """A reader whose `take` need not be waited for when its flow stops."""
+    """Reader whose `take` can be interrupted when its flow stops."""
 
     def wake(self) -> None:
-        """Let the take that waits end now, with what there is; if none waits, the next one does not wait either."""
+        """End a waiting `take` now, with what there is; if none waits, the next one returns without waiting."""
         ...
 
 
 class Channel(Reader, Protocol):
-    """Bounded, thread-safe. What was taken and not committed comes again in order, after a rollback or a restart."""
+    """Bounded, thread-safe. Uncommitted parcels are taken again in order, after a rollback or a restart."""
 
     @property
     def capabilities(self) -> Capabilities: ...
 
     def start(self) -> None:
-        """Open it; raises ChannelFailed or a typed error of its own that says what to do."""
+        """Open the channel. Raises ChannelFailed, or a typed error of its own that names the remedy."""
         ...
 
     def put(self, parcels: Sequence[Parcel], deadline_s: float) -> None:
-        """Keep all of them or none within `deadline_s`; an identity that the channel has had is dropped and counted.
+        """Keep all parcels or none within `deadline_s`; parcels whose identity it has had are dropped and counted.
         Raises ChannelFull, ChannelFailed."""
         ...
 
     def stop(self, deadline_s: float) -> None:
-        """Give up the channel; takes that are open are rolled back."""
+        """Close the channel; open takes are rolled back."""
         ...
 
     def figures(self) -> Figures: ...
@@ -140,33 +140,33 @@ class Channel(Reader, Protocol):
 
 @runtime_checkable
 class Branching(Protocol):
-    """A channel that several sinks read, each at its own pace."""
+    """Channel that several sinks read, each at its own pace."""
 
     def reader(self, branch: str) -> Reader:
-        """The view of one of the branches that the channel was made with."""
+        """Return the view of one of the branches that the channel was made with."""
         ...
 
 
 class Source(Protocol):
-    """Brings events into a flow on threads of its own."""
+    """Event-driven source: puts events into a flow from threads of its own."""
 
     def start(self, put: Put) -> None: ...
 
     def stop(self, deadline_s: float) -> None:
-        """Bring nothing more; when it returns no call of `put` is running, unless the deadline was too short."""
+        """Stop putting events; no call of `put` runs after the return, unless the deadline was too short."""
         ...
 
     def figures(self) -> Figures: ...
 
 
 class PollableSource(Protocol):
-    """A source that a runner drives: `poll` is called again at once while it is True, and else when the source calls
-    `context.wake()`, at the latest after the runner's idle time, which never grows."""
+    """Source driven by a runner. `poll` is called again at once after True, otherwise on `context.wake()` or after the
+    runner's idle time, which never grows."""
 
     def start(self) -> None: ...
 
     def poll(self, put: Put) -> bool:
-        """Hand over what there is; False if there was nothing. What `put` refuses is kept and comes again."""
+        """Put what is available; False if there was nothing. Parcels that `put` refuses are kept and put again."""
         ...
 
     def stop(self, deadline_s: float) -> None: ...
@@ -175,13 +175,13 @@ class PollableSource(Protocol):
 
 
 class Sink(Protocol):
-    """Where a flow ends, or the way to its next agent."""
+    """End of a flow, or the way to the next agent."""
 
     def start(self) -> None: ...
 
     def deliver(self, parcels: Sequence[Parcel]) -> None:
-        """When it returns they are as durable as the sink promises; the runner commits only then. Raises SinkFailed;
-        has a deadline of its own for whatever it waits for, or calls `context.progress()`."""
+        """Deliver parcels; after the return they have the sink's durability, and the runner commits. Raises SinkFailed.
+        Bounds every wait by a deadline of its own, or calls `context.progress()`."""
         ...
 
     def stop(self, deadline_s: float) -> None: ...
@@ -190,21 +190,21 @@ class Sink(Protocol):
 
 
 class Interceptor(Protocol):
-    """Looks at what a source hands over before the channel does."""
+    """Filter between a source and the channel."""
 
     def __call__(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """These, changed or fewer. A parcel that has an identity keeps its bytes: it may only be dropped whole."""
+        """Return the parcels, changed or fewer. One with an identity keeps its bytes, or is dropped whole."""
         ...
 
     def figures(self) -> Figures: ...
 
 
 class Group(Sink, Protocol):
-    """Several sinks that look like one: a runner drives it as it drives a sink."""
+    """Several sinks behind the interface of one."""
 
 
 class Encoding(Protocol):
-    """How events become bytes of a file or message, and back."""
+    """Conversion of events to the bytes of a file or message, and back."""
 
     def encode(self, events: Sequence[Event]) -> bytes: ...
 

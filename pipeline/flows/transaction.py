@@ -1,4 +1,4 @@
-"""begin, put or take, commit or rollback, close: the transactions of a channel, for components of third parties."""
+"""Transactions of a channel for third-party components: begin, put or take, commit or rollback, close."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.flows.spi import Channel, FlowError, Take
 
 
 class Phase(StrEnum):
-    """Where a transaction stands."""
+    """Phase of a transaction."""
 
     NEW = "new"
     OPEN = "open"
@@ -21,12 +21,12 @@ class Phase(StrEnum):
 
 
 class WrongPhase(FlowError):
-    """A call that does not fit where the transaction stands. Nothing was changed."""
+    """The call is not allowed in this phase. Nothing was changed."""
 
 
 class Transaction:
-    """Of one thread: puts or takes. What was put is in the channel once `commit` returned, and not at all before;
-    what was taken leaves it then. As a context manager an exception rolls back, the end commits."""
+    """Transaction of one thread, of puts or of takes. Put parcels are in the channel once `commit` has returned, and
+    not before; taken ones leave it then. As a context manager it commits at the end and rolls back on an exception."""
 
     def __init__(self, channel: Channel, deadline_s: float = 10.0) -> None:
         self._channel, self._deadline_s = channel, deadline_s
@@ -39,14 +39,14 @@ class Transaction:
         self.phase = Phase.OPEN
 
     def put(self, parcels: Sequence[Parcel]) -> None:
-        """Keep in mind until `commit`."""
+        """Hold parcels in memory until `commit`."""
         self._expect(Phase.OPEN)
         if self._taken:
             raise WrongPhase("this transaction takes: put with another one")
         self._put += parcels
 
     def take(self, most: int, wait_s: float) -> tuple[Parcel, ...]:
-        """The next parcels, () if none came within `wait_s`."""
+        """Take the next parcels; () if none came within `wait_s`."""
         self._expect(Phase.OPEN)
         if self._put:
             raise WrongPhase("this transaction puts: take with another one")
@@ -55,7 +55,7 @@ class Transaction:
         return take.parcels
 
     def commit(self) -> None:
-        """Raises what `Channel.put` and `Take.commit` raise; after ChannelFull it may be tried again."""
+        """Raises the errors of `Channel.put` and `Take.commit`; after ChannelFull it may be retried."""
         self._expect(Phase.OPEN)
         if self._put:
             self._channel.put(self._put, self._deadline_s)
@@ -70,7 +70,7 @@ class Transaction:
         self.phase = Phase.ROLLED_BACK
 
     def close(self) -> None:
-        """The end, in any phase; what is open is rolled back."""
+        """End in any phase; an open transaction is rolled back."""
         if self.phase is Phase.OPEN:
             self.rollback()
         self.phase = Phase.CLOSED

@@ -14,30 +14,30 @@ FULL = "buffer full:"
 
 
 class Answer(NamedTuple):
-    """What the collector said of one message: a position, or why not. `ours` says that the message itself is at fault,
-    so that it must not hold up those behind it."""
+    """Answer to one message: a position, or the reason of a refusal. `ours`: the message itself is at fault, so it must
+    not delay those behind it."""
 
     position: Position | None
     reason: str = ""
     ours: bool = False
     credit: int = -1
-    """Bytes that the collector takes from now on, with the first answer of a call; -1: not told."""
+    """Bytes that the collector takes from now on, given with the first answer of a call; -1: not given."""
 
     @property
     def full(self) -> bool:
-        """Kafka's quota is used up: the same would be said of every other batch."""
+        """True if Kafka's quota is used up: the collector would refuse every other batch as well."""
         return self.reason.startswith(FULL)
 
 
 def answers_of(found: Sequence[Any], count: int) -> list[Answer]:
-    """Read the answers of the service to `count` messages. Raises FramedError for another number."""
+    """Decode the service's answers to `count` messages. Raises FramedError if their number differs."""
     if len(found) != count:
         raise FramedError(f"{len(found)} answers to {count} messages")
     return [answer_of(raw) for raw in found]
 
 
 def answer_of(raw: Any) -> Answer:
-    """Read one answer of the service."""
+    """Decode one answer of the service."""
     credit = NOT_TOLD if raw.credit is None else raw.credit
     if raw.ok:
         epoch = -1 if raw.leader_epoch is None else raw.leader_epoch
@@ -47,10 +47,10 @@ def answer_of(raw: Any) -> Answer:
 
 
 def granted_by(answers: Sequence[Answer]) -> int:
-    """Credit that comes with the answers to a call."""
+    """Return the credit that came with the answers to a call."""
     return answers[0].credit if answers else NOT_TOLD
 
 
 def is_useful(answers: Sequence[Answer]) -> bool:
-    """False for a collector that took nothing of a call, for another reason than that Kafka is full."""
+    """False if a collector took nothing of a call, for another reason than a full Kafka."""
     return not answers or any(answer.position is not None or answer.full for answer in answers)

@@ -1,4 +1,4 @@
-"""Client of the collectors: the one way by which a process sends batches to a collector or to another agent."""
+"""Client of the collectors: the only way by which a process sends batches to a collector or to another agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_S = 1.0
 
 
 class NotSent(RuntimeError):
-    """No collector answered. `endpoint`: the one that was called, None if none may be called now."""
+    """The call was not answered. `endpoint`: the collector called, None if none may be called now."""
 
     def __init__(self, reason: str, endpoint: Endpoint | None = None) -> None:
         super().__init__(reason)
@@ -36,8 +36,8 @@ class Reply(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """End of one call. `value`: the result, None if there was none; then `late`: none came in time, not `reached`:
-    there was no connection, and nothing was sent."""
+    """End of one call. `value`: the result, None if there was none. `late`: the call timed out. Not `reached`: there
+    was no connection, and nothing was sent."""
 
     value: Any
     late: bool = False
@@ -51,24 +51,24 @@ class CollectorClient:
     Locks: `cond` guards the link, and is notified whenever a call ends; no I/O under it."""
 
     def __init__(self, link: Link, clock: Clock, cond: threading.Condition | None = None) -> None:
-        """`cond`: that of the owner of the link, if it decides by more than the link."""
+        """`cond`: that of the link's owner, if its decisions depend on more than the link."""
         self.link, self.cond, self._clock = link, cond or threading.Condition(), clock
         self._connections = Connections(self.known)
 
     def update(self, found: Mapping[str, Endpoint]) -> None:
-        """Take over what the registry lists, by id."""
+        """Take over the endpoints in the registry, by id."""
         with self.cond:
             self.link.update(found)
             self.cond.notify_all()
 
     def known(self) -> Collection[Endpoint]:
-        """Endpoints that may be called."""
+        """Return the endpoints that may be called."""
         with self.cond:
             return self.link.collectors.known()
 
     def send(self, messages: Sequence[bytes], within_s: float = math.inf) -> Reply:
-        """Send the first of these messages, as many as one call may take, at least one. Waits for credit and answer at
-        most `within_s`. Raises NotSent."""
+        """Send the first of these messages, at least one, as many as one call may take. Waits for credit and answer,
+        each for at most `within_s`. Raises NotSent."""
         flight, count = self._begin([len(message) for message in messages], within_s)
         heard = self._finished(flight, "send", messages[:count], min(flight.deadline_s, within_s))
         return Reply(flight.endpoint, heard)
@@ -83,7 +83,7 @@ class CollectorClient:
         return self._finished(flight, method, argument, flight.deadline_s)
 
     def exchange(self, endpoint: Endpoint, method: str, argument: Any, timeout_s: float) -> Heard:
-        """One call, without a word to the link: its owner tells it."""
+        """Make one call without updating the link: its owner does that."""
         with self._connections.borrow(endpoint) as client:
             try:
                 found = client.call(method, argument, timeout=timeout_s)
@@ -94,11 +94,11 @@ class CollectorClient:
                 return Heard(None, isinstance(error, CallTimeout), client.reached, failure)
 
     def close(self) -> None:
-        """Close the connections; calls that hang end with theirs."""
+        """Close the connections; calls that hang end with them."""
         self._connections.close()
 
     def _begin(self, sizes: Sequence[int], within_s: float) -> tuple[Flight, int]:
-        """A call that began, and the number of messages that go in it."""
+        """Begin a call; return it with the number of messages in it."""
         with self.cond:
             until = self._clock.monotonic() + within_s
             while True:
@@ -119,8 +119,8 @@ class CollectorClient:
         return endpoint
 
     def _finished(self, flight: Flight, method: str, argument: Any, timeout_s: float) -> Any:
-        """The result of a call that began; the link is told of its end, whatever that is."""
-        heard = Heard(None, failure="a defect of the program")
+        """Return the result of a call that began; updates the link however the call ends."""
+        heard = Heard(None, failure="internal error")
         try:
             heard = self.exchange(flight.endpoint, method, argument, timeout_s)
         finally:

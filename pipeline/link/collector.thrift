@@ -1,9 +1,9 @@
-// Agents hand batches to a collector; docs/transport.md. Framed, binary.
+// Agents send batches to a collector; docs/transport.md. Framed, binary.
 
-// What became of one message. ok: Kafka holds it at this position. Not ok: `reason` begins with one word and a colon:
-//   damaged: the bytes are no batch, or their digest is wrong (the message itself is at fault)
-//   full: the collector holds as many bytes as it may; later
-//   buffer full: Kafka holds as many bytes as it may; a good deal later, and one message at a time until one is taken
+// Answer to one message. ok: Kafka holds it at this position. Not ok: `reason` begins with one word and a colon:
+//   damaged: the bytes are not a batch, or their digest is wrong (the message itself is at fault)
+//   full: the collector's memory is used up; retry later
+//   buffer full: Kafka's quota is used up; retry much later, one message at a time until one is taken
 //   kafka: Kafka did not take it in time; it may or may not hold it
 struct Answer {
   1: bool ok
@@ -13,14 +13,14 @@ struct Answer {
   5: i64 offset
   6: string reason
   7: i32 leader_epoch = -1  // of the partition when it was written; -1: not known
-  8: i64 credit = -1  // of the first answer of a call: bytes that the agent may have on its way from now on; -1: any
+  8: i64 credit = -1  // of the first answer of a call: bytes that the agent may have in flight from now on; -1: any
 }
 
 service Collector {
-  // One answer for each message, in order. At most 4 MiB and 2,000 messages a call.
+  // Returns one answer for each message, in order. At most 4 MiB and 2,000 messages a call.
   list<Answer> send(1: list<binary> messages)
 
-  // Of agents that take part in a flow, not of collectors: whether the batches of these identities
-  // (AGENT/EPOCH/LANE/SEQUENCE, epoch as 16 hexadecimal digits) are with every sink at the end of the flow.
+  // Served by agents with a flow, not by collectors. For each identity (AGENT/EPOCH/LANE/SEQUENCE, epoch as 16
+  // hexadecimal digits): true if every sink at the end of the flow has the batch.
   list<bool> delivered(1: list<string> ids)
 }

@@ -1,4 +1,4 @@
-"""Connections to collectors, and to agents that answer as they do: made on demand, kept for the next call."""
+"""Connections to collectors and to agents with the same service: opened on demand, kept for the next call."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline.link.endpoints import Endpoint
 from pipeline.link.idl import collector_idl
 
 CALL_FAILURES = (FramedError, TException, OSError)
-"""Errors of a call that was not answered as it should be."""
+"""Errors of a failed call."""
 
 
 class Connections:
-    """Idle connections by endpoint. A call borrows one, so that calls to one endpoint may be made at once.
+    """Pool of idle connections by endpoint. A call borrows one, so that calls to one endpoint may run in parallel.
 
     Locks: `_lock` guards the idle ones; no I/O under it."""
 
@@ -31,8 +31,8 @@ class Connections:
 
     @contextmanager
     def borrow(self, endpoint: Endpoint) -> Iterator[FramedClient]:
-        """Lend a connection for one call. Whenever one is made, idle ones to endpoints that are no longer known are
-        closed: a collector that was started again listens elsewhere."""
+        """Lend a connection for one call. Opening a new one closes idle ones to endpoints that have gone: a restarted
+        collector listens elsewhere."""
         client = self._take(endpoint)
         try:
             yield client
@@ -40,7 +40,7 @@ class Connections:
             self._give_back(endpoint, client)
 
     def close(self) -> None:
-        """Close the idle ones; those on loan are closed when they come back."""
+        """Close the idle ones; borrowed ones are closed when they are returned."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, {}

@@ -1,4 +1,4 @@
-"""Which collectors there are, and which one to use next. Pure: the caller brings the time and what ZooKeeper says."""
+"""Known collectors, and the choice of the next one. Pure: the caller brings the time and the list from ZooKeeper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_GROUP = "default"
 
 
 class Endpoint(NamedTuple):
-    """Where a collector listens, and the group that it serves."""
+    """Address of a collector, and the group that it serves."""
 
     host: str
     port: int
@@ -26,7 +26,7 @@ class Endpoint(NamedTuple):
 
 
 class Mode(StrEnum):
-    """How agents choose among the collectors of a group."""
+    """Policy by which agents choose among the collectors of a group."""
 
     FAILOVER = "failover"
     ROUND_ROBIN = "round-robin"
@@ -40,31 +40,31 @@ class _Standing:
     flying: int = 0
     """Calls without an answer yet."""
     chosen: int = 0
-    """When it was last chosen, in choices."""
+    """Number of the choice that last took it."""
     slow_until: float = 0.0
-    """Until then it is used only if no other may be tried: it answers, but late, or cannot reach Kafka."""
+    """Until then it is used only if no other may be tried: it answers late, or cannot reach Kafka."""
 
     def is_doubtful(self, now: float) -> bool:
-        """Slow, or failed and being tried again by one call already."""
+        """True if it is slow, or failed and already has a call that tries it again."""
         return self.slow_until > now or (self.failures > 0 and self.flying > 0)
 
 
 def parse_endpoint(data: bytes) -> Endpoint:
-    """From a collector's znode; raises ValueError."""
+    """Decode the data of a collector's znode. Raises ValueError."""
     try:
         parsed = read_table(data)
         found = Endpoint(str(parsed["host"]), int(parsed["port"]), str(parsed.get("group", DEFAULT_GROUP)))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no collector: {data[:200]!r}") from error
+        raise ValueError(f"not the data of a collector: {data[:200]!r}") from error
     if not 0 < found.port < 65_536 or not 0 < len(found.host) < 256:
-        raise ValueError(f"no address of a collector: {data[:200]!r}")
+        raise ValueError(f"not the address of a collector: {data[:200]!r}")
     return found
 
 
 class Collectors:
-    """The known collectors, in an order of this agent's own, so that many agents spread over them. Not thread-safe.
+    """Known collectors, in an order that differs by agent, so that many agents spread over them. Not thread-safe.
 
-    An empty list is not believed: the last known ones are kept, since a collector may serve while ZooKeeper forgets it.
+    An empty list is ignored and the last known ones are kept: a collector may serve while ZooKeeper has lost it.
     """
 
     def __init__(self, agent: str) -> None:
@@ -76,18 +76,18 @@ class Collectors:
         self._standing: dict[Endpoint, _Standing] = {}
 
     def update(self, found: Mapping[str, Endpoint]) -> None:
-        """What ZooKeeper lists now, by id."""
+        """Take over the collectors that ZooKeeper lists, by id."""
         if found:
             ranked = sorted(found, key=lambda name: xxhash.xxh3_64_intdigest(f"{self._agent}@{name}".encode()))
             self._known = {name: found[name] for name in ranked}
             self._standing = {e: self._standing.get(e, _Standing()) for e in self._known.values()}
 
     def prefer(self, groups: tuple[str, ...], mode: Mode = Mode.FAILOVER) -> None:
-        """Use these groups only, the first that has a collector which may be tried; () for all collectors as one."""
+        """Use these groups only, the first one with a collector that may be tried; () for all collectors together."""
         self._groups, self._mode = groups, mode
 
     def pick(self, now: float) -> Endpoint | None:
-        """The collector to try now: of the most preferred group, by its mode. The same until something changes."""
+        """Return the collector to try now, of the most preferred group, by its mode. Stable until something changes."""
         for group in self._groups or (None,):
             free = [
                 (endpoint, standing)
@@ -101,40 +101,40 @@ class Collectors:
         return None
 
     def next_try(self) -> float:
-        """When the first of those in use may be tried again (or could be already); infinity if none is known."""
+        """Return the earliest time at which one of the collectors in use may be tried; infinity if none is known."""
         used = [s for e, s in self._standing.items() if not self._groups or e.group in self._groups]
         return min((standing.not_before for standing in used), default=math.inf)
 
     def _burden(self, standing: _Standing) -> tuple[int, int]:
-        """The least goes first; equal ones go in this agent's own order."""
+        """Return the sort key: the least burden goes first, equal ones in this agent's own order."""
         if self._mode is Mode.FAILOVER:
             return 0, 0
         return standing.flying if self._mode is Mode.LEAST_LOADED else 0, standing.chosen
 
     def chosen(self, endpoint: Endpoint) -> None:
-        """A call to it begins."""
+        """Note that a call begins."""
         standing = self._standing.get(endpoint)
         if standing is not None:
             self._choices += 1
             standing.chosen, standing.flying = self._choices, standing.flying + 1
 
     def worked(self, endpoint: Endpoint) -> None:
-        """It answered."""
+        """Note that it answered."""
         standing = self._standing.get(endpoint)
         if standing is not None:
             standing.failures, standing.not_before, standing.flying = 0, 0.0, max(0, standing.flying - 1)
 
     def failed(self, endpoint: Endpoint, now: float) -> None:
-        """It did not: leave it alone for a while, longer each time (at most 10 s)."""
+        """Note a failure, with a back-off of at most 10 s."""
         standing = self._standing.get(endpoint)
         if standing is not None:
             standing.flying = max(0, standing.flying - 1)
-        if standing is not None and standing.not_before <= now:  # several calls that fail at once count once
+        if standing is not None and standing.not_before <= now:  # parallel calls that fail together count once
             standing.failures += 1
             standing.not_before = now + backoff(standing.failures, 0.2, 10.0)
 
     def slow(self, endpoint: Endpoint, until: float, now: float) -> bool:
-        """Prefer others until then; whether that is new. Nothing that is on its way is given up for it."""
+        """Prefer other collectors until then; True if it was not slow before. Calls in flight go on."""
         standing = self._standing.get(endpoint)
         if standing is None:
             return False
@@ -142,18 +142,18 @@ class Collectors:
         return is_new
 
     def another(self, endpoint: Endpoint, now: float) -> bool:
-        """Whether another one may be tried now that is not slow."""
+        """True if another collector that is not slow may be tried now."""
         return any(
             other != endpoint and standing.not_before <= now >= standing.slow_until
             for other, standing in self._standing.items()
         )
 
     def known(self) -> set[Endpoint]:
-        """Where all of them listen."""
+        """Return the endpoints of all collectors."""
         return set(self._standing)
 
     def up(self) -> int:
-        """How many have not failed since they last answered."""
+        """Count the collectors that have not failed since their last answer."""
         return sum(1 for s in self._standing.values() if not s.failures)
 
     def __len__(self) -> int:

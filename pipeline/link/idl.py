@@ -1,4 +1,4 @@
-"""The collector's Thrift service, loaded once, when first asked for."""
+"""The collector's Thrift service, loaded once, on first use."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ import thriftpy2
 
 @cache
 def collector_idl() -> Any:
-    """The module of collector.thrift: `.Collector`, `.Answer`."""
+    """Return the module of collector.thrift: `.Collector`, `.Answer`."""
     path = Path(__file__).with_name("collector.thrift")
     return thriftpy2.load(str(path), module_name="artimon_collector_thrift")

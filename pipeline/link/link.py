@@ -1,8 +1,8 @@
-"""Link of one process to its collectors: the collector to call next, the deadline of a call, the bytes on their way.
-Pure: no I/O, no clock, no threads.
+"""Link of one process to its collectors: the collector to call next, the timeout of a call, the bytes in flight. Pure:
+no I/O, no clock, no threads.
 
-Everything that is sent to a collector, or to an agent that answers as one, goes through a link: the lanes of a log, a
-batch that passes the log by, a hop between agents, a hand-over between sites.
+Every call to a collector, or to an agent with the same service, goes through a link: the lanes of a log, a batch that
+bypasses the log, a hop between agents, a hand-over between sites.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pipeline.link.endpoints import Collectors, Endpoint
 from pipeline.link.timer import AdaptiveTimer
 
 CALL_BYTES = 4 * 1024 * 1024 - 64 * 1024
-"""Most bytes of the messages of one call, below the frame that collectors take."""
+"""Most bytes of the messages of one call, below the frame limit of collectors."""
 CALL_COUNT = 2_000
 """Most messages of one call."""
 LEAST_DEADLINE_S = 15.0
-"""Above the time that a collector gives Kafka (pipeline/collector/broker.py), so that its own answer comes first."""
+"""Above the collector's own timeout for Kafka (pipeline/collector/broker.py), so that its answer comes first."""
 OTHER_DEADLINE_S = 5.0
-"""Deadline while another collector is known that is not slow: a repeat is better than a lane that waits."""
+"""Timeout in seconds while another collector that is not slow is known: a repeat is better than a waiting lane."""
 SLOW_S = 3.0
-"""A collector that takes longer for a call is slow: for a while others are preferred."""
+"""Seconds after which a call marks its collector as slow: for a while others are preferred."""
 SLOW_FOR_S = 30.0
-"""Time in seconds for which others are preferred."""
+"""Seconds for which other collectors are preferred."""
 
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """Bytes reserved for one call. `deadline_s`: time to wait for the answer, 0 until the call began."""
+    """Bytes reserved for one call. `deadline_s`: timeout in seconds, 0 until the call began."""
 
     endpoint: Endpoint
     size: int
@@ -41,7 +41,7 @@ class Flight:
 
 @dataclass(slots=True)
 class Link:
-    """Not thread-safe: its owner locks. Times (`now`) are seconds of a clock that never goes back.
+    """State of the link. Not thread-safe: its owner locks. Times (`now`) are seconds of a monotonic clock.
 
     A call is reserved, begun, and ends once: by `answered`, `silent` or `cancel`. Invariant: the bytes of the flights
     that have not ended count against the credit of their collector."""
@@ -49,32 +49,32 @@ class Link:
     collectors: Collectors
     timer: AdaptiveTimer = field(default_factory=lambda: AdaptiveTimer(least=LEAST_DEADLINE_S))
     other_deadline_s: float | None = OTHER_DEADLINE_S
-    """Least deadline while another collector may be tried; None: that of the timer."""
+    """Least timeout while another collector may be tried; None: that of the timer."""
     credits: Credits[Endpoint] = field(default_factory=Credits)
     carried_bytes: int = 0
-    """Payload of all calls that got a connection, answered or not: what is sent again counts again."""
+    """Payload of all calls that got a connection, answered or not; retries count again."""
     calls: int = 0
-    """Begun since start."""
+    """Calls begun since start."""
     unanswered: Counter[str] = field(default_factory=Counter)
-    """Calls without an answer, `late` or `broken`."""
+    """Calls without an answer, by reason: `late` or `broken`."""
     slow: int = 0
-    """Number of times that a collector was found to be slow."""
+    """Number of times that a collector became slow."""
     _flying: set[Flight] = field(default_factory=set)
 
     @classmethod
     def of(cls, caller: str, least_s: float = LEAST_DEADLINE_S, most_s: float = 60.0) -> Link:
-        """Return a link that knows no collector yet and has one deadline, whoever else may be tried. `caller`: name
-        by which many callers spread over the collectors."""
+        """Return a link without collectors and with one timeout for all cases. `caller`: name by which callers spread
+        over the collectors."""
         return cls(Collectors(caller), AdaptiveTimer(least=least_s, most=most_s), None)
 
     def update(self, found: Mapping[str, Endpoint]) -> None:
-        """Take over what the registry lists, by id."""
+        """Take over the endpoints in the registry, by id."""
         self.collectors.update(found)
         self.credits.keep(self.collectors.known())
 
     def fit(self, endpoint: Endpoint, sizes: Iterable[int]) -> int:
         """Return the number of messages of these sizes, in order, that one call may take now; at least one while
-        nothing is on its way to that collector."""
+        nothing is in flight to that collector."""
         room, free = min(self.credits.room(endpoint), CALL_BYTES), not self.credits.flying(endpoint)
         count = total = 0
         for size in sizes:
@@ -92,7 +92,7 @@ class Link:
         return flight
 
     def begin(self, flight: Flight, endpoint: Endpoint, now: float) -> bool:
-        """Begin the call, to `endpoint`; False and no change if that is another one without room for it."""
+        """Begin the call to `endpoint`; False, without any change, if that is another collector without room for it."""
         if endpoint != flight.endpoint:
             if self.credits.room(endpoint) < flight.size:
                 return False
@@ -107,8 +107,8 @@ class Link:
         return True
 
     def answered(self, flight: Flight, granted: int, now: float, useful: bool = True) -> None:
-        """The collector answered. `granted`: its new credit, or NOT_TOLD. Not `useful`: it took nothing, for a reason
-        of its own."""
+        """End a call with an answer. `granted`: the new credit, or NOT_TOLD. Not `useful`: the collector took nothing,
+        for a reason of its own."""
         self.collectors.worked(flight.endpoint)
         self.timer.answered(now - flight.began)
         self._end(flight, granted)
@@ -116,8 +116,8 @@ class Link:
             self._is_slow(flight.endpoint, now)
 
     def silent(self, flight: Flight, now: float, late: bool, reached: bool = True) -> None:
-        """No answer; `late`: none in time, else the connection broke. Not `reached`: there was none, and nothing was
-        sent."""
+        """End a call without an answer. `late`: it timed out, else the connection broke. Not `reached`: there was no
+        connection, and nothing was sent."""
         if not reached:
             self.carried_bytes -= flight.size
         self.collectors.failed(flight.endpoint, now)
@@ -127,20 +127,20 @@ class Link:
         self._end(flight, None)
 
     def cancel(self, flight: Flight) -> None:
-        """The call is not made, or its end was told already."""
+        """Return the bytes of a call that is not made; no effect if it has ended."""
         if flight in self._flying:
             self._flying.discard(flight)
             self.credits.returned(flight.endpoint, flight.size)
 
     def find_slow(self, now: float) -> None:
-        """Note collectors that keep a call waiting, before their answer comes."""
+        """Mark collectors as slow that keep a call waiting, before their answer comes."""
         for flight in self._flying:
             if now - flight.began > SLOW_S:
                 self._is_slow(flight.endpoint, now)
 
     @property
     def flying_bytes(self) -> int:
-        """Bytes on their way to collectors."""
+        """Bytes in flight to collectors."""
         return sum(flight.size for flight in self._flying)
 
     def _end(self, flight: Flight, granted: int | None) -> None:

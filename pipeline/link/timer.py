@@ -1,4 +1,4 @@
-"""How long to wait for an answer, and how long after a failure. Pure: the caller brings durations."""
+"""Adaptive timeout of calls, and exponential back-off. Pure: the caller brings durations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAX_DOUBLINGS = 16
 
 @dataclass(slots=True)
 class AdaptiveTimer:
-    """A deadline that follows measured answer times (mean plus four deviations, like TCP's); each miss doubles it.
+    """Timeout from measured response times (mean plus four deviations, like TCP's); each timeout doubles it.
 
     Invariant: least <= deadline() <= most, seconds."""
 
@@ -21,12 +21,12 @@ class AdaptiveTimer:
     missed: int = 0
 
     def deadline(self, least: float | None = None) -> float:
-        """Seconds to wait for the next answer; `least` instead of the timer's own: the invariant holds for it."""
+        """Return the next timeout in seconds. `least` replaces the timer's own; the invariant holds for it."""
         base = max(self.least if least is None else least, self.mean + _FACTOR * self.deviation)
         return min(self.most, base * 2.0 ** min(self.missed, _MAX_DOUBLINGS))
 
     def answered(self, seconds: float) -> None:
-        """An answer came after `seconds`."""
+        """Record a response time in seconds."""
         self.missed = 0
         if self.mean == 0.0:
             self.mean, self.deviation = seconds, seconds / 2
@@ -35,12 +35,12 @@ class AdaptiveTimer:
         self.mean += (seconds - self.mean) / 8
 
     def timed_out(self) -> None:
-        """No answer came in time."""
+        """Record a timeout."""
         self.missed += 1
 
 
 def backoff(failures: int, least: float = 0.1, most: float = 10.0) -> float:
-    """Seconds to wait after so many failures in a row: doubling, clamped before it overflows, never 0."""
+    """Return the pause in seconds after this many failures in a row: doubled each time, clamped against overflow."""
     if failures <= 0:
         return 0.0
     return min(most, least * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))

@@ -1,5 +1,5 @@
-"""Channels: what a source handed over, in order, bounded, until every sink has it.
+"""Channels: hold what sources put, in order and bounded, until every sink has it.
 
-`ledger` decides which branch still wants an item, `base` puts it under a condition, beside the identities that were
-had; `file` (with disk failover), `memory`, `sql` and `kafka` declare the channels.
+`ledger` tracks which branches still want an item; `base` adds a lock and the identities of accepted parcels; `file`
+(with disk failover), `memory`, `sql` and `kafka` declare the channels.
 """

@@ -1,4 +1,4 @@
-"""What channels of this process have in common: an ordered ledger with branches under one condition."""
+"""Base of the in-process channels: an ordered ledger with branches under one condition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.flows.transaction import Transaction
 
 
 class Named(Protocol):
-    """An item that has the identity of a parcel."""
+    """Item with the identity of a parcel."""
 
     @property
     def id(self) -> BatchId | None: ...
@@ -25,14 +25,14 @@ class Named(Protocol):
 
 T = TypeVar("T", bound=Named)
 TAKE_BYTES = 4 * 1024 * 1024
-"""Bytes of one take: what one call to a next agent carries."""
+"""Most bytes of one take, the payload of one call to a next agent."""
 
 
 class LedgerChannel(Generic[T]):
-    """A channel over a Ledger of items of type T, from which `_read` makes parcels.
+    """Channel over a Ledger of items of type T, which `_read` turns into parcels.
 
-    Locks: `_cond` guards the ledger, the identities and the counts; no I/O under it. Who waits is woken by put,
-    rollback and stop."""
+    Locks: `_cond` guards the ledger, the identities and the counts; no I/O under it. Put, rollback and stop wake the
+    waiting threads."""
 
     def __init__(self, branches: Mapping[str, BranchPolicy] | None, clock: Clock) -> None:
         self._clock = clock
@@ -41,49 +41,49 @@ class LedgerChannel(Generic[T]):
         self._ledger: Ledger[T] = Ledger(self._policies)
         self._open = False
         self._woken: set[str] = set()
-        """Branches whose next take waits for nothing."""
+        """Branches whose next take does not wait."""
         self._pending: set[BatchId] = set()
-        """Some required branch wants them."""
+        """Identities that a required branch has not committed."""
         self._seen = Seen()
-        """What it has had."""
+        """Identities that were accepted."""
         self.failure = ""
-        """Why it takes nothing more, "" while it works."""
+        """Reason for which the channel accepts nothing more, "" while it works."""
         self.repeats = 0
-        """Parcels dropped because the channel has had their identity."""
+        """Parcels dropped because their identity was accepted before."""
         self.taken = 0
 
     def take(self, most: int, wait_s: float) -> Take:
-        """Of the first branch, which is the only one unless the channel was made with several."""
+        """Take from the first branch, the only one of a channel made without branches."""
         return self._take(next(iter(self._policies)), most, wait_s)
 
     def wake(self) -> None:
-        """As Waking, of the first branch."""
+        """Wake the first branch, as in Waking."""
         self._wake(next(iter(self._policies)))
 
     def reader(self, branch: str) -> Reader:
-        """The view of one branch; KeyError if the channel was made without it."""
+        """Return the view of one branch. Raises KeyError if the channel was made without it."""
         if branch not in self._policies:
             raise KeyError(f"no branch {branch!r}: the channel has {list(self._policies)}")
         return _BranchReader(self, branch)
 
     def transaction(self, deadline_s: float = 10.0) -> Transaction:
-        """begin, put or take, commit or rollback, close."""
+        """Return a transaction of puts or takes."""
         return Transaction(self, deadline_s)  # type: ignore[arg-type]
 
     @property
     def waiting(self) -> int:
-        """Parcels that some branch has not done with."""
+        """Parcels that some branch has not committed."""
         with self._cond:
             return len(self._ledger)
 
     @property
     def oldest_ms(self) -> int:
-        """When the oldest parcel that waits came, epoch ms; 0 if none does."""
+        """Arrival of the oldest waiting parcel, epoch ms; 0 if none waits."""
         with self._cond:
             return self._ledger.oldest_ms()
 
     def done(self, id: BatchId) -> bool:
-        """Whether every required branch has done with it."""
+        """True if every required branch has committed the parcel."""
         with self._cond:
             return self._seen.had(id) and id not in self._pending
 
@@ -128,17 +128,17 @@ class LedgerChannel(Generic[T]):
         return Take(parcels, lambda: self._committed(branch, numbers), lambda: self._rolled_back(branch, numbers))
 
     def _read(self, items: Sequence[T]) -> tuple[list[Parcel], list[int]]:
-        """The parcels of items, and the indices of those that can no longer be read."""
+        """Return the parcels of items, and the indices of those that can no longer be read."""
         raise NotImplementedError
 
     def _freed(self, items: Iterable[T]) -> None:
-        """Nobody wants these any more. Not called under `_cond`."""
+        """Release items that no branch wants any more. Not called under `_cond`."""
 
     def _moved(self, branch: str) -> None:
-        """A cursor has moved. Not called under `_cond`."""
+        """Record the cursor of a branch. Not called under `_cond`."""
 
     def _shut(self) -> None:
-        """Nothing more is taken or given: who waits is told, and what is out was not."""
+        """Close for puts and takes: waiting threads get an error, and open takes are rolled back."""
         with self._cond:
             self._open = False
             self._ledger.rollback_all()
@@ -147,7 +147,7 @@ class LedgerChannel(Generic[T]):
     def _committed(self, branch: str, numbers: Sequence[int]) -> None:
         with self._cond:
             if not self._open:
-                raise ChannelFailed(self.failure or "the channel is closed: what was taken comes again")
+                raise ChannelFailed(self.failure or "the channel is closed: its open takes are delivered again")
             free = self._ledger.commit(branch, numbers)
             self._pending.difference_update(item.id for item in self._ledger.settled() if item.id is not None)
             self._cond.notify_all()
@@ -160,7 +160,7 @@ class LedgerChannel(Generic[T]):
             self._cond.notify_all()
 
     def _shed(self) -> None:
-        """Let optional branches skip what they are too far behind for. Not called under `_cond`."""
+        """Let optional branches skip the items beyond their limit. Not called under `_cond`."""
         with self._cond:
             free = self._ledger.shed()
             if free:
@@ -170,7 +170,7 @@ class LedgerChannel(Generic[T]):
 
 
 class _BranchReader:
-    """One branch of a channel."""
+    """Reader of one branch of a channel."""
 
     def __init__(self, channel: LedgerChannel[T], branch: str) -> None:
         self._channel, self._branch = channel, branch
@@ -179,11 +179,11 @@ class _BranchReader:
         return self._channel._take(self._branch, most, wait_s)
 
     def wake(self) -> None:
-        """As Waking."""
+        """As in Waking."""
         self._channel._wake(self._branch)
 
 
 def branches_of(context: Context) -> Mapping[str, BranchPolicy] | None:
-    """Branches that the flow under construction told; None for a single sink."""
+    """Return the branches of the flow that is being built; None for a single sink."""
     branches: Mapping[str, BranchPolicy] | None = context.shared.get(BRANCHES)
     return branches

@@ -1,5 +1,5 @@
-"""Parcels of a log that are in memory too, so that they need not be read back: the oldest that fit. Losing it loses
-nothing."""
+"""Memory cache for parcels of a log: keeps the oldest that fit, so that they need not be read back. Losing it loses no
+data."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from artimon.model.batch import NO_LANE, BatchId
 from pipeline.flows.event import Parcel, parcel_bytes
 
 _EVENT_OBJECTS = 200
-"""Bytes of the objects of one event, about."""
+"""Estimate of the memory of one event's objects, in bytes."""
 
 
 class Cache:
-    """At most `most` bytes; thread-safe. Invariant: `bytes` is the sum of the costs of what it holds."""
+    """Cache of at most `most` bytes; thread-safe. Invariant: `bytes` is the sum of the costs of its parcels."""
 
     def __init__(self, most: int) -> None:
         self.most, self.bytes = most, 0
@@ -22,7 +22,7 @@ class Cache:
         self._held: dict[BatchId, tuple[Parcel, int]] = {}
 
     def offer(self, parcels: Sequence[Parcel]) -> None:
-        """Hold those that fit."""
+        """Add the parcels that fit."""
         with self._lock:
             for parcel in parcels:
                 cost = parcel_bytes(parcel) + sum(len(e.body) + _EVENT_OBJECTS for e in parcel.events)

@@ -1,9 +1,9 @@
-"""A channel over the write-ahead log: what `put` took is on the disk, under an identity, until every branch has done
-with it. docs/formats/wal.md; the spill channel is this one with a cache in memory. With disk failover it hands over to
-the sink itself while that works, and the log takes what the sink did not.
+"""Channel over the write-ahead log: a put is durable, under an identity, until every branch has committed it.
+docs/formats/wal.md; the spill channel adds a memory cache. With disk failover it delivers straight to the sink while
+that works, and the log keeps what the sink refused.
 
-What each branch has done with is noted in the log within half a second and synced with the next put: a crash in between
-repeats it, under the same identity."""
+Commits of a branch are recorded in the log within half a second and synced with the next put. A crash in between
+repeats the deliveries, under the same identities."""
 
 from __future__ import annotations
 
@@ -44,41 +44,41 @@ from pipeline.wal.segments import CorruptRecord
 log = logging.getLogger(__name__)
 
 _DISK_S = 10.0
-"""At least so long a put waits for what it has handed to the disk: whoever gave up would not know what became of it."""
+"""Least seconds that a put waits for the disk: a caller that gave up would not know whether its parcels were kept."""
 _SEGMENTS = 8
-"""A quota holds at least so many segments, so that it can be freed bit by bit."""
+"""Least number of segments in a quota, so that space is freed in small steps."""
 
 
 class FileOptions(Options):
-    """`lanes`: numbered sequences of what this channel numbers itself; one keeps the order."""
+    """`lanes`: numbered sequences for parcels without an identity; one lane keeps the order."""
 
     quota_bytes: int = Field(default=1024**3, ge=64 * 1024)
     segment_bytes: int = Field(default=64 * 1024 * 1024, ge=4 * 1024)
     lanes: int = Field(default=1, ge=1, le=64)
     parcels: int = Field(default=200_000, ge=1)
-    """Beyond it `put` waits and refuses, as at the quota: each costs some memory."""
+    """Limit of parcels, since each takes memory: beyond it `put` waits and refuses, as at the quota."""
     cache_bytes: int = Field(default=0, ge=0)
 
 
 class SpillOptions(FileOptions):
-    """The file channel with a cache: what fits into it need not be read back."""
+    """Options of the file channel with a cache, whose parcels need not be read back."""
 
     cache_bytes: int = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A parcel in the log."""
+    """Parcel in the log."""
 
     id: BatchId
     place: Place
     series: bool
-    """An announcement: forgotten by place, since it has no identity of its own."""
+    """True for an announcement, which is released by place because it has no identity of its own."""
 
 
 class SinkWay:
-    """Way past the log of a flow: to its sink, which has one call at a time. While anything waits in the log, the sink
-    belongs to the runner that drains it."""
+    """Way past a flow's log to its sink, which has one call at a time. While the log holds a backlog, only the runner
+    that drains it calls the sink."""
 
     reachable = True
 
@@ -86,24 +86,24 @@ class SinkWay:
         self._sink, self._waiting, self._parcel_of = sink, waiting, parcel_of
 
     def backlog(self, entries: Sequence[Entry]) -> bool:
-        """As of Way."""
+        """As in Way."""
         del entries
         return self._waiting()
 
     def send(self, entries: Sequence[Entry]) -> list[tuple[Entry, str]]:
-        """All of them or none."""
+        """Deliver all entries, or report all as refused."""
         try:
             self._sink.deliver([self._parcel_of(entry) for entry in entries])
         except Exception as error:
             if not isinstance(error, SinkFailed):
-                log.exception("the sink broke its rules; the log keeps what it was given")
+                log.exception("unexpected error of the sink; its parcels go into the log")
             return [(entry, str(error)) for entry in entries]
         return []
 
 
 class FileChannel(LedgerChannel[Kept]):
-    """Locks: `_order` is held from giving numbers to handing entries to the log, so that numbers are in log order; then
-    `_cond`. Nobody waits for the disk under either."""
+    """Locks: `_order` is held from numbering to handing entries to the log, so that numbers are in log order; then
+    `_cond`. No thread waits for the disk under either."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class FileChannel(LedgerChannel[Kept]):
         files: Files = SYSTEM_FILES,
         straight: Sink | None = None,
     ) -> None:
-        """`straight`: disk failover, to this sink."""
+        """`straight`: sink of disk failover, tried before the log."""
         most = options.quota_bytes // 2
         policies = {n: replace(p, behind_bytes=min(p.behind_bytes, most)) for n, p in (branches or {}).items()}
         super().__init__(policies, clock)
@@ -127,19 +127,19 @@ class FileChannel(LedgerChannel[Kept]):
         self._cache = Cache(options.cache_bytes)
         self._seen_file = SeenFile(files, folder / "seen")
         self._coming: dict[BatchId, tuple[Future[list[Place]], Parcel]] = {}
-        """On their way to the disk, or past it to the sink."""
+        """Parcels on their way to the disk or, past it, to the sink."""
         self._end = (0, 0)
-        """Just behind the last place in the log."""
+        """Position behind the last place in the log."""
         self._log: Log | None = None
         self.damaged = 0
-        """Parcels that the disk no longer gives back."""
+        """Parcels that can no longer be read from the disk."""
 
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(durable=True, power_safe=True)
 
     def start(self) -> None:
-        """Raises ChannelFailed when the folder is in use by another process, or the disk refuses."""
+        """Raises ChannelFailed if another process uses the folder, or the disk refuses."""
         options, delivery = self._options, Delivery.DISK_FAILOVER if self._straight else Delivery.END_TO_END
         segment = min(options.segment_bytes, max(4096, options.quota_bytes // _SEGMENTS))
         try:
@@ -204,25 +204,25 @@ class FileChannel(LedgerChannel[Kept]):
     # -- in
 
     def had(self, id: BatchId) -> bool:
-        """Whether a parcel of this identity is in the channel, or was."""
+        """True if a parcel of this identity is or was in the channel."""
         with self._cond:
             return self._seen.had(id)
 
     @property
     def waiting(self) -> int:
-        """Parcels that some branch has not done with."""
+        """Parcels that some branch has not committed."""
         with self._cond:
             return len(self._ledger) + len(self._coming)
 
     def _passed(self, entries: Sequence[Entry]) -> None:
-        """These went where they belong without the log; their identities are had (until a crash)."""
+        """Note the identities of entries delivered without the log; a crash forgets them."""
         now_ms = self._clock.now_ms()
         with self._cond:
             for entry in entries:
                 self._seen.add(entry.header.id, now_ms)
 
     def _append(self, parcels: Sequence[Parcel]) -> list[Future[list[Place]]]:
-        """The futures of those that are new, and of repeats that are not on the disk yet."""
+        """Append new parcels; return the futures of these, and of repeats that are not on the disk yet."""
         with self._order:
             waits, fresh = self._sort(parcels)
             if fresh and self._numbering is not None:
@@ -260,7 +260,7 @@ class FileChannel(LedgerChannel[Kept]):
         return waits, fresh
 
     def _note_coming(self, parcels: Sequence[Parcel], future: Future[list[Place]]) -> None:
-        """Until the disk has answered, which it may have done by now."""
+        """Note parcels until the disk has answered, which may have happened already."""
         known = {one.id: (future, one) for one in parcels if one.id is not None and not _is_series(one.id)}
         with self._cond:
             self._coming.update(known)
@@ -273,7 +273,7 @@ class FileChannel(LedgerChannel[Kept]):
         future.add_done_callback(forget)
 
     def _parcel_of(self, entry: Entry) -> Parcel:
-        """With its events, if they are still at hand."""
+        """Return the parcel of an entry, with its events if they are still in memory."""
         with self._cond:
             _, found = self._coming.get(entry.header.id, (None, None))
         return found or Parcel((), entry.header.id, entry.payload)
@@ -293,16 +293,16 @@ class FileChannel(LedgerChannel[Kept]):
             self._cond.notify_all()
 
     def _wait_for_disk(self, future: Future[list[Place]], ends: float) -> None:
-        patience = None if self._straight else max(_DISK_S, ends - self._clock.monotonic())  # a sink has its own
+        patience = None if self._straight else max(_DISK_S, ends - self._clock.monotonic())  # sinks have own timeouts
         try:
             future.result(patience)
         except FutureTimeout:
-            raise ChannelFailed(f"the disk of {self._folder} is slow: put it again, it may be there") from None
+            raise ChannelFailed(f"the disk of {self._folder} is slow: put these again, they may be kept") from None
         except LogFailed as error:
             raise ChannelFailed(str(error)) from error
         except QuotaFull:
             raise
-        except SinkRefused as error:  # the disk refused to write: nothing of the call was kept
+        except SinkRefused as error:  # the disk refused the write: nothing of the call was kept
             raise ChannelFull(str(error)) from error
 
     def _check_count(self, more: int) -> None:
@@ -311,7 +311,7 @@ class FileChannel(LedgerChannel[Kept]):
                 raise QuotaFull(f"quota: {self._folder} holds {len(self._ledger)} of {self._options.parcels} parcels")
 
     def _wait_for_room(self, wal: Log, reason: str, ends: float) -> None:
-        """Until something was freed; raises ChannelFull at the deadline."""
+        """Wait until space was freed. Raises ChannelFull at the deadline."""
         with self._cond:
             used, count = wal.used_bytes, len(self._ledger)
             while wal.used_bytes >= used and len(self._ledger) >= count:
@@ -320,7 +320,7 @@ class FileChannel(LedgerChannel[Kept]):
                     raise ChannelFailed("the channel is closed")
                 if left <= 0:
                     raise ChannelFull(reason)
-                self._cond.wait(min(left, 0.1))  # segments go a little after what they hold was released
+                self._cond.wait(min(left, 0.1))  # a segment is deleted shortly after its last release
 
     # -- out
 
@@ -350,7 +350,7 @@ class FileChannel(LedgerChannel[Kept]):
         wal.release([kept.place for kept in free])
 
     def _moved(self, branch: str) -> None:
-        """Only where there are several branches: else ACKED says it all."""
+        """Record the cursor, only with several branches: for a single one the ACKED records suffice."""
         if len(self._policies) == 1 or self._log is None:
             return
         with self._cond:
@@ -361,7 +361,7 @@ class FileChannel(LedgerChannel[Kept]):
     # -- at start
 
     def _restore(self, wal: Log) -> None:
-        """Go on with what the log holds."""
+        """Restore ledger and identities from the log."""
         found, now_ms = wal.recovered, self._clock.now_ms()
         if self._straight is not None:
             way = SinkWay(self._straight, self._backlog, self._parcel_of)
@@ -381,7 +381,7 @@ class FileChannel(LedgerChannel[Kept]):
         self._freed(free)
 
     def _hold(self, kept: Kept, since_ms: int, cursors: Mapping[str, tuple[int, int]] | None = None) -> bool:
-        """Under `_cond`: note what is on the disk since when; False if every branch has done with it."""
+        """Add a parcel on the disk, called under `_cond`; False if every branch has committed it."""
         place = (kept.place.segment, kept.place.offset)
         self._end = max(self._end, (place[0], place[1] + 1))
         wanted = [name for name in self._policies if place >= (cursors or {}).get(name, (0, 0))]
@@ -392,7 +392,7 @@ class FileChannel(LedgerChannel[Kept]):
         return bool(wanted)
 
     def _save_seen(self) -> None:
-        """Called by the flusher before segments go: what they say of identities is kept here from then on."""
+        """Called by the flusher before it deletes segments: their identities must survive in this file."""
         now_ms = self._clock.now_ms()
         with self._cond:
             self._seen.forget_silent(now_ms)
@@ -406,7 +406,7 @@ class FileChannel(LedgerChannel[Kept]):
 
 
 def _entry(parcel: Parcel) -> Entry:
-    """Raises BatchError for bytes that are no batch: nothing damaged goes into a log."""
+    """Return the log entry of a parcel. Raises BatchError for damaged bytes: none go into a log."""
     if parcel.data is None:
         raise BatchError(f"a parcel without bytes: {parcel.id}")
     header: BatchHeader = admit(parcel.data)

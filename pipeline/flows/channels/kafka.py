@@ -1,5 +1,5 @@
-"""A channel in a topic of Kafka: a put is one transaction of Kafka, and a take's offsets are committed only when the
-take is. What fails is said to who called, never swallowed."""
+"""Channel in a Kafka topic: a put is one Kafka transaction, and the offsets of a take are committed with the take.
+Every error reaches the caller."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _DAY_MS = 24 * 3_600_000
 
 
 class KafkaOptions(Options):
-    """`topic` exists. `group`: consumers that share the topic; by default agent and flow. `behind`: messages that may
-    wait, by what this process last saw; beyond it `put` refuses."""
+    """`topic` exists. `group`: consumers that share the topic; default: agent and flow. `behind`: most waiting
+    messages, as last seen by this process; beyond it `put` refuses."""
 
     bootstrap: str
     topic: str = Field(min_length=1)
@@ -49,7 +49,7 @@ class KafkaChannel:
     """One take at a time. Order holds within a partition; a lane has one partition.
 
     Locks: `_put` serialises transactions, `_take` the use of the consumer, which is not thread-safe; `_state` guards
-    what has been seen."""
+    the accepted identities."""
 
     def __init__(self, options: KafkaOptions, agent: str, source: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options, self._clock = options, clock
@@ -61,9 +61,9 @@ class KafkaChannel:
         self._open = False
         self._seen = Seen()
         self._out: dict[Any, int] = {}
-        """First offset of each partition that is taken and not committed."""
+        """First offset taken and not committed, by partition."""
         self.waiting = 0
-        """Messages behind those taken, when a take last looked."""
+        """Messages behind those taken, as of the last take."""
         self.repeats = self.damaged = self.taken = 0
         self.problem = ""
 
@@ -110,7 +110,7 @@ class KafkaChannel:
                 self._out.setdefault(TopicPartition(record.topic, record.partition), record.offset)
             parcels = [parcel for record in records if (parcel := self._parcel(record)) is not None]
             self.taken += len(parcels)
-        if records and not parcels:  # nothing of it can be read: it is counted, and the rest goes on
+        if records and not parcels:  # no message is readable: count them and go on
             self._commit(until)
         return Take(parcels, lambda: self._commit(until), self._rollback)
 
@@ -131,7 +131,7 @@ class KafkaChannel:
         }
 
     def done(self, id: BatchId) -> bool:
-        """Never known: what was taken by others is not seen here."""
+        """Always False: this process does not see the commits of other consumers."""
         del id
         return False
 
@@ -142,7 +142,7 @@ class KafkaChannel:
         return [sealed(parcel, self._numbers, self._source, self._clock.now_ms()) for parcel in fresh]
 
     def _transact(self, parcels: list[Parcel]) -> None:
-        """All of them in Kafka, or ChannelFailed; then the next put has a new producer, which fences this one."""
+        """Write all in one transaction. On ChannelFailed the next put opens a new producer, which fences this one."""
         try:
             if self._producer is None:
                 self._producer = self._call("opening the producer", self._new_producer)
@@ -173,7 +173,7 @@ class KafkaChannel:
         return producer.send(self._options.topic, parcel.data, partition=partition_of(*lane, partitions))
 
     def _parcel(self, record: Any) -> Parcel | None:
-        """None for bytes that are no batch: counted, and gone on past."""
+        """Return the parcel of a message; None, counted, for bytes that are not a batch."""
         try:
             return Parcel((), admit(record.value).id, record.value)
         except (BatchError, TypeError) as error:
@@ -197,8 +197,8 @@ class KafkaChannel:
                     self._consumer.seek(part, offset)
 
     def _poll(self, most: int, wait_s: float) -> dict[Any, list[Any]]:
-        """What the consumer brings, by partition. Whatever goes wrong, another one begins at the next take where the
-        commits say: nobody knows how far this one has come, and a call that hangs may still bring something."""
+        """Poll the consumer; return messages by partition. After any error the next take opens a new consumer at the
+        committed offsets: the position of this one is unknown, and a hanging call may still return messages."""
         try:
             if self._consumer is None:
                 self._consumer = self._call("opening the consumer", self._new_consumer)
@@ -215,7 +215,7 @@ class KafkaChannel:
             raise
 
     def _call(self, what: str, call: Callable[[], T], more_s: float = 0.0) -> T:
-        """With a deadline; what goes wrong is a ChannelFailed."""
+        """Call with a timeout. Raises ChannelFailed for any error."""
         try:
             return within(self._options.call_s + more_s, f"{what} ({self._options.topic})", call)
         except (KafkaError, DeadlineExceeded, OSError, AssertionError, RuntimeError) as error:
@@ -251,7 +251,7 @@ class KafkaChannel:
             enable_auto_commit=False,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
-            max_poll_interval_ms=_DAY_MS,  # a sink that is down for hours is no reason to give its partitions away
+            max_poll_interval_ms=_DAY_MS,  # a sink that is down for hours must keep its partitions
             allow_auto_create_topics=False,
             **client_options(),
         )

@@ -1,8 +1,8 @@
-"""What a channel holds, in order, and which branch still wants it. Pure: no I/O, no clock, no threads, no locks.
+"""Ordered items of a channel, and the branches that still want each. Pure: no I/O, no clock, no threads, no locks.
 
-Every branch (a sink or a group that reads the channel) has a cursor of its own over the one sequence of items. An item
-is free once no branch wants it. Required branches hold up the channel when they fall behind; an optional one never
-does: what it is too far behind for is skipped and counted.
+Every branch (a sink or a group that reads the channel) has its own cursor over the one sequence of items. An item is
+free once no branch wants it. A lagging required branch holds up the channel; an optional one never does: the items
+beyond its limit are skipped and counted.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pipeline.delivery.ordered_queue import OrderedQueue
 
 T = TypeVar("T")
 MAIN = ""
-"""The branch of a channel that has only one."""
+"""Name of the only branch of a channel without a fan-out."""
 
 
 @dataclass(frozen=True, slots=True)
 class BranchPolicy:
-    """`required`: the channel holds on to what this branch wants. Else it may be `behind_bytes` behind."""
+    """`required`: the channel keeps what this branch has not committed. Else it may lag by `behind_bytes`."""
 
     required: bool = True
     behind_bytes: int = 64 * 1024 * 1024
@@ -31,9 +31,9 @@ class _Slot(Generic[T]):
     item: T
     size: int
     wanted: int
-    """Branches that have not committed it."""
+    """Number of branches that have not committed it."""
     required: int
-    """Those among them that are required."""
+    """Number of those that are required."""
     since_ms: int
 
 
@@ -41,19 +41,18 @@ class _Slot(Generic[T]):
 class _Branch:
     policy: BranchPolicy
     line: OrderedQueue[int] = field(default_factory=OrderedQueue)
-    """Numbers of the items that it wants."""
+    """Numbers of the items that the branch wants."""
     pending_bytes: int = 0
     committed: int = 0
     skipped: int = 0
 
 
 class Ledger(Generic[T]):
-    """Items have numbers that grow as they are added. Invariant: the line of each branch holds the items that
-    it wants; `used_bytes` is the sum over items that any branch wants, `held_bytes` and
-    `held_count` over those that a required branch wants."""
+    """Items with ascending numbers. Invariant: the line of each branch holds the items that it wants; `used_bytes` is
+    the sum over items that any branch wants, `held_bytes` and `held_count` over those that a required branch wants."""
 
     def __init__(self, branches: Mapping[str, BranchPolicy] | None = None) -> None:
-        """At least one branch is required, else nothing would hold anything."""
+        """At least one branch must be required, otherwise the channel would keep nothing."""
         self._branches = {name: _Branch(policy) for name, policy in (branches or {MAIN: BranchPolicy()}).items()}
         self._slots: dict[int, _Slot[T]] = {}
         self._next = 0
@@ -69,8 +68,8 @@ class Ledger(Generic[T]):
         return list(self._branches)
 
     def add(self, item: T, size: int, wanted_by: Iterable[str] | None = None, since_ms: int = 0) -> int:
-        """Its number. `wanted_by`: after a restart, the branches that had not committed it (at least one). `since_ms`:
-        when it came, for `oldest_ms`."""
+        """Add an item and return its number. `wanted_by`: after a restart, the branches that had not committed it (at
+        least one). `since_ms`: its arrival, for `oldest_ms`."""
         names = self._branches.keys() if wanted_by is None else list(wanted_by)
         number, self._next = self._next, self._next + 1
         slot = _Slot(item, size, 0, 0, since_ms)
@@ -88,7 +87,7 @@ class Ledger(Generic[T]):
         return number
 
     def take(self, name: str, most: int, most_bytes: int) -> list[tuple[int, T]]:
-        """The next items of a branch, at least one if there is any; they are out until `commit` or `rollback`."""
+        """Take the next items of a branch, at least one if there is any; they stay out until `commit` or `rollback`."""
         branch = self._branches[name]
         taken: list[tuple[int, T]] = []
         size = 0
@@ -101,24 +100,24 @@ class Ledger(Generic[T]):
         return taken
 
     def commit(self, name: str, numbers: Iterable[int]) -> list[T]:
-        """A branch has done with these; returns the items that nobody wants any more. What was skipped or rolled back
-        meanwhile does not count."""
+        """Commit items of a branch; return those that no branch wants any more. Items skipped or rolled back meanwhile
+        are ignored."""
         branch = self._branches[name]
         mine = branch.line.settle(numbers)
         branch.committed += len(mine)
         return self._done(branch, mine)
 
     def rollback(self, name: str, numbers: Iterable[int]) -> None:
-        """These come again, before everything younger."""
+        """Return items to their branch, in order."""
         self._branches[name].line.back(numbers)
 
     def rollback_all(self) -> None:
-        """Nothing is out any more."""
+        """Return all taken items to their branches."""
         for branch in self._branches.values():
             branch.line.back(list(branch.line.out))
 
     def shed(self) -> list[T]:
-        """Let optional branches that are too far behind skip their oldest items; returns what nobody wants any more."""
+        """Let each optional branch over its limit skip its oldest items; return those that no branch wants any more."""
         free: list[T] = []
         for branch in self._branches.values():
             if branch.policy.required or branch.pending_bytes <= branch.policy.behind_bytes:
@@ -134,30 +133,30 @@ class Ledger(Generic[T]):
         return free
 
     def settled(self) -> list[T]:
-        """The items that the last required branch has done with since this was asked last."""
+        """Return the items that the last required branch has committed since the previous call."""
         found, self._settled = self._settled, []
         return found
 
     def cursor(self, name: str) -> int:
-        """The first number that the branch has not done with: everything below needs no repeat for it."""
+        """Return the first number that the branch has not committed: it needs no repeat of items below."""
         line = self._branches[name].line
         return min([line.peek() if line else self._next, *line.out])
 
     def item(self, number: int) -> T | None:
-        """An item that some branch wants."""
+        """Return an item that some branch wants."""
         slot = self._slots.get(number)
         return None if slot is None else slot.item
 
     def oldest_ms(self) -> int:
-        """When the oldest item that some branch wants came; 0 if there is none."""
+        """Arrival of the oldest wanted item, epoch ms; 0 if there is none."""
         return next(iter(self._slots.values())).since_ms if self._slots else 0
 
     def waiting(self, name: str) -> int:
-        """Items of a branch that may be taken now."""
+        """Number of items of a branch that may be taken now."""
         return len(self._branches[name].line)
 
     def figures(self) -> dict[str, dict[str, int]]:
-        """Per branch: items and bytes pending, out, committed, skipped."""
+        """Per branch: items and bytes pending, items out, committed and skipped."""
         return {
             name or "main": {
                 "pending": len(branch.line) + len(branch.line.out),

@@ -1,4 +1,4 @@
-"""A channel in memory: fast, bounded, and gone with the process."""
+"""Channel in memory: fast, bounded, and lost with the process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
 
 
 class MemoryOptions(Options):
-    """Beyond either limit `put` waits, then refuses."""
+    """Limits beyond which `put` waits, then refuses."""
 
     bytes: int = Field(default=64 * 1024 * 1024, ge=1)
     parcels: int = Field(default=10_000, ge=1)
@@ -28,7 +28,7 @@ class MemoryOptions(Options):
 
 class MemoryChannel(LedgerChannel[Parcel]):
     """Parcels in the order of their puts. Each gets an identity, of an epoch that begins with the process, so that a
-    sink's repeat after a lost reply is known as one."""
+    sink's retry after a lost reply is recognised."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class MemoryChannel(LedgerChannel[Parcel]):
         self._options = options
         self._numbers, self._source = Numbers(agent), source
         self.lost = 0
-        """Parcels that were in it when it stopped."""
+        """Parcels in the channel when it stopped."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -76,7 +76,7 @@ class MemoryChannel(LedgerChannel[Parcel]):
         return {**super().figures(), "limit_bytes": self._options.bytes, "lost": self.lost}
 
     def _add(self, parcel: Parcel, size: int) -> None:
-        """Under `_cond`."""
+        """Called under `_cond`."""
         if parcel.id is not None and self._seen.had(parcel.id):
             self.repeats += 1
             return

@@ -1,4 +1,4 @@
-"""A channel in SQLite: every put is one transaction, durable when it returns."""
+"""Channel in SQLite: every put is one transaction, durable when it returns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
 
 class SqlOptions(Options):
-    """Limits beyond which `put` waits, then refuses. `busy_s`: how long to wait for somebody else's lock."""
+    """Limits beyond which `put` waits, then refuses. `busy_s`: timeout for a lock of another connection, in seconds."""
 
     quota_bytes: int = Field(default=1024**3, ge=64 * 1024)
     parcels: int = Field(default=200_000, ge=1)
@@ -46,14 +46,14 @@ class SqlOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A parcel in the table."""
+    """Parcel in the table."""
 
     n: int
     id: BatchId
 
 
 class SqlChannel(LedgerChannel[Row]):
-    """Journal mode WAL, synchronous FULL: a transaction that was committed survives loss of power.
+    """Journal mode WAL, synchronous FULL: a committed transaction survives loss of power.
 
     Locks: `_turn` serialises the use of the connection, then `_cond`; no SQL under `_cond`."""
 
@@ -73,7 +73,7 @@ class SqlChannel(LedgerChannel[Row]):
         self._connection: sqlite3.Connection | None = None
         self._lock_file: Lock | None = None
         self._silent: list[LaneId] = []
-        """Forgotten, and still in the database until the next put."""
+        """Lanes forgotten in memory, deleted from the database with the next put."""
         self._next = 0
 
     @property
@@ -81,7 +81,7 @@ class SqlChannel(LedgerChannel[Row]):
         return Capabilities(durable=True, power_safe=True)
 
     def start(self) -> None:
-        """Raises ChannelFailed when another process uses the folder or the database cannot be opened."""
+        """Raises ChannelFailed if another process uses the folder or the database cannot be opened."""
         try:
             ensure_folder(SYSTEM_FILES, self._folder)
             self._lock_file = SYSTEM_FILES.lock(self._folder)
@@ -136,7 +136,7 @@ class SqlChannel(LedgerChannel[Row]):
                 raise ChannelFull(f"quota: {self._folder} holds {len(self._ledger)} parcels, {held} of {quota} bytes")
 
     def _fresh(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        """Those the channel has not had, with identity and bytes."""
+        """Return the parcels that were not accepted before, with identity and bytes."""
         fresh: list[Parcel] = []
         mine: set[BatchId] = set()
         for parcel in parcels:
@@ -144,12 +144,12 @@ class SqlChannel(LedgerChannel[Row]):
                 self.repeats += 1
                 continue
             fresh.append(sealed(parcel, self._numbers, self._source, self._clock.now_ms()))
-            if parcel.id is not None and parcel.id.lane != NO_LANE:  # announcements share one, and are never repeats
+            if parcel.id is not None and parcel.id.lane != NO_LANE:  # announcements share one id and are no repeats
                 mine.add(parcel.id)
         return fresh
 
     def _insert(self, parcels: list[Parcel]) -> list[tuple[Row, int]]:
-        """All of them in one transaction, with what is known of their lanes."""
+        """Insert all parcels and the ranges of their lanes in one transaction."""
         rows: list[tuple[Row, int]] = []
         lanes: dict[LaneId, LaneRanges] = {}
         if not parcels:
@@ -208,7 +208,7 @@ class SqlChannel(LedgerChannel[Row]):
                 connection.execute("INSERT OR REPLACE INTO cursors VALUES (?, ?)", (branch, n))
 
     def _restore(self) -> None:
-        """Go on with what the database holds."""
+        """Restore ledger and identities from the database."""
         connection = self._used()
         cursors = dict(connection.execute("SELECT branch, n FROM cursors"))
         seen = Seen()
@@ -231,7 +231,7 @@ class SqlChannel(LedgerChannel[Row]):
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Committed and durable at the end; rolled back, and nothing kept, by an exception."""
+        """Commit durably at the end; roll back on an exception."""
         with self._guarded() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:

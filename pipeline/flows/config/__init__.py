@@ -1,4 +1,4 @@
-"""Files of flows: read whole and checked, every problem with its line (`read`, `positions`), into `model`.
+"""Files of flows, read whole and validated, every problem with its line (`read`), into `model`.
 
-`hostfile` says what pushed configuration may use of a host.
+`hostfile` defines what pushed configuration may use of a host.
 """

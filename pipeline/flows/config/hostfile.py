@@ -88,7 +88,7 @@ class HostFile:
         if component is None and name is not None and name in registry.names(part):
             raise NotAllowed(f"{name} is a plug-in: {_REMEDY}")
         if component is None:
-            return  # a missing or unknown type: the reader of flows says what is wrong with it
+            return  # missing or unknown type: reported by the reader of flows
         if component.outside is None:
             raise NotAllowed(f"{name} does not declare what it touches: {_REMEDY}")
         for option, outside in component.outside.items():
@@ -128,7 +128,7 @@ class HostFile:
                 f"{text!r}: no folder {name!r} is allowed on this host{did_you_mean(name, self.folders)}: {_REMEDY}"
             )
         if outside is Outside.WRITE and not folder.write:
-            raise NotAllowed(f"{text!r}: the host allows to read folder {name!r}, not to write there")
+            raise NotAllowed(f"{text!r}: folder {name!r} is read-only on this host")
         return folder.below(rest), folder.path
 
     def _resolved(self, part: Part, table: Any, registry: Registry) -> Any:
@@ -154,7 +154,7 @@ class HostFile:
 
 
 class AnyHost(HostFile):
-    """Stand-in for the file of a host that is not at hand: every part and folder exists. For checks before a push."""
+    """Stand-in for the unknown file of a host: every part and folder exists. For checks before a push."""
 
     def resolve(self, flow: Mapping[str, Any], registry: Registry) -> dict[str, Any]:
         """Return the flow with harmless components in place of parts."""
@@ -183,7 +183,7 @@ def read_host_file(path: Path | None, registry: Registry) -> HostFile:
     file = read_config(path, form="toml")
     about = path.stat()
     if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise file.error("may be written by others than its owner: chmod 644")
+        raise file.error("is writable by others than its owner: chmod 644")
     if about.st_uid not in (0, os.getuid()):
         raise file.error("belongs to another user: give it to root or to the user of the agent")
     found = file.validate(_HostDocument, registry=registry)
@@ -192,7 +192,7 @@ def read_host_file(path: Path | None, registry: Registry) -> HostFile:
 
 
 def _part(table: Any, info: ValidationInfo) -> tuple[Part, Mapping[str, Any]]:
-    """Kind and table of a part, whose options are checked, so that a mistake is told at the start of the agent."""
+    """Return kind and table of a part, with its options validated, so that mistakes show at the agent's start."""
     kind = _KINDS.get(str(table.get("kind"))) if isinstance(table, Mapping) else None
     if kind is None:
         raise ValueError(f"write kind = one of {', '.join(_KINDS)}")
@@ -215,7 +215,7 @@ class _FolderSection(Section):
 
 
 def _folder(given: Any, info: ValidationInfo) -> AllowedFolder:
-    """A text is a folder to read from."""
+    """Return a folder; a plain string means read-only."""
     del info
     return _FolderSection.model_validate({"path": given} if isinstance(given, str) else given).build()
 
@@ -234,7 +234,7 @@ def _uri(place: str) -> str:
 
 
 def _components(flow: Mapping[str, Any]) -> Iterator[tuple[str, Part, Mapping[str, Any]]]:
-    """Yield every component of a flow as (where, kind, table); anything but a table is left to the reader of flows."""
+    """Yield every component of a flow as (where, kind, table). Non-tables are left to the reader of flows."""
     listed = [(key, _KINDS[key], flow.get(key)) for key in ("source", "channel", "sink")]
     interceptors, group = flow.get("interceptor"), flow.get("group")
     if isinstance(interceptors, list):

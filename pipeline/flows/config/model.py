@@ -1,4 +1,4 @@
-"""What a file of flows says, once it has been found right."""
+"""Validated content of a file of flows."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from pipeline.flows.registry import Component
 
 
 class FlowOptions(Options):
-    """What stands beside the components of a flow."""
+    """Options of a flow beside its components."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     delivery: Delivery = Delivery.END_TO_END
     put_s: float = Field(default=5.0, gt=0, le=60)
-    """A put waits at most so long for room."""
+    """Longest wait of a put for room, in seconds."""
     start_s: float = Field(default=10.0, gt=0, le=300)
-    """Time for each part to start."""
+    """Timeout of the start of each part, in seconds."""
     stop_s: float = Field(default=5.0, gt=0, le=300)
-    """Time for each part to stop."""
+    """Timeout of the stop of each part, in seconds."""
     stall_s: float = Field(default=60.0, gt=0)
-    """A runner without progress for so long is an alarm."""
+    """Seconds without progress after which a runner raises an alarm."""
     idle_s: float = Field(default=0.2, gt=0, le=60)
-    """How long to wait before a source that had nothing is polled again, unless it wakes its runner."""
+    """Pause in seconds after a poll that found nothing, unless the source wakes its runner."""
     batch: int = Field(default=100, ge=1, le=10_000)
-    """Parcels in one delivery."""
+    """Most parcels in one delivery."""
     off: bool = False
-    """Checked, and not run."""
+    """True for a flow that is validated but does not run."""
 
 
 class BranchOptions(Options):
-    """What a sink of a fan-out may say beside its own options."""
+    """Options of a sink in a fan-out beside its own ones."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
     required: bool = True
@@ -43,7 +43,7 @@ class BranchOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A component with the options it gets."""
+    """Component with its options."""
 
     component: Component
     options: BaseModel
@@ -51,7 +51,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class SinkChosen:
-    """A sink of a flow or group."""
+    """Sink of a flow or group."""
 
     name: str
     chosen: Chosen

@@ -39,12 +39,12 @@ def parse_flows(
 
 
 def check_flows(flows: Sequence[Mapping[str, Any]], registry: Registry, where: str) -> list[FlowConfig]:
-    """Return the flows of data that has no text. Raises ConfigFileError, without lines."""
+    """Return the flows of parsed data. Raises ConfigFileError, without lines."""
     return _flows(ConfigFile(where, {"flow": list(flows)}), registry)
 
 
 def find_component(part: Part, table: Mapping[str, Any], registry: Registry) -> Component:
-    """Return the component that a table names as its `type`. Raises an error at that key."""
+    """Return the component that a table names as its `type`. Raises a validation error at that key."""
     try:
         return registry.find(part, str(table.get("type")))
     except (UnknownComponent, BrokenComponent) as error:
@@ -56,7 +56,7 @@ def _flows(file: ConfigFile, registry: Registry, also: Sequence[str] = ()) -> li
 
 
 def _chosen(part: Part, table: Any, info: ValidationInfo, also: Sequence[str] = ()) -> Chosen:
-    """Return the component of a table with its options. `also`: keys of the table that are no options."""
+    """Return the component of a table with its options. `also`: other keys of the table."""
     registry: Registry = (info.context or {})["registry"]
     if not isinstance(table, Mapping) or not isinstance(table.get("type"), str):
         raise ValueError(f"a {part.value[:-1]} has a `type`: one of {', '.join(registry.names(part))}")
@@ -76,7 +76,7 @@ def _component(part: Part) -> Conversion:
 
 
 def _member(table: Any, info: ValidationInfo) -> SinkChosen:
-    """Sink of a group: its own options, and those of its branch."""
+    """Return a sink of a group, with its own options and those of its branch."""
     names = tuple(BranchOptions.model_fields)
     given = {key: table[key] for key in names if key in table} if isinstance(table, Mapping) else {}
     branch, chosen = gather(lambda: BranchOptions.model_validate(given), lambda: _chosen(Part.SINK, table, info, names))
@@ -103,7 +103,7 @@ def _group(table: Any, info: ValidationInfo) -> GroupChosen:
 
 
 class FlowSection(FlowOptions):
-    """Flow as written."""
+    """Flow as written in the file."""
 
     source: Annotated[Chosen, _component(Part.SOURCE)] = Field(description="a table with a `type`")
     interceptor: tuple[Annotated[Chosen, _component(Part.INTERCEPTOR)], ...] = Field(
@@ -121,7 +121,7 @@ class FlowSection(FlowOptions):
     @model_validator(mode="before")
     @classmethod
     def _choose_channel(cls, data: Any) -> Any:
-        """Add the type of the channel where the file leaves it out."""
+        """Add the default type of the channel where the file omits it."""
         table = data.get("channel", {}) if isinstance(data, Mapping) else None
         if not isinstance(table, Mapping) or "type" in table:
             return data
@@ -138,7 +138,7 @@ class FlowSection(FlowOptions):
 
 
 def _conflicts(flow: FlowConfig) -> Iterator[InitErrorDetails]:
-    """Yield what contradicts the delivery."""
+    """Yield contradictions between the delivery mode and the components."""
     delivery, durable = flow.options.delivery, flow.channel.component.durable
     name, where = flow.channel.component.name, ("channel", "type")
     if delivery is Delivery.END_TO_END and not durable:

@@ -20,17 +20,17 @@ Order = Callable[[list[Standing], float, int], list[Standing]]
 
 
 class ChoiceOptions(Options):
-    """`slow_s`: a sink that took longer is left alone for a while, as if it had failed (0: never). `start_s`: time for
-    each of its sinks to start or stop."""
+    """`slow_s`: seconds after which a delivery starts a back-off, like a failure (0: never). `start_s`: timeout for
+    each sink to start or stop, in seconds."""
 
     slow_s: float = Field(default=0.0, ge=0)
     start_s: float = Field(default=10.0, gt=0)
 
 
 class ChoiceGroup:
-    """Several sinks that look like one; each delivery goes to one of them, to the next one if it fails.
+    """Several sinks behind the interface of one. Each delivery goes to one of them, and to the next if it fails.
 
-    A sink has one call at a time. Locks: `_cond` guards the standings; nobody delivers under it."""
+    A sink has one call at a time. Locks: `_cond` guards the standings; no delivery under it."""
 
     def __init__(self, sinks: Mapping[str, Sink], order: Order, options: ChoiceOptions, clock: Clock) -> None:
         self._sinks, self._order, self._options, self._clock = dict(sinks), order, options, clock
@@ -40,13 +40,13 @@ class ChoiceGroup:
         self._turn = 0
 
     def start(self) -> None:
-        """Those that do not start are tried again when their turn comes to deliver."""
+        """Start all sinks; those that fail are started again on their turn to deliver."""
         for member, standing in zip(self._members.values(), self._standings, strict=True):
             if not member.start(self._options.start_s):
                 standing.failed(self._clock.monotonic())
 
     def deliver(self, parcels: Sequence[Parcel]) -> None:
-        """To the first that takes them. What no sink will ever take (retry=False) is not tried on the next."""
+        """Deliver to the first sink that takes the parcels. Permanent refusals (retry=False) end the attempt."""
         reasons: dict[str, str] = {}
         while (standing := self._choose(reasons)) is not None:
             began = self._clock.monotonic()
@@ -66,7 +66,7 @@ class ChoiceGroup:
         raise SinkFailed(self._why(reasons))
 
     def stop(self, deadline_s: float) -> None:
-        """Stops all of them, going on past failures; raises SinkFailed with what went wrong."""
+        """Stop all sinks, continuing after failures. Raises SinkFailed with the problems."""
         if problems := stop_all(list(self._members.values()), deadline_s / max(1, len(self._members))):
             raise SinkFailed("; ".join(problems))
 
@@ -88,7 +88,7 @@ class ChoiceGroup:
         }
 
     def _choose(self, tried: Mapping[str, str]) -> Standing | None:
-        """The next one, marked as busy; waits while all that could be tried are busy with other deliveries."""
+        """Return the next sink, marked as busy; wait while all candidates are busy with other deliveries."""
         with self._cond:
             while True:
                 now = self._clock.monotonic()
@@ -124,15 +124,15 @@ class ChoiceGroup:
                 for s in self._standings
                 if s.name not in reasons
             }
-        return "no sink took it: " + "; ".join(f"{name}: {why}" for name, why in {**reasons, **resting}.items())
+        return "no sink took the data: " + "; ".join(f"{name}: {why}" for name, why in {**reasons, **resting}.items())
 
 
 class FanOutOptions(Options):
-    """Each sink says itself whether it is `required` and how many `behind_bytes` it may be behind if not."""
+    """No options: each sink says whether it is `required`, or how many `behind_bytes` it may lag."""
 
 
 def _choice(order: Order) -> Callable[[ChoiceOptions, Context], Callable[[Mapping[str, Sink]], ChoiceGroup]]:
-    """Builder of a group: it returns a function from the sinks by name to the group."""
+    """Return a builder that maps options and context to a function from the sinks by name to the group."""
     return lambda options, context: lambda sinks: ChoiceGroup(sinks, order, options, context.clock)
 
 
@@ -142,4 +142,4 @@ FAILOVER = Component(
 ROUND_ROBIN = Component("round-robin", ChoiceOptions, _choice(in_turn), outside={})
 LEAST_LOADED = Component("least-loaded", ChoiceOptions, _choice(least_loaded), outside={})
 FAN_OUT = Component("fan-out", FanOutOptions, lambda options, _: options, outside={})
-"""Nothing is built: a fan-out is the business of the channel."""
+"""Builds nothing: the channel implements the fan-out."""

@@ -1,4 +1,4 @@
-"""Which sink of a group is tried next. Pure: the caller brings the time."""
+"""Order in which the sinks of a group are tried. Pure: the caller brings the time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _WEIGHT = 0.25
 
 @dataclass(slots=True)
 class Standing:
-    """Of one sink: whether it may be tried, and how quick it has been."""
+    """Health of one sink: its back-off, and its mean time for a delivery."""
 
     name: str
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
     total_failures: int = 0
     not_before: float = 0.0
     mean_s: float = 0.0
@@ -27,8 +27,8 @@ class Standing:
         return not self.busy and now >= self.not_before
 
     def worked(self, seconds: float, now: float, slow_s: float | None = None) -> None:
-        """It took something in so many seconds. Slower than `slow_s` it is left alone for a while, like one that
-        failed: slow is not dead, but others may be quick."""
+        """Record a delivery of so many seconds. Above `slow_s` the sink gets a back-off as after a failure, since
+        others may be faster."""
         self.busy = False
         self.delivered += 1
         self.mean_s = seconds if not self.mean_s else self.mean_s + _WEIGHT * (seconds - self.mean_s)
@@ -43,22 +43,22 @@ class Standing:
         self._rest(now)
 
     def _rest(self, now: float) -> None:
-        """Each time longer, at most MOST_S; the exponent is clamped before it could overflow."""
+        """Back off, longer each time, at most MOST_S."""
         self.failures += 1
         self.not_before = now + backoff(self.failures, LEAST_S, MOST_S)
 
 
 def by_priority(standings: list[Standing], now: float) -> list[Standing]:
-    """Those that may be tried, in the order they were named."""
+    """Return the sinks that may be tried, in the order of the configuration."""
     return [s for s in standings if s.due(now)]
 
 
 def in_turn(standings: list[Standing], now: float, turn: int) -> list[Standing]:
-    """Those that may be tried, beginning with number `turn`."""
+    """Return the sinks that may be tried, beginning with number `turn`."""
     start = turn % len(standings)
     return [s for s in (*standings[start:], *standings[:start]) if s.due(now)]
 
 
 def least_loaded(standings: list[Standing], now: float, turn: int) -> list[Standing]:
-    """Those that may be tried, the quickest of late first; one that was never tried before all others."""
+    """Return the sinks that may be tried, the fastest of late first; untried ones before all others."""
     return sorted(in_turn(standings, now, turn), key=lambda s: s.mean_s)

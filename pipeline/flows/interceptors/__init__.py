@@ -1,1 +1,1 @@
-"""Interceptors: they change or drop events between source and channel. `base` is what all share."""
+"""Interceptors: change or drop events between source and channel. `base` is their base class."""

@@ -1,4 +1,4 @@
-"""What interceptors share: they look at one event at a time, and leave alone what has an identity."""
+"""Base of the interceptors: handles one event at a time and keeps the bytes of parcels from other agents."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pipeline.flows.spi import Figures
 
 
 class PerEvent:
-    """An interceptor that maps events. The bytes of a parcel that came over a hop are final: it passes as it is, or is
-    dropped when none of its events is wanted. A source that names its parcels itself brings their events as well, and
-    these may be changed: the channel makes the bytes anew, and drops a repeat by its identity alone."""
+    """Interceptor that maps events one by one. A parcel from a hop has final bytes: it passes unchanged, or is dropped
+    when none of its events is kept. A source that gives identities itself also brings the events, and these may be
+    changed: the channel encodes them anew, and drops repeats by identity alone."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        """`dropped`: events that did not go on; `final`: events that could not be changed any more."""
+        """`dropped`: events removed; `final`: events that could not be changed any more."""
 
     def __call__(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         return [changed for parcel in parcels if (changed := self._parcel(parcel)) is not None]
@@ -26,7 +26,7 @@ class PerEvent:
         return dict(self.counts)
 
     def event(self, event: Event) -> Event | None:
-        """The event as it goes on, None to drop it."""
+        """Return the event to pass on, None to drop it."""
         raise NotImplementedError
 
     def _parcel(self, parcel: Parcel) -> Parcel | None:
@@ -42,5 +42,5 @@ class PerEvent:
 
 
 def _changeable(parcel: Parcel, kept: Sequence[Event]) -> bool:
-    """Whether it came with its events, and they still fit into one batch (one identity, one batch)."""
+    """True if the parcel came with its events and they still fit into one batch (one identity, one batch)."""
     return bool(parcel.events) and sum(map(check, kept)) <= RAW_BYTES

@@ -14,14 +14,14 @@ from pipeline.flows.registry import Component
 
 
 class TimestampOptions(Options):
-    """`keep`: an event that has the header keeps its own."""
+    """`keep`: leave the header of an event that has it."""
 
     header: str = "timestamp"
     keep: bool = True
 
 
 class Timestamp(PerEvent):
-    """When the event came by, epoch milliseconds."""
+    """Adds the time of passage, epoch milliseconds."""
 
     def __init__(self, options: TimestampOptions, clock: Clock) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Timestamp(PerEvent):
 
 
 class HostOptions(Options):
-    """`ip`: the address instead of the name."""
+    """`ip`: add the address instead of the name."""
 
     header: str = "host"
     keep: bool = True
@@ -42,7 +42,7 @@ class HostOptions(Options):
 
 
 class Host(PerEvent):
-    """The machine that took the event."""
+    """Adds the host that accepted the event."""
 
     def __init__(self, options: HostOptions) -> None:
         super().__init__()
@@ -56,14 +56,14 @@ class Host(PerEvent):
 
 
 class StaticOptions(Options):
-    """Headers that every event gets."""
+    """Headers to add to every event."""
 
     headers: dict[str, str] = Field(min_length=1)
     keep: bool = True
 
 
 class Static(PerEvent):
-    """The same headers for all."""
+    """Adds the same headers to all events."""
 
     def __init__(self, options: StaticOptions) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Static(PerEvent):
 
 
 class DropHeadersOptions(Options):
-    """Names of headers that go no further."""
+    """Names of the headers to remove."""
 
     names: list[str] = Field(min_length=1)
 
@@ -95,7 +95,7 @@ class DropHeaders(PerEvent):
 
 
 def _address() -> str:
-    """The address under which this host's name is known."""
+    """Return the address of this host's name."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:

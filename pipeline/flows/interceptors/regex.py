@@ -1,4 +1,4 @@
-"""Interceptors that look at the text of an event. Patterns are RE2's, which take linear time whatever the text."""
+"""Interceptors that match the text of an event. Patterns are RE2's, which take linear time on any text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _pattern(text: str) -> str:
     try:
         re2.compile(text)
     except re2.error as error:
-        raise ValueError(f"no pattern that RE2 reads: {error}") from None
+        raise ValueError(f"not a valid RE2 pattern: {error}") from None
     return text
 
 
@@ -25,7 +25,7 @@ Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
 class FilterOptions(Options):
-    """`exclude`: what matches is dropped, else what does not. `header`: its value is looked at instead of the body."""
+    """`exclude`: drop events that match instead of those that do not. `header`: match its value instead of the body."""
 
     pattern: Pattern
     exclude: bool = False
@@ -33,7 +33,7 @@ class FilterOptions(Options):
 
 
 class RegexFilter(PerEvent):
-    """Lets events pass by their text."""
+    """Passes or drops events by a pattern."""
 
     def __init__(self, options: FilterOptions) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class ExtractOptions(Options):
 
 
 class RegexExtract(PerEvent):
-    """Takes headers out of the text; an event that does not match passes as it is."""
+    """Adds headers from the text; an event that does not match passes unchanged."""
 
     def __init__(self, options: ExtractOptions) -> None:
         super().__init__()

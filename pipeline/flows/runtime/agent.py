@@ -1,4 +1,4 @@
-"""The agent's transport: accepts what sources poll, keeps it in the log, and forgets it once it is acked."""
+"""Transport of the agent: accepts polls, keeps them in the log, and forgets them once they are acked."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 _REPLAY_S = 120.0
 _PLANE = "plane"
-"""The sub-folder of what the control plane said last."""
+"""Sub-folder for the last configuration from the control plane."""
 _REPORTED = (
     "accepted_batches",
     "acked_batches",
@@ -71,21 +71,21 @@ _REPORTED = (
     "collectors_up",
     "level",
 )
-AS_ROOT = "the agent runs as root, and so does every program of its sources: give it a user of its own (docs/deploy.md)"
+AS_ROOT = "the agent runs as root, and so does every program of its sources: run it as its own user (docs/deploy.md)"
 _NEARLY = 0.9
-"""Above this part of its quota the log is a problem."""
+"""Fraction of its quota above which the log is a problem."""
 
 
-AgentName = Annotated[str, process_name("Name of the agent, for ever the same.", "--name", usual="local")]
+AgentName = Annotated[str, process_name("Name of the agent; must never change.", "--name", usual="local")]
 AgentData = Annotated[
-    Path, Option("Folder of the log and the source's state.", place=lambda place: place.data / "agent")
+    Path, Option("Folder of the log and of the state of the sources.", place=lambda place: place.data / "agent")
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """`name`: part of every identity, unique among agents. `data`: this agent's folder; the log lies in `<data>/log`,
-    the audit in `<data>/accepted`. `level`: when a batch is acked, once Kafka has it or once the table on HDFS has."""
+    """`name`: part of every identity, unique among agents. `data`: the agent's folder; the log is in `<data>/log`, the
+    audit in `<data>/accepted`. `level`: ack level, `kafka` once Kafka has a batch, `hdfs` once the table has it."""
 
     name: AgentName
     data: AgentData
@@ -99,7 +99,7 @@ class AgentConfig:
         tuple[str, ...],
         Option("Take the configuration of this group; may be repeated (default: default).", "--group"),
     ] = (DEFAULT_GROUP,)
-    """Besides its own, later ones over earlier ones."""
+    """Applied besides the agent's own configuration, later groups over earlier ones."""
     sites: Annotated[
         tuple[Site, ...],
         Option(
@@ -109,35 +109,32 @@ class AgentConfig:
             many=True,
         ),
     ] = ()
-    """The first is on `zookeeper`; () if there is one only (pipeline/sites/)."""
+    """The first is on `zookeeper`; () if there is only one site (pipeline/sites/)."""
     patience_s: Annotated[
         float,
-        in_seconds("After so long without progress what was never sent goes to the next site.", "--patience"),
+        in_seconds("Timeout of a site without progress: unsent batches then go to the next site.", "--patience"),
     ] = 60.0
     return_s: float = 60.0
-    """A better site takes lanes back once it has been reachable for so long."""
+    """Seconds of reachability after which a better site takes its lanes back."""
     configuration: Annotated[
-        Path | None, Option("File of configuration, under what ZooKeeper says (docs/control.md).", "--config")
+        Path | None, Option("File of configuration, overridden by ZooKeeper (docs/control.md).", "--config")
     ] = None
     shed: Annotated[
         Literal["refuse", "oldest"],
-        Option("When the log is full: refuse what is new, or give up the oldest (docs/formats/wal.md)."),
+        Option("With a full log, refuse new batches or shed the oldest (docs/formats/wal.md)."),
     ] = "refuse"
-    """What becomes of new data when the log is full: refused and counted; or taken, and the oldest given up, with a
-    record that says so (pipeline/wal/shed.py; not with several sites)."""
-    live_first: Annotated[
-        bool, Option("After an outage new data overtakes what has waited for more than a minute.")
-    ] = False
-    """Each in its own order."""
+    """With a full log either refuse and count new data, or accept it and shed the oldest, with a record of what was
+    shed (pipeline/wal/shed.py; not with several sites)."""
+    live_first: Annotated[bool, Option("After an outage, send new data before data older than a minute.")] = False
+    """Old and new data each keep their order."""
     delivery: Annotated[
         Literal["end-to-end", "disk-failover", "best-effort"],
-        Option("What is promised for what was polled (docs/direct.md)."),
+        Option("Delivery guarantee of polled data (docs/direct.md)."),
     ] = "end-to-end"
     backlog_rate: Annotated[
-        float, Option("MiB a second for what has waited longer; 0: no limit.", least=0, unit=MiB)
+        float, Option("MiB a second for data that has waited for more than a minute; 0: no limit.", least=0, unit=MiB)
     ] = BACKLOG_RATE
-    """Bytes a second at which what has waited for more than a minute is sent, at least twice as fast as new data
-    comes."""
+    """Bytes a second for data that has waited for more than a minute; at least twice the rate of new data."""
     keys: Annotated[
         Path | None,
         Option(
@@ -155,21 +152,21 @@ class AgentConfig:
 
 class Agent:
     """Construct (recovers the log), `start`, hand `sink` to the sources, `stop`. ZooKeeper, collectors and Kafka may be
-    absent at any time: what is accepted waits in the log."""
+    down at any time: accepted batches wait in the log."""
 
     def __init__(self, config: AgentConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         """Raises LogLocked if another process uses the folder, OSError if the disk refuses, KeyFileError."""
         trust = Trust(read_keys(config.keys), zookeeper_auth())
         self.config, self._clock = config, clock
         self._held: list[tuple[Entry, Place]] | None = []
-        """Accepted while an old log was still being read; None: it has been. Then they follow what it held."""
+        """Batches accepted while an old log is still being read, sent after it; None once that is done."""
         self._holding = threading.Lock()
         self._trouble = ""
         known, self._own_delivery = remembered(config.data / _PLANE).metrics, config.delivery
         config = self.config = replace(config, delivery=known.get("delivery", config.delivery))
         self._delivery = Delivery(config.delivery)
         if self._delivery is not Delivery.END_TO_END and config.sites:
-            raise ValueError(f"delivery {config.delivery} with several sites: only end-to-end knows who has what")
+            raise ValueError(f"delivery {config.delivery} with several sites: only end-to-end supports them")
         own_level = config.level if self._delivery is Delivery.END_TO_END else "kafka"
         self._level: str = known.get("level", own_level) if self._delivery is Delivery.END_TO_END else own_level
         self._own_level = own_level
@@ -231,7 +228,7 @@ class Agent:
 
     @property
     def sink(self) -> Sink:
-        """Where sources hand over what they poll."""
+        """Sink for the polls of the sources."""
         return self._gate
 
     @property
@@ -240,8 +237,8 @@ class Agent:
         return self._intake
 
     def start(self) -> None:
-        """Begin to send; returns at once whether or not anybody can be reached. What the last known configuration says
-        of the parts that are there by now is in force before that."""
+        """Begin to send; returns at once even if no server can be reached. The last known configuration is applied
+        first, as far as its parts exist already."""
         if os.geteuid() == 0:
             log.warning("%s", AS_ROOT)
         self.plane.begin()
@@ -256,7 +253,7 @@ class Agent:
         self._replay_timer.start()
 
     def stop(self) -> None:
-        """Stop within about 8 s, whatever hangs. What is not acked stays in the log for the next start."""
+        """Stop within about 8 s, even if calls hang. Batches not acked stay in the log for the next start."""
         self._replay_timer.cancel()
         self._intake.close()
         if self._failover:
@@ -266,13 +263,13 @@ class Agent:
         self._control.stop(1.0)
         self._sender.stop(2.0)
         if self._delivery is Delivery.BEST_EFFORT and (lost := self._sender.figures()["pending_batches"]):
-            log.warning("best effort: %d batches end with this process, unsent", lost)
+            log.warning("best effort: %d unsent batches are lost with this process", lost)
         self.log.close(3.0)
         self._zookeeper.stop()
         self._zookeeper.close()
 
     def figures(self) -> dict[str, Any]:
-        """Counts for health; `problems` lists what a person should know."""
+        """Counts for health; `problems` lists messages for the operator."""
         problems = [p for p in (self.failing, self._control.problem) if p]
         if self._registration.conflict:
             problems.append(f"another agent is registered as {self.config.name}")
@@ -316,7 +313,7 @@ class Agent:
 
     @property
     def failing(self) -> str:
-        """Why the agent takes nothing more, "" while it does."""
+        """Reason for which the agent accepts nothing more, "" while it does."""
         return self.log.problem or self._trouble
 
     def _several_sites(self) -> Links:
@@ -335,7 +332,7 @@ class Agent:
         )
 
     def _read_old(self) -> None:
-        """A big log is read beside what is accepted; then all of it is sent, in order."""
+        """Read a large log in the background while polls are accepted; then send all in order."""
         try:
             if self.log.recover():
                 self._resume()
@@ -352,7 +349,7 @@ class Agent:
             self._held = None
 
     def _restore(self) -> None:
-        """Go on with what the log holds."""
+        """Restore the sender from the log."""
         now_ms, on_sent = self._clock.now_ms(), self._level == "kafka"
         acked = self._sender.restore(self.log.recovered, now_ms, on_sent)
         self.log.note(RecordType.ACKED, encode_acked(id for id, _ in acked))
@@ -373,10 +370,10 @@ class Agent:
         try:
             self._audit.add(counted, self._clock.now_ms())
         except OSError as error:
-            log.error("audit: %s", error)  # it is written with what comes next, or counted by the next start
+            log.error("audit: %s", error)  # written with the next batches, or counted by the next start
         self._sender.logged(placed)
 
-    # --- what the control plane may do
+    # --- hooks of the control plane
 
     def _runtime(self) -> Runtime:
         runtime = Runtime(self._set_mode, lambda: int(self._sender.figures()["pending_batches"]), lambda: self.failing)
@@ -402,12 +399,12 @@ class Agent:
     def _release(self, arguments: Mapping[str, str]) -> str:
         lane = arguments.get("lane", "")
         if not lane.isdecimal() or self._links is None:
-            raise CommandError(f"release needs a lane, such as 0, and not {lane!r}")
+            raise CommandError(f"release needs the number of a lane, such as 0, not {lane!r}")
         return self._links.release(int(lane))
 
     def _set_level(self, level: str | None) -> None:
         if self._delivery is not Delivery.END_TO_END:
-            return  # nothing is kept until the table has it
+            return  # without end-to-end delivery nothing is kept until the table has it
         self._level = level or self._own_level
         self._sender.set_level(self._level == "kafka")
 
@@ -416,12 +413,12 @@ class Agent:
         self.log.quota_bytes = min(most, MEMORY_BYTES) if self._delivery is Delivery.BEST_EFFORT else most
 
     def _limit(self, credits: int | None, backlog: int | None) -> None:
-        """Bytes on their way to a collector, bytes a second of a backlog; None: what the command line said."""
+        """Limit the bytes in flight to a collector and the backlog's bytes a second; None: as on the command line."""
         self._limits = credits, backlog
         self._sender.limit(credits or 1 << 62, backlog or self.config.backlog_rate)
 
     def _set_delivery(self, delivery: str | None) -> None:
-        """The kind of log is chosen when it is opened: another one at the next start."""
+        """Request another delivery, from the next start on: the kind of log is chosen when it is opened."""
         wanted = delivery or self._own_delivery
         self._pending = f"delivery {wanted} begins with the next start" if wanted != self._delivery.value else ""
 
@@ -431,7 +428,7 @@ class Agent:
         self._sender.prefer(self._groups, self._mode)
 
     def _report(self, told: dict[str, Any]) -> None:
-        """What stands in the agent's znode: who it is, its configuration, how far it is behind."""
+        """Publish the agent's znode: identity, configuration, and figures of its backlog."""
         figures = self.figures()
         kept = {name: figures[name] for name in _REPORTED}
         texts = {name: [str(text)[:300] for text in figures[name][:10]] for name in ("problems", "warnings")}
@@ -449,5 +446,5 @@ def _describe(wal: Log) -> dict[str, Any]:
 def _version() -> str:
     try:
         return version("artimon")
-    except PackageNotFoundError:  # run from a folder that is not installed
+    except PackageNotFoundError:  # run from a source folder
         return ""

@@ -1,4 +1,4 @@
-"""The components that come with the platform: those that the modules of these packages declare."""
+"""Built-in components: those that the modules of these packages declare."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DECLARED = {
 
 
 def builtin() -> Registry:
-    """Return a registry of everything that comes with the platform; entry points are added to it by themselves."""
+    """Return a registry of the built-in components; it finds those of entry points itself."""
     registry = Registry()
     for part, module in _DECLARED.items():
         registry.add(part, *declared_in(module))

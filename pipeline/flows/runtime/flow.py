@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 
 
 class Flow:
-    """Built anew at each start: whatever a failure left behind in its parts goes with them.
+    """One flow. Its parts are built anew at each start, so that no state of a failure survives.
 
     Locks: `_turn` serialises start, stop and tick."""
 
     def __init__(self, config: FlowConfig, context: Context) -> None:
-        """`context`: that of the flow; its folder is made at the start."""
+        """`context`: that of the flow; `start` makes its folder."""
         self.config = config
         self._context = replace(context, flow=config.name, folder=context.folder / config.name)
         self._clock: Clock = context.clock
@@ -51,21 +51,21 @@ class Flow:
         self._alarms: list[str] = []
         self._warnings: list[str] = []
         self._paused = self._closed = False
-        """What was asked for holds for the parts of the next start too."""
+        """Requested modes, which also apply to the parts of the next start."""
 
     @property
     def name(self) -> str:
         return self.config.name
 
     def start(self) -> None:
-        """Start everything, the source last. If that fails the state is ERROR, `problem` says why, and `tick` tries
-        again."""
+        """Start everything, the source last. On failure the state is ERROR with the reason in `problem`, and `tick`
+        retries."""
         with self._turn:
             self._wanted = True
             self._start()
 
     def stop(self, deadline_s: float | None = None) -> list[str]:
-        """Stop everything, the source first; each part within its share, going on past what fails. What went wrong."""
+        """Stop everything, the source first, each part within its share; return the problems."""
         with self._turn:
             self._wanted = False
             return self._stop(deadline_s)
@@ -75,10 +75,10 @@ class Flow:
         self._wanted = True
 
     def tick(self) -> None:
-        """Called by the supervisor, often: restarts what died, starts what is to run and does not, looks for alarms.
-        Returns at once."""
+        """Called often by the supervisor, returns at once: restarts dead runners, starts the flow if it should run,
+        collects alarms."""
         if not self._turn.acquire(timeout=0.05):
-            return  # it is being started or stopped
+            return  # it is starting or stopping
         try:
             if not self._wanted:
                 return
@@ -91,25 +91,25 @@ class Flow:
             self._turn.release()
 
     def put(self, parcels: Sequence[Parcel]) -> None:
-        """Into the flow as its source would. Raises ChannelFull, ChannelFailed, EventError."""
+        """Put parcels as the flow's source would. Raises ChannelFull, ChannelFailed, EventError."""
         if self._front is None:
             raise FlowError(f"flow {self.name} is {self.state}")
         self._front.put(parcels)
 
     def pause(self) -> None:
-        """Hand nothing to the sinks; what comes is kept."""
+        """Stop delivering to the sinks; the channel keeps new parcels."""
         self._paused = True
         for runner in self._sink_runners:
             runner.pause()
 
     def close_front(self) -> None:
-        """Take nothing more; what is there goes on to the sinks."""
+        """Accept nothing more; the channel's content still goes to the sinks."""
         self._closed = True
         if self._front is not None:
             self._front.open = False
 
     def resume(self) -> None:
-        """After `pause` and `close_front`."""
+        """Undo `pause` and `close_front`."""
         self._paused = self._closed = False
         if self._front is not None:
             self._front.open = True
@@ -117,7 +117,7 @@ class Flow:
             runner.resume()
 
     def roll(self) -> int:
-        """Let the sinks that can close their files and begin others; how many did. Raises what they raise."""
+        """Let sinks with files close them and begin new ones; return the number of these sinks. Raises their errors."""
         rolling = [sink for sink in self._sinks.values() if hasattr(sink, "roll")]
         for sink in rolling:
             sink.roll()
@@ -125,7 +125,7 @@ class Flow:
 
     @property
     def fault(self) -> str:
-        """Why it does not run though it should, "" if it does."""
+        """Reason for which the flow should run and does not, "" if it does."""
         return self.problem if self.state is State.ERROR else ""
 
     @property
@@ -135,11 +135,11 @@ class Flow:
 
     @property
     def oldest_ms(self) -> int:
-        """When the oldest parcel in the channel came, epoch ms; 0 if there is none, or nobody knows."""
+        """Arrival of the oldest parcel in the channel, epoch ms; 0 if there is none, or the channel does not know."""
         return int(getattr(self._channel, "oldest_ms", 0))
 
     def figures(self) -> Figures:
-        """Counts of every part; `problems` of all of them in one list."""
+        """Counts of every part; `problems` collects those of all."""
         parts: Figures = {}
         if self._channel is not None and self._front is not None and self._source is not None:
             runners = {runner.name: runner.figures() for runner in self._runners}
@@ -163,7 +163,7 @@ class Flow:
         }
 
     def done(self, id: BatchId) -> bool:
-        """Whether a parcel that came with this identity is with every sink."""
+        """True if every required sink has the parcel of this identity."""
         return self._channel is not None and bool(self._channel.done(id))
 
     def _problems(self, parts: Figures) -> list[str]:
@@ -187,7 +187,7 @@ class Flow:
             problem = start_all(self._members, self.config.options.start_s)
         except FlowError as error:
             problem = str(error)
-        except Exception as error:  # a third party's component may raise anything
+        except Exception as error:  # third-party components may raise any exception
             log.exception("flow %s", self.name)
             problem = f"{type(error).__name__}: {error}"
         self.problem = problem
@@ -235,7 +235,7 @@ class Flow:
         ]
 
     def _hand_over_rest(self, deadline_s: float) -> None:
-        """What a channel would lose is handed over if the sinks take it in time."""
+        """Wait until the sinks have emptied a channel that is not durable, at most `deadline_s`."""
         if self._channel.capabilities.durable:
             return
         ends, never = self._clock.monotonic() + deadline_s, threading.Event()
@@ -243,7 +243,7 @@ class Flow:
             self._clock.wait(never, 0.02)
 
     def _build_sinks(self) -> dict[str, Sink]:
-        """By branch; a group that chooses is one branch."""
+        """Return the sinks by branch; a group that chooses is one branch."""
         group = self.config.group
         sinks = {one.name: self._build_sink(one) for one in self.config.sinks}
         if group is None or self.config.fans_out:

@@ -1,4 +1,4 @@
-"""All flows of an agent, and the thread that watches over them."""
+"""All flows of an agent, and the thread that supervises them."""
 
 from __future__ import annotations
 
@@ -25,53 +25,53 @@ _TICK_S = 0.25
 
 
 class Flows:
-    """Starts, watches, changes and stops flows. One that fails holds up no other.
+    """Starts, supervises, changes and stops flows. A failed flow does not affect others.
 
     Locks: `_turn` serialises start, stop, change and mode; `_lock` guards the dict of flows."""
 
     def __init__(
         self, configs: Sequence[FlowConfig], context: Context, registry: Registry, host: HostFile = NOTHING_ALLOWED
     ) -> None:
-        """`context`: its folder is the one in which each flow has a folder of its own. `registry`: components that
-        pushed flows may name. `host`: what these may use outside of their folder."""
+        """`context`: its folder is the parent of the flows' folders. `registry`: components that pushed flows may name.
+        `host`: what pushed flows may use outside of their folder."""
         self._context, self._registry, self._host = context, registry, host
         self._fixed = {config.name: config for config in configs if not config.options.off}
-        """Those of a file: `change` leaves them alone, unless it brings one of the same name."""
+        """Flows of a file, kept by `change` unless it brings one of the same name."""
         self._turn, self._lock = threading.Lock(), threading.Lock()
         self._flows: dict[str, Flow] = {}
         self._written: dict[str, str] = {}
-        """Text of the configuration of each flow that `change` brought."""
+        """Configuration text of each flow from `change`."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._mode = "running"
         self.supervisor_restarts = 0
 
     def start(self) -> None:
-        """Let every flow of the file start; returns at once, see `figures` for how they are."""
+        """Start every flow of the file in the background; `figures` shows their state."""
         with self._turn:
             for config in self._fixed.values():
                 self._add(config).want()
             self._watch()
 
     def share(self, name: str, value: Any) -> None:
-        """Hand something of the process to all flows, before they start."""
+        """Give an object of the process to all flows, before they start."""
         self._context.shared[name] = value
 
     def stop(self, deadline_s: float = 10.0) -> list[str]:
-        """Stop all flows at the same time, within the deadline; what went wrong."""
+        """Stop all flows in parallel, within the deadline; return the problems."""
         with self._turn:
             self._stop.set()
             return self._stop_these(list(self._all().values()), deadline_s)
 
     def flow(self, name: str) -> Flow:
-        """Raises FlowError for a name that is not there."""
+        """Return a flow. Raises FlowError for an unknown name."""
         try:
             return self._all()[name]
         except KeyError:
             raise FlowError(f"no flow is called {name!r}: there are {', '.join(self._all()) or 'none'}") from None
 
     def figures(self) -> Figures:
-        """Of every flow by name, and all their problems."""
+        """Figures of every flow by name, and the problems of all."""
         self._revive()
         flows = {name: flow.figures() for name, flow in self._all().items()}
         problems = [text for one in flows.values() for text in one["problems"]]
@@ -90,21 +90,21 @@ class Flows:
             "warnings": [text for one in flows.values() for text in one["warnings"]],
         }
 
-    # -- what the control plane calls
+    # -- interface for the control plane
 
     def admit(self, flows: Sequence[Mapping[str, Any]]) -> None:
-        """Check flows that did not come from a file of this host: they name nothing outside but what the host's file
-        allows. Loads no code. Raises NotAllowed."""
+        """Check flows from outside this host: outside their folder they may use only what the host's file allows. Loads
+        no code. Raises NotAllowed."""
         for flow in flows:
             self._host.admit(flow, self._registry)
 
     def check(self, flows: Sequence[Mapping[str, Any]]) -> None:
-        """Whether these can be used, options of components included. Raises ConfigFileError; changes nothing."""
+        """Validate flows with the options of their components; changes nothing. Raises ConfigFileError."""
         self._parse(flows)
 
     def change(self, flows: Sequence[Mapping[str, Any]], change: object = None) -> None:
-        """Run exactly these from now on; those that run already just so are left alone. What a stopped channel holds
-        stays on the disk. Raises ConfigFileError before anything is changed, FlowError if a new one did not start."""
+        """Run exactly these flows from now on; unchanged ones keep running. The content of a stopped channel stays on
+        the disk. Raises ConfigFileError before any change, FlowError if a new flow did not start."""
         del change
         configs = self._parse(flows)
         texts = {flow["name"]: json.dumps(flow, sort_keys=True) for flow in flows}
@@ -130,23 +130,23 @@ class Flows:
             raise FlowError("; ".join(failed))
 
     def set_mode(self, mode: Any) -> None:
-        """running, paused (takes what comes, hands nothing on) or draining (takes nothing, hands on what it has)."""
+        """Set the mode: running, paused (accepts, delivers nothing) or draining (accepts nothing, delivers)."""
         with self._turn:
             self._mode = str(getattr(mode, "value", mode))
             for flow in self._all().values():
                 self._apply_mode(flow)
 
     def waiting(self) -> int:
-        """Parcels that the channels hold."""
+        """Number of parcels in the channels."""
         return sum(flow.waiting for flow in self._all().values())
 
     def roll(self, flow: str = "") -> int:
-        """Close and begin anew the files of one flow ("": of all); how many."""
+        """Close the files of one flow ("": of all) and begin new ones; return the number of sinks that did."""
         chosen = [self.flow(flow)] if flow else list(self._all().values())
         return sum(one.roll() for one in chosen)
 
     def fault(self) -> str:
-        """Which flow cannot run and why, "" if all do."""
+        """Names of the flows that cannot run, with reasons; "" if all do."""
         broken = [f"flow {flow.name}: {flow.fault}" for flow in self._all().values() if flow.fault]
         return "; ".join(broken)
 
@@ -166,7 +166,7 @@ class Flows:
     # --
 
     def _age(self, flow: Flow) -> int:
-        """Milliseconds that the oldest parcel of a channel has waited."""
+        """Return the age of the oldest parcel in a channel, in ms."""
         since = flow.oldest_ms
         return max(0, self._context.clock.now_ms() - since) if since else 0
 
@@ -193,7 +193,7 @@ class Flows:
             flow.close_front()
 
     def _stop_these(self, flows: Sequence[Flow], deadline_s: float) -> list[str]:
-        """All at once: one that hangs takes no time from the others."""
+        """Stop flows in parallel, so that a hanging one takes no time from the others."""
         problems: list[str] = []
 
         def stop(flow: Flow) -> None:
@@ -215,7 +215,7 @@ class Flows:
             self._thread.start()
 
     def _revive(self) -> None:
-        """The supervisor itself is watched by whoever asks for the figures: once a second in an agent."""
+        """Restart the supervisor if its thread died. `figures` calls this, in an agent once a second."""
         thread = self._thread
         if thread is not None and not thread.is_alive() and not self._stop.is_set():
             self.supervisor_restarts += 1
@@ -227,30 +227,30 @@ class Flows:
                 try:
                     flow.tick()
                 except Exception:
-                    log.exception("flow %s: tick", flow.name)
+                    log.exception("flow %s: check failed", flow.name)
             self._context.clock.wait(self._stop, _TICK_S)
 
     def _left_behind(self) -> list[str]:
-        """Folders of flows that nobody runs and that still hold segments."""
+        """Return problems for folders that hold segments but belong to no flow."""
         names = self._all().keys()
         try:
             folders = [f for f in self._context.folder.iterdir() if f.is_dir() and f.name not in names]
         except OSError:
             return []
         held = [f for f in folders if any((f / "log").glob("*.wal")) or (f / "sql" / "channel.db").exists()]
-        return [f"the folder {folder} belongs to no flow that is configured and may hold events" for folder in held]
+        return [f"the folder {folder} belongs to no flow of the configuration and may hold events" for folder in held]
 
 
 def _runners(figures: Figures, name: str) -> int:
-    """A count over all runners of a flow."""
+    """Return the sum of a count over all runners of a flow."""
     return sum(runner.get(name, 0) for runner in figures.get("runners", {}).values())
 
 
 def open_flows(
     file: Path | None, agent: str, data: Path, zookeeper: str, clock: Clock = SYSTEM_CLOCK, allow: Path | None = None
 ) -> Flows:
-    """Return the flows of an agent, those of `file` among them; nothing is started. `allow`: the host's file of parts
-    and folders. Raises ConfigFileError."""
+    """Return the flows of an agent, those of `file` among them; starts nothing. `allow`: the host's file of parts and
+    folders. Raises ConfigFileError."""
     registry = builtin()
     host = read_host_file(allow, registry)
     configs = read_flows(file, registry) if file else []

@@ -1,4 +1,4 @@
-"""What a source's events pass on their way into a channel: limits, interceptors, the channel's own put."""
+"""Entry of a flow: limits and interceptors before the channel's own put."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Into = Callable[[Sequence[Parcel], float], None]
 
 
 class Front:
-    """The `put` of a flow. Thread-safe; waits at most `put_s` for room.
+    """`put` of a flow. Thread-safe; waits at most `put_s` for room.
 
     Locks: `_lock` guards the counts."""
 
@@ -32,9 +32,9 @@ class Front:
         self.open = True
 
     def put(self, parcels: Sequence[Parcel]) -> None:
-        """All or none. Raises ChannelFull, ChannelFailed, EventError."""
+        """Put all or none. Raises ChannelFull, ChannelFailed, EventError."""
         if not self.open:
-            raise ChannelFull("the flow is paused or stops: keep these and put them again")
+            raise ChannelFull("the flow is paused or stopping: keep the parcels and retry")
         try:
             passed = self._intercepted(_fitting(parcels))
             if passed:
@@ -66,14 +66,14 @@ class Front:
                 break
             try:
                 parcels = interceptor(parcels)
-            except Exception as error:  # a third party's: what it did not let pass is not kept
+            except Exception as error:  # third-party code: nothing of this call is kept
                 log.exception("interceptor %s", name)
                 raise ChannelFailed(f"interceptor {name}: {type(error).__name__}: {error}") from error
         return _fitting(parcels) if self._interceptors else parcels
 
 
 def _fitting(parcels: Sequence[Parcel]) -> list[Parcel]:
-    """The same, those without an identity cut so that each fits into a batch. Raises EventError."""
+    """Return the parcels; those without an identity are cut so that each fits into a batch. Raises EventError."""
     fitting: list[Parcel] = []
     for parcel in parcels:
         if parcel.data is not None or parcel.id is not None:

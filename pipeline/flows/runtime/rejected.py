@@ -1,4 +1,4 @@
-"""Parcels that a sink will never take, kept with the reason so that nothing is lost silently."""
+"""Quarantine for parcels that a sink refused permanently, with the reason, so that none is lost silently."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ MOST_BYTES = 256 * 1024 * 1024
 
 
 class Rejected:
-    """A folder of one file each: a line of JSON with reason and identity, then the message. Bounded: beyond it `add`
-    raises OSError, and the sink's runner tries again: whoever empties the folder lets it go on. Thread-safe.
+    """Folder of one file a parcel: a JSON line with reason and identity, then the message. Bounded: beyond the limit
+    `add` raises OSError and the sink's runner retries, until an operator empties the folder. Thread-safe.
 
-    Locks: `_lock` guards what is known of the folder, and is held while it is looked at."""
+    Locks: `_lock` guards the known names, also during scans of the folder."""
 
     def __init__(self, folder: Path, files: Files = SYSTEM_FILES, most_bytes: int = MOST_BYTES) -> None:
         self._folder, self._files, self._most_bytes = folder, files, most_bytes
         self._lock = threading.Lock()
         self._known: dict[str, int] = {}
-        """Bytes by name, of the folder as it was when its time of change was `_looked`, in ns."""
+        """Bytes by name, as of the folder's modification time `_looked` in ns."""
         self._looked = 0
         self._unnamed = 0
 
     @property
     def count(self) -> int:
-        """Parcels set aside and still there."""
+        """Parcels in quarantine."""
         with self._lock:
             return len(self._names())
 
     def add(self, parcel: Parcel, reason: str) -> None:
-        """Durable when this returns. Raises OSError."""
+        """Add a parcel durably. Raises OSError."""
         data = (
             json.dumps({"reason": reason, "id": str(parcel.id) if parcel.id else ""}).encode() + b"\n" + _body(parcel)
         )
@@ -43,14 +43,14 @@ class Rejected:
             name = self._name(parcel, names)
             if sum(names.values()) + len(data) > self._most_bytes:
                 self._looked = 0
-                raise OSError(f"{self._folder} holds its {self._most_bytes} bytes: look at it and empty it")
+                raise OSError(f"{self._folder} is full ({self._most_bytes} bytes): inspect and empty it")
             ensure_folder(self._files, self._folder)
             write_whole(self._files, self._folder / name, data)
             names[name] = len(data)
             self._known, self._looked = names, self._changed()
 
     def _name(self, parcel: Parcel, names: dict[str, int]) -> str:
-        """The same parcel has the same name, so that setting it aside twice leaves it there once."""
+        """Return the file name. The same parcel has the same name, so that adding it twice keeps it once."""
         if parcel.id is not None:
             id = parcel.id
             return f"{id.agent.replace('/', '_')}-{id.epoch:016x}-{id.lane}-{id.sequence}.rejected"
@@ -59,7 +59,7 @@ class Rejected:
         return f"unnamed-{self._unnamed}.rejected"
 
     def _names(self) -> dict[str, int]:
-        """As they are now: a person may have taken some away."""
+        """Return the current names with sizes: an operator may have removed some."""
         changed = self._changed()
         if changed != self._looked:
             found = os.scandir(self._folder) if changed else ()
@@ -68,7 +68,7 @@ class Rejected:
         return self._known
 
     def _changed(self) -> int:
-        """When anything was last put into the folder or taken away, 0 if it is not there."""
+        """Return the modification time of the folder in ns, 0 if it does not exist."""
         try:
             return self._folder.stat().st_mtime_ns
         except FileNotFoundError:
@@ -76,7 +76,7 @@ class Rejected:
 
 
 def _size(entry: os.DirEntry[str]) -> int:
-    """0 if it has gone."""
+    """Return the size, 0 if the file has gone."""
     try:
         return entry.stat().st_size
     except FileNotFoundError:

@@ -27,13 +27,13 @@ from pipeline.link.timer import backoff
 log = logging.getLogger(__name__)
 
 TAKE_WAIT_S = 0.5
-"""A take wakes on data, and mostly when its flow stops; this bounds how long a stop waits for a channel that cannot be
-woken."""
+"""Longest wait of a take in seconds. Data wakes a take, as does the stop of most flows; this bounds the stop for
+channels that cannot be woken."""
 RETRY_LEAST_S, RETRY_MOST_S = 0.05, 10.0
 
 
 class Runner:
-    """One thread that calls `_turn` until it is told to stop. If the thread dies, `watch` starts another."""
+    """Thread that calls `_turn` until it is stopped. If it dies, `watch` starts another."""
 
     def __init__(self, name: str, stall_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name, self._clock = name, clock
@@ -47,7 +47,7 @@ class Runner:
         self._spawn()
 
     def stop(self, deadline_s: float) -> None:
-        """Raises TimeoutError if its thread is still at something; that thread does nothing more once it comes back."""
+        """Raises TimeoutError if the thread is still busy; it does nothing more after its current call."""
         self._stop.set()
         self._wake()
         thread = self._thread
@@ -57,7 +57,7 @@ class Runner:
                 raise TimeoutError(f"{self.name} is still busy after {deadline_s:g} s: left behind")
 
     def pause(self) -> None:
-        """Begin nothing more until `resume`."""
+        """Begin no work until `resume`."""
         self._paused.set()
 
     def resume(self) -> None:
@@ -65,7 +65,7 @@ class Runner:
         self._wake()
 
     def watch(self) -> str:
-        """Restart the thread if it died and its time has come; what a person should know, "" if nothing."""
+        """Restart the thread if it died and its back-off is over; return a message for the operator or ""."""
         now = self._clock.monotonic()
         if self._stop.is_set() or self._thread is None:
             return ""
@@ -84,7 +84,7 @@ class Runner:
         raise NotImplementedError
 
     def _wake(self) -> None:
-        """Let whatever `_turn` waits for end."""
+        """Interrupt the wait of `_turn`."""
 
     def _revive(self, now: float) -> None:
         self.progress.idle()
@@ -105,7 +105,7 @@ class Runner:
 
 
 class SinkRunner(Runner):
-    """Takes from a channel, hands to a sink, commits when the sink has them."""
+    """Takes from a channel, delivers to a sink, commits after the delivery."""
 
     def __init__(
         self, name: str, reader: Reader, sink: Sink, batch: int, rejected: Rejected, stall_s: float, clock: Clock
@@ -116,7 +116,7 @@ class SinkRunner(Runner):
         self.row = 0
         """Failures in a row."""
         self._singly = 0
-        """So many parcels more are taken one by one, since one of them is at fault."""
+        """Number of parcels that are still taken one by one, to find the one that the sink refuses."""
         self.parcels = 0
         self.last_ms = 0
         self.problem = ""
@@ -137,7 +137,7 @@ class SinkRunner(Runner):
         except ChannelFailed as error:
             self._failed(str(error), "channel")
             return
-        if self._paused.is_set() or self._stop.is_set():  # since it began to wait
+        if self._paused.is_set() or self._stop.is_set():  # since the wait began
             take.rollback()
             return
         if not take:
@@ -146,7 +146,7 @@ class SinkRunner(Runner):
         try:
             self._deliver(take)
         finally:
-            take.rollback()  # without effect once it is committed
+            take.rollback()  # no effect after a commit
             self.progress.idle()
 
     def _wake(self) -> None:
@@ -161,11 +161,11 @@ class SinkRunner(Runner):
                 take.rollback()
                 self._failed(error.reason, "sink")
                 return
-            if len(take.parcels) > 1:  # it will never take all of these together: which one is at fault?
+            if len(take.parcels) > 1:  # a permanent refusal: find the parcel at fault
                 take.rollback()
                 self._singly = len(take.parcels)
                 return
-        except Exception as error:  # a sink that breaks the rules is one that may work the next time
+        except Exception as error:  # a defect of the sink; the next try may work
             log.exception("%s: deliver", self.name)
             take.rollback()
             self._failed(f"{type(error).__name__}: {error}", "bug")
@@ -193,7 +193,7 @@ class SinkRunner(Runner):
         return True
 
     def _failed(self, problem: str, kind: str) -> None:
-        """Say it once, count it, wait a little."""
+        """Log a new problem, count it, and back off."""
         if problem != self.problem:
             log.warning("%s: %s", self.name, problem)
         self.problem = problem
@@ -204,8 +204,8 @@ class SinkRunner(Runner):
 
 
 class SourceRunner(Runner):
-    """Calls `poll` of a source: at once while it yields something, else when it is woken, at the latest after `idle_s`,
-    which never grows."""
+    """Calls `poll` of a source: at once while it finds data, otherwise on wake-up or after `idle_s`, which never
+    grows."""
 
     def __init__(
         self, name: str, source: PollableSource, put: Put, idle_s: float, stall_s: float, clock: Clock
@@ -218,7 +218,7 @@ class SourceRunner(Runner):
         self.problem = ""
 
     def wake(self) -> None:
-        """There is something to poll."""
+        """Let the source be polled now."""
         self._there.set()
 
     def figures(self) -> Figures:
@@ -226,7 +226,7 @@ class SourceRunner(Runner):
 
     def _turn(self) -> None:
         self._there.clear()
-        if self._stop.is_set():  # what was taken away just now may have been its wake
+        if self._stop.is_set():  # the clear above may have removed the wake-up of `stop`
             return
         self.progress.busy(self._clock.monotonic())
         try:
@@ -251,7 +251,7 @@ class SourceRunner(Runner):
         self._there.set()
 
     def _failed(self, problem: str, waited: bool = False) -> None:
-        """`waited`: the put has waited for room already, and was woken by it."""
+        """`waited`: the put has already waited for room, so retry soon."""
         if problem != self.problem:
             log.warning("%s: %s", self.name, problem)
         self.problem = problem

@@ -1,4 +1,4 @@
-"""When to restart a runner that died, and when to call one stuck. Pure: the caller brings the time."""
+"""Restarts of dead runners, and detection of stuck ones. Pure: the caller brings the time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pipeline.link.timer import backoff
 RESTART_LEAST_S = 0.1
 RESTART_MOST_S = 30.0
 _CALM_S = 60.0
-"""After so long without a death a runner is as good as new."""
+"""Seconds without a death after which the count of deaths in a row starts anew."""
 
 
 @dataclass(slots=True)
 class Restarts:
-    """Of one runner. `deaths` counts all, `row` those in a row."""
+    """Restart back-off of one runner. `deaths` counts all, `row` those in a row."""
 
     deaths: int = 0
     row: int = 0
@@ -22,7 +22,7 @@ class Restarts:
     _died_at: float | None = None
 
     def died(self, now: float) -> None:
-        """Its thread has ended and should not have."""
+        """Record an unexpected end of the thread."""
         if self._died_at is not None and now - self._died_at > _CALM_S:
             self.row = 0
         self.deaths, self.row, self._died_at = self.deaths + 1, self.row + 1, now
@@ -34,11 +34,11 @@ class Restarts:
 
 @dataclass(slots=True)
 class Progress:
-    """Of one runner: what it is at since when, and whether that is too long."""
+    """Progress of one runner: the time since it is busy, and stall alarms."""
 
     stall_s: float
     busy_since: float | None = None
-    """It works on something since then, or since it last said that it gets on; None: it waits for work."""
+    """Time at which work began or last reported progress; None while it waits for work."""
     alarms: int = 0
     _alarmed: bool = False
 
@@ -49,12 +49,12 @@ class Progress:
         self.busy_since, self._alarmed = None, False
 
     def went_on(self, now: float) -> None:
-        """Work that takes long gets on."""
+        """Record that long work is making progress."""
         if self.busy_since is not None:
             self.busy_since, self._alarmed = now, False
 
     def stuck_s(self, now: float) -> float:
-        """Seconds without progress if that is too long, else 0. Counts an alarm once."""
+        """Return the seconds without progress if they exceed `stall_s`, else 0. Counts each stall as one alarm."""
         if self.busy_since is None or now - self.busy_since <= self.stall_s:
             return 0.0
         if not self._alarmed:

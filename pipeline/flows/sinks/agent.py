@@ -1,6 +1,6 @@
-"""The sending end of a hop: to the source `agent` of another agent, or to the platform's collectors.
+"""Sending end of a hop, to the source `agent` of another agent or to the platform's collectors.
 
-Delivered means that the next one has committed; with `ack = "terminal"` that it has delivered in its turn."""
+Delivered means that the next agent has committed; with `ack = "terminal"`, that its sinks have the parcels."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class _Full(SinkFailed):
 
 
 class AgentSinkOptions(Options):
-    """Either `to`, addresses of next agents, or `group`, a name under which they are registered in ZooKeeper
-    (`collectors`: the platform's own). `ack`: delivered when the next one has committed, or when its sinks have it."""
+    """Either `to`, addresses of next agents, or `group`, the name under which they register in ZooKeeper (`collectors`:
+    the platform's own). `ack`: delivered once the next agent has committed, or once its sinks have it."""
 
     to: list[str] = Field(default_factory=list)
     group: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,64}$")
@@ -57,31 +57,31 @@ class AgentSinkOptions(Options):
     @model_validator(mode="after")
     def _one_of(self) -> AgentSinkOptions:
         if bool(self.to) == bool(self.group):
-            raise ValueError("say either `to` or `group`")
+            raise ValueError("set either `to` or `group`")
         return self
 
 
 class AgentSink:
-    """One call at a time. Its deadline follows measured answer times; an address that fails is left alone for up to
-    10 s, and the next one is tried."""
+    """One call at a time, with a timeout from measured response times. A failed address gets a back-off of up to 10 s,
+    and the next one is tried."""
 
     def __init__(self, options: AgentSinkOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
         self._client = CollectorClient(Link.of(context.agent, options.least_s, options.most_s), context.clock)
         self._members: Followed | None = None
         self._encoded: dict[BatchId, bytes] = {}
-        """Bytes of parcels that came without and whose delivery has not ended: they must not change."""
+        """Bytes made here for parcels whose delivery has not ended: a retry must send the same bytes."""
         self._accepted: set[BatchId] = set()
-        """Those of a delivery that has not ended which a next agent has: they need not go again, to it or another."""
+        """Parcels of the current delivery that a next agent has: a retry leaves them out, whichever agent it calls."""
         self._stop = threading.Event()
         self.sent = self.bytes = 0
         self.failures: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Raises FlowError for a group without ZooKeeper. Nobody need be reachable."""
+        """Raises FlowError for a group without ZooKeeper. The next agents may be unreachable."""
         self._stop.clear()
         if group := self._options.group:
-            # the agent's own directory has the last known members on its disk, and one session for all sinks
+            # the agent's directory has the last known members on disk, and one session for all sinks
             self._members = self._context.directory("sink agent", group).follow(group)
             self._look_around()
         else:
@@ -96,7 +96,7 @@ class AgentSink:
         self._accepted.clear()
 
     def stop(self, deadline_s: float) -> None:
-        del deadline_s  # closing connections waits for nothing
+        del deadline_s  # closing connections does not block
         self._stop.set()
         self._client.close()
 
@@ -113,7 +113,7 @@ class AgentSink:
         }
 
     def _with_bytes(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        """An identity always has the same bytes, so those made here are kept until they are delivered."""
+        """Encode parcels that have no bytes, and keep these until delivery: an identity always has the same bytes."""
         made = []
         for parcel in parcels:
             if parcel.data is None and parcel.id is not None:
@@ -123,12 +123,12 @@ class AgentSink:
                     self._encoded[parcel.id] = data
                 parcel = Parcel(parcel.events, parcel.id, data)
             if parcel.data is None:
-                raise SinkFailed("a parcel without identity: its channel gave it none", retry=False)
+                raise SinkFailed("a parcel without identity: the channel must give it one", retry=False)
             made.append(parcel)
         return made
 
     def _send_all(self, parcels: Sequence[Parcel]) -> None:
-        """In calls of half as many, if the next agent has no room for all of one at once."""
+        """Send all; halve the call as long as the next agent has no room for it."""
         at, most = 0, CALL_COUNT
         while at < len(parcels):
             try:
@@ -139,7 +139,7 @@ class AgentSink:
                 most = full.messages // 2
 
     def _send(self, parcels: Sequence[Parcel]) -> int:
-        """One call; the number of parcels from the first on that the next agent has now."""
+        """Make one call; return the number of leading parcels that the next agent has now."""
         self._look_around()
         try:
             endpoint, answers = self._client.send([parcel.data or b"" for parcel in parcels])
@@ -164,25 +164,25 @@ class AgentSink:
         raise SinkFailed(text, retry=kind != "damaged" or _whole(parcel))
 
     def _await(self, ids: list[BatchId]) -> None:
-        """Until the next agent's sinks have all of them; each time it is asked a little later."""
+        """Wait until the next agent's sinks have all of them, asking at growing intervals."""
         wait, missing, last = _ASK_S, ids, self._clock.monotonic()
         while missing:
             if self._stop.is_set():
-                raise SinkFailed("stopped before the end of the flow had them")
+                raise SinkFailed("stopped before the end of the flow had all parcels")
             answers = self._delivered(missing)
             left = [id for id, fine in zip(missing, answers, strict=False) if not fine]
             now = self._clock.monotonic()
             last = now if len(left) < len(missing) else last
             missing = left
             if missing and now - last > self._options.most_s:
-                raise SinkFailed(f"the end of the flow has not had {len(missing)} of {len(ids)} parcels yet")
+                raise SinkFailed(f"the end of the flow does not have {len(missing)} of {len(ids)} parcels yet")
             if missing:
                 self._context.progress()
                 self._clock.wait(self._stop, wait)
                 wait = min(_ASK_MOST_S, wait * 1.5)
 
     def _delivered(self, ids: list[BatchId]) -> list[bool]:
-        """Answers of the next agent: whether the end of the flow has each of these."""
+        """Ask the next agent which of these its sinks have."""
         self._look_around()
         try:
             return list(self._client.ask("delivered", [str(id) for id in ids]))
@@ -202,7 +202,7 @@ class AgentSink:
 
 
 def _whole(parcel: Parcel) -> bool:
-    """Whether its bytes are right here: then they were damaged on the way."""
+    """True if the bytes are intact here, so that they were damaged on the way."""
     try:
         verify(parcel.data or b"")
     except BatchError:

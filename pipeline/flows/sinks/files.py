@@ -1,8 +1,8 @@
-"""Rolling files, on this machine or on HDFS: each event once, whatever is killed when.
+"""Rolling files, local or on HDFS, that hold each event exactly once after any crash.
 
-After each delivery the files are synced, and a small state file of the agent says how long each is and which identities
-it holds. What stands behind that length at a restart was never committed: it is cut off and comes again. What was
-committed and comes again all the same is known by its identity."""
+After each delivery the files are synced, and a small state file of the agent records the length of each and the
+identities it holds. At a restart, data beyond that length was never committed: it is cut off and delivered again. A
+committed parcel that is delivered again is recognised by its identity."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]")
 _TIME = re.compile(r"%[YmdHMSj]")
 _TICK_S = 0.5
 _AGAIN_S = 5.0
-"""So often files of an earlier run are tried that could not be finished yet."""
+"""Seconds between attempts to finish files of an earlier run."""
 _CHUNK_BYTES = 4 * 1024 * 1024
 
 
 class FilesOptions(Options):
     """`uri`: hdfs://HOST:PORT/folder or file:///folder. `path`: folders below it; `%Y %m %d %H %M` stand for the time
     of the event (its header `time_ms`, else now, UTC), `{host}` for a header. A file is finished, and gets its name,
-    after `roll_bytes`, `roll_s`, or `idle_s` without anything new; until then its name begins with a dot. At most
-    `open_files` are written at the same time. `below`: folders of this machine; a file whose real path would be in none
-    of them is not written."""
+    after `roll_bytes`, `roll_s`, or `idle_s` without new events; until then its name begins with a dot. At most
+    `open_files` are open at the same time. `below`: local folders; a file whose real path would be in none of them is
+    not written."""
 
     uri: str
     path: str = Field(default="%Y-%m-%d/%H", max_length=500)
@@ -78,22 +78,22 @@ class FilesOptions(Options):
 
 @dataclass(slots=True)
 class _File:
-    """One that is being written. `number` makes its name unlike any other of this sink. Invariant: the state says
-    `committed`, never the length, since what was written since the last commit comes again after a failure."""
+    """File being written. `number` makes its name unique in this sink. Invariant: the state records `committed`, never
+    the length, since data written after the last commit is delivered again after a failure."""
 
     folder: str
     number: int
     writing: RollingFile
-    """Once closed it takes nothing more, and gets its name when what it holds is committed."""
+    """Once closed it accepts no data, and gets its name when its content is committed."""
     since: float
     last: float
     committed: int = 0
 
 
 class FilesSink:
-    """Delivered means: synced, and in a file that is finished even if the agent ends now.
+    """Delivered means: synced, in a file that will be finished even if the agent ends now.
 
-    Locks: `_lock` guards the files and the state; it is held while they are written."""
+    Locks: `_lock` guards the files and the state; it is held during writes."""
 
     def __init__(self, options: FilesOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
@@ -106,16 +106,16 @@ class FilesSink:
         self._open: dict[str, _File] = {}
         self._seen, self._next = Seen(), 0
         self._series = secrets.token_hex(4)
-        """Part of the names: another sink, or this one without its state, never meets a file that is there."""
+        """Random part of the names, so that a sink that lost its state never meets an existing file."""
         self._left: list[dict[str, Any]] = []
-        """Files of an earlier run, or of before a failure, that are not finished."""
+        """Files of an earlier run, or from before a failure, that are not finished."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.counts: Counter[str] = Counter()
         self.problem = ""
 
     def start(self) -> None:
-        """The watching thread finishes what the last run left open, or the first delivery does."""
+        """Load the state; the watch thread or the first delivery finishes the files of the last run."""
         self._left = self._load()
         self._stop.clear()
         self._thread = threading.Thread(target=self._watch, name="files", daemon=True)
@@ -135,7 +135,7 @@ class FilesSink:
             self.problem = ""
 
     def stop(self, deadline_s: float) -> None:
-        """Finish the files; what takes too long is finished by the next start."""
+        """Finish the files; the next start finishes those that take too long."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(deadline_s / 2)
@@ -143,7 +143,7 @@ class FilesSink:
             try:
                 self._roll(list(self._open), self._clock.monotonic() + deadline_s / 2)
             except OSError as error:
-                log.warning("files: %s", error)
+                log.warning("sink files: %s", error)
             finally:
                 self._lock.release()
 
@@ -154,11 +154,11 @@ class FilesSink:
     # -- writing, under the lock
 
     def _fresh(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        """Those that no file holds. Raises BatchError for samples, which are no events."""
+        """Return the parcels that no file holds. Raises BatchError for samples, which are not events."""
         fresh: dict[object, Parcel] = {}
         for parcel in parcels:
             if parcel.data is not None and not events_of(parcel):
-                raise BatchError(f"{parcel.id} holds no events: the sink files takes none but events")
+                raise BatchError(f"{parcel.id} holds no events: the sink files takes only events")
             if parcel.id is None or not self._seen.had(parcel.id):
                 fresh.setdefault(parcel.id or id(parcel), parcel)
         self.counts["repeats"] += len(parcels) - len(fresh)
@@ -179,7 +179,7 @@ class FilesSink:
         self._roll([f for f, file in self._open.items() if self._is_full(file.writing)])
 
     def _commit(self, parcels: Sequence[Parcel]) -> None:
-        """Lengths and identities together, or neither."""
+        """Save lengths and identities together, atomically."""
         now_ms = self._clock.now_ms()
         for parcel in parcels:
             if parcel.id is not None:
@@ -193,7 +193,7 @@ class FilesSink:
         file = self._open.get(folder) or self._create(folder)
         data = self._encoding.encode(events)
         if self._options.compression == "gzip":
-            data = gzip.compress(data, 6, mtime=0)  # members may stand one after another
+            data = gzip.compress(data, 6, mtime=0)  # gzip members may be concatenated
         file.writing.write(data)
         file.writing.sync()
         file.last = self._clock.monotonic()
@@ -206,7 +206,7 @@ class FilesSink:
             self._make_room(min(live, key=lambda f: self._open[f].last))
         now, number = self._clock.monotonic(), self._next
         self._next += 1
-        self._save()  # its number is taken, whatever becomes of it
+        self._save()  # the number is used, even if the file is never created
         file = _File(folder, number, RollingFile(self._store, self._open_name(folder, number)), now, now)
         self._open[folder] = file
         return file
@@ -222,12 +222,12 @@ class FilesSink:
         file = self._open[folder]
         if file.writing.length == file.committed:
             self._roll([folder])
-        else:  # it holds something of this very delivery, and must not be finished before that is committed
+        else:  # it holds data of this delivery: finish it only after the commit
             file.writing.close()
 
     def _roll(self, folders: Iterable[str], until: float | None = None) -> None:
-        """Finish these files. Precondition: what they hold is committed. Those that are not done at `until` (monotonic
-        seconds) are left to the next start."""
+        """Finish these files. Precondition: their content is committed. At `until` (monotonic seconds) the rest is left
+        to the next start."""
         for folder in folders:
             file = self._open[folder]
             if until is not None and self._clock.monotonic() > until:
@@ -247,14 +247,14 @@ class FilesSink:
             self.problem = str(worse)
 
     def _abandon(self) -> None:
-        """Something failed: what stands in the files behind what the state says was not delivered."""
+        """Close all files after a failure: data beyond the committed lengths was not delivered."""
         for file in self._open.values():
             file.writing.abandon()
         self._open.clear()
         self._left = self._load()
 
     def _recover(self) -> None:
-        """Finish the files of an earlier run, as long as the state says they are."""
+        """Finish the files of an earlier run at the lengths in the state."""
         while self._left:
             one = self._left[0]
             self._finish(str(one["folder"]), int(one["number"]), int(one["length"]))
@@ -263,11 +263,11 @@ class FilesSink:
             self._context.progress()
 
     def _finish(self, folder: str, number: int, length: int) -> None:
-        """May be interrupted and begun again at any point. Raises StoreError while it is not possible yet."""
+        """Finish one file; safe to interrupt and repeat. Raises StoreError while that is not possible yet."""
         from_, to = self._open_name(folder, number), self._name(folder, number)
         there = {stored.path.rsplit("/", 1)[-1] for stored in self._store.listing(folder)}
         if from_.rsplit("/", 1)[-1] not in there:
-            return  # it was renamed before the state could say so
+            return  # renamed before the state was saved
         durable = take_over(self._store, from_)
         if durable is None:
             raise StoreError(f"{from_} in {self._store.uri} still has a writer")
@@ -280,10 +280,10 @@ class FilesSink:
         self._store.delete(from_)
 
     def _cut(self, from_: str, to: str, length: int, begun: bool) -> None:
-        """The first `length` bytes under the name `to`; `from_` stays until they stand there whole."""
+        """Copy the first `length` bytes to the name `to`; `from_` stays until the copy is complete."""
         data, copy = self._store.read(from_)[:length], f"{from_}.cut"
         if len(data) < length:
-            log.error("%s in %s has %d bytes, and had %d", from_, self._store.uri, len(data), length)
+            log.error("%s in %s has %d bytes instead of %d", from_, self._store.uri, len(data), length)
             self.counts["short"] += 1
         if begun:
             self._store.settle(copy)
@@ -337,7 +337,7 @@ class FilesSink:
             raise StoreError(text) from error
 
     def _watch(self) -> None:
-        """Finish files that are old, that nothing comes for, or that an earlier run has left."""
+        """Thread that finishes files that are old or idle, or left by an earlier run."""
         again = self._clock.monotonic()
         while not self._clock.wait(self._stop, _TICK_S):
             with self._lock:
@@ -348,10 +348,10 @@ class FilesSink:
                         self._recover()
                     self._roll([folder for folder, file in self._open.items() if self._due(file, now)])
                 except OSError as error:
-                    log.warning("files: %s", error)
+                    log.warning("sink files: %s", error)
                     self._failed(error)
                 except Exception:
-                    log.exception("files")  # the thread goes on: without it no file would be finished any more
+                    log.exception("sink files: unexpected error")  # the thread must go on: it finishes the files
 
     def _is_full(self, writing: RollingFile) -> bool:
         return writing.closed or writing.length >= self._options.roll_bytes
@@ -361,7 +361,7 @@ class FilesSink:
 
 
 def _safe(text: str) -> str:
-    """A header as part of a path: nothing that leads elsewhere."""
+    """Return a header as a path component without separators or dot names."""
     found = _UNSAFE.sub("_", text)[:100]
     return found if found.strip(".") else "_"
 

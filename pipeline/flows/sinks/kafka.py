@@ -1,4 +1,4 @@
-"""Parcels into Kafka, by the same way as a collector's: all in-sync replicas, or not delivered."""
+"""Parcels into Kafka, written as a collector does: delivered once all in-sync replicas have them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Figures, SinkFailed
 
 RELIED_ON = ("samples", "events")
-"""Topics whose settings a sink checks, where they exist."""
+"""Topics whose settings a sink checks, if they exist."""
 
 
 class KafkaSinkOptions(Options):
@@ -38,8 +38,8 @@ class KafkaSinkOptions(Options):
 
 
 class KafkaSink:
-    """Delivered means: Kafka has it. A lane always goes to the same partition, in order; what comes twice stands twice
-    under one identity, and whoever reads drops the later one, as the stores do."""
+    """Delivered means: Kafka has it. A lane always goes to the same partition, in order. A repeat is stored twice under
+    one identity; readers drop the later one, as the stores do."""
 
     def __init__(self, options: KafkaSinkOptions, context: Context) -> None:
         self._options, self._clock = options, context.clock
@@ -47,7 +47,7 @@ class KafkaSink:
         self._broker: Broker | None = None
         self.counts: Counter[str] = Counter()
         self._sealed: dict[BatchId, bytes] = {}
-        """Bytes of what was not delivered: it goes out again just so."""
+        """Bytes of parcels not delivered yet: a retry sends the same bytes."""
         self.problem = ""
         self._address = context.shared.get("zookeeper", "")
         self._zookeeper: KazooClient | None = None
@@ -89,7 +89,7 @@ class KafkaSink:
         self.counts["bytes"] += sum(len(message.value) for message in messages)
 
     def stop(self, deadline_s: float) -> None:
-        del deadline_s  # closing a connection waits for nothing
+        del deadline_s  # closing a connection does not block
         self._stop.set()
         if self._broker is not None:
             self._broker.close()
@@ -102,7 +102,7 @@ class KafkaSink:
         return {**self.counts, "problems": [text for text in (self.problem, altered) if text]}
 
     def _written(self, messages: Sequence[Message], positions: Sequence[Position]) -> None:
-        """Kafka has these, there: nothing else to wait for."""
+        """Called once Kafka has the messages; waits for nothing else here."""
 
     def _message(self, broker: Broker, parcel: Parcel) -> Message:
         data = parcel.data or (self._sealed.get(parcel.id) if parcel.id is not None else None)

@@ -1,4 +1,4 @@
-"""Sinks that need nothing outside."""
+"""Sinks without external resources."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 
 class NullOptions(Options):
-    """Nothing to choose."""
+    """No options."""
 
 
 class NullSink:
-    """Counts, and forgets."""
+    """Counts and drops parcels."""
 
     def __init__(self, options: NullOptions) -> None:
         del options
@@ -40,14 +40,14 @@ class NullSink:
 
 
 class LogOptions(Options):
-    """`bytes`: so much of each body. `events`: at most so many of one delivery; the others are counted."""
+    """`bytes`: logged length of a body. `events`: most events logged of one delivery; the others are counted."""
 
     bytes: int = Field(default=200, ge=0, le=64 * 1024)
     events: int = Field(default=10, ge=0, le=10_000)
 
 
 class LogSink:
-    """Writes events to the agent's own log, for a look at what flows."""
+    """Writes events to the agent's log, for debugging."""
 
     def __init__(self, options: LogOptions, name: str) -> None:
         self._options, self._name = options, name

@@ -1,5 +1,5 @@
-"""Samples into the memory store. Shards take from Kafka alone, in its order (that is what makes their buckets exact),
-so the sink writes there, and delivers once the shards have come that far."""
+"""Samples into the memory store. Shards read only from Kafka, in its order (which makes their buckets exact), so the
+sink writes there, and delivers once the shards have read that far."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ Reached = Callable[[str], Iterable[Standings | None]]
 
 
 class VarstoreOptions(KafkaSinkOptions):
-    """`shown_s`: so long it waits for the shards before the parcels go again (the stores drop repeats)."""
+    """`shown_s`: timeout for the shards in seconds; then the parcels go again (the stores drop repeats)."""
 
     shown_s: float = Field(default=30.0, gt=0, le=600)
 
 
 class VarstoreSink(KafkaSink):
     """Delivered means: every live shard has applied them, or was told that they are not its own. Takes samples and
-    announcements; events are no samples, and refused for good."""
+    announcements; events are refused permanently."""
 
     def __init__(self, options: VarstoreOptions, context: Context) -> None:
         super().__init__(options, context)
         self._shown_s = options.shown_s
         self.ask: Reached = self._ask
-        """What the live shards say of a topic id."""
+        """Returns the positions of the live shards in a topic id."""
 
     def start(self) -> None:
-        """Raises SinkFailed without ZooKeeper, which names the shards."""
+        """Raises SinkFailed without ZooKeeper, which lists the shards."""
         if not self._address:
             raise SinkFailed("sink varstore needs ZooKeeper, and this agent has none")
         super().start()
 
     def deliver(self, parcels: Sequence[Parcel]) -> None:
         if any(parcel.data is None or parse_header(parcel.data).kind == BatchKind.EVENTS for parcel in parcels):
-            raise SinkFailed("events are no samples: the memory store takes none", retry=False)
+            raise SinkFailed("the memory store takes samples and announcements, no events", retry=False)
         super().deliver(parcels)
 
     def _written(self, messages: Sequence[Message], positions: Sequence[Position]) -> None:
@@ -57,7 +57,7 @@ class VarstoreSink(KafkaSink):
         deadline = self._clock.monotonic() + self._shown_s
         while behind := [topic for topic, until in wanted.items() if not reached(self.ask(topic), until)]:
             if self._clock.monotonic() > deadline or self._clock.wait(self._stop, 0.2):
-                raise SinkFailed(f"not every shard has come to what was written of topic {behind[0]}")
+                raise SinkFailed(f"not every shard has applied what was written to topic {behind[0]}")
 
     def _ask(self, topic_id: str) -> Iterable[Standings | None]:
         if self._zookeeper is None or not self._zookeeper.connected:
@@ -69,7 +69,7 @@ class VarstoreSink(KafkaSink):
 
 
 def reached(shards: Iterable[Standings | None], until: Mapping[int, int]) -> bool:
-    """Whether all of them have applied every partition up to there; one that does not answer has not."""
+    """True if all shards have applied every partition up to these offsets; a shard that does not answer has not."""
     found = list(shards)
     return bool(found) and all(
         shard is not None and all(at.get(p, 0) >= end for _, at in shard for p, end in until.items()) for shard in found

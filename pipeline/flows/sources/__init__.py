@@ -1,4 +1,4 @@
-"""Sources: what brings events into a flow. Each file declares its own; a new source is one file.
+"""Sources: bring events into a flow. Each file declares its own; a new source is one file.
 
-`handing`, `listening`, `journal`, `lines`, `calls` and `protection` are what several of them share.
+`handing`, `listening`, `journal`, `lines`, `calls` and `protection` are shared by several of them.
 """

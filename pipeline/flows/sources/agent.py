@@ -1,7 +1,7 @@
-"""The receiving end of a hop: another agent's flow, or any client of the collector's Thrift service.
+"""Receiving end of a hop, for another agent's flow or any client of the collector's Thrift service.
 
-`ok` means: this flow's channel has committed. Parcels keep identity and bytes, so what comes again after a lost reply
-is known and dropped by the channel."""
+`ok` means that this flow's channel has committed. Parcels keep identity and bytes, so the channel recognises and drops
+repeats after a lost reply."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ MAX_MESSAGES = 2_000
 
 
 class AgentSourceOptions(FramedOptions):
-    """`group`: registered under this name in ZooKeeper, so that senders name the group and never a host ("": not
-    registered). `held_bytes`: of all calls together; beyond it a call waits with its sender, a small one is answered
-    `full`."""
+    """`group`: name of the registration in ZooKeeper, by which senders find this agent ("": not registered).
+    `held_bytes`: limit of the bytes of all calls together; beyond it a call waits with its sender, a small one is
+    answered `full`."""
 
     group: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,64}$")
     held_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
 
 
 class AgentSource:
-    """Locks: `_lock` guards the counts. Each connection has a thread of the server's."""
+    """Locks: `_lock` guards the counts. The server runs a thread for each connection."""
 
     def __init__(self, options: AgentSourceOptions, context: Context) -> None:
         self._options, self._context = options, context
@@ -57,7 +57,7 @@ class AgentSource:
 
     @property
     def port(self) -> int:
-        """Where it listens, once it has started."""
+        """Port of the server, 0 until it has started."""
         return self._server.port if self._server else 0
 
     def start(self, put: Put) -> None:
@@ -89,17 +89,17 @@ class AgentSource:
     # -- the service
 
     def send(self, messages: Sequence[bytes]) -> list[Any]:
-        """One answer a message, in order. What is whole is put as one: all of it is kept or none."""
+        """Return one answer a message, in order. All intact messages are put together: all are kept or none."""
         size = sum(map(len, messages))
         if len(messages) > MAX_MESSAGES or not self._held.take(size):
-            return [self._nack("full: more messages or bytes at once than this agent takes") for _ in messages]
+            return [self._nack("full: more messages or bytes in flight than this agent accepts") for _ in messages]
         try:
             return self._take(messages)
         finally:
             self._held.give_back(size)
 
     def delivered(self, ids: Sequence[str]) -> list[bool]:
-        """Whether each of these identities is with every sink of this flow."""
+        """Tell for each identity if every required sink of this flow has it."""
         return [(id := parse_id(text)) is not None and self._done(id) for text in ids]
 
     def _take(self, messages: Sequence[bytes]) -> list[Any]:
@@ -117,7 +117,7 @@ class AgentSource:
         return answers
 
     def _hand_over(self, parcels: list[Parcel]) -> str:
-        """Why the flow did not take them, "" if it did."""
+        """Put parcels into the flow; return the reason of a refusal, "" if there is none."""
         if not parcels:
             return ""
         if self._put is None:

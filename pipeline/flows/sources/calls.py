@@ -1,5 +1,5 @@
-"""What the last calls of programs held, so that a number that is used again for something else is noticed: the channel
-knows identities alone, and would drop it as a repeat."""
+"""Digests of the last calls, which detect a number that a program reuses for other events: the channel compares
+identities only, and would drop such a call as a repeat."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ REMEMBERED = 100_000
 
 
 class NumberUsed(ValueError):
-    """A program has used this number before, for other events."""
+    """The program has used this number before, for other events."""
 
 
 class Calls:
-    """Digests by program and number, those of the last calls. Thread-safe."""
+    """Digests of the last calls by program and number. Thread-safe."""
 
     def __init__(self, most: int = REMEMBERED) -> None:
         self._most, self._lock = most, threading.Lock()
         self._digests: OrderedDict[tuple[int, int], int] = OrderedDict()
 
     def claim(self, program: int, number: int, digest: int) -> bool:
-        """A call comes; whether it is the first of its number, as far as is remembered. Raises NumberUsed."""
+        """Record a call; True if it is the first known with its number. Raises NumberUsed."""
         with self._lock:
             known = self._digests.get((program, number))
             if known is None:
@@ -30,10 +30,10 @@ class Calls:
                 if len(self._digests) > self._most:
                     self._digests.popitem(last=False)
             elif known != digest:
-                raise NumberUsed(f"number {number} was used before for other events: give each call one of its own")
+                raise NumberUsed(f"number {number} was used before for other events: use a new number for each call")
             return known is None
 
     def release(self, program: int, number: int) -> None:
-        """Nothing of that call was kept: its number is free."""
+        """Free the number of a call of which nothing was kept."""
         with self._lock:
             self._digests.pop((program, number), None)

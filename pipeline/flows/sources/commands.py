@@ -1,4 +1,4 @@
-"""Lines that a program prints: one that runs for long, or one that is run every so often."""
+"""Lines printed by a program that runs permanently or at intervals."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ _LOOK_S = 0.5
 
 
 class ExecOptions(Options):
-    """`command`: the program and its arguments, each a text of its own; no shell reads them. `every_s` 0: it runs for
-    long, and is started again when it ends (at once, then ever more rarely, up to `restart_most_s`). Else it is run so
-    often; a run that takes longer than `most_s` is killed. `errors`: lines of the standard error are events too, with
-    the header `stream`."""
+    """`command`: program and arguments, passed without a shell. `every_s` 0: the program runs permanently and is
+    restarted when it ends, with a back-off of up to `restart_most_s`. Otherwise it runs at this interval; a run longer
+    than `most_s` is killed. `errors`: lines of the standard error are events too, with the header `stream`."""
 
     command: list[str] = Field(min_length=1, max_length=1_000)
     every_s: float = Field(default=0.0, ge=0, le=86_400)
@@ -48,10 +47,10 @@ class ExecOptions(Options):
 
 
 class ExecSource:
-    """Event-driven. While the channel has no room the program's output is not read, so it waits in its pipe. What it
-    prints comes once, but for what was in the pipe when the agent was killed: a program cannot be asked again.
+    """Event-driven. While the channel has no room the output is not read, and waits in its pipe. Each line comes once,
+    except for lines in the pipe when the agent was killed: a program cannot be asked again.
 
-    The program and what it started are ended together (a process group of their own)."""
+    The program and its children are ended together (they have their own process group)."""
 
     def __init__(self, options: ExecOptions, context: Context) -> None:
         self._options, self._clock = options, context.clock
@@ -61,7 +60,7 @@ class ExecSource:
         self._thread: threading.Thread | None = None
         self._last_words = b""
         self._giving_up = threading.Event()
-        """Read no more, whoever still holds the pipes open."""
+        """Set to stop reading, even if other processes hold the pipes open."""
         self.counts: Counter[str] = Counter()
         self.problem = ""
 
@@ -100,7 +99,7 @@ class ExecSource:
                 return
 
     def _once(self) -> bool:
-        """Run it to its end; whether that was a good one."""
+        """Run the program to its end; True if it succeeded."""
         options = self._options
         try:
             process = subprocess.Popen(
@@ -126,7 +125,7 @@ class ExecSource:
         try:
             self._read(process.stdout, {**options.headers, **({"stream": "output"} if options.errors else {})})
             if options.errors:
-                errors.join()  # they are events: it ends with the pipe, or when it is told to stop
+                errors.join()  # they are events: read until the pipe ends or the source stops
             code = process.wait()
         except Stopped:
             self._kill(signal.SIGKILL)
@@ -161,7 +160,7 @@ class ExecSource:
                 return
 
     def _receive(self, pipe: IO[bytes]) -> bytes:
-        """What the program printed, b"" at the end. Raises Stopped."""
+        """Return the next output of the program, b"" at the end. Raises Stopped."""
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
             while not self._giving_up.is_set():
@@ -170,7 +169,7 @@ class ExecSource:
         raise Stopped
 
     def _errors(self, pipe: IO[bytes] | None) -> None:
-        """The standard error: events, or the last of it for whoever asks why the program ended."""
+        """Read the standard error: as events, or its last bytes for the message on a failure."""
         self._last_words = b""
         try:
             if self._options.errors:
@@ -193,7 +192,7 @@ class ExecSource:
         with self._lock:
             process = self._process
             if process is not None and process.returncode is None:
-                try:  # not waited for yet, so its number is its own even if only children are left
+                try:  # not reaped yet, so the number is its own even if only children are left
                     os.killpg(process.pid, number)
                 except (ProcessLookupError, PermissionError):
                     pass

@@ -1,4 +1,4 @@
-"""How a source on a thread of its own hands over: it waits for room, and gives up only when it is told to stop."""
+"""Hand-over of events from a source's thread: waits for room, and gives up only when the source stops."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 
 class Stopped(ConnectionAbortedError):
-    """The source stops; what was being handed over was not."""
+    """The source stops; the events of this call were not handed over."""
 
 
 class Handing:
-    """The way from a source's threads into its flow. Thread-safe."""
+    """Path from a source's threads into its flow. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -35,12 +35,12 @@ class Handing:
         self.stopping.clear()
 
     def close(self) -> None:
-        """Whoever waits for room is told."""
+        """Stop the threads that wait for room."""
         self.stopping.set()
 
     def once(self, events: Iterable[Event]) -> str:
-        """Hand over; "" or why not: `bad: …` if one of them breaks a limit (they are counted as `bad`), `full: …`,
-        `failed: …`. Of what is bad or full nothing was kept."""
+        """Put events; return "" or the reason of a refusal: `bad: …` if one exceeds a limit (counted as `bad`), `full:
+        …`, `failed: …`. After `bad` or `full` nothing was kept."""
         taken = list(events)
         reason = self._try(taken)
         if reason.startswith("bad:"):
@@ -58,7 +58,7 @@ class Handing:
             return f"bad: {error}"
         except FlowError as error:
             return self._refused(error)
-        except Exception as error:  # a thread that reads must outlive whatever a channel does
+        except Exception as error:  # a reading thread must survive any error of a channel
             log.exception("put")
             return self._refused(error)
         self.problem = ""
@@ -71,8 +71,8 @@ class Handing:
         return f"full: {error}" if isinstance(error, ChannelFull) else f"failed: {error}"
 
     def until_taken(self, events: Iterable[Event]) -> None:
-        """Hand over, waiting for room as long as it takes: so whoever sends is held back. What breaks a limit is
-        counted and left out, one by one. Raises Stopped."""
+        """Put events, retrying until there is room, which holds back the sender. Events that exceed a limit are counted
+        and left out, one by one. Raises Stopped."""
         taken = list(events)
         failures = 0
         while reason := self._try(taken):

@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 
 _JSON_LINES = JsonLines(JsonOptions())
 _BODY_LEFT = (HTTPStatus.LENGTH_REQUIRED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT)
-"""Answers to a request whose body was not read to its end."""
+"""Answers to requests whose body was not read to its end."""
 MOST_EVENTS = 100_000
-"""Of one request: what a small body of empty events would need in memory."""
+"""Most events of one request: limits the memory for a small body of many empty events."""
 
 
 class HttpOptions(Server):
-    """`bytes`: the longest request. `idle_s`: how long a connection may bring nothing; `request_s`: how long a request
-    may take to come."""
+    """`bytes`: longest request. `idle_s`: timeout of a silent connection; `request_s`: timeout of receiving a request,
+    in seconds."""
 
     connections: int = Field(default=64, ge=1, le=1_000)
     idle_s: float = Field(default=30.0, gt=0, le=600)
@@ -48,8 +48,8 @@ class HttpOptions(Server):
 
 
 class HttpSource:
-    """Event-driven. 200 means: the flow has all events of the request, as safe as it promises; 400: none, the request
-    is wrong; 413: none, too long; 503 with `Retry-After`: none, send it again later.
+    """Event-driven. 200: the flow has all events, with its guarantee; 400: none, the request is wrong; 413: none, too
+    long; 503 with `Retry-After`: none, send it again later.
 
     `application/json`: a list of `{"headers": {…}, "body": "text"}` (or `base64` for bytes); `application/x-ndjson`:
     one such object a line; `text/plain`: each line is a body."""
@@ -87,7 +87,7 @@ class HttpSource:
         return {"port": self.port, **self._handing.figures()}
 
     def take(self, kind: str, data: bytes) -> tuple[HTTPStatus, str]:
-        """Hand over the events of a request; what to answer."""
+        """Put the events of a request; return status and text of the answer."""
         try:
             events = _events(kind, data)
         except (ValueError, EventError, RecursionError) as error:
@@ -111,7 +111,7 @@ class HttpSource:
 
 
 class _Bounded(ThreadingHTTPServer):
-    """With a limit of connections."""
+    """HTTP server with a limit of connections."""
 
     daemon_threads = True
     block_on_close = False
@@ -123,16 +123,16 @@ class _Bounded(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """As of any TCP server: nobody's name is looked up."""
+        """Bind like any TCP server, without a DNS lookup of the own name."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def leave(self, deadline_s: float) -> None:
-        """Close the connections that are open, and wait for what they are at."""
+        """Close the open connections for reading, and wait for their requests."""
         with self._changed:
             for one in self._open:
                 try:
-                    one.shutdown(socket.SHUT_RD)  # an answer that is due still goes out
+                    one.shutdown(socket.SHUT_RD)  # a pending answer is still sent
                 except OSError:
                     pass
             self._changed.wait_for(lambda: not self._open, deadline_s)
@@ -147,7 +147,7 @@ class _Bounded(ThreadingHTTPServer):
             return
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no more threads: others will end
+        except RuntimeError:  # no threads left until others end
             self._gone(request)
             self.shutdown_request(request)
 
@@ -158,7 +158,7 @@ class _Bounded(ThreadingHTTPServer):
             self._gone(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """A peer that goes away is no error."""
+        """Log errors, except for peers that disconnect."""
         if not isinstance(sys.exception(), OSError):
             log.exception("http: request of %s", client_address)
 
@@ -181,8 +181,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             kind = self.headers.get("Content-Type", "").split(";")[0].strip().lower()
             data = self._body(int(length))
-            if len(data) < int(length):  # it went away, or was too slow: half a request is none
-                self._answer(HTTPStatus.REQUEST_TIMEOUT, f"{len(data)} of {length} bytes came; nothing was kept")
+            if len(data) < int(length):  # the client disconnected or was too slow: discard the incomplete request
+                self._answer(HTTPStatus.REQUEST_TIMEOUT, f"{len(data)} of {length} bytes received; nothing was kept")
             else:
                 self._answer(*self.source.take(kind, data))
 
@@ -194,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The figures of the flow say what there is to say."""
+        """Log nothing: the flow's figures count requests."""
 
     def _answer(self, status: HTTPStatus, text: str) -> None:
         body = text.encode()
@@ -211,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _events(kind: str, data: bytes) -> Sequence[Event] | None:
-    """None for a kind that is not known. Raises ValueError."""
+    """Return the events of a body, None for an unknown content type. Raises ValueError."""
     if kind == "application/x-ndjson":
         _few(data.count(b"\n"))
         return _JSON_LINES.decode(data)

@@ -1,8 +1,8 @@
-"""How a source that reads what others wrote hands over each piece once, whatever is killed when.
+"""Journal by which a source of files or topics hands over each piece exactly once, after any crash.
 
-Before a piece is put, the journal says durably which piece gets which identity. After a crash the same piece is read
-again and put under the same identity, and the channel drops it if it has had it. So a source of this kind needs no
-acks: one small file, replaced whole before each put."""
+Before a piece is put, the journal durably gives it an identity. After a crash the same piece is read again and put
+under the same identity, and the channel drops it if it is a repeat. So such a source needs no acks: one small file,
+replaced whole before each put."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ State = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A piece that is to be put: its number, when it was read (epoch ms), and what the source needs to read the very
-    same bytes again."""
+    """Piece to be put: its number, the time it was read (epoch ms), and what the source needs to read the same bytes
+    again."""
 
     sequence: int
     time_ms: int
@@ -36,56 +36,56 @@ class Intent:
 
 
 class Journal:
-    """The state of one source. Used by one thread.
+    """State of one source. Used by one thread.
 
-    Invariant: equal identities have equal bytes, because they are made of `Intent` and of what it names alone."""
+    Invariant: equal identities have equal bytes, because these depend only on the `Intent` and on what it names."""
 
     def __init__(self, path: Path, agent: str, source: str, files: Files | None = None) -> None:
-        """Reads what stands at `path`. What cannot be read is set aside, and a new epoch begins: pieces may then be
-        repeated, which `problem` says."""
+        """Read the file at `path`. A damaged file is renamed, and a new epoch begins: pieces may then be repeated,
+        which `problem` says."""
         self._path, self._agent, self._source = path, agent, source
         self._files = files or SystemFiles()
         self.epoch, self.next = secrets.randbits(64), 0
         self.state: State = {}
-        """What the source said of the time after the newest piece that was put."""
+        """State of the source after the newest piece that was put."""
         self.pending: Intent | None = None
-        """A piece of which nobody knows whether it was put."""
+        """Piece that may or may not have been put."""
         self._after: State = {}
         self.problem = ""
         if self._files.exists(path):
             self._load()
 
     def intend(self, time_ms: int, what: State, after: State) -> Intent:
-        """The next piece; durable when this returns. `after`: the state once it has been put. Raises OSError."""
+        """Record the next piece durably. `after`: the state once it has been put. Raises OSError."""
         intent, before = Intent(self.next, time_ms, what), (self.next, self.pending, self._after)
         self.next, self.pending, self._after = self.next + 1, intent, after
         try:
             self._save()
-        except BaseException:  # nothing is put of which the disk does not know
+        except BaseException:  # a piece that is not on the disk must not be put
             self.next, self.pending, self._after = before
             raise
         return intent
 
     def done(self) -> None:
-        """The pending piece was put. Durable with the next piece, or `close`; until then it may be put again."""
+        """Confirm the pending piece. Durable with the next piece, or `close`; until then it may be put again."""
         self.state, self.pending = self._after, None
 
     def drop(self) -> None:
-        """What the pending piece names cannot be read again: whether it was put is not known."""
+        """Drop the pending piece, which cannot be read again: whether it was put is unknown."""
         self.done()
 
     def seal(self, intent: Intent, events: tuple[Event, ...], part: int = 0) -> Parcel:
-        """The parcel of a piece, or of one of its parts; always of the same bytes."""
+        """Return the parcel of a piece, or of one of its parts; the bytes are always the same."""
         id = BatchId(self._agent, self.epoch, part, intent.sequence)
         return Parcel(events, id, encode_events(id, self._source, intent.time_ms, events).data)
 
     def note(self, state: State) -> None:
-        """The state, without a piece; durable when this returns. Precondition: nothing is pending. Raises OSError."""
+        """Record the state without a piece, durably. Precondition: no piece is pending. Raises OSError."""
         self.state = state
         self._save()
 
     def close(self) -> None:
-        """Write what is known. Raises OSError."""
+        """Save the state. Raises OSError."""
         self._save()
 
     def _save(self) -> None:
@@ -113,5 +113,5 @@ class Journal:
         except (ValueError, KeyError, TypeError, IndexError) as error:
             aside = self._path.with_name(self._path.name + ".damaged")
             self._files.replace(self._path, aside)
-            self.problem = f"{self._path} could not be read ({error}; set aside): what was read before may come again"
+            self.problem = f"{self._path} could not be read ({error}) and was renamed: data read before may come again"
             log.error("%s", self.problem)

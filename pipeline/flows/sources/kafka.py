@@ -1,5 +1,5 @@
-"""A topic of Kafka as a source. Where it stands is in the agent's journal and not in Kafka, so that each message comes
-once, whatever is killed when."""
+"""Kafka topic as a source. Its offsets are in the agent's journal and not in Kafka, so that each message comes exactly
+once after any crash."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from pipeline.flows.spi import ChannelFailed, Figures, Put
 log = logging.getLogger(__name__)
 
 _LOOK_S = 30.0
-"""So often it is asked whether the topic has more partitions."""
+"""Seconds between checks for new partitions of the topic."""
 
 
 class KafkaSourceOptions(Options):
-    """`start`: where a partition begins that was never read. `batches`: messages are batches of this platform, which
-    keep identity and bytes; else each message is an event, its key in the header `key`."""
+    """`start`: position in a partition that was never read. `batches`: messages are batches of this platform, which
+    keep identity and bytes; otherwise each message is an event, its key in the header `key`."""
 
     bootstrap: str = Field(min_length=3)
     topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
@@ -43,19 +43,19 @@ class KafkaSourceOptions(Options):
 
 
 class KafkaSource:
-    """Pollable. It reads all partitions itself: give a topic to one agent."""
+    """Pollable. Reads all partitions itself: give a topic to one agent only."""
 
     def __init__(self, options: KafkaSourceOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
         self._journal: Journal | None = None
         self._consumer: Any = None
         self._waiting: deque[tuple[Any, list[Any]]] = deque()
-        """Messages that were fetched and not put, a partition at a time."""
+        """Messages fetched and not put, by partition."""
         self._piece: tuple[Intent, list[Parcel], int] | None = None
-        """The pending piece, its parcels, how many messages they are of."""
+        """The pending piece, its parcels, and the number of their messages."""
         self._looked = 0.0
         self._moved = False
-        """Whether the consumer stands elsewhere than where the journal says."""
+        """True if the consumer's position differs from the journal's."""
         self.counts: Counter[str] = Counter()
         self.problem = ""
 
@@ -64,7 +64,7 @@ class KafkaSource:
         self._journal = Journal(self._context.folder / "kafka.json", self._context.agent, name)
 
     def poll(self, put: Put) -> bool:
-        """Raises ChannelFailed while Kafka cannot be asked."""
+        """Raises ChannelFailed while Kafka does not answer."""
         journal = self._journal
         if journal is None:
             raise RuntimeError("the source was not started")
@@ -113,7 +113,7 @@ class KafkaSource:
             if _digest(records) != intent.what["digest"]:  # Kafka has deleted some: one identity, one content
                 self.counts["unknown"] += int(intent.what["count"])
                 log.error(
-                    "kafka: %s is gone from %s: whether it arrived is not known", intent.what, self._options.topic
+                    "kafka: %s is gone from %s, and may not have been delivered", intent.what, self._options.topic
                 )
                 journal.drop()
                 self._assign()
@@ -129,7 +129,7 @@ class KafkaSource:
             self._assign()
 
     def _parcels(self, journal: Journal, intent: Intent, records: list[Any]) -> list[Parcel]:
-        """The same for the same messages: batches keep their identity, events get that of the piece."""
+        """Return the parcels of messages, always the same: batches keep their identity, events get the piece's."""
         if self._options.batches:
             return [parcel for record in records if (parcel := self._batch(record)) is not None]
         events = [event for record in records if (event := self._event(record)) is not None]
@@ -160,14 +160,14 @@ class KafkaSource:
         log.error("%s/%d offset %d is left out: %s", record.topic, record.partition, record.offset, error)
 
     def _again(self, intent: Intent) -> list[Any]:
-        """The messages of a piece that the process before was about to put; fewer if Kafka has deleted some."""
+        """Read the messages of a piece of the previous process again; fewer if Kafka has deleted some."""
         part = TopicPartition(self._options.topic, int(intent.what["partition"]))
         until, records = int(intent.what["until"]), list[Any]()
         self._consumer.assign([part])
         self._moved = True
         ends = self._call(lambda: (self._consumer.beginning_offsets([part]), self._consumer.end_offsets([part])))
         if int(intent.what["from"]) < ends[0].get(part, 0) or until > ends[1].get(part, 0):
-            return []  # deleted, or the topic was made anew
+            return []  # deleted, or the topic was re-created
         self._consumer.seek(part, int(intent.what["from"]))
         deadline = self._clock.monotonic() + self._options.call_s
         while self._call(lambda: self._consumer.position(part)) < until:
@@ -194,14 +194,14 @@ class KafkaSource:
         )
         self._waiting.clear()
         self._assign()
-        self._moved = journal.pending is not None  # it stands before that piece, which is put first
+        self._moved = journal.pending is not None  # it is positioned before that piece, which is put first
 
     def _assign(self) -> None:
-        """All partitions, each where the journal says, or at its beginning or end."""
+        """Assign all partitions, each at the journal's offset, or at its beginning or end."""
         journal, self._moved = self._journal, False
         numbers = self._call(lambda: self._consumer.partitions_for_topic(self._options.topic))
         if not numbers:
-            raise OSError(f"there is no topic {self._options.topic}")
+            raise OSError(f"topic {self._options.topic} does not exist")
         parts = [TopicPartition(self._options.topic, number) for number in sorted(numbers)]
         self._consumer.assign(parts)
         self._looked = self._clock.monotonic()
@@ -209,7 +209,7 @@ class KafkaSource:
         if journal is not None and offsets is None and journal.pending is None and self._options.start == "end":
             ends = self._call(lambda: self._consumer.end_offsets(parts))
             offsets = {str(part.partition): int(ends[part]) for part in parts}
-            journal.note({"offsets": offsets})  # what comes while the agent is down comes after this
+            journal.note({"offsets": offsets})  # messages that arrive while the agent is down come after this
         for part in parts:
             if offsets is not None and str(part.partition) in offsets:
                 self._consumer.seek(part, int(offsets[str(part.partition)]))
@@ -217,7 +217,7 @@ class KafkaSource:
                 self._consumer.seek_to_beginning(part)
 
     def _look(self) -> None:
-        """Partitions may have been added. Precondition: nothing is fetched or pending."""
+        """Look for new partitions. Precondition: nothing is fetched or pending."""
         if self._clock.monotonic() - self._looked < _LOOK_S:
             return
         self._looked = self._clock.monotonic()
@@ -238,7 +238,7 @@ class KafkaSource:
 
 
 def _digest(records: list[Any]) -> str:
-    """Of what the parcels of these messages are made of."""
+    """Return the digest of all that the parcels of these messages contain."""
     digest = xxhash.xxh3_128()
     for record in records:
         digest.update(repr((record.offset, record.key, record.headers)).encode())

@@ -1,12 +1,12 @@
-"""Cutting bytes into lines."""
+"""Splits bytes into lines."""
 
 from __future__ import annotations
 
 
 def cut_lines(data: bytes, longest: int, final: bool, most: int) -> tuple[int, list[bytes]]:
-    """(bytes used, lines without their ends) of the first at most `most` lines; what has no end yet is left, unless
-    nothing more will come (`final`). A line of more than `longest` bytes is cut into pieces of that length. Empty lines
-    are used and left out."""
+    """Return (bytes used, at most `most` lines without their ends). An unterminated line is left, unless `final` (no
+    more bytes come). A line longer than `longest` bytes is cut into pieces of that length. Empty lines are used and
+    left out."""
     lines: list[bytes] = []
     at = 0
     while at < len(data) and len(lines) < most:

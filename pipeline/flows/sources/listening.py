@@ -1,4 +1,4 @@
-"""Bounded servers: of bytes that come over TCP in frames of any kind, a thread a connection; of framed Thrift."""
+"""Bounded servers: of bytes over TCP in any framing, with a thread for each connection; of framed Thrift."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ READ_BYTES = 64 * 1024
 _LOOK_S = 0.5
 
 Take = Callable[[bytes, bool], tuple[int, bytes]]
-"""Called with what has come and was not used yet, and whether more may come: (bytes used, answer). Waits for room as
-long as it must, and is called again until it uses nothing. Raises ValueError for bytes that make the connection
-worthless, ConnectionAbortedError when it stops."""
+"""Called with the unused bytes, and True if more may come; returns (bytes used, answer). Waits for room as long as
+necessary, and is called again until it uses nothing. Raises ValueError for bytes that make the connection useless,
+ConnectionAbortedError when it stops."""
 
 
 class ByteServer:
-    """Listens on one port. At most `connections` of the options; beyond them a new one is closed at once. A connection
-    that brings nothing for `idle_s`, or holds more than `most_bytes` without `take` using any, is closed.
+    """TCP server on one port. Beyond `connections` of the options a new connection is closed at once. A connection that
+    is silent for `idle_s`, or holds more than `most_bytes` that `take` does not use, is closed.
 
     Locks: `_lock` guards the connections and the counts."""
 
@@ -47,7 +47,7 @@ class ByteServer:
 
     @property
     def port(self) -> int:
-        """Where it listens, 0 while it does not."""
+        """Listening port, 0 while stopped."""
         return self._port
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class ByteServer:
         self._accepting.start()
 
     def stop(self, deadline_s: float) -> None:
-        """No more connections; those that are open are closed and their threads waited for."""
+        """Accept no connections; close the open ones and wait for their threads."""
         until = self._clock.monotonic() + deadline_s
         self._stop.set()
         if self._accepting is not None:
@@ -91,7 +91,7 @@ class ByteServer:
                 continue
             except OSError:
                 if not self._stop.is_set():
-                    self._clock.wait(self._stop, 0.1)  # no descriptors left: others will close theirs
+                    self._clock.wait(self._stop, 0.1)  # no descriptors left until other connections close
                 continue
             self._admit(sock)
 
@@ -106,7 +106,7 @@ class ByteServer:
             self._threads.add(thread)
         try:
             thread.start()
-        except RuntimeError as error:  # no more threads: others will end
+        except RuntimeError as error:  # no threads left until others end
             log.warning("connection refused: %s", error)
             sock.close()
             with self._lock:
@@ -146,10 +146,10 @@ class ByteServer:
             if not data:
                 return
             if len(held) > self._most_bytes:
-                raise ValueError(f"{len(held)} bytes without an end: at most {self._most_bytes}")
+                raise ValueError(f"{len(held)} bytes without a complete message: at most {self._most_bytes}")
 
     def _receive(self, sock: socket.socket) -> bytes | None:
-        """What came, b"" at the end, None if nothing came for too long."""
+        """Return the next bytes, b"" at the end, None after the idle timeout."""
         until = self._clock.monotonic() + self._options.idle_s
         sock.settimeout(self._options.idle_s)
         with selectors.DefaultSelector() as selector:
@@ -176,7 +176,7 @@ def _shut(sock: socket.socket) -> None:
 def framed_server(
     kind: str, service: Any, handler: object, options: FramedOptions, frame_bytes: int, name: str
 ) -> FramedServer:
-    """A started server of a source `kind`, secured as this process is. Raises OSError, which names the address."""
+    """Return a started server of a source `kind`, secured as this process is. Raises OSError with the address."""
     server = FramedServer(
         service,
         handler,

@@ -1,4 +1,4 @@
-"""Lines over TCP: what `nc` sends."""
+"""Lines over TCP, as `nc` sends them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _AT_ONCE = 1_000
 
 
 class NetcatOptions(Server):
-    """`answer`: say `OK` for each line once the flow has it, `full: …`, `bad: …` or `failed: …` if it has not; else a
-    sender is held back while there is no room. `line_bytes`: longer ones are cut; empty ones are left out, and get no
+    """`answer`: reply `OK` to each line that the flow has, otherwise `full: …`, `bad: …` or `failed: …`; without it a
+    sender is held back until there is room. `line_bytes`: longer lines are cut; empty lines are left out, and get no
     answer."""
 
     answer: bool = False
@@ -28,7 +28,7 @@ class NetcatOptions(Server):
 
 
 class NetcatSource:
-    """Event-driven. Without `answer` a sender that is cut off does not know which of its lines were taken."""
+    """Event-driven. Without `answer` a sender that is cut off does not know which lines were accepted."""
 
     def __init__(self, options: NetcatOptions, context: Context) -> None:
         self._options = options
@@ -63,7 +63,7 @@ class NetcatSource:
 
 
 READ_AHEAD = 64 * 1024
-"""More than a line that may come in one read."""
+"""Bytes beyond a line that may come in one read."""
 
 
 NETCAT = Component("netcat", NetcatOptions, NetcatSource, outside=ADDRESS)

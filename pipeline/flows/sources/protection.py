@@ -1,4 +1,4 @@
-"""Rule of exposure for the sources of flows that listen."""
+"""Exposure rule for sources that listen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_LOGIN = "this kind of source has no login: listen on 127.0.0.1"
 
 
 def check_source(options: Any, context: Context) -> list[str]:
-    """Check the address of a source before it is built. Only the agent's command line can say `--insecure`, since a
+    """Check the address of a source before it is built. Only the agent's command line can set `--insecure`, since a
     flow may come from ZooKeeper. Returns warnings. Raises FlowError."""
     if not isinstance(options, Server):
         return []

@@ -1,4 +1,4 @@
-"""Sources that need nothing outside: for tries, tests and measurements."""
+"""Sources without external resources, for trials, tests and measurements."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pipeline.flows.spi import Figures, Put
 
 
 class SequenceOptions(Options):
-    """Numbers from `first`, `count` of them (0: for ever), `batch` at a time, each as text in a body of at least `size`
-    bytes."""
+    """`count` numbers from `first` (0: endless), `batch` at a time, each as text in a body of at least `size` bytes."""
 
     first: int = Field(default=0, ge=0)
     count: int = Field(default=0, ge=0)
@@ -21,7 +20,7 @@ class SequenceOptions(Options):
 
 
 class SequenceSource:
-    """Pollable: one number an event. A number is given again only if its put failed."""
+    """Pollable: one number an event. A number is repeated only if its put failed."""
 
     def __init__(self, options: SequenceOptions) -> None:
         self._options = options
@@ -49,14 +48,14 @@ class SequenceSource:
 
 
 class ListOptions(Options):
-    """The bodies, as text; each once."""
+    """Bodies as text, each sent once."""
 
     events: list[str] = Field(max_length=10_000)
     headers: dict[str, str] = Field(default_factory=dict)
 
 
 class ListSource:
-    """Pollable: what the configuration says, once."""
+    """Pollable: the events of the configuration, once."""
 
     def __init__(self, options: ListOptions) -> None:
         self._options, self._done = options, False
@@ -79,17 +78,17 @@ class ListSource:
 
 
 class ApiOptions(Options):
-    """Nothing to choose."""
+    """No options."""
 
 
 class ApiSource:
-    """Event-driven: brings what the program itself puts, by `Flow.put`."""
+    """Event-driven: events that the program itself puts, by `Flow.put`."""
 
     def start(self, put: Put) -> None:
-        """The flow is open."""
+        """Nothing to open."""
 
     def stop(self, deadline_s: float) -> None:
-        """The flow closes itself."""
+        """Nothing to close."""
 
     def figures(self) -> Figures:
         return {}

@@ -1,4 +1,4 @@
-"""Syslog over UDP and TCP: RFC 5424, and the older form that most programs still write (RFC 3164)."""
+"""Syslog over UDP and TCP: RFC 5424, and the older RFC 3164 format that most programs still write."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ _COUNT = re.compile(rb"(\d{1,7}) ")
 _DATAGRAM = 65_535
 _RECEIVE_BUFFER = 4 * 1024 * 1024
 _RXQ_OVFL = 40
-"""Linux: each datagram says how many before it found no room in the kernel."""
+"""Linux socket option: each datagram carries the count of earlier ones dropped by the kernel."""
 _AT_ONCE = 1_000
 _LOOK_S = 0.5
 _ENDS = re.compile(rb"[\n\0]")
 
 
 class SyslogOptions(Server):
-    """`transport`: `udp` or `tcp` (messages behind their length, or one a line). `bytes`: longer messages are cut; over
-    TCP one of more than four times that ends its connection."""
+    """`transport`: `udp`, or `tcp` (messages with a length prefix, or one a line). `bytes`: longer messages are cut;
+    over TCP one longer than four times this closes its connection."""
 
     transport: Literal["udp", "tcp"] = "udp"
     bytes: int = Field(default=64 * 1024, ge=480, le=MAX_BODY)
 
 
 class SyslogSource:
-    """Event-driven. Headers: facility, severity, and as far as they are said host, app, process, id, time (as it was
-    written), time_ms, data; the body is the message. What is no syslog comes whole, with the header `bad`.
+    """Event-driven. Headers: facility, severity, and if present host, app, process, id, time (as written), time_ms,
+    data; the body is the message. Other input is passed whole, with the header `bad`.
 
-    Over UDP a message for which there is no room is lost and counted; over TCP its sender is held back."""
+    Over UDP a message without room is lost and counted; over TCP its sender is held back."""
 
     def __init__(self, options: SyslogOptions, context: Context) -> None:
         self._options, self._clock = options, context.clock
@@ -110,14 +110,14 @@ class SyslogSource:
                     continue
                 try:
                     events = self._received(sock)
-                except OSError:  # for want of memory, say
+                except OSError:  # such as no memory
                     self._clock.wait(self._handing.stopping, 0.1)
                     continue
                 if self._handing.once(events):
                     self._handing.count("lost", len(events))
 
     def _received(self, sock: socket.socket) -> list[Event]:
-        """What has come until now: together, since each put may cost an fsync."""
+        """Return all datagrams received so far, as one put, since each may cost an fsync."""
         events: list[Event] = []
         while len(events) < _AT_ONCE:
             try:
@@ -149,8 +149,8 @@ class SyslogSource:
 
 
 def frames(data: bytes, most: int, final: bool) -> Iterator[tuple[int, bytes]]:
-    """(end, message) of each whole message: octet counting if it begins with a number, else up to the next newline or
-    NUL (RFC 6587). A counted message that is longer than `most` is cut; raises ValueError beyond all measure."""
+    """Yield (end, message) of each complete message: with a length prefix if it begins with a number, else up to a
+    newline or NUL (RFC 6587). A counted message longer than `most` is cut. Raises ValueError above four times that."""
     at = 0
     while at < len(data):
         counted = _COUNT.match(data, at)
@@ -175,7 +175,7 @@ def frames(data: bytes, most: int, final: bool) -> Iterator[tuple[int, bytes]]:
 
 
 def parse(data: bytes) -> Event:
-    """One message. Never raises: what is no syslog, or more in its headers than an event may have, comes whole."""
+    """Parse one message. Never raises: other input, or headers beyond the limits of an event, give the whole text."""
     data = data.rstrip(b"\r\n\0")
     event = _parsed(data)
     try:

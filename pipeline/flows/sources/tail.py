@@ -1,4 +1,4 @@
-"""Lines of files that other programs append to, through rename, rotation, truncation and restarts: each byte once."""
+"""Lines of files that other programs append to; each byte once, across rename, rotation, truncation and restarts."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 
 HEAD_BYTES = 256
 PIECE_BYTES = RAW_BYTES * 3 // 4
-"""Bytes of a file in one piece."""
+"""Most bytes of a file in one piece."""
 _HEADERS_BYTES = RAW_BYTES - PIECE_BYTES
 
 
 class TailOptions(Options):
-    """`paths`: files, or patterns such as /var/log/app/*.log. `start`: where a file begins that is there at the first
-    look of all; later ones begin at their beginning. `settle_s`: so long a file that was renamed or deleted must be
-    unchanged before its last line is taken without an end, and the file is left. `header`: the name of the header that
-    says which file; "" for none. `below`: folders; a file whose real path is in none of them is not read."""
+    """`paths`: files, or patterns such as /var/log/app/*.log. `start`: position in files that exist at the very first
+    scan; later files are read from their beginning. `settle_s`: seconds for which a renamed or deleted file must be
+    unchanged before its unterminated last line is taken and the file closed. `header`: header with the file's path; ""
+    for none. `below`: folders; a file whose real path is in none of them is not read."""
 
     paths: list[str] = Field(min_length=1, max_length=100)
     start: Literal["beginning", "end"] = "beginning"
@@ -49,7 +49,7 @@ class TailOptions(Options):
 
 @dataclass(slots=True)
 class _File:
-    """One file that is followed, whatever it is called now. `head`: digest of its first bytes, and how many."""
+    """Followed file, under any name. `head`: digest of its first `head_bytes` bytes."""
 
     path: str
     device: int
@@ -60,7 +60,7 @@ class _File:
     head_bytes: int = 0
     seen: int = 0
     quiet_since: float | None = None
-    """Since when it is no longer at its path, and has not grown."""
+    """Time since which it is not at its path and has not grown."""
 
     @property
     def key(self) -> str:
@@ -71,7 +71,7 @@ class _File:
 
 
 class TailSource:
-    """Pollable. A piece is some lines of one file; files take turns."""
+    """Pollable. A piece is a number of lines of one file; files take turns."""
 
     def __init__(self, options: TailOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
@@ -80,12 +80,12 @@ class TailSource:
         self._turn: list[str] = []
         self._first_look = True
         self._waiting: tuple[Intent, tuple[Event, ...]] | None = None
-        """A piece that the channel refused."""
+        """Piece that the channel refused."""
         self.counts: Counter[str] = Counter()
         self.problem = ""
 
     def start(self) -> None:
-        """Go on where the journal says. Raises OSError."""
+        """Restore the state of the journal. Raises OSError."""
         name = f"tail/{self._context.agent}/{self._context.flow}"
         self._journal = Journal(self._context.folder / "tail.json", self._context.agent, name)
         held = dict(self._journal.state.get("files", {}))
@@ -109,7 +109,7 @@ class TailSource:
         return False
 
     def stop(self, deadline_s: float) -> None:
-        del deadline_s  # nothing here waits
+        del deadline_s  # nothing here blocks
         for file in self._files.values():
             os.close(file.descriptor)
         self._files.clear()
@@ -123,7 +123,7 @@ class TailSource:
 
     @property
     def idle(self) -> bool:
-        """Whether no piece is pending."""
+        """True if no piece is pending."""
         return self._open_journal().pending is None
 
     def _open_journal(self) -> Journal:
@@ -152,14 +152,14 @@ class TailSource:
         return self._repeat(journal, put)
 
     def _repeat(self, journal: Journal, put: Put) -> bool:
-        """Put the pending piece: the one that was refused, or the one of the process before."""
+        """Put the pending piece: one that was refused, or that of the previous process."""
         if journal.pending is None:
             return False
         if self._waiting is None:
             events = self._again(journal.pending)
             if events is None:
                 self.counts["unknown"] += 1
-                log.error("tail: %s cannot be read again: whether it arrived is not known", journal.pending.what)
+                log.error("tail: %s cannot be read again, and may not have been delivered", journal.pending.what)
                 journal.drop()
                 return True
             self._waiting = journal.pending, events
@@ -173,13 +173,13 @@ class TailSource:
         return True
 
     def _again(self, intent: Intent) -> tuple[Event, ...] | None:
-        """The piece that the process before this one was about to put; None if its file is gone or changed."""
+        """Read the pending piece of the previous process again; None if its file is gone or changed."""
         what = intent.what
         begin, end = int(what["from"]), int(what["to"])
         file = self._files.get(str(what["key"]))
         data = os.pread(file.descriptor, end - begin, begin) if file else b""
         if file is None or xxhash.xxh3_128_hexdigest(data) != what["digest"]:
-            return None  # other bytes must not come under this identity
+            return None  # an identity must not get other bytes
         file.position = max(file.position, end)
         return self._events(intent, self._lines(data, str(what["path"]), bool(what["final"]))[1])
 
@@ -188,7 +188,7 @@ class TailSource:
         return tuple(Event(headers, line) for line in lines)
 
     def _lines(self, data: bytes, path: str, final: bool) -> tuple[int, list[bytes]]:
-        """As `cut_lines`, no more than fit into one batch."""
+        """Split as `cut_lines`, into at most as many lines as fit into one batch."""
         overhead = event_bytes(Event(self._headers(path), b""))
         return cut_lines(data, self._options.line_bytes, final, most=min(MAX_EVENTS, _HEADERS_BYTES // overhead))
 
@@ -199,16 +199,16 @@ class TailSource:
     # -- files
 
     def look(self) -> None:
-        """Find new files, and see what became of those that are followed. Nothing may be pending."""
+        """Find new files, and check those that are followed. Precondition: no piece is pending."""
         known, self.problem = set(self._files), ""
         self._find()
         for file in list(self._files.values()):
             try:
                 self._check(file)
-            except OSError as error:  # one file that cannot be read holds up no other
+            except OSError as error:  # an unreadable file must not hold up others
                 self.problem = f"{file.path}: {error.strerror}"
         if self._first_look or set(self._files) - known:
-            # so that a file is found again that is renamed while nobody looks
+            # a file that is renamed while the agent is down must be found again
             self._open_journal().note(self._state({}))
         self._first_look = False
 
@@ -245,7 +245,7 @@ class TailSource:
         except OSError as error:
             self.problem = f"{path}: {error.strerror}"
             return
-        if not is_below(f"/proc/self/fd/{descriptor}", self._options.below):  # of what was opened, so links cannot race
+        if not is_below(f"/proc/self/fd/{descriptor}", self._options.below):  # the open file, so links cannot race
             self.problem = f"{path} is not followed: its real path is not below {', '.join(self._options.below)}"
             os.close(descriptor)
             return
@@ -256,7 +256,7 @@ class TailSource:
         self._turn.append(file.key)
 
     def _reopen(self, key: str, state: dict[str, Any]) -> None:
-        """A file that was followed before the restart: at its path, or under another name beside it."""
+        """Reopen a file followed before the restart, at its path or under another name in its folder."""
         for path in _beside(Path(state["path"])):
             try:
                 about = os.stat(path)
@@ -269,10 +269,10 @@ class TailSource:
                     file.position = int(state["position"])
                 return
         self.counts["gone"] += 1
-        log.warning("tail: %s is gone; what was not read of it until byte %d is lost", state["path"], state["position"])
+        log.warning("tail: %s is gone; what was not read, from byte %d on, is lost", state["path"], state["position"])
 
     def _check(self, file: _File) -> None:
-        """A file that is shorter than what was read of it, or that begins otherwise, was written anew."""
+        """Read a file from its beginning again if it was truncated or rewritten: it is shorter, or its head differs."""
         anew = _size(file.descriptor) < file.position
         anew = anew or (file.head_bytes > 0 and _digest(file.descriptor, file.head_bytes) != file.head)
         if anew:
@@ -285,7 +285,7 @@ class TailSource:
             file.head = _digest(file.descriptor, file.head_bytes)
 
     def _left_behind(self, file: _File) -> bool:
-        """Whether it was renamed away or deleted and nothing more comes: its last line needs no end."""
+        """True if the file was renamed or deleted and has settled: its last line needs no terminator."""
         try:
             about = os.stat(file.path)
             there = (about.st_dev, about.st_ino) == (file.device, file.inode)
@@ -309,7 +309,7 @@ class TailSource:
 
 
 def _beside(path: Path) -> Iterator[Path]:
-    """The path itself, then everything in its folder."""
+    """Yield the path itself, then all other entries of its folder."""
     yield path
     try:
         yield from sorted(entry for entry in path.parent.iterdir() if entry != path)
@@ -318,7 +318,7 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 def _behind(file: _File) -> int:
-    """Bytes that are not read yet; 0 if the file was left in this very moment."""
+    """Return the unread bytes; 0 for a file that is closed concurrently."""
     try:
         return max(0, _size(file.descriptor) - file.position)
     except OSError:

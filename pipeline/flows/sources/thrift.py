@@ -1,4 +1,4 @@
-"""Events from programs of any language, by Thrift (events.thrift)."""
+"""Events from programs in any language, over Thrift (events.thrift)."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ PRODUCER_BYTES = 64
 
 @lru_cache(maxsize=1)
 def events_idl() -> Any:
-    """The IDL, loaded once."""
+    """Return the IDL, loaded once."""
     path = Path(__file__).parent.parent / "events.thrift"
     return thriftpy2.load(str(path), module_name="artimon_events_thrift")
 
 
 class ThriftOptions(FramedOptions):
-    """What is more than `held_bytes` waits with the clients."""
+    """Data beyond `held_bytes` waits in the clients."""
 
 
 class ThriftSource:
-    """Event-driven. A call becomes one parcel (more if it is large), its identity that of the producer and number."""
+    """Event-driven. A call becomes one parcel (more if it is large), identified by producer and number."""
 
     def __init__(self, options: ThriftOptions, context: Context) -> None:
         self._options, self._context = options, context
@@ -69,7 +69,7 @@ class ThriftSource:
             return {"port": self.port, "events": self.events, "refused": dict(self.refused)}
 
     def append(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> Any:
-        """The IDL's method."""
+        """Method of the IDL."""
         try:
             self._hand_over(self._parcels(producer, sequence, time_ms, events))
         except (BatchError, ValueError, TypeError, AttributeError) as error:
@@ -83,7 +83,7 @@ class ThriftSource:
         return events_idl().Taken(True, "")
 
     def _hand_over(self, parcels: Sequence[Parcel]) -> None:
-        """All of one call, which the channel drops if it has had it. Raises NumberUsed and what a put raises."""
+        """Put all parcels of one call; the channel drops repeats. Raises NumberUsed and the errors of a put."""
         ids = [parcel.id for parcel in parcels if parcel.id is not None]
         if self._put is None:
             raise ChannelFull("the flow has not started")
@@ -119,7 +119,7 @@ class ThriftSource:
 
 
 def _digest(parcels: Sequence[Parcel]) -> int:
-    """Of the events of a call, whenever it was made."""
+    """Return the digest of the events of a call, independent of its time."""
     hasher = xxhash.xxh3_64()
     for event in (event for parcel in parcels for event in parcel.events):
         hasher.update(b"%r %d:" % (sorted(event.headers.items()), len(event.body)))

@@ -272,7 +272,7 @@ def test_one_delivery_may_hold_the_same_parcel_twice(tmp_path: Path, store: Loca
 def test_samples_are_no_events_and_are_refused(tmp_path: Path, store: LocalStore) -> None:
     files = sink(tmp_path / "s", store.uri)
     samples = encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 1, 1, "default", Samples.of([(1, 1, 1, 5)]))
-    with pytest.raises(SinkFailed, match="none but events") as refused:
+    with pytest.raises(SinkFailed, match="takes only events") as refused:
         files.deliver([Parcel((), samples.header.id, samples.data)])
     assert not refused.value.retry
     files.stop(5)

@@ -25,7 +25,7 @@ def test_whoever_empties_the_folder_lets_it_go_on(tmp_path: Path) -> None:
     assert one.count == 0
     one.add(named(1), "bad")
     other.add(named(2), "bad")
-    with pytest.raises(OSError, match="look at it and empty it"):
+    with pytest.raises(OSError, match="inspect and empty it"):
         one.add(named(3), "bad")
     assert one.count == other.count == 2
     for path in (tmp_path / "rejected").iterdir():
