@@ -44,6 +44,8 @@ class SheddableLog(Protocol[Appended]):
 
     def release(self, places: Iterable[Place]) -> None: ...
 
+    def keep_damaged(self, places: Iterable[Place]) -> None: ...
+
     def tidy(self) -> None: ...
 
 
@@ -97,9 +99,17 @@ class Shedder(Generic[Accepted]):
 
     def _make_room(self) -> bool:
         """Give up the batches of the oldest full segment; False if there is none, or its record cannot be written."""
-        places = self._log.oldest_live()
-        if not places:
+        held = self._log.oldest_live()
+        if not held:
             return False
+        try:
+            places = self._drop_unreadable(held)
+        except OSError as error:
+            log.error("the log is full, and shedding failed: %s", error)
+            return False
+        if not places:
+            self._log.tidy()
+            return True
         sent = self._give_up(places)
         self._appender.beyond_quota = True
         try:
@@ -116,6 +126,22 @@ class Shedder(Generic[Accepted]):
         self._log.release(places)
         self._log.tidy()
         return True
+
+    def _drop_unreadable(self, places: Sequence[Place]) -> list[Place]:
+        """Quarantine the batches that the disk no longer returns: no record can name their samples, and they would keep
+        their segment for ever. Returns the others. Raises OSError."""
+        good, bad = [], []
+        for place in places:
+            try:
+                self._log.read(place)
+                good.append(place)
+            except CorruptRecord as error:
+                log.error("the log is full, and a batch is lost: %s", error)
+                bad.append(place)
+        if bad:
+            self._give_up(bad)
+            self._log.keep_damaged(bad)
+        return good
 
     def _keep(self, polled: Iterable[Polled]) -> None:
         for one in polled:

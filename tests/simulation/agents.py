@@ -128,9 +128,11 @@ class SimAgent(Process):
         self.log.note(RecordType.ACKED, encode_acked(id for id, _ in acked))
         self.sending = Sending.of(self.tracker, self.name, random.Random(chance.getrandbits(32)))
         self.sending.collectors.prefer((), chance.choice((Mode.FAILOVER, Mode.FAILOVER, Mode.FAILOVER, *Mode)))
-        appender = LogAppender(self.log)
+        log: Any = _SheddableLog(self)
+        appender: LogAppender[Ticket] = LogAppender(log)
         self._numbering = numbering = _ToldNumbering(appender, self, RealEncoder() if self._sheds else SimEncoder())
-        self._shedder = Shedder(self.log, self.name, numbering, appender, self.tracker.give_up, self._wait)
+        self.at = {place: header.id for header, place in (*self.log.recovered.batches, *self.log.recovered.series)}
+        self._shedder = Shedder(log, self.name, numbering, appender, self.tracker.give_up, self._wait)
         self._tickets: list[tuple[Ticket, Any]] = []
         self._flush_at = self._pump_at = float("inf")
         self._release([place for _, place in acked])
@@ -249,6 +251,7 @@ class SimAgent(Process):
 
     def _logged(self, placed: Sequence[tuple[Entry, Place]]) -> None:
         if placed:
+            self.at |= {place: entry.header.id for entry, place in placed}
             self.sending.logged(((entry.header, place) for entry, place in placed), self._scheduler.now_ms)
             if self._looks_later:
                 self.wake()
@@ -314,8 +317,7 @@ class SimAgent(Process):
         now = self._scheduler.now
         if bad:
             lost = self.sending.unreadable(group, bad, now)
-            self._ledger.damaged(self.name, lost)
-            self._keep_damaged(lost)
+            self.lose(lost)
             return
         self._ledger.sends(self.name, group.items, messages)
         call = self.sending.begin(group, now)
@@ -329,8 +331,9 @@ class SimAgent(Process):
         if pump:
             self.pump()
 
-    def _keep_damaged(self, bad: Sequence[Item]) -> None:
-        """As pipeline.wal.log.Log.keep_damaged."""
+    def lose(self, bad: Sequence[Item]) -> None:
+        """Give up what cannot be read, as pipeline.wal.log.Log.keep_damaged."""
+        self._ledger.damaged(self.name, bad)
         for item in bad:
             try:
                 self.log.keep_damaged(item.place)
@@ -429,6 +432,23 @@ class _Flight:
 
 def _nobody(_good: bool) -> None:
     """Waits for a shed record."""
+
+
+class _SheddableLog:
+    """The log of an agent that sheds, as pipeline.wal.log.Log."""
+
+    def __init__(self, agent: SimAgent) -> None:
+        self._agent = agent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._agent.log, name)
+
+    def keep_damaged(self, places: Iterable[Place]) -> None:
+        """Raise Killed if the agent ends meanwhile."""
+        agent, life = self._agent, self._agent.life
+        agent.lose([Item(agent.at[place], place, 0, 0) for place in places])
+        if agent.life != life:
+            raise Killed
 
 
 class _ToldNumbering(Numbering[Ticket]):

@@ -71,6 +71,24 @@ def test_by_default_a_full_log_refuses_and_counts(tmp_path: Path) -> None:
     wal.close()
 
 
+def test_a_record_that_rotted_does_not_stop_shedding(tmp_path: Path) -> None:
+    """Its bytes are kept for an operator, its batch is given up, and everything goes on without a restart."""
+    give_up = GivingUp()
+    wal, intake, _ = opened(tmp_path, give_up)
+    fill(intake, 20)
+    rotten = wal.oldest_live()[0]
+    segment = next(path for path in tmp_path.rglob("*.wal") if int(path.stem) == rotten.segment)
+    data = bytearray(segment.read_bytes())
+    data[rotten.offset + rotten.length // 2] ^= 1
+    segment.write_bytes(data)
+    fill(intake, 200, first=20)
+    assert intake.shed_batches
+    assert intake.refused["quota"] == 0
+    assert rotten in give_up.given
+    assert len(list((tmp_path / "damaged").iterdir())) == 1
+    wal.close()
+
+
 def test_shedding_gives_up_the_oldest_and_says_what(tmp_path: Path) -> None:
     """Everything that was accepted is in the log or in exactly one shed record; the log never grows beyond its quota by
     more than the record."""
