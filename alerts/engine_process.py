@@ -1,4 +1,4 @@
-"""The process of the engine: its folder, its threads, its place in ZooKeeper, its health."""
+"""Process of the alert engine: its folder, threads, registration in ZooKeeper, and health file."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
 SHOWN_S = 3.0
-"""How long the display may be behind what became of the mails."""
+"""Most delay of the published counts of mails, in seconds."""
 STUCK_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class AlertsConfig:
-    """Settings of one engine. `to`: targets of rules that name no receiver. `receivers`: settings of the kinds of
-    receivers, by name, see alerts/receivers. `page`: address of the page for links."""
+    """Settings of one engine. `to`: targets of rules that name no receiver. `receivers`: settings by kind of receiver,
+    see alerts/receivers. `page`: address of the page for links."""
 
     zookeeper: Zookeeper
     rules: Path
@@ -65,7 +65,7 @@ def run_alerts(
     publish: Publish = unpublished,
     hook: Callable[[str], None] = _nothing,
 ) -> None:
-    """Run the engine until `stop`. AlertsError if it cannot run as it is configured."""
+    """Run the engine until `stop`. Raises AlertsError if its configuration is unusable."""
     with ExitStack() as closing:
         closing.callback(os.close, _take(config.data))
         database, memory, damage = open_database(config.data, clock.now_ms(), hook)
@@ -95,7 +95,7 @@ def _newest(store: VarstoreClient) -> Iterable[int]:
 
 
 def _take(folder: Path) -> int:
-    """The lock on the data folder: two engines on one would send everything twice."""
+    """Lock the data folder: two engines on one folder would send everything twice."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -110,7 +110,7 @@ def _take(folder: Path) -> int:
 
 
 class AlertsProcess:
-    """Evaluation in a thread of its own, so that health is told while the store is slow."""
+    """Runs the evaluation in a separate thread, so that health is reported while the store is slow."""
 
     registration: Registration
 
@@ -124,7 +124,7 @@ class AlertsProcess:
         """Guards `_shown`, `_shown_mail` and the order of updates; the registration's own lock is taken within."""
 
     def run(self, health: HealthFile, stop: threading.Event) -> None:
-        """Until `stop`; ends at most a few seconds after it, an evaluation under way is left undone."""
+        """Run until `stop`, plus a few seconds at most; a running evaluation is abandoned."""
         self.registration.start()
         self._senders.start()
         evaluating = threading.Thread(target=self._evaluate, args=(stop,), name="alert rules", daemon=True)
@@ -145,7 +145,7 @@ class AlertsProcess:
                     self._senders.wake()
                     self._failing = ""
                     self._show()
-            except Exception as error:  # a full disk, or a defect: say so, and try again, rather than end
+            except Exception as error:  # a full disk, or a defect: report it and retry
                 if not stop.is_set():
                     log.exception("evaluation")
                     self._failing = f"evaluation: {type(error).__name__}: {error}"
@@ -159,18 +159,18 @@ class AlertsProcess:
             self.registration.update(self._engine.display(self._shown_mail))
 
     def _show_mail(self) -> None:
-        """Mails go out after the evaluation that made them was shown."""
+        """Publish again if the counts of mails changed: mails are sent after the evaluation was published."""
         if self._clock.monotonic() - self._shown >= SHOWN_S and self.mail() != self._shown_mail:
             self._show()
 
     def mail(self) -> dict[str, Any]:
-        """How it stands with mails, as the znode shows it."""
+        """Counts of mails for the znode."""
         counts, figures = self._database.counts(), self._senders.figures
         problem = figures.problem or "; ".join(self._database.failures(1))
         return {"pending": counts["pending"], "sent": figures.sent, "failed": counts["failed"], "problem": problem}
 
     def figures(self) -> dict[str, Any]:
-        """Counts since the start, and what holds now."""
+        """Counts since the start, and current values."""
         engine, shot, sent = self._engine, self._engine.snapshot, self._senders.figures
         return {
             "rules": dict(shot.rules or {}),

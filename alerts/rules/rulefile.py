@@ -79,7 +79,7 @@ LabelName = Annotated[str, checked(lambda name: validate_labels({name: ""}))]
 
 
 class _Targets(Section):
-    """Receiver of alerts: for each kind of receivers, addresses."""
+    """Receiver of alerts: addresses by kind of receiver."""
 
     @model_validator(mode="after")
     def _check_any(self) -> Self:
@@ -89,7 +89,7 @@ class _Targets(Section):
         return self
 
     def build(self) -> tuple[str, ...]:
-        """Return the targets, as notifications have them."""
+        """Return the targets in the form of notifications, see target_of."""
         return tuple(target_of(kind, one) for kind in receiver_kinds() for one in dict.fromkeys(getattr(self, kind)))
 
 
@@ -116,7 +116,7 @@ def _receiver(data: Any, info: ValidationInfo) -> tuple[str, ...]:
 
 
 class RuleSection(Section):
-    """Rule as written."""
+    """Rule as written in a file."""
 
     name: Name = Field(description="give each rule one of its own")
     expr: Query = Field(description="say what is asked, as in expr: fetch('NAME')")
@@ -133,7 +133,7 @@ class RuleSection(Section):
     summary: Annotated[str, parsed(_summary, blank=False)] = "{rule}: {value}, and the threshold is {threshold}"
 
     def build(self, file: str, line: int) -> Rule:
-        """Return the rule, whose section begins at a line."""
+        """Return the rule; `line` is the first line of its section."""
         return Rule(
             self.name, self.expr.text or "", asked_now(self.expr), self.threshold, self.resolve, self.hold,
             self.missing, tuple(sorted(self.labels.items())), tuple(dict.fromkeys(self.receivers)), self.summary,
@@ -185,7 +185,7 @@ def _fixed_time(node: object) -> str | None:
 
 
 def asked_now(query: Expr) -> Expr:
-    """The query of the newest bucket alone, where it does not say its time itself."""
+    """Restrict the query to the newest bucket, unless it states its time itself."""
     if any(isinstance(node, Range | Between | At) for node in walk(query.node)):
         return query
     return Expr(At(query.node, Instant(0, relative=True)), 1, query.text)

@@ -29,22 +29,22 @@ _QUOTED = re.compile(r'"([^"]*)"|\'([^\']*)\'')
 
 
 class ConditionError(ValueError):
-    """A condition that cannot be read, or a value that it cannot judge."""
+    """Condition that cannot be parsed, or value of a type that it does not apply to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`text` as written; holds for a value if `value op operand`.
+    """Condition that holds for a value if `value op operand`; `text` is its source.
 
     Numbers compare exactly (an integer is never rounded to a float). BOOLEAN values compare with numbers as 1 and 0.
-    NaN fulfils nothing but `!=`. Texts and booleans know == and != only."""
+    NaN fulfils only `!=`. Texts and booleans support == and != only."""
 
     text: str
     op: str
     operand: Value
 
     def holds(self, value: Value) -> bool:
-        """Whether the value fulfils it; ConditionError if the types do not go together."""
+        """True if the value fulfils the condition. ConditionError if the types do not match."""
         if isinstance(self.operand, bool):
             if not isinstance(value, bool):
                 raise ConditionError(f"{self.text!r} asks for true or false, the value is {value!r:.80}")
@@ -55,7 +55,7 @@ class Condition:
 
 
 def parse_condition(text: str) -> Condition:
-    """The condition: an operator, then a number, true, false or a quoted text. ConditionError says what is wrong."""
+    """Parse an operator followed by a number, true, false or a quoted text. Raises ConditionError."""
     form = _FORM.fullmatch(text)
     if not form:
         raise ConditionError(

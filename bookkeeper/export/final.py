@@ -1,6 +1,6 @@
-"""Final snapshot: a file with the last values of a process, left for the agent of the host if none polled them.
+"""Final snapshot: a file with the last values of a process, for the agent of the host if no agent polled them.
 
-docs/formats/final.md has the format, and who may write and read what.
+docs/formats/final.md describes the format and the permissions.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ MAGIC = b"ARTFIN01"
 HEADER = struct.Struct("<8sII")
 """Magic, length of the payload, CRC-32 of the payload."""
 MAX_BYTES = 16 << 20
-"""Of one file: a poll has no more."""
+"""Most bytes of one file, as of a poll."""
 MAX_FILES, MAX_FILES_OF_USER = 1_000, 250
 MAX_TOTAL, MAX_TOTAL_OF_USER = 256 << 20, 64 << 20
-"""Bytes in the folder: a program that restarts in a loop while the agent is away cannot fill the disk."""
+"""Most bytes in the folder: a program that restarts in a loop while the agent is down cannot fill the disk."""
 FREE_SHARE = 10
-"""A tenth of the file system stays free."""
+"""Keep 1/10 of the file system free."""
 
 
 class FinalError(RuntimeError):
-    """The final snapshot cannot be left. The text says where and why, and what to do."""
+    """Final snapshot that cannot be written. The text says where and why, and what to do."""
 
 
 def encode(final: Any) -> bytes:
-    """The bytes of a file: header and struct `Final` of bookkeeper.thrift."""
+    """Encode a file: header and struct `Final` of bookkeeper.thrift."""
     buffer = TMemoryBuffer()
     final.write(TBinaryProtocol(buffer))
     payload = bytes(buffer.getvalue())
@@ -44,7 +44,7 @@ def encode(final: Any) -> bytes:
 
 
 def payload_of(data: bytes) -> bytes:
-    """The struct in the bytes of a file. FrameError if they are not whole."""
+    """Return the encoded struct in the bytes of a file. FrameError if they are incomplete or damaged."""
     if len(data) < HEADER.size:
         raise FrameError(f"{len(data)} bytes: a header has {HEADER.size}")
     magic, size, crc = HEADER.unpack_from(data)
@@ -59,7 +59,7 @@ def payload_of(data: bytes) -> bytes:
 
 
 def leave(dropin: str, uuid: bytes, data: bytes) -> None:
-    """Put a file into the folder, by rename. FinalError: nothing was left there."""
+    """Put a file into the folder, by rename. FinalError: no file was written."""
     folder = os.path.join(dropin, FINAL_FOLDER)
     if len(data) > MAX_BYTES:
         raise FinalError(f"{folder}: a final snapshot of {len(data):,} bytes, at most {MAX_BYTES:,} are allowed")
@@ -76,7 +76,7 @@ def leave(dropin: str, uuid: bytes, data: bytes) -> None:
 
 
 def _refuse_folder(folder: str, found: os.stat_result) -> None:
-    """The sticky bit keeps others who may write there from replacing files of this process."""
+    """Refuse a folder that others can write without the sticky bit: they could replace files of this process."""
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
         raise FinalError(f"{folder}: others may replace files there: chmod +t")
 
