@@ -297,7 +297,7 @@ def write_dropin(name: str | None = None, folder: str | None = None) -> int:
 
     For a program that cannot be polled; call it once at the end. `bookkeeper.dropin.Writer` has more options. Raises
     DropinError if the file cannot be written."""
-    from bookkeeper.export.dropin_file import DropinWriter  # not at the top: most programs never need it
+    from bookkeeper.export.dropin_file import DropinWriter  # imported late: most programs never need it
 
     return DropinWriter(name, folder, book=_book).write()
 

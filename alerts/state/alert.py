@@ -90,13 +90,13 @@ class RuleMemory:
 def step(alert: Alert | None, verdict: AlertVerdict, now_ms: int, hold_ms: int) -> tuple[Alert | None, Change | None]:
     """Return the alert after the evaluation at `now_ms` (None: there is none), and the change to notify, if any.
 
-    >>> bad, well = Verdict(Says.TRUE, 0), Verdict(Says.FALSE, 1)
+    >>> bad, well = AlertVerdict(Says.TRUE, 0), AlertVerdict(Says.FALSE, 1)
     >>> alert, change = step(None, bad, 60_000, 60_000)
     >>> alert.phase, change
-    (<Phase.PENDING: 'pending'>, None)
+    (<AlertPhase.PENDING: 'pending'>, None)
     >>> alert, change = step(alert, bad, 120_000, 60_000)
     >>> alert.phase, change
-    (<Phase.FIRING: 'firing'>, <Change.FIRING: 'firing'>)
+    (<AlertPhase.FIRING: 'firing'>, <Change.FIRING: 'firing'>)
     >>> step(alert, well, 180_000, 60_000)[1]
     <Change.RESOLVED: 'resolved'>
     """

@@ -137,7 +137,7 @@ class Database:
         with self._lock:
             try:
                 return _read(self._connection)
-            except sqlite3.OperationalError:  # the disk, not the content
+            except sqlite3.OperationalError:  # a failure of the disk, not damaged content
                 raise
             except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
                 raise Damaged(f"{type(error).__name__}: {error}") from error

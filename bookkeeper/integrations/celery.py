@@ -83,7 +83,7 @@ class Tasks:
     def ended(self, task: Any = None, state: str | None = None, **_: Any) -> None:
         """Counts the end of a task, in any state."""
         begun = getattr(task.request, _REQUEST, None)
-        if begun is None:  # connected while it ran
+        if begun is None:  # signals were connected during the task
             return
         self.book.integer("celery.tasks.active").add(-1)
         self.book.histogram("celery.task.seconds", {"task": task.name}, self._bounds).observe(perf_counter() - begun)

@@ -33,7 +33,7 @@ import bookkeeper
 
 try:
     import resource
-except ImportError:  # not a Unix
+except ImportError:  # not on Unix
     resource = None  # type: ignore[assignment]
 
 PROC = Path("/proc")

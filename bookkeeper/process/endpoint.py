@@ -125,7 +125,7 @@ class Endpoint:
         worker = threading.Thread(target=self._leave, args=(service,), name="bookkeeper-final", daemon=True)
         try:
             worker.start()
-        except RuntimeError:  # the interpreter starts no more threads
+        except RuntimeError:  # the interpreter is ending and starts no more threads
             self._leave(service)
         else:
             worker.join(LEAVE_S)
@@ -185,7 +185,7 @@ class Endpoint:
                 self._serve()
                 if not self._closing.is_set():
                     return True
-                self._close_parts()  # close() may have come too early to see them
+                self._close_parts()  # close() may have run before they were set
             except Exception as error:
                 log.warning("no endpoint yet, next try in %.0f s: %s: %s", RETRY_S, type(error).__name__, error)
                 self._closing.wait(RETRY_S)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 try:
     import fcntl
-except ImportError:  # not a Unix
+except ImportError:  # not on Unix
     fcntl = None  # type: ignore[assignment]
 
 NUMBERS = 10_000

@@ -94,7 +94,7 @@ class Table:
         """Note that a cell, of that name if known, has no value: a sweep may find room again."""
         self._idle += name not in OWN
 
-    # Room.
+    # Limits.
 
     def has_room(self, name: str) -> bool:
         """True if one more cell of that name may be added."""
@@ -130,7 +130,7 @@ class Table:
             if cell.value is None:
                 self.drop(cell)
 
-    # The cache of look-ups.
+    # Cache of look-ups.
 
     def route(self, cell: AnyCell, given: Mapping[str, str]) -> None:
         """Cache the cell for look-ups with these labels in this order."""

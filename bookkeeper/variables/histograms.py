@@ -88,7 +88,7 @@ class Histograms:
                 target.total += value
 
     def _attached(self, histogram: Histogram) -> Histogram:
-        """Return the histogram that takes an observation, created if needed. VariableRefused if there is no room."""
+        """Return the histogram that takes an observation, created if needed. VariableRefused at the limit."""
         if histogram.refused is not None:
             raise histogram.refused
         table, size = self._variables.table, len(histogram.bounds) + 3
@@ -114,10 +114,10 @@ class Histograms:
         return HISTOGRAM(self, name, OVERFLOW_LABELS, histogram.bounds) if found is None else found
 
     def _begin(self, histogram: Histogram) -> None:
-        """Create the histogram and add its variables. VariableRefused if a name of them is used otherwise."""
+        """Create the histogram and add its variables. VariableRefused if another variable uses one of their names."""
         table = self._variables.table
         made = histogram.parts or parts_of(histogram, self._variables)
-        if not histogram.parts:  # no call between this and the store: a signal handler may have been faster
+        if not histogram.parts:  # no call between this and the store: a signal handler may have set it already
             histogram.parts = made
         for part in histogram.parts:
             current = table.get(part.name, part.key)
@@ -126,7 +126,7 @@ class Histograms:
                 raise VariableRefused("type", text)
         self._place(histogram)
         fresh = [0] * (len(histogram.bounds) + 1)
-        if histogram.counts is None:  # a signal handler may have been faster; no call from here to the end
+        if histogram.counts is None:  # a signal handler may have created it already; no call from here to the end
             histogram.total = 0.0
             histogram.fell = False
             histogram.counts = fresh

@@ -146,7 +146,7 @@ class ProcessVariables(Variables):
         """Runs the callbacks and returns all current variables, sorted by name and labels. `ends`: True if the caller
         is the collector; then expired series end."""
         from bookkeeper.variables.snapshot import (
-            Snapshots,  # not at the top: `import bookkeeper` costs what counting needs
+            Snapshots,  # imported late: `import bookkeeper` must load only what counting needs
         )
 
         if ends:
