@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
 SHOWN_S = 3.0
-"""Most delay of the published counts of mails, in seconds."""
+"""Maximum delay of the published counts of mails, in seconds."""
 STUCK_S = 300.0
 
 

@@ -19,7 +19,7 @@ from query_dsl.tree.selector import accepts
 from varstore.cluster.client import StoreUnavailable
 
 SHARED_FROM = 16
-"""Least number of different selectors of one variable that are answered from one query for the whole variable."""
+"""Minimum number of different selectors of a variable that are answered by one query for the whole variable."""
 SHARED_CELLS = 4_000_000
 SHARED_SERIES = 50_000
 

@@ -14,7 +14,7 @@ from query_dsl.tree.selector import series_text
 from query_dsl.tree.timing import format_duration
 
 MAX_ALERTS = 10_000
-"""Most alerts of one rule."""
+"""Maximum number of alerts of one rule."""
 MISSING_MS = 86_400_000
 """Time without data after which an alert ends under every policy for missing data."""
 

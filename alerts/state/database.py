@@ -3,7 +3,7 @@
 One transaction stores a whole evaluation: the changes of alerts *and* the letters about them. So no crash can separate
 a change from its letter, and sent letters are marked in the same file. Alerts, letters and rule files carry checksums;
 a damaged file is quarantined as a whole, and the engine starts with empty state.
-Locks: `_lock` guards the connection. Two threads use it, evaluation and sender; no network under it.
+Locks: `_lock` guards the connection, shared by the threads of evaluation and senders. No network under it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 VERSION = 1
 FILE = "alerts.db"
 MAX_PENDING = 10_000
-"""Most waiting letters; beyond it the oldest are dropped."""
+"""Maximum number of waiting letters; beyond it the oldest are dropped."""
 KEPT = 2_000
 """Rows of the outbox after which a finished letter is deleted."""
 

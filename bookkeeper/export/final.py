@@ -23,10 +23,10 @@ MAGIC = b"ARTFIN01"
 HEADER = struct.Struct("<8sII")
 """Magic, length of the payload, CRC-32 of the payload."""
 MAX_BYTES = 16 << 20
-"""Most bytes of one file, as of a poll."""
+"""Maximum size of one file in bytes, the same as of a poll."""
 MAX_FILES, MAX_FILES_OF_USER = 1_000, 250
 MAX_TOTAL, MAX_TOTAL_OF_USER = 256 << 20, 64 << 20
-"""Most bytes in the folder: a program that restarts in a loop while the agent is down cannot fill the disk."""
+"""Maximum bytes in the folder: a program that restarts in a loop while the agent is down cannot fill the disk."""
 FREE_SHARE = 10
 """Keep 1/10 of the file system free."""
 

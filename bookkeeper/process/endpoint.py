@@ -28,10 +28,10 @@ REACH_S = 0.2
 LEAVE_S = 2.0
 """Timeout for writing the final snapshot, in seconds: a hanging file system must not block the end of a process."""
 FOUND_S = 2.0
-"""Least age of a process before its znode is deleted, in seconds: by then the agents that watch have seen it."""
+"""Minimum age of a process before its znode is deleted, in seconds: by then watching agents have seen it."""
 MAX_CONNECTIONS = 16
 MAX_FRAME = 256 * 1024
-"""Most bytes of a request; the memo of a poller (turns.MAX_MEMO) is its largest part."""
+"""Maximum size of a request in bytes; the memo of a poller (turns.MAX_MEMO) is its largest part."""
 IDLE_S = 600.0
 REQUEST_S = 5.0
 """Timeout for receiving a whole request, in seconds; the same as the timeout of pollers."""

@@ -21,7 +21,7 @@ from bookkeeper.runtime.wall_clock import now_ms
 
 log = logging.getLogger("bookkeeper.secure")
 LOOK_S = 1.0
-"""Least time between two checks of the files, in seconds."""
+"""Minimum time between two checks of the files, in seconds."""
 
 
 class Unauthorized(FramedError, ConnectionError):

@@ -32,7 +32,7 @@ log = logging.getLogger("bookkeeper.secure")
 NONCE_BYTES, LEAST_BYTES, MOST_TOKENS, MOST_BYTES = 32, 16, 100, 64 * 1024
 GREETINGS = ("hello", "prove")
 FRAME = 512
-"""Most bytes of a message of a hello."""
+"""Maximum size of a hello message in bytes."""
 _CLIENT, _SERVER = b"artimon client", b"artimon server"
 Exchange = Callable[[bytes], bytes]
 """Sends a frame and returns the answer frame without its length."""

@@ -1,11 +1,11 @@
-"""Messages to the application's log: rate-limited, and without exceptions to the caller."""
+"""Messages to the application's log: few, and without exceptions to the caller."""
 
 from __future__ import annotations
 
 import logging
 
 LOG_EVERY_S = 60.0
-"""Least time between two messages about one kind of problem, in seconds."""
+"""Minimum time between two messages about one kind of problem, in seconds."""
 log = logging.getLogger("bookkeeper")
 
 

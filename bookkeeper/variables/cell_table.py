@@ -16,7 +16,7 @@ from bookkeeper.variables.cell import AnyCell
 Route = dict[str, dict[tuple[str, ...], Any]]
 
 OVERFLOW_NAMES = 1_000
-"""Most variables above the limit of the process: overflow series of names that came after it was reached."""
+"""Maximum number of variables above the limit of the process: overflow series of names first written after it."""
 REFUSED, OVERFLOWED, CALLBACK_ERRORS = "bookkeeper.refused", "bookkeeper.overflow", "bookkeeper.callback.errors"
 OWN = frozenset((REFUSED, OVERFLOWED, CALLBACK_ERRORS))
 """Variables of bookkeeper itself. They have few labels and are not limited."""

@@ -120,7 +120,7 @@ class Lookup:
         """Version, cells with a value, and all descriptions, at one moment.
 
         `skip`: passed by the collector, for one poll. Counters that ended since its last poll are added to it and left
-        out even if they have restarted: the collector must see the end, or it would mistake new counts for old ones. A
+        out even if they have restarted: else the collector would not see the end, and take new counts for old ones. A
         counter is never skipped twice in a row, so that one that ends constantly is still seen."""
         with self.lock:
             version, cells = self.version, [cell for cell in self.table.all() if cell.value is not None]
