@@ -42,18 +42,16 @@ class AlertsConfig:
     """Folder of the rule files."""
     data: Annotated[
         Path,
-        Option("Folder of the engine's state, of one engine only.", place=lambda place: place.data / "alerts"),
+        Option("Folder of the engine's state; one for each engine.", place=lambda place: place.data / "alerts"),
     ]
     receivers: Mapping[str, Any] = field(default_factory=dict)
     smtp: Annotated[str, Option("host:port of the mail server (ARTIMON_SMTP).", place=attrgetter("smtp"))] = ""
     id: Annotated[str, process_name("Name of this engine.")] = "alerts"
     page: Annotated[str, Option("Address of the page, for the links in mails.", "--link", place=attrgetter("api"))] = ""
-    to: Annotated[tuple[str, ...], Option("Where mails of rules without receivers go.")] = ("artimon@localhost",)
-    sender: Annotated[str, Option("From whom mails are.")] = "artimon@localhost"
+    to: Annotated[tuple[str, ...], Option("Addresses for rules without receivers.")] = ("artimon@localhost",)
+    sender: Annotated[str, Option("Sender address of mails.")] = "artimon@localhost"
     smtp_settings: Annotated[Path | None, Option("JSON file, mode 0600: starttls, ca, user, password, sender.")] = None
-    settle_ms: Annotated[int, in_milliseconds("How long after its end a bucket counts as settled.", "--settle")] = (
-        15_000
-    )
+    settle_ms: Annotated[int, in_milliseconds("Delay after its end until a bucket is settled.", "--settle")] = 15_000
     health: Health = None
 
 
@@ -105,7 +103,7 @@ def _take(folder: Path) -> int:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(held)
-        raise AlertsError(f"another engine runs on {folder}: give each a --data of its own") from error
+        raise AlertsError(f"another engine runs on {folder}: give each engine its own --data") from error
     return held
 
 
@@ -193,7 +191,7 @@ class AlertsProcess:
 
     def _problems(self) -> list[str]:
         dropped = self._database.dropped
-        too_many = f"{dropped} letters dropped: too many wait" if dropped else ""
+        too_many = f"{dropped} letters dropped: too many were waiting" if dropped else ""
         own = [self._damage, too_many, self._senders.figures.problem, self._engine.snapshot.failing]
         own += [f"letter not sent: {problem}" for problem in self._database.failures(3)]
         conflict = "another engine has the same id" if self.registration.conflict else ""
@@ -201,5 +199,5 @@ class AlertsProcess:
 
     def _say(self, health: HealthFile) -> None:
         stuck = self._clock.monotonic() - self._turned > STUCK_S
-        problem = self._failing or ("the evaluation does not come to its end" if stuck else "")
+        problem = self._failing or ("the evaluation hangs" if stuck else "")
         health.write("failing" if problem else "ok", problem, **self.figures())

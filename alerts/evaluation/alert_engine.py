@@ -215,7 +215,7 @@ class Engine:
             states,
             view.alert_counts(),
             force.problems,
-            f"{states['error']} of {len(force.rules)} rules have no answer: {errors[0]:.300}" if errors else "",
+            f"{states['error']} of {len(force.rules)} rules failed: {errors[0]:.300}" if errors else "",
         )
 
     def view(self) -> View:

@@ -55,7 +55,7 @@ class Evaluator:
         """Compute the next states of the rule's alerts."""
         began = perf_counter()
         if not self._in_time():
-            return Judged(error="not evaluated: the evaluation took too long, and stopped before this rule")
+            return Judged(error="not evaluated: the time limit of the evaluation was reached before this rule")
         try:
             steps = self._steps(rule, alerts)
         except RuleFailed as problem:
@@ -94,7 +94,7 @@ class Evaluator:
         except (QueryError, SelectError) as problem:
             error = problem.message if isinstance(problem, QueryError) else str(problem)
         partial = self._store.partial
-        return newest, error or (f"the answer is not whole: {partial}" if partial else ""), self._store.asked
+        return newest, error or (f"the answer is incomplete: {partial}" if partial else ""), self._store.asked
 
 
 class _Endings:

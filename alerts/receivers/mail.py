@@ -85,7 +85,7 @@ def load_settings(address: str, sender: str, path: Path | None = None) -> MailSe
         raise AlertsError(f"{path}: unknown setting {min(unknown)!r}: known are starttls, ca, user, password, sender")
     sender = str(found.get("sender", sender))
     if not is_address(sender):
-        raise AlertsError(f"{sender!r} is no mail address: write name@host")
+        raise AlertsError(f"{sender!r} is not a mail address: write name@host")
     starttls = found.get("starttls", False)
     ca, user, password = found.get("ca"), found.get("user"), found.get("password")
     if not (
@@ -103,7 +103,7 @@ def load_settings(address: str, sender: str, path: Path | None = None) -> MailSe
 def _read_settings(path: Path) -> dict[str, object]:
     try:
         if path.stat().st_mode & 0o077:
-            raise AlertsError(f"{path}: others may read it: chmod 600 {path}")
+            raise AlertsError(f"{path}: others may read it: run chmod 600 {path}")
         with path.open(encoding="utf-8") as file:
             found = json.loads(file.read(MAX_SETTINGS))
     except (OSError, ValueError) as error:
@@ -269,8 +269,8 @@ class Conversation:
 
     def _expect(self, answer: tuple[int, bytes], code: int, what: str) -> None:
         if answer[0] != code:
-            said = f"{answer[0]} {_clean(answer[1])}" if answer[0] > 0 else "what is no SMTP"
-            raise Unreachable(f"the server says as {what}: {said}")
+            said = f"{answer[0]} {_clean(answer[1])}" if answer[0] > 0 else "not SMTP"
+            raise Unreachable(f"unexpected {what} from the server: {said}")
 
     @contextmanager
     def _server(self, doing: str) -> Iterator[None]:
@@ -282,7 +282,7 @@ class Conversation:
             if 400 <= error.smtp_code < 600:
                 self._judge((error.smtp_code, _bytes(error.smtp_error)), "letter")
             self._smtp.close()  # a success code before the content does not accept the letter
-            raise Unreachable(f"{where} says {error.smtp_code} to DATA, not 354") from error
+            raise Unreachable(f"{where} answers DATA with {error.smtp_code} instead of 354") from error
         except smtplib.SMTPResponseException as error:
             self._smtp.close()
             said = _clean(_bytes(error.smtp_error))

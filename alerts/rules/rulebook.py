@@ -87,11 +87,11 @@ class RuleBook:
         try:
             entries = sorted(e.name for e in os.scandir(self._folder) if e.name.endswith(SUFFIXES) and e.is_file())
         except OSError as error:
-            return [Problem(str(self._folder), 0, 0, f"cannot be read: {error.strerror}; the rules stay as they are")]
+            return [Problem(str(self._folder), 0, 0, f"cannot be read: {error.strerror}; the old rules stay in force")]
         problems = []
         entries = [name for name in entries if not name.startswith(".")]
         if len(entries) > MAX_FILES:
-            problems.append(Problem(str(self._folder), 0, 0, f"more than {MAX_FILES} files: the rest is left out"))
+            problems.append(Problem(str(self._folder), 0, 0, f"more than {MAX_FILES} files: the rest is ignored"))
             entries = entries[:MAX_FILES]
         for name in entries:
             self._look_at(name, now_ms)
@@ -170,15 +170,15 @@ def check_together(files: Iterable[RuleFile]) -> tuple[list[RuleFile], dict[str,
             first = receivers.setdefault(one.name, (file.name, one))
             if first[1] is not one:
                 where = f"{first[0]}:{first[1].line}"
-                blame(file, one.line, one.column, f"a receiver {one.name!r} stands in {where} already")
+                blame(file, one.line, one.column, f"receiver {one.name!r} is already defined in {where}")
         own = []
         for rule in file.rules:
             taken = rules.get(rule.name)
             if taken is not None:
-                text = f"a rule {rule.name!r} stands in {taken.file}:{taken.line} already"
+                text = f"rule {rule.name!r} is already defined in {taken.file}:{taken.line}"
                 blame(file, *file.places[rule.name][""], text)
             elif len(rules) >= MAX_RULES:
-                blame(file, rule.line, 1, f"more than {MAX_RULES} rules in all files: this one is left out")
+                blame(file, rule.line, 1, f"more than {MAX_RULES} rules in all files: this one is ignored")
             else:
                 rules[rule.name] = rule
                 own.append(rule)

@@ -39,14 +39,14 @@ def _check_name(text: str) -> None:
 def _check_receiver(name: str) -> None:
     _check_name(name)
     if name == DEFAULT_RECEIVER:
-        raise ValueError(f"the receiver {name!r} is that of the command line: choose another name")
+        raise ValueError(f"receiver {name!r} is reserved for the command line: choose another name")
 
 
 def _expr(text: str) -> Expr:
     query = parse(text)
     for inner in walk(query.node):
         if (fixed := _fixed_time(inner)) is not None:
-            problem = f"{fixed} is always the same time: a rule asks about now, as in now-5m"
+            problem = f"{fixed} is a fixed time: a rule asks about now, as in now-5m"
             raise QueryError(problem, inner.span[0] if inner.span else 0)
     return query
 
@@ -118,11 +118,11 @@ def _receiver(data: Any, info: ValidationInfo) -> tuple[str, ...]:
 class RuleSection(Section):
     """Rule as written in a file."""
 
-    name: Name = Field(description="give each rule one of its own")
-    expr: Query = Field(description="say what is asked, as in expr: fetch('NAME')")
-    threshold: Threshold = Field(description="""say when it is bad, as in threshold: "> 5" or threshold: "== true\"""")
+    name: Name = Field(description="give each rule a unique name")
+    expr: Query = Field(description="give the query, as in expr: fetch('NAME')")
+    threshold: Threshold = Field(description="""give the condition, as in threshold: "> 5" or threshold: "== true\"""")
     missing: Annotated[Missing, choice({one.value: one for one in Missing})] = Field(
-        description="say what missing data means: resolve (it is well), keep (stay as it is) or fire (it is bad)"
+        description="choose the policy for missing data: resolve, keep (the alert stays as it is) or fire"
     )
     hold: Annotated[int, parsed(_hold, blank=False)] = Field(default=0, alias="for")
     resolve: Threshold | None = None

@@ -59,12 +59,12 @@ def parse_condition(text: str) -> Condition:
     form = _FORM.fullmatch(text)
     if not form:
         raise ConditionError(
-            f'{text!r:.80} is no condition: write one of < <= > >= == != and a value, such as "> 5" or "== true"'
+            f'{text!r:.80} is not a condition: write one of < <= > >= == != and a value, such as "> 5" or "== true"'
         )
     op, word = form[1], form[2]
     operand = _operand(word)
     if isinstance(operand, bool | str) and op not in ("==", "!="):
-        raise ConditionError(f"{op} needs a number, not {word:.80}: texts and booleans know == and != only")
+        raise ConditionError(f"{op} needs a number, not {word:.80}: texts and booleans support == and != only")
     return Condition(f"{op} {word}", op, operand)
 
 
@@ -78,4 +78,4 @@ def _operand(word: str) -> Value:
     quoted = _QUOTED.fullmatch(word)
     if quoted:
         return quoted[1] if quoted[1] is not None else quoted[2]
-    raise ConditionError(f"{word!r:.80} is no number, true, false, or text in quotes")
+    raise ConditionError(f"{word!r:.80} is not a number, true, false or a text in quotes")

@@ -101,7 +101,7 @@ def _sealed(text: str) -> str:
 def _opened(sealed: str) -> str:
     check, _, text = sealed.partition(" ")
     if xxhash.xxh3_64_hexdigest(text.encode()) != check:
-        raise Damaged("a row does not fit its checksum")
+        raise Damaged("checksum mismatch in a row")
     return text
 
 
@@ -274,7 +274,7 @@ def open_database(folder: Path, now_ms: int, hook: Callable[[str], None] = _noth
             old = path.with_name(path.name + suffix)
             if old.exists():
                 old.replace(aside.with_name(aside.name + suffix))
-        problem = f"{path} is damaged ({error}): set aside as {aside.name}, alerts and mails begin anew"
+        problem = f"{path} is damaged ({error}): moved to {aside.name}; the engine starts with empty state"
         log.error("%s", problem)
         return (*_open(path, hook), problem)
 

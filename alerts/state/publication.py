@@ -66,7 +66,7 @@ def read_alerts(client: KazooClient) -> dict[str, Any]:
     except NoNodeError:
         names = []
     except (KazooException, KazooTimeoutError) as error:
-        return {**merged, "problem": f"ZooKeeper does not name the alert engines: {type(error).__name__}"}
+        return {**merged, "problem": f"cannot list the alert engines in ZooKeeper: {type(error).__name__}"}
     problems = []
     for name in names:
         try:

@@ -55,8 +55,8 @@ class DropinWriter:
         self._book = book
         if not book.go_offline():
             raise DropinError(
-                "this process can be polled already, and its values would come twice: make the Writer before the first "
-                "write of a variable, set ARTIMON_DISABLED=1, or give the Writer a `book` of its own"
+                "this process can be polled already, so its values would arrive twice: make the Writer before the "
+                "first write of a variable, set ARTIMON_DISABLED=1, or give the Writer a separate `book`"
             )
         self.path = os.path.join(settings.dropin_folder(folder), _checked(name) + SUFFIX)
         self.labels = dict(validate_labels(labels or {}))
@@ -72,7 +72,7 @@ class DropinWriter:
     def write(self) -> int:
         """Replace the file by the current variables and return their number."""
         if os.getpid() != self._pid:
-            raise DropinError(f"{self.path}: written by process {self._pid}: make a Writer with another name here")
+            raise DropinError(f"{self.path}: belongs to process {self._pid}: make a Writer with another name")
         with self._lock:
             layout, values = self._snapshots.rows()
             self._last_ms = _after(self._last_ms, now_ms())
@@ -200,7 +200,7 @@ def _replace(path: str, data: bytes, mode: int, sync: bool) -> None:
 def _advice(path: str, error: OSError) -> str:
     folder = os.path.dirname(path)
     if isinstance(error, FileNotFoundError):
-        return f"{path}: there is no folder {folder}: create it, or name another one with ARTIMON_DROPIN"
+        return f"{path}: folder {folder} does not exist: create it, or name another one with ARTIMON_DROPIN"
     if isinstance(error, PermissionError):
         return f"{path}: no permission to write in {folder}: allow it, or name another folder with ARTIMON_DROPIN"
-    return f"{path}: {error.strerror or error}: the file is as it was before"
+    return f"{path}: {error.strerror or error}: the old file is unchanged"

@@ -46,13 +46,13 @@ def encode(final: Any) -> bytes:
 def payload_of(data: bytes) -> bytes:
     """Return the encoded struct in the bytes of a file. FrameError if they are incomplete or damaged."""
     if len(data) < HEADER.size:
-        raise FrameError(f"{len(data)} bytes: a header has {HEADER.size}")
+        raise FrameError(f"{len(data)} bytes are less than a header of {HEADER.size}")
     magic, size, crc = HEADER.unpack_from(data)
     payload = data[HEADER.size :]
     if magic != MAGIC:
         raise FrameError(f"begins with {magic!r} instead of {MAGIC!r}")
     if size != len(payload):
-        raise FrameError(f"{len(payload)} bytes after the header, which says {size}")
+        raise FrameError(f"payload of {len(payload)} bytes instead of {size} as the header says")
     if crc != zlib.crc32(payload):
         raise FrameError("checksum mismatch")
     return payload
@@ -78,7 +78,7 @@ def leave(dropin: str, uuid: bytes, data: bytes) -> None:
 def _refuse_folder(folder: str, found: os.stat_result) -> None:
     """Refuse a folder that others can write without the sticky bit: they could replace files of this process."""
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
-        raise FinalError(f"{folder}: others may replace files there: chmod +t")
+        raise FinalError(f"{folder}: others can replace files there: run chmod +t")
 
 
 def _refuse_excess(folder: str, descriptor: int, size: int) -> None:
@@ -90,12 +90,12 @@ def _refuse_excess(folder: str, descriptor: int, size: int) -> None:
             if found.st_uid == os.geteuid():
                 own_files, own_total = own_files + 1, own_total + found.st_size
             if files >= MAX_FILES or own_files >= MAX_FILES_OF_USER:
-                raise FinalError(f"{folder}: {files:,} files, {own_files:,} of this user: start the agent")
+                raise FinalError(f"{folder}: too many files ({files:,}, {own_files:,} of this user): start the agent")
     if total + size > MAX_TOTAL or own_total + size > MAX_TOTAL_OF_USER:
-        raise FinalError(f"{folder}: {total:,} bytes, {own_total:,} of this user: start the agent")
+        raise FinalError(f"{folder}: too many bytes ({total:,}, {own_total:,} of this user): start the agent")
     disk = os.fstatvfs(descriptor)
     if disk.f_bavail * disk.f_frsize - size < disk.f_blocks * disk.f_frsize // FREE_SHARE:
-        raise FinalError(f"{folder}: less than a tenth of its file system would be free")
+        raise FinalError(f"{folder}: less than a tenth of its file system would stay free: delete files")
 
 
 def _write(descriptor: int, name: str, data: bytes) -> None:

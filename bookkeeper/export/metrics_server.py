@@ -132,9 +132,9 @@ class MetricsServer:
                 self.answered += 1
                 _drain(sock)
         except OSError as error:
-            log.debug("a request without an answer: %s", error)
+            log.debug("request not answered: %s", error)
         except Exception:
-            log.warning("a request without an answer", exc_info=True)
+            log.warning("request not answered", exc_info=True)
         finally:
             self._end()
 
@@ -189,7 +189,7 @@ def _receive_head(sock: socket.socket, deadline: float) -> bytes:
         sock.settimeout(max(0.001, deadline - monotonic()))
         part = sock.recv(HEAD_BYTES)
         if not part or len(held) + len(part) > HEAD_BYTES or monotonic() > deadline:
-            raise OSError(f"no whole request after {len(held) + len(part)} bytes")
+            raise OSError(f"incomplete request after {len(held) + len(part)} bytes")
         held += part
     return held.partition(b"\r\n\r\n")[0]
 

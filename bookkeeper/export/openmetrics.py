@@ -41,7 +41,7 @@ def render(entries: Iterable[Entry], *, openmetrics: bool = True) -> str:
     """Format the result of `bookkeeper.collect()`, families sorted by name; OpenMetrics, or the text format 0.0.4."""
     families, left_out = _families(sorted(entries, key=lambda entry: (*_group(entry), entry.name)))
     if left_out:
-        told = "Series whose names are those of others, once written as Prometheus wants them"
+        told = "Series left out because another family has the same Prometheus name"
         families.append(Family(LEFT_OUT, "gauge", told, "", [(LEFT_OUT, str(left_out))]))
     write = _openmetrics if openmetrics else _plain
     text = "".join(write(family) for family in families)

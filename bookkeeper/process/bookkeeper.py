@@ -146,7 +146,7 @@ class Bookkeeper(ProcessVariables):
         try:
             self._shown = metrics_server.serve(address, self)
         except (OSError, ValueError, RuntimeError) as error:
-            self.note(VariableRefused("settings", f"no variables for Prometheus at {address!r:.80}: {error}"))
+            self.note(VariableRefused("settings", f"no endpoint for Prometheus at {address!r:.80}: {error}"))
 
     def close(self, last_poll_s: float | None = None) -> None:
         """Deletes the znode, serves one more poll (waits at most `last_poll_s`, default 5 s) and closes. Runs at exit.

@@ -142,7 +142,7 @@ class Endpoint:
             if made is not None:
                 final.leave(self._settings.dropin, self.uuid, final.encode(made))
         except Exception as error:
-            log.warning("no final snapshot, what was counted since the last poll is lost: %s", error)
+            log.warning("final snapshot not written, values since the last poll are lost: %s", error)
 
     def _close_parts(self) -> None:
         self._close_server()
@@ -176,7 +176,7 @@ class Endpoint:
             if self._prepare() and self.registration is not None:
                 self.registration.run()
         except Exception:
-            log.exception("the endpoint of this process ended; its variables cannot be polled any more")
+            log.exception("the endpoint of this process failed; its variables can no longer be polled")
 
     def _prepare(self) -> bool:
         """Set up number, server and registration; retry every 30 s. False if the process ends first."""
@@ -187,7 +187,7 @@ class Endpoint:
                     return True
                 self._close_parts()  # close() may have run before they were set
             except Exception as error:
-                log.warning("no endpoint yet, next try in %.0f s: %s: %s", RETRY_S, type(error).__name__, error)
+                log.warning("endpoint not started, retry in %.0f s: %s: %s", RETRY_S, type(error).__name__, error)
                 self._closing.wait(RETRY_S)
         return False
 
@@ -203,7 +203,7 @@ class Endpoint:
         handler = Service(self._variables, identity)
         where = addresses.choose(settings.zookeeper, settings.advertise, settings.bind)
         if where.ignored:
-            log.warning("%.80r cannot be advertised, it has no address: %s is", where.ignored, where.advertise)
+            log.warning("%.80r has no usable address: %s is advertised instead", where.ignored, where.advertise)
         shown = from_settings(environment()) if settings.secure_polls else None
         user = digest(settings.zookeeper_auth) if settings.zookeeper_auth else ""
         server = _listen(idl().Bookkeeper, handler, where, shown)
@@ -225,7 +225,7 @@ class Endpoint:
         try:
             return instances.take(self._settings.run, self._settings.context)
         except instances.InstanceError as error:
-            log.warning("no instance number, the process id is used and series end with the process: %s", error)
+            log.warning("no instance number: using the process id, so series end with the process: %s", error)
             return instances.Instance(f"pid{os.getpid()}", None)
 
     def _succeed(self) -> None:
@@ -269,7 +269,7 @@ def _listen(service: Any, handler: Any, where: addresses.Addresses, security: An
             problem = error
     raise OSError(
         f"cannot listen on {where.bind}, port {where.bind_port or 'any'}: {problem}: set ARTIMON_BIND to an address of "
-        "this host, and to a port that nobody else has or to none"
+        "this host, with a free port or without a port"
     )
 
 

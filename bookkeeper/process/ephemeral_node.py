@@ -94,7 +94,7 @@ class EndpointRegistration:
         """Create a client if there is none, or if an error ended its connection loop: kazoo does not reopen it."""
         client = self._client
         if client is not None and monotonic() - self._started > GRACE_S and client.client_state == KeeperState.CLOSED:
-            log.warning("the connection to ZooKeeper at %s ended; a new one is made", self._zookeeper)
+            log.warning("the connection to ZooKeeper at %s ended: reconnecting", self._zookeeper)
             self._end_client()
         if self._client is None:
             self._started = monotonic()

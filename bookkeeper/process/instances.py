@@ -39,13 +39,13 @@ class Instance:
 def take(run: str, context: str) -> Instance:
     """Lock the lowest number of `context` that no live process holds. InstanceError if the folder is unusable."""
     if fcntl is None:
-        raise InstanceError("this system has no file locks: set ARTIMON_INSTANCE by hand")
+        raise InstanceError("this system has no file locks: set ARTIMON_INSTANCE")
     folder = _folder(run, context)
     for number in range(NUMBERS):
         descriptor = _lock(folder / f"{number}.lock")
         if descriptor is not None:
             return Instance(str(number), descriptor)
-    raise InstanceError(f"{folder}: all {NUMBERS} numbers are held: set ARTIMON_INSTANCE by hand")
+    raise InstanceError(f"{folder}: all {NUMBERS} numbers are in use: set ARTIMON_INSTANCE")
 
 
 def _folder(run: str, context: str) -> Path:
@@ -64,7 +64,7 @@ def _refuse_foreign(top: Path) -> None:
     """Refuse a folder of another user: in /tmp its owner could make this process open arbitrary files."""
     found = os.lstat(top)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.getuid(), 0):
-        raise InstanceError(f"{top} is not a folder of this user")
+        raise InstanceError(f"{top} is not a folder of this user: set ARTIMON_RUN to one")
 
 
 def _lock(path: Path) -> int | None:

@@ -297,7 +297,7 @@ class _Connection:
             self._say(error.args[1:])
         except (FrameError, MemoryError, RecursionError) as error:
             self.server.broken += 1
-            log.info("%s: closed a connection that sent no valid request: %s", self.server.name, error)
+            log.info("%s: closed a connection after an invalid request: %s", self.server.name, error)
         except OSError as error:
             log.debug("%s: connection ended: %s", self.server.name, error)
         finally:
@@ -350,7 +350,8 @@ class _Connection:
         if budget is None:
             return self._answer(_receive_exactly(self.sock, size, deadline))
         if not budget.take(size, server.budget_wait):
-            raise FrameError(f"no room for {size} bytes in {server.budget_wait} s: {budget.used} of {budget.limit}")
+            used = f"{budget.used} of {budget.limit} bytes are in use"
+            raise FrameError(f"no memory for a request of {size} bytes within {server.budget_wait} s: {used}")
         try:
             return self._answer(_receive_exactly(self.sock, size, monotonic() + server.request_timeout))
         finally:
@@ -359,7 +360,7 @@ class _Connection:
     def _answer(self, frame: bytes) -> bool:
         server, self.coming = self.server, False
         if server.security is not None and not server.security.holds(self._peer):
-            raise Unauthorized("what it was let in with is no longer good")
+            raise Unauthorized("its credentials are no longer valid")
         if self._greeting is not None and self._greet(frame):
             return True
         _serving.sock = self.sock

@@ -42,7 +42,7 @@ class Security:
 
     def __init__(self, tls: Tls | None = None, tokens: Tokens | None = None, mode: str = "require") -> None:
         if mode not in MODES:
-            raise BadSecurity(f"mode {mode!r}: one of {', '.join(MODES)}")
+            raise BadSecurity(f"mode {mode!r}: give one of {', '.join(MODES)}")
         self.tls, self.tokens, self.mode = tls, tokens, mode
 
     def trust(self) -> tuple[int, int]:
@@ -106,7 +106,7 @@ class Security:
             except OSError as error:
                 if not type(error).__name__.startswith("SSL"):
                     raise
-                raise Unauthorized(f"the server is not {self.tls.expected(host)}, or refuses us: {error}") from None
+                raise Unauthorized(f"the server is not {self.tls.expected(host)}, or rejects us: {error}") from None
         if self.tokens is not None:
             say_hello(self.tokens, lambda frame: _exchange(sock, frame, deadline, receive, send))
 
@@ -125,7 +125,7 @@ def from_settings(settings: Mapping[str, str]) -> Security | None:
     tokens, mode = settings.get("ARTIMON_TOKENS", ""), settings.get("ARTIMON_SECURITY", "")
     if any(given.values()) and not all(given.values()):
         missing = ", ".join("ARTIMON_" + name for name, value in given.items() if not value)
-        raise BadSecurity(f"certificates need {missing} too")
+        raise BadSecurity(f"certificates are incomplete: set {missing} too")
     tls = None
     if all(given.values()):
         peers = tuple(text.strip() for text in settings.get("ARTIMON_TLS_PEERS", "").split(",") if text.strip())
@@ -140,6 +140,6 @@ def from_settings(settings: Mapping[str, str]) -> Security | None:
         tls = Tls(files)
     if tls is None and not tokens:
         if mode:
-            raise BadSecurity(f"ARTIMON_SECURITY={mode} says nothing without ARTIMON_TLS_CERT or ARTIMON_TOKENS")
+            raise BadSecurity(f"ARTIMON_SECURITY={mode} has no effect: set ARTIMON_TLS_CERT or ARTIMON_TOKENS too")
         return None
     return Security(tls, Tokens(tokens) if tokens else None, mode or "require")

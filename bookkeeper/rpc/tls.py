@@ -103,7 +103,7 @@ class Tls:
         names = names_of(certificate)
         peers = self._files.peers
         if peers and not any(fnmatchcase(name, pattern) for name in names for pattern in peers):
-            raise Unauthorized(f"certificate of {', '.join(names) or 'nobody'}: none of {', '.join(peers)}")
+            raise Unauthorized(f"certificate of {', '.join(names) or 'no name'}: no match for {', '.join(peers)}")
         return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
     def _stamp(self) -> dict[str, Stamp | None]:
@@ -126,12 +126,12 @@ class Tls:
         try:
             self._server, self._client = self._make()
         except BadSecurity as error:
-            log.warning("the former certificates go on: %s", error)
+            log.warning("certificates not reloaded, the old ones stay in use: %s", error)
             return
         trusted = (self._files.authorities, self._files.revoked)
         self.trust += any(stamps.get(path) != self._stamps.get(path) for path in trusted)
         self._stamps = stamps
-        log.info("certificates were read again")
+        log.info("certificates reloaded")
 
     def _make(self) -> tuple[Any, Any]:
         import ssl
@@ -148,13 +148,13 @@ class Tls:
                     context.load_verify_locations(files.revoked)
                     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
             except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-                raise BadSecurity(f"{', '.join(files.paths())}: {error}: want PEM files that belong together") from None
+                raise BadSecurity(f"{', '.join(files.paths())}: {error}: give PEM files that belong together") from None
             made.append(context)
         return made[0], made[1]
 
 
 def _no_password() -> str:
-    raise ValueError("the key has a password: take one without")
+    raise ValueError("the key has a password: use a key without one")
 
 
 def names_of(certificate: Any) -> list[str]:
@@ -182,7 +182,7 @@ def handshake(sock: Any, deadline: float) -> None:
                 event = selectors.EVENT_WRITE
             seconds = deadline - monotonic()
             if seconds <= 0:
-                raise TimeoutError("no handshake in time")
+                raise TimeoutError("the TLS handshake timed out")
             selector.register(sock, event)
             selector.select(seconds)
             selector.unregister(sock)

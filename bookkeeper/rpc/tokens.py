@@ -78,7 +78,7 @@ class Tokens:
                 return
             found = self._read()
         except (OSError, BadSecurity) as error:
-            log.warning("the former tokens go on: %s", error)
+            log.warning("tokens not reloaded, the old ones stay in use: %s", error)
             return
         if found[1] != self._tokens:
             self.trust += 1
@@ -125,11 +125,11 @@ def hello_steps(tokens: Tokens) -> Generator[bytes, bytes, None]:
         proof = proof_of(token, _CLIENT, nonce, bytes(challenge))
         answer = decode_reply(hello, "prove", (yield encode_call(hello, "prove", (proof,), 2)), 2)
     except TApplicationException as error:
-        raise Unauthorized(f"the server knows of no tokens ({error}): set ARTIMON_TOKENS there too") from None
+        raise Unauthorized(f"the server does not use tokens ({error}): set ARTIMON_TOKENS there too") from None
     except idl().Refused as error:
         raise Unauthorized(f"the server refuses our token: {error.why}") from None
     if not hmac.compare_digest(bytes(answer), proof_of(token, _SERVER, nonce, bytes(challenge))):
-        raise Unauthorized("the server does not know our token: it is not one of ours")
+        raise Unauthorized("the server did not prove our token: it is not one of ours")
 
 
 class Greeting:
@@ -145,7 +145,7 @@ class Greeting:
         before the connection is closed."""
         message = read_message(frame)
         if message.kind != TMessageType.CALL or message.method not in GREETINGS:
-            text = "this server wants a token: set ARTIMON_TOKENS to the file that holds it"
+            text = "this server requires a token: set ARTIMON_TOKENS to the file of tokens"
             error = TApplicationException(TApplicationException.INTERNAL_ERROR, text)
             reply = encode_message(message.method, TMessageType.EXCEPTION, message.seqid, error)
             raise Unauthorized("a caller without a token", reply)
@@ -157,7 +157,7 @@ class Greeting:
         elif token := self._token(_bytes(args.proof)):
             self.proven, result.success = True, proof_of(token, _SERVER, self._client, self._server)
         else:
-            refused, result.refused = "a caller with a wrong token", idl().Refused("it is none of this server's")
+            refused, result.refused = "a caller with a wrong token", idl().Refused("this server does not have it")
         reply = encode_message(message.method, TMessageType.REPLY, message.seqid, result)
         if refused:
             raise Unauthorized(refused, reply)
@@ -175,7 +175,7 @@ class Greeting:
 def _bytes(value: Any) -> bytes:
     """Convert a binary field to bytes; thriftpy2 decodes it to str if the bytes are valid UTF-8."""
     if value is None:
-        raise FrameError("a hello without its bytes")
+        raise FrameError("a hello without its nonce or proof")
     return value.encode() if isinstance(value, str) else bytes(value)
 
 

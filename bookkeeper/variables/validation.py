@@ -69,7 +69,7 @@ def whole(value: object) -> int:
     try:
         return int(operator.index(value))  # type: ignore[arg-type]
     except Exception:
-        raise VariableRefused("value", f"{shown(value)} is no integer: use a double variable, or round it") from None
+        raise VariableRefused("value", f"{shown(value)} is not an integer: round it or use a double") from None
 
 
 def real(value: object) -> float:
@@ -79,14 +79,14 @@ def real(value: object) -> float:
             raise TypeError(value)
         return float(value)  # type: ignore[arg-type]
     except Exception:
-        raise VariableRefused("value", f"{shown(value)} is no number: give a float") from None
+        raise VariableRefused("value", f"{shown(value)} is not a number: give a float") from None
 
 
 def finite(value: object) -> float:
     """Like `real`, but refuses NaN and infinities."""
     number = real(value)
     if number - number != 0.0:
-        raise VariableRefused("value", f"adding {number} would spoil the sum for ever: set it, or leave it out")
+        raise VariableRefused("value", f"adding {number} would spoil the sum permanently: set it, or leave it out")
     return number
 
 
@@ -95,7 +95,7 @@ def truth(value: object) -> bool:
     # NumPy's bool_ is accepted by its name: this package does not import NumPy.
     if type(value) is bool or type(value).__name__ in ("bool_", "bool"):
         return bool(value)
-    raise VariableRefused("value", f"{shown(value)} is no boolean: give True or False")
+    raise VariableRefused("value", f"{shown(value)} is not a boolean: give True or False")
 
 
 def text(value: object, limit: int, what: str) -> str:

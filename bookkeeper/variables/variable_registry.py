@@ -279,4 +279,4 @@ class Variables(Allocation):
 
 
 def _saturated(cell: AnyCell) -> VariableRefused:
-    return VariableRefused("saturated", f"{cell.name} {cell.labels} left the range of int64 and stays at its end")
+    return VariableRefused("saturated", f"{cell.name} {cell.labels} exceeds int64 and stays at the end of its range")

@@ -251,7 +251,7 @@ def test_what_is_done_is_forgotten_in_time(world: World, monkeypatch: pytest.Mon
         ({"starttls": "yes"}, 0o600, "mail:25", "true or false"),
         ({"user": 5}, 0o600, "mail:25", "texts"),
         ({"user": "a", "password": "b"}, 0o600, "mail:25", "without TLS"),
-        ({"sender": "a\nb@c"}, 0o600, "mail:25", "no mail address"),
+        ({"sender": "a\nb@c"}, 0o600, "mail:25", "not a mail address"),
         ([], 0o600, "mail:25", "JSON object"),
         ({}, 0o600, "mail", "host:port"),
         ({}, 0o600, "mail:99999", "host:port"),
