@@ -179,7 +179,7 @@ def as_text(told: Notification, href: str) -> str:
     lines = [f"{told.kind.upper()}: {one_line(told.summary)}", "", *_columns(facts(told))]
     if told.labels:
         lines += ["", "Labels", *_columns(_labels(told))]
-    lines += ["", "Question", f"  {one_line(told.expr, EXPR_CHARACTERS)}"]
+    lines += ["", "Query", f"  {one_line(told.expr, EXPR_CHARACTERS)}"]
     if href:
         lines += ["", href]
     return "\n".join(lines) + "\n"
@@ -197,9 +197,9 @@ def as_html(told: Notification, href: str) -> str:
     parts = [f'<p style="font-size:1.2em">{head}</p>', _table(facts(told))]
     if told.labels:
         parts.append(f"<p>Labels</p>{_table(_labels(told))}")
-    parts.append(f"<p>Question</p><pre>{_safe(one_line(told.expr, EXPR_CHARACTERS))}</pre>")
+    parts.append(f"<p>Query</p><pre>{_safe(one_line(told.expr, EXPR_CHARACTERS))}</pre>")
     if href:
-        parts.append(f'<p><a href="{_safe(href)}">Look at it</a></p>')
+        parts.append(f'<p><a href="{_safe(href)}">Show the query</a></p>')
     body = "\n".join(parts)
     return f'<!DOCTYPE html>\n<html><body style="font-family:sans-serif">\n{body}\n</body></html>\n'
 
