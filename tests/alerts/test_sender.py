@@ -132,11 +132,11 @@ class Scripted:
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        pytest.param([b"554 go away\r\n"], "as greeting: 554 go away", id="refuses_at_the_door"),
+        pytest.param([b"554 go away\r\n"], "greeting from the server: 554 go away", id="refuses_at_the_door"),
         pytest.param([b"421 busy\r\n"], "421", id="busy"),
-        pytest.param([*replies()[:4], b"250 x\r\n"], "not 354", id="says_yes_before_the_letter"),
+        pytest.param([*replies()[:4], b"250 x\r\n"], "instead of 354", id="says_yes_before_the_letter"),
         pytest.param([b""], "connecting", id="closes_at_once"),
-        pytest.param([b"\xff\x00\r\n" * 3], "no SMTP", id="garbage"),
+        pytest.param([b"\xff\x00\r\n" * 3], "not SMTP", id="garbage"),
         pytest.param([b"220 " + b"x" * 100_000 + b"\r\n"], "connecting", id="endless_line"),
         pytest.param([None], "timed out", id="says_nothing"),
         pytest.param(replies(b"421 closing\r\n"), "421", id="closing_at_the_letter"),
