@@ -65,7 +65,7 @@ struct Schema {
   6: map<string, string> units    // by variable name
 }
 
-/* Polling agent. Only one agent at a time polls a process: this struct decides if two agents both claim it. */
+/* Polling agent. Only one agent at a time polls a process; if two claim it, the process decides by this struct. */
 struct Poller {
   1: string name          // name of the agent
   2: i64 patience_ms      // yields to another poller that polled within this time; 0: always takes over

@@ -84,7 +84,7 @@ class SharedStore:
         return found
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """See Aggregating. Raises NotPushed for variables that are fetched as a whole for many rules."""
+        """See Aggregating. NotPushed if the store cannot aggregate, or fetches the whole variable for many rules."""
         store = self._store
         if not isinstance(store, Aggregating) or _one_name(request.matchers) in self._popular:
             raise NotPushed("shared with other rules")

@@ -132,8 +132,7 @@ class EndpointRegistration:
         return True
 
     def _ensure(self) -> None:
-        """Make sure that the node exists, belongs to our session and is watched. A node of another session is an older
-        one of this process and is replaced."""
+        """Make sure that the node exists, is ours and is watched. Replaces a node of our older session."""
         client = self._client
         stat = client.exists_async(self.path, watch=self._changed).get(timeout=CALL_S)
         if stat is not None and stat.ephemeralOwner == client.client_id[0]:

@@ -3,5 +3,5 @@
 Read `canonical` and `validation` (valid input), `cell` (one variable, and its handle), `cell_table`, then the registry,
 a chain of classes with one job each: `lookup` finds a cell, `allocation` chooses the cell that takes a write,
 `variable_registry` writes, `process_variables` adds histograms, timers and callbacks. `snapshot` reads them.
-May import `bookkeeper.runtime`; no network, no files but the log.
+May import `bookkeeper.runtime`. No network, no files but the log.
 """

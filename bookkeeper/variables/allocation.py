@@ -92,8 +92,7 @@ class Allocation(Lookup):
                 tell(f'{name}: no room for more series, their writes go to overflow="true": {what}')
 
     def _widen(self, integer: Integer, double: Double) -> Double:
-        """Change INTEGER to DOUBLE, the only type change allowed. No add is lost: later ones find None and take the
-        lock."""
+        """Change INTEGER to DOUBLE, the only allowed type change. No add is lost: later ones find None and lock."""
         kind, value = integer.kind, integer.value
         integer.kind = UNKNOWN
         integer.value = None
