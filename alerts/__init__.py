@@ -1,7 +1,7 @@
-"""Alert rules: files of expressions, asked every minute; states that survive a restart; one notification when an alert
-fires, one when it resolves.
+"""Alert rules: files of expressions, evaluated every minute; states that survive a restart; one notification when an
+alert fires, one when it resolves.
 
-Reading order: `state` (one alert's life is `state/alert.py`), `receivers`, `rules`, `evaluation` (begin with
+Reading order: `state` (the states of one alert are in `state/alert.py`), `receivers`, `rules`, `evaluation` (begin with
 `alert_engine`), `engine_process`. Docs: docs/alerts.md.
 """
 

@@ -1,4 +1,4 @@
-"""The process of the engine: its folder, its threads, its place in ZooKeeper, its health."""
+"""Process of the alert engine: its folder, threads, registration in ZooKeeper, and health file."""
 
 from __future__ import annotations
 
@@ -28,32 +28,30 @@ log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
 SHOWN_S = 3.0
-"""How long the display may be behind what became of the mails."""
+"""Maximum delay of the published counts of mails, in seconds."""
 STUCK_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class AlertsConfig:
-    """Settings of one engine. `to`: targets of rules that name no receiver. `receivers`: settings of the kinds of
-    receivers, by name, see alerts/receivers. `page`: address of the page for links."""
+    """Settings of one engine. `to`: targets of rules that name no receiver. `receivers`: settings by kind of receiver,
+    see alerts/receivers. `page`: address of the page for links."""
 
     zookeeper: Zookeeper
     rules: Path
     """Folder of the rule files."""
     data: Annotated[
         Path,
-        Option("Folder of the engine's state, of one engine only.", place=lambda place: place.data / "alerts"),
+        Option("Folder of the engine's state; one for each engine.", place=lambda place: place.data / "alerts"),
     ]
     receivers: Mapping[str, Any] = field(default_factory=dict)
     smtp: Annotated[str, Option("host:port of the mail server (ARTIMON_SMTP).", place=attrgetter("smtp"))] = ""
     id: Annotated[str, process_name("Name of this engine.")] = "alerts"
     page: Annotated[str, Option("Address of the page, for the links in mails.", "--link", place=attrgetter("api"))] = ""
-    to: Annotated[tuple[str, ...], Option("Where mails of rules without receivers go.")] = ("artimon@localhost",)
-    sender: Annotated[str, Option("From whom mails are.")] = "artimon@localhost"
+    to: Annotated[tuple[str, ...], Option("Addresses for rules without receivers.")] = ("artimon@localhost",)
+    sender: Annotated[str, Option("Sender address of mails.")] = "artimon@localhost"
     smtp_settings: Annotated[Path | None, Option("JSON file, mode 0600: starttls, ca, user, password, sender.")] = None
-    settle_ms: Annotated[int, in_milliseconds("How long after its end a bucket counts as settled.", "--settle")] = (
-        15_000
-    )
+    settle_ms: Annotated[int, in_milliseconds("Delay after its end until a bucket is settled.", "--settle")] = 15_000
     health: Health = None
 
 
@@ -65,7 +63,7 @@ def run_alerts(
     publish: Publish = unpublished,
     hook: Callable[[str], None] = _nothing,
 ) -> None:
-    """Run the engine until `stop`. AlertsError if it cannot run as it is configured."""
+    """Run the engine until `stop`. Raises AlertsError if its configuration is unusable."""
     with ExitStack() as closing:
         closing.callback(os.close, _take(config.data))
         database, memory, damage = open_database(config.data, clock.now_ms(), hook)
@@ -95,7 +93,7 @@ def _newest(store: VarstoreClient) -> Iterable[int]:
 
 
 def _take(folder: Path) -> int:
-    """The lock on the data folder: two engines on one would send everything twice."""
+    """Lock the data folder: two engines on one folder would send everything twice."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -105,12 +103,12 @@ def _take(folder: Path) -> int:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(held)
-        raise AlertsError(f"another engine runs on {folder}: give each a --data of its own") from error
+        raise AlertsError(f"another engine runs on {folder}: give each engine its own --data") from error
     return held
 
 
 class AlertsProcess:
-    """Evaluation in a thread of its own, so that health is told while the store is slow."""
+    """Runs the evaluation in a separate thread, so that health is reported while the store is slow."""
 
     registration: Registration
 
@@ -124,7 +122,7 @@ class AlertsProcess:
         """Guards `_shown`, `_shown_mail` and the order of updates; the registration's own lock is taken within."""
 
     def run(self, health: HealthFile, stop: threading.Event) -> None:
-        """Until `stop`; ends at most a few seconds after it, an evaluation under way is left undone."""
+        """Run until `stop`, plus a few seconds at most; a running evaluation is abandoned."""
         self.registration.start()
         self._senders.start()
         evaluating = threading.Thread(target=self._evaluate, args=(stop,), name="alert rules", daemon=True)
@@ -145,7 +143,7 @@ class AlertsProcess:
                     self._senders.wake()
                     self._failing = ""
                     self._show()
-            except Exception as error:  # a full disk, or a defect: say so, and try again, rather than end
+            except Exception as error:  # a full disk, or a defect: report it and retry
                 if not stop.is_set():
                     log.exception("evaluation")
                     self._failing = f"evaluation: {type(error).__name__}: {error}"
@@ -159,18 +157,18 @@ class AlertsProcess:
             self.registration.update(self._engine.display(self._shown_mail))
 
     def _show_mail(self) -> None:
-        """Mails go out after the evaluation that made them was shown."""
+        """Publish again if the counts of mails changed: mails are sent after the evaluation was published."""
         if self._clock.monotonic() - self._shown >= SHOWN_S and self.mail() != self._shown_mail:
             self._show()
 
     def mail(self) -> dict[str, Any]:
-        """How it stands with mails, as the znode shows it."""
+        """Counts of mails for the znode."""
         counts, figures = self._database.counts(), self._senders.figures
         problem = figures.problem or "; ".join(self._database.failures(1))
         return {"pending": counts["pending"], "sent": figures.sent, "failed": counts["failed"], "problem": problem}
 
     def figures(self) -> dict[str, Any]:
-        """Counts since the start, and what holds now."""
+        """Counts since the start, and current values."""
         engine, shot, sent = self._engine, self._engine.snapshot, self._senders.figures
         return {
             "rules": dict(shot.rules or {}),
@@ -193,7 +191,7 @@ class AlertsProcess:
 
     def _problems(self) -> list[str]:
         dropped = self._database.dropped
-        too_many = f"{dropped} letters dropped: too many wait" if dropped else ""
+        too_many = f"{dropped} letters dropped: too many were waiting" if dropped else ""
         own = [self._damage, too_many, self._senders.figures.problem, self._engine.snapshot.failing]
         own += [f"letter not sent: {problem}" for problem in self._database.failures(3)]
         conflict = "another engine has the same id" if self.registration.conflict else ""
@@ -201,5 +199,5 @@ class AlertsProcess:
 
     def _say(self, health: HealthFile) -> None:
         stuck = self._clock.monotonic() - self._turned > STUCK_S
-        problem = self._failing or ("the evaluation does not come to its end" if stuck else "")
+        problem = self._failing or ("the evaluation hangs" if stuck else "")
         health.write("failing" if problem else "ok", problem, **self.figures())

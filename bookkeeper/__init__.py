@@ -4,8 +4,8 @@
     bookkeeper.add_to_integer_var("http.requests", {"route": "/"}, 1)
 
 Nothing else is needed: the first write starts a background thread that makes the process pollable and registers it with
-ZooKeeper (ARTIMON_ZOOKEEPER, default 127.0.0.1:2181). No call waits for the network, and none raises: what cannot be
-carried out is counted in the variable `bookkeeper.refused`. On a hot path keep a handle:
+ZooKeeper (ARTIMON_ZOOKEEPER, default 127.0.0.1:2181). No call waits for the network or raises: a refused call is
+counted in the variable `bookkeeper.refused`. On a hot path keep a handle:
 
     requests = bookkeeper.integer("http.requests", {"route": "/"})
     requests.add(1)
@@ -81,22 +81,22 @@ _book = Bookkeeper()
 
 
 def use(book: Bookkeeper) -> Bookkeeper:
-    """Makes `book` the object that all functions of this module go to, and returns the one before: for tests."""
+    """Makes `book` the default object of this module and returns the previous one. For tests."""
     global _book
     before, _book = _book, book
     return before
 
 
 def default() -> Bookkeeper:
-    """The object that the functions of this module go to."""
+    """Default object, to which the functions of this module forward."""
     return _book
 
 
 def add_to_integer_var(name: str, labels: Mapping[str, str], offset: int = 1) -> int:
     """Adds to an INTEGER variable, which begins at 0, and returns its new value.
 
-    Sums beyond int64 stop at its end. A refused call returns 0 and is counted."""
-    if LOCK_FREE:  # the same short way as Integer.add, see cells.py: no call between load and store of the value
+    Sums saturate at the ends of int64. A refused call returns 0 and is counted."""
+    if LOCK_FREE:  # fast path as in Integer.add, see variables/cell.py: no call between load and store of the value
         try:
             cell = _book.integers[name][(*labels.values(),)]
             if cell.labels == labels and type(offset) is int and offset > 0:
@@ -104,7 +104,7 @@ def add_to_integer_var(name: str, labels: Mapping[str, str], offset: int = 1) ->
                 if value <= 9223372036854775807:
                     cell.value = value
                     return value
-        except Exception:  # no such variable yet, or labels that raise
+        except Exception:  # the variable does not exist yet, or its labels raise
             pass
     return _book.add_to_integer_var(name, labels, offset)
 
@@ -115,7 +115,7 @@ def set_integer_var(name: str, labels: Mapping[str, str], value: int) -> None:
 
 
 def get_integer_var(name: str, labels: Mapping[str, str]) -> int | None:
-    """The value of an INTEGER variable, None if there is none of that name and labels."""
+    """Value of an INTEGER variable; None if it does not exist."""
     return _book.get_integer_var(name, labels)
 
 
@@ -127,8 +127,8 @@ def remove_integer_var(name: str, labels: Mapping[str, str]) -> None:
 def add_to_double_var(name: str, labels: Mapping[str, str], offset: float = 1.0) -> float:
     """Adds to a DOUBLE variable, which begins at 0.0, and returns its new value.
 
-    NaN and infinities are refused, as they would spoil the sum. A refused call returns 0.0 and is counted. An INTEGER
-    variable of the same name and labels becomes a DOUBLE, for good."""
+    NaN and infinities are refused, because they would ruin the sum. A refused call returns 0.0 and is counted. An
+    INTEGER variable of the same name and labels becomes a DOUBLE permanently."""
     if LOCK_FREE:
         try:
             cell = _book.doubles[name][(*labels.values(),)]
@@ -136,7 +136,7 @@ def add_to_double_var(name: str, labels: Mapping[str, str], offset: float = 1.0)
                 value: float = cell.value + offset
                 cell.value = value
                 return value
-        except Exception:  # no such variable yet, or labels that raise
+        except Exception:  # the variable does not exist yet, or its labels raise
             pass
     return _book.add_to_double_var(name, labels, offset)
 
@@ -147,7 +147,7 @@ def set_double_var(name: str, labels: Mapping[str, str], value: float) -> None:
 
 
 def get_double_var(name: str, labels: Mapping[str, str]) -> float | None:
-    """The value of a DOUBLE variable, None if there is none of that name and labels."""
+    """Value of a DOUBLE variable; None if it does not exist."""
     return _book.get_double_var(name, labels)
 
 
@@ -162,7 +162,7 @@ def set_boolean_var(name: str, labels: Mapping[str, str], value: bool) -> None:
 
 
 def get_boolean_var(name: str, labels: Mapping[str, str]) -> bool | None:
-    """The value of a BOOLEAN variable, None if there is none of that name and labels."""
+    """Value of a BOOLEAN variable; None if it does not exist."""
     return _book.get_boolean_var(name, labels)
 
 
@@ -177,7 +177,7 @@ def set_string_var(name: str, labels: Mapping[str, str], value: str) -> None:
 
 
 def get_string_var(name: str, labels: Mapping[str, str]) -> str | None:
-    """The value of a STRING variable, None if there is none of that name and labels."""
+    """Value of a STRING variable; None if it does not exist."""
     return _book.get_string_var(name, labels)
 
 
@@ -187,38 +187,38 @@ def remove_string_var(name: str, labels: Mapping[str, str]) -> None:
 
 
 def integer(name: str, labels: Mapping[str, str] | None = None) -> Integer:
-    """A handle to an INTEGER variable, which begins to exist with its first `add` or `set`."""
+    """Handle to an INTEGER variable. The first `add` or `set` creates the variable."""
     return _book.integer(name, labels)
 
 
 def double(name: str, labels: Mapping[str, str] | None = None) -> Double:
-    """A handle to a DOUBLE variable, which begins to exist with its first `add` or `set`."""
+    """Handle to a DOUBLE variable. The first `add` or `set` creates the variable."""
     return _book.double(name, labels)
 
 
 def boolean(name: str, labels: Mapping[str, str] | None = None) -> Boolean:
-    """A handle to a BOOLEAN variable, which begins to exist with its first `set`."""
+    """Handle to a BOOLEAN variable. The first `set` creates the variable."""
     return _book.boolean(name, labels)
 
 
 def string(name: str, labels: Mapping[str, str] | None = None) -> String:
-    """A handle to a STRING variable, which begins to exist with its first `set`."""
+    """Handle to a STRING variable. The first `set` creates the variable."""
     return _book.string(name, labels)
 
 
 def histogram(name: str, labels: Mapping[str, str] | None = None, bounds: Iterable[float] | None = None) -> Histogram:
-    """A handle to a histogram: `observe(value)`. It begins to exist with its first value, as the variables
-    `NAME.bucket{le="…"}`, `NAME.sum` and `NAME.count`. `bounds` None: those that the name has, else DEFAULT_BOUNDS."""
+    """Handle to a histogram: `observe(value)`. The first value creates the variables `NAME.bucket{le="…"}`, `NAME.sum`
+    and `NAME.count`. `bounds` None: the bounds already used for the name, else DEFAULT_BOUNDS."""
     return _book.histogram(name, labels, bounds)
 
 
 def timer(name: str, labels: Mapping[str, str] | None = None, bounds: Iterable[float] | None = None) -> Timer:
-    """A timer that observes seconds in a histogram: `with timer:`, `async with timer:`, `@timer`."""
+    """Timer that observes seconds in a histogram: `with timer:`, `async with timer:`, `@timer`."""
     return _book.timer(name, labels, bounds)
 
 
 def in_flight(name: str, labels: Mapping[str, str] | None = None) -> InFlight:
-    """An INTEGER gauge of how many are under way: `with in_flight:`, `async with in_flight:`, `@in_flight`."""
+    """INTEGER gauge of operations in progress: `with in_flight:`, `async with in_flight:`, `@in_flight`."""
     return _book.in_flight(name, labels)
 
 
@@ -230,36 +230,36 @@ def callback(
     kind: str = "gauge",
     deadline_s: float = DEADLINE_S,
 ) -> Callback:
-    """A variable whose value `function` tells at each poll, None for no value. Called in a thread of its own; what it
-    raises, and that it takes longer than `deadline_s`, is counted in `bookkeeper.callback.errors`. `type`: "integer",
+    """Variable whose value `function` returns at each poll; None means no value. The function runs in a separate
+    thread. Exceptions and timeouts (`deadline_s`) are counted in `bookkeeper.callback.errors`. `type`: "integer",
     "double", "boolean" or "string"."""
     return _book.callback(name, labels, function, type, kind, deadline_s)
 
 
 def on_poll(function: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Callback:
-    """`function` is called before each poll, as `callback`, and sets whatever variables it likes."""
+    """Calls `function` before each poll, under the rules of `callback`. The function may set any variables."""
     return _book.on_poll(function, deadline_s)
 
 
 def expire(name: str, after_s: float | None) -> None:
-    """Series of that name end when nothing was written to them for `after_s` seconds and a poll has shown their last
-    value; the next write begins them anew. None: never (the default)."""
+    """Ends series of that name after `after_s` seconds without a write, once a poll has read their last value. The
+    next write restarts a series. None: never (the default)."""
     _book.expire(name, after_s)
 
 
 def collect(*, ends: bool = False) -> list[Entry]:
-    """All variables of this moment, by name and labels; callbacks are called before. `ends`: series that expired end,
-    because who calls this is the one that collects."""
+    """Runs the callbacks and returns all current variables, sorted by name and labels. `ends`: True if the caller is
+    the collector of this process; then expired series end."""
     return _book.collect(ends=ends)
 
 
 def strict(on: bool = True) -> None:
-    """Raise VariableRefused instead of counting what is refused: for an application's tests (also ARTIMON_STRICT=1)."""
+    """Raise VariableRefused instead of counting refused calls: for an application's tests (also ARTIMON_STRICT=1)."""
     _book.strict(on)
 
 
 def describe(name: str, help: str = "", unit: str = "", kind: str = "") -> None:
-    """Tells what all variables of a name mean; `kind` is "counter" or "gauge", inferred where it is left out."""
+    """Sets help, unit and kind of all variables of a name. `kind`: "counter" or "gauge"; "" infers it from writes."""
     _book.describe(name, help, unit, kind)
 
 
@@ -273,7 +273,7 @@ def configure(
     openmetrics: str | None = None,
     strict: bool | None = None,
 ) -> None:
-    """Settings by hand instead of by the environment; best before the first write, else the process registers anew."""
+    """Changes settings that otherwise come from the environment. After the first write the process registers again."""
     _book.configure(
         context=context,
         instance=instance,
@@ -286,22 +286,22 @@ def configure(
 
 
 def leave() -> None:
-    """Hands over the last values without waiting for a poll, as a file for the agent of the host (docs/bookkeeper.md).
+    """Writes the last values to a file for the agent of the host, without waiting for a poll (docs/bookkeeper.md).
 
-    Call it before os._exit, exec, or in a handler of a signal that ends the process. Nothing is shown afterwards."""
+    Call it before os._exit or exec, or in the handler of a terminating signal. Later writes are not exported."""
     _book.leave()
 
 
 def write_dropin(name: str | None = None, folder: str | None = None) -> int:
-    """Writes the variables of this process into a drop-in file, for the agent of the host; how many there were.
+    """Writes the variables of this process to a drop-in file for the agent of the host; returns their number.
 
-    For a program that cannot be polled, once before it ends; `bookkeeper.dropin.Writer` can do more. DropinError if the
-    file cannot be written."""
-    from bookkeeper.export.dropin_file import DropinWriter  # not at the top: most programs never need it
+    For a program that cannot be polled; call it once at the end. `bookkeeper.dropin.Writer` has more options. Raises
+    DropinError if the file cannot be written."""
+    from bookkeeper.export.dropin_file import DropinWriter  # imported late: most programs never need it
 
     return DropinWriter(name, folder, book=_book).write()
 
 
 def refusals() -> dict[str, int]:
-    """How many calls were refused, by reason; the same figures are variables named `bookkeeper.refused`."""
+    """Number of refused calls by reason, as in the variables `bookkeeper.refused`."""
     return _book.refusals()

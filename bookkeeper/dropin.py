@@ -5,8 +5,8 @@
     with dropin.Writer("nightly"):
         bookkeeper.add_to_integer_var("backup.files", {"volume": "/home"}, 1)
 
-At the end of the block all variables stand in `/var/run/artimon/nightly.artimon` (ARTIMON_DROPIN), from where the agent
-of the host takes them.
+The end of the block writes all variables to `/var/run/artimon/nightly.artimon` (ARTIMON_DROPIN), where the agent of the
+host reads them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Writer(DropinWriter):
     """Writes the variables of this process into the drop-in file `<folder>/<name>.artimon`.
 
     `name`: default the context (ARTIMON_CONTEXT, else the program's name); it becomes the label `context` unless
-    `labels` give another one. `folder`: default ARTIMON_DROPIN, else /var/run/artimon; it must exist. `labels` go with
-    every variable that does not have them. `book`: default the one that the module's functions write to; it is not made
-    pollable any more, as its values would come twice. `mode`: of the file; the agent must be able to read it. `sync`:
-    the file is on the disk before it takes the place of the old one.
+    `labels` contain one. `folder`: default ARTIMON_DROPIN, else /var/run/artimon; it must exist. `labels` are added to
+    every variable that lacks them. `book`: default the object behind the module's functions; it stays offline from
+    then on, because its values would arrive twice. `mode`: file mode; the agent must be able to read the file. `sync`:
+    fsync the new file before it replaces the old one.
 
-    Use it in a `with` block, which ends with a last write also if it ends with an exception; or call `write`; or
-    `start` it, to write every `period_s` in the background and at exit. One process only writes a name: a forked child
-    must make a Writer with another name. Raises DropinError, never anything of the operating system."""
+    Use it in a `with` block, which ends with a last write even after an exception; or call `write`; or `start` it to
+    write every `period_s` in the background and at exit. Only one process may write a name: a forked child must make
+    a Writer with another name. Raises DropinError; errors of the operating system are converted to it."""
 
     def __init__(
         self,
@@ -50,5 +50,5 @@ class Writer(DropinWriter):
 def write(
     name: str | None = None, folder: str | os.PathLike[str] | None = None, *, book: bookkeeper.Bookkeeper | None = None
 ) -> int:
-    """Write the variables of this process into a drop-in file once: how many there were."""
+    """Write the variables of this process to a drop-in file once and return their number."""
     return Writer(name, folder, book=book).write()

@@ -1,4 +1,4 @@
-"""Shows the variables of a process to Prometheus over HTTP: docs/integrations.md "Prometheus"."""
+"""HTTP endpoint that exposes the variables of a process to Prometheus: docs/integrations.md "Prometheus"."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["MetricsServer", "serve"]
 
 
 def serve(address: str = f"{LOOPBACK}:0", book: bookkeeper.Bookkeeper | None = None) -> MetricsServer:
-    """Shows the variables of `book` (default: the default one) at http://address/metrics; the server that does it.
+    """Starts a server that exposes the variables of `book` (default: the default object) at http://address/metrics.
 
-    ValueError for an address that cannot be read, OSError if no port is free. It ends with the process, and is not
-    inherited by forked children; for those ARTIMON_OPENMETRICS with a range of ports is made."""
+    Raises ValueError for an invalid address, OSError if no port is free. The server ends with the process. Forked
+    children do not inherit it; use ARTIMON_OPENMETRICS with a range of ports for them."""
     return serve_book(address, book or bookkeeper.default())

@@ -1,4 +1,4 @@
-"""For the tests of applications: what was counted, and what a piece of code changed. No network, no plugin.
+"""Helpers for tests of applications: counted values, and their changes during a block. No network, no plugin.
 
     from bookkeeper import testing
 
@@ -7,9 +7,9 @@
             shop.sell("book")
         assert seen.added("shop.sales", {"item": "book"}) == 1
 
-`changes` compares two snapshots of the book in use, so it sees handles that the application made long before.
-`isolated` gives an empty book of its own to all functions of the module, and raises what would only be counted. With
-pytest, in conftest.py: `variables = pytest.fixture(testing.variables)`.
+`changes` compares two snapshots of the current book, so it covers handles made earlier. `isolated` gives the functions
+of the module an empty book, in which refused calls raise. With pytest, in conftest.py:
+`variables = pytest.fixture(testing.variables)`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Labels = Mapping[str, str]
 
 
 class Snapshot(Mapping[str, "Value"]):
-    """Values by canonical text (`name{label="value"}`), at one moment."""
+    """Values at one moment, by canonical text (`name{label="value"}`)."""
 
     def __init__(self, values: Mapping[str, tuple[str, dict[str, str], Value]]) -> None:
         self._values = dict(values)
@@ -45,11 +45,11 @@ class Snapshot(Mapping[str, "Value"]):
         return f"Snapshot({dict(self)})"
 
     def value(self, name: str, labels: Labels | None = None) -> Value | None:
-        """The value of exactly that variable, None if there is none."""
+        """Value of the variable with exactly these labels; None if it does not exist."""
         return self.get(canonical(name, labels or {}))
 
     def series(self, name: str, **labels: str) -> list[tuple[dict[str, str], Value]]:
-        """Labels and values of all variables of a name that have `labels`, and maybe others."""
+        """Labels and values of all variables of a name whose labels include `labels`."""
         return [
             (dict(found), value)
             for its_name, found, value in self._values.values()
@@ -57,26 +57,26 @@ class Snapshot(Mapping[str, "Value"]):
         ]
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum over them: of numbers; booleans count as 0 and 1. 0 if there are none."""
+        """Sum of all variables of a name with `labels`; booleans count as 0 and 1, strings are left out."""
         return sum(value for _, value in self.series(name, **labels) if not isinstance(value, str))
 
 
 class Changes:
-    """What changed between `before` and `after`, which are snapshots."""
+    """Changes between the snapshots `before` and `after`."""
 
     def __init__(self, before: Snapshot) -> None:
         self.before = self.after = before
 
     def added(self, name: str, labels: Labels | None = None) -> float:
-        """By how much a number grew; one that did not exist was 0, and so is one that ended."""
+        """Increase of a number; a variable that does not exist counts as 0, before and after."""
         return _number(self.after.value(name, labels)) - _number(self.before.value(name, labels))
 
     def total(self, name: str, **labels: str) -> float:
-        """By how much the sum over all variables of a name with `labels` grew."""
+        """Increase of the sum over all variables of a name with `labels`."""
         return self.after.total(name, **labels) - self.before.total(name, **labels)
 
     def all(self) -> dict[str, tuple[Value | None, Value | None]]:
-        """Canonical text -> value before and after, of what is not the same; None where there was none."""
+        """Canonical text -> values before and after, of all variables that changed; None for an absent value."""
         texts = {*self.before, *self.after}
         pairs = {text: (self.before.get(text), self.after.get(text)) for text in sorted(texts)}
         return {text: (old, new) for text, (old, new) in pairs.items() if not _same(old, new)}
@@ -86,14 +86,14 @@ class Changes:
 
 
 def snapshot(book: bookkeeper.Bookkeeper | None = None) -> Snapshot:
-    """What is counted now. Callbacks are called, as at a poll."""
+    """Take a snapshot of the current values. Callbacks run, as at a poll."""
     entries = (book or bookkeeper.default()).collect()
     return Snapshot({canonical(one.name, one.labels): (one.name, dict(one.labels), one.value) for one in entries})
 
 
 @contextmanager
 def changes(book: bookkeeper.Bookkeeper | None = None) -> Iterator[Changes]:
-    """What the block changed, known at its end, also at a bad one."""
+    """Changes made by the `with` block; complete once the block ends, also by an exception."""
     found = Changes(snapshot(book))
     try:
         yield found
@@ -103,9 +103,9 @@ def changes(book: bookkeeper.Bookkeeper | None = None) -> Iterator[Changes]:
 
 @contextmanager
 def isolated(*, strict: bool = True) -> Iterator[bookkeeper.Bookkeeper]:
-    """An empty book without network, to which all functions of `bookkeeper` go inside the block.
+    """Empty book without network; inside the block all functions of `bookkeeper` use it.
 
-    `strict`: refused calls raise VariableRefused. Handles made outside the block go on writing where they did."""
+    `strict`: refused calls raise VariableRefused. Handles made outside the block keep writing to their own book."""
     book = bookkeeper.Bookkeeper(online=False, strict=strict)
     before = bookkeeper.use(book)
     try:
@@ -115,7 +115,7 @@ def isolated(*, strict: bool = True) -> Iterator[bookkeeper.Bookkeeper]:
 
 
 def variables() -> Iterator[bookkeeper.Bookkeeper]:
-    """`isolated` in the form of a fixture: `variables = pytest.fixture(testing.variables)`."""
+    """`isolated` as a pytest fixture: `variables = pytest.fixture(testing.variables)`."""
     with isolated() as book:
         yield book
 

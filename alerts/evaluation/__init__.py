@@ -1,6 +1,6 @@
 """Evaluation of all rules, once a minute.
 
-Read `verdicts` (values and missing data to verdicts, pure), `shared_store` (questions that rules share),
-`rule_evaluator` (one evaluation), `alert_engine` (minute by minute, one commit each) and `view` (what it shows).
+Read `verdicts` (from values and missing data to verdicts, pure), `shared_store` (queries that rules share),
+`rule_evaluator` (one evaluation), `alert_engine` (one commit each minute) and `view` (its published state).
 May import `alerts.rules` and `alerts.state`.
 """

@@ -1,7 +1,7 @@
-"""The engine: each minute, on the newest settled bucket, every rule; then all that follows of it in one commit.
+"""Alert engine: evaluates every rule each minute on the newest settled bucket, and stores all results in one commit.
 
-Threads: this one decides, `Sender` mails, and whoever runs the engine reads `snapshot`, which is replaced whole. All
-other state belongs to the engine's thread.
+Threads: the engine's thread evaluates, `Sender` delivers, and other threads read `snapshot`, which is replaced as a
+whole. All other state belongs to the engine's thread.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from artimon.model.select import SelectError, Store
 log = logging.getLogger(__name__)
 
 BUDGET_S = 50.0
-"""An evaluation that takes longer leaves the remaining rules for the next one."""
+"""Time budget of an evaluation in seconds; beyond it the remaining rules wait for the next evaluation."""
 
 Row = tuple[str, Labels, Alert | None, tuple[Letter, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """`default`: targets of rules that name no receiver; `page`: address of the page for links; `settle_ms` after its
-    end a bucket counts as settled."""
+    """`default`: targets of rules that name no receiver; `page`: address of the page for links; `settle_ms`: delay from
+    the end of a bucket until it counts as settled."""
 
     id: str
     rules: Path
@@ -46,7 +46,7 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the last evaluation left, for figures and display."""
+    """Results of the last evaluation, for figures and display."""
 
     time_ms: int = 0
     duration_ms: float = 0.0
@@ -58,7 +58,7 @@ class Snapshot:
 
 
 class Engine:
-    """`evaluate_due` does what is due; nothing else changes the state."""
+    """Evaluates all rules when `evaluate_due` is called; nothing else changes the state."""
 
     def __init__(
         self,
@@ -78,20 +78,20 @@ class Engine:
         self._judged: dict[str, Judged] = {}
         self.evaluations = 0
         self.made = 0
-        """Letters made since the start."""
+        """Letters created since the start."""
         self.snapshot = Snapshot(memory.time_ms)
 
     @property
     def missed(self) -> int:
-        """Minutes that were never evaluated, since the state began."""
+        """Minutes that were never evaluated since the database was created."""
         return self._memory.missed
 
-    # ---- when
+    # ---- schedule
 
     def due(self) -> int | None:
-        """The end of the bucket to evaluate now, None if that was done.
+        """End of the bucket to evaluate now; None if it was evaluated.
 
-        Where the clock went back by more than two minutes the memory of later evaluations does not count."""
+        If the clock went back by more than two minutes, later evaluations are ignored."""
         newest = (self._clock.now_ms() - self._config.settle_ms) // STEP_MS * STEP_MS
         last = self._memory.time_ms
         if last < newest or last - newest > 2 * STEP_MS:
@@ -104,17 +104,17 @@ class Engine:
         return min(1.0, max(0.05, (next_ms - self._clock.now_ms()) / 1000))
 
     def evaluate_due(self) -> bool:
-        """Evaluate if it is time; whether it was."""
+        """Evaluate if an evaluation is due; False if not."""
         time_ms = self.due()
         if time_ms is None:
             return False
         self.evaluate(time_ms)
         return True
 
-    # ---- what
+    # ---- evaluation
 
     def evaluate(self, time_ms: int) -> None:
-        """One evaluation, from the rule files to the commit. Raises what the database raises; then nothing happened."""
+        """Run one evaluation, from the rule files to the commit. Raises errors of the database before any change."""
         began = perf_counter()
         self._force = force = self._book.read(self._clock.now_ms())
         memory = self._memory
@@ -140,13 +140,13 @@ class Engine:
     def _lagging(self, time_ms: int) -> bool:
         try:
             return is_lagging(self._newest_samples(), time_ms)
-        except SelectError:  # the rules will say so themselves
+        except SelectError:  # the rules report it themselves
             return False
 
     def _rows(
         self, gone: Mapping[str, list[AlertStep]], judged: Mapping[str, Judged]
     ) -> tuple[list[Row], list[Letter]]:
-        """Alerts to write, and the letters about them; ends of old alerts before new ones."""
+        """Alerts to write and letters about them; ends of old alerts come before new ones."""
         rows: list[Row] = []
         told: list[Letter] = []
         for name, steps in gone.items():
@@ -162,7 +162,7 @@ class Engine:
             before = tuple(letters(notify(rule, one.labels, one.alert, Change.FIRING), self._force.targets(rule)))
             told += before
         elif one.change is Change.RESOLVED and one.alert is not None:
-            # those who were told that it fires are told that it ends, whoever the receivers are by now
+            # targets notified of the firing get the resolution, even if the rule's receivers have changed
             for letter in before:
                 ended = (
                     notify(rule, one.labels, one.alert, Change.RESOLVED)
@@ -174,7 +174,7 @@ class Engine:
         return name, one.labels, one.alert, before if kept else ()
 
     def _commit(self, time_ms: int, missed: int, rows: list[Row], told: list[Letter]) -> None:
-        """To disk first, then to memory."""
+        """Commit to the database first, then update the memory."""
         memory, force = self._memory, self._force
         changed = [row for row in rows if self._differs(row)]
         digests = {name: rule.digest for name, rule in force.rules.items()}
@@ -202,7 +202,7 @@ class Engine:
         known = self._memory.known.get(name)
         return alert is None or known is None or known.alerts.get(labels) != alert or bool(told)
 
-    # ---- telling
+    # ---- publication
 
     def _take_snapshot(self, duration_ms: float, questions: int) -> None:
         force, memory, view = self._force, self._memory, self.view()
@@ -215,14 +215,14 @@ class Engine:
             states,
             view.alert_counts(),
             force.problems,
-            f"{states['error']} of {len(force.rules)} rules have no answer: {errors[0]:.300}" if errors else "",
+            f"{states['error']} of {len(force.rules)} rules failed: {errors[0]:.300}" if errors else "",
         )
 
     def view(self) -> View:
-        """What the engine shows now."""
+        """View of the current state."""
         config, memory = self._config, self._memory
         return View(config.id, config.page, memory.time_ms, self._force, memory.known, memory.told, self._judged)
 
     def display(self, mail: Mapping[str, Any]) -> bytes:
-        """The JSON of the znode."""
+        """JSON for the znode."""
         return self.view().encode(mail)

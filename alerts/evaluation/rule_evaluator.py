@@ -1,4 +1,4 @@
-"""One evaluation: asks the store for every rule, and says what becomes of every alert. Changes nothing itself."""
+"""One evaluation: queries the store for every rule and computes the next state of every alert. Stores nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Alerts = Mapping[str, Mapping[Labels, Alert]]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What one evaluation found of one rule. `error` not "": nothing was decided."""
+    """Result of one rule in one evaluation. If `error` is not "", its alerts stay as they are."""
 
     steps: Sequence[AlertStep] = ()
     error: str = ""
@@ -35,7 +35,7 @@ class Judged:
 
 
 class Evaluator:
-    """Answers the rules at one evaluation time, sharing what they have in common; made anew for each evaluation."""
+    """Evaluates rules at one evaluation time and shares their common queries. Make a new one for each evaluation."""
 
     def __init__(
         self, store: Store, rules: Iterable[Rule], time_ms: int, lagging: bool, in_time: Callable[[], bool]
@@ -48,19 +48,19 @@ class Evaluator:
 
     @property
     def questions(self) -> int:
-        """So many selects went to the store."""
+        """Number of queries sent to the store."""
         return self._store.questions
 
     def judge(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> Judged:
-        """What becomes of the rule's alerts at this evaluation."""
+        """Compute the next states of the rule's alerts."""
         began = perf_counter()
         if not self._in_time():
-            return Judged(error="not evaluated: the evaluation took too long, and stopped before this rule")
+            return Judged(error="not evaluated: the time limit of the evaluation was reached before this rule")
         try:
             steps = self._steps(rule, alerts)
         except RuleFailed as problem:
             return Judged(error=str(problem), duration_ms=(perf_counter() - began) * 1000)
-        except Exception as problem:  # a rule that meets a defect must not stop the others
+        except Exception as problem:  # a defect that affects one rule must not stop the others
             log.exception("rule %s", rule.name)
             error = f"{type(problem).__name__}: {problem}"
             return Judged(error=error, duration_ms=(perf_counter() - began) * 1000)
@@ -75,7 +75,7 @@ class Evaluator:
         return advance(rule, alerts, answer, self._time_ms, endings, self._lagging)
 
     def _ask(self, rule: Rule) -> tuple[Newest, str, list[Asked]]:
-        """(newest values, none where nothing is selected; why there is no answer; what the store was asked)."""
+        """(newest values, empty if nothing is selected; error or ""; queries sent to the store)."""
         found = self._answers.get(rule.expr)
         if found is None:
             found = self._evaluated(rule)
@@ -94,11 +94,11 @@ class Evaluator:
         except (QueryError, SelectError) as problem:
             error = problem.message if isinstance(problem, QueryError) else str(problem)
         partial = self._store.partial
-        return newest, error or (f"the answer is not whole: {partial}" if partial else ""), self._store.asked
+        return newest, error or (f"the answer is incomplete: {partial}" if partial else ""), self._store.asked
 
 
 class _Endings:
-    """Whether every series behind the labels of an alert has ended, by what the store was asked for its rule."""
+    """Checks if every series behind the labels of an alert has ended, by the answers to the queries of its rule."""
 
     def __init__(self, asked: Sequence[Asked], own: set[str]) -> None:
         self._questions, self._own = asked, own
@@ -118,7 +118,7 @@ class _Endings:
         try:
             return [ask() for ask in self._questions]
         except SelectError:
-            return []  # nobody knows: then it has not ended
+            return []  # unknown counts as not ended
 
     def _index(self) -> dict[tuple[str, str], set[tuple[int, int]]]:
         rows: dict[tuple[str, str], set[tuple[int, int]]] = {}
@@ -133,7 +133,7 @@ class _Endings:
 
 
 def leave(known: Mapping[str, RuleMemory], rules: Mapping[str, Rule], time_ms: int) -> dict[str, list[AlertStep]]:
-    """What becomes of the alerts of rules that are no more, or ask something else than when they began."""
+    """End the alerts of rules that were removed, or changed since the alerts began."""
     gone: dict[str, list[AlertStep]] = {}
     for name, before in known.items():
         rule = rules.get(name)
@@ -145,5 +145,5 @@ def leave(known: Mapping[str, RuleMemory], rules: Mapping[str, Rule], time_ms: i
 
 
 def is_lagging(newest_samples_ms: Iterable[int], time_ms: int) -> bool:
-    """Whether a shard holds nothing of the bucket that ends at `time_ms`, yet was fed in the minutes before."""
+    """True if a shard has no sample in the bucket that ends at `time_ms`, but has some from the minutes before."""
     return any(time_ms - LAG_MS < newest <= time_ms - STEP_MS for newest in newest_samples_ms)

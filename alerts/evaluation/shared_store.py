@@ -1,4 +1,4 @@
-"""A store that asks the real one once where many rules ask the same, or ask for parts of the same variable."""
+"""Store wrapper that sends one query to the store for many rules with equal queries or parts of the same variable."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from query_dsl.tree.selector import accepts
 from varstore.cluster.client import StoreUnavailable
 
 SHARED_FROM = 16
-"""So many different selectors of one variable are answered from one question about all of it."""
+"""Minimum number of different selectors of a variable that are answered by one query for the whole variable."""
 SHARED_CELLS = 4_000_000
 SHARED_SERIES = 50_000
 
 Rows = npt.NDArray[np.intp]
 Asked = Callable[[], Buckets]
-"""What was asked for, perhaps only now. Raises SelectError."""
+"""Returns the buckets of a query, if necessary by sending it now. Raises SelectError."""
 T = TypeVar("T")
 
 
 def popular_names(trees: Iterable[Node]) -> frozenset[str]:
-    """Names of variables of which the queries ask for many different parts."""
+    """Names of variables that the queries select by at least SHARED_FROM different selectors."""
     selectors = {
         node.selector.matchers for tree in trees for node in walk(tree) if isinstance(node, nodes.Fetch | nodes.Absent)
     }
@@ -44,10 +44,10 @@ def _one_name(matchers: tuple[Matcher, ...]) -> str | None:
 
 
 class SharedStore:
-    """The store of one evaluation; belongs to one thread.
+    """Store of one evaluation; belongs to one thread.
 
-    Once no shard answered, nothing more is asked: the same error answers. `begin` starts what `asked` and `partial`
-    tell of one rule."""
+    After a query without any answering shard, all further queries raise the same error. `begin` starts a rule: `asked`
+    and `partial` describe the queries since then."""
 
     def __init__(self, store: Store, popular: frozenset[str] = frozenset()) -> None:
         self._store, self._popular = store, popular
@@ -58,16 +58,16 @@ class SharedStore:
         self._aggregates: dict[AggregateRequest, Aggregate] = {}
         self.asked: list[Asked] = []
         self._notes: list[tuple[str, ...]] = []
-        """Of answers that are not whole."""
+        """Notes of incomplete answers."""
         self.questions = 0
 
     def begin(self) -> None:
-        """A new rule asks from here on."""
+        """Start a new rule."""
         self.asked, self._notes = [], []
 
     @property
     def partial(self) -> str:
-        """Why an answer to this rule is not whole, "" if all are."""
+        """Reason why an answer for this rule is incomplete; "" if all are complete."""
         return next(("; ".join(notes) or "a shard did not answer" for notes in self._notes), "")
 
     # Store
@@ -84,14 +84,14 @@ class SharedStore:
         return found
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """See Aggregating. What many rules ask parts of is not aggregated part by part."""
+        """See Aggregating. NotPushed if the store cannot aggregate, or fetches the whole variable for many rules."""
         store = self._store
         if not isinstance(store, Aggregating) or _one_name(request.matchers) in self._popular:
             raise NotPushed("shared with other rules")
         found = self._aggregates.get(request)
         if found is None:
             found = self._aggregates[request] = self._guarded(lambda: store.aggregate(request))
-        self.asked.append(lambda: self._ask(request.buckets()))  # rarely wanted: only of alerts whose value is gone
+        self.asked.append(lambda: self._ask(request.buckets()))  # rarely needed: only for alerts without a value
         if found.partial:
             self._notes.append(found.notes)
         return found
@@ -103,7 +103,7 @@ class SharedStore:
         return self._levels
 
     def names(self) -> list[str]:
-        """Nothing: only hints in messages come from here, and 10,000 of them would be 10,000 questions."""
+        """Return nothing: only hints in messages use it, and 10,000 rules would send 10,000 queries."""
         return []
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:  # noqa: ARG002
@@ -128,7 +128,7 @@ class SharedStore:
             raise
 
     def _from_whole(self, request: SelectRequest) -> Buckets | None:
-        """The part of the whole variable, if it is popular and not too large."""
+        """Answer from the whole variable, if it is popular and not too large."""
         name = _one_name(request.matchers)
         if name not in self._popular or name is None:
             return None
@@ -146,7 +146,7 @@ class SharedStore:
             return _Whole(self._ask(replace(request, matchers=(Matcher(NAME, "=", name),), limit=limit)))
         except StoreUnavailable:
             raise
-        except SelectError:  # too many series: each rule asks for its own
+        except SelectError:  # too many series: each rule sends its own query
             return None
 
 
@@ -160,7 +160,7 @@ class _Whole:
         self._index: dict[str, dict[str, Rows]] = {}
 
     def part(self, matchers: tuple[Matcher, ...]) -> Buckets:
-        """The rows that fit, as the store itself would answer."""
+        """Rows that match, as the store itself would answer."""
         rows: Rows | None = None
         for matcher in matchers:
             if matcher.label != NAME:

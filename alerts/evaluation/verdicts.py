@@ -1,4 +1,4 @@
-"""From an answer to verdicts: which alerts there are, what the value says of each, what missing data means. Pure."""
+"""Verdicts on the answer to a rule: its alerts, the judgement of each value, and the policy for missing data. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from query_dsl.tree.selector import series_text
 from query_dsl.tree.timing import format_duration
 
 MAX_ALERTS = 10_000
-"""Alerts of one rule."""
+"""Maximum number of alerts of one rule."""
 MISSING_MS = 86_400_000
-"""After so long without data no policy holds an alert any longer."""
+"""Time without data after which an alert ends under every policy for missing data."""
 
 Newest = Sequence[tuple[Key, Value | None]]
 Answer = Mapping[Labels, Value]
@@ -24,12 +24,12 @@ Ended = Callable[[Labels], bool]
 
 
 class RuleFailed(Exception):
-    """A rule that cannot be judged at this evaluation; its alerts stay as they are."""
+    """Rule that cannot be judged in this evaluation; its alerts stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlertStep:
-    """One alert that is there after the evaluation, or (None) is no more."""
+    """One alert after the evaluation; `alert` None: it has ended. `change`: notification to send, if any."""
 
     labels: Labels
     alert: Alert | None
@@ -37,7 +37,7 @@ class AlertStep:
 
 
 def newest_values(matrix: Matrix) -> Newest:
-    """Each series with its value in the newest bucket, None where it has none."""
+    """Each series with its value in the newest bucket; None without one."""
     column = matrix.column
     if not matrix.keys:
         return []
@@ -47,7 +47,7 @@ def newest_values(matrix: Matrix) -> Newest:
 
 
 def answer_of(rule: Rule, newest: Newest) -> dict[Labels, Value]:
-    """Labels of each alert -> newest value; RuleFailed where two series would be one alert."""
+    """Labels of each alert -> newest value. RuleFailed if two series would be the same alert."""
     found: dict[Labels, Value] = {}
     first: dict[Labels, Key] = {}
     for key, value in newest:
@@ -62,7 +62,7 @@ def answer_of(rule: Rule, newest: Newest) -> dict[Labels, Value]:
 
 
 def judge(rule: Rule, value: Value) -> AlertVerdict:
-    """What a value says; RuleFailed if the condition cannot judge it."""
+    """Verdict on a value. RuleFailed if the condition does not apply to its type."""
     try:
         if rule.threshold.holds(value):
             return AlertVerdict(Says.TRUE, value)
@@ -74,7 +74,7 @@ def judge(rule: Rule, value: Value) -> AlertVerdict:
 
 
 def without_data(rule: Rule, alert: Alert, now_ms: int, *, ended: bool, lagging: bool) -> AlertVerdict:
-    """What it means that an alert's series has no value in the newest bucket."""
+    """Verdict on an alert whose series has no value in the newest bucket."""
     if ended:
         return AlertVerdict(Says.FALSE, reason="the source says that the series ended")
     if now_ms - (alert.data_ms or alert.since_ms) > MISSING_MS:
@@ -89,16 +89,16 @@ def without_data(rule: Rule, alert: Alert, now_ms: int, *, ended: bool, lagging:
 def advance(
     rule: Rule, alerts: Mapping[Labels, Alert], answer: Answer, now_ms: int, ended: Ended, lagging: bool = False
 ) -> list[AlertStep]:
-    """Every alert of the rule after the evaluation at `now_ms`; what was not and is not is left out.
+    """Steps of the rule's alerts that exist before or after the evaluation at `now_ms`.
 
-    `alerts`: what there was. `ended`: whether the source of these labels said goodbye. RuleFailed: nothing changed."""
+    `alerts`: the alerts before. `ended`: True if all series behind these labels have ended. RuleFailed: no change."""
     steps = []
     for labels, value in answer.items():
         known, verdict = alerts.get(labels), judge(rule, value)
         if known is None and verdict.says is not Says.TRUE and rule.missing is not Missing.FIRE:
             continue
         alert, change = step(known, verdict, now_ms, rule.hold_ms)
-        if alert is None and rule.missing is Missing.FIRE:  # remembered, so that its silence is noticed
+        if alert is None and rule.missing is Missing.FIRE:  # remembered, so that missing data is detected later
             alert = Alert(AlertPhase.INACTIVE, 0, 0, now_ms, value)
         steps.append(AlertStep(labels, alert, change))
     for labels, known in alerts.items():
@@ -118,5 +118,5 @@ def _silent(rule: Rule, labels: Labels, known: Alert, now_ms: int, ended: bool, 
 
 
 def dismissed(alert: Alert, now_ms: int, reason: str) -> tuple[Alert | None, Change | None]:
-    """An alert whose rule is no more, or asks something else now."""
+    """Next state of an alert whose rule was removed or changed."""
     return step(alert, AlertVerdict(Says.FALSE, reason=reason), now_ms, 0)

@@ -15,7 +15,7 @@ from alerts.state.publication import encode_display, json_value
 from alerts.state.rule import Labels
 
 ERROR = "error"
-"""State of a rule that has no answer."""
+"""State of a rule whose evaluation failed."""
 ACTIVE = tuple(phase for phase in AlertPhase if phase.active)
 RULE_STATES = (ACTIVE[0].value, ERROR, *(phase.value for phase in ACTIVE[1:]), AlertPhase.INACTIVE.value)
 """States of rules in the order in which rules are shown."""
@@ -25,7 +25,7 @@ MOST = 20_000
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the last evaluation left. `page`: address of the page for links; `told`: letters about alerts that fired."""
+    """State after the last evaluation. `page`: address of the page for links; `told`: letters about firing alerts."""
 
     id: str
     page: str
@@ -36,14 +36,14 @@ class View:
     judged: Mapping[str, Judged]
 
     def encode(self, mail: Mapping[str, Any]) -> bytes:
-        """The JSON of the znode: what fires first, then errors, then what is pending; the rest by name."""
+        """JSON for the znode. Rules are sorted by state (firing, error, pending, inactive), then by name."""
         states = {name: self.rule_state(name) for name in self.force.rules}
         names = sorted(states, key=lambda name: (RULE_STATES.index(states[name]), name))
         head = {"id": self.id, "time_ms": self.time_ms, "mail": mail, "problems": list(self.force.problems)}
         return encode_display(head, (self._rule(name, states[name]) for name in names), self.alerts())
 
     def rule_state(self, name: str) -> str:
-        """The state of a rule: an error, or that of its most urgent active alert."""
+        """State of a rule: an error, or the state of its most urgent active alert."""
         if self.judged[name].error:
             return ERROR
         known = self.known.get(name)

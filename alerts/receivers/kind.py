@@ -17,26 +17,26 @@ Settings = TypeVar("Settings")
 
 
 class Unreachable(Exception):
-    """The server, not the letter, is the problem: all letters wait."""
+    """Failure of the server, not of the letter: all letters wait."""
 
 
 class Later(Exception):
-    """The server does not take this letter now."""
+    """Temporary refusal of this letter by the server."""
 
 
 class Refused(Exception):
-    """The server will never take this letter."""
+    """Permanent refusal of this letter by the server."""
 
 
 class LetterDelivery(Protocol):
-    """Open connection to a server that takes letters."""
+    """Open connection to a server that accepts letters."""
 
     def send(self, told: Notification, address: str, now_ms: int) -> None:
-        """Return once the server has taken the letter; else raise Later, Refused or Unreachable."""
+        """Return once the server has accepted the letter; else raise Later, Refused or Unreachable."""
 
 
 class ReceiverKind(ABC, Generic[Settings]):
-    """One way to reach people. `name` is its key in rule files, `example` an address, `summary` its documentation."""
+    """Kind of receiver. `name` is its key in rule files, `example` an address, `summary` its documentation."""
 
     name: ClassVar[str]
     noun: ClassVar[str]
@@ -44,15 +44,15 @@ class ReceiverKind(ABC, Generic[Settings]):
     example: ClassVar[str]
     summary: ClassVar[str]
     default: Settings
-    """Settings of an engine that is given none."""
+    """Settings of an engine without own settings."""
 
     @abstractmethod
     def accepts(self, address: str) -> bool:
-        """Return whether `address` can be delivered to, as far as its form goes."""
+        """Return True if `address` has a valid form."""
 
     @abstractmethod
     def connect(self, settings: Settings, page: str) -> AbstractContextManager[LetterDelivery]:
-        """Connect for some letters. `page`: address of the page for links. Raises Unreachable."""
+        """Connect for a batch of letters. `page`: address of the page for links. Raises Unreachable."""
 
 
 @cache

@@ -1,7 +1,7 @@
-"""Takes letters from the outbox to their receivers, in order for each alert and target, until each is sent or refused.
+"""Delivers letters from the outbox to their receivers, in order for each alert and target, until sent or refused.
 
-A letter is marked as sent after the server has taken it. A crash between the two sends it once more, with the same
-identity: that window is the only one in which a letter can come twice.
+A letter is marked as sent after the server has accepted it. A crash between the two sends it again with the same
+identity; only this window can duplicate a letter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IDLE_S = 5.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 FIRST_LATER_S, LONGEST_LATER_S = 10.0, 900.0
 GIVE_UP_MS = 3 * 86_400_000
-"""A letter that the server puts off for so long counts as refused. A server that is away may be so for any time."""
+"""Age of a letter (3 days) at which a temporary refusal becomes final. A failed connection never ends a letter."""
 BATCH = 50
 
 
@@ -37,7 +37,7 @@ class SenderFigures:
 
 
 class Sender:
-    """Delivers the letters to receivers of one kind, in a thread of its own. `wake` tells it that there are letters."""
+    """Delivers letters to receivers of one kind, in a separate thread. `wake` signals new letters."""
 
     def __init__(
         self,
@@ -57,20 +57,20 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name=f"alerts by {kind.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """There may be letters."""
+        """Signal that there may be new letters."""
         self._wake.set()
 
     def end(self) -> None:
-        """End after the letter under way; letters that wait stay in the outbox."""
+        """Request the end after the current letter; waiting letters stay in the outbox."""
         self._stop.set()
         self._wake.set()
 
     def stop(self, timeout_s: float = 12.0) -> None:
-        """`end`, and wait for it."""
+        """Call `end` and wait for the thread."""
         self.end()
         self._thread.join(timeout_s)
 
@@ -79,7 +79,7 @@ class Sender:
             self._wake.clear()
             try:
                 more, wait_s = self.round()
-            except Exception as error:  # a defect must not end the thread: the letters would wait for ever
+            except Exception as error:  # a defect must not end the thread: the letters would wait forever
                 log.exception("sending alerts by %s", self._kind.name)
                 self.figures.problem = f"{type(error).__name__}: {error}"
                 more, wait_s = False, LONGEST_WAIT_S
@@ -89,7 +89,7 @@ class Sender:
                 self._wake.wait(IDLE_S)
 
     def round(self) -> tuple[bool, float]:
-        """Send what is due, at most a batch; returns whether there may be more, and how long to stay away (seconds)."""
+        """Send due letters, at most a batch. Returns True if there may be more, and the back-off in seconds."""
         due = self._database.due(self._clock.now_ms(), BATCH, self._kind.name)
         if not due:
             return False, 0.0
@@ -119,7 +119,7 @@ class Sender:
         except Refused as problem:
             self._give_up(waiting, str(problem))
         except Unreachable as problem:
-            # others go first next time: it may be this letter on which the server breaks
+            # other letters go first next time: this letter may be the one that breaks the server
             self._put_off(waiting, str(problem), FIRST_WAIT_S)
             raise
         except (ValueError, LookupError, UnicodeError, TypeError) as problem:
@@ -147,7 +147,7 @@ class Sender:
 
 
 class Senders:
-    """One sender for each kind of receiver. `settings`: by kind; a kind that is not named has its default."""
+    """One sender for each kind of receiver. `settings`: by kind; a kind without an entry uses its default."""
 
     def __init__(
         self,
@@ -163,17 +163,17 @@ class Senders:
         ]
 
     def start(self) -> None:
-        """Begin."""
+        """Start all senders."""
         for one in self._all:
             one.start()
 
     def wake(self) -> None:
-        """There may be letters."""
+        """Signal that there may be new letters."""
         for one in self._all:
             one.wake()
 
     def stop(self, timeout_s: float) -> None:
-        """End after the letters under way; letters that wait stay in the outbox."""
+        """End after the current letters; waiting letters stay in the outbox."""
         for one in self._all:
             one.end()
         for one in self._all:
@@ -181,7 +181,7 @@ class Senders:
 
     @property
     def figures(self) -> SenderFigures:
-        """Counts of all kinds together."""
+        """Sums over all kinds."""
         all_ = [one.figures for one in self._all]
         problems = "; ".join(dict.fromkeys(one.problem for one in all_ if one.problem))
         return SenderFigures(sum(one.sent for one in all_), sum(one.failed for one in all_), problems)

@@ -1,6 +1,6 @@
-"""Mail: one letter to each address, text and HTML that say the same, handed in at an SMTP server.
+"""Mail receiver: one letter for each address, as text and HTML with the same content, sent to an SMTP server.
 
-Labels and values may hold anything: header values lose control characters, HTML is escaped, everything is cut to size.
+Labels and values may contain anything: control characters are removed, HTML is escaped, long texts are cut.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from artimon.runtime.text import parse_address
 from query_dsl.tree.timing import format_duration, format_time
 
 TIMEOUT_S = 10.0
-"""For each answer of the server."""
+"""Timeout of each answer of the server, in seconds."""
 LETTER_S = 30.0
-"""For one letter altogether, or one greeting and login, however slowly the server trickles."""
+"""Deadline of a whole letter, or of greeting and login, in seconds, however slowly the server responds."""
 MAX_SETTINGS = 65_536
 SUBJECT_CHARACTERS = 200
 CELL_CHARACTERS = 1_000
@@ -46,7 +46,7 @@ _COLOURS = {Change.FIRING: "#b3261e", Change.RESOLVED: "#1b6e3c"}
 
 
 def is_address(text: str) -> bool:
-    """A plain ASCII mail address, `name@host`."""
+    """True for a plain ASCII mail address, `name@host`."""
     return _ADDRESS.fullmatch(text) is not None
 
 
@@ -55,7 +55,7 @@ def is_address(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MailSettings:
-    """Where mails are handed in. `password` is never shown."""
+    """Settings of the SMTP server. `repr` omits `password`."""
 
     host: str
     port: int
@@ -71,10 +71,10 @@ class MailSettings:
 
 
 def load_settings(address: str, sender: str, path: Path | None = None) -> MailSettings:
-    """Settings of host:port; a JSON file may add starttls, ca, user, password and another sender.
+    """Settings for host:port; a JSON file may add starttls, ca, user, password and another sender.
 
-    AlertsError if a part is wrong, if others may read a file that holds a password, or if the password would cross a
-    network without TLS."""
+    AlertsError if a value is invalid, if others may read the file, or if a password would cross a network without
+    TLS."""
     try:
         host, port = parse_address(address)
     except ValueError as problem:
@@ -85,7 +85,7 @@ def load_settings(address: str, sender: str, path: Path | None = None) -> MailSe
         raise AlertsError(f"{path}: unknown setting {min(unknown)!r}: known are starttls, ca, user, password, sender")
     sender = str(found.get("sender", sender))
     if not is_address(sender):
-        raise AlertsError(f"{sender!r} is no mail address: write name@host")
+        raise AlertsError(f"{sender!r} is not a mail address: write name@host")
     starttls = found.get("starttls", False)
     ca, user, password = found.get("ca"), found.get("user"), found.get("password")
     if not (
@@ -103,7 +103,7 @@ def load_settings(address: str, sender: str, path: Path | None = None) -> MailSe
 def _read_settings(path: Path) -> dict[str, object]:
     try:
         if path.stat().st_mode & 0o077:
-            raise AlertsError(f"{path}: others may read it: chmod 600 {path}")
+            raise AlertsError(f"{path}: others may read it: run chmod 600 {path}")
         with path.open(encoding="utf-8") as file:
             found = json.loads(file.read(MAX_SETTINGS))
     except (OSError, ValueError) as error:
@@ -118,17 +118,17 @@ def _read_settings(path: Path) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class MailWriter:
-    """Writes mails of one sender; `page` is the address of the page for links, "" for mails without one."""
+    """Composes mails of one sender; `page` is the address of the page for links, "" for mails without links."""
 
     sender: str
     page: str = ""
 
     def message_id(self, id: str) -> str:
-        """Message-ID of what has this id."""
+        """Message-ID for the id of a notification."""
         return f"<{id}@{self.sender.rpartition('@')[2]}>"
 
     def write(self, told: Notification, address: str, now_ms: int) -> EmailMessage:
-        """The mail; the same notification gives the same Message-ID, whenever it is written."""
+        """Compose the mail. The Message-ID depends only on the notification and the sender."""
         mail, href = EmailMessage(policy=SMTP.clone(max_line_length=78)), page_link(self.page, told.expr)
         mail["From"], mail["To"] = self.sender, address
         mail["Subject"] = subject(told)
@@ -144,18 +144,18 @@ class MailWriter:
 
 
 def one_line(text: str, most: int = CELL_CHARACTERS) -> str:
-    """Without control characters and line breaks, and not too long."""
+    """Replace control characters and line breaks by spaces, and cut the text to `most` characters."""
     clean = _CONTROL.sub(" ", text).strip()
     return clean if len(clean) <= most else clean[: most - 1] + "…"
 
 
 def subject(told: Notification) -> str:
-    """`[FIRING] rule: summary`."""
+    """Subject of the mail: `[FIRING] rule: summary`."""
     return one_line(f"[{told.kind.upper()}] {told.rule}: {told.summary}", SUBJECT_CHARACTERS)
 
 
 def facts(told: Notification) -> list[tuple[str, str]]:
-    """What is said of the alert, beside its labels."""
+    """Rows (name, text) about the alert, without its labels."""
     rows = [("rule", told.rule), ("value", value_text(told.value)), ("threshold", told.threshold)]
     rows.append(("since", format_time(told.since_ms)))
     if told.kind is Change.FIRING:
@@ -175,11 +175,11 @@ def _labels(told: Notification) -> list[tuple[str, str]]:
 
 
 def as_text(told: Notification, href: str) -> str:
-    """The mail as plain text."""
+    """Body of the mail as plain text."""
     lines = [f"{told.kind.upper()}: {one_line(told.summary)}", "", *_columns(facts(told))]
     if told.labels:
         lines += ["", "Labels", *_columns(_labels(told))]
-    lines += ["", "Question", f"  {one_line(told.expr, EXPR_CHARACTERS)}"]
+    lines += ["", "Query", f"  {one_line(told.expr, EXPR_CHARACTERS)}"]
     if href:
         lines += ["", href]
     return "\n".join(lines) + "\n"
@@ -192,14 +192,14 @@ def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def as_html(told: Notification, href: str) -> str:
-    """The mail as HTML, without anything that would be loaded from elsewhere."""
+    """Body of the mail as HTML, without external resources."""
     head = f'<strong style="color:{_COLOURS[told.kind]}">{told.kind.upper()}</strong> {_safe(one_line(told.summary))}'
     parts = [f'<p style="font-size:1.2em">{head}</p>', _table(facts(told))]
     if told.labels:
         parts.append(f"<p>Labels</p>{_table(_labels(told))}")
-    parts.append(f"<p>Question</p><pre>{_safe(one_line(told.expr, EXPR_CHARACTERS))}</pre>")
+    parts.append(f"<p>Query</p><pre>{_safe(one_line(told.expr, EXPR_CHARACTERS))}</pre>")
     if href:
-        parts.append(f'<p><a href="{_safe(href)}">Look at it</a></p>')
+        parts.append(f'<p><a href="{_safe(href)}">Show the query</a></p>')
     body = "\n".join(parts)
     return f'<!DOCTYPE html>\n<html><body style="font-family:sans-serif">\n{body}\n</body></html>\n'
 
@@ -220,7 +220,7 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 
 class Conversation:
-    """A connection for some letters, a context manager. Raises Unreachable as soon as the server is the problem."""
+    """SMTP connection for a batch of letters; a context manager. Raises Unreachable if the server fails."""
 
     def __init__(self, settings: MailSettings, writer: MailWriter) -> None:
         self._settings, self._writer = settings, writer
@@ -246,10 +246,10 @@ class Conversation:
         self._smtp.close()
 
     def send(self, told: Notification, address: str, now_ms: int) -> None:
-        """Returns once the server has taken the letter; else Later, Refused or Unreachable.
+        """Return once the server has accepted the letter; else raise Later, Refused or Unreachable.
 
-        If the connection breaks after the last byte and before the answer, nobody knows: that is Unreachable, and the
-        letter goes again under the same Message-ID."""
+        If the connection breaks after the last byte and before the answer, the outcome is unknown: then Unreachable is
+        raised, and the letter is sent again with the same Message-ID."""
         mail = self._writer.write(told, address, now_ms)
         with self._server("sending"), self._deadline():
             self._judge(self._smtp.mail(self._settings.sender), "sender")
@@ -269,20 +269,20 @@ class Conversation:
 
     def _expect(self, answer: tuple[int, bytes], code: int, what: str) -> None:
         if answer[0] != code:
-            said = f"{answer[0]} {_clean(answer[1])}" if answer[0] > 0 else "what is no SMTP"
-            raise Unreachable(f"the server says as {what}: {said}")
+            said = f"{answer[0]} {_clean(answer[1])}" if answer[0] > 0 else "not SMTP"
+            raise Unreachable(f"unexpected {what} from the server: {said}")
 
     @contextmanager
     def _server(self, doing: str) -> Iterator[None]:
-        """What goes wrong with the server or the line is Unreachable."""
+        """Convert errors of the server or the connection to Unreachable."""
         where = f"{self._settings.host}:{self._settings.port}"
         try:
             yield
-        except smtplib.SMTPDataError as error:  # to DATA itself
+        except smtplib.SMTPDataError as error:  # answer to the DATA command itself
             if 400 <= error.smtp_code < 600:
                 self._judge((error.smtp_code, _bytes(error.smtp_error)), "letter")
-            self._smtp.close()  # a "yes" before the letter is no yes to it
-            raise Unreachable(f"{where} says {error.smtp_code} to DATA, not 354") from error
+            self._smtp.close()  # a success code before the content does not accept the letter
+            raise Unreachable(f"{where} answers DATA with {error.smtp_code} instead of 354") from error
         except smtplib.SMTPResponseException as error:
             self._smtp.close()
             said = _clean(_bytes(error.smtp_error))
@@ -296,7 +296,7 @@ class Conversation:
 
     @contextmanager
     def _deadline(self, seconds: float | None = None) -> Iterator[None]:
-        """Cuts the line when the time is over, which ends whatever waits on it."""
+        """Shut down the connection at the deadline, which ends all waits on it."""
 
         def cut() -> None:
             sock = self._smtp.sock
@@ -318,19 +318,19 @@ def _bytes(said: bytes | str) -> bytes:
 
 
 def _clean(said: bytes | str) -> str:
-    """What a server says, fit for a log: one line, printable, not long."""
+    """Answer of a server for logs: one line, printable, at most 200 characters."""
     text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:200]
 
 
 def _own_name() -> str:
-    """What to call ourselves, without asking a name server, which could take long."""
+    """Own name for EHLO, without a DNS look-up, which could take long."""
     name = socket.gethostname()
     return name if name.isascii() and name.replace("-", "").replace(".", "").isalnum() else "localhost"
 
 
 class MailReceiver(ReceiverKind[MailSettings]):
-    """Mail by SMTP."""
+    """Receiver kind for mail by SMTP."""
 
     name = "mail"
     noun = "mail address"
@@ -339,11 +339,11 @@ class MailReceiver(ReceiverKind[MailSettings]):
     default = MailSettings("127.0.0.1", 25)
 
     def accepts(self, address: str) -> bool:
-        """A plain ASCII address."""
+        """True for a plain ASCII address."""
         return is_address(address)
 
     def connect(self, settings: MailSettings, page: str) -> Conversation:
-        """Conversation with the server of the settings."""
+        """Return a conversation with the server of the settings."""
         return Conversation(settings, MailWriter(settings.sender, page))
 
 

@@ -1,5 +1,5 @@
-"""Rule files: from YAML to rules with places, the version of each file that is in force, and the shipped rules.
+"""Rule files: from YAML to rules with positions, the version of each file in force, and the shipped rules.
 
-Read `rulefile`, then `rulebook`. The folder holds the shipped rule files too. May import `alerts.receivers` and
+Read `rulefile`, then `rulebook`. The folder also contains the shipped rule files. May import `alerts.receivers` and
 `alerts.state`.
 """

@@ -1,6 +1,6 @@
-"""The rule files of a folder: which version of each is in force, what is wrong with the others.
+"""Rule files of a folder: the version of each file in force, and the problems of invalid files.
 
-A file that cannot be used never stops another one: its last good version stays in force until it is mended or deleted.
+An invalid file never affects another one: its last good version stays in force until the file is fixed or deleted.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from query_dsl.tree.errors import near
 SUFFIXES = (".yaml", ".yml")
 MAX_FILES = 500
 UNSETTLED_MS = 1_000
-"""A file that was written so short a time ago may be half of one: its version in force stays for one evaluation."""
+"""A file younger than this may be half written: its version in force stays for one evaluation."""
 
 Signature = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What was found of a file when it was last read."""
+    """Result of the last read of a file."""
 
     signature: Signature
     parsed: RuleFile | None
@@ -34,7 +34,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Rules by name, targets by receiver, what is wrong, and the text of each file in force."""
+    """Rules by name, targets by receiver, problems of files, and the text of each file in force."""
 
     rules: Mapping[str, Rule] = field(default_factory=dict)
     receivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class InForce:
     files: Mapping[str, str] = field(default_factory=dict)
 
     def targets(self, rule: Rule) -> tuple[str, ...]:
-        """Targets of notifications about the rule; the default receiver stands in for one that is unknown."""
+        """Targets of notifications about the rule; the default receiver replaces an unknown one."""
         default = self.receivers.get(DEFAULT_RECEIVER, ())
         names = rule.receivers or (DEFAULT_RECEIVER,)
         return tuple(dict.fromkeys(a for name in names for a in self.receivers.get(name, default)))
@@ -59,17 +59,17 @@ class RuleBook:
         for name, text in remembered.items():
             try:
                 self._good[name] = parse_rules(text, name)
-            except ConfigFileError:  # good by the words of an older version: gone until it is mended
+            except ConfigFileError:  # valid for an older version of the program only: dropped until it is fixed
                 continue
 
     def read(self, now_ms: int) -> InForce:
-        """What is in force now."""
+        """Read changed files and return the rules now in force."""
         problems = self._look(now_ms)
         chosen, found = settle({name: self._seen[name].parsed for name in self._seen}, self._good)
         pruned, _ = check_together(chosen)
         for seen in self._seen.values():
             problems += seen.problems
-        kept = {name for name in self._good if name not in self._seen}  # absent once, or the folder cannot be read
+        kept = {name for name in self._good if name not in self._seen}  # absent once, or the folder is unreadable
         chosen += [self._good[name] for name in sorted(kept)]
         pruned += [self._good[name] for name in sorted(kept)]
         self._good = {file.name: file for file in chosen}
@@ -83,19 +83,19 @@ class RuleBook:
         return InForce(rules, {DEFAULT_RECEIVER: self._default, **receivers}, tuple(texts), files)
 
     def _look(self, now_ms: int) -> list[Problem]:
-        """Read what changed; returns what is wrong with the folder itself."""
+        """Read changed files; returns the problems of the folder itself."""
         try:
             entries = sorted(e.name for e in os.scandir(self._folder) if e.name.endswith(SUFFIXES) and e.is_file())
         except OSError as error:
-            return [Problem(str(self._folder), 0, 0, f"cannot be read: {error.strerror}; the rules stay as they are")]
+            return [Problem(str(self._folder), 0, 0, f"cannot be read: {error.strerror}; the old rules stay in force")]
         problems = []
         entries = [name for name in entries if not name.startswith(".")]
         if len(entries) > MAX_FILES:
-            problems.append(Problem(str(self._folder), 0, 0, f"more than {MAX_FILES} files: the rest is left out"))
+            problems.append(Problem(str(self._folder), 0, 0, f"more than {MAX_FILES} files: the rest is ignored"))
             entries = entries[:MAX_FILES]
         for name in entries:
             self._look_at(name, now_ms)
-        # an editor may take a file away for a moment: only one that is not there twice is gone
+        # an editor may remove a file for a moment: a file counts as deleted only if it is absent twice
         for name in (set(self._good) - set(entries)) & self._absent:
             del self._good[name]
         self._seen = {name: seen for name, seen in self._seen.items() if name in entries}
@@ -123,15 +123,15 @@ class RuleBook:
             self._seen[name] = _Seen(signature, parsed, [])
 
 
-# ---- files together
+# ---- checks across files
 
 
 def settle(
     current: Mapping[str, RuleFile | None], good: Mapping[str, RuleFile]
 ) -> tuple[list[RuleFile], list[Problem]]:
-    """The version of each file that is in force, and what files have against each other.
+    """Choose the version of each file in force; also returns the conflicts between files.
 
-    What was in force goes before what is new, so that a new file takes the blame for a name that is taken."""
+    Versions in force go before new ones, so that a conflict is reported for the new file."""
     refused = {name for name, file in current.items() if file is None}
     told: dict[str, list[Problem]] = {}
     while True:
@@ -141,7 +141,7 @@ def settle(
         _, wrong = check_together(files)
         fresh = {
             name for name in wrong if name not in refused and (name not in good or not _same(current[name], good[name]))
-        }  # these have another version, or none at all, to go back to
+        }  # fall back to the good version of these, or drop them without one
         told |= {name: told.get(name, []) + wrong[name] for name in fresh}
         if not fresh:
             problems = [p for name, found in wrong.items() if name not in told for p in found]
@@ -154,8 +154,8 @@ def _same(one: RuleFile | None, other: RuleFile) -> bool:
 
 
 def check_together(files: Iterable[RuleFile]) -> tuple[list[RuleFile], dict[str, list[Problem]]]:
-    """The files without what others have taken before them, and the problems by file: names that stand twice,
-    receivers that nobody defines, too many rules."""
+    """Return the files without entries whose names are taken by earlier files, and the problems by file: duplicate
+    names, undefined receivers, too many rules."""
     files = list(files)
     problems: dict[str, list[Problem]] = {}
     receivers: dict[str, tuple[str, Receiver]] = {}
@@ -170,15 +170,15 @@ def check_together(files: Iterable[RuleFile]) -> tuple[list[RuleFile], dict[str,
             first = receivers.setdefault(one.name, (file.name, one))
             if first[1] is not one:
                 where = f"{first[0]}:{first[1].line}"
-                blame(file, one.line, one.column, f"a receiver {one.name!r} stands in {where} already")
+                blame(file, one.line, one.column, f"receiver {one.name!r} is already defined in {where}")
         own = []
         for rule in file.rules:
             taken = rules.get(rule.name)
             if taken is not None:
-                text = f"a rule {rule.name!r} stands in {taken.file}:{taken.line} already"
+                text = f"rule {rule.name!r} is already defined in {taken.file}:{taken.line}"
                 blame(file, *file.places[rule.name][""], text)
             elif len(rules) >= MAX_RULES:
-                blame(file, rule.line, 1, f"more than {MAX_RULES} rules in all files: this one is left out")
+                blame(file, rule.line, 1, f"more than {MAX_RULES} rules in all files: this one is ignored")
             else:
                 rules[rule.name] = rule
                 own.append(rule)
@@ -195,7 +195,7 @@ def check_together(files: Iterable[RuleFile]) -> tuple[list[RuleFile], dict[str,
 
 
 def check_files(paths: Iterable[Path]) -> list[Problem]:
-    """Everything that is wrong with these files, alone and together. Raises OSError."""
+    """Return all problems of these files, alone and together. Raises OSError."""
     problems: list[Problem] = []
     files = []
     for path in paths:

@@ -39,14 +39,14 @@ def _check_name(text: str) -> None:
 def _check_receiver(name: str) -> None:
     _check_name(name)
     if name == DEFAULT_RECEIVER:
-        raise ValueError(f"the receiver {name!r} is that of the command line: choose another name")
+        raise ValueError(f"receiver {name!r} is reserved for the command line: choose another name")
 
 
 def _expr(text: str) -> Expr:
     query = parse(text)
     for inner in walk(query.node):
         if (fixed := _fixed_time(inner)) is not None:
-            problem = f"{fixed} is always the same time: a rule asks about now, as in now-5m"
+            problem = f"{fixed} is a fixed time: a rule asks about now, as in now-5m"
             raise QueryError(problem, inner.span[0] if inner.span else 0)
     return query
 
@@ -79,7 +79,7 @@ LabelName = Annotated[str, checked(lambda name: validate_labels({name: ""}))]
 
 
 class _Targets(Section):
-    """Receiver of alerts: for each kind of receivers, addresses."""
+    """Receiver of alerts: addresses by kind of receiver."""
 
     @model_validator(mode="after")
     def _check_any(self) -> Self:
@@ -89,7 +89,7 @@ class _Targets(Section):
         return self
 
     def build(self) -> tuple[str, ...]:
-        """Return the targets, as notifications have them."""
+        """Return the targets in the form of notifications, see target_of."""
         return tuple(target_of(kind, one) for kind in receiver_kinds() for one in dict.fromkeys(getattr(self, kind)))
 
 
@@ -116,13 +116,13 @@ def _receiver(data: Any, info: ValidationInfo) -> tuple[str, ...]:
 
 
 class RuleSection(Section):
-    """Rule as written."""
+    """Rule as written in a file."""
 
-    name: Name = Field(description="give each rule one of its own")
-    expr: Query = Field(description="say what is asked, as in expr: fetch('NAME')")
-    threshold: Threshold = Field(description="""say when it is bad, as in threshold: "> 5" or threshold: "== true\"""")
+    name: Name = Field(description="give each rule a unique name")
+    expr: Query = Field(description="give the query, as in expr: fetch('NAME')")
+    threshold: Threshold = Field(description="""give the condition, as in threshold: "> 5" or threshold: "== true\"""")
     missing: Annotated[Missing, choice({one.value: one for one in Missing})] = Field(
-        description="say what missing data means: resolve (it is well), keep (stay as it is) or fire (it is bad)"
+        description="choose the policy for missing data: resolve, keep (the alert stays as it is) or fire"
     )
     hold: Annotated[int, parsed(_hold, blank=False)] = Field(default=0, alias="for")
     resolve: Threshold | None = None
@@ -133,7 +133,7 @@ class RuleSection(Section):
     summary: Annotated[str, parsed(_summary, blank=False)] = "{rule}: {value}, and the threshold is {threshold}"
 
     def build(self, file: str, line: int) -> Rule:
-        """Return the rule, whose section begins at a line."""
+        """Return the rule; `line` is the first line of its section."""
         return Rule(
             self.name, self.expr.text or "", asked_now(self.expr), self.threshold, self.resolve, self.hold,
             self.missing, tuple(sorted(self.labels.items())), tuple(dict.fromkeys(self.receivers)), self.summary,
@@ -185,7 +185,7 @@ def _fixed_time(node: object) -> str | None:
 
 
 def asked_now(query: Expr) -> Expr:
-    """The query of the newest bucket alone, where it does not say its time itself."""
+    """Restrict the query to the newest bucket, unless it states its time itself."""
     if any(isinstance(node, Range | Between | At) for node in walk(query.node)):
         return query
     return Expr(At(query.node, Instant(0, relative=True)), 1, query.text)

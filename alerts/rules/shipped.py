@@ -1,4 +1,4 @@
-"""The rule files that come with the package, for a folder that has none yet."""
+"""Rule files shipped with the package, for a new rule folder."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def seed_rules(folder: Path) -> bool:
-    """Copy the shipped rule files into `folder` if it does not exist yet; whether it did not.
+    """Copy the shipped rule files into `folder` if it does not exist; return False if it does.
 
-    A folder that exists is its owner's: nothing is ever added to it or brought back."""
+    An existing folder belongs to its owner: no file is ever added or restored."""
     if folder.exists():
         return False
-    fresh = folder.with_name(folder.name + ".new")  # a crash between two files must not pass for a choice
+    fresh = folder.with_name(folder.name + ".new")  # a crash between two files must not look like the owner's choice
     fresh.mkdir(parents=True, exist_ok=True)
     for source in files("alerts").joinpath("rules").iterdir():
         if source.name.endswith(".yaml"):

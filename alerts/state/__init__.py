@@ -1,6 +1,6 @@
-"""State of alerts as data, and the file that keeps it.
+"""State of alerts as data, and the database that stores it.
 
-Read `conditions` and `rule` (what is asked), `alert` (the life of one alert, pure), `notification` (what receivers are
-told), `database` (all of it in one SQLite file) and `publication` (the znode that shows it, for engine and API).
+Read `conditions` and `rule` (rules as data), `alert` (state machine of one alert, pure), `notification` (messages to
+receivers), `database` (all state in one SQLite file) and `publication` (the znode, for engine and API).
 May import no other part of `alerts`.
 """

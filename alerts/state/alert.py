@@ -1,4 +1,4 @@
-"""The life of one alert: pure decisions on verdicts and evaluation times. Nothing here knows a clock, a file or a mail.
+"""State machine of one alert: pure decisions on verdicts and evaluation times, without clock, files or mail.
 
 Times are ends of evaluated buckets, epoch milliseconds.
 """
@@ -13,9 +13,9 @@ from alerts.state.conditions import Value
 from alerts.state.rule import Labels
 
 GAP_MS = 3_600_000
-"""A pending alert that was not seen to hold for longer than this begins to wait anew."""
+"""A pending alert restarts its waiting time if its condition was not confirmed for longer than this."""
 SHOWN_MS = 900_000
-"""A resolved alert stays on display for so long."""
+"""Time for which a resolved alert stays on display."""
 
 
 class AlertPhase(StrEnum):
@@ -28,12 +28,12 @@ class AlertPhase(StrEnum):
 
     @property
     def active(self) -> bool:
-        """It gives its rule a state of this name."""
+        """True for the phases that give their rule a state of the same name."""
         return self in (AlertPhase.FIRING, AlertPhase.PENDING)
 
     @property
     def notified(self) -> bool:
-        """Receivers were told that it fires, and will be told of its end."""
+        """True once receivers were notified of the firing."""
         return self in (AlertPhase.FIRING, AlertPhase.RESOLVED)
 
 
@@ -55,7 +55,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AlertVerdict:
-    """`value` None: there is no data. `reason`: why it is not the value that decided."""
+    """Verdict on one alert. `value` None: no data. `reason`: the cause if the value did not decide."""
 
     says: Says
     value: Value | None = None
@@ -64,10 +64,10 @@ class AlertVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One rule and one set of labels.
+    """State of one alert: one rule and one set of labels.
 
-    since: the first of the evaluations at which it held without a false one between; true: the last of them; data: the
-    last at which there was a value. Invariant: since_ms <= fired_ms <= resolved_ms where they are not 0."""
+    since: first evaluation at which the condition held without a false verdict since; true: the latest one; data: the
+    latest evaluation with a value. Invariant: since_ms <= fired_ms <= resolved_ms where they are not 0."""
 
     phase: AlertPhase
     since_ms: int
@@ -81,22 +81,22 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class RuleMemory:
-    """What is remembered of one rule between evaluations."""
+    """State of one rule between evaluations."""
 
     digest: str
     alerts: Mapping[Labels, Alert] = field(default_factory=dict)
 
 
 def step(alert: Alert | None, verdict: AlertVerdict, now_ms: int, hold_ms: int) -> tuple[Alert | None, Change | None]:
-    """The alert after the evaluation at `now_ms` (None: there is none), and what is to be told.
+    """Return the alert after the evaluation at `now_ms` (None: there is none), and the change to notify, if any.
 
-    >>> bad, well = Verdict(Says.TRUE, 0), Verdict(Says.FALSE, 1)
+    >>> bad, well = AlertVerdict(Says.TRUE, 0), AlertVerdict(Says.FALSE, 1)
     >>> alert, change = step(None, bad, 60_000, 60_000)
     >>> alert.phase, change
-    (<Phase.PENDING: 'pending'>, None)
+    (<AlertPhase.PENDING: 'pending'>, None)
     >>> alert, change = step(alert, bad, 120_000, 60_000)
     >>> alert.phase, change
-    (<Phase.FIRING: 'firing'>, <Change.FIRING: 'firing'>)
+    (<AlertPhase.FIRING: 'firing'>, <Change.FIRING: 'firing'>)
     >>> step(alert, well, 180_000, 60_000)[1]
     <Change.RESOLVED: 'resolved'>
     """
@@ -129,7 +129,7 @@ def _held(alert: Alert, now_ms: int, hold_ms: int) -> tuple[Alert, Change | None
 
 
 def _seen(alert: Alert, verdict: AlertVerdict, now_ms: int) -> Alert:
-    """With what the newest evaluation brought: the last value stays while there is none."""
+    """Update the alert by the newest verdict; without a value the last one stays."""
     true_ms = now_ms if verdict.says is Says.TRUE else alert.true_ms
     if verdict.value is None:
         return replace(alert, true_ms=true_ms, reason=verdict.reason)

@@ -29,22 +29,22 @@ _QUOTED = re.compile(r'"([^"]*)"|\'([^\']*)\'')
 
 
 class ConditionError(ValueError):
-    """A condition that cannot be read, or a value that it cannot judge."""
+    """Condition that cannot be parsed, or value of a type that it does not apply to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`text` as written; holds for a value if `value op operand`.
+    """Condition that holds for a value if `value op operand`; `text` is its source.
 
     Numbers compare exactly (an integer is never rounded to a float). BOOLEAN values compare with numbers as 1 and 0.
-    NaN fulfils nothing but `!=`. Texts and booleans know == and != only."""
+    NaN fulfils only `!=`. Texts and booleans support == and != only."""
 
     text: str
     op: str
     operand: Value
 
     def holds(self, value: Value) -> bool:
-        """Whether the value fulfils it; ConditionError if the types do not go together."""
+        """True if the value fulfils the condition. ConditionError if the types do not match."""
         if isinstance(self.operand, bool):
             if not isinstance(value, bool):
                 raise ConditionError(f"{self.text!r} asks for true or false, the value is {value!r:.80}")
@@ -55,16 +55,16 @@ class Condition:
 
 
 def parse_condition(text: str) -> Condition:
-    """The condition: an operator, then a number, true, false or a quoted text. ConditionError says what is wrong."""
+    """Parse an operator followed by a number, true, false or a quoted text. Raises ConditionError."""
     form = _FORM.fullmatch(text)
     if not form:
         raise ConditionError(
-            f'{text!r:.80} is no condition: write one of < <= > >= == != and a value, such as "> 5" or "== true"'
+            f'{text!r:.80} is not a condition: write one of < <= > >= == != and a value, such as "> 5" or "== true"'
         )
     op, word = form[1], form[2]
     operand = _operand(word)
     if isinstance(operand, bool | str) and op not in ("==", "!="):
-        raise ConditionError(f"{op} needs a number, not {word:.80}: texts and booleans know == and != only")
+        raise ConditionError(f"{op} needs a number, not {word:.80}: texts and booleans support == and != only")
     return Condition(f"{op} {word}", op, operand)
 
 
@@ -78,4 +78,4 @@ def _operand(word: str) -> Value:
     quoted = _QUOTED.fullmatch(word)
     if quoted:
         return quoted[1] if quoted[1] is not None else quoted[2]
-    raise ConditionError(f"{word!r:.80} is no number, true, false, or text in quotes")
+    raise ConditionError(f"{word!r:.80} is not a number, true, false or a text in quotes")

@@ -1,9 +1,9 @@
-"""The engine's memory: alerts, what is to be told of them, and the rule files in force, in one SQLite file.
+"""State of the engine: alerts, the outbox of letters about them, and the rule files in force, in one SQLite file.
 
-One transaction takes a whole evaluation: what became of the alerts *and* the letters about it. So no crash can leave a
-change without its letter or a letter without its change, and what was sent is marked in the same file. Every row
-carries a checksum; a file that is damaged is set aside whole and the engine begins anew.
-Locks: `_lock` guards the connection. Two threads use it, evaluation and sender; no network under it.
+One transaction stores a whole evaluation: the changes of alerts *and* the letters about them. So no crash can separate
+a change from its letter, and sent letters are marked in the same file. Alerts, letters and rule files carry checksums;
+a damaged file is quarantined as a whole, and the engine starts with empty state.
+Locks: `_lock` guards the connection, shared by the threads of evaluation and senders. No network under it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 VERSION = 1
 FILE = "alerts.db"
 MAX_PENDING = 10_000
-"""Letters that wait; then the oldest is dropped for a new one."""
+"""Maximum number of waiting letters; beyond it the oldest are dropped."""
 KEPT = 2_000
-"""Rows of the outbox after which one that is done is forgotten."""
+"""Rows of the outbox after which a finished letter is deleted."""
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -57,12 +57,12 @@ ORDER BY seq LIMIT ?
 
 
 class Damaged(Exception):
-    """The file cannot be trusted."""
+    """Damaged content of the database file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A letter that is due."""
+    """Letter that is due."""
 
     seq: int
     letter: Letter
@@ -72,20 +72,20 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one evaluation decided. Alerts that are None are forgotten; `files` None: they stay as they are."""
+    """Results of one evaluation. Alerts that are None are deleted; `files` None: the stored files stay."""
 
     time_ms: int
     missed: int = 0
     digests: Mapping[str, str] = field(default_factory=dict)
     alerts: Iterable[tuple[str, Labels, Alert | None, tuple[Letter, ...]]] = ()
-    """Rule, labels, alert, and the letters that told of it when it fired."""
+    """Rule, labels, alert, and the letters sent when it fired."""
     letters: Iterable[Letter] = ()
     files: Mapping[str, str] | None = None
 
 
 @dataclass(slots=True)
 class Memory:
-    """What the last evaluation left."""
+    """State after the last evaluation."""
 
     time_ms: int = 0
     missed: int = 0
@@ -101,12 +101,12 @@ def _sealed(text: str) -> str:
 def _opened(sealed: str) -> str:
     check, _, text = sealed.partition(" ")
     if xxhash.xxh3_64_hexdigest(text.encode()) != check:
-        raise Damaged("a row does not fit its checksum")
+        raise Damaged("checksum mismatch in a row")
     return text
 
 
 class Database:
-    """Opened by `open_database`. `hook` is called with the name of each step that a crash could hit."""
+    """Database of the engine, opened by `open_database`. Tests pass a `hook`, called with the name of each step."""
 
     def __init__(self, connection: sqlite3.Connection, hook: Callable[[str], None]) -> None:
         self._connection, self._hook = connection, hook
@@ -133,17 +133,17 @@ class Database:
     # ---- evaluations
 
     def load(self) -> Memory:
-        """All that is remembered; Damaged if a row cannot be read."""
+        """Read the stored state. Raises Damaged if a row cannot be decoded."""
         with self._lock:
             try:
                 return _read(self._connection)
-            except sqlite3.OperationalError:  # the disk, not the content
+            except sqlite3.OperationalError:  # a failure of the disk, not damaged content
                 raise
             except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
                 raise Damaged(f"{type(error).__name__}: {error}") from error
 
     def commit(self, commit: Commit) -> None:
-        """Everything of one evaluation, or nothing."""
+        """Store one evaluation, atomically."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
@@ -185,18 +185,18 @@ class Database:
     # ---- outbox
 
     def due(self, now_ms: int, limit: int = 50, kind: str | None = None) -> list[Waiting]:
-        """Letters whose time has come, oldest first, to receivers of one kind or of all kinds. Of one alert and target
-        never a later one before an earlier one."""
+        """Due letters, oldest first, for receivers of one kind or of all kinds. Of each alert and target only the first
+        waiting letter counts."""
         with self._lock:
             rows = self._connection.execute(_DUE, (now_ms, kind, kind, limit)).fetchall()
         return [Waiting(seq, _letter_of(_opened(letter)), made, attempts) for seq, letter, made, attempts in rows]
 
     def sent(self, seq: int) -> None:
-        """The letter was taken by the server."""
+        """Mark a letter as accepted by the server."""
         self._settle(seq, "sent", "")
 
     def failed(self, seq: int, problem: str) -> None:
-        """It never will be."""
+        """Mark a letter as permanently refused."""
         self._settle(seq, "failed", problem)
 
     def _settle(self, seq: int, state: str, problem: str) -> None:
@@ -207,7 +207,7 @@ class Database:
             )
 
     def later(self, seq: int, next_ms: int, problem: str) -> None:
-        """Not now: try again at `next_ms`."""
+        """Schedule the next attempt for `next_ms`."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE outbox SET next_ms = ?, problem = ?, attempts = attempts + 1 WHERE seq = ?",
@@ -215,13 +215,13 @@ class Database:
             )
 
     def counts(self) -> dict[str, int]:
-        """Letters by state: pending, and of the newest few thousand, sent and failed."""
+        """Number of letters by state: pending, and among the newest KEPT rows sent and failed."""
         with self._lock:
             rows = self._connection.execute("SELECT state, count(*) FROM outbox GROUP BY state").fetchall()
         return {"pending": 0, "sent": 0, "failed": 0, **dict(rows)}
 
     def failures(self, limit: int = 5) -> list[str]:
-        """Why the newest of those that failed did."""
+        """Reasons of the newest failed letters."""
         with self._lock:
             rows = self._connection.execute(
                 "SELECT problem FROM outbox WHERE state = 'failed' ORDER BY seq DESC LIMIT ?", (limit,)
@@ -257,16 +257,16 @@ def _read(db: sqlite3.Connection) -> Memory:
 
 
 def _nothing(_step: str) -> None:
-    """The hook outside of tests."""
+    """Default hook, used outside of tests."""
 
 
 def open_database(folder: Path, now_ms: int, hook: Callable[[str], None] = _nothing) -> tuple[Database, Memory, str]:
-    """The database in `folder`, what it holds, and "" or what was set aside because it is damaged."""
+    """Open the database in `folder`; returns it, its state, and "" or a message about a quarantined damaged file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
     try:
         return (*_open(path, hook), "")
-    except sqlite3.OperationalError as error:  # full, read-only or locked: nothing is wrong with what it holds
+    except sqlite3.OperationalError as error:  # full, read-only or locked: the content is intact
         raise AlertsError(f"{path} cannot be opened: {error}; free space, or give another --data") from error
     except (Damaged, sqlite3.DatabaseError) as error:
         aside = path.with_name(f"{FILE}.damaged-{now_ms}")
@@ -274,7 +274,7 @@ def open_database(folder: Path, now_ms: int, hook: Callable[[str], None] = _noth
             old = path.with_name(path.name + suffix)
             if old.exists():
                 old.replace(aside.with_name(aside.name + suffix))
-        problem = f"{path} is damaged ({error}): set aside as {aside.name}, alerts and mails begin anew"
+        problem = f"{path} is damaged ({error}): moved to {aside.name}; the engine starts with empty state"
         log.error("%s", problem)
         return (*_open(path, hook), problem)
 
@@ -283,7 +283,7 @@ def _open(path: Path, hook: Callable[[str], None]) -> tuple[Database, Memory]:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
     try:
         connection.execute("PRAGMA journal_mode = DELETE")
-        connection.execute("PRAGMA synchronous = EXTRA")  # the rollback file's end is synced too: the commit is durable
+        connection.execute("PRAGMA synchronous = EXTRA")  # also syncs the deletion of the journal: durable commits
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version == 0:
             connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")

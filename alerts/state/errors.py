@@ -2,4 +2,4 @@
 
 
 class AlertsError(RuntimeError):
-    """The engine cannot run as it is configured; the text says what to change."""
+    """Unusable configuration of the engine; the text says what to change."""

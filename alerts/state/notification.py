@@ -1,4 +1,4 @@
-"""Notifications as data: made by an evaluation, kept in the outbox, written and delivered by a kind of receiver."""
+"""Notifications as data: created by an evaluation, stored in the outbox, formatted and delivered by a receiver kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from alerts.state.rule import Labels, Rule
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One change of one alert. Its identity depends on the alert and when it fired only, never on when it is sent."""
+    """One change of one alert. Its id depends only on the alert, its firing time and the kind of change."""
 
     kind: Change
     rule: str
@@ -33,24 +33,24 @@ class Notification:
 
     @property
     def id(self) -> str:
-        """The same for the same change of the same alert, whoever makes it and however often."""
+        """Identity of the change; equal whenever the notification is created again."""
         return self._identity(self.kind)
 
     @property
     def firing_id(self) -> str:
-        """The id of what said that this alert fires."""
+        """Id of the notification about the firing of this alert."""
         return self._identity(Change.FIRING)
 
     @property
     def thread(self) -> str:
-        """What is told of one alert is told in order."""
+        """Key of the alert: notifications with the same key are delivered in order."""
         return fingerprint(self.rule, self.labels)
 
     def _identity(self, kind: Change) -> str:
         return _digest([self.rule, self.labels, self.fired_ms, kind])
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Convert to values for JSON."""
         return asdict(self)
 
     @classmethod
@@ -61,7 +61,7 @@ class Notification:
 
 
 def fingerprint(rule: str, labels: Labels) -> str:
-    """Names one alert."""
+    """Identity of one alert."""
     return _digest([rule, labels])
 
 
@@ -70,7 +70,7 @@ def _digest(parts: list[Any]) -> str:
 
 
 def notify(rule: Rule, labels: Labels, alert: Alert, change: Change) -> Notification:
-    """What is to be told of a change."""
+    """Make the notification of a change."""
     return Notification(
         change, rule.name, labels, rule.expr, rule.threshold.text, rule.hold_ms,
         alert.since_ms, alert.fired_ms, alert.resolved_ms, alert.value, alert.reason, rule.text(labels, alert.value),
@@ -78,7 +78,7 @@ def notify(rule: Rule, labels: Labels, alert: Alert, change: Change) -> Notifica
 
 
 def resolved_of(firing: Notification, alert: Alert) -> Notification:
-    """The end of an alert whose rule is no more: told in the words in which it began."""
+    """Make the notification of the end of an alert whose rule was removed or changed, with the texts of its firing."""
     return Notification(
         Change.RESOLVED, firing.rule, firing.labels, firing.expr, firing.threshold, firing.hold_ms,
         firing.since_ms, firing.fired_ms, alert.resolved_ms, alert.value, alert.reason, firing.summary,
@@ -86,12 +86,12 @@ def resolved_of(firing: Notification, alert: Alert) -> Notification:
 
 
 def page_link(page: str, expr: str) -> str:
-    """Address of the page with this question; "" without a page."""
+    """Address of the page with this query; "" without a page."""
     return f"{page.rstrip('/')}/?q={quote(expr, safe='')}" if page and expr else ""
 
 
 MAIL = "mail"
-"""Kind of targets without a prefix: the outbox had mails only when its format was made."""
+"""Kind of targets without a prefix, from the time when mail was the only kind."""
 
 
 def target_of(kind: str, address: str) -> str:
@@ -100,21 +100,21 @@ def target_of(kind: str, address: str) -> str:
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """Kind and address. A mail address has no colon."""
+    """Split a target into kind and address. A mail address has no colon."""
     kind, colon, address = target.partition(":")
     return (kind, address) if colon else (MAIL, target)
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A notification on its way to one target."""
+    """Notification addressed to one target."""
 
     notification: Notification
     target: str
 
     @property
     def key(self) -> str:
-        """Unique in the outbox: the same letter is never put there twice."""
+        """Unique key in the outbox, so that a letter is stored only once."""
         return f"{self.notification.id}:{self.target}"
 
     @property

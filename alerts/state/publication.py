@@ -1,4 +1,4 @@
-"""Publication of rules and alerts: one ephemeral znode an engine, read by the API. The truth is in its database."""
+"""Publication of rules and alerts: one ephemeral znode for each engine, read by the API; a copy of its database."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MAX_ENGINES = 20
 
 
 def json_value(value: Value | None) -> Value | None:
-    """JSON knows no NaN: texts stand for what is not finite."""
+    """Value for JSON: "NaN", "Infinity" and "-Infinity" replace numbers that are not finite."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
 
 
 def encode_display(head: Mapping[str, Any], rules: Iterable[Any], alerts: Iterable[Any]) -> bytes:
-    """`head` with as many rules and alerts, in the order given, as 900 KiB hold; `truncated` counts the rest."""
+    """Encode `head` with as many rules and alerts, in order, as fit into 900 KiB; `truncated` counts the rest."""
     body = dict(head)
     size = len(_encoded({**body, "rules": [], "alerts": [], "truncated": 10**9}))
     body["rules"], used, left_rules = _fitting(rules, min(RULES_SHARE, MAX_BYTES - size))
@@ -58,15 +58,15 @@ def _encoded(item: Any) -> bytes:
 
 
 def read_alerts(client: KazooClient) -> dict[str, Any]:
-    """Rules and alerts of every engine, as the API shows them; `problem` says why there are none. Never raises for
-    what ZooKeeper or an engine does; at most some seconds."""
+    """Rules and alerts of every engine in the form of the API; `problem` lists failures. Does not raise for errors of
+    ZooKeeper or of an engine. Each call to ZooKeeper takes at most ASK_S seconds."""
     merged: dict[str, Any] = {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
     try:
         names = sorted(client.get_children_async(ALERTS_PATH).get(timeout=ASK_S))[:MAX_ENGINES]
     except NoNodeError:
         names = []
     except (KazooException, KazooTimeoutError) as error:
-        return {**merged, "problem": f"ZooKeeper does not name the alert engines: {type(error).__name__}"}
+        return {**merged, "problem": f"cannot list the alert engines in ZooKeeper: {type(error).__name__}"}
     problems = []
     for name in names:
         try:

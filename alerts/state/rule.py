@@ -1,4 +1,4 @@
-"""What a rule is once its file was read. Pure data."""
+"""Rules as data, parsed from their files. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from alerts.state.conditions import Condition, Value
 from query_dsl import Expr
 
 Labels = tuple[tuple[str, str], ...]
-"""Sorted pairs without empty values: with the rule's name the identity of an alert."""
+"""Sorted pairs without empty values; together with the rule's name they identify an alert."""
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([a-zA-Z_][a-zA-Z0-9_]*)\}|[{}]")
 
 
 class Missing(StrEnum):
-    """What an alert does while its series has no value in the newest bucket."""
+    """Policy for an alert whose series has no value in the newest bucket."""
 
     RESOLVE = "resolve"
     KEEP = "keep"
@@ -28,7 +28,7 @@ class Missing(StrEnum):
 
 
 class TemplateError(ValueError):
-    """A brace that belongs to nothing; `position` counts characters from the start."""
+    """Unmatched brace; `position` counts characters from the start."""
 
     def __init__(self, position: int) -> None:
         super().__init__('a lone brace: write {label}, or "{{" and "}}" for braces themselves')
@@ -36,14 +36,14 @@ class TemplateError(ValueError):
 
 
 def check_template(template: str) -> None:
-    """TemplateError unless every brace belongs to a `{label}` or is doubled."""
+    """Raise TemplateError unless every brace belongs to a `{label}` or is doubled."""
     for found in _PLACE.finditer(template):
         if found[0] in "{}":
             raise TemplateError(found.start())
 
 
 def fill(template: str, labels: Mapping[str, str]) -> str:
-    """The template with each {label} replaced once; an absent label is "?". What a label holds is never read again."""
+    """Replace each {label} of the template; an absent label becomes "?". Values of labels are not expanded again."""
 
     def one(found: re.Match[str]) -> str:
         if found[1] is None:
@@ -55,42 +55,42 @@ def fill(template: str, labels: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Rule:
-    """A question, a condition on each value of its answer, and what to do when that holds for `hold_ms`."""
+    """Query, condition on each value of its answer, and notification once the condition holds for `hold_ms`."""
 
     name: str
     expr: str
     query: Expr
-    """`expr` as it is asked: of one bucket where it does not say its time."""
+    """Parsed `expr`, restricted to the newest bucket unless it states its time."""
     threshold: Condition
     resolve: Condition | None
-    """Where given, a firing alert resolves only on a value that fulfils this."""
+    """If given, a firing alert resolves only on a value that fulfils this."""
     hold_ms: int
     missing: Missing
     labels: Labels
     receivers: tuple[str, ...]
-    """Names; () = the default receiver."""
+    """Names of receivers; (): the default receiver."""
     summary: str
     file: str
     line: int
 
     @cached_property
     def digest(self) -> str:
-        """Changes with whatever makes the alerts of this rule other alerts: all but receivers, summary and place."""
+        """Hash of all fields that define the alerts of this rule: all but name, receivers, summary and position."""
         asked = (self.expr, self.threshold.text, self.resolve and self.resolve.text, self.hold_ms, self.missing)
         return hashlib.sha256(json.dumps([*asked, self.labels]).encode()).hexdigest()[:16]
 
     def alert_labels(self, series: Labels) -> Labels:
-        """Labels of the series with those of the rule on top."""
+        """Labels of the series, overridden by those of the rule."""
         return tuple(sorted({**dict(series), **dict(self.labels)}.items())) if self.labels else series
 
     def text(self, labels: Labels, value: Value | None) -> str:
-        """The summary of one alert."""
+        """Summary of one alert."""
         places = {"rule": self.name, "value": value_text(value), "threshold": self.threshold.text, **dict(labels)}
         return fill(self.summary, places)
 
 
 def value_text(value: Value | None) -> str:
-    """A value for people: "no data" where there is none."""
+    """Format a value; "no data" for None."""
     if value is None:
         return "no data"
     if isinstance(value, bool):
@@ -110,11 +110,11 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """What one good file holds. `places`: (line, column) of each rule's name, and of each receiver it names."""
+    """Content of a valid file. `places`: (line, column) of each rule's name, and of each receiver it names."""
 
     name: str
     text: str
     receivers: tuple[Receiver, ...]
     rules: tuple[Rule, ...]
     places: Mapping[str, Mapping[str, tuple[int, int]]]
-    """Rule name -> "" (itself) or a receiver's name -> place."""
+    """Rule name -> "" (itself) or a receiver's name -> position."""

@@ -1,5 +1,5 @@
-"""Writer of drop-in files (docs/sources.md "Drop-in files"). The file is replaced whole, by rename: no reader sees half
-of one. Applications use `bookkeeper.dropin`.
+"""Writer of drop-in files (docs/sources.md "Drop-in files"). A rename replaces the whole file, so readers never see a
+partial one. Applications use `bookkeeper.dropin`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ log = logging.getLogger("bookkeeper")
 
 
 class DropinError(RuntimeError):
-    """A drop-in file that cannot be written. The text names the file and says what to do."""
+    """Drop-in file that cannot be written. The text names the file and says what to do."""
 
 
 class DropinWriter:
     """Writes the variables of `book` into the drop-in file `<folder>/<name>.artimon`; see bookkeeper.dropin.Writer.
 
-    Locks: `_lock` is held during a write, so that the times of a file only grow."""
+    Locks: `_lock` is held during a write, so that the timestamps of a file only grow."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class DropinWriter:
         self._book = book
         if not book.go_offline():
             raise DropinError(
-                "this process can be polled already, and its values would come twice: make the Writer before the first "
-                "write of a variable, set ARTIMON_DISABLED=1, or give the Writer a `book` of its own"
+                "this process can be polled already, so its values would arrive twice: make the Writer before the "
+                "first write of a variable, set ARTIMON_DISABLED=1, or give the Writer a separate `book`"
             )
         self.path = os.path.join(settings.dropin_folder(folder), _checked(name) + SUFFIX)
         self.labels = dict(validate_labels(labels or {}))
@@ -70,9 +70,9 @@ class DropinWriter:
         self._thread: threading.Thread | None = None
 
     def write(self) -> int:
-        """Replace the file by the variables of this moment; how many there are."""
+        """Replace the file by the current variables and return their number."""
         if os.getpid() != self._pid:
-            raise DropinError(f"{self.path}: written by process {self._pid}: make a Writer with another name here")
+            raise DropinError(f"{self.path}: belongs to process {self._pid}: make a Writer with another name")
         with self._lock:
             layout, values = self._snapshots.rows()
             self._last_ms = _after(self._last_ms, now_ms())
@@ -84,7 +84,7 @@ class DropinWriter:
         return len(values)
 
     def start(self: Self, period_s: float = PERIOD_S) -> Self:
-        """Write now, then every `period_s` in the background, and once more at exit; what fails is logged."""
+        """Write now, then every `period_s` in the background, and once more at exit; failures are logged."""
         if self._thread is None and not self._closed.is_set():
             self._thread = threading.Thread(target=self._run, args=(period_s,), name="bookkeeper-dropin", daemon=True)
             self._thread.start()
@@ -92,7 +92,7 @@ class DropinWriter:
         return self
 
     def close(self) -> None:
-        """End the background thread and write a last time. In a forked child, and the second time: nothing."""
+        """End the background thread and write a last time. No effect in a forked child or when repeated."""
         if os.getpid() != self._pid or self._closed.is_set():
             return
         self._closed.set()
@@ -108,7 +108,7 @@ class DropinWriter:
         if kind is None:
             self.close()
         else:
-            self._leave()  # the program's own exception is the one to be seen
+            self._leave()  # a DropinError must not hide the program's own exception
 
     def _run(self, period_s: float) -> None:
         while True:
@@ -127,7 +127,7 @@ class DropinWriter:
 
 
 def render(layout: VariableLayout, values: list[Any], labels: Mapping[str, str], birth_ms: int, time_ms: int) -> str:
-    """The text of a drop-in file: docs/sources.md "Drop-in files"."""
+    """Format the text of a drop-in file: docs/sources.md "Drop-in files"."""
     lines = [f"# birth {birth_ms}"]
     told: dict[str, set[int]] = {}
     for cell in layout.cells:
@@ -153,7 +153,7 @@ def _value(value: Any) -> str:
 
 
 def _birth_of(book: ProcessVariables) -> int:
-    """When the first Writer of a book was made in this process: all of them go on with the same counts."""
+    """Time at which this process made the first Writer of a book: all its Writers continue the same counts."""
     pid, birth_ms = _BIRTHS.get(book, (0, 0))
     if pid != os.getpid():
         birth_ms = now_ms()
@@ -162,7 +162,7 @@ def _birth_of(book: ProcessVariables) -> int:
 
 
 def _after(last_ms: int, now_ms: int) -> int:
-    """Times grow, unless the clock was set back by much."""
+    """Next timestamp: greater than the last one, unless the clock was set back by STEP_BACK_MS or more."""
     return last_ms + 1 if 0 <= last_ms - now_ms < STEP_BACK_MS else now_ms
 
 
@@ -180,7 +180,7 @@ def _replace(path: str, data: bytes, mode: int, sync: bool) -> None:
     folder, base = os.path.split(path)
     scratch = os.path.join(folder, f".{base[: -len(SUFFIX)]}.{os.getpid()}.tmp")
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(scratch)  # of a process of the same number that was killed
+        os.unlink(scratch)  # left by a killed process with the same pid
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     fd = os.open(scratch, flags, 0o600)
     try:
@@ -200,7 +200,7 @@ def _replace(path: str, data: bytes, mode: int, sync: bool) -> None:
 def _advice(path: str, error: OSError) -> str:
     folder = os.path.dirname(path)
     if isinstance(error, FileNotFoundError):
-        return f"{path}: there is no folder {folder}: create it, or name another one with ARTIMON_DROPIN"
+        return f"{path}: folder {folder} does not exist: create it, or name another one with ARTIMON_DROPIN"
     if isinstance(error, PermissionError):
         return f"{path}: no permission to write in {folder}: allow it, or name another folder with ARTIMON_DROPIN"
-    return f"{path}: {error.strerror or error}: the file is as it was before"
+    return f"{path}: {error.strerror or error}: the old file is unchanged"

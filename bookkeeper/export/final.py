@@ -1,6 +1,6 @@
-"""Final snapshot: a file with the last values of a process, left for the agent of the host if none polled them.
+"""Final snapshot: a file with the last values of a process, for the agent of the host if no agent polled them.
 
-docs/formats/final.md has the format, and who may write and read what.
+docs/formats/final.md describes the format and the permissions.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ MAGIC = b"ARTFIN01"
 HEADER = struct.Struct("<8sII")
 """Magic, length of the payload, CRC-32 of the payload."""
 MAX_BYTES = 16 << 20
-"""Of one file: a poll has no more."""
+"""Maximum size of one file in bytes, the same as of a poll."""
 MAX_FILES, MAX_FILES_OF_USER = 1_000, 250
 MAX_TOTAL, MAX_TOTAL_OF_USER = 256 << 20, 64 << 20
-"""Bytes in the folder: a program that restarts in a loop while the agent is away cannot fill the disk."""
+"""Maximum bytes in the folder: a program that restarts in a loop while the agent is down cannot fill the disk."""
 FREE_SHARE = 10
-"""A tenth of the file system stays free."""
+"""Keep 1/10 of the file system free."""
 
 
 class FinalError(RuntimeError):
-    """The final snapshot cannot be left. The text says where and why, and what to do."""
+    """Final snapshot that cannot be written. The text says where and why, and what to do."""
 
 
 def encode(final: Any) -> bytes:
-    """The bytes of a file: header and struct `Final` of bookkeeper.thrift."""
+    """Encode a file: header and struct `Final` of bookkeeper.thrift."""
     buffer = TMemoryBuffer()
     final.write(TBinaryProtocol(buffer))
     payload = bytes(buffer.getvalue())
@@ -44,22 +44,22 @@ def encode(final: Any) -> bytes:
 
 
 def payload_of(data: bytes) -> bytes:
-    """The struct in the bytes of a file. FrameError if they are not whole."""
+    """Return the encoded struct in the bytes of a file. FrameError if they are incomplete or damaged."""
     if len(data) < HEADER.size:
-        raise FrameError(f"{len(data)} bytes: a header has {HEADER.size}")
+        raise FrameError(f"{len(data)} bytes are less than a header of {HEADER.size}")
     magic, size, crc = HEADER.unpack_from(data)
     payload = data[HEADER.size :]
     if magic != MAGIC:
         raise FrameError(f"begins with {magic!r} instead of {MAGIC!r}")
     if size != len(payload):
-        raise FrameError(f"{len(payload)} bytes after the header, which says {size}")
+        raise FrameError(f"payload of {len(payload)} bytes instead of {size} as the header says")
     if crc != zlib.crc32(payload):
         raise FrameError("checksum mismatch")
     return payload
 
 
 def leave(dropin: str, uuid: bytes, data: bytes) -> None:
-    """Put a file into the folder, by rename. FinalError: nothing was left there."""
+    """Put a file into the folder, by rename. FinalError: no file was written."""
     folder = os.path.join(dropin, FINAL_FOLDER)
     if len(data) > MAX_BYTES:
         raise FinalError(f"{folder}: a final snapshot of {len(data):,} bytes, at most {MAX_BYTES:,} are allowed")
@@ -76,9 +76,9 @@ def leave(dropin: str, uuid: bytes, data: bytes) -> None:
 
 
 def _refuse_folder(folder: str, found: os.stat_result) -> None:
-    """The sticky bit keeps others who may write there from replacing files of this process."""
+    """Refuse a folder that others can write without the sticky bit: they could replace files of this process."""
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
-        raise FinalError(f"{folder}: others may replace files there: chmod +t")
+        raise FinalError(f"{folder}: others can replace files there: run chmod +t")
 
 
 def _refuse_excess(folder: str, descriptor: int, size: int) -> None:
@@ -90,12 +90,12 @@ def _refuse_excess(folder: str, descriptor: int, size: int) -> None:
             if found.st_uid == os.geteuid():
                 own_files, own_total = own_files + 1, own_total + found.st_size
             if files >= MAX_FILES or own_files >= MAX_FILES_OF_USER:
-                raise FinalError(f"{folder}: {files:,} files, {own_files:,} of this user: start the agent")
+                raise FinalError(f"{folder}: too many files ({files:,}, {own_files:,} of this user): start the agent")
     if total + size > MAX_TOTAL or own_total + size > MAX_TOTAL_OF_USER:
-        raise FinalError(f"{folder}: {total:,} bytes, {own_total:,} of this user: start the agent")
+        raise FinalError(f"{folder}: too many bytes ({total:,}, {own_total:,} of this user): start the agent")
     disk = os.fstatvfs(descriptor)
     if disk.f_bavail * disk.f_frsize - size < disk.f_blocks * disk.f_frsize // FREE_SHARE:
-        raise FinalError(f"{folder}: less than a tenth of its file system would be free")
+        raise FinalError(f"{folder}: less than a tenth of its file system would stay free: delete files")
 
 
 def _write(descriptor: int, name: str, data: bytes) -> None:

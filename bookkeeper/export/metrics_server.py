@@ -1,7 +1,7 @@
-"""Small bounded HTTP server that shows the variables of a process to Prometheus.
+"""Small bounded HTTP server that exposes the variables of a process to Prometheus.
 
-Off unless asked for, by ARTIMON_OPENMETRICS, `configure(openmetrics=…)` or `bookkeeper.exposition.serve()`. On loopback
-unless told so.
+Off by default; enabled by ARTIMON_OPENMETRICS, `configure(openmetrics=…)` or `bookkeeper.exposition.serve()`. Listens
+on loopback by default.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Al
 
 
 class Where(NamedTuple):
-    """An address, and the ports of which the first free one is taken. Port 0: any."""
+    """Address, and a range of ports; the server takes the first free one. Port 0: any."""
 
     host: str
     first: int
@@ -39,7 +39,7 @@ class Where(NamedTuple):
 
 
 def parse(text: str) -> Where:
-    """`[host:]port[-port]`, such as `9464`, `0.0.0.0:9464`, `[::1]:9464-9479`. ValueError says what is wrong."""
+    """Parse `[host:]port[-port]`, such as `9464`, `0.0.0.0:9464`, `[::1]:9464-9479`. Raises ValueError."""
     host, colon, ports = text.strip().rpartition(":")
     first, dash, last = ports.partition("-")
     problem = f"openmetrics {text!r:.80}: give [host:]port or [host:]port-port, at most {MAX_PORTS} ports"
@@ -52,8 +52,8 @@ def parse(text: str) -> Where:
 
 
 class MetricsServer:
-    """Answers `GET /metrics`. One request a connection, a thread each, at most 8 at once, 5 s for a request of at most
-    8 KiB; what is beyond is turned away. A forked child closes its copy of the port.
+    """Answers `GET /metrics`: one request per connection, a thread each, at most 8 at once. A request may take 5 s and
+    8 KiB; requests beyond these limits are refused. A forked child closes its copy of the socket.
 
     Locks: `_lock` guards `_busy`."""
 
@@ -67,7 +67,7 @@ class MetricsServer:
         self._stopping = threading.Event()
 
     def start(self) -> int:
-        """Listens, and returns the port. OSError if no port of the range is free."""
+        """Listens and returns the port. Raises OSError if no port of the range is free."""
         self._listener = _listen(self._where)
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._listener,), name="bookkeeper-http", daemon=True).start()
@@ -75,7 +75,7 @@ class MetricsServer:
         return self.port
 
     def stop(self) -> None:
-        """Closes the port; an answer that has begun is finished."""
+        """Closes the port; answers in progress are completed."""
         self._stopping.set()
         listener, self._listener = self._listener, None
         if listener is not None:
@@ -86,7 +86,7 @@ class MetricsServer:
             listener.close()
 
     def abandon(self) -> None:
-        """In a forked child: closes the child's copy, of which the parent knows nothing."""
+        """In a forked child: closes the child's copy of the socket; the parent keeps its own."""
         self._stopping.set()
         self._lock = threading.Lock()
         listener, self._listener = self._listener, None
@@ -132,9 +132,9 @@ class MetricsServer:
                 self.answered += 1
                 _drain(sock)
         except OSError as error:
-            log.debug("a request without an answer: %s", error)
+            log.debug("request not answered: %s", error)
         except Exception:
-            log.warning("a request without an answer", exc_info=True)
+            log.warning("request not answered", exc_info=True)
         finally:
             self._end()
 
@@ -183,19 +183,19 @@ def _listen(where: Where) -> socket.socket:
 
 
 def _receive_head(sock: socket.socket, deadline: float) -> bytes:
-    """Up to the empty line. OSError if it does not come whole and in time."""
+    """Receive a request up to the empty line. OSError if it is not complete in time."""
     held = b""
     while b"\r\n\r\n" not in held:
         sock.settimeout(max(0.001, deadline - monotonic()))
         part = sock.recv(HEAD_BYTES)
         if not part or len(held) + len(part) > HEAD_BYTES or monotonic() > deadline:
-            raise OSError(f"no whole request after {len(held) + len(part)} bytes")
+            raise OSError(f"incomplete request after {len(held) + len(part)} bytes")
         held += part
     return held.partition(b"\r\n\r\n")[0]
 
 
 def _drain(sock: socket.socket) -> None:
-    """Lets the peer close first, so that no reset overtakes the answer."""
+    """Let the peer close first, so that no reset overtakes the answer."""
     try:
         sock.shutdown(socket.SHUT_WR)
         sock.settimeout(1.0)

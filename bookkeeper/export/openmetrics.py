@@ -1,8 +1,8 @@
-"""The variables of a process as text for Prometheus: OpenMetrics 1.0, or the older text format 0.0.4.
+"""Encoder of the variables of a process for Prometheus: OpenMetrics 1.0, or the older text format 0.0.4.
 
-How names become those of Prometheus: every character that it does not know becomes `_`; a counter ends with `_total`; a
-STRING is an info metric, whose text is the label `value`; a BOOLEAN is a gauge, 0 or 1; a histogram is one. Of two
-variables whose names become the same the one that sorts later is left out, and `LEFT_OUT` says how many series were.
+Mapping of names and types: invalid characters become `_`; a counter ends with `_total`; a STRING becomes an info metric
+with its text in the label `value`; a BOOLEAN becomes a gauge, 0 or 1; a histogram stays one. If two names become equal,
+the family that sorts later is left out, and the metric `LEFT_OUT` counts its series.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUFFIXES = {
 
 
 class Family(NamedTuple):
-    """All series of one exposed name. `lines`: what stands before each value, and the value, in order."""
+    """All series of one exposed name. `lines`: pairs of series text and value, in order."""
 
     name: str
     kind: str
@@ -38,10 +38,10 @@ class Family(NamedTuple):
 
 
 def render(entries: Iterable[Entry], *, openmetrics: bool = True) -> str:
-    """The text of `bookkeeper.collect()`, families sorted by name; OpenMetrics, or the text format 0.0.4."""
+    """Format the result of `bookkeeper.collect()`, families sorted by name; OpenMetrics, or the text format 0.0.4."""
     families, left_out = _families(sorted(entries, key=lambda entry: (*_group(entry), entry.name)))
     if left_out:
-        told = "Series whose names are those of others, once written as Prometheus wants them"
+        told = "Series left out because another family has the same Prometheus name"
         families.append(Family(LEFT_OUT, "gauge", told, "", [(LEFT_OUT, str(left_out))]))
     write = _openmetrics if openmetrics else _plain
     text = "".join(write(family) for family in families)
@@ -49,7 +49,7 @@ def render(entries: Iterable[Entry], *, openmetrics: bool = True) -> str:
 
 
 def content_type(accept: str) -> tuple[bool, str]:
-    """Whether a client that says it accepts `accept` gets OpenMetrics, and the type to tell it."""
+    """Negotiate the format by a client's Accept header: True for OpenMetrics, and the content type."""
     wanted = "application/openmetrics-text" in accept.lower()
     return wanted, OPENMETRICS if wanted else PLAIN
 
@@ -71,7 +71,7 @@ def _families(entries: list[Entry]) -> tuple[list[Family], int]:
 
 
 def _group(entry: Entry) -> tuple[str, str]:
-    """What makes one family: numbers, texts and a histogram of one name are three."""
+    """Key of the family: numbers, texts and a histogram of one name form three families."""
     if entry.type == STRING:
         return entry.family, "info"
     return entry.family, "histogram" if entry.kind == "histogram" else ""
@@ -92,13 +92,13 @@ def _family(members: list[Entry]) -> Family:
         if all(_counts(one.value) for one in members):
             lines = [(name + _labels(one.labels), _number(one.value)) for one in members]
             return Family(name[:-6], "counter", first.help, first.unit, lines)
-        kind = "unknown"  # a counter that was set to what none can be; its series keep their name
+        kind = "unknown"  # a counter that was set to a negative value or NaN; its series keep their name
     lines = [(name + _labels(one.labels), _number(one.value)) for one in members]
     return Family(name, kind, first.help, first.unit, lines)
 
 
 def _kind(members: list[Entry]) -> str:
-    """The one kind of all, else unknown."""
+    """Kind that all members share, else unknown."""
     kinds = {one.kind for one in members}
     return kinds.pop() if len(kinds) == 1 else "unknown"
 
@@ -108,7 +108,7 @@ def _counts(value: object) -> bool:
 
 
 def _buckets(name: str, members: list[Entry]) -> list[tuple[str, str]]:
-    """The lines of a histogram: labels by labels its buckets in order, its count and its sum."""
+    """Lines of a histogram: for each label set its buckets in order, its count and its sum."""
     series: dict[str, tuple[Mapping[str, str], dict[str, float], list[float]]] = {}
     for one in members:
         labels: Mapping[str, str] = {label: value for label, value in one.labels.items() if label != "le"}
@@ -119,14 +119,14 @@ def _buckets(name: str, members: list[Entry]) -> list[tuple[str, str]]:
             sums.append(_as_number(one.value))
     lines = []
     for text, (labels, buckets, sums) in sorted(series.items(), key=lambda item: item[0]):
-        if INFINITY not in buckets:  # a label that is cut off by a limit: nothing that a reader would take
+        if INFINITY not in buckets:  # incomplete because of a limit: readers would reject it
             continue
         seen: float = 0
         for bound in sorted(buckets, key=lambda le: float(le)):
-            seen = max(seen, buckets[bound])  # a bucket that was read a moment before the one below it
+            seen = max(seen, buckets[bound])  # this bucket may have been read before the one below it
             lines.append((f"{name}_bucket{_labels({**labels, 'le': bound})}", _number(seen)))
         lines.append((f"{name}_count{text}", _number(seen)))
-        if min(map(float, buckets)) >= 0:  # else the sum is no counter, and must be left out
+        if min(map(float, buckets)) >= 0:  # else the sum may fall, and the format requires leaving it out
             lines += [(f"{name}_sum{text}", _number(total)) for total in sums[:1] if total >= 0]
     return lines
 
@@ -136,7 +136,7 @@ def _as_number(value: object) -> float:
 
 
 def _text(one: Entry) -> str:
-    """The labels of an info metric."""
+    """Labels of an info metric."""
     label = "value"
     while label in one.labels:
         label += "_"
@@ -168,7 +168,7 @@ def _number(value: object) -> str:
 def _openmetrics(family: Family) -> str:
     lines = [f"# TYPE {family.name} {family.kind}\n"]
     unit = _OTHER.sub("_", family.unit)
-    if unit and family.name.endswith("_" + unit):  # a unit that the name does not end with is not allowed
+    if unit and family.name.endswith("_" + unit):  # OpenMetrics requires that the name ends with the unit
         lines.append(f"# UNIT {family.name} {unit}\n")
     if family.help:
         lines.append(f"# HELP {family.name} {_escaped(family.help)}\n")
@@ -176,7 +176,7 @@ def _openmetrics(family: Family) -> str:
 
 
 def _plain(family: Family) -> str:
-    """In the older format a counter's family has the name of its samples, and there are no info metrics."""
+    """Format 0.0.4: a counter's family has the name of its samples, and info metrics become gauges."""
     suffix = {"counter": "_total", "info": "_info"}.get(family.kind, "")
     kind = {"info": "gauge", "unknown": "untyped"}.get(family.kind, family.kind)
     name = family.name + suffix

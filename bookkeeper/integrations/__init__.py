@@ -1,3 +1,3 @@
-"""Ready-made counting for servers, task queues, logging and the interpreter.
+"""Instrumentation of servers, task queues, logging and the interpreter.
 
-Each module needs its framework only when it is used, and nothing here is imported by `import bookkeeper`."""
+Each module needs its framework only when it is used, and `import bookkeeper` imports none of them."""

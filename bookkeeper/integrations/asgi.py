@@ -28,11 +28,11 @@ class App(Protocol):
 
 
 class Middleware:
-    """Counts the requests of `app` (bookkeeper/integrations/web.py says which variables).
+    """Counts the requests of `app` in the variables of bookkeeper/integrations/web.py.
 
-    `route(scope)`: the pattern of a request that was answered, None if none matched; by default that of Starlette and
-    FastAPI. A web socket counts when it ends: method `WEBSOCKET`, status 101 or 403, no duration. A request that its
-    application left without an answer, as when the client went away, has the status `none`, one that raised `500`."""
+    `route(scope)`: pattern of an answered request, None if none matched; default: that of Starlette and FastAPI. A web
+    socket counts when it ends: method `WEBSOCKET`, status 101 or 403, no duration. A request left without an answer,
+    as after a disconnect of the client, has the status `none`; one that raised has `500`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Middleware:
             self._pattern = lambda scope, _root: route(scope) or UNMATCHED
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         kind = scope["type"]
         if kind != "http" and kind != "websocket":
             await self.app(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Counts the tasks of a Celery worker. Once, where the application is made:
+"""Counts the tasks of a Celery worker. Install it once, where the application is created:
 
     from bookkeeper.integrations import celery
 
@@ -10,8 +10,8 @@
 | `celery.task.seconds` | task | histogram |
 | `celery.tasks.active` | | gauge |
 
-Each process of a pre-fork pool is an endpoint of its own, from its start, and hands over its last values when it ends
-in order (`worker_process_shutdown`). A task that is not registered is `unknown`.
+Each process of a pre-fork pool is a separate endpoint from its start, and hands over its last values when it ends in
+order (`worker_process_shutdown`). A task that is not registered is `unknown`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _REQUEST = "_artimon_begun"
 
 
 def install(book: bookkeeper.Bookkeeper | None = None, bounds: Sequence[float] = BOUNDS) -> Tasks:
-    """Connects to Celery's signals, until `remove` of what it returns. ImportError without Celery."""
+    """Connects to Celery's signals until `remove` of the returned object. ImportError without Celery."""
     return Tasks(book, bounds)
 
 
 class Tasks:
-    """The receivers of Celery's signals; these hold them weakly, so somebody must keep this object: `_KEPT` does."""
+    """Receivers of Celery's signals. Signals hold receivers weakly, so `_KEPT` keeps a reference to this object."""
 
     def __init__(self, book: bookkeeper.Bookkeeper | None, bounds: Sequence[float]) -> None:
         from celery import signals
@@ -53,26 +53,26 @@ class Tasks:
         _KEPT.append(self)
 
     def remove(self) -> None:
-        """No longer counts."""
+        """Stops counting."""
         for signal, receiver in self._receivers:
             signal.disconnect(receiver)
         _KEPT.remove(self)
 
     @property
     def book(self) -> bookkeeper.Bookkeeper:
-        """Where it is counted."""
+        """Book that counts."""
         return self._given or bookkeeper.default()
 
     def process_began(self, **_: Any) -> None:
-        """In a new process of the pool: it can be polled, also before its first task."""
+        """In a new process of the pool: makes it pollable before its first task."""
         self.book.start()
 
     def process_ends(self, **_: Any) -> None:
-        """Celery's processes end without atexit: the last values are handed over here, within 5 s."""
+        """Hands over the last values, within 5 s: Celery's processes end without atexit."""
         self.book.close()
 
     def began(self, task: Any = None, **_: Any) -> None:
-        """A task begins here."""
+        """Counts the start of a task."""
         book = self.book
         book.describe("celery.tasks", "Tasks that ended, by state", kind="counter")
         book.describe("celery.task.seconds", "Time that tasks ran", "seconds")
@@ -81,25 +81,25 @@ class Tasks:
         setattr(task.request, _REQUEST, perf_counter())
 
     def ended(self, task: Any = None, state: str | None = None, **_: Any) -> None:
-        """It ended, in whatever way."""
+        """Counts the end of a task, in any state."""
         begun = getattr(task.request, _REQUEST, None)
-        if begun is None:  # connected while it ran
+        if begun is None:  # signals were connected during the task
             return
         self.book.integer("celery.tasks.active").add(-1)
         self.book.histogram("celery.task.seconds", {"task": task.name}, self._bounds).observe(perf_counter() - begun)
         self._count(task.name, state or UNKNOWN)
 
     def revoked(self, request: Any = None, **_: Any) -> None:
-        """It was called back before its end, or was too late."""
-        name = getattr(request, "name", None) or getattr(request, "task", None)  # of a message, or of what runs
+        """Counts a task that was revoked or has expired."""
+        name = getattr(request, "name", None) or getattr(request, "task", None)  # of a message, or of a running task
         self._count(name if isinstance(name, str) else UNKNOWN, "REVOKED")
 
     def unknown(self, **_: Any) -> None:
-        """A message for a task that is not registered here: its name may be anything, and is not kept."""
+        """Counts a message for an unregistered task. Its name may be anything and is not used as a label."""
         self._count(UNKNOWN, "UNKNOWN")
 
     def rejected(self, **_: Any) -> None:
-        """A message that is none of a task."""
+        """Counts a message that is not a task."""
         self._count(UNKNOWN, "REJECTED")
 
     def _count(self, task: str, state: str) -> None:

@@ -1,4 +1,4 @@
-"""Middleware for Django, sync and async. First in the list, so that it sees all that the others answer:
+"""Middleware for Django, sync and async. Put it first, so that it sees the answers of the others:
 
 MIDDLEWARE = ["bookkeeper.integrations.django.middleware", ...]
 """
@@ -15,14 +15,14 @@ Handler = Callable[[Any], Any]
 
 
 def middleware(get_response: Handler) -> Handler:
-    """Counts requests (bookkeeper/integrations/web.py says which variables) by the pattern of Django's resolver.
+    """Counts requests by the pattern of Django's resolver, in the variables of bookkeeper/integrations/web.py.
 
-    A request ends when its response object is there: of a streaming response the body is still to come."""
+    A request ends when its response object exists; the body of a streaming response is not timed."""
     requests = Requests()
     if iscoroutinefunction(get_response):
 
         async def later(request: Any) -> Any:
-            begun, status = requests.begin(), NO_ANSWER  # such as: the client went away
+            begun, status = requests.begin(), NO_ANSWER  # for example, the client disconnected
             try:
                 response = await get_response(request)
                 status = str(response.status_code)

@@ -1,4 +1,4 @@
-"""Counts log records, so that one can ask how many errors a program logs, and where.
+"""Counts log records by level and logger, for queries and alerts on errors.
 
     import logging
     from bookkeeper.integrations.logs import Handler
@@ -27,10 +27,10 @@ MAX_HANDLES = 4096
 
 
 class Handler(logging.Handler):
-    """Counts the records that reach it; it writes nothing, takes no lock and never fails.
+    """Counts the records that reach it; writes nothing, takes no lock and never fails.
 
-    `level` is the greatest standard one that is not above the record's. `logger` is the first `depth` parts of its
-    name: `django.db.backends` counts as `django.db` with the default of 2; 0 leaves the label out."""
+    Label `level`: the highest standard level not above the record's. Label `logger`: the first `depth` components of
+    the logger's name: `django.db.backends` counts as `django.db` with the default of 2; 0 omits the label."""
 
     def __init__(
         self, level: int = logging.NOTSET, *, depth: int = 2, book: bookkeeper.Bookkeeper | None = None
@@ -41,7 +41,7 @@ class Handler(logging.Handler):
         self._handles: dict[tuple[str, int], Any] = {}
 
     def createLock(self) -> None:
-        """None is needed."""
+        """Create no lock: counting needs none."""
         self.lock = None
 
     def handle(self, record: logging.LogRecord) -> bool:
@@ -65,7 +65,7 @@ class Handler(logging.Handler):
         labels = {"level": _level(record.levelno)}
         if self._depth > 0:
             labels["logger"] = ".".join(record.name.split(".")[: self._depth])
-        if len(self._handles) >= MAX_HANDLES:  # a program that makes loggers for ever
+        if len(self._handles) >= MAX_HANDLES:  # a program that keeps making loggers
             self._handles.clear()
         handle = self._handles[record.name, record.levelno] = book.integer("log.records", labels)
         return handle

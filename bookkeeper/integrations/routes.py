@@ -1,8 +1,8 @@
-"""The pattern of the route that an ASGI application chose, found in the scope that its router has written to.
+"""Pattern of the route that an ASGI application chose, read from the scope that its router has written to.
 
-Starlette and FastAPI put there, in changing combinations, the route, the endpoint, the values of parameters and the
-part of the path that mounts have used up. A pattern never holds a value of a parameter: where that cannot be made sure,
-the answer is UNMATCHED.
+Depending on version, Starlette and FastAPI add the route, the endpoint, the values of parameters and the path prefix
+consumed by mounts. A pattern never contains a value of a parameter: where that cannot be guaranteed, the result is
+UNMATCHED.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _PARAMETER = re.compile(r"{([a-zA-Z_][a-zA-Z0-9_]*)(?::[^}]*)?}")
 
 
 class _Shape(NamedTuple):
-    """Of a route: its own `pattern`, without the types of parameters; `slashes` in it, -1 if a parameter may hold some;
-    the `names` of its parameters; whether it is a `mount`."""
+    """Shape of a route: its own `pattern` without the types of parameters; number of `slashes` in it, -1 if a parameter
+    may contain some; the `names` of its parameters; True if it is a `mount`."""
 
-    route: Any  # keeps its id from being used again
+    route: Any  # a reference, so that its id is not reused
     pattern: str
     slashes: int
     names: frozenset[str]
@@ -29,13 +29,13 @@ class _Shape(NamedTuple):
 
 
 class Routes:
-    """Finds patterns; remembers the routes that it has seen."""
+    """Finds patterns of requests; caches the shapes of routes."""
 
     def __init__(self) -> None:
         self._shapes: dict[int, _Shape] = {}
 
     def pattern(self, scope: Mapping[str, Any], root: str) -> str:
-        """Of a request that was answered; `root` is what `root_path` was before the application."""
+        """Pattern of an answered request; `root` is the `root_path` before the application ran."""
         route = scope.get("route")
         if route is not None:
             shape = self._shapes.get(id(route)) or self._shape(route)
@@ -65,7 +65,7 @@ class Routes:
 
 
 def _prefixed(shape: _Shape, scope: Mapping[str, Any], root: str) -> str:
-    """The pattern behind the prefixes of mounts and of included routers."""
+    """Pattern with the prefixes of mounts and of included routers."""
     values = scope.get("path_params") or {}
     if shape.mount:
         prefix = replaced(_mounted(scope, root), values)
@@ -83,8 +83,8 @@ def _prefixed(shape: _Shape, scope: Mapping[str, Any], root: str) -> str:
 
 
 def replaced(path: str, values: Mapping[str, Any]) -> str | None:
-    """`path` with the values of parameters replaced by their names, the last first; None if one is not in it, as its
-    text may then still be there in another form.
+    """Replace the values of parameters in `path` by their names, the last first; None if a value is not found, because
+    its text may still be there in another form.
 
     >>> replaced("/shops/7/items/7", {"shop": 7, "item": 7})
     '/shops/{shop}/items/{item}'
@@ -113,6 +113,6 @@ def _path(scope: Mapping[str, Any], root: str) -> str:
 
 
 def _mounted(scope: Mapping[str, Any], root: str) -> str:
-    """What mounts have used up of the path."""
+    """Prefix of the path that mounts have consumed."""
     now = str(scope.get("root_path", ""))
     return now[len(root) :] if now.startswith(root) else now

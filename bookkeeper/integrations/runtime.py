@@ -1,20 +1,20 @@
-"""Figures of the process and of the interpreter, read at each poll and at no other time.
+"""Variables about the process and the interpreter, read at each poll and at no other time.
 
     from bookkeeper.integrations import runtime
 
     runtime.install()
 
-| variable | labels | kind | what |
+| variable | labels | kind | meaning |
 | --- | --- | --- | --- |
 | `process.cpu.seconds` | mode (user, system) | counter | CPU time of this process |
 | `process.context.switches` | kind (voluntary, involuntary) | counter | how often it gave up the CPU |
 | `process.memory.resident.bytes`, `process.memory.virtual.bytes` | | gauge | Linux |
 | `process.fds.open`, `process.fds.limit` | | gauge | descriptors; open ones on Linux |
-| `process.threads` | | gauge | of the system; elsewhere than on Linux those of Python |
-| `process.started.seconds` | | gauge | when it began, seconds since the epoch; Linux |
-| `python.threads` | | gauge | those that `threading` knows |
+| `process.threads` | | gauge | threads of the system on Linux, elsewhere those of Python |
+| `process.started.seconds` | | gauge | start time, seconds since the epoch; Linux |
+| `python.threads` | | gauge | threads known to `threading` |
 | `python.gc.collections`, `python.gc.collected`, `python.gc.uncollectable` | generation | counter | runs, objects |
-| `python.gc.seconds` | generation | counter | time in them; only with `pauses=True` |
+| `python.gc.seconds` | generation | counter | time in collections; only with `pauses=True` |
 | `python.version` | | | a STRING |
 """
 
@@ -33,7 +33,7 @@ import bookkeeper
 
 try:
     import resource
-except ImportError:  # not a Unix
+except ImportError:  # not on Unix
     resource = None  # type: ignore[assignment]
 
 PROC = Path("/proc")
@@ -48,23 +48,23 @@ COUNTERS = (
 
 
 def install(book: bookkeeper.Bookkeeper | None = None, *, pauses: bool = False) -> Runtime:
-    """Adds the variables above to `book` (default: the default one), until `remove` of what it returns.
+    """Adds the variables above to `book` (default: the default object) until `remove` of the returned object.
 
-    `pauses`: also the time in garbage collections, for about a microsecond a collection."""
+    `pauses`: also measure the time in garbage collections, at about a microsecond per collection."""
     return Runtime(book or bookkeeper.default(), pauses=pauses)
 
 
 class Runtime:
-    """The variables of one installation. A forked child has them, too; its counts begin with the fork."""
+    """Variables of one installation. A forked child inherits it; its counts begin with the fork."""
 
     def __init__(self, book: bookkeeper.Bookkeeper, *, pauses: bool = False) -> None:
         self._book = book
-        self._before: list[Any] = [{} for _ in gc.get_stats()]  # what the parent of a forked process had counted
+        self._before: list[Any] = [{} for _ in gc.get_stats()]  # counts of the parent at a fork, subtracted
         for name in COUNTERS:
             book.describe(name, kind="counter")
         self._pauses = [0.0] * len(
             self._before
-        )  # only added to while a collection runs, of which there is one at a time
+        )  # seconds by generation; written only during a collection, and collections never overlap
         self._begun = 0.0
         if pauses:
             gc.callbacks.append(self._collecting)
@@ -72,13 +72,13 @@ class Runtime:
         _LIVE.add(self)
 
     def remove(self) -> None:
-        """No longer reads anything; the variables stay as they are."""
+        """Stops reading; the variables keep their values."""
         self._polled.remove()
         if self._collecting in gc.callbacks:
             gc.callbacks.remove(self._collecting)
 
     def read(self) -> None:
-        """Sets all variables to what they are now."""
+        """Sets all variables to their current values."""
         self._usage()
         self._collections()
         if (PROC / "self" / "stat").exists():
@@ -109,12 +109,12 @@ class Runtime:
                 self._book.double("python.gc.seconds", {"generation": str(i)}).set(self._pauses[i])
 
     def begin_anew(self) -> None:
-        """In a forked child: the interpreter's counts go on there, those of variables must not."""
+        """In a forked child: restart the variables at 0, while the interpreter's own counts continue."""
         self._before = list(gc.get_stats())
         self._pauses = [0.0] * len(self._before)
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
-        # A collection may come in the middle of anything, so nothing is called here.
+        # A collection may interrupt any code, so nothing is called here.
         if phase == "start":
             self._begun = perf_counter()
         elif self._begun:
@@ -125,15 +125,15 @@ class Runtime:
         size = os.sysconf("SC_PAGE_SIZE")
         self._book.integer("process.memory.virtual.bytes").set(int(pages[0]) * size)
         self._book.integer("process.memory.resident.bytes").set(int(pages[1]) * size)
-        self._book.integer("process.fds.open").set(len(os.listdir(PROC / "self" / "fd")) - 1)  # one is of the listing
-        fields = (PROC / "self" / "stat").read_text().rpartition(")")[2].split()  # the name before may hold anything
+        self._book.integer("process.fds.open").set(len(os.listdir(PROC / "self" / "fd")) - 1)  # minus that of listdir
+        fields = (PROC / "self" / "stat").read_text().rpartition(")")[2].split()  # the name before may contain anything
         self._book.integer("process.threads").set(int(fields[17]))
         started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
         self._book.double("process.started.seconds").set(_boot_seconds() + started)
 
 
 def _boot_seconds() -> float:
-    """When the machine began, seconds since the epoch."""
+    """Boot time of the machine, in seconds since the epoch."""
     with (PROC / "stat").open() as file:
         return next((float(line.split()[1]) for line in file if line.startswith("btime ")), 0.0)
 

@@ -1,11 +1,11 @@
-"""For uWSGI, which forks and ends its workers in its own ways. In the application, before anything is counted:
+"""Hooks for uWSGI, which forks and ends its workers in its own ways. Import it before anything is counted:
 
     import bookkeeper.integrations.uwsgi
 
-uWSGI runs Python's threads only with `enable-threads = true`, without which nobody can poll a process. Unless told to
-(`py-call-osafterfork`) it forks without a word to Python; so nothing may run in the master that a worker would inherit
-half done, and the master is no endpoint: what it counts is its own affair. A worker is one from its start, with all
-counts at 0, and hands over its last values when it ends in order (`worker-reload-mercy` must leave it 5 s).
+uWSGI runs Python's threads only with `enable-threads = true`; without it no agent can poll a process. Without
+`py-call-osafterfork` it forks without notifying Python. So the master must run nothing that a worker would inherit half
+done, and is not an endpoint: its values are not collected. A worker is an endpoint from its start, with all counts at
+0, and hands over its last values when it ends in order (`worker-reload-mercy` must allow 5 s).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MASTER = 0
 
 
 def install(uwsgi: Any) -> None:
-    """Sets the hooks of the module `uwsgi`, which exists inside uWSGI only; those that were there run first."""
+    """Sets the hooks of the module `uwsgi`, which exists inside uWSGI only; existing hooks run first."""
     before, at_end = getattr(uwsgi, "post_fork_hook", None), getattr(uwsgi, "atexit", None)
     book, pid = bookkeeper.default(), os.getpid()
     online = book.online
@@ -31,7 +31,7 @@ def install(uwsgi: Any) -> None:
         if before is not None:
             before()
         if os.getpid() != pid:
-            book.after_fork_in_child()  # a second time does no harm: nothing is counted yet
+            book.after_fork_in_child()  # running it twice is harmless: nothing is counted yet
         book.online = online
         book.start()
 

@@ -1,4 +1,4 @@
-"""Counters of the middleware of all web frameworks, under one set of names.
+"""Variables of the middleware of all web frameworks, under one set of names.
 
 | variable | labels | kind |
 | --- | --- | --- |
@@ -6,8 +6,8 @@
 | `http.request.seconds` | method, route | histogram |
 | `http.requests.active` | | gauge |
 
-`route` is the pattern that matched, never the path: what no pattern matches goes to the one constant `unmatched`, so
-that nobody can make variables by asking for paths. In the same way methods that HTTP does not have are `other`.
+`route` is the pattern that matched, never the path: requests without a match share the constant `unmatched`, so that
+clients cannot create variables by requesting paths. For the same reason unknown methods count as `other`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MAX_HANDLES = 4096
 
 
 class Requests:
-    """Counts the requests of one application. `book`: where to, None for whatever `bookkeeper.default()` is then.
+    """Counts the requests of one application. `book`: None for the `bookkeeper.default()` of each request.
 
-    Safe in threads: what is shared is a cache that may lose an entry, and handles."""
+    Thread-safe: threads share only handles, and a cache that may lose an entry."""
 
     def __init__(self, book: bookkeeper.Bookkeeper | None = None, bounds: Sequence[float] = BOUNDS) -> None:
         self._given, self._bounds = book, tuple(bounds)
@@ -39,7 +39,7 @@ class Requests:
         self._active: Any = None
 
     def begin(self) -> float:
-        """A request came; the moment, for `end`."""
+        """Count the start of a request; return the time for `end`."""
         book = self._given or bookkeeper.default()
         if book is not self._book:
             self._move(book)
@@ -47,7 +47,7 @@ class Requests:
         return perf_counter()
 
     def end(self, begun: float, method: str, route: str, status: str | int) -> None:
-        """It was answered, or failed. Nothing here raises unless the book is strict."""
+        """Count the end of a request, answered or failed. Raises nothing unless the book is strict."""
         seconds = perf_counter() - begun
         self._active.add(-1)
         key = method, route, status
@@ -65,14 +65,14 @@ class Requests:
         self._book = book
 
     def _handle(self, key: tuple[str, str, str | int]) -> tuple[Any, Any]:
-        """The counter of requests, and the histogram of their durations; of web sockets there is none."""
+        """Counter of requests and histogram of their durations; None instead of the histogram for web sockets."""
         given, route, status = key
         method = given if given in METHODS else OTHER
         book = self._book or bookkeeper.default()
         counter = book.integer("http.requests", {"method": method, "route": route, "status": str(status)})
         labels = {"method": method, "route": route}
         timing = None if method == WEBSOCKET else book.histogram("http.request.seconds", labels, self._bounds)
-        if len(self._handles) >= MAX_HANDLES:  # somebody invents methods
+        if len(self._handles) >= MAX_HANDLES:  # a client sends invented methods
             self._handles.clear()
         self._handles[key] = counter, timing
         return counter, timing

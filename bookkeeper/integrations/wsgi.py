@@ -18,15 +18,15 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 ROUTE = "bookkeeper.route"
-"""An application of no known framework may put the pattern there, in the environ."""
+"""Key of the environ for the pattern, set by applications of other frameworks."""
 
 
 class Middleware:
-    """Counts the requests of `app` (bookkeeper/integrations/web.py says which variables).
+    """Counts the requests of `app` in the variables of bookkeeper/integrations/web.py.
 
-    A request ends when the server closes its answer; one that is handed over whole, as a list or as a file of the
-    server, ends at once. `route(environ)`: the pattern, None if none matched; by default that of Flask (Werkzeug) and
-    Bottle, and what stands in the environ under ROUTE."""
+    A request ends when the server closes its answer; an answer that is a list or a file of the server ends at once.
+    `route(environ)`: the pattern, None if none matched; default: that of Flask (Werkzeug) and Bottle, or the value of
+    ROUTE in the environ."""
 
     def __init__(
         self,
@@ -39,13 +39,13 @@ class Middleware:
         self.app, self._requests, self._route = app, Requests(book, bounds), route or pattern
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """One request."""
+        """Handle one request."""
         requests, route = self._requests, self._route
         status, found, ended = NO_ANSWER, None, False
 
         def noted(line: str, headers: list[tuple[str, str]], *more: Any) -> Any:
             nonlocal status, found
-            status, found = line[:3], route(environ)  # now: later Flask has cleared up
+            status, found = line[:3], route(environ)  # now, because Flask clears it later
             return start_response(line, headers, *more)
 
         def end() -> None:
@@ -69,12 +69,12 @@ class Middleware:
 
 
 def _of_server(answer: object, wrapper: object) -> bool:
-    """Whether it is a file that the server sends in its own way, for which it must see the object itself."""
+    """True for a file wrapper of the server, which needs the object itself to send it in its own way."""
     return isinstance(wrapper, type) and isinstance(answer, wrapper)
 
 
 class _Answer:
-    """An answer that tells when it is closed."""
+    """Answer that calls `end` when it is closed."""
 
     __slots__ = ("_answer", "_end")
 
@@ -94,7 +94,7 @@ class _Answer:
 
 
 def pattern(environ: Environ) -> str | None:
-    """The pattern that the framework has found, None if it found none or is not known."""
+    """Pattern found by the framework; None if it found none or is unknown."""
     given = environ.get(ROUTE)
     if given:
         return str(given)

@@ -10,25 +10,26 @@ LOOPBACK = "127.0.0.1"
 
 
 class Addresses(NamedTuple):
-    """`bind`: addresses to listen on, the first that works, at `bind_port` (0: a free one). `advertise`: the IP address
-    that pollers connect to, at `advertise_port` (0: the port of the listener)."""
+    """`bind`: candidate addresses of the listener, tried in order, with `bind_port` (0: any free port). `advertise`: IP
+    address that pollers connect to, with `advertise_port` (0: the port of the listener)."""
 
     bind: list[str]
     advertise: str
     bind_port: int = 0
     advertise_port: int = 0
     ignored: str = ""
-    """What was set to be advertised and has no address."""
+    """Host that was configured to be advertised but has no usable address; "" for none."""
 
 
 def choose(zookeeper: str, advertise: str | None, bind: str | None) -> Addresses:
-    """Advertised: what was set, else the source address of the way to ZooKeeper, else that of the host's name.
+    """Choose the advertised address: `advertise`, else the source address of the route to ZooKeeper, else the address
+    of the host name.
 
-    A name is looked up here, since pollers may not know it (those of pods do not resolve elsewhere); one without an
-    address, and one that says no particular host (0.0.0.0), count as not set. Listens on the advertised address alone
-    (127.0.0.1 if ZooKeeper is on this machine); where that is not an address of this host (a router or a container's
-    mapped port translates it), on the source address of the way to ZooKeeper. `bind` overrides that.
-    Both may be host:port, where the host may be left out."""
+    Names are resolved here, because pollers may be unable to (names of pods do not resolve elsewhere). A name without
+    an address and a wildcard (0.0.0.0) count as unset. The process listens on the advertised address alone (127.0.0.1
+    if ZooKeeper is on this machine). If that is not an address of this host (a router or a container translates it),
+    it listens on the source address of the route to ZooKeeper. `bind` overrides both. `advertise` and `bind` may be
+    host:port; the host is optional."""
     host, advertise_port = split(advertise or "", 0)
     own, bind_port = split(bind or "", 0)
     source = source_address(zookeeper)
@@ -39,7 +40,7 @@ def choose(zookeeper: str, advertise: str | None, bind: str | None) -> Addresses
 
 
 def address_of(name: str) -> str | None:
-    """The IP address of a name or of itself, of several the first; None for one that names no particular host."""
+    """First IP address of a name or address; None if there is none, or if it is unspecified or multicast."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         address = ipaddress.ip_address(str(found[0][4][0]).partition("%")[0])
@@ -49,7 +50,7 @@ def address_of(name: str) -> str | None:
 
 
 def source_address(zookeeper: str) -> str | None:
-    """This host's address on the way to ZooKeeper, None if there is no way. Sends nothing."""
+    """Source address of the route to ZooKeeper; None without a route. Sends nothing."""
     for host, port in hosts(zookeeper):
         try:
             for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
@@ -66,12 +67,12 @@ def _source(family: int, address: tuple[object, ...]) -> str | None:
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
             sock.connect(address)
             return str(sock.getsockname()[0]).partition("%")[0]
-    except OSError:  # a name may have IPv6 addresses where there is no way by IPv6
+    except OSError:  # a name may have IPv6 addresses although this host has no IPv6 route
         return None
 
 
 def reachable(zookeeper: str, timeout_s: float) -> bool:
-    """Whether one of the servers takes a connection, each within `timeout_s`."""
+    """Return True if a server accepts a connection; each gets `timeout_s` seconds."""
     for host in hosts(zookeeper):
         try:
             with socket.create_connection(host, timeout_s):
@@ -82,7 +83,7 @@ def reachable(zookeeper: str, timeout_s: float) -> bool:
 
 
 def hosts(zookeeper: str) -> list[tuple[str, int]]:
-    """The servers of `host:port,host:port/chroot`; port 2181 where none is given."""
+    """Servers of `host:port,host:port/chroot`; the default port is 2181."""
     found = []
     for part in zookeeper.partition("/")[0].split(","):
         host, port = split(part.strip(), 2181)
@@ -92,10 +93,10 @@ def hosts(zookeeper: str) -> list[tuple[str, int]]:
 
 
 def split(text: str, port: int) -> tuple[str, int]:
-    """Host, without brackets, and port of host:port; `port` where none is given. An IPv6 address with a port stands in
-    brackets; without one it need not."""
+    """Split host:port into the host without brackets and the port; `port` is the default. An IPv6 address needs
+    brackets if a port follows."""
     host, colon, number = text.rpartition(":")
-    bare = ":" in host and not host.endswith("]")  # an IPv6 address, all of it
+    bare = ":" in host and not host.endswith("]")  # the whole text is an IPv6 address
     if not colon or bare or text.endswith("]") or not number.isdecimal() or int(number) > 65_535:
         return _unbracketed(text), port
     return _unbracketed(host), int(number)
@@ -106,5 +107,5 @@ def _unbracketed(host: str) -> str:
 
 
 def bracketed(host: str) -> str:
-    """An IPv6 address in brackets, anything else as it is."""
+    """Put an IPv6 address into brackets; return other hosts unchanged."""
     return f"[{host}]" if ":" in host else host

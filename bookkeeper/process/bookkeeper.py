@@ -1,4 +1,4 @@
-"""The Bookkeeper: the variables of a process and the endpoint that shows them, through use, fork and exit."""
+"""The Bookkeeper: the variables of a process and the endpoint that serves them, during use, fork and exit."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FORK_WAIT_S = 5.0
 
 class Bookkeeper(ProcessVariables):
     """Counts things in this process and serves them to Artimon. Most programs use the module's functions instead,
-    which go to one default object; a second object would be a second endpoint.
+    which share one default object; a second object is a second endpoint.
 
-    Making one does nothing. The first write starts a background thread that listens on a free port and registers with
-    ZooKeeper; the application never waits for it. With `online=False` (or ARTIMON_DISABLED=1) it only counts.
+    The constructor opens nothing. The first write starts a background thread that listens on a free port and registers
+    with ZooKeeper; the application never waits for it. With `online=False` (or ARTIMON_DISABLED=1) it only counts.
 
     Settings: `context` (default ARTIMON_CONTEXT, else the program's name), `instance` (ARTIMON_INSTANCE, else the
     lowest free number), `zookeeper` (ARTIMON_ZOOKEEPER, else 127.0.0.1:2181), `advertise` and `bind` addresses,
@@ -56,10 +56,10 @@ class Bookkeeper(ProcessVariables):
         }
         self.online = online
         self._endpoint: Endpoint | None = None
-        self._shown: MetricsServer | None = None  # to Prometheus; of a parent, in a forked child, which has closed it
+        self._shown: MetricsServer | None = None  # for Prometheus; a forked child has closed its copy of the parent's
         self._switch = threading.RLock()  # guards _endpoint and _given; never taken while `lock` is held
         self._uuid = b""
-        self._forks: dict[int, list[Any]] = {}  # what each thread that is forking holds
+        self._forks: dict[int, list[Any]] = {}  # locks held by each forking thread, by thread id
         self.on_first_use = self.start
         _LIVE.add(self)
 
@@ -74,7 +74,7 @@ class Bookkeeper(ProcessVariables):
         openmetrics: str | None = None,
         strict: bool | None = None,
     ) -> None:
-        """Changes settings that are not None. A process that is registered registers anew, in the background."""
+        """Changes settings that are not None. A registered process registers again, in the background."""
         if strict is not None:
             self.strict(strict)
         given = {
@@ -102,7 +102,7 @@ class Bookkeeper(ProcessVariables):
                 self._endpoint = self._started(old)
 
     def start(self) -> None:
-        """Makes the process pollable now instead of at the first write. Never raises for what the outside lacks."""
+        """Makes the process pollable now instead of at the first write. Does not raise for missing services."""
         if not self.online:
             return
         with self._switch:
@@ -110,7 +110,7 @@ class Bookkeeper(ProcessVariables):
                 self._endpoint = self._started()
 
     def _started(self, old: Endpoint | None = None) -> Endpoint | None:
-        # Not at the top: `import bookkeeper` costs an application what it needs to count, and no more.
+        # Imported late: `import bookkeeper` must load only what counting needs.
         from bookkeeper.process import endpoint
         from bookkeeper.runtime import settings
 
@@ -135,7 +135,7 @@ class Bookkeeper(ProcessVariables):
         return made
 
     def _show(self, address: str) -> None:
-        """To Prometheus, if that is wanted, there and nowhere else."""
+        """Replace the server for Prometheus by one at `address`; "" stops it."""
         old, self._shown = self._shown, None
         if old is not None:
             old.stop()
@@ -146,11 +146,11 @@ class Bookkeeper(ProcessVariables):
         try:
             self._shown = metrics_server.serve(address, self)
         except (OSError, ValueError, RuntimeError) as error:
-            self.note(VariableRefused("settings", f"no variables for Prometheus at {address!r:.80}: {error}"))
+            self.note(VariableRefused("settings", f"no endpoint for Prometheus at {address!r:.80}: {error}"))
 
     def close(self, last_poll_s: float | None = None) -> None:
-        """What happens at exit: deletes the znode, serves one more poll (at most `last_poll_s`, 5 s), closes. Counting
-        still works."""
+        """Deletes the znode, serves one more poll (waits at most `last_poll_s`, default 5 s) and closes. Runs at exit.
+        Counting still works afterwards."""
         with self._switch:
             old, self._endpoint = self._endpoint, None
             self.online = False
@@ -163,8 +163,8 @@ class Bookkeeper(ProcessVariables):
             old.close(last_poll_s)
 
     def leave(self) -> None:
-        """As `close`, without a last poll: the values go at once into a final snapshot for the agent of the host. For a
-        process that is about to end without atexit, by os._exit, exec or a signal."""
+        """Like `close`, but without a last poll: writes the values at once to a final snapshot for the agent of the
+        host. For a process about to end without atexit, by os._exit, exec or a signal."""
         with self._switch:
             old, self._endpoint = self._endpoint, None
             self.online = False
@@ -173,7 +173,7 @@ class Bookkeeper(ProcessVariables):
             old.seal()
 
     def go_offline(self) -> bool:
-        """As ARTIMON_DISABLED=1 from now on; False if the process can be polled already."""
+        """Act as if ARTIMON_DISABLED=1 were set; False if the process can be polled already."""
         if self._endpoint is not None:
             return False
         self.online = False
@@ -181,27 +181,27 @@ class Bookkeeper(ProcessVariables):
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """The running endpoint, None before the first write and when there is none."""
+        """The running endpoint; None before the first write and while offline."""
         return self._endpoint
 
     # Forking.
 
     def before_fork(self) -> None:
-        """Waits, within limits, until no other thread is in the middle of something that a child would inherit."""
+        """Takes the locks, each within FORK_WAIT_S, so that a child inherits no half-done work of another thread."""
         held: list[Any] = []
         _hold(self._switch, held)
-        if self._endpoint is not None:  # looked at only now: it may just have been made
+        if self._endpoint is not None:  # read under `_switch`: it may just have been created
             _hold(self._endpoint.importing, held)
         _hold(self.lock, held)
         self._forks[threading.get_ident()] = held
 
     def after_fork_in_parent(self) -> None:
-        """Lets the others go on."""
+        """Releases the locks of `before_fork`."""
         for lock in reversed(self._forks.pop(threading.get_ident(), [])):
             lock.release()
 
     def after_fork_in_child(self) -> None:
-        """The child is a process of its own: nothing counted, nothing open, another uuid."""
+        """Resets the child to a new process: no values, no open sockets, a new uuid."""
         old, self._endpoint = self._endpoint, None
         self._shown = None
         self._switch, self._uuid, self._forks = threading.RLock(), b"", {}
@@ -220,7 +220,7 @@ _HOOKED = threading.Event()
 
 
 def _hook_exit(book: Bookkeeper) -> None:
-    """The end of this process closes `book`. Done with the first endpoint; a program without one ends freely."""
+    """Close `book` at the end of this process. Called for the first endpoint: a program without one needs no hook."""
     if not _HOOKED.is_set():
         _HOOKED.set()
         atexit.register(_at_exit)
@@ -229,7 +229,7 @@ def _hook_exit(book: Bookkeeper) -> None:
 
 
 def _in_multiprocessing_child() -> bool:
-    """Whether this process ends without atexit, by multiprocessing's own way."""
+    """True in a child of multiprocessing, which runs its finalizers instead of atexit."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
 
@@ -238,7 +238,7 @@ def _at_exit() -> None:
     for book in list(_LIVE):
         try:
             book.close()
-        except BaseException:  # Ctrl-C during the last poll: leave
+        except BaseException:  # Ctrl-C during the last poll: stop waiting
             return
 
 
@@ -257,6 +257,6 @@ def _in_child() -> None:
         book.after_fork_in_child()
 
 
-# At import, because a fork may come in the middle of the first write. It costs nothing until then.
+# Registered at import, because a fork may come in the middle of the first write. It costs nothing until then.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

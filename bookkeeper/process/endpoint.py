@@ -23,18 +23,18 @@ CONTEXTS = "/artimon/contexts"
 RETRY_S = 30.0
 LAST_POLL_S = 5.0
 REGISTER_S = 1.0
-"""A process that ends younger than this may finish its registration first: nobody would ever know what it counted."""
+"""A process younger than this may finish its registration before it ends: else its values would be lost."""
 REACH_S = 0.2
 LEAVE_S = 2.0
-"""Time for the file of the final snapshot: a file system that hangs does not keep a process from ending."""
+"""Timeout for writing the final snapshot, in seconds: a hanging file system must not block the end of a process."""
 FOUND_S = 2.0
-"""So old must a process be before its node is deleted: by then whoever watches has seen it."""
+"""Minimum age of a process before its znode is deleted, in seconds: by then watching agents have seen it."""
 MAX_CONNECTIONS = 16
 MAX_FRAME = 256 * 1024
-"""Of a request: what a poller leaves for the next one (Turns.MAX_MEMO) is the largest part."""
+"""Maximum size of a request in bytes; the memo of a poller (turns.MAX_MEMO) is its largest part."""
 IDLE_S = 600.0
 REQUEST_S = 5.0
-"""For a request to come whole; pollers give up after as long."""
+"""Timeout for receiving a whole request, in seconds; the same as the timeout of pollers."""
 ACCEPT_RATE = 200.0
 log = logging.getLogger("bookkeeper")
 
@@ -42,13 +42,13 @@ log = logging.getLogger("bookkeeper")
 class Endpoint:
     """Makes the variables of a process pollable. Nothing here raises into, or blocks, the application.
 
-    Threads: `start`, `close`, `abandon` belong to the application's side; everything else runs in `_run`.
-    `importing` is held while modules are imported, so that no fork happens in the middle: the child would wait for
-    the import lock of a thread that it does not have."""
+    Threads: the application calls `start`, `close`, `abandon`; everything else runs in `_run`.
+    `importing` is held during imports, so that no fork happens meanwhile: the child would wait forever for an import
+    lock whose thread it does not have."""
 
     def __init__(self, variables: Variables, settings: Settings, uuid: bytes, old: Endpoint | None = None) -> None:
         self._variables, self._settings, self.uuid, self._old = variables, settings, uuid, old
-        self._numbering = threading.Lock()  # guards _instance against a hand-over
+        self._numbering = threading.Lock()  # guards _instance while a successor takes it over
         self.importing = threading.Lock()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -58,18 +58,18 @@ class Endpoint:
         self.service: Service | None = None
         self.advertised = ""
         self._begun = monotonic()
-        self._prepared = threading.Event()  # `registration` is there
+        self._prepared = threading.Event()  # `registration` is set
 
     def start(self) -> None:
-        """Starts the background thread. RuntimeError if the system gives no more threads."""
+        """Starts the background thread. Raises RuntimeError if the system has no more threads."""
         self._thread = threading.Thread(target=self._run, name="bookkeeper", daemon=True)
         self._thread.start()
 
     def close(self, last_poll_s: float = LAST_POLL_S) -> None:
-        """Withdraws the znode, waits for one more poll if anybody may come for it, then closes everything. Leaves a
+        """Withdraws the znode, waits for one more poll if an agent may still poll, then closes everything. Writes a
         final snapshot if no agent has polled the last values.
 
-        At once if ZooKeeper cannot be reached; else at most `last_poll_s` and about 2 s more."""
+        Returns at once if ZooKeeper is unreachable, else within `last_poll_s` and about 2 s."""
         if last_poll_s:
             self._finish_registering()
         self._withdraw(last_poll_s)
@@ -79,7 +79,7 @@ class Endpoint:
         self._close_registration()
 
     def seal(self) -> None:
-        """Ends at once, without a last poll, and leaves a final snapshot: before os._exit or exec."""
+        """Closes without a last poll and writes a final snapshot. For use before os._exit or exec."""
         self._prepare_to_leave()
         self._withdraw(0.0)
         self._close_server()
@@ -93,7 +93,7 @@ class Endpoint:
             service.close_soon()
             until = monotonic() + last_poll_s
             if registration.registered.is_set() and not service.polled.is_set():
-                # a node that comes and goes at once is seen by nobody
+                # watchers would miss a node that is deleted right after its creation
                 service.last_poll.wait(max(0.0, min(last_poll_s, self._begun + FOUND_S - monotonic())))
             registration.withdraw()
             if registration.registered.is_set():
@@ -113,25 +113,25 @@ class Endpoint:
             self._prepare_to_leave()
 
     def _prepare_to_leave(self) -> None:
-        """Wait for the instance number, without which a final snapshot would name no source."""
+        """Wait for the instance number; without it a final snapshot would have no source."""
         if not self._prepared.is_set() and self._may_leave():
             self._prepared.wait(max(0.0, self._begun + REGISTER_S - monotonic()))
 
     def leave(self) -> None:
-        """Leave a final snapshot unless an agent has the last values. The server is stopped: no poll comes later."""
+        """Write a final snapshot unless an agent has the last values. The server must have stopped: no later poll."""
         service = self.service
         if service is None or service.handed_over.is_set() or not self._may_leave():
             return
         worker = threading.Thread(target=self._leave, args=(service,), name="bookkeeper-final", daemon=True)
         try:
             worker.start()
-        except RuntimeError:  # the interpreter starts no more threads
+        except RuntimeError:  # the interpreter is ending and starts no more threads
             self._leave(service)
         else:
             worker.join(LEAVE_S)
 
     def _may_leave(self) -> bool:
-        """An agent has made the folder of final snapshots."""
+        """True if an agent has created the folder of final snapshots."""
         return os.path.isdir(os.path.join(self._settings.dropin, FINAL_FOLDER))
 
     def _leave(self, service: Service) -> None:
@@ -142,7 +142,7 @@ class Endpoint:
             if made is not None:
                 final.leave(self._settings.dropin, self.uuid, final.encode(made))
         except Exception as error:
-            log.warning("no final snapshot, what was counted since the last poll is lost: %s", error)
+            log.warning("final snapshot not written, values since the last poll are lost: %s", error)
 
     def _close_parts(self) -> None:
         self._close_server()
@@ -157,10 +157,10 @@ class Endpoint:
             self.registration.stop()
             if self.registration.connected:
                 self.registration.stopped.wait(1.0)
-        # The instance number is not given back here: its lock ends with the process.
+        # The instance number is not released here: its lock ends with the process.
 
     def abandon(self) -> None:
-        """In a forked child: drops the parent's threads, sockets, session and lock without touching them."""
+        """In a forked child: closes the child's copies of sockets, session and lock; the parent keeps its own."""
         if self.registration is not None:
             self.registration.abandon()
         if self.server is not None:
@@ -176,18 +176,18 @@ class Endpoint:
             if self._prepare() and self.registration is not None:
                 self.registration.run()
         except Exception:
-            log.exception("the endpoint of this process ended; its variables cannot be polled any more")
+            log.exception("the endpoint of this process failed; its variables can no longer be polled")
 
     def _prepare(self) -> bool:
-        """Number, server and registration; tries again every 30 s. False once the process ends."""
+        """Set up number, server and registration; retry every 30 s. False if the process ends first."""
         while not self._closing.is_set():
             try:
                 self._serve()
                 if not self._closing.is_set():
                     return True
-                self._close_parts()  # close() may have come too early to see them
+                self._close_parts()  # close() may have run before they were set
             except Exception as error:
-                log.warning("no endpoint yet, next try in %.0f s: %s: %s", RETRY_S, type(error).__name__, error)
+                log.warning("endpoint not started, retry in %.0f s: %s: %s", RETRY_S, type(error).__name__, error)
                 self._closing.wait(RETRY_S)
         return False
 
@@ -198,12 +198,12 @@ class Endpoint:
 
         settings = self._settings
         name = settings.instance or self._take_number()
-        # Later than the lock: whoever held the number before has ended, so lives of a series never overlap.
+        # Start time after taking the lock: the previous holder has ended, so incarnations of a series never overlap.
         identity = Identity(self.uuid, now_ms(), settings.context, name)
         handler = Service(self._variables, identity)
         where = addresses.choose(settings.zookeeper, settings.advertise, settings.bind)
         if where.ignored:
-            log.warning("%.80r cannot be advertised, it has no address: %s is", where.ignored, where.advertise)
+            log.warning("%.80r has no usable address: %s is advertised instead", where.ignored, where.advertise)
         shown = from_settings(environment()) if settings.secure_polls else None
         user = digest(settings.zookeeper_auth) if settings.zookeeper_auth else ""
         server = _listen(idl().Bookkeeper, handler, where, shown)
@@ -225,11 +225,11 @@ class Endpoint:
         try:
             return instances.take(self._settings.run, self._settings.context)
         except instances.InstanceError as error:
-            log.warning("no instance number, the process id is used and series end with the process: %s", error)
+            log.warning("no instance number: using the process id, so series end with the process: %s", error)
             return instances.Instance(f"pid{os.getpid()}", None)
 
     def _succeed(self) -> None:
-        """Takes the place of the endpoint that had other settings; keeps its number if that is still of use."""
+        """Replaces the endpoint with the old settings; keeps its number if context and folder are the same."""
         old, self._old = self._old, None
         if old is None:
             return
@@ -269,13 +269,13 @@ def _listen(service: Any, handler: Any, where: addresses.Addresses, security: An
             problem = error
     raise OSError(
         f"cannot listen on {where.bind}, port {where.bind_port or 'any'}: {problem}: set ARTIMON_BIND to an address of "
-        "this host, and to a port that nobody else has or to none"
+        "this host, with a free port or without a port"
     )
 
 
 def _import_all() -> None:
-    """Everything that any later step would import by itself, at a time that a fork cannot hit."""
-    import encodings.idna  # noqa: F401 - by getaddrinfo
+    """Import everything that later steps need, while `importing` keeps forks away."""
+    import encodings.idna  # noqa: F401 - used by getaddrinfo
 
     import bookkeeper.export.final
     import bookkeeper.process.ephemeral_node
@@ -287,13 +287,13 @@ def _import_all() -> None:
 
 
 def dashed(uuid: bytes) -> str:
-    """16 bytes in the usual text of a UUID."""
+    """Format 16 bytes as a UUID."""
     text = uuid.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 class RateLimit(logging.Filter):
-    """Lets each message pass once a minute: an absent ZooKeeper must not fill the application's log."""
+    """Passes each message once a minute: an absent ZooKeeper must not fill the application's log."""
 
     def __init__(self, every_s: float = 60.0) -> None:
         super().__init__()
@@ -313,7 +313,7 @@ _LIMIT = RateLimit()
 
 
 def quiet_logs() -> None:
-    """Our log is silent unless the application configures logging, and never loud."""
+    """Suppress our log unless the application configures logging, and limit its rate."""
     root = logging.getLogger("bookkeeper")
     if not root.handlers:
         root.addHandler(logging.NullHandler())

@@ -22,12 +22,12 @@ log = logging.getLogger("bookkeeper.zookeeper")
 
 
 class EndpointRegistration:
-    """One znode and the client that holds it; `run` is the whole life, in the caller's thread.
+    """One ephemeral znode and the client whose session owns it. `run` blocks from registration to the end.
 
     Threads: `run` makes every call to ZooKeeper. kazoo's threads only set `_wake`. `withdraw`, `stop` and `abandon`
     may be called from any thread.
-    `registered`: the node was there at least once. `withdrawn`: after `withdraw`, the node is gone or cannot be
-    deleted any more (`deleted` says which)."""
+    `registered`: the node has existed at least once. `withdrawn`: after `withdraw`, the node is deleted or deletion
+    failed (`deleted` says which)."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class EndpointRegistration:
         reassert_s: float = 60.0,
         digest: str = "",
     ):
-        """`digest`: user:password of ZooKeeper; then the node is for that user alone. "": for everybody."""
+        """`digest`: user:password for ZooKeeper; the ACL then admits that user only. "": open to everyone."""
         self.path, self._digest = path, digest
         self._zookeeper, self._data, self._session_s, self._reassert_s = zookeeper, data, session_s, reassert_s
         self._wake, self._withdraw, self._stop = threading.Event(), threading.Event(), threading.Event()
@@ -50,11 +50,11 @@ class EndpointRegistration:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a session right now."""
+        """True while a session exists."""
         return self._client is not None and self._client.state == KazooState.CONNECTED
 
     def withdraw(self) -> None:
-        """Deletes the node, once; `withdrawn` tells when that is done or given up."""
+        """Requests deletion of the node; `withdrawn` is set once it is done or has failed."""
         self._withdraw.set()
         self._wake.set()
 
@@ -65,7 +65,7 @@ class EndpointRegistration:
         self._wake.set()
 
     def run(self) -> None:
-        """Registers, and stays registered until `withdraw` and then `stop` are called."""
+        """Registers and keeps the registration until `withdraw`, then waits for `stop`."""
         try:
             self._keep()
             self._delete()
@@ -91,16 +91,16 @@ class EndpointRegistration:
             self._wake.wait(min(WATCHDOG_S, max(0.05, left)))
 
     def _watch_over_client(self) -> None:
-        """A new client if there is none, or if its connection loop ended by an error: then kazoo stays closed."""
+        """Create a client if there is none, or if an error ended its connection loop: kazoo does not reopen it."""
         client = self._client
         if client is not None and monotonic() - self._started > GRACE_S and client.client_state == KeeperState.CLOSED:
-            log.warning("the connection to ZooKeeper at %s ended; a new one is made", self._zookeeper)
+            log.warning("the connection to ZooKeeper at %s ended: reconnecting", self._zookeeper)
             self._end_client()
         if self._client is None:
             self._started = monotonic()
             try:
                 self._client = self._connect()
-            except Exception as error:  # no thread, or a text that kazoo cannot read
+            except Exception as error:  # no thread available, or an address that kazoo cannot parse
                 log.warning("no client for ZooKeeper at %r: %s: %s", self._zookeeper, type(error).__name__, error)
 
     def _connect(self) -> Any:
@@ -115,7 +115,7 @@ class EndpointRegistration:
         client.add_listener(self._changed)
         outlive_data(client)
         client.start_async()
-        # kazoo would stop its threads at exit before the last poll, and in a forked child touch the parent's locks.
+        # At exit kazoo would stop its threads before the last poll, and touch the parent's locks in a forked child.
         atexit.unregister(client.handler.stop)
         return client
 
@@ -125,14 +125,14 @@ class EndpointRegistration:
     def _try_ensure(self) -> bool:
         try:
             self._ensure()
-        except Exception as error:  # kazoo raises many types; all of them mean: later
+        except Exception as error:  # kazoo raises many types; all of them mean: retry later
             log.info("%s is not registered yet: %s: %s", self.path, type(error).__name__, error)
             return False
         self.registered.set()
         return True
 
     def _ensure(self) -> None:
-        """The node exists, is ours, and is watched. A node of another session is an older one of this process."""
+        """Make sure that the node exists, is ours and is watched. Replaces a node of our older session."""
         client = self._client
         stat = client.exists_async(self.path, watch=self._changed).get(timeout=CALL_S)
         if stat is not None and stat.ephemeralOwner == client.client_id[0]:
@@ -151,7 +151,7 @@ class EndpointRegistration:
         try:
             _ignoring(NoNodeError, lambda: self._client.delete_async(self.path).get(timeout=1.0))
             self.deleted = True
-        except Exception as error:  # the session's end deletes the node a little later
+        except Exception as error:  # the end of the session deletes the node a little later
             log.info("%s was not deleted: %s: %s", self.path, type(error).__name__, error)
 
     def _end_client(self) -> None:
@@ -175,10 +175,10 @@ class EndpointRegistration:
 
 
 def outlive_data(client: Any) -> None:
-    """Lets a client come back to servers whose data were lost.
+    """Let a client reconnect to servers whose data were lost.
 
-    kazoo tells every server the newest transaction that it ever saw, and one that has fewer refuses it: after a wipe
-    for ever, and without a word that the session is over. Whoever only keeps ephemeral nodes needs no such order."""
+    kazoo sends the newest zxid that it ever saw, and a server with a lower one rejects it: after a wipe forever, and
+    without reporting an expired session. A client that only holds ephemeral nodes does not need this ordering."""
 
     def forget(state: str) -> None:
         if state != KazooState.CONNECTED:
@@ -188,7 +188,7 @@ def outlive_data(client: Any) -> None:
 
 
 def access(digest: str) -> dict[str, Any]:
-    """Options of a client that shows user:password to ZooKeeper and makes its nodes for that user alone; {} for ""."""
+    """Options of a client that authenticates with user:password and creates nodes for that user only; {} for ""."""
     if not digest:
         return {}
     return {"auth_data": [("digest", digest)], "default_acl": CREATOR_ALL_ACL}

@@ -1,6 +1,6 @@
-"""Instance numbers: the lowest free one of a context on this host, held by a file lock until the process ends.
+"""Instance numbers: the lowest free number of a context on this host, held by a file lock until the process ends.
 
-So a worker that is restarted gets its number back, and its series go on under the same labels.
+So a restarted worker gets its number back, and its series continue under the same labels.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from urllib.parse import quote
 
 try:
     import fcntl
-except ImportError:  # not a Unix
+except ImportError:  # not on Unix
     fcntl = None  # type: ignore[assignment]
 
 NUMBERS = 10_000
 
 
 class InstanceError(OSError):
-    """No number can be had; says in which folder and why."""
+    """No number available; the text names the folder and the reason."""
 
 
 class Instance:
-    """A number that is held: `name` is its text. The lock belongs to an open file description, which a forked child
-    shares; the child closes its copy with `close` and the parent keeps the lock."""
+    """Held number; `name` is its text. The lock belongs to an open file description, which a forked child shares: the
+    child closes its copy with `close`, and the parent keeps the lock."""
 
     def __init__(self, name: str, descriptor: int | None) -> None:
         self.name, self._descriptor = name, descriptor
 
     def close(self) -> None:
-        """Gives the number back, or in a forked child the child's copy of it."""
+        """Releases the number; in a forked child closes the child's copy only."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
 
 def take(run: str, context: str) -> Instance:
-    """The lowest number of `context` that no live process holds. InstanceError if the folder cannot be used."""
+    """Lock the lowest number of `context` that no live process holds. InstanceError if the folder is unusable."""
     if fcntl is None:
-        raise InstanceError("this system has no file locks: set ARTIMON_INSTANCE by hand")
+        raise InstanceError("this system has no file locks: set ARTIMON_INSTANCE")
     folder = _folder(run, context)
     for number in range(NUMBERS):
         descriptor = _lock(folder / f"{number}.lock")
         if descriptor is not None:
             return Instance(str(number), descriptor)
-    raise InstanceError(f"{folder}: all {NUMBERS} numbers are held: set ARTIMON_INSTANCE by hand")
+    raise InstanceError(f"{folder}: all {NUMBERS} numbers are in use: set ARTIMON_INSTANCE")
 
 
 def _folder(run: str, context: str) -> Path:
@@ -61,14 +61,14 @@ def _folder(run: str, context: str) -> Path:
 
 
 def _refuse_foreign(top: Path) -> None:
-    """Somebody else's folder in /tmp could make this process open files of their choice."""
+    """Refuse a folder of another user: in /tmp its owner could make this process open arbitrary files."""
     found = os.lstat(top)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.getuid(), 0):
-        raise InstanceError(f"{top} is not a folder of this user")
+        raise InstanceError(f"{top} is not a folder of this user: set ARTIMON_RUN to one")
 
 
 def _lock(path: Path) -> int | None:
-    """The open and locked file, None if another process holds it."""
+    """Open and lock the file; None if another process holds it."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A number of bytes that many threads share: who wants some waits, first come first served, until others give back."""
+"""Byte budget shared by many threads: a FIFO queue of threads waits until others release their bytes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import deque
 
 
 class Budget:
-    """`limit` bytes. Thread-safe. A single want above the limit is met once nothing else is taken.
+    """Budget of `limit` bytes. Thread-safe. A single request above the limit is granted once nothing else is taken.
 
-    Invariant: `used` <= max(limit, the largest single want)."""
+    Invariant: `used` <= max(limit, the largest single request)."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -18,7 +18,7 @@ class Budget:
         self._queue: deque[object] = deque()
 
     def take(self, size: int, timeout: float) -> bool:
-        """True once `size` bytes are ours; False if they were not within `timeout` seconds."""
+        """Reserve `size` bytes; False if they were not free within `timeout` seconds."""
         ticket = object()
         with self._cond:
             self._queue.append(ticket)
@@ -32,14 +32,14 @@ class Budget:
                 self._cond.notify_all()
 
     def give(self, size: int) -> None:
-        """They are not needed any longer."""
+        """Release `size` bytes."""
         with self._cond:
             self.used -= size
             self._cond.notify_all()
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Number of waiting threads."""
         return len(self._queue)
 
     def _turn(self, ticket: object, size: int) -> bool:

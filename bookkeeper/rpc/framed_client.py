@@ -1,4 +1,4 @@
-"""The client of framed binary Thrift: one call at a time over one connection, every wait with a deadline."""
+"""Client of framed binary Thrift: one call at a time over one connection, every wait with a deadline."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from bookkeeper.rpc.tls import is_wrapped, wants_more
 
 MiB = 1 << 20
 FIRST = 1 << 16
-"""Bytes of a reply that are asked for before its length is known."""
+"""Bytes requested from the socket before the length of the reply is known."""
 _TIMEOUTS = (TimeoutError, socket.timeout)  # two classes before Python 3.10
 
 
 class ConnectionLost(FramedError, ConnectionError):
-    """The peer could not be reached, or closed the connection before its reply was whole."""
+    """The peer was unreachable, or closed the connection before its reply was complete."""
 
 
 class CallTimeout(FramedError, TimeoutError):
-    """No whole reply within the time that the call was given."""
+    """No complete reply within the timeout of the call."""
 
 
 class FramedClient:
     """Calls a FramedServer (or any framed binary Thrift server) one call at a time; safe to share between threads.
 
-    Connects when first used. Any error or timeout closes the connection and the next call makes a new one; nothing is
-    ever sent twice. `timeout` seconds bound a whole call, connecting included.
+    Connects at the first call. Any error or timeout closes the connection and the next call opens a new one; nothing
+    is ever sent twice. `timeout` seconds bound a whole call, connecting included.
 
-    Raises ConnectionLost, CallTimeout, FrameError (all FramedError), TApplicationException for what the server
-    reports, and the exceptions that the IDL declares. `security` (security.py): what it shows to the server, and wants
-    to be shown; Unauthorized (a FramedError) if one of the two fails.
+    Raises ConnectionLost, CallTimeout, FrameError (all FramedError), TApplicationException as reported by the server,
+    and the exceptions that the IDL declares. `security` (security.py): authentication of both sides; raises
+    Unauthorized (a FramedError) if one of them fails.
 
-    Locks: `_lock` is held for the whole of a call and guards everything."""
+    Locks: `_lock` is held during a whole call and guards everything."""
 
     def __init__(
         self,
@@ -55,15 +55,15 @@ class FramedClient:
         self._sock: socket.socket | None = None
         self._seqid = 0
         self.reached = False
-        """Whether the newest call got a connection: if not, nothing of it was sent."""
+        """True if the newest call had a connection; if False, nothing of it was sent."""
 
     def call(self, method: str, *args: object, timeout: float | None = None) -> Any:
-        """What `method` returned; `timeout` seconds instead of the client's own."""
+        """Call `method` and return its result; `timeout` in seconds replaces that of the client."""
         return self.send(method, *args, timeout=timeout).result()
 
     def send(self, method: str, *args: object, timeout: float | None = None) -> Sent:
-        """The first half of `call`: for who awaits several replies in one thread. What is returned must be brought to
-        its end by `result` or `abandon`; until then other calls wait."""
+        """First half of `call`, to await several replies in one thread. Finish the returned call by `result` or
+        `abandon`; until then other calls wait."""
         deadline = monotonic() + (self._timeout if timeout is None else timeout)
         if not self._lock.acquire(timeout=max(0.0, deadline - monotonic())):
             raise CallTimeout(f"{self._where(method)}: another call kept the connection busy")
@@ -77,11 +77,11 @@ class FramedClient:
 
     @property
     def connected(self) -> bool:
-        """Whether the next call would go over a connection that stands, as far as is known here."""
+        """True if a connection for the next call is open, as far as this side knows."""
         sock = self._sock
         if sock is None or not is_wrapped(sock):
             return sock is not None and not _stale(sock)
-        if not self._lock.acquire(blocking=False):  # what is encrypted cannot be looked at beside a call
+        if not self._lock.acquire(blocking=False):  # an encrypted stream cannot be checked during a call
             return True
         try:
             return not _stale(sock)
@@ -89,12 +89,12 @@ class FramedClient:
             self._lock.release()
 
     def close(self) -> None:
-        """Closes the connection, after a running call; the next call makes a new one."""
+        """Closes the connection, after a running call; the next call opens a new one."""
         with self._lock:
             self._close()
 
     def abort(self) -> None:
-        """Ends the call that another thread makes, if one is under way: it raises ConnectionLost there."""
+        """Aborts a running call of another thread: it raises ConnectionLost there."""
         sock = self._sock
         if sock is not None:
             shut(sock)
@@ -148,7 +148,7 @@ class FramedClient:
 
 
 class Sent:
-    """A call of a FramedClient on its way: it was sent, its reply is awaited. Belongs to one thread at a time."""
+    """Call of a FramedClient that was sent and awaits its reply. Belongs to one thread at a time."""
 
     __slots__ = ("_client", "_deadline", "_failure", "_held", "_method", "_missing", "_oneway", "_seqid", "_sock")
 
@@ -158,16 +158,16 @@ class Sent:
         self._held: list[bytes] = []
         self._failure: Exception | None = None
         self._missing = -1
-        """Bytes of the reply that are still to come; -1: its length is."""
+        """Bytes of the reply still missing; -1 while its length is unknown."""
 
     def fileno(self) -> int:
-        """Readable when there is something to `advance` by."""
+        """Descriptor to poll: when it is readable, call `advance`."""
         return self._sock.fileno()
 
     def advance(self) -> bool:
-        """Take what came, without waiting; whether the reply is whole, or will never be. `result` says which."""
+        """Receive available bytes without waiting. True once the reply is complete or failed; then call `result`."""
         try:
-            while not self._advance(0.0):  # what was decrypted already does not make the descriptor readable
+            while not self._advance(0.0):  # bytes decrypted already do not make the descriptor readable
                 if not is_wrapped(self._sock):
                     return False
             return True
@@ -180,7 +180,7 @@ class Sent:
             return True
 
     def result(self) -> Any:
-        """The second half of `FramedClient.call`: waits for the rest of the reply, and raises as it does."""
+        """Second half of `FramedClient.call`: waits for the rest of the reply, and raises the same errors."""
         client = self._client
         try:
             if self._oneway:
@@ -203,12 +203,12 @@ class Sent:
             client._lock.release()
 
     def abandon(self) -> None:
-        """Nobody waits for the reply any more: close the connection."""
+        """Give up the reply and close the connection."""
         self._client._close()
         self._client._lock.release()
 
     def _advance(self, wait: float) -> bool:
-        # The buffer grows with what has really come, so a length alone takes no memory.
+        # The buffer grows with the bytes received, so a length alone takes no memory.
         if self._missing == 0:
             return True
         self._sock.settimeout(wait)
@@ -225,7 +225,7 @@ class Sent:
         return self._missing == 0
 
     def _begin(self) -> None:
-        """The first bytes came."""
+        """Parse the length once the first bytes contain it."""
         head = b"".join(self._held)
         if len(head) < HEADER.size:
             return
@@ -244,7 +244,7 @@ class Sent:
 
 
 def _stale(sock: socket.socket) -> bool:
-    """Whether the peer closed an idle connection, or sent something that nobody asked for."""
+    """True if the peer closed an idle connection, or sent unsolicited bytes."""
     sock.settimeout(0)
     try:
         sock.recv(1, 0 if is_wrapped(sock) else socket.MSG_PEEK)
@@ -256,8 +256,8 @@ def _stale(sock: socket.socket) -> bool:
 
 
 def shut(sock: socket.socket) -> None:
-    """End a connection that another thread may be using. Of the socket below the encryption: that of SSLSocket would
-    make the other thread go on in plain text for a moment."""
+    """Shut down a connection that another thread may be using. Calls the method of the plain socket: that of SSLSocket
+    would let the other thread continue in plain text for a moment."""
     try:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
     except OSError:
@@ -265,19 +265,19 @@ def shut(sock: socket.socket) -> None:
 
 
 def send_all(sock: socket.socket, data: bytes, deadline: float) -> None:
-    """Everything, or TimeoutError at the deadline."""
+    """Send all bytes. Raises TimeoutError at the deadline."""
     sock.settimeout(left(deadline))
     if not is_wrapped(sock):
         sock.sendall(data)
         return
     view = memoryview(data)
-    while view:  # sendall of an encrypted socket gives every piece the whole time
+    while view:  # sendall of an encrypted socket would apply the timeout to each piece
         sock.settimeout(left(deadline))
         view = view[sock.send(view[:MiB]) :]
 
 
 def receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
-    """So many bytes; for a few only. TimeoutError at the deadline, ConnectionResetError at the end of the stream."""
+    """Receive `size` bytes (small sizes only). TimeoutError at the deadline, ConnectionResetError at end of stream."""
     data = b""
     while len(data) < size:
         sock.settimeout(left(deadline))
@@ -289,7 +289,7 @@ def receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
 
 
 def left(deadline: float) -> float:
-    """Seconds until then; TimeoutError once it is past."""
+    """Seconds until the deadline. Raises TimeoutError after it."""
     seconds = deadline - monotonic()
     if seconds <= 0:
         raise TimeoutError("deadline passed")

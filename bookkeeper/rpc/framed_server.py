@@ -1,4 +1,4 @@
-"""A bounded server for framed binary Thrift, used by every part of the platform; the client is in calling.py.
+"""Bounded server for framed binary Thrift, used by every part of the platform; the client is in framed_client.py.
 
 Every wait has a deadline and every size a limit: half a frame, a giant one, garbage or an idle peer costs one
 connection and nothing else.
@@ -47,12 +47,12 @@ __all__ = [
 MiB = 1 << 20
 log = logging.getLogger("bookkeeper.framed")
 _TIMEOUTS = (TimeoutError, socket.timeout)  # two classes before Python 3.10
-_SMALL = 1 << 16  # a request of at most so many bytes needs no budget
-_serving = threading.local()  # .sock: of the request that this thread answers
+_SMALL = 1 << 16  # bytes; requests up to this size need no budget
+_serving = threading.local()  # .sock: connection of the request that this thread handles
 
 
 def caller_is_gone() -> bool:
-    """In a handler that takes long: whether the peer has closed the connection, so that nobody takes the reply."""
+    """True if the peer has closed the connection of the current request. For long-running handlers."""
     sock = getattr(_serving, "sock", None)
     if sock is None:
         return False
@@ -68,14 +68,14 @@ def caller_is_gone() -> bool:
 class FramedServer:
     """Serves `handler` (an object with the methods of `service`) on one port, a daemon thread for each connection.
 
-    `max_frame` bytes a request, `max_reply` bytes a reply (default: the greater of `max_frame` and 64 MiB),
-    `max_connections` at once (then the one that is idle longest gives way), `idle_timeout` seconds without a request,
-    `request_timeout` seconds for a request to arrive whole and for its reply to be taken.
+    Limits: `max_frame` bytes per request, `max_reply` bytes per reply (default: the greater of `max_frame` and 64 MiB),
+    `max_connections` (beyond it the longest idle one is closed), `idle_timeout` seconds without a request,
+    `request_timeout` seconds to receive a whole request and to send its reply.
     `on_reply(method)` runs after a reply was handed to the kernel.
-    `budget` bytes of requests at once (None: any number), from their first byte to their reply: a request beyond it
-    stays in the peer's socket for at most `budget_wait` seconds; small ones always pass.
-    `security` (security.py): who is let in, shown within `handshake_timeout` seconds in the connection's own
-    thread. Before it was let in a connection is the first to give way.
+    `budget`: total bytes of requests in progress, from first byte to reply (None: unlimited). A request beyond it waits
+    in the peer's socket for at most `budget_wait` seconds; small ones always pass.
+    `security` (security.py): authentication, within `handshake_timeout` seconds and in the connection's own thread.
+    Connections without a completed request are the first to be closed.
 
     Locks: `_lock` guards `_connections`; no I/O under it."""
 
@@ -106,8 +106,8 @@ class FramedServer:
         self.budget, self.budget_wait = None if budget is None else Budget(budget), budget_wait
         self.security, self.handshake_timeout = security, handshake_timeout
         self._pace = None if accept_rate is None else _Pace(accept_rate)
-        self.accepted = self.refused = self.broken = 0  # connections: taken, turned away, closed for bad bytes
-        self.unauthorized = 0  # connections that did not show what `security` wants
+        self.accepted = self.refused = self.broken = 0  # connections: accepted, refused, closed for malformed bytes
+        self.unauthorized = 0  # connections that failed authentication
         self._lock = threading.Lock()
         self._connections: set[_Connection] = set()
         self._listener: socket.socket | None = None
@@ -115,7 +115,7 @@ class FramedServer:
         self._stopping = threading.Event()
 
     def start(self) -> int:
-        """Listens, and returns the port. OSError if the address cannot be bound."""
+        """Listens and returns the port. Raises OSError if the address cannot be bound."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -140,7 +140,7 @@ class FramedServer:
         for connection in connections:
             connection.close_if_idle()
         for connection in connections:
-            # one that was just accepted has no running thread yet: it will find that all is over
+            # a connection just accepted may have no running thread yet: it ends by itself, `_stopping` is set
             if connection.thread is not threading.current_thread() and connection.thread.ident is not None:
                 connection.thread.join(max(0.0, deadline - monotonic()))
             connection.shut()
@@ -175,7 +175,7 @@ class FramedServer:
             except OSError as error:
                 if self._stopping.wait(0.05):
                     return
-                log.debug("%s: accept: %s", self.name, error)  # out of descriptors, or a peer that went away
+                log.debug("%s: accept: %s", self.name, error)  # out of descriptors, or the peer disconnected
                 continue
             self._admit(sock)
             if self._pace is not None:
@@ -213,12 +213,12 @@ class FramedServer:
             connection.sock.close()
 
     def forget(self, connection: _Connection) -> None:
-        """Takes a connection that ended off the list."""
+        """Removes a connection that ended."""
         with self._lock:
             self._connections.discard(connection)
 
     def answer(self, frame: bytes) -> tuple[str, bytes | None]:
-        """The method of a request and its reply as a frame (None if it is one-way); FrameError for a bad request."""
+        """Handle a request; returns its method and the reply as a frame (None if one-way). FrameError if malformed."""
         message = read_message(frame)
         del frame
         if message.kind not in (TMessageType.CALL, TMessageType.ONEWAY):
@@ -227,7 +227,7 @@ class FramedServer:
             text = f"{self.service.__name__} has no method {message.method!r}"
             return message.method, _failure(message, TApplicationException.UNKNOWN_METHOD, text)
         args = decode_struct(message, getattr(self.service, message.method + "_args")())
-        message.frame = b""  # the arguments are copies: a call is in memory once while its handler runs
+        message.frame = b""  # the arguments are copies: keep one copy of a call in memory while its handler runs
         return message.method, self._reply(message, args)
 
     def _reply(self, message: MessageHead, args: Any) -> bytes | None:
@@ -239,7 +239,7 @@ class FramedServer:
             reply = encode_message(message.method, TMessageType.REPLY, message.seqid, result)
         except TApplicationException as error:
             return _failure(message, error.type, str(error))
-        except Exception as error:  # the caller gets the reason; its connection and the others live on
+        except Exception as error:  # the caller gets the reason; all connections stay open
             log.warning("%s.%s failed", self.name, message.method, exc_info=True)
             return _failure(message, TApplicationException.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
         if len(reply) - HEADER.size > self.max_reply:
@@ -262,8 +262,8 @@ class FramedServer:
 
 
 class _Connection:
-    """One accepted socket and its thread. `idle`: no byte of a request has come since `since` (monotonic seconds).
-    `proven`: it has made a good request, after it was let in. `coming`: a part of a request is there, not all."""
+    """One accepted socket and its thread. `idle`: no byte of a request was received since `since` (monotonic seconds).
+    `proven`: it has completed a valid, authenticated request. `coming`: a request is partly received."""
 
     def __init__(self, server: FramedServer, sock: socket.socket) -> None:
         self.server, self.sock, self.idle, self.since = server, sock, True, monotonic()
@@ -275,7 +275,7 @@ class _Connection:
 
     @property
     def gives_way(self) -> bool:
-        """Whether its place may be taken: half a request of a stranger holds it no better than silence does."""
+        """True if it may be closed for a new one: until a first valid request, half a request counts as idle."""
         return self.idle or (self.coming and not self.proven)
 
     def shut(self) -> None:
@@ -297,7 +297,7 @@ class _Connection:
             self._say(error.args[1:])
         except (FrameError, MemoryError, RecursionError) as error:
             self.server.broken += 1
-            log.info("%s: closed a connection that sent no valid request: %s", self.server.name, error)
+            log.info("%s: closed a connection after an invalid request: %s", self.server.name, error)
         except OSError as error:
             log.debug("%s: connection ended: %s", self.server.name, error)
         finally:
@@ -305,7 +305,7 @@ class _Connection:
             self.sock.close()
 
     def _let_in(self) -> None:
-        """Raises Unauthorized, OSError."""
+        """Authenticate the peer. Raises Unauthorized, OSError."""
         security, plain = self.server.security, self.sock
         if security is None:
             return
@@ -319,7 +319,7 @@ class _Connection:
             raise
 
     def _say(self, replies: Sequence[bytes]) -> None:
-        """Last words, if the peer takes them soon."""
+        """Send final replies, if the peer takes them within 1 s."""
         try:
             for reply in replies:
                 send_all(self.sock, reply, monotonic() + 1.0)
@@ -328,12 +328,12 @@ class _Connection:
 
     @property
     def _greets(self) -> bool:
-        """Whether the next frame must be one of a hello."""
+        """True if the next frame must belong to a hello."""
         security = self.server.security
         return self._greeting is not None and security is not None and security.strict
 
     def _serve_one(self) -> bool:
-        """False once the peer closed the connection or was silent too long."""
+        """Handle one request. False once the peer closed the connection or the idle timeout passed."""
         server = self.server
         self.idle, self.since = True, monotonic()
         try:
@@ -350,7 +350,8 @@ class _Connection:
         if budget is None:
             return self._answer(_receive_exactly(self.sock, size, deadline))
         if not budget.take(size, server.budget_wait):
-            raise FrameError(f"no room for {size} bytes in {server.budget_wait} s: {budget.used} of {budget.limit}")
+            used = f"{budget.used} of {budget.limit} bytes are in use"
+            raise FrameError(f"no memory for a request of {size} bytes within {server.budget_wait} s: {used}")
         try:
             return self._answer(_receive_exactly(self.sock, size, monotonic() + server.request_timeout))
         finally:
@@ -359,12 +360,12 @@ class _Connection:
     def _answer(self, frame: bytes) -> bool:
         server, self.coming = self.server, False
         if server.security is not None and not server.security.holds(self._peer):
-            raise Unauthorized("what it was let in with is no longer good")
+            raise Unauthorized("its credentials are no longer valid")
         if self._greeting is not None and self._greet(frame):
             return True
         _serving.sock = self.sock
         only = [frame]
-        del frame  # so that `answer` can let it go before the handler runs
+        del frame  # so that `answer` can free it before the handler runs
         method, reply = server.answer(only.pop())
         self.proven = True
         if reply is not None:
@@ -374,7 +375,7 @@ class _Connection:
         return True
 
     def _greet(self, frame: bytes) -> bool:
-        """Answer a frame of a hello; False if it is the first call of a peer that need not show a token."""
+        """Answer a frame of a hello; False if it is the first call of a peer that needs no token."""
         greeting = self._greeting
         if greeting is None or (not self._greets and read_message(frame).method not in GREETINGS):
             self._greeting = None
@@ -386,7 +387,7 @@ class _Connection:
 
 
 class _Pace:
-    """How long to wait after each connection so that they come at no more than `rate` a second, after a first burst."""
+    """Token bucket for accepting connections: at most `rate` a second, after an initial burst of BURST."""
 
     BURST = 64
 
@@ -394,14 +395,14 @@ class _Pace:
         self._rate, self._left, self._at = rate, float(self.BURST), monotonic()
 
     def pause(self, now: float) -> float:
-        """Seconds, after one more was taken at `now`."""
+        """Count a connection accepted at `now`; return the seconds to wait before the next one."""
         self._left = min(self.BURST, self._left + (now - self._at) * self._rate) - 1
         self._at = now
         return max(0.0, -self._left / self._rate)
 
 
 def _peek(sock: socket.socket, deadline: float) -> bytes:
-    """The first byte that comes, left where it is."""
+    """Wait for the first byte and return it without consuming it."""
     sock.settimeout(left(deadline))
     return sock.recv(1, socket.MSG_PEEK)
 
@@ -414,13 +415,13 @@ def _failure(message: MessageHead, code: int, text: str) -> bytes | None:
 
 
 def _receive_some(sock: socket.socket, size: int, deadline: float) -> bytes:
-    """At least one byte and at most `size`, or b"" at the end of the stream; TimeoutError at the deadline."""
+    """Receive 1 to `size` bytes, or b"" at the end of the stream. Raises TimeoutError at the deadline."""
     sock.settimeout(left(deadline))
     return sock.recv(size)
 
 
 def _receive_size(sock: socket.socket, first: bytes, max_frame: int, deadline: float) -> int:
-    """Bytes of the frame whose length begins with the bytes `first`; FrameError if it is too long."""
+    """Receive the rest of the length that begins with `first`, in bytes. FrameError if the frame is too long."""
     header = first + _receive_exactly(sock, HEADER.size - len(first), deadline)
     size = int(HEADER.unpack(header)[0])
     if size > max_frame:
@@ -429,7 +430,7 @@ def _receive_size(sock: socket.socket, first: bytes, max_frame: int, deadline: f
 
 
 def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
-    # The buffer grows with what has really come, so a length alone takes no memory.
+    # The buffer grows with the bytes received, so a length alone takes no memory.
     parts, missing = [], size
     while missing:
         part = _receive_some(sock, min(missing, MiB), deadline)

@@ -22,7 +22,7 @@ FIELDS = ("integer", "dbl", "truth", "str")
 
 @dataclass(frozen=True)
 class Identity:
-    """Who is polled: `uuid` 16 bytes, `birth_ms` when its counts began (ms since the epoch)."""
+    """Identity of the polled process: `uuid` of 16 bytes, `birth_ms` its start time (ms since the epoch)."""
 
     uuid: bytes
     birth_ms: int
@@ -31,31 +31,31 @@ class Identity:
 
 
 def idl() -> Any:
-    """bookkeeper.thrift as a module of thriftpy2: `idl().Bookkeeper` is the service, `idl().Columns` a struct."""
+    """Load bookkeeper.thrift as a module of thriftpy2: `idl().Bookkeeper` is the service, `idl().Columns` a struct."""
     return thriftpy2.load(str(IDL), module_name="bookkeeper_idl_thrift")
 
 
 class Service:
-    """The handler of one endpoint. `last_poll` is set once a poll whose values were read after `close_soon` was
-    answered, and confirmed by an agent that confirms. `handed_over` is set once that poll was one of an agent: a caller
-    without a name only looks, and keeps nothing."""
+    """Handler of one endpoint. `last_poll` is set once a poll with values read after `close_soon` was answered, and
+    confirmed if the agent confirms. `handed_over` is set if that poll came from an agent: a caller without a name does
+    not store the values."""
 
     def __init__(self, variables: Variables, identity: Identity) -> None:
         self._snapshots, self._identity, self._idl = Snapshots(variables), identity, idl()
         self._turns = Turns()
         self._closing = threading.Event()
-        self._read = threading.local()  # .final, .poller: what this thread's answer is, while it is on its way
+        self._read = threading.local()  # .final, .poller: state of this thread's answer until it is sent
         self.polled, self.last_poll = threading.Event(), threading.Event()
         self.handed_over = threading.Event()
-        self._polled_ms = 0  # of the last answer to an agent
-        self._final_ms = 0  # of its first one after `close_soon`
+        self._polled_ms = 0  # time_ms of the last answer to an agent
+        self._final_ms = 0  # time_ms of the first answer to an agent after `close_soon`
 
     def close_soon(self) -> None:
-        """From now on a poll is the last one."""
+        """Treat the next poll as the last one."""
         self._closing.set()
 
     def replied(self, _method: str) -> None:
-        """A reply has left, in the thread that made it."""
+        """Record that a reply was sent. Runs in the thread that handled the request."""
         final, self._read.final = getattr(self._read, "final", None), None
         if final is not None:
             self.polled.set()
@@ -69,7 +69,7 @@ class Service:
         self.last_poll.set()
 
     def getVars(self) -> Any:
-        """All variables as rows."""
+        """Return all variables as rows."""
         closing = self._closing.is_set()
         layout, values = self._snapshots.rows()
         variables = [self._variable(layout, i, value) for i, value in enumerate(values)]
@@ -77,8 +77,8 @@ class Service:
         return self._idl.Rows(self._endpoint(), variables)
 
     def getColumns(self, known_schema_id: bytes | None, poller: Any = None) -> Any:
-        """All values as one column, with the schema unless the caller knows it; none for a poller that has to give
-        way."""
+        """Return all values as one column, and the schema unless the caller knows it; no values if another poller has
+        the turn."""
         now, memo = self._turn(poller)
         if poller is not None and now != poller.name:
             return self._idl.Columns(self._endpoint(), known_schema_id, None, b"", [], bytes(4), now)
@@ -89,14 +89,14 @@ class Service:
         self._read.final, self._read.poller = closing, None if now is None else poller
         if now is not None:
             if closing and not self._final_ms:
-                # Later than what was answered before: an agent that confirms says which answer it has by its time.
+                # Later than all previous answers: a confirming agent names the answer that it has by its time.
                 answer.endpoint.time_ms = self._final_ms = max(answer.endpoint.time_ms, self._polled_ms + 1)
             self._polled_ms = answer.endpoint.time_ms
         return answer
 
     def final(self, address: str) -> Any:
-        """The final snapshot (docs/formats/final.md) of a process that advertised `address`; None without variables.
-        The caller has stopped the server: no later poll may have newer values."""
+        """Final snapshot (docs/formats/final.md) of a process that advertised `address`; None without variables. Stop
+        the server before: no later poll may have newer values."""
         poller, memo = self._turns.last()
         columns = self._columns(b"", poller or None, memo)
         return self._idl.Final(columns, address, self._polled_ms) if columns.schema.names else None

@@ -1,7 +1,7 @@
 """Authentication of connections: certificates, tokens, both or neither, for servers and clients.
 
-`Security` is made once from settings and shared by all servers and clients of a process. Without it (None) everything
-is as open as the addresses that servers bind, which is 127.0.0.1 unless told otherwise.
+`Security` is made once from settings and shared by all servers and clients of a process. Without it (None) access is
+limited only by the addresses that servers bind, by default 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -21,54 +21,54 @@ log = logging.getLogger("bookkeeper.secure")
 
 MODES = ("accept", "prefer", "require")
 _TLS_HELLO = 0x16
-"""The first byte of a TLS handshake. That of a frame is 0 or 1."""
+"""First byte of a TLS handshake. The first byte of a frame is 0 or 1."""
 ReceiveExactly = Callable[[socket.socket, int, float], bytes]
 SendAll = Callable[[socket.socket, bytes, float], None]
 
 
 @dataclass(frozen=True)
 class Peer:
-    """What a connection was let in with; it must be made again when that is no longer good."""
+    """Credentials under which a connection was admitted; reconnect once they are no longer valid."""
 
     trust: tuple[int, int] = (0, 0)
     until: float = 0.0
-    """Epoch seconds at which its certificate ends; 0: never."""
+    """Expiry of its certificate in epoch seconds; 0: never."""
 
 
 class Security:
-    """`mode` says how far a change to certificates or tokens has come, so that it needs no moment at which all restart:
-    "accept": servers take peers with and without, clients show nothing; "prefer": clients show what they have;
-    "require": servers take nobody without."""
+    """TLS and tokens of a process. `mode` allows a rolling change to certificates or tokens without a common restart:
+    "accept": servers admit peers with and without credentials, clients present none; "prefer": clients present theirs;
+    "require": servers refuse peers without."""
 
     def __init__(self, tls: Tls | None = None, tokens: Tokens | None = None, mode: str = "require") -> None:
         if mode not in MODES:
-            raise BadSecurity(f"mode {mode!r}: one of {', '.join(MODES)}")
+            raise BadSecurity(f"mode {mode!r}: give one of {', '.join(MODES)}")
         self.tls, self.tokens, self.mode = tls, tokens, mode
 
     def trust(self) -> tuple[int, int]:
-        """Changes when what was trusted is no longer; looks at the files."""
+        """Counters that change when trusted credentials are revoked; checks the files."""
         return self.tls.current() if self.tls else 0, self.tokens.current() if self.tokens else 0
 
     def holds(self, peer: Peer) -> bool:
-        """Whether a connection that was let in so is still good."""
+        """True while the credentials of a connection are valid."""
         return peer.trust == self.trust() and not has_ended(peer.until)
 
     @property
     def strict(self) -> bool:
-        """Whether nobody is let in without."""
+        """True if peers must authenticate."""
         return self.mode == "require"
 
     # --- server
 
     def wrap(self, sock: socket.socket, deadline: float, wait: Callable[[socket.socket, float], bytes]) -> Any:
-        """The socket to use from now on, not yet shaken hands. `wait` peeks at the first byte, which says in the modes
-        before "require" whether it is encrypted. Raises OSError."""
+        """Wrap a socket in TLS, before the handshake; return it as it is if the peer does not use TLS. `wait` peeks at
+        the first byte to decide this in the modes before "require". Raises OSError."""
         if self.tls is None or (self.mode != "require" and wait(sock, deadline)[:1] != bytes([_TLS_HELLO])):
             return sock
         return self.tls.server_context().wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
     def admit(self, sock: Any, wrapped: bool, deadline: float) -> Peer:
-        """Shake hands with a client. Raises Unauthorized, OSError."""
+        """Perform the TLS handshake with a client. Raises Unauthorized, OSError."""
         trust, until = self.trust(), 0.0
         if wrapped and self.tls is not None:
             handshake(sock, deadline)
@@ -76,7 +76,7 @@ class Security:
         return Peer(trust, until)
 
     def greeting(self) -> Greeting | None:
-        """What the first frames of a connection must be answered by; None if no token is wanted."""
+        """Handler of the first frames of a connection; None if tokens are not used."""
         return Greeting(self.tokens) if self.tokens is not None else None
 
     # --- client
@@ -84,7 +84,8 @@ class Security:
     def connect(
         self, sock: socket.socket, host: str, deadline: float, receive: ReceiveExactly, send: SendAll
     ) -> tuple[Any, Peer]:
-        """The socket to use from now on, and what it was made with. Raises Unauthorized, OSError, FramedError."""
+        """Authenticate to a server; returns the socket to use from now on and its credentials. Raises Unauthorized,
+        OSError, FramedError."""
         trust = self.trust()
         if self.mode == "accept":
             return sock, Peer(trust)
@@ -105,7 +106,7 @@ class Security:
             except OSError as error:
                 if not type(error).__name__.startswith("SSL"):
                     raise
-                raise Unauthorized(f"the server is not {self.tls.expected(host)}, or refuses us: {error}") from None
+                raise Unauthorized(f"the server is not {self.tls.expected(host)}, or rejects us: {error}") from None
         if self.tokens is not None:
             say_hello(self.tokens, lambda frame: _exchange(sock, frame, deadline, receive, send))
 
@@ -116,15 +117,15 @@ def _exchange(sock: Any, frame: bytes, deadline: float, receive: ReceiveExactly,
 
 
 def from_settings(settings: Mapping[str, str]) -> Security | None:
-    """From variables of the environment; None if none of them is set. Raises BadSecurity.
+    """Read environment variables; None if none of them is set. Raises BadSecurity.
 
-    ARTIMON_TLS_CERT, _KEY and _CA are files and go together; _CRL is one more; _NAME and _PEERS are names (see
-    `TlsFiles`); ARTIMON_TOKENS is a file; ARTIMON_SECURITY is the mode."""
+    ARTIMON_TLS_CERT, _KEY and _CA are files that require each other; _CRL is an optional file; _NAME and _PEERS are
+    names (see `TlsFiles`); ARTIMON_TOKENS is a file; ARTIMON_SECURITY is the mode."""
     given = {name: settings.get("ARTIMON_" + name, "") for name in ("TLS_CERT", "TLS_KEY", "TLS_CA")}
     tokens, mode = settings.get("ARTIMON_TOKENS", ""), settings.get("ARTIMON_SECURITY", "")
     if any(given.values()) and not all(given.values()):
         missing = ", ".join("ARTIMON_" + name for name, value in given.items() if not value)
-        raise BadSecurity(f"certificates need {missing} too")
+        raise BadSecurity(f"certificates are incomplete: set {missing} too")
     tls = None
     if all(given.values()):
         peers = tuple(text.strip() for text in settings.get("ARTIMON_TLS_PEERS", "").split(",") if text.strip())
@@ -139,6 +140,6 @@ def from_settings(settings: Mapping[str, str]) -> Security | None:
         tls = Tls(files)
     if tls is None and not tokens:
         if mode:
-            raise BadSecurity(f"ARTIMON_SECURITY={mode} says nothing without ARTIMON_TLS_CERT or ARTIMON_TOKENS")
+            raise BadSecurity(f"ARTIMON_SECURITY={mode} has no effect: set ARTIMON_TLS_CERT or ARTIMON_TOKENS too")
         return None
     return Security(tls, Tokens(tokens) if tokens else None, mode or "require")

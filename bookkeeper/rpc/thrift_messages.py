@@ -1,7 +1,7 @@
-"""Bytes of Thrift messages: binary protocol, each in a frame of 4 bytes of length and the message.
+"""Codec of Thrift messages: binary protocol, each in a frame of 4 bytes of length and the message.
 
-Nothing here touches a socket. The fast decoder of thriftpy2 believes every length it reads and reads past the end, so
-`check_struct` walks a message first: only what lies wholly inside its frame, and fills it, reaches the decoder.
+Nothing here touches a socket. The fast decoder of thriftpy2 trusts every length and reads past the end of its input. So
+`check_struct` walks a message first: the decoder gets only structs that lie inside their frame and fill it exactly.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _WIDTH = {2: 1, 3: 1, 4: 8, 6: 2, 8: 4, 10: 8}
 
 
 class FramedError(Exception):
-    """A call or a message failed; the connection it came on is closed."""
+    """Failed call or message; its connection is closed."""
 
 
 class FrameError(FramedError):
-    """Bytes that are no well-formed message: cut off, too long, of another protocol, or with impossible lengths."""
+    """Malformed message: cut off, too long, of another protocol, or with impossible lengths."""
 
 
 class MessageHead:
-    """The head of a checked message: `method`, `kind` (CALL, REPLY, EXCEPTION, ONEWAY), `seqid`, and where its
-    struct begins in `frame`."""
+    """Head of a message: `method`, `kind` (CALL, REPLY, EXCEPTION, ONEWAY), `seqid`, and the offset `start` of its
+    struct in `frame`."""
 
     __slots__ = ("frame", "kind", "method", "seqid", "start")
 
@@ -47,7 +47,7 @@ class MessageHead:
 
 
 def encode_call(service: Any, method: str, args: Sequence[object], seqid: int) -> bytes:
-    """A call as bytes ready to send, with the 4 bytes of length; `args` in the order of the IDL.
+    """Encode a call as bytes ready to send, with the 4 bytes of length; `args` in the order of the IDL.
 
     Raises TypeError for an unknown method or a wrong number of arguments."""
     if method not in service.thrift_services:
@@ -69,7 +69,7 @@ def encode_call(service: Any, method: str, args: Sequence[object], seqid: int) -
 
 
 def _encode_binaries(method: str, kind: int, seqid: int, field: int, items: Sequence[bytes]) -> bytes:
-    """A call whose only argument is a list of bytes: what `encode_message` makes, with one copy of each."""
+    """Encode a call whose only argument is a list of bytes: as `encode_message`, but each item is copied only once."""
     name = method.encode("utf-8")
     head = (_U32.pack(_VERSION | kind), _U32.pack(len(name)), name, _I32.pack(seqid))
     parts = [b"", *head, _LIST_FIELD.pack(_LIST, field, _STRING, len(items))]
@@ -81,7 +81,7 @@ def _encode_binaries(method: str, kind: int, seqid: int, field: int, items: Sequ
 
 
 def encode_message(method: str, kind: int, seqid: int, payload: Any) -> bytes:
-    """A message of any kind as a frame; `payload` is a struct of thriftpy2."""
+    """Encode a message of any kind as a frame; `payload` is a struct of thriftpy2."""
     buffer = TMemoryBuffer()
     protocol = TBinaryProtocol(buffer)
     protocol.write_message_begin(method, kind, seqid)
@@ -92,10 +92,10 @@ def encode_message(method: str, kind: int, seqid: int, payload: Any) -> bytes:
 
 
 def decode_reply(service: Any, method: str, frame: bytes, seqid: int) -> Any:
-    """What a call returned; `frame` is the reply without its 4 bytes of length.
+    """Decode the result of a call; `frame` is the reply without its 4 bytes of length.
 
     Raises the exceptions that the IDL declares, TApplicationException as sent by the server, and FrameError for bytes
-    that are no reply to this call: after it the connection must be closed."""
+    that are not a reply to this call; then the connection must be closed."""
     message = read_message(frame)
     if message.seqid != seqid or message.method != method:
         raise FrameError(f"reply to {message.method} {message.seqid} instead of {method} {seqid}: close the connection")
@@ -120,7 +120,7 @@ def _unpack(service: Any, method: str, result: Any) -> Any:
 
 
 def read_message(frame: bytes) -> MessageHead:
-    """The head of a message; FrameError unless it is strict binary protocol. Its struct is not checked yet."""
+    """Read the head of a message; its struct is not checked yet. FrameError unless it is strict binary protocol."""
     if len(frame) < 12:
         raise FrameError(f"a frame of {len(frame)} bytes holds no message")
     version = _U32.unpack_from(frame, 0)[0]
@@ -137,23 +137,23 @@ def read_message(frame: bytes) -> MessageHead:
 
 
 def decode_struct(message: MessageHead, into: Any, max_items: int = MAX_ITEMS) -> Any:
-    """Fills the struct `into` from a message and returns it; FrameError if the bytes are not exactly one struct."""
+    """Fill the struct `into` from a message and return it. FrameError unless the bytes are exactly one struct."""
     end = check_struct(message.frame, message.start, into.thrift_spec, max_items)
     if end != len(message.frame):
         raise FrameError(f"{len(message.frame) - end} bytes too many after the arguments of {message.method}")
     buffer = TMemoryBuffer(bytes(message.frame[message.start :]))
     try:
         into.read(TBinaryProtocol(buffer, strict_decode=True))
-    except Exception as error:  # the decoder raises many types; none of them may get out
+    except Exception as error:  # the decoder raises many types: convert them all
         raise FrameError(f"{message.method}: {type(error).__name__}: {error}") from error
     return into
 
 
 def check_struct(data: bytes, start: int, spec: dict[int, tuple[Any, ...]] | None, max_items: int = MAX_ITEMS) -> int:
-    """Where the struct that begins at `start` ends; FrameError if any length in it points outside `data`.
+    """Return the end of the struct that begins at `start`. FrameError if a length in it points outside `data`.
 
     `spec` is its `thrift_spec`, or None for a struct that is skipped. At most `max_items` values that are not plain
-    numbers, nested at most 32 deep: a small frame cannot become a large heap of objects."""
+    numbers, nested at most 32 deep: so a small frame cannot expand to a large heap of objects."""
     return _Walk(data, max_items).struct(start, spec, 0)
 
 
@@ -262,7 +262,7 @@ class _Walk:
 
 
 def _field_spec(spec: dict[int, tuple[Any, ...]] | None, fid: int, ttype: int) -> Any:
-    """What the IDL says is inside a field, or None if the decoder will skip it."""
+    """Declared content of a field; None if the decoder will skip the field."""
     field = None if spec is None else spec.get(fid)
     if field is None or len(field) <= 3 or field[0] != ttype:
         return None
@@ -278,6 +278,6 @@ def _same(wire: int, declared: Any) -> bool:
 
 
 def _refuse_text_as_number(wire: int, declared: Any, at: int) -> None:
-    """The decoder reads text in a map as the declared type, whatever that is, and would lose its place."""
+    """Raise FrameError: the decoder would read text in a map as the declared type, and lose its position."""
     if wire == _STRING and declared not in _TEXT:
         raise FrameError(f"text where the map before byte {at} has type {declared}")

@@ -1,7 +1,7 @@
-"""Certificates for connections: contexts made of files, and made anew when the files change.
+"""TLS contexts for connections, loaded from certificate files and reloaded when the files change.
 
-Every handshake has a deadline for the whole of it, however slowly its bytes come. `ssl` is imported only where it is
-used: an application without certificates does not pay for it.
+Every handshake has one deadline, however slowly its bytes arrive. `ssl` is imported only where it is used, so an
+application without certificates does not load it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from bookkeeper.runtime.wall_clock import now_ms
 
 log = logging.getLogger("bookkeeper.secure")
 LOOK_S = 1.0
-"""Files are looked at so often at most."""
+"""Minimum time between two checks of the files, in seconds."""
 
 
 class Unauthorized(FramedError, ConnectionError):
-    """The peer did not show that it belongs to us, or we could not show it. Says what to set."""
+    """Authentication of the peer, or by the peer, failed. The text says what to set."""
 
 
 class BadSecurity(ValueError):
-    """Certificates, keys or tokens that are set cannot be used. Says which file and what to do."""
+    """Unusable certificates, keys or tokens. The text names the file and says what to do."""
 
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """PEM files: the own certificate (with its chain) and key, the authorities that peers must be signed by, and a list
-    of revoked certificates ("" for none). `name`: what the certificate of every server must name; "": the address that
-    the client connected to. `peers`: patterns of which the certificate of a client must name one; (): any."""
+    """PEM files: own certificate (with its chain) and key, certificate authorities of peers, and a revocation list (""
+    for none). `name`: name required in the certificate of every server; "": the address that the client connected to.
+    `peers`: patterns, one of which must match a name in the certificate of a client; (): any client."""
 
     certificate: str
     key: str
@@ -53,16 +53,16 @@ Stamp = tuple[int, int, int]
 
 
 def stamp_of(path: str) -> Stamp:
-    """What changes when a file does. Raises OSError."""
+    """Fingerprint of a file: modification time, size, inode. Raises OSError."""
     found = os.stat(path)
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 class Tls:
-    """The contexts of both sides. Thread-safe.
+    """TLS contexts of servers and clients. Thread-safe.
 
-    `trust` grows when the authorities or the revoked ones change: connections of before must be made again. A new own
-    certificate needs no such thing."""
+    `trust` grows when the authorities or the revocation list change: then older connections must reconnect. A new own
+    certificate does not require that."""
 
     def __init__(self, files: TlsFiles) -> None:
         """Raises BadSecurity."""
@@ -74,36 +74,36 @@ class Tls:
         self._server, self._client = self._make()
 
     def server_context(self) -> Any:
-        """For a server: clients must have a certificate."""
+        """Context of a server: clients must present a certificate."""
         with self._lock:
             self._refresh()
             return self._server
 
     def client_context(self) -> Any:
-        """For a client: shows its certificate, and wants one with the right name."""
+        """Context of a client: presents its certificate and requires one with the expected name."""
         with self._lock:
             self._refresh()
             return self._client
 
     def current(self) -> int:
-        """`trust`, after a look at the files."""
+        """Check the files and return `trust`."""
         with self._lock:
             self._refresh()
             return self.trust
 
     def expected(self, host: str) -> str:
-        """What the certificate of a server at `host` must name."""
+        """Name required in the certificate of a server at `host`."""
         return self._files.name or host
 
     def check_client(self, certificate: Any) -> float:
-        """When the certificate of a client ends, in seconds since the epoch. Raises Unauthorized if its names are not
-        among those let in."""
+        """Return the expiry of a client's certificate, in seconds since the epoch. Raises Unauthorized if none of its
+        names is admitted."""
         import ssl
 
         names = names_of(certificate)
         peers = self._files.peers
         if peers and not any(fnmatchcase(name, pattern) for name in names for pattern in peers):
-            raise Unauthorized(f"certificate of {', '.join(names) or 'nobody'}: none of {', '.join(peers)}")
+            raise Unauthorized(f"certificate of {', '.join(names) or 'no name'}: no match for {', '.join(peers)}")
         return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
     def _stamp(self) -> dict[str, Stamp | None]:
@@ -116,7 +116,7 @@ class Tls:
         return stamps
 
     def _refresh(self) -> None:
-        """Under `_lock`: what cannot be read while it is being replaced is read at the next look."""
+        """Reload changed files; under `_lock`. Files unreadable during a replacement are read at the next check."""
         if monotonic() - self._looked < LOOK_S:
             return
         self._looked = monotonic()
@@ -126,12 +126,12 @@ class Tls:
         try:
             self._server, self._client = self._make()
         except BadSecurity as error:
-            log.warning("the former certificates go on: %s", error)
+            log.warning("certificates not reloaded, the old ones stay in use: %s", error)
             return
         trusted = (self._files.authorities, self._files.revoked)
         self.trust += any(stamps.get(path) != self._stamps.get(path) for path in trusted)
         self._stamps = stamps
-        log.info("certificates were read again")
+        log.info("certificates reloaded")
 
     def _make(self) -> tuple[Any, Any]:
         import ssl
@@ -148,17 +148,17 @@ class Tls:
                     context.load_verify_locations(files.revoked)
                     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
             except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-                raise BadSecurity(f"{', '.join(files.paths())}: {error}: want PEM files that belong together") from None
+                raise BadSecurity(f"{', '.join(files.paths())}: {error}: give PEM files that belong together") from None
             made.append(context)
         return made[0], made[1]
 
 
 def _no_password() -> str:
-    raise ValueError("the key has a password: take one without")
+    raise ValueError("the key has a password: use a key without one")
 
 
 def names_of(certificate: Any) -> list[str]:
-    """The names in a certificate as getpeercert() gives it: DNS, addresses, URIs, common name."""
+    """Names in a certificate in the form of getpeercert(): DNS, addresses, URIs, common name."""
     if not certificate:
         return []
     names = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI", "IP Address")]
@@ -167,7 +167,7 @@ def names_of(certificate: Any) -> list[str]:
 
 
 def handshake(sock: Any, deadline: float) -> None:
-    """Shake hands on a wrapped socket that has not yet. Raises TimeoutError at the deadline, OSError."""
+    """Perform the handshake of a wrapped socket. Raises TimeoutError at the deadline, OSError."""
     import ssl
 
     sock.settimeout(0)
@@ -182,22 +182,22 @@ def handshake(sock: Any, deadline: float) -> None:
                 event = selectors.EVENT_WRITE
             seconds = deadline - monotonic()
             if seconds <= 0:
-                raise TimeoutError("no handshake in time")
+                raise TimeoutError("the TLS handshake timed out")
             selector.register(sock, event)
             selector.select(seconds)
             selector.unregister(sock)
 
 
 def wants_more(error: OSError) -> bool:
-    """Whether a wrapped socket only says that there is nothing to read now."""
+    """True if the error of a wrapped socket only means that it would block."""
     return type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
 def is_wrapped(sock: socket.socket) -> bool:
-    """Whether bytes on it are encrypted."""
+    """True if the socket is encrypted."""
     return hasattr(sock, "do_handshake")
 
 
 def has_ended(until: float) -> bool:
-    """Whether a certificate that is good `until` (epoch seconds, 0: for ever) is no longer."""
+    """True if a certificate valid `until` (epoch seconds, 0: forever) has expired."""
     return bool(until) and now_ms() / 1000 >= until

@@ -1,4 +1,4 @@
-"""A shared secret that two processes prove to each other without sending it: hello.thrift, and its file."""
+"""Mutual proof of a shared secret without sending it (hello.thrift), and the file of such tokens."""
 
 from __future__ import annotations
 
@@ -32,23 +32,22 @@ log = logging.getLogger("bookkeeper.secure")
 NONCE_BYTES, LEAST_BYTES, MOST_TOKENS, MOST_BYTES = 32, 16, 100, 64 * 1024
 GREETINGS = ("hello", "prove")
 FRAME = 512
-"""A message of a hello is never longer."""
+"""Maximum size of a hello message in bytes."""
 _CLIENT, _SERVER = b"artimon client", b"artimon server"
 Exchange = Callable[[bytes], bytes]
-"""Sends a frame and returns the frame that answers it, without its length."""
+"""Sends a frame and returns the answer frame without its length."""
 
 
 def idl() -> Any:
-    """hello.thrift as a module of thriftpy2."""
+    """Load hello.thrift as a module of thriftpy2."""
     return thriftpy2.load(str(Path(__file__).parents[1] / "hello.thrift"), module_name="bookkeeper_hello_thrift")
 
 
 class Tokens:
-    """The tokens of a file, one a line, # for comments. The first is the one that clients use; servers take any, so
-    that a token can be replaced without a moment at which somebody is refused. Thread-safe; the file is read again when
-    it changes.
+    """Tokens of a file, one a line, # for comments. Clients use the first; servers accept any, so that a token can be
+    replaced without refusing a client meanwhile. Thread-safe; the file is read again when it changes.
 
-    `trust` grows with every change: connections that used a token which has gone must be made again."""
+    `trust` grows with every change: then older connections must reconnect, as their token may have been removed."""
 
     def __init__(self, path: str) -> None:
         """Raises BadSecurity."""
@@ -59,13 +58,13 @@ class Tokens:
         self._stamp, self._tokens = self._read()
 
     def all(self) -> tuple[bytes, ...]:
-        """Every token that is good now."""
+        """Return all current tokens."""
         with self._lock:
             self._refresh()
             return self._tokens
 
     def current(self) -> int:
-        """`trust`, after a look at the file."""
+        """Check the file and return `trust`."""
         with self._lock:
             self._refresh()
             return self.trust
@@ -79,7 +78,7 @@ class Tokens:
                 return
             found = self._read()
         except (OSError, BadSecurity) as error:
-            log.warning("the former tokens go on: %s", error)
+            log.warning("tokens not reloaded, the old ones stay in use: %s", error)
             return
         if found[1] != self._tokens:
             self.trust += 1
@@ -101,12 +100,12 @@ class Tokens:
 
 
 def proof_of(token: bytes, side: bytes, client: bytes, server: bytes) -> bytes:
-    """What shows that `side` knows the token, of this connection only."""
+    """Proof that `side` knows the token, valid for this connection only."""
     return hmac.new(token, side + client + server, hashlib.sha256).digest()
 
 
 def say_hello(tokens: Tokens, exchange: Exchange) -> None:
-    """The client's part. Raises Unauthorized, OSError, FramedError."""
+    """Run the client side of a hello. Raises Unauthorized, OSError, FramedError."""
     steps = hello_steps(tokens)
     frame = next(steps)
     try:
@@ -117,8 +116,8 @@ def say_hello(tokens: Tokens, exchange: Exchange) -> None:
 
 
 def hello_steps(tokens: Tokens) -> Generator[bytes, bytes, None]:
-    """The client's part without a socket: yields frames to be sent, and is sent the frames that answer them, without
-    their length. Raises Unauthorized, FramedError."""
+    """Client side of a hello without a socket: yields frames to send, and receives the answer frames without their
+    length. Raises Unauthorized, FramedError."""
     hello, nonce = idl().Hello, secrets.token_bytes(NONCE_BYTES)
     token = tokens.all()[0]
     try:
@@ -126,15 +125,15 @@ def hello_steps(tokens: Tokens) -> Generator[bytes, bytes, None]:
         proof = proof_of(token, _CLIENT, nonce, bytes(challenge))
         answer = decode_reply(hello, "prove", (yield encode_call(hello, "prove", (proof,), 2)), 2)
     except TApplicationException as error:
-        raise Unauthorized(f"the server knows of no tokens ({error}): set ARTIMON_TOKENS there too") from None
+        raise Unauthorized(f"the server does not use tokens ({error}): set ARTIMON_TOKENS there too") from None
     except idl().Refused as error:
         raise Unauthorized(f"the server refuses our token: {error.why}") from None
     if not hmac.compare_digest(bytes(answer), proof_of(token, _SERVER, nonce, bytes(challenge))):
-        raise Unauthorized("the server does not know our token: it is not one of ours")
+        raise Unauthorized("the server did not prove our token: it is not one of ours")
 
 
 class Greeting:
-    """The server's part, one for each connection: `answer` each of its first frames until `proven`."""
+    """Server side of a hello, one for each connection: `answer` each of its first frames until `proven`."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -142,11 +141,11 @@ class Greeting:
         self.proven = False
 
     def answer(self, frame: bytes) -> bytes:
-        """The reply as a frame. Raises FrameError, and Unauthorized with the reply to be sent before the connection is
-        closed as its second argument."""
+        """Return the reply as a frame. Raises FrameError, and Unauthorized, whose second argument is the reply to send
+        before the connection is closed."""
         message = read_message(frame)
         if message.kind != TMessageType.CALL or message.method not in GREETINGS:
-            text = "this server wants a token: set ARTIMON_TOKENS to the file that holds it"
+            text = "this server requires a token: set ARTIMON_TOKENS to the file of tokens"
             error = TApplicationException(TApplicationException.INTERNAL_ERROR, text)
             reply = encode_message(message.method, TMessageType.EXCEPTION, message.seqid, error)
             raise Unauthorized("a caller without a token", reply)
@@ -158,14 +157,14 @@ class Greeting:
         elif token := self._token(_bytes(args.proof)):
             self.proven, result.success = True, proof_of(token, _SERVER, self._client, self._server)
         else:
-            refused, result.refused = "a caller with a wrong token", idl().Refused("it is none of this server's")
+            refused, result.refused = "a caller with a wrong token", idl().Refused("this server does not have it")
         reply = encode_message(message.method, TMessageType.REPLY, message.seqid, result)
         if refused:
             raise Unauthorized(refused, reply)
         return reply
 
     def _token(self, proof: bytes) -> bytes:
-        """The token that was proven; every one is compared, and each in constant time."""
+        """Return the proven token, or b"". Compares every token, each in constant time."""
         found = b""
         for token in self._tokens.all():
             good = hmac.compare_digest(proof, proof_of(token, _CLIENT, self._client, self._server))
@@ -174,14 +173,14 @@ class Greeting:
 
 
 def _bytes(value: Any) -> bytes:
-    """A binary field; thriftpy2 gives text where the bytes happen to be UTF-8."""
+    """Convert a binary field to bytes; thriftpy2 decodes it to str if the bytes are valid UTF-8."""
     if value is None:
-        raise FrameError("a hello without its bytes")
+        raise FrameError("a hello without its nonce or proof")
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def frame_size(header: bytes) -> int:
-    """Bytes of a frame of a hello. Raises FrameError."""
+    """Size of a hello frame in bytes. Raises FrameError."""
     size = int(HEADER.unpack(header)[0])
     if size > FRAME:
         raise FrameError(f"a first frame of {size} bytes, at most {FRAME} are allowed before the token is proven")

@@ -1,4 +1,4 @@
-"""Turns of pollers: one agent at a time polls this process, whatever agents believe of each other."""
+"""Turns of pollers: one agent at a time polls this process, even if several agents claim it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ MAX_MEMO = 192 * 1024
 
 
 class Turns:
-    """The last poller, and what it left for the next one.
+    """Arbiter between pollers: keeps the name of the last poller and its memo for the next one.
 
-    Agents share out processes by leases in ZooKeeper. One that is cut off from ZooKeeper cannot know whether another
-    has taken over; it says so by its patience, and the process, which both can reach, decides.
+    Agents assign processes by leases in ZooKeeper. An agent cut off from ZooKeeper cannot know whether another one has
+    taken over. It sends its patience instead, and the process, which both can reach, decides.
 
     Locks: `_lock` guards all fields; nothing is called under it."""
 
@@ -23,9 +23,9 @@ class Turns:
         self._memo = b""
 
     def take(self, name: str, patience_ms: int, memo: bytes | None) -> tuple[str, bytes | None]:
-        """Who polls from now on, and the memo of the poller before if the one that asks has just come in its place.
+        """Return the poller that has the turn, and the previous poller's memo if `name` has just taken over.
 
-        It comes unless another one asked within the last `patience_ms`. `memo` is kept until the next one is given."""
+        `name` gets the turn unless another one polled within the last `patience_ms`. `memo` replaces the stored one."""
         now = monotonic()
         with self._lock:
             other = self._name not in ("", name)
@@ -38,6 +38,6 @@ class Turns:
             return name, left
 
     def last(self) -> tuple[str, bytes]:
-        """Name of the last poller, "" without one, and the memo that it left."""
+        """Name of the last poller ("" without one), and its memo."""
         with self._lock:
             return self._name, self._memo

@@ -1,4 +1,4 @@
-"""Ground of bookkeeper: settings from the environment, default limits, the wall clock, the application's log.
+"""Base of bookkeeper: settings from the environment, default limits, the wall clock, the application's log.
 
 May import the standard library only.
 """

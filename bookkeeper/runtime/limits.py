@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 SERIES = 100_000
-"""Variables of a process; further ones go to overflow series."""
+"""Maximum number of variables of a process; further ones go to overflow series."""
 SERIES_PER_NAME = 1_000
-"""Series of one name; a label with more values than this is most likely a mistake."""
+"""Maximum number of series of one name; a label with more values is probably a mistake."""

@@ -12,21 +12,21 @@ from bookkeeper.runtime.limits import SERIES, SERIES_PER_NAME
 ZOOKEEPER = "127.0.0.1:2181"
 DROPIN = "/var/run/artimon"
 FINAL_FOLDER = "final"
-"""In the folder of drop-in files, made by the agent."""
+"""Folder of final snapshots inside the folder of drop-in files; the agent creates it."""
 NAME_BYTES = 255
 MAX_SERIES = 10_000_000
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be used; says which, and what to do."""
+    """Unusable setting; the text names it and says what to do."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What `configure` was given, or else the environment, or else the default.
+    """Settings of a process: from `configure`, else from the environment, else the defaults.
 
-    `instance` None: the lowest free number. `advertise` None: the address that leads to ZooKeeper. `bind` None: the
-    advertised address. `run`: the folder of the instance locks."""
+    `instance` None: the lowest free number. `advertise` None: the source address of the route to ZooKeeper. `bind`
+    None: the advertised address. `run`: folder of the instance locks."""
 
     context: str
     zookeeper: str = ZOOKEEPER
@@ -36,22 +36,22 @@ class Settings:
     run: str = ""
     disabled: bool = False
     secure_polls: bool = False
-    """Pollers must show what `security` wants."""
+    """True if pollers must authenticate, see bookkeeper/rpc/security.py."""
     zookeeper_auth: str = ""
-    """A file that holds user:password of ZooKeeper; "" for none."""
+    """File with user:password for ZooKeeper; "" for none."""
     dropin: str = ""
-    """Folder of drop-in files; the final snapshot goes into its folder `final`."""
+    """Folder of drop-in files; final snapshots go into its subfolder `final`."""
     openmetrics: str = ""
-    """Where Prometheus may read the variables: `[host:]port[-port]`; "" for nowhere."""
+    """Address of the endpoint for Prometheus, `[host:]port[-port]`; "" for none."""
 
 
 def read(
     given: Mapping[str, str | None], environment: Mapping[str, str] | None = None, *, lenient: bool = False
 ) -> Settings:
-    """Settings from what was `given` by hand, then the environment.
+    """Read the settings: values `given` in code first, then the environment.
 
-    A context or instance that is not allowed raises SettingsError; if `lenient`, such a context gives way to the
-    program's name and such an instance to a number. The program's name is made to fit."""
+    An invalid context or instance raises SettingsError. If `lenient`, the program's name replaces an invalid context
+    and a number replaces an invalid instance. Invalid characters of the program's name are replaced."""
     env = os.environ if environment is None else environment
 
     def one(name: str) -> str | None:
@@ -79,8 +79,8 @@ def read(
 
 @dataclass(frozen=True)
 class Switches:
-    """What the environment says of counting itself. `off`: nothing is counted, served or registered. `strict`: refused
-    calls raise. `series`, `series_per_name`: limits. `problems`: settings that could not be used, and what to do."""
+    """Settings of counting itself. `off`: nothing is counted, served or registered. `strict`: refused calls raise.
+    `series`, `series_per_name`: limits. `problems`: messages about unusable settings."""
 
     off: bool = False
     strict: bool = False
@@ -90,7 +90,7 @@ class Switches:
 
 
 def switches(environment: Mapping[str, str] | None = None) -> Switches:
-    """ARTIMON_OFF, ARTIMON_STRICT, ARTIMON_SERIES, ARTIMON_SERIES_PER_NAME."""
+    """Read ARTIMON_OFF, ARTIMON_STRICT, ARTIMON_SERIES and ARTIMON_SERIES_PER_NAME."""
     env = os.environ if environment is None else environment
     problems: list[str] = []
 
@@ -113,12 +113,12 @@ def switches(environment: Mapping[str, str] | None = None) -> Switches:
 
 
 def environment() -> Mapping[str, str]:
-    """Environment of the process, for parts that read variables of their own (bookkeeper/rpc/security.py)."""
+    """Environment of the process, for modules with further variables (bookkeeper/rpc/security.py)."""
     return os.environ
 
 
 def checked(what: str, name: str) -> str:
-    """`name` itself if it may stand in a path of ZooKeeper, else SettingsError."""
+    """Return `name` if it is valid in a ZooKeeper path, else raise SettingsError."""
     problem = ""
     if not isinstance(name, str):
         raise SettingsError(f"{what} {name!r:.80} is of type {type(name).__name__}: give a str")
@@ -134,7 +134,7 @@ def checked(what: str, name: str) -> str:
 
 
 def dropin_folder(given: str | os.PathLike[str] | None = None, environment: Mapping[str, str] | None = None) -> str:
-    """The folder of drop-in files: `given`, else ARTIMON_DROPIN, else the default."""
+    """Folder of drop-in files: `given`, else ARTIMON_DROPIN, else the default."""
     env = os.environ if environment is None else environment
     return os.fspath(given) if given is not None else env.get("ARTIMON_DROPIN") or DROPIN
 
@@ -144,7 +144,7 @@ def _yes(text: str) -> bool:
 
 
 def digest(file: str) -> str:
-    """user:password of a file. Raises SettingsError."""
+    """Read user:password from a file. Raises SettingsError."""
     try:
         with open(file, encoding="utf-8") as opened:
             text = opened.read(4096).strip()
@@ -165,7 +165,7 @@ def _allowed(what: str, name: str) -> bool:
 
 
 def fitting(name: str) -> str:
-    """`name` with what a path of ZooKeeper does not allow replaced by _."""
+    """Replace the characters of `name` that are invalid in a ZooKeeper path by _."""
     fit = "".join("_" if _bad(character) else character for character in name)
     fit = fit.encode("utf-8")[:NAME_BYTES].decode("utf-8", "ignore")
     return fit if fit.strip(".") else "python"
@@ -179,7 +179,7 @@ def _bad(character: str) -> bool:
 
 
 def program_name() -> str:
-    """The script's name without .py, the module's for `python -m`, else `python`."""
+    """Name of the script without .py; of the module for `python -m`; else `python`."""
     path = sys.argv[0] if getattr(sys, "argv", None) else ""
     folder, base = os.path.split(path)
     if base == "__main__.py":
@@ -190,7 +190,7 @@ def program_name() -> str:
 
 
 def default_run_folder() -> str:
-    """One folder a user and host. XDG_RUNTIME_DIR and TMPDIR differ between a user's sessions and services, and two
-    folders would give one number twice, so neither is used."""
+    """One folder per user and host. XDG_RUNTIME_DIR and TMPDIR are not used: they differ between the sessions and
+    services of a user, and two folders would assign one number twice."""
     user = os.getuid() if hasattr(os, "getuid") else "user"
-    return f"/tmp/artimon-{user}"  # noqa: S108 - made with mode 0700 and refused if somebody else owns it
+    return f"/tmp/artimon-{user}"  # noqa: S108 - created with mode 0700, refused if another user owns it

@@ -1,4 +1,4 @@
-"""Allocation of the cell that takes a write: the own one, its substitute, or the overflow series of its name."""
+"""Allocation of the cell that takes a write: the given one, its substitute, or the overflow series of its name."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MAX_NAMES = 10_000
 
 
 class Allocation(Lookup):
-    """Puts cells into the table and takes them out; all under the lock, but for `warn`."""
+    """Adds cells to the table and removes them. All methods but `warn` run under the lock."""
 
     def __init__(self) -> None:
         super().__init__()
         self.is_strict = False
-        self._full: dict[str, list[dict[str, str]] | None] = {}  # names without room; their labels, until `warn`
+        self._full: dict[str, list[dict[str, str]] | None] = {}  # full names -> label sets; None once `warn` logged it
 
     def _attached(self, cell: AnyCell) -> AnyCell:
-        """The cell that holds the variable for a write through `cell`; VariableRefused if it may not be written."""
+        """Return the cell that takes a write through `cell`. VariableRefused if the write is not allowed."""
         if cell.refused is not None:
             raise cell.refused
         current = self.table.get(cell.name, cell.key)
@@ -44,13 +44,13 @@ class Allocation(Lookup):
         )
 
     def _install(self, cell: AnyCell, old: AnyCell | None = None) -> AnyCell:
-        """What takes the place: `cell`, unless a signal handler was faster."""
+        """Put `cell` into the table and return it, or the cell that a signal handler put there first."""
         placed = self.table.add(cell) if old is None else self.table.replace(old, cell)
         self.table.route(placed, placed.labels)
         return placed
 
     def _overflow(self, cell: AnyCell) -> AnyCell:
-        """The series that takes the writes of a name without room. Numbers of both types add up in one."""
+        """Overflow series of a full name. INTEGER and DOUBLE writes share one series."""
         self.note_overflow(cell.name, lambda: [one.labels for one in self.table.of(cell.name)])
         current = self.table.get(cell.name, OVERFLOW)
         if current is None:
@@ -62,8 +62,8 @@ class Allocation(Lookup):
         return self._attached(self._made(cell.type, cell.name, OVERFLOW_LABELS))
 
     def note_overflow(self, name: str, labels: Callable[[], list[dict[str, str]]]) -> None:
-        """Counts a write that goes to the overflow series of `name`, and remembers once of each name to warn of it,
-        with the `labels` that it has."""
+        """Counts a write to the overflow series of `name`; refuses it in strict mode. The first one keeps the name's
+        label sets for `warn`."""
         if self.is_strict:
             raise VariableRefused("limit", f"{name}: no room for another series: use fewer label values")
         self.count(OVERFLOWED, {"variable": name})
@@ -71,7 +71,7 @@ class Allocation(Lookup):
             self._full[name] = labels()
 
     def count(self, name: str, labels: dict[str, str]) -> None:
-        """Adds 1 to a variable that tells of bookkeeper itself."""
+        """Adds 1 to a variable of bookkeeper itself."""
         with self.lock:
             try:
                 cell = self._attached(self._find(INTEGER, name, labels))
@@ -83,7 +83,7 @@ class Allocation(Lookup):
             cell.value += 1
 
     def warn(self) -> None:
-        """Says once of each name that it has no room, outside the lock."""
+        """Logs each full name once, outside the lock."""
         for name, labels in list(self._full.items()):
             if labels is not None:
                 self._full[name] = None
@@ -92,7 +92,7 @@ class Allocation(Lookup):
                 tell(f'{name}: no room for more series, their writes go to overflow="true": {what}')
 
     def _widen(self, integer: Integer, double: Double) -> Double:
-        """The one change of type that is allowed. No add is lost: later ones find None and come to the lock."""
+        """Change INTEGER to DOUBLE, the only allowed type change. No add is lost: later ones find None and lock."""
         kind, value = integer.kind, integer.value
         integer.kind = UNKNOWN
         integer.value = None
@@ -106,7 +106,7 @@ class Allocation(Lookup):
         return cast(Double, placed)
 
     def remove(self, cell: AnyCell) -> None:
-        """Ends the variable of a cell, if it exists and has the cell's type."""
+        """Ends the variable of a cell if it exists and has the cell's type."""
         with self.lock:
             current = self.table.get(cell.name, cell.key)
             if current is not None and current.type == cell.type and current.writable:

@@ -1,4 +1,4 @@
-"""Values that are asked for at a poll: functions of the application, called in threads of their own with a deadline."""
+"""Callbacks: functions of the application that provide values at a poll, called in separate threads with a deadline."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MAX_DEADLINE_S = 10.0
 MAX_CALLBACKS = 1_000
 MAX_THREADS = 32
 STEP_S = 0.05
-"""If no function has ended for so long, another thread goes on with those that wait."""
+"""Seconds without a completed function, after which another thread continues with the waiting ones."""
 FAILURES = 5
-"""After so many failures in a row a gauge ends: its value is too old. A counter stays: it would begin anew."""
+"""Failures in a row after which a gauge ends, because its value is too old. A counter stays: it would restart."""
 
 
 class Callback:
-    """A function that is called at each poll. With a `cell` its result is the value of that variable, None if there is
-    none at present; without one it sets variables itself. `late`: it has not returned since a poll gave up on it."""
+    """Function called at each poll. With a `cell` its result becomes the value of that variable; None ends the variable
+    for now. Without a cell the function sets variables itself. `late`: a poll timed out on it, and it still runs."""
 
     def __init__(
         self, book: Callbacks, name: str, function: Callable[[], Any], deadline_s: float, cell: AnyCell | None
@@ -39,15 +39,15 @@ class Callback:
         self.logged = -LOG_EVERY_S
 
     def remove(self) -> None:
-        """It is not called any more; its variable ends."""
+        """Stops the calls and ends the variable."""
         self._book.remove(self)
 
 
 class Callbacks:
-    """Calls them all before a poll reads, and waits no longer than the longest deadline among them.
+    """Runs all callbacks before a poll reads values, and waits no longer than the longest deadline among them.
 
-    A thread of its own takes one after another; if one hangs, another thread goes on with the rest, and the one that
-    hangs is not called again until it returns; what it then returns is thrown away.
+    A separate thread runs one after another. If one hangs, another thread continues with the rest. The hanging one is
+    not called again until it returns, and its late result is discarded.
 
     Locks: `_turn` is held during a round, `_changed` guards all state; the variables' lock is never taken under it."""
 
@@ -57,18 +57,18 @@ class Callbacks:
         self.forget()
 
     def forget(self) -> None:
-        """In a forked child: its threads are not there."""
+        """In a forked child: resets the state, because the parent's threads do not exist there."""
         self._turn, self._changed = threading.Lock(), threading.Condition()
         self._threads: set[int] = set()
         self._began = 0.0
-        self._polling = 0  # the thread whose turn it is
+        self._polling = 0  # id of the thread that runs a round, 0 without one
         for one in self._all:
             one.late, one.failures = False, 0
 
     def add(
         self, name: str, function: Callable[[], Any], deadline_s: float, cell: AnyCell | None = None, kind: str = ""
     ) -> Callback:
-        """From the next poll on. A second function for a variable takes the place of the first."""
+        """Adds a callback from the next poll on. A second function for a variable replaces the first."""
         made = Callback(self, name, function, DEADLINE_S, cell)
         try:
             made.deadline_s, made.kind = _checked(name, function, deadline_s, kind)
@@ -94,8 +94,8 @@ class Callbacks:
             self._variables.remove(callback.cell)
 
     def update(self, _ends: bool = False) -> None:
-        """Calls them all; one round serves all polls that came before it began. Nothing in a callback, nor in a signal
-        handler that interrupts a round: it would wait for itself."""
+        """Runs all callbacks; one round serves all polls that arrived before it began. Does nothing inside a callback
+        or a signal handler that interrupts a round: it would wait for itself."""
         me = threading.get_ident()
         if not self._all or self._variables.off or me in self._threads or me == self._polling:
             return
@@ -121,7 +121,7 @@ class Callbacks:
                 until = begun + max(one.deadline_s for one in left)
                 if monotonic() >= until:
                     break
-                if len(left) >= before:  # none has ended since: the thread hangs, or there is none yet
+                if len(left) >= before:  # no callback has ended since: the thread hangs, or there is none yet
                     self._start(waiting, left)
                 before = len(left)
                 self._changed.wait_for(lambda: not left, min(STEP_S, max(0.0, until - monotonic())))
@@ -163,7 +163,7 @@ class Callbacks:
             self._threads.discard(me)
 
     def _store(self, one: Callback, result: Any) -> tuple[str, str]:
-        """The result becomes the value; what was wrong with it, and why."""
+        """Store the result as the value. Returns the kind of failure and its reason, "" without one."""
         one.failures = 0
         if one.cell is None:
             return "", ""
@@ -202,7 +202,7 @@ _CHECKS: dict[int, Callable[[Any], Any]] = {
 def _call(one: Callback) -> tuple[Any, str, str]:
     try:
         return one.function(), "", ""
-    except BaseException as error:  # also SystemExit: nothing of it leaves this thread
+    except BaseException as error:  # also SystemExit: nothing may leave this thread
         return None, "error", shown(error)
 
 
@@ -211,7 +211,7 @@ def _same(one: AnyCell, other: AnyCell) -> bool:
 
 
 def _checked(name: str, function: object, deadline_s: float, kind: str) -> tuple[float, int]:
-    """The deadline and the kind. Raises VariableRefused."""
+    """Validate the arguments; returns the deadline and the kind. Raises VariableRefused."""
     if not callable(function):
         raise VariableRefused(
             "callback", f"callback {shown(name)}: {shown(function)} cannot be called: give a function"

@@ -25,11 +25,11 @@ _UNESCAPED = {"\\": "\\", '"': '"', "n": "\n"}
 
 
 class LabelError(ValueError):
-    """A name, label or canonical text that is not allowed; says which, and what to do."""
+    """Invalid name, label or canonical text. The message names it and says what to do."""
 
 
 def shown(value: object) -> str:
-    """At most 80 characters of what `repr` makes of anything, also of an object whose `repr` fails."""
+    """First 80 characters of the `repr` of an object; its type name if `repr` fails."""
     try:
         text = repr(value)
     except Exception:
@@ -38,7 +38,7 @@ def shown(value: object) -> str:
 
 
 def key_of(labels: Mapping[str, str]) -> Key:
-    """Label names and values in turn, sorted by name, without empty values: equal keys are equal labels."""
+    """Label names and values in turn, sorted by name, without empty values. Equal keys mean equal labels."""
     flat: list[str] = []
     for label, value in sorted(labels.items()):
         if value:
@@ -47,8 +47,8 @@ def key_of(labels: Mapping[str, str]) -> Key:
 
 
 def validate_name(name: str) -> str:
-    """The variable name itself if it is allowed: `[a-zA-Z_][a-zA-Z0-9_.:/-]*`, at most 255 bytes; else LabelError."""
-    if not issubclass(type(name), str):  # unlike isinstance this asks nothing of the object
+    """Return the variable name if it is valid: `[a-zA-Z_][a-zA-Z0-9_.:/-]*`, at most 255 bytes. Else LabelError."""
+    if not issubclass(type(name), str):  # unlike isinstance this calls nothing of the object
         raise LabelError(f"variable name {shown(name)} is of type {type(name).__name__}: give a str")
     if not _NAME.fullmatch(name):
         raise LabelError(
@@ -60,9 +60,9 @@ def validate_name(name: str) -> str:
 
 
 def validate_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """The labels themselves if they are allowed, else LabelError.
+    """Return the labels if they are valid, else raise LabelError.
 
-    Empty values are allowed and mean that the label is absent; they do not count towards the 40 labels."""
+    An empty value means that the label is absent; it does not count towards the 40 labels."""
     try:
         items = labels.items()
     except AttributeError:
@@ -77,7 +77,7 @@ def validate_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def validate_label(label: str, value: str) -> None:
-    """LabelError unless `label` is an allowed name and `value` an allowed value for it."""
+    """Raise LabelError unless `label` is a valid name and `value` a valid value."""
     if not issubclass(type(label), str) or not _LABEL_NAME.fullmatch(label):
         raise LabelError(f"label name {shown(label)}: begin with a letter or _, then use letters, digits and _ only")
     if label.startswith("__"):
@@ -102,7 +102,7 @@ def _validate_length(label: str, value: str) -> None:
 
 
 def canonical(name: str, labels: Mapping[str, str]) -> str:
-    """The canonical text of a name and labels; LabelError if one is not allowed.
+    """Canonical text of a name and labels. LabelError if one is invalid.
 
     >>> canonical("http.requests", {"route": "/", "code": "200", "zone": ""})
     'http.requests{code="200",route="/"}'
@@ -113,7 +113,7 @@ def canonical(name: str, labels: Mapping[str, str]) -> str:
 
 
 def canonical_unchecked(name: str, labels: Mapping[str, str]) -> str:
-    """As `canonical`, for a name and labels that were validated before."""
+    """Like `canonical`, for a name and labels validated before."""
     # Label names are ASCII, so the order of code points is the order of UTF-8 bytes.
     pairs = [f'{label}="{_escape(value)}"' for label, value in sorted(labels.items()) if value]
     return f"{name}{{{','.join(pairs)}}}"
@@ -124,10 +124,10 @@ def _escape(value: str) -> str:
 
 
 def parse_canonical(text: str) -> tuple[str, dict[str, str]]:
-    """The name and labels of a canonical text, the exact inverse of `canonical`.
+    """Parse a canonical text into name and labels; the exact inverse of `canonical`.
 
-    LabelError for any text that `canonical` would not have written: wrong order, repeated or empty labels, other
-    escapes, spaces.
+    LabelError for any text that `canonical` would not produce: wrong order, repeated or empty labels, other escapes,
+    spaces.
 
     >>> parse_canonical('http.requests{code="200",route="/"}')
     ('http.requests', {'code': '200', 'route': '/'})

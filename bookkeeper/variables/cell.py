@@ -1,9 +1,9 @@
-"""Cells: one variable each, and at the same time the handles that an application holds.
+"""Cells: each holds one variable, and is the handle that an application uses.
 
-Adding without a lock is right on CPython 3.11 to 3.13 with a GIL: a thread gives way, and a signal handler or a
-finalizer runs, only at calls and backward jumps, and between the load of `value` and its store there is neither. So the
-addend is made a plain int or float first, in a statement of its own. Elsewhere all goes through the registry's lock:
-3.10 gives way at other instructions, too, and loses adds on a busy machine; newer ones nobody has tried.
+The fast path, adding without a lock, is correct on CPython 3.11 to 3.13 with a GIL. There threads switch, and signal
+handlers and finalizers run, only at calls and backward jumps; between load and store of `value` there is neither. So
+the addend must be a plain int or float before the load. Other interpreters use the registry's lock: 3.10 also switches
+at other instructions and loses adds on a busy machine; newer ones are untested.
 tests/bookkeeper/test_interpreters.py checks every interpreter that it finds.
 """
 
@@ -36,7 +36,7 @@ Value = TypeVar("Value", int, float, bool, str)
 
 
 class CellOwner(Protocol):
-    """Registry that a cell belongs to. It does what the short ways of a cell cannot do."""
+    """Registry that a cell belongs to. It handles the writes that the fast path of a cell cannot."""
 
     def remove(self, cell: AnyCell) -> None: ...
 
@@ -54,16 +54,16 @@ class CellOwner(Protocol):
 
 
 class Cell(Generic[Value]):
-    """One variable of a process. Keep it and call it: that is the fastest way to count.
+    """One variable of a process. Keep the handle and call it: that is the fastest way to count.
 
-    Invariants: `value` is None while the variable does not exist (never written, removed, refused, or another process
-    after a fork); it goes from None to a value, and back, only under the registry's lock. `kind` is UNKNOWN exactly
-    then. `labels` never changes. `key` has them sorted, name and value in turn."""
+    Invariants: `value` is None while the variable does not exist (never written, removed, refused, or after a fork in
+    the child). It changes between None and a value only under the registry's lock. `kind` is UNKNOWN exactly while
+    `value` is None. `labels` never changes. `key` is their sorted form: name and value in turn."""
 
     __slots__ = ("__weakref__", "_variables", "key", "kind", "labels", "name", "refused", "routes", "value")
     type = INTEGER
     writable = True
-    """False if its value is made of something else (a histogram)."""
+    """False if the value is derived from a histogram."""
 
     def __init__(
         self, variables: CellOwner, name: str, labels: Mapping[str, str], key: Key, refused: VariableRefused | None
@@ -76,20 +76,20 @@ class Cell(Generic[Value]):
 
     @property
     def described(self) -> str:
-        """What it is, for messages."""
+        """Type for messages."""
         return TYPE_NAMES[self.type]
 
     @property
     def family(self) -> str:
-        """The name that `describe` tells about: of the histogram for its parts, else the variable's own."""
+        """Name that `describe` applies to: that of the histogram for its parts, else the variable's own."""
         return self.name
 
     def get(self) -> Value | None:
-        """The value now, None if the variable does not exist."""
+        """Current value; None if the variable does not exist."""
         return self.value
 
     def remove(self) -> None:
-        """Ends the variable; a later write begins it anew."""
+        """Ends the variable; a later write restarts it."""
         self._variables.remove(self)
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ AnyCell = Cell[Any]
 
 
 class Integer(Cell[int]):
-    """A variable of type INTEGER: an int64. Sums beyond its range stop at its end and are counted."""
+    """Variable of type INTEGER: an int64. Sums saturate at the ends of its range, and such calls are counted."""
 
     __slots__ = ()
 
@@ -123,8 +123,8 @@ class Integer(Cell[int]):
         return self._variables.add_integer(self, offset)
 
     def set(self, value: int) -> None:
-        """Sets the value; a variable that is set is a gauge unless `describe` said otherwise."""
-        # `self.value` is looked at last: nothing may come between that and the store.
+        """Sets the value. This makes the variable a gauge unless `describe` set another kind."""
+        # `self.value` is checked last: no call may come between this check and the store.
         if (
             type(value) is int
             and self.kind == GAUGE
@@ -137,7 +137,7 @@ class Integer(Cell[int]):
 
 
 class Double(Cell[float]):
-    """A variable of type DOUBLE: a float64. NaN and infinities may be set, not added."""
+    """Variable of type DOUBLE: a float64. NaN and infinities may be set, not added."""
 
     __slots__ = ()
     type = DOUBLE
@@ -154,7 +154,7 @@ class Double(Cell[float]):
         return self._variables.add_double(self, offset)
 
     def set(self, value: float) -> None:
-        """Sets the value; a variable that is set is a gauge unless `describe` said otherwise."""
+        """Sets the value. This makes the variable a gauge unless `describe` set another kind."""
         if type(value) is float and self.kind == GAUGE and self.value is not None:
             self.value = value
             return
@@ -162,7 +162,7 @@ class Double(Cell[float]):
 
 
 class Boolean(Cell[bool]):
-    """A variable of type BOOLEAN."""
+    """Variable of type BOOLEAN."""
 
     __slots__ = ()
     type = BOOLEAN
@@ -173,7 +173,7 @@ class Boolean(Cell[bool]):
 
 
 class String(Cell[str]):
-    """A variable of type STRING: at most 32 KiB of UTF-8."""
+    """Variable of type STRING: at most 32 KiB of UTF-8."""
 
     __slots__ = ()
     type = STRING
@@ -184,7 +184,7 @@ class String(Cell[str]):
 
 
 class LockedInteger(Integer):
-    """Integer for interpreters on which the short way is not safe."""
+    """Integer without the fast path: for interpreters on which it is unsafe, and for names that expire."""
 
     __slots__ = ()
 
@@ -196,7 +196,7 @@ class LockedInteger(Integer):
 
 
 class LockedDouble(Double):
-    """Double for interpreters on which the short way is not safe."""
+    """Double without the fast path: for interpreters on which it is unsafe, and for names that expire."""
 
     __slots__ = ()
 

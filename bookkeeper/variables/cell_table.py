@@ -1,7 +1,7 @@
-"""The cells of a process, found by name and labels; the cache of look-ups; and how many there may be.
+"""Table of the cells of a process by name and labels, the cache of look-ups, and the limits on series.
 
-A label with endless values (user ids, addresses) must not eat the memory of the application or of the platform. So
-beyond a limit a name's writes go to its one series with the single label `overflow="true"`.
+A label with unbounded values (user ids, addresses) must not exhaust the memory of the application or of the platform.
+So beyond a limit the writes of a name go to one overflow series with the single label `overflow="true"`.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from bookkeeper.variables.cell import AnyCell
 Route = dict[str, dict[tuple[str, ...], Any]]
 
 OVERFLOW_NAMES = 1_000
-"""So many more variables than the process's limit: the overflow series of names that came after it."""
+"""Maximum number of variables above the limit of the process: overflow series of names first written after it."""
 REFUSED, OVERFLOWED, CALLBACK_ERRORS = "bookkeeper.refused", "bookkeeper.overflow", "bookkeeper.callback.errors"
 OWN = frozenset((REFUSED, OVERFLOWED, CALLBACK_ERRORS))
-"""What bookkeeper says of itself is not limited: it has few labels."""
+"""Variables of bookkeeper itself. They have few labels and are not limited."""
 OVERFLOW_LABELS = {"overflow": "true"}
 OVERFLOW: Key = ("overflow", "true")
 ROUTES_PER_CELL = 8
 
 
 class Table:
-    """Cells by name, then key. Everything happens under the lock of Variables, but for the readers of `routes`.
+    """Cells by name, then key. All methods run under the lock of Variables; only `routes` is read without it.
 
-    `routes`: for each type a cache name -> label values -> cell, read without the lock; a reader compares the labels,
-    because two sets of labels may have the same values. A signal handler or a finalizer may come back to this table in
-    the middle of a method: so dicts are copied in one step before they are walked, and cells are put in by
-    `setdefault`, which does not displace what came in between."""
+    `routes`: for each type a cache name -> label values -> cell. A reader compares the labels, because two label sets
+    may have the same values. A signal handler or a finalizer may re-enter this table in the middle of a method: so
+    dicts are copied in one step before iteration, and cells are inserted by `setdefault`, which keeps a cell that was
+    inserted meanwhile."""
 
     def __init__(self, limit: int = SERIES, per_name: int = SERIES_PER_NAME) -> None:
         self.limit, self.per_name = limit, per_name
         self.count = 0
         self.routes: tuple[Route, Route, Route, Route] = ({}, {}, {}, {})
         self._families: dict[str, dict[Key, AnyCell]] = {}
-        self._idle = 0  # changes whenever there may be one more cell without a value
-        self._swept: dict[str, int] = {}  # `_idle` when the name's valueless cells were dropped last; "" for all
+        self._idle = 0  # incremented whenever there may be one more cell without a value
+        self._swept: dict[str, int] = {}  # `_idle` at the last sweep of a name's valueless cells; "" for all names
 
     def get(self, name: str, key: Key) -> AnyCell | None:
-        """The cell of that name and labels."""
+        """Cell of that name and labels; None without one."""
         family = self._families.get(name)
         return None if family is None else family.get(key)
 
@@ -55,7 +55,7 @@ class Table:
         return [cell for family in list(self._families.values()) for cell in list(family.values())]
 
     def add(self, cell: AnyCell) -> AnyCell:
-        """The cell of that name and labels: `cell` if there was none."""
+        """Add `cell` unless the name and labels have a cell already; return the one in the table."""
         if len(self._families) > self.limit + OVERFLOW_NAMES:
             self._forget_empty_names()
         while True:
@@ -63,11 +63,11 @@ class Table:
             known = len(family)
             placed = family.setdefault(cell.key, cell)
             self.count += len(family) - known
-            if self._families.get(cell.name) is family:  # nobody came in between and forgot the name
+            if self._families.get(cell.name) is family:  # no signal handler removed the name meanwhile
                 return placed
 
     def replace(self, old: AnyCell, cell: AnyCell) -> AnyCell:
-        """The cell of that name and labels: `cell` if `old` is it and has no value."""
+        """Replace `old` by `cell` if `old` is in the table and has no value; return the one in the table."""
         family = self._families.get(cell.name, {})
         if family.get(cell.key) is not old:
             return self.add(cell)
@@ -77,7 +77,7 @@ class Table:
         return old
 
     def drop(self, cell: AnyCell) -> None:
-        """The cell is not found any more, unless it has got a value meanwhile; a write to it brings it back."""
+        """Remove the cell, unless it has got a value meanwhile. A write through it adds it again."""
         if self.get(cell.name, cell.key) is cell:
             del self._families[cell.name][cell.key]
             self.count -= 1
@@ -91,17 +91,17 @@ class Table:
                 del self._families[name]
 
     def idle(self, name: str = "") -> None:
-        """Some cell of the table, of that name if it is known, has no value and may not have one soon."""
+        """Note that a cell, of that name if known, has no value: a sweep may find room again."""
         self._idle += name not in OWN
 
-    # Room.
+    # Limits.
 
     def has_room(self, name: str) -> bool:
-        """Whether one more cell of that name may be put in."""
+        """True if one more cell of that name may be added."""
         return name in OWN or (self.count < self.limit and not self._name_is_full(name))
 
     def make_room(self, name: str) -> bool:
-        """As `has_room`, after dropping cells that have no value, if that is needed and there may be any."""
+        """Like `has_room`, but first drop cells without a value if room is needed and there may be any."""
         if name in OWN:
             return True
         if self._name_is_full(name):
@@ -109,13 +109,13 @@ class Table:
         return self.make_space(1) and not self._name_is_full(name)
 
     def make_space(self, fresh: int) -> bool:
-        """Whether so many more cells may be put in as far as the process's limit goes."""
+        """True if `fresh` more cells fit into the limit of the process; drops cells without a value if needed."""
         if self.count + fresh > self.limit:
             self._sweep("", self.all())
         return self.count + fresh <= self.limit
 
     def may_overflow(self, fresh: int = 1) -> bool:
-        """Whether so many more cells may be put in for an overflow series."""
+        """True if `fresh` more cells may be added for an overflow series."""
         return self.count + fresh <= self.limit + OVERFLOW_NAMES
 
     def _name_is_full(self, name: str) -> bool:
@@ -130,11 +130,11 @@ class Table:
             if cell.value is None:
                 self.drop(cell)
 
-    # The cache of look-ups.
+    # Cache of look-ups.
 
     def route(self, cell: AnyCell, given: Mapping[str, str]) -> None:
-        """Look-ups with these labels in this order find the cell at once."""
-        if not cell.writable:  # the short ways would write to it
+        """Cache the cell for look-ups with these labels in this order."""
+        if not cell.writable:  # the fast path would write to it
             return
         values = tuple(given.values())
         if len(values) == len(cell.labels) and len(cell.routes) < ROUTES_PER_CELL and values not in cell.routes:
@@ -142,7 +142,7 @@ class Table:
             cell.routes += (values,)
 
     def unroute(self, cell: AnyCell) -> None:
-        """Look-ups do not find it in the cache any more."""
+        """Remove the cell from the cache."""
         by_values = self.routes[cell.type].get(cell.name, {})
         for values in cell.routes:
             if by_values.get(values) is cell:
@@ -153,7 +153,7 @@ class Table:
 
 
 def busiest_label(series: list[dict[str, str]]) -> tuple[str, int]:
-    """The label that has the most values, and how many: most likely the one that should not be a label."""
+    """Label with the most values, and their number: probably the one that should not be a label."""
     values: dict[str, set[str]] = {}
     for labels in series:
         for label, value in labels.items():

@@ -1,8 +1,8 @@
-"""Series that end by themselves when nothing writes to them any more.
+"""Expiry of series that are no longer written.
 
-A series ends only when its last value was read by a poll, so no count is lost; whoever holds its handle and writes
-again begins it anew. Nothing on the hot path looks at a clock: each poll compares the values with those of the poll
-before, and cells of such names go through the lock, where a write is noted even if it leaves the value as it was.
+A series ends only after a poll has read its last value, so no count is lost; a later write through its handle restarts
+it. The hot path reads no clock: each poll compares the values with those of the previous poll, and writes to expiring
+names take the lock, where even a write of an equal value is noted.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from bookkeeper.variables.cell_table import Table
 
 
 class Expiry:
-    """Which names expire, and since when their series are unchanged. Everything under the lock of Variables."""
+    """Names that expire, and the times since which their series are unchanged. Used under the lock of Variables."""
 
     def __init__(self) -> None:
         self._after_s: dict[str, float] = {}
-        self._since: dict[AnyCell, tuple[Any, float]] = {}  # the value that a poll showed, and when it did so first
+        self._since: dict[AnyCell, tuple[Any, float]] = {}  # value read by polls, and time of the first such poll
         self.in_use = False
 
     @property
     def names(self) -> int:
-        """How many names expire."""
+        """Number of names that expire."""
         return len(self._after_s)
 
     def watches(self, name: str) -> bool:
-        """Whether series of that name expire."""
+        """True if series of that name expire."""
         return name in self._after_s
 
     def watch(self, name: str, after_s: float, cells: list[AnyCell]) -> None:
-        """Series of that name, of which `cells` are the present ones, end after so many seconds; not above 0: never."""
+        """Expire series of that name after `after_s` seconds (<= 0: never). `cells`: its present cells."""
         if after_s <= 0:
             self._after_s.pop(name, None)
             return
@@ -45,16 +45,16 @@ class Expiry:
                 cell.__class__ = LockedDouble
 
     def touch(self, cell: AnyCell) -> None:
-        """It is being written."""
+        """Note a write."""
         if self.in_use:
             self._since.pop(cell, None)
 
     def after_s(self, name: str) -> float | None:
-        """After how long series of that name end."""
+        """Seconds without a write after which series of that name end; None: never."""
         return self._after_s.get(name)
 
     def due(self, table: Table) -> list[tuple[AnyCell, int]]:
-        """What ends now, its values taken away, and of what kind it was. To be called right before a poll reads."""
+        """Take the values of expired cells; return these cells with their kinds. Call it right before a poll reads."""
         now, since = monotonic(), self._since
         self._since = {}
         ended = []
@@ -73,12 +73,12 @@ class Expiry:
         return ended
 
     def forget(self) -> None:
-        """In a forked child."""
+        """Reset in a forked child."""
         self._since.clear()
 
 
 def _taken(cell: AnyCell, value: object) -> bool:
-    """Takes the value away, unless it has changed by now: no call between the look and the store."""
+    """Take the value unless it has changed meanwhile: no call between check and store."""
     if value is not None and cell.value is value:
         cell.kind = UNKNOWN
         cell.value = None

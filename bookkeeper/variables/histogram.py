@@ -1,8 +1,8 @@
-"""Histograms: how many values were observed below each of some bounds, their sum and their count.
+"""Histograms: counts of observed values up to each of some bounds, their sum and their count.
 
-A histogram NAME is shown as the variables `NAME.bucket{le="0.005"}` … `NAME.bucket{le="+Inf"}` (INTEGER, cumulative),
-`NAME.sum` (DOUBLE) and `NAME.count` (INTEGER), fit for `histogram_quantile` of the query language. An observation
-changes one bucket and the sum, without a lock where cells.py says that this is right; a poll adds the buckets up.
+A histogram NAME appears as the variables `NAME.bucket{le="0.005"}` … `NAME.bucket{le="+Inf"}` (INTEGER, cumulative),
+`NAME.sum` (DOUBLE) and `NAME.count` (INTEGER), as `histogram_quantile` of the query language expects. An observation
+changes one bucket and the sum, without a lock where cell.py allows the fast path; a poll accumulates the buckets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LE = "le"
 
 
 class HistogramOwner(Protocol):
-    """Registry that a histogram belongs to. It does what the short way of a histogram cannot do."""
+    """Registry that a histogram belongs to. It handles the calls that the fast path of a histogram cannot."""
 
     def observe(self, histogram: Histogram, value: float) -> None: ...
 
@@ -30,11 +30,11 @@ class HistogramOwner(Protocol):
 
 
 class Histogram:
-    """One histogram of a process, and the handle to it. It begins to exist with its first observation.
+    """One histogram of a process, and the handle to it. The first observation creates it.
 
-    Invariants: `counts` (one for each bound, and one for what is above all of them) is None while it does not exist,
-    and changes from and to None only under the registry's lock, together with `total`. `fell`: something negative was
-    observed, so the sum is no counter. `parts`: its variables: the buckets, the sum, the count."""
+    Invariants: `counts` (one for each bound, and one for values above all bounds) is None while it does not exist, and
+    changes from and to None only under the registry's lock, together with `total`. `fell`: a negative value was
+    observed, so the sum is not a counter. `parts`: its variables: the buckets, the sum, the count."""
 
     __slots__ = (
         "__weakref__",
@@ -69,32 +69,32 @@ class Histogram:
         self.parts: tuple[PartInteger | PartDouble, ...] = ()
 
     def observe(self, value: float) -> None:
-        """Counts a value; NaN and infinities are refused, as they would spoil the sum."""
+        """Counts a value. NaN and infinities are refused, because they would ruin the sum."""
         if type(value) is float and 0.0 <= value <= FLOAT_MAX:
-            place = bisect_left(self.bounds, value)  # no call below: see cells.py
+            place = bisect_left(self.bounds, value)  # no call below: see cell.py
             try:
                 self.counts[place] += 1  # type: ignore[index]
                 self.total += value
                 return
-            except TypeError:  # it does not exist
+            except TypeError:  # counts is None
                 pass
         self._book.observe(self, value)
 
     def count(self) -> int:
-        """How many values were observed."""
+        """Number of observed values."""
         counts = self.counts
         return 0 if counts is None else sum(counts)
 
     def sum(self) -> float:
-        """Their sum."""
+        """Sum of the observed values."""
         return 0.0 if self.counts is None else self.total
 
     def fold(self) -> None:
-        """Brings its variables up to date."""
+        """Updates its variables."""
         self._book.fold(self)
 
     def remove(self) -> None:
-        """Ends the histogram; a later observation begins it anew."""
+        """Ends the histogram; a later observation restarts it."""
         self._book.remove(self)
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Histogram:
 
 
 class LockedHistogram(Histogram):
-    """Histogram for interpreters on which the short way is not safe."""
+    """Histogram without the fast path, for interpreters on which it is unsafe."""
 
     __slots__ = ()
 
@@ -114,7 +114,7 @@ HISTOGRAM: type[Histogram] = Histogram if LOCK_FREE else LockedHistogram
 
 
 class _Part:
-    """A variable of a histogram: read like any other, written by its histogram only."""
+    """Variable of a histogram: read like any other, written by its histogram only."""
 
     __slots__ = ()
     histogram: Histogram
@@ -135,7 +135,7 @@ class _Part:
 
 
 class PartInteger(_Part, LockedInteger):
-    """One bucket, or the count."""
+    """A bucket, or the count."""
 
     __slots__ = ("histogram",)
 
@@ -147,7 +147,7 @@ class PartDouble(_Part, LockedDouble):
 
 
 def parts_of(histogram: Histogram, variables: CellOwner) -> tuple[PartInteger | PartDouble, ...]:
-    """The variables of a histogram: its buckets by bound, its sum, its count."""
+    """Make the variables of a histogram: its buckets by bound, its sum, its count."""
     name, labels = histogram.name, histogram.labels
     refused = VariableRefused("type", f"{name} is a histogram: observe it, or use another name")
     les = [{**labels, LE: text} for text in (*map(repr, histogram.bounds), "+Inf")]

@@ -1,4 +1,4 @@
-"""All histograms of a process: finding, observing, limits, and adding up their buckets for a poll."""
+"""Registry of the histograms of a process: look-up, observation, limits, and accumulation of buckets for a poll."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from bookkeeper.variables.validation import VariableRefused, checked, finite, re
 from bookkeeper.variables.variable_registry import Variables
 
 DEFAULT_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds, for requests and the like."""
+"""Default bounds, in seconds, for requests and similar operations."""
 MAX_BOUNDS = 200
 
 
 class Histograms:
-    """Finds and keeps the histograms that belong to `variables`, whose lock guards everything but the readers of
-    `_routes`: a cache name -> label values -> histogram, where a reader compares the labels.
+    """Histograms of `variables`, whose lock guards everything but reads of `_routes`: a cache name -> label values ->
+    histogram, whose readers compare the labels.
 
-    A name has one set of bounds. As many label sets as a name may have series; beyond, `overflow="true"`."""
+    A name has one set of bounds. The limit of series per name applies to its label sets; beyond, `overflow="true"`."""
 
     def __init__(self, variables: Variables) -> None:
         self._variables = variables
         self._all: dict[str, dict[Key, Histogram]] = {}
         self._bounds: dict[str, tuple[float, ...]] = {}
         self._routes: dict[str, dict[tuple[str, ...], Histogram]] = {}
-        self._since: dict[Histogram, tuple[int, float]] = {}  # the count that a poll showed, and when it did so first
-        self._idle = 0  # changes whenever there may be one more histogram that does not exist
+        self._since: dict[Histogram, tuple[int, float]] = {}  # count read by polls, and time of the first such poll
+        self._idle = 0  # incremented whenever there may be one more histogram without observations
         self._swept: dict[str, int] = {}
 
     def find(
         self, name: str, labels: Mapping[str, str] | None = None, bounds: Iterable[float] | None = None
     ) -> Histogram:
-        """The handle of a histogram. `bounds` None: those that the name has, else DEFAULT_BOUNDS."""
+        """Handle of a histogram. `bounds` None: the bounds already used for the name, else DEFAULT_BOUNDS."""
         given = {} if labels is None else labels
         try:
             found = self._routes[name][tuple(given.values())]
@@ -61,10 +61,10 @@ class Histograms:
         return found
 
     def _found(self, made: Histogram, given: Mapping[str, str]) -> Histogram:
-        """The histogram of that name and labels: `made` if there was none yet."""
+        """Histogram of that name and labels: `made` if there was none yet."""
         found = self._get(made.name, made.key)
         if found is None and self._is_full(made.name):
-            return made  # when it is observed: its own if there is room by then, else the overflow series
+            return made  # the first observation chooses: this one if there is room by then, else the overflow series
         found = self._put(made)
         if len(given) == len(found.labels) and found.route is None:
             found.route = tuple(given.values())
@@ -74,7 +74,7 @@ class Histograms:
     # Observing.
 
     def observe(self, histogram: Histogram, value: float) -> None:
-        """What `histogram.observe` does when the short way does not apply."""
+        """Slow path of `Histogram.observe`."""
         self._variables.write(lambda: self._observe(histogram, finite(value)), None, histogram)
 
     def _observe(self, histogram: Histogram, value: float) -> None:
@@ -83,12 +83,12 @@ class Histograms:
             place = bisect_left(target.bounds, value)
             if value < 0.0:
                 target.fell = True
-            if target.counts is not None:  # `_attached` saw to it
+            if target.counts is not None:  # ensured by `_attached`
                 target.counts[place] += 1
                 target.total += value
 
     def _attached(self, histogram: Histogram) -> Histogram:
-        """The histogram that takes an observation, existing; VariableRefused if there is none."""
+        """Return the histogram that takes an observation, created if needed. VariableRefused at the limit."""
         if histogram.refused is not None:
             raise histogram.refused
         table, size = self._variables.table, len(histogram.bounds) + 3
@@ -114,10 +114,10 @@ class Histograms:
         return HISTOGRAM(self, name, OVERFLOW_LABELS, histogram.bounds) if found is None else found
 
     def _begin(self, histogram: Histogram) -> None:
-        """It exists from now on: its variables take their places. VariableRefused if one is something else."""
+        """Create the histogram and add its variables. VariableRefused if another variable uses one of their names."""
         table = self._variables.table
         made = histogram.parts or parts_of(histogram, self._variables)
-        if not histogram.parts:  # no call between this and the store: a signal handler may have been faster
+        if not histogram.parts:  # no call between this and the store: a signal handler may have set it already
             histogram.parts = made
         for part in histogram.parts:
             current = table.get(part.name, part.key)
@@ -126,13 +126,13 @@ class Histograms:
                 raise VariableRefused("type", text)
         self._place(histogram)
         fresh = [0] * (len(histogram.bounds) + 1)
-        if histogram.counts is None:  # a signal handler may have been faster; no call from here to the end
+        if histogram.counts is None:  # a signal handler may have created it already; no call from here to the end
             histogram.total = 0.0
             histogram.fell = False
             histogram.counts = fresh
 
     def _place(self, histogram: Histogram) -> None:
-        """Its variables are found, and so is it."""
+        """Add the histogram and its variables to the tables."""
         for part in histogram.parts:
             self._variables.table.replace(self._variables.table.add(part), part)
             part.value, part.kind = (0.0 if part.type == DOUBLE else 0), COUNTER
@@ -142,7 +142,7 @@ class Histograms:
     # Reading and ending.
 
     def fold(self, histogram: Histogram) -> None:
-        """Adds up the buckets of one histogram, as they are at one moment, into its variables."""
+        """Accumulate the buckets of one histogram, as of one moment, into its variables."""
         with self._variables.lock:
             counts = histogram.counts
             if counts is None:
@@ -159,7 +159,7 @@ class Histograms:
             sum_.value, count.value = total, running
 
     def update(self, ends: bool) -> None:
-        """Before a poll reads: brings all up to date, and if it `ends` series, ends what expired."""
+        """Update all histograms before a poll reads; if `ends`, end the expired ones."""
         expiring = self._variables.expiry
         with self._variables.lock:
             for histogram in [one for family in list(self._all.values()) for one in list(family.values())]:
@@ -168,7 +168,7 @@ class Histograms:
                     self._expire(histogram, expiring.after_s(histogram.name) or 0.0)
 
     def _expire(self, histogram: Histogram, after_s: float) -> None:
-        """After `fold`: so the count of its variables is what this poll shows."""
+        """End the histogram if it expired. Call it after `fold`: its count variable has the value of this poll."""
         now, counts = monotonic(), histogram.counts
         if counts is None:
             return
@@ -183,7 +183,7 @@ class Histograms:
                 self._end(histogram)
 
     def remove(self, histogram: Histogram) -> None:
-        """Ends the histogram of that name and labels, if there is one."""
+        """Ends the histogram of that name and labels if it exists."""
         with self._variables.lock:
             current = self._get(histogram.name, histogram.key)
             if current is not None:
@@ -191,7 +191,7 @@ class Histograms:
                 self._end(current)
 
     def _end(self, histogram: Histogram) -> None:
-        """After `counts` became None."""
+        """Remove a histogram whose `counts` became None from the tables."""
         self._since.pop(histogram, None)
         self._variables.end(histogram.parts)
         family = self._all.get(histogram.name, {})
@@ -201,11 +201,11 @@ class Histograms:
         if histogram.route is not None and routes.get(histogram.route) is histogram:
             del routes[histogram.route]
         histogram.route = None
-        if histogram.counts is not None:  # a signal handler has begun it anew meanwhile
+        if histogram.counts is not None:  # a signal handler has restarted it meanwhile
             self._place(histogram)
 
     def forget(self) -> None:
-        """In a forked child: none exists any more; handles stay usable."""
+        """In a forked child: ends all histograms; handles stay usable."""
         for family in self._all.values():
             for histogram in family.values():
                 histogram.counts, histogram.total = None, 0.0
@@ -219,7 +219,7 @@ class Histograms:
         return None if family is None else family.get(key)
 
     def _put(self, histogram: Histogram) -> Histogram:
-        """The histogram of that name and labels: the given one if there was none."""
+        """Add `histogram` unless the name and labels have one already; return the one in the table."""
         placed = self._all.setdefault(histogram.name, {}).setdefault(histogram.key, histogram)
         self._idle += placed.counts is None
         return placed
@@ -238,7 +238,7 @@ class Histograms:
 
 
 def _checked(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Of a histogram: its variables have longer names and one label more."""
+    """Validate name and labels of a histogram: its variables have longer names and one more label."""
     name, given = checked(name, labels)
     if given.get(LE):
         raise VariableRefused("labels", f"histogram {name}: the label le is for its buckets, rename yours")
@@ -251,7 +251,7 @@ def _checked(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]
 
 
 def checked_bounds(name: str, bounds: Iterable[float]) -> tuple[float, ...]:
-    """Finite and growing, as floats; an infinity at the end is left out, as it is always there."""
+    """Validate bounds: finite, increasing, as floats. A final infinity is dropped, because it is implicit."""
     try:
         given = [real(bound) for bound in bounds]
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Finding the cell of a variable by its name and labels."""
+"""Look-up of the cell of a variable by its name and labels."""
 
 from __future__ import annotations
 
@@ -36,45 +36,45 @@ Place = tuple[str, Key]
 
 
 class Lookup:
-    """The cells of a process, and what tells about them. `variable_registry.Variables` writes to them.
+    """Cells of a process and their descriptions. `variable_registry.Variables` writes to them.
 
-    Locks: `lock` guards the table, the descriptions, `version`, and the steps of a cell from and to None. No I/O, no
-    logging and no code of the application runs under it. Re-entrant, for signal handlers and `__del__`: what they may
-    interrupt is written so that a check and the store that belongs to it have no call between them."""
+    Locks: `lock` guards the table, the descriptions, `version`, and changes of a cell's value from and to None. No
+    I/O, no logging and no code of the application runs under it. Re-entrant, for signal handlers and `__del__`: code
+    that they may interrupt has no call between a check and its store."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.version = 0  # changes whenever a variable comes, goes, or changes its type, kind or description
+        self.version = 0  # incremented when a variable is added, ends, or changes its type, kind or description
         self.table = Table()
         self.integers, self.doubles, _, _ = self.table.routes
         self.expiry = Expiry()
         self.descriptions: dict[str, tuple[str, str, int]] = {}
         self.before_reads: tuple[Callable[[bool], None], ...] = ()
-        """What brings values up to date before they are read; see `prepare`."""
-        self.ended: set[Place] = set()  # counters that ended since the last poll of who collects
-        self.skipped: set[Place] = set()  # those that were left out of that poll
+        """Functions that update values before they are read; see `prepare`."""
+        self.ended: set[Place] = set()  # counters that ended since the collector's last poll
+        self.skipped: set[Place] = set()  # counters left out of that poll
 
     def integer(self, name: str, labels: Mapping[str, str] | None = None) -> Integer:
-        """The cell of an INTEGER variable, which begins to exist when it is first written."""
+        """Cell of an INTEGER variable; the first write creates the variable."""
         return cast(Integer, self._find(INTEGER, name, labels))
 
     def double(self, name: str, labels: Mapping[str, str] | None = None) -> Double:
-        """The cell of a DOUBLE variable, which begins to exist when it is first written."""
+        """Cell of a DOUBLE variable; the first write creates the variable."""
         return cast(Double, self._find(DOUBLE, name, labels))
 
     def boolean(self, name: str, labels: Mapping[str, str] | None = None) -> Boolean:
-        """The cell of a BOOLEAN variable, which begins to exist when it is first written."""
+        """Cell of a BOOLEAN variable; the first write creates the variable."""
         return cast(Boolean, self._find(BOOLEAN, name, labels))
 
     def string(self, name: str, labels: Mapping[str, str] | None = None) -> String:
-        """The cell of a STRING variable, which begins to exist when it is first written."""
+        """Cell of a STRING variable; the first write creates the variable."""
         return cast(String, self._find(STRING, name, labels))
 
     def existing(self, type_: int, name: str, labels: Mapping[str, str] | None) -> AnyCell | None:
-        """The cell of a variable that exists and has that type, else None."""
+        """Cell in the table if it has that type, else None."""
         try:
             cell = self.table.get(name, key_of(labels or {}))
-        except Exception:  # whatever the application gave instead of texts
+        except Exception:  # the application passed something else than texts
             return None
         return cell if cell is not None and cell.type == type_ else None
 
@@ -99,9 +99,9 @@ class Lookup:
             if current is not None and current.type == type_:
                 cell = current
             elif current is not None and current.value is not None:
-                return cell  # becomes the variable's cell if the first write may change the type
+                return cell  # a write through it may change the type, and makes it the variable's cell
             elif current is None and not self.table.has_room(name):
-                return cell  # when it is written: its own if there is room by then, else the overflow series
+                return cell  # the first write chooses: this cell if there is room by then, else the overflow series
             else:
                 cell = self.table.add(cell) if current is None else self.table.replace(current, cell)
                 self.table.idle(name)
@@ -117,11 +117,11 @@ class Lookup:
     # For snapshots.
 
     def listed(self, skip: set[Place] | None = None) -> tuple[int, list[AnyCell], dict[str, tuple[str, str, int]]]:
-        """The version, the cells that have a value, and all descriptions, taken at one moment.
+        """Version, cells with a value, and all descriptions, at one moment.
 
-        `skip`: given by who collects, for one poll. Counters that ended since the last poll are added to it and left
-        out even if they have begun anew meanwhile: the collector has to see the end, or it would take the new counts
-        for the old. Not twice in a row, so that a counter that ends all the time is seen at all."""
+        `skip`: passed by the collector, for one poll. Counters that ended since its last poll are added to it and left
+        out even if they have restarted: else the collector would not see the end, and take new counts for old ones. A
+        counter is never skipped twice in a row, so that one that ends constantly is still seen."""
         with self.lock:
             version, cells = self.version, [cell for cell in self.table.all() if cell.value is not None]
             if skip is not None:
@@ -134,7 +134,7 @@ class Lookup:
             return version, cells, dict(self.descriptions)
 
     def prepare(self, *, ends: bool) -> None:
-        """Before values are read. `ends`: who reads them is the one that collects, so what expired ends now."""
+        """Update values before a read. `ends`: True if the collector reads; then expired series end now."""
         for update in self.before_reads:
             update(ends)
         if ends and self.expiry.in_use:
@@ -143,7 +143,7 @@ class Lookup:
                     self._ended(cell, kind)
 
     def end(self, cells: Iterable[AnyCell]) -> None:
-        """Takes variables out, under the lock; a write through their cells brings them back."""
+        """End variables, under the lock. A write through their cells restarts them."""
         for cell in cells:
             kind = cell.kind
             cell.kind = UNKNOWN

@@ -1,4 +1,4 @@
-"""The functions of the module as methods of one object, without any network."""
+"""The functions of `bookkeeper` as methods of one object, without any network."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class ProcessVariables(Variables):
         self.before_reads = (self._callbacks.update, self._histograms.update)
 
     def forget_values(self) -> None:
-        """In a forked child: no variable exists any more, what the program holds stays usable."""
+        """In a forked child: ends all variables; handles stay usable."""
         super().forget_values()
         self._reader = None
         self._histograms.forget()
         self._callbacks.forget()
 
     def go_offline(self) -> bool:
-        """Never listen on the network. False if the process does so already."""
+        """Disable listening on the network. False if the process listens already."""
         return True
 
     def add_to_integer_var(self, name: str, labels: Labels, offset: int = 1) -> int:
@@ -51,7 +51,7 @@ class ProcessVariables(Variables):
         self.integer(name, labels).set(value)
 
     def get_integer_var(self, name: str, labels: Labels) -> int | None:
-        """The value, None if there is no INTEGER of that name and labels."""
+        """Value of the INTEGER variable; None if it does not exist."""
         cell = self.existing(INTEGER, name, labels)
         return None if cell is None else cell.get()
 
@@ -68,7 +68,7 @@ class ProcessVariables(Variables):
         self.double(name, labels).set(value)
 
     def get_double_var(self, name: str, labels: Labels) -> float | None:
-        """The value, None if there is no DOUBLE of that name and labels."""
+        """Value of the DOUBLE variable; None if it does not exist."""
         cell = self.existing(DOUBLE, name, labels)
         return None if cell is None else cell.get()
 
@@ -81,7 +81,7 @@ class ProcessVariables(Variables):
         self.boolean(name, labels).set(value)
 
     def get_boolean_var(self, name: str, labels: Labels) -> bool | None:
-        """The value, None if there is no BOOLEAN of that name and labels."""
+        """Value of the BOOLEAN variable; None if it does not exist."""
         cell = self.existing(BOOLEAN, name, labels)
         return None if cell is None else cell.value
 
@@ -94,7 +94,7 @@ class ProcessVariables(Variables):
         self.string(name, labels).set(value)
 
     def get_string_var(self, name: str, labels: Labels) -> str | None:
-        """The value, None if there is no STRING of that name and labels."""
+        """Value of the STRING variable; None if it does not exist."""
         cell = self.existing(STRING, name, labels)
         return None if cell is None else cell.value
 
@@ -110,15 +110,15 @@ class ProcessVariables(Variables):
     # Histograms, timers, callbacks.
 
     def histogram(self, name: str, labels: Labels | None = None, bounds: Iterable[float] | None = None) -> Histogram:
-        """The handle of a histogram; it begins to exist with its first `observe`."""
+        """Handle of a histogram; the first `observe` creates it."""
         return self._histograms.find(name, labels, bounds)
 
     def timer(self, name: str, labels: Labels | None = None, bounds: Iterable[float] | None = None) -> Timer:
-        """A timer that observes seconds in a histogram: `with`, `async with` or a decorator."""
+        """Timer that observes seconds in a histogram: `with`, `async with` or a decorator."""
         return Timer(self._histograms.find(name, labels, bounds))
 
     def in_flight(self, name: str, labels: Labels | None = None) -> InFlight:
-        """An INTEGER gauge of how many are under way: `with`, `async with` or a decorator."""
+        """INTEGER gauge of operations in progress: `with`, `async with` or a decorator."""
         return InFlight(self.integer(name, labels))
 
     def callback(
@@ -130,7 +130,7 @@ class ProcessVariables(Variables):
         kind: str = "gauge",
         deadline_s: float = DEADLINE_S,
     ) -> Callback:
-        """A variable whose value `function` tells at each poll."""
+        """Variable whose value `function` returns at each poll."""
         try:
             code = _type_of(type)
         except VariableRefused as error:
@@ -139,14 +139,14 @@ class ProcessVariables(Variables):
         return self._callbacks.add(name, function, deadline_s, self._find(code, name, labels), kind)
 
     def on_poll(self, function: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Callback:
-        """`function` is called before each poll and sets whatever variables it likes."""
+        """Calls `function` before each poll; the function may set any variables."""
         return self._callbacks.add(_name_of(function), function, deadline_s)
 
     def collect(self, *, ends: bool = False) -> list[Entry]:
-        """All variables of this moment, by name and labels; callbacks are called before. `ends`: series that expired
-        end, because who calls this is the one that collects."""
+        """Runs the callbacks and returns all current variables, sorted by name and labels. `ends`: True if the caller
+        is the collector; then expired series end."""
         from bookkeeper.variables.snapshot import (
-            Snapshots,  # not at the top: `import bookkeeper` costs what counting needs
+            Snapshots,  # imported late: `import bookkeeper` must load only what counting needs
         )
 
         if ends:
@@ -156,7 +156,7 @@ class ProcessVariables(Variables):
 
 
 def _type_of(given: object) -> int:
-    """The number of a type that was named."""
+    """Number of a type, given by name or number. Raises VariableRefused."""
     name = word(given).upper()
     code = TYPE_NAMES.index(name) if name in TYPE_NAMES else given
     try:
@@ -170,6 +170,6 @@ def _type_of(given: object) -> int:
 def _name_of(function: object) -> str:
     try:
         name = f"{function.__module__}.{function.__qualname__}"  # type: ignore[attr-defined]
-    except Exception:  # a callable object has no name of its own, and one of the application may raise anything
+    except Exception:  # a callable object lacks a __qualname__, and one of the application may raise anything
         name = type(function).__name__
     return name[: VALUE_BYTES // 4]

@@ -1,4 +1,4 @@
-"""A poll's view of the variables: the list of them, cached until it changes, and their values packed in one go."""
+"""Snapshot of the variables for a poll: their list, cached until it changes, and their values, packed at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class VarType(IntEnum):
-    """The types of variables, with the numbers of bookkeeper.thrift."""
+    """Types of variables, with the numbers of bookkeeper.thrift."""
 
     INTEGER = INTEGER
     DOUBLE = DOUBLE
@@ -33,8 +33,8 @@ class VarType(IntEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One variable at one moment. `kind`: counter, gauge, unknown or histogram. `family`: the name that `help` and
-    `unit` were told of; for `NAME.bucket`, `NAME.sum` and `NAME.count` of a histogram it is NAME."""
+    """One variable at one moment. `kind`: counter, gauge, unknown or histogram. `family`: the name described by `help`
+    and `unit`; for `NAME.bucket`, `NAME.sum` and `NAME.count` of a histogram it is NAME."""
 
     name: str
     labels: Mapping[str, str]
@@ -47,14 +47,14 @@ class Entry:
 
 
 class Gone(Exception):
-    """A variable of the layout was removed, or became a DOUBLE, while values were read: read again."""
+    """Raised if a variable of the layout ended or became a DOUBLE during a read; read again."""
 
 
 @dataclass(frozen=True)
 class VariableLayout:
-    """The variables at one `version`, by type (INTEGER, DOUBLE, BOOLEAN, STRING), then by name and labels.
+    """Variables at one `version`, sorted by type (INTEGER, DOUBLE, BOOLEAN, STRING), then by name and labels.
 
-    `types` and `kinds` have one byte for each cell. `schema_id` is a digest of all the rest and its order."""
+    `types` and `kinds` have one byte for each cell. `schema_id` is a digest of everything else and its order."""
 
     version: int
     cells: list[AnyCell]
@@ -68,9 +68,9 @@ class VariableLayout:
 
 
 class Snapshots:
-    """Reads cells without stopping their writers: each value is one that its variable had during the poll.
+    """Reads cells without blocking their writers: each value is one that its variable had during the poll.
 
-    `ends`: its reader is the one that collects, so series that expired end when it reads (expiry.py).
+    `ends`: True if the reader is the collector; then its reads end expired series (expiry.py).
     Locks: `_lock` guards the cached layout; the variables' own lock may be taken under it, never the reverse.
     Re-entrant, as a finalizer may read variables."""
 
@@ -80,21 +80,21 @@ class Snapshots:
         self._layout: VariableLayout | None = None
 
     def columns(self) -> tuple[VariableLayout, bytes, list[str]]:
-        """The layout, one cell of 8 bytes for each variable, and the strings that STRING cells index."""
+        """Layout, packed values of 8 bytes for each variable, and the strings that STRING values index."""
         return self._whole(lambda layout: (layout, *pack(layout)))
 
     def rows(self) -> tuple[VariableLayout, list[Any]]:
-        """The layout, and the value of each variable."""
+        """Layout, and the value of each variable."""
         return self._whole(lambda layout: (layout, present(layout)))
 
     def entries(self) -> list[Entry]:
-        """The variables by name and labels."""
+        """Variables sorted by name and labels."""
         layout, values = self.rows()
         found = [_entry(layout, *one) for one in zip(layout.cells, values)]  # noqa: B905 - since Python 3.10
         return sorted(found, key=lambda entry: (entry.name, sorted(entry.labels.items())))
 
     def _whole(self, read: Callable[[VariableLayout], Result]) -> Result:
-        """What `read` makes of a layout all of whose variables still have values."""
+        """Apply `read` to the layout, and retry if one of its variables ended meanwhile."""
         self._variables.prepare(ends=self._ends)
         skip: set[Place] | None = set() if self._ends else None
         for _ in range(ATTEMPTS):
@@ -102,14 +102,14 @@ class Snapshots:
                 return read(self.layout(skip))
             except Gone:
                 continue
-        with self._variables.lock:  # a program that removes variables all the time has to wait once
+        with self._variables.lock:  # a program that removes variables constantly is blocked for one read
             version, cells, told = self._variables.listed(skip)
             # Copies, as even now a signal handler or a finalizer may remove some.
             fixed = [copy.copy(cell) for cell in cells]
             return read(make_layout(version, [cell for cell in fixed if cell.value is not None], told))
 
     def layout(self, skip: set[Place] | None = None) -> VariableLayout:
-        """The layout of this moment, for `skip` see Variables.listed."""
+        """Current layout; for `skip` see Variables.listed."""
         with self._lock:
             if self._layout is None or self._layout.version != self._variables.version:
                 self._layout = make_layout(*self._variables.listed(skip))
@@ -117,7 +117,7 @@ class Snapshots:
 
 
 def make_layout(version: int, cells: list[AnyCell], descriptions: dict[str, tuple[str, str, int]]) -> VariableLayout:
-    """The layout of `cells`, all of which have a value."""
+    """Make the layout of `cells`, all of which have a value."""
     cells = sorted(cells, key=lambda cell: (cell.type, cell.name, cell.key))
     groups = tuple([cell for cell in cells if cell.type == type_] for type_ in (INTEGER, DOUBLE, BOOLEAN, STRING))
     types, kinds = bytes(cell.type for cell in cells), bytes(cell.kind for cell in cells)
@@ -130,7 +130,7 @@ def make_layout(version: int, cells: list[AnyCell], descriptions: dict[str, tupl
 
 
 def digest(cells: list[AnyCell], types: bytes, kinds: bytes, help: dict[str, str], units: dict[str, str]) -> bytes:
-    """16 bytes that differ whenever names, labels, types, kinds, help, units or the order of variables differ."""
+    """Digest of names, labels, types, kinds, help, units and the order of variables, in 16 bytes."""
     state = hashlib.blake2b(digest_size=16)
     state.update(struct.pack("<Q", len(cells)) + types + kinds)
     # The text of a variable has no newline: names have none, and in values it is escaped.
@@ -146,7 +146,7 @@ def _entry(layout: VariableLayout, cell: AnyCell, value: Any) -> Entry:
 
 
 def present(layout: VariableLayout) -> list[Any]:
-    """The values in the layout's order. Gone if one has none any more."""
+    """Values in the layout's order. Raises Gone if a variable has ended."""
     values = [cell.value for cell in layout.cells]
     if None in values:
         raise Gone
@@ -154,7 +154,7 @@ def present(layout: VariableLayout) -> list[Any]:
 
 
 def pack(layout: VariableLayout) -> tuple[bytes, list[str]]:
-    """The values in the layout's order, packed, and the strings they index. Gone if one has none any more."""
+    """Packed values in the layout's order, and the strings they index. Raises Gone if a variable has ended."""
     integers, doubles, booleans, strings = layout.groups
     packers = layout.packers
     texts = [cell.value for cell in strings]
@@ -166,6 +166,6 @@ def pack(layout: VariableLayout) -> tuple[bytes, list[str]]:
             packers[BOOLEAN].pack(*[cell.value for cell in booleans]),
             packers[STRING].pack(*[index[text] for text in texts]),
         )
-    except (struct.error, KeyError):  # there was a None
+    except (struct.error, KeyError):  # a value was None
         raise Gone from None
     return b"".join(parts), list(index)

@@ -1,4 +1,4 @@
-"""Timers and counts of what is under way: around a block (`with x:`, `async with x:`) or a function (`@x`)."""
+"""Timers and gauges of operations in progress: around a block (`with x:`, `async with x:`) or a function (`@x`)."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ Self = TypeVar("Self", bound="Around")
 Open = Optional[tuple["Around", float, Any]]  # noqa: UP045 - read at run time, also by Python 3.9
 
 _OPEN: ContextVar[Open] = ContextVar("bookkeeper.variables.timers", default=None)
-"""The blocks that this thread or task is in: the innermost one, when it began, and the rest."""
+"""Stack of the open blocks of this thread or task: the innermost one, the result of its `begin`, and the rest."""
 
 
 class Around:
-    """What is done when something begins and when it ends, however it ends. One object may be used by any number of
-    threads and tasks at once, and inside itself.
+    """Pair of actions at the begin and the end of a block or call, also if it raises. One object may be used by any
+    number of threads and tasks at once, and nested.
 
-    As a decorator it takes functions, coroutine functions (until the coroutine has ended), generators and asynchronous
-    generators (from the first step to the end, the time of whoever takes the values included). A function that returns
-    an awaitable without being `async def` ends when it returns."""
+    As a decorator it supports functions, coroutine functions (until the coroutine has ended), generators and async
+    generators (from the first step to the end, including the time of the consumer). A function that returns an
+    awaitable without being `async def` ends when it returns."""
 
     __slots__ = ()
 
     def begin(self) -> float:
-        """What `end` has to know."""
+        """Run the first action; its result is passed to `end`."""
         raise NotImplementedError
 
     def end(self, begun: float) -> None:
-        """`begun`: what `begin` returned."""
+        """Run the second action; `begun` is the result of `begin`."""
         raise NotImplementedError
 
     def __enter__(self: Self) -> Self:
@@ -50,7 +50,7 @@ class Around:
             self._leave_outer(found)
 
     def _leave_outer(self, found: Open) -> None:
-        """Blocks of generators may end in another order than they nest; in another task there is none of ours."""
+        """End a block that is not the innermost one, as those of generators may; no effect in another task."""
         inner = []
         while found is not None and found[0] is not self:
             inner.append(found)
@@ -70,8 +70,8 @@ class Around:
         self.__exit__()
 
     def __call__(self, function: Function) -> Function:
-        """The function with this around each of its calls."""
-        import inspect  # not at the top: most programs never need it
+        """Wrap each call of the function."""
+        import inspect  # imported late: most programs never need it
 
         if inspect.iscoroutinefunction(function):
             return cast(Function, self._around_coroutine(function))
@@ -118,7 +118,7 @@ class Around:
             begun, inner = self.begin(), function(*args, **kwargs)
             try:
                 step = inner.__anext__()
-                while True:  # what `yield from` does, which asynchronous generators lack
+                while True:  # as `yield from`, which asynchronous generators lack
                     try:
                         value = await step
                     except StopAsyncIteration:
@@ -139,7 +139,7 @@ class Around:
 
 
 class Timer(Around):
-    """Observes in a histogram how long something took, in seconds, also if it ended with an exception."""
+    """Observes durations in a histogram, in seconds, also of calls that raise."""
 
     __slots__ = ("histogram",)
 
@@ -153,12 +153,12 @@ class Timer(Around):
         self.histogram.observe(perf_counter() - begun)
 
     def observe(self, seconds: float) -> None:
-        """A time that was measured otherwise."""
+        """Observe a duration measured elsewhere."""
         self.histogram.observe(seconds)
 
 
 class InFlight(Around):
-    """A gauge of how many are under way."""
+    """Gauge of operations in progress."""
 
     __slots__ = ("cell",)
 
@@ -166,7 +166,7 @@ class InFlight(Around):
         self.cell = cell
 
     def begin(self) -> float:
-        if self.cell.kind != GAUGE:  # a negative add makes it one from the beginning
+        if self.cell.kind != GAUGE:  # a negative add makes the variable a gauge from its creation
             self.cell.add(-1)
             self.cell.add(2)
         else:
@@ -174,5 +174,5 @@ class InFlight(Around):
         return 0.0
 
     def end(self, begun: float) -> None:  # noqa: ARG002 - of the base class
-        if self.cell.value is not None:  # it ended meanwhile, or this is a forked child
+        if self.cell.value is not None:  # None if it ended meanwhile, or in a forked child
             self.cell.add(-1)

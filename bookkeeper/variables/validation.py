@@ -1,6 +1,6 @@
-"""Validation of what is written: each function gives a plain value of Python, or raises VariableRefused.
+"""Validation of written values: each function returns a plain value of Python, or raises VariableRefused.
 
-Foreign numbers (NumPy's, bool, Decimal) are taken for what they mean; nothing that their methods raise gets out.
+Other numeric types (NumPy's, bool, Decimal) are converted; exceptions of their methods become VariableRefused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STRING_BYTES = 32 * 1024
 
 
 class VariableRefused(ValueError):
-    """A call that was not carried out: counted as `bookkeeper.refused{reason=…}`, raised only in strict mode.
+    """Refused call: counted as `bookkeeper.refused{reason=…}`, raised only in strict mode.
 
     `reason` is one of name, labels, type, value, saturated, limit, describe, settings, bounds, callback, internal."""
 
@@ -28,7 +28,7 @@ class VariableRefused(ValueError):
 
 
 class NamedVariable(Protocol):
-    """What a refusal can tell of: a variable or a histogram."""
+    """Variable or histogram, named in a refusal."""
 
     @property
     def name(self) -> str: ...
@@ -38,14 +38,14 @@ class NamedVariable(Protocol):
 
 
 def told_of(named: NamedVariable, error: VariableRefused) -> VariableRefused:
-    """A refused value with the variable that it was for."""
+    """Add the variable's name and labels to the message of a refused value."""
     if error.reason != "value":
         return error
     return VariableRefused(error.reason, f"{named.name} {shown(named.labels)}: {error.text}")
 
 
 def checked(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Name and labels as plain texts, validated; a copy, as the caller may change its own mapping afterwards."""
+    """Validate name and labels; returns plain texts in a copy, because the caller may change its mapping later."""
     try:
         plain = str.__str__(validate_name(name))
     except LabelError as error:
@@ -65,42 +65,42 @@ def _copied(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def whole(value: object) -> int:
-    """A plain int of anything that is an integer (bool, NumPy's integers); floats are refused."""
+    """Convert an integer of any type (bool, NumPy's integers) to int; floats are refused."""
     try:
         return int(operator.index(value))  # type: ignore[arg-type]
     except Exception:
-        raise VariableRefused("value", f"{shown(value)} is no integer: use a double variable, or round it") from None
+        raise VariableRefused("value", f"{shown(value)} is not an integer: round it or use a double") from None
 
 
 def real(value: object) -> float:
-    """A plain float of anything that is a number; texts are refused."""
+    """Convert a number of any type to float; texts are refused."""
     try:
         if issubclass(type(value), (str, bytes, bytearray)):
             raise TypeError(value)
         return float(value)  # type: ignore[arg-type]
     except Exception:
-        raise VariableRefused("value", f"{shown(value)} is no number: give a float") from None
+        raise VariableRefused("value", f"{shown(value)} is not a number: give a float") from None
 
 
 def finite(value: object) -> float:
-    """As `real`, without NaN and infinities."""
+    """Like `real`, but refuses NaN and infinities."""
     number = real(value)
     if number - number != 0.0:
-        raise VariableRefused("value", f"adding {number} would spoil the sum for ever: set it, or leave it out")
+        raise VariableRefused("value", f"adding {number} would spoil the sum permanently: set it, or leave it out")
     return number
 
 
 def truth(value: object) -> bool:
-    """A plain bool."""
+    """Convert Python's or NumPy's bool to bool; other types are refused."""
     # NumPy's bool_ is accepted by its name: this package does not import NumPy.
     if type(value) is bool or type(value).__name__ in ("bool_", "bool"):
         return bool(value)
-    raise VariableRefused("value", f"{shown(value)} is no boolean: give True or False")
+    raise VariableRefused("value", f"{shown(value)} is not a boolean: give True or False")
 
 
 def text(value: object, limit: int, what: str) -> str:
-    """A plain str of at most `limit` bytes of UTF-8; `what` names it in the refusal."""
-    if not issubclass(type(value), str):  # unlike isinstance this asks nothing of the object
+    """Convert to a plain str of at most `limit` bytes of UTF-8; `what` names it in the refusal."""
+    if not issubclass(type(value), str):  # unlike isinstance this calls nothing of the object
         raise VariableRefused("value", f"{what} {shown(value)} is of type {type(value).__name__}: give a str")
     try:
         plain = str.__str__(value)
@@ -113,5 +113,5 @@ def text(value: object, limit: int, what: str) -> str:
 
 
 def word(value: object) -> str:
-    """A plain str of one; of anything else a text that is no word."""
+    """Convert a str to a plain str; anything else to "?", which matches no word."""
     return str.__str__(value) if issubclass(type(value), str) else "?"

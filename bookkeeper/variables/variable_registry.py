@@ -1,7 +1,7 @@
-"""The variables of one process: find the cell, add, return the new value.
+"""Registry of the variables of one process: find the cell, add, return the new value.
 
-The short ways (cells.py and the module functions) serve a variable that exists and a plain addend. All else comes here:
-the first write, other types of numbers, the ends of the range, limits, and everything that is refused.
+The fast paths (cell.py and the module functions) add plain numbers to existing variables. This module handles the rest:
+the first write, other types of numbers, the ends of the range, limits, and all refusals.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ KINDS = {"": UNKNOWN, "counter": COUNTER, "gauge": GAUGE}
 
 
 class Variables(Allocation):
-    """All variables of a process: writing, ending and describing them. `strict`, `max_variables` and `max_per_name`
-    None: what the environment says at the first write."""
+    """Writes, ends and describes the variables of a process. `strict`, `max_variables` and `max_per_name` None: read
+    from the environment at the first write."""
 
     def __init__(
         self, *, strict: bool | None = None, max_variables: int | None = None, max_per_name: int | None = None
@@ -72,13 +72,13 @@ class Variables(Allocation):
         self.is_strict = on
 
     def resolve(self) -> None:
-        """Settings that were not given by hand come from the environment: with the first write, not at import.
+        """Reads settings that were not given in code from the environment: at the first write, not at import.
 
-        A signal handler that writes in the middle of this goes on with the defaults."""
+        A signal handler that writes meanwhile uses the defaults."""
         if self._resolved:
             return
-        self._resolved = True  # no call between the look and this
-        with self.lock:  # no fork in the middle of an import: the child would wait for it for ever
+        self._resolved = True  # no call between the check and this
+        with self.lock:  # no fork in the middle of an import: the child would wait for it forever
             from bookkeeper.runtime import settings
 
             found = settings.switches()
@@ -95,19 +95,19 @@ class Variables(Allocation):
     # Writing.
 
     def add_integer(self, cell: Integer, offset: int) -> int:
-        """What `cell.add` does when the short way does not apply."""
+        """Slow path of `Integer.add`."""
         return self.write(lambda: self._add_integer(cell, whole(offset)), 0, cell)
 
     def set_integer(self, cell: Integer, value: int) -> None:
-        """What `cell.set` does when the short way does not apply."""
+        """Slow path of `Integer.set`."""
         self.write(lambda: self._set_integer(cell, whole(value)), None, cell)
 
     def add_double(self, cell: Double, offset: float) -> float:
-        """What `cell.add` does when the short way does not apply."""
+        """Slow path of `Double.add`."""
         return self.write(lambda: self._add(cell, finite(offset), 0.0), 0.0, cell)
 
     def set_double(self, cell: Double, value: float) -> None:
-        """What `cell.set` does when the short way does not apply."""
+        """Slow path of `Double.set`."""
         self.write(lambda: self.store(cell, real(value)), None, cell)
 
     def set_boolean(self, cell: Boolean, value: bool) -> None:
@@ -119,8 +119,8 @@ class Variables(Allocation):
         self.write(lambda: self.store(cell, text(value, STRING_BYTES, "value")), None, cell)
 
     def write(self, action: Callable[[], Result], otherwise: Result, of: NamedVariable) -> Result:
-        """What `action`, a write of the variable `of`, returns; `otherwise` if it was refused or nothing counts in this
-        process. Raises only in strict mode."""
+        """Run `action`, a write of the variable `of`, and return its result; `otherwise` if it was refused or counting
+        is off. Raises only in strict mode."""
         if not self._resolved:
             self.resolve()
         if self.off:
@@ -130,7 +130,7 @@ class Variables(Allocation):
         except VariableRefused as error:
             self.refuse(told_of(of, error))
             return otherwise
-        except Exception as error:  # out of memory or of stack, or a defect here: not the application's problem
+        except Exception as error:  # out of memory or of stack, or a defect here: must not reach the application
             self.refuse(VariableRefused("internal", f"{type(error).__name__}: {error}"))
             return otherwise
         if self._full:
@@ -140,19 +140,19 @@ class Variables(Allocation):
         return result
 
     def begin(self) -> None:
-        """As a first write: this process has something to show."""
+        """Act like a first write: resolve the settings and start the endpoint."""
         if not self._resolved:
             self.resolve()
         if not self.off:
             self.use()
 
     def use(self) -> None:
-        """From now on this process has something to show."""
+        """Call `on_first_use` once, which starts the endpoint."""
         if not self.in_use and self._ready:  # no call between this and the store: a signal handler may count, too
             self.in_use = True
             try:
                 self.on_first_use()
-            except Exception as error:  # not the application's problem
+            except Exception as error:  # must not reach the application
                 self.note(VariableRefused("settings", f"no endpoint: {type(error).__name__}: {error}"))
 
     def _add_integer(self, cell: Integer, offset: int) -> int:
@@ -165,7 +165,7 @@ class Variables(Allocation):
         return within
 
     def _add(self, cell: AnyCell, offset: Any, zero: Any) -> Any:
-        """The sum, kept within int64 if it is an INTEGER; returned as it would be without limits."""
+        """Add and store the sum, an INTEGER limited to int64; return the sum without this limit."""
         with self.lock:
             cell = self._attached(cell)
             self._note_kind(cell, COUNTER if offset >= 0 and cell.kind != GAUGE else GAUGE)
@@ -187,7 +187,7 @@ class Variables(Allocation):
             self.refuse(_saturated(cell), whole=False)
 
     def store(self, cell: AnyCell, value: Any, kind: int = GAUGE) -> None:
-        """Sets a value that is of the cell's type; VariableRefused if the variable may not be written so."""
+        """Sets a value of the cell's type. VariableRefused if the write is not allowed."""
         with self.lock:
             cell = self._attached(cell)
             self._note_kind(cell, kind)
@@ -201,7 +201,7 @@ class Variables(Allocation):
         self.expiry.touch(cell)
 
     def expire(self, name: str, after_s: float | None) -> None:
-        """From now on series of that name end that were not written for so long; see bookkeeper/variables/expiry.py."""
+        """Ends series of that name after `after_s` seconds without a write; see bookkeeper/variables/expiry.py."""
         try:
             self._expire(name, after_s)
         except VariableRefused as error:
@@ -215,10 +215,10 @@ class Variables(Allocation):
                 raise VariableRefused("limit", f"{name}: {MAX_NAMES} names expire already")
             self.expiry.watch(name, seconds, self.table.of(name))
 
-    # Telling.
+    # Descriptions and refusals.
 
     def describe(self, name: str, help: str = "", unit: str = "", kind: str = "") -> None:
-        """Tells what a variable means: `kind` is "counter" or "gauge"; each part that is left out is forgotten."""
+        """Sets help, unit and kind ("counter" or "gauge") of a name; an omitted part is cleared."""
         try:
             self._describe(name, help, unit, kind)
         except VariableRefused as error:
@@ -239,9 +239,9 @@ class Variables(Allocation):
             self.version += 1
 
     def refuse(self, error: VariableRefused, *, whole: bool = True) -> None:
-        """Counts a refusal, logs it at most once a minute for each reason, and in strict mode raises it.
+        """Counts a refusal, logs it at most once a minute for each reason, and raises it in strict mode.
 
-        `whole` is False if the call had an effect all the same."""
+        `whole` is False if the call still had an effect."""
         if not self._resolved:
             self.resolve()
         self.note(error, whole=whole)
@@ -249,7 +249,7 @@ class Variables(Allocation):
             raise error
 
     def note(self, error: VariableRefused, *, whole: bool = True) -> None:
-        """As `refuse`, but never raises."""
+        """Like `refuse`, but never raises."""
         if self.off:
             return
         self.count(REFUSED, {"reason": error.reason})
@@ -260,12 +260,12 @@ class Variables(Allocation):
                 tell(f"{error} ({'refused' if whole else 'changed'}; further ones are only counted)")
 
     def refusals(self) -> dict[str, int]:
-        """How many calls were refused, by reason."""
+        """Number of refused calls by reason."""
         cells = [cell for cell in self.table.of(REFUSED) if cell.type == INTEGER]
         return {cell.labels.get("reason", ""): cell.value or 0 for cell in cells}
 
     def forget_values(self) -> None:
-        """In a forked child: no variable exists any more, the cells that the program holds stay usable."""
+        """In a forked child: ends all variables; cells that the program holds stay usable."""
         self.lock = threading.RLock()
         for cell in self.table.all():
             cell.value, cell.kind = None, UNKNOWN
@@ -279,4 +279,4 @@ class Variables(Allocation):
 
 
 def _saturated(cell: AnyCell) -> VariableRefused:
-    return VariableRefused("saturated", f"{cell.name} {cell.labels} left the range of int64 and stays at its end")
+    return VariableRefused("saturated", f"{cell.name} {cell.labels} exceeds int64 and stays at the end of its range")

@@ -89,5 +89,5 @@ def test_engines_are_read_back_and_merged(client: KazooClient, world: World) -> 
 def test_without_zookeeper_there_is_a_reason() -> None:
     client = zookeeper_client("127.0.0.1:1")
     found = read_alerts(client)
-    assert "ZooKeeper does not name" in found["problem"]
+    assert "cannot list the alert engines" in found["problem"]
     client.close()

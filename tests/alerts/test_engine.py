@@ -195,7 +195,7 @@ def test_a_new_file_takes_the_blame_for_a_name_that_is_taken(world: World) -> No
     world.tick({"a": 1})
     assert list(world.engine._force.rules) == ["down"]
     assert world.engine._force.rules["down"].file == "z.yaml"
-    assert world.engine.snapshot.problems == ("a.yaml:3:11: a rule 'down' stands in z.yaml:3 already",)
+    assert world.engine.snapshot.problems == ("a.yaml:3:11: rule 'down' is already defined in z.yaml:3",)
 
 
 def test_receivers_of_all_files_are_known_to_all(world: World) -> None:
@@ -264,7 +264,7 @@ def test_an_answer_that_is_not_whole_decides_nothing(world: World, nothing_fits:
         held, world.store.series = world.store.series, []
     world.tick()
     assert world.states() == {"a": "firing"}
-    assert world.error() == "the answer is not whole: shard 1 is not there"
+    assert world.error() == "the answer is incomplete: shard 1 is not there"
     world.store.partial = False
     if nothing_fits:
         world.store.series = held
@@ -338,7 +338,7 @@ def test_a_damaged_file_is_set_aside(world: World, damage: str) -> None:
         raw[at + 30] ^= 1
     path.write_bytes(raw)
     world.start()
-    assert "set aside" in world.damage
+    assert "starts with empty state" in world.damage
     assert len(list(path.parent.glob("*.damaged-*"))) == 1
     world.tick({"a": 0})
     assert world.told() == ["firing a"]  # it begins anew, and says so

@@ -132,11 +132,11 @@ class Scripted:
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        pytest.param([b"554 go away\r\n"], "as greeting: 554 go away", id="refuses_at_the_door"),
+        pytest.param([b"554 go away\r\n"], "greeting from the server: 554 go away", id="refuses_at_the_door"),
         pytest.param([b"421 busy\r\n"], "421", id="busy"),
-        pytest.param([*replies()[:4], b"250 x\r\n"], "not 354", id="says_yes_before_the_letter"),
+        pytest.param([*replies()[:4], b"250 x\r\n"], "instead of 354", id="says_yes_before_the_letter"),
         pytest.param([b""], "connecting", id="closes_at_once"),
-        pytest.param([b"\xff\x00\r\n" * 3], "no SMTP", id="garbage"),
+        pytest.param([b"\xff\x00\r\n" * 3], "not SMTP", id="garbage"),
         pytest.param([b"220 " + b"x" * 100_000 + b"\r\n"], "connecting", id="endless_line"),
         pytest.param([None], "timed out", id="says_nothing"),
         pytest.param(replies(b"421 closing\r\n"), "421", id="closing_at_the_letter"),
@@ -251,7 +251,7 @@ def test_what_is_done_is_forgotten_in_time(world: World, monkeypatch: pytest.Mon
         ({"starttls": "yes"}, 0o600, "mail:25", "true or false"),
         ({"user": 5}, 0o600, "mail:25", "texts"),
         ({"user": "a", "password": "b"}, 0o600, "mail:25", "without TLS"),
-        ({"sender": "a\nb@c"}, 0o600, "mail:25", "no mail address"),
+        ({"sender": "a\nb@c"}, 0o600, "mail:25", "not a mail address"),
         ([], 0o600, "mail:25", "JSON object"),
         ({}, 0o600, "mail", "host:port"),
         ({}, 0o600, "mail:99999", "host:port"),

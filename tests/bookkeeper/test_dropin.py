@@ -84,7 +84,7 @@ def test_a_block_writes_at_its_end_also_after_an_exception(
     assert lines_of(tmp_path / "a.artimon") == ["n{} 1"]
     with pytest.raises(KeyError, match="mine"), Writer("a", tmp_path / "gone", book=Bookkeeper()):
         raise KeyError("mine")
-    assert "there is no folder" in caplog.text, "the program's own exception is the one to be seen"
+    assert "does not exist: create it" in caplog.text, "the program's own exception is the one to be seen"
 
 
 def test_a_program_that_writes_files_is_not_polled_too(book: Bookkeeper, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_name_that_is_no_file_is_refused_at_once(book: Bookkeeper, tmp_path: P
 def test_what_fails_is_said_with_what_to_do_and_leaves_the_file_as_it_was(
     book: Bookkeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(DropinError, match=r"there is no folder .*ARTIMON_DROPIN"):
+    with pytest.raises(DropinError, match=r"folder .* does not exist: .*ARTIMON_DROPIN"):
         Writer("a", tmp_path / "gone").write()
     writer = Writer("a", tmp_path)
     bookkeeper.add_to_integer_var("n", {}, 1)
@@ -243,7 +243,7 @@ def test_what_fails_is_said_with_what_to_do_and_leaves_the_file_as_it_was(
 
     monkeypatch.setattr(os, "replace", full)
     bookkeeper.add_to_integer_var("n", {}, 1)
-    with pytest.raises(DropinError, match="No space left on device: the file is as it was"):
+    with pytest.raises(DropinError, match="No space left on device: the old file is unchanged"):
         writer.write()
     monkeypatch.undo()
     assert lines_of(tmp_path / "a.artimon") == ["n{} 1"]

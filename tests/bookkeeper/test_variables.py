@@ -191,11 +191,11 @@ def test_strict_mode_raises() -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda b: b.add_to_integer_var("a.b", {"k": "v"}, 1.5), "a.b {'k': 'v'}: 1.5 is no integer"),
+        (lambda b: b.add_to_integer_var("a.b", {"k": "v"}, 1.5), "a.b {'k': 'v'}: 1.5 is not an integer"),
         (lambda b: b.double("a.d", {}).add(float("nan")), "a.d {}: adding nan"),
-        (lambda b: b.set_boolean_var("a.t", {}, 1), "a.t {}: 1 is no boolean"),
+        (lambda b: b.set_boolean_var("a.t", {}, 1), "a.t {}: 1 is not a boolean"),
         (lambda b: b.set_string_var("a.s", {}, 5), "a.s {}: value 5 is of type int: give a str"),
-        (lambda b: b.histogram("a.h", {"k": "v"}).observe("x"), "a.h {'k': 'v'}: 'x' is no number"),
+        (lambda b: b.histogram("a.h", {"k": "v"}).observe("x"), "a.h {'k': 'v'}: 'x' is not a number"),
         (
             lambda b: b.add_to_integer_var("a.b", {"status": 200}, 1),
             "a.b: label 'status' has the value 200 of type int",

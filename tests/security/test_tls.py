@@ -228,7 +228,7 @@ def test_settings(tmp_path: Path, authority: Authority, server_pair: Pair) -> No
         ({"ARTIMON_TLS_CERT": "x"}, "ARTIMON_TLS_KEY"),
         ({**files, "ARTIMON_SECURITY": "maybe"}, "accept, prefer, require"),
         ({**files, "ARTIMON_TLS_KEY": str(tmp_path / "none")}, "none"),
-        ({"ARTIMON_SECURITY": "require"}, "says nothing"),
+        ({"ARTIMON_SECURITY": "require"}, "has no effect"),
     ):
         with pytest.raises(BadSecurity, match=said):
             from_settings(bad)
