@@ -1,4 +1,4 @@
-"""The newest and the oldest value, extremes, sums and numbers of samples."""
+"""Window functions last, first, min, max, sum, mean and count."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 YOUNG, MIDDLE, OLD = 100_000, 20, 50
 """Thresholds of the generations: objects, then collections. An answer of 10,000 series makes 100,000 objects, none of
-them cyclic garbage. With the default of 700 each such answer causes walks of the whole heap that take longer than it."""
+them cyclic garbage. With the default of 700 each such answer walks the whole heap, which takes longer than itself."""
 
 
 def settle() -> None:
