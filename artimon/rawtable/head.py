@@ -53,7 +53,7 @@ class HeadReader:
         self._looked_at = newest
 
     def _next(self) -> RawState | None:
-        """Read the next commit: return its state, an empty one if it carries none; None if the commit does not exist."""
+        """Read the next commit and return its state, an empty one if it carries none; None if it does not exist yet."""
         try:
             state = read_state(self._uri, self._looked_at + 1)
         except FileNotFoundError:

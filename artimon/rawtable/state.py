@@ -359,7 +359,7 @@ def _distribute(lanes: Mapping[int, LaneRanges], partitions: int) -> dict[int, L
 
 
 def to_json(state: RawState, before: RawState) -> dict[str, Any]:
-    """Return the JSON form in a commit; `before` is the state that this append continues (its `until` is our `from`)."""
+    """Return the JSON form in a commit; `before` is the state that this append continues (its `until` is `from`)."""
     return {
         "format": FORMAT,
         "append": state.append,

@@ -1,4 +1,4 @@
-"""Which figures of which process become which own variables. docs/variables.md lists them; a test compares the two."""
+"""Tables of figures and their own variables, by process. docs/variables.md lists them; a test compares the two."""
 
 from __future__ import annotations
 
@@ -207,4 +207,4 @@ TABLES: Mapping[str, tuple[Own, ...]] = MappingProxyType(
         "stack": STACK,
     }
 )
-"""Part -> its variables, besides those of every process."""
+"""Variables by part, besides those of every process."""
