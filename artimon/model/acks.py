@@ -171,7 +171,7 @@ def _against(position: Position, since: int | None, state: AckState) -> str:
     if any(start <= offset < end for start, end in partition.lost):
         return f"offset {offset} of partition {position.partition} was named lost"
     if partition.epochs and position.leader_epoch > partition.epochs[-1][0]:
-        # `until` belongs to a log that was truncated since: its present messages are newer than the table's read
+        # `until` belongs to a log that was truncated since: its present messages were written after that read
         return f"the log that epoch {position.leader_epoch} wrote was never read" if partition.closed else WAIT
     if offset < partition.until:
         return ACKED
