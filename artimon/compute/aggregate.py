@@ -147,7 +147,7 @@ def check_aggregate(request: AggregateRequest) -> None:
     except ArgumentError as problem:
         raise SelectError(str(problem)) from None
     if (request.by is None) == (request.without is None):
-        raise SelectError("exactly one of by and without is needed")
+        raise SelectError("give exactly one of by and without")
     columns = w.left + request.grid.n + w.right
     last = w.first_end + w.each * (w.outputs - 1)
     if not (

@@ -162,16 +162,16 @@ _TIMED = ("last", "last_time")
 FUNCTIONS = (
     _function(
         "irate",
-        "Growth a second between the two newest buckets with samples; from 0 if the newer is of another life (DOUBLE).",
+        "Growth per second between the two newest buckets with samples; from 0 after a reset between them (DOUBLE).",
         (None, 600.0, None, None),
-        "of the series, a second",
+        "of the series, per second",
         _TIMED,
         last_rate,
         edges=True,
     ),
     _function(
         "changes",
-        "How often a value differs from the one before it in the window (INTEGER), STRING too; NaN equals NaN.",
+        "Number of values that differ from the one before in the window (INTEGER), STRING too; NaN equals NaN.",
         (0.0, 1.0, 0.0, 0.0),
         "changes",
         ("last",),
@@ -180,7 +180,7 @@ FUNCTIONS = (
     ),
     _function(
         "resets",
-        "How many lives begin in the window within `max_gap` of another (INTEGER); of computed values: decreases.",
+        "Number of resets in the window, within `max_gap` of the last sample (INTEGER); of computed values: decreases.",
         (0.0, 0.0, 0.0, 0.0),
         "resets",
         _TIMED,

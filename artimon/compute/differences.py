@@ -253,7 +253,7 @@ def _function(
         summary=summary,
         example=example,
         case=Example(ROW, rows),
-        unit="of the series, a second" if by_time else OF_SERIES,
+        unit="of the series, per second" if by_time else OF_SERIES,
         statistics=_READ,
         run=run,
         rolling=rolling,
@@ -269,20 +269,20 @@ _READ = ("last", "last_time", "min")
 FUNCTIONS = (
     _function(
         "increase",
-        "Growth of a counter; a new birth counts from 0; INTEGER stays exact. Adjacent windows add up exactly.",
+        "Growth of a counter; counts from 0 after a reset; INTEGER stays exact. Adjacent windows add up exactly.",
         "fetch('http.requests').increase(\"5m\")",
         (None, 6.0, 6.0, 12.0),
     ),
     _function(
         "delta",
-        "Difference to the value before the window, births disregarded; INTEGER stays exact.",
+        "Difference to the value before the window, resets disregarded; INTEGER stays exact.",
         "fetch('disk.used').delta(\"1h\")",
         (None, 6.0, 6.0, 12.0),
         births=False,
     ),
     _function(
         "rate",
-        "Increase a second, from the first predecessor used to the last sample, without extrapolation (DOUBLE).",
+        "Increase per second, from the first predecessor used to the last sample, without extrapolation (DOUBLE).",
         "fetch('http.requests').rate(\"5m\")",
         (None, 600.0, 600.0, 600.0),
         by_time=True,

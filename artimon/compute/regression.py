@@ -87,16 +87,16 @@ _TIMED = ("last", "last_time")
 FUNCTIONS = (
     Function(
         name="derivative",
-        summary="Slope a second of the least-squares line through the values (DOUBLE); missing below two values.",
+        summary="Slope per second of the least-squares line through the values (DOUBLE); missing below two values.",
         example="fetch('disk.used').derivative(\"1h\")",
         case=Example(ROW, (None, 600.0, None, None)),
-        unit="of the series, a second",
+        unit="of the series, per second",
         statistics=_TIMED,
         run=of_last(slope),
     ),
     Function(
         name="predict_linear",
-        summary="That line `horizon` after the time of the point (DOUBLE): in how long is the disk full.",
+        summary="Least-squares line at `horizon` after the time of the point (DOUBLE), to predict a full disk.",
         example='fetch(\'disk.free\').predict_linear("1h", horizon="4h")',
         case=Example(ROW, (None, 14.0, None, None)),
         case_args="'10ms'",

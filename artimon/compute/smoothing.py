@@ -80,8 +80,7 @@ _WEIGHT = Param(
 FUNCTIONS = (
     Function(
         name="ewma",
-        summary="Exponentially weighted mean (DOUBLE): the oldest value, moved by each later one by `alpha` of the "
-        "way.",
+        summary="Exponentially weighted mean (DOUBLE): begins at the oldest value; later ones have the weight `alpha`.",
         example="fetch('load').ewma(\"10m\", alpha=0.3)",
         case=Example(ROW, (2.0, 6.5, 8.0, 20.0)),
         case_args="0.75",

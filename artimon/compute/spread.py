@@ -103,16 +103,16 @@ _DDOF = Param(
     "integer",
     1,
     least=0,
-    summary="what is taken off the number of values that squares are divided by",
+    summary="delta degrees of freedom; the divisor is the number of values less this",
     unit="values",
 )
-_Q = Param("q", "number", least=0, most=1, summary="how much of the values, 0 to 1", unit="share")
+_Q = Param("q", "number", least=0, most=1, summary="share of the values below it, 0 to 1", unit="share")
 _METHOD = Param(
     "method",
     "choice",
     "linear",
     choices=tuple(METHODS),
-    summary="how it lies between two values, as numpy calls it",
+    summary="interpolation between two values, by its name in numpy",
 )
 _ROBUST = Param("robust", "flag", False, summary="median for the mean, mad / 0.6745 for the deviation")
 FUNCTIONS = (
@@ -163,7 +163,7 @@ FUNCTIONS = (
     ),
     Function(
         name="zscore",
-        summary="Standard deviations that the newest value lies off the mean (DOUBLE); missing below two values.",
+        summary="Distance of the newest value from the mean in standard deviations (DOUBLE); missing below two values.",
         example="fetch('latency').zscore(\"15m\", robust=True)",
         case=Example(ROW, (None, 3 / 18.0**0.5, None, None)),
         unit="standard deviations",

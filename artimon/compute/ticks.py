@@ -69,7 +69,7 @@ def run_irregular(
 
     Raises ValueError unless the window holds t itself: before > 0 and after >= 0. Raises TooWide."""
     if before_ms <= 0 or after_ms < 0:
-        raise ValueError(f"a window ({before_ms} ms before, {after_ms} ms after] does not hold the sample it stands at")
+        raise ValueError(f"a window ({before_ms} ms before, {after_ms} ms after] does not contain its own sample")
     spans = _spans(ticks, before_ms, after_ms)
     cells, present = _run(function, ticks, spans, (before_ms, after_ms, max_gap_ms), args, min_count, check)
     return Cells(_types(function, ticks, args), cells[None, :], present[None, :])
@@ -122,8 +122,8 @@ def _run(
     total = int(counts.sum())
     if total > MOST_CELLS:
         raise TooWide(
-            f"{len(spans.end):,} windows hold {total:,} samples, each counted in every window that it lies in: at most "
-            f"{MOST_CELLS:,} are looked at; use shorter windows, or bucketize before"
+            f"{len(spans.end):,} windows hold {total:,} samples, counted once per window: at most {MOST_CELLS:,} are "
+            "supported; use shorter windows, or bucketize before"
         )
     cells, present = np.zeros(len(spans.owner), np.int64), np.zeros(len(spans.owner), np.bool_)
     for rows, width in _chunks(counts):

@@ -106,7 +106,7 @@ class AckState:
                 version,
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no ack state: {error!r} in {data[:200]!r}") from error
+            raise ValueError(f"invalid ack state: {error!r} in {data[:200]!r}") from error
 
 
 def _partition(data: Mapping[str, Any]) -> PartitionState:
@@ -165,11 +165,11 @@ def _against(position: Position, since: int | None, state: AckState) -> str:
     offset, end = position.offset, partition.end_of(position.leader_epoch)
     if end is not None and offset >= end:
         return (
-            f"log of partition {position.partition} was cut at {end} after epoch {position.leader_epoch}, not above"
-            f" offset {offset}"
+            f"log of partition {position.partition} was truncated at {end} after epoch {position.leader_epoch},"
+            f" not above offset {offset}"
         )
     if any(start <= offset < end for start, end in partition.lost):
-        return f"offset {offset} of partition {position.partition} was named lost"
+        return f"offset {offset} of partition {position.partition} is lost, says the raw table"
     if partition.epochs and position.leader_epoch > partition.epochs[-1][0]:
         # `until` belongs to a log that was truncated since: its present messages were written after that read
         return f"the log that epoch {position.leader_epoch} wrote was never read" if partition.closed else WAIT

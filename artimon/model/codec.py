@@ -110,7 +110,7 @@ def parse_header(data: bytes) -> BatchHeader:
     fields = _FIXED.unpack_from(data)
     magic, version, kind, lane, epoch, sequence, birth, poll, endpoint, rows, block, body_bytes = fields[:12]
     if magic != MAGIC:
-        raise BatchError(f"starts with {magic!r}, not with {MAGIC!r}: this is no batch")
+        raise BatchError(f"starts with {magic!r}, not with {MAGIC!r}: not a batch")
     if version != VERSION:
         raise UnknownFormat(
             f"format version {version}: this program reads version {VERSION}; upgrade it, then replay what it set"
@@ -128,7 +128,7 @@ def parse_header(data: bytes) -> BatchHeader:
     except ValueError as error:
         raise BatchError(f"unreadable header: {error}") from error
     if at + body_bytes != len(data):
-        raise BatchError(f"{len(data)} bytes where the header promises {at + body_bytes}: the message was cut")
+        raise BatchError(f"{len(data)} bytes, the header says {at + body_bytes}: the message is truncated")
     if rows > _ROWS[batch_kind] or any(map(gt, fields[12:], _NAME_BYTES)):
         raise BatchError(
             f"{rows} rows, names of {fields[12:]} bytes: at most {_ROWS[batch_kind]} rows and {_NAME_BYTES} bytes"
@@ -153,7 +153,7 @@ def verify(data: bytes) -> BatchHeader:
     actual = _digest(data[: _FIXED.size], data[HEADER_BYTES:])
     if actual != expected:
         raise BatchError(
-            f"digest of {header.id} is {actual.hex()}, its header says {expected.hex()}: damaged on the way"
+            f"digest of {header.id} is {actual.hex()}, its header says {expected.hex()}: damaged in transit"
         )
     return header
 
@@ -388,4 +388,4 @@ def pack(table: pa.RecordBatch, source: str) -> bytes:
 
 def _expect(header: BatchHeader, kind: BatchKind) -> None:
     if header.kind != kind:
-        raise BatchError(f"a batch of {header.kind.name} where {kind.name} is wanted")
+        raise BatchError(f"a batch of kind {header.kind.name}, expected {kind.name}")

@@ -53,7 +53,7 @@ def check(event: Event) -> int:
     try:
         size = event_bytes(event)
     except (AttributeError, UnicodeEncodeError) as error:
-        raise EventError(f"headers are text that UTF-8 can hold: {error}") from None
+        raise EventError(f"headers must be text that UTF-8 can encode: {error}") from None
     if size - len(event.body) > MAX_HEADER_BYTES + _EVENT_OVERHEAD + _HEADER_OVERHEAD * len(event.headers):
         raise EventError(f"headers of {size - len(event.body)} bytes: at most {MAX_HEADER_BYTES}")
     return size

@@ -72,11 +72,11 @@ def _check_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> int:
         at += _PREFIX_BYTES + len(metadata)
         header_type, header, body_bytes = _message(metadata)
         if not 0 <= body_bytes <= len(data) - at:
-            raise IpcError(f"a message body of {body_bytes} bytes where {len(data) - at} are left")
+            raise IpcError(f"a message body of {body_bytes} bytes, only {len(data) - at} are left")
         if header_type == _DICTIONARY and limits.dictionaries:
             header = _target(metadata, header + _table(metadata, header)[1])
         elif header_type != _RECORDS:
-            raise IpcError(f"a message of type {header_type} where a record batch is expected")
+            raise IpcError(f"a message of type {header_type}, expected a record batch")
         rows, size = _check_records(metadata, header, data, at, body_bytes, limits)
         memory += size
         if memory > limits.memory:
@@ -92,7 +92,7 @@ def _metadata(data: bytes | memoryview, at: int) -> bytes:
     marker, size = _prefix(data, at)
     start = at + _PREFIX_BYTES
     if marker != _CONTINUATION or not 0 < size <= len(data) - start:
-        raise IpcError(f"no message of an Arrow stream begins at byte {at}, or it is cut")
+        raise IpcError(f"no message of an Arrow stream at byte {at}, or it is truncated")
     return bytes(data[start : start + size])
 
 
@@ -101,7 +101,7 @@ def _message(metadata: bytes) -> tuple[int, int, int]:
     (at,) = _u32(metadata)
     version, kind, header, size, own = _table(metadata, at)[:5]
     if not version or metadata[at + version : at + version + 2] != _V5:
-        raise IpcError("an Arrow message of another metadata version than V5")
+        raise IpcError("an Arrow message with a metadata version other than V5")
     if own or not kind or not header:
         raise IpcError("an Arrow message without a header, or with metadata of its own")
     return metadata[at + kind], _target(metadata, at + header), _i64(metadata, at + size)[0] if size else 0
@@ -140,9 +140,9 @@ def _check_compression(metadata: bytes, at: int, limits: IpcLimits) -> bool:
     at = _target(metadata, at)
     codec, method = _table(metadata, at)[:2]
     if not limits.compressed:
-        raise IpcError("compressed buffers where none are expected")
+        raise IpcError("compressed buffers, expected uncompressed ones")
     if not codec or metadata[at + codec] != _ZSTD or (method and metadata[at + method]):
-        raise IpcError("buffers of another compression than zstd")
+        raise IpcError("buffers with a compression other than zstd")
     return True
 
 
@@ -176,7 +176,7 @@ class _Schema:
             name, _, kind, _, dictionary, children, pairs = _table(self._metadata, field)[:7]
             type_ = self._metadata[field + kind] if kind else 0
             if type_ not in _TYPES or (dictionary and not self._limits.dictionaries):
-                raise IpcError(f"a column of the Arrow type {type_}, or encoded in a way that is not expected")
+                raise IpcError(f"a column of Arrow type {type_}, or with an encoding, that is not supported")
             if name:
                 self._take(field + name).decode()
             if pairs:

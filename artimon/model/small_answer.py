@@ -56,7 +56,7 @@ def read_small(data: bytes) -> tuple[dict[str, Any], SeriesTable, dict[str, Ints
         len(codes) != series or not all(0 <= code < len(values) for code in codes)
         for codes, values in head["columns"].values()
     ):
-        raise ValueError(f"{n} buckets of {series} series, or a label beyond its values")
+        raise ValueError(f"{n} buckets of {series} series are too many, or a label code is out of range")
     statistics = {
         name: cells[i * n * series : (i + 1) * n * series].reshape(n, series).T
         for i, name in enumerate(head["statistics"])

@@ -62,7 +62,7 @@ class Difference:
     vital: bool = False
 
     def __str__(self) -> str:
-        return f"topic {self.topic}: {self.text}" + (f"; mend it with: {self.command}" if self.command else "")
+        return f"topic {self.topic}: {self.text}" + (f"; fix: {self.command}" if self.command else "")
 
 
 def generation(base: str, number: int) -> str:
@@ -92,10 +92,10 @@ def until_generation(base: str, newest: str) -> list[str]:
 _WHY = {
     "message.timestamp.type": "append time decides what is late, and names the hours of the table",
     "max.message.bytes": "collectors write record batches of up to 1,000,000 bytes",
-    "retention.ms": "Kafka would drop what was not read, or keep it for ever",
-    "retention.bytes": "Kafka would drop what was not read",
+    "retention.ms": "Kafka would drop unread messages, or keep all for ever",
+    "retention.bytes": "Kafka would drop unread messages",
     "cleanup.policy": "compaction of samples would lose them, and a topic of series without it grows for ever",
-    "min.insync.replicas": "an acknowledged batch must stand on so many brokers",
+    "min.insync.replicas": "number of brokers that must hold an acknowledged batch",
 }
 
 
@@ -128,7 +128,7 @@ def differences(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]
         real = found.config.get(name)
         if real is not None and not _is_enough(name, value, real):
             vital = name in wanted.vital and not (name == "cleanup.policy" and "compact" not in real)
-            text = f"{name} is {real}, it must be {value} ({wanted.why.get(name, 'as made')})"
+            text = f"{name} is {real}, it must be {value} ({wanted.why.get(name, 'as created')})"
             told.append(Difference(found.name, text, f"{change} --add-config {name}=[{value}]", vital))
     return [*told, *_copies(wanted, found, bootstrap), *_partitions(wanted, found, bootstrap)]
 
@@ -153,7 +153,7 @@ def _copies(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
         )
     if least < wanted.replication:
         brokers = sorted({node for nodes in found.replicas.values() for node in nodes})
-        text = f"a partition has {least} replicas, {wanted.replication} are wished: one lost disk loses it"
+        text = f"a partition has {least} replicas, {wanted.replication} are required: a lost disk may lose data"
         command = f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute --reassignment-json-file FILE"
         plan = reassignment(found, wanted.replication, brokers)
         told.append(Difference(found.name, text, f"{command}   (FILE: {plan})"))
@@ -176,11 +176,11 @@ def reassignment(found: Found, replication: int, brokers: Sequence[int]) -> str:
 def _partitions(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
     if wanted.partitions in (0, found.partitions):
         return []
-    text = f"it has {found.partitions} partitions, {wanted.partitions} are wished"
+    text = f"it has {found.partitions} partitions, {wanted.partitions} are configured"
     if wanted.name.endswith(".samples"):
         return [Difference(found.name, text, f"artimon topics grow --partitions {wanted.partitions}")]
     if wanted.fixed or found.partitions > wanted.partitions:
-        return [Difference(found.name, f"{text}; that cannot be altered while it is in use", "")]
+        return [Difference(found.name, f"{text}; the number cannot change while the topic is in use", "")]
     command = f"kafka-topics.sh --bootstrap-server {bootstrap} --alter --topic {found.name} --partitions"
     return [Difference(found.name, text, f"{command} {wanted.partitions}")]
 

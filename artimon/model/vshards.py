@@ -15,7 +15,7 @@ def mask_of(vshards: Iterable[int]) -> int:
     mask = 0
     for vshard in vshards:
         if not 0 <= vshard < VIRTUAL_SHARDS:
-            raise ValueError(f"virtual shard {vshard}: there are 0 to {VIRTUAL_SHARDS - 1}")
+            raise ValueError(f"virtual shard {vshard}: use 0 to {VIRTUAL_SHARDS - 1}")
         mask |= 1 << vshard
     return mask
 
@@ -42,5 +42,5 @@ def from_hex(text: str) -> int:
     """Inverse of `to_hex`, for up to 64 digits. Raises ValueError for other text."""
     mask = int(text, 16)
     if not 0 <= mask <= EVERY:
-        raise ValueError(f"{text!r} is no mask of {VIRTUAL_SHARDS} virtual shards")
+        raise ValueError(f"{text!r} is not a mask of {VIRTUAL_SHARDS} virtual shards")
     return mask

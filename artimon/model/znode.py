@@ -18,13 +18,13 @@ def read_table(data: bytes) -> dict[str, Any]:
     Raises ValueError for anything else, also for too deep nesting and for numbers that are not finite: a reader of many
     nodes must survive each of them."""
     if len(data) > MAX_BYTES:
-        raise ValueError(f"a node of {len(data)} bytes, at most {MAX_BYTES} are read")
+        raise ValueError(f"a node of {len(data)} bytes: at most {MAX_BYTES}")
     try:
         found = json.loads(data, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
-        raise ValueError("JSON that is nested too deeply") from None
+        raise ValueError("JSON is nested too deeply") from None
     if not isinstance(found, dict):
-        raise ValueError(f"no JSON object: {data[:100]!r}")
+        raise ValueError(f"not a JSON object: {data[:100]!r}")
     return found
 
 
@@ -36,4 +36,4 @@ def _finite(text: str) -> float:
 
 
 def _refuse(text: str) -> float:
-    raise ValueError(f"JSON has no number {text}")
+    raise ValueError(f"{text} is not a number in JSON")

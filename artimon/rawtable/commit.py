@@ -109,7 +109,7 @@ class RawTable(Table):
             except (DeltaError, OSError) as error:
                 failure = error
                 self._table = None
-                log.warning("commit of append %d: %s; looking at the head", after.append, first_line(error))
+                log.warning("commit of append %d: %s; reading the head again", after.append, first_line(error))
         version, head = self.head()
         if head.key == after.key:
             return version
@@ -118,13 +118,13 @@ class RawTable(Table):
     def _check_chain(self, head: RawState, before: RawState) -> None:
         if head.key != before.key:
             raise ChainBroken(
-                f"{self.uri}: append {head.append} of writer {head.writer} stands where {before.append} was expected"
+                f"{self.uri}: the newest append is {head.append} of writer {head.writer}, expected {before.append}"
             )
 
     def _check_age(self, began: Moment | None) -> None:
         age_s = began.age_s(self._clock) if began is not None else 0.0
         if age_s > APPEND_FRESH_S:
-            raise Overslept(f"{self.uri}: files begun {age_s / 3600:.0f} h ago may be gone")
+            raise Overslept(f"{self.uri}: files begun {age_s / 3600:.0f} h ago may have been deleted")
 
 
 class RawLog(Table):
@@ -209,7 +209,7 @@ class RawLog(Table):
                 gone = sorted(wanted - live)
                 raise Superseded(f"{self.uri}: {len(gone)} of {len(wanted)} files are gone, such as {gone[0]}")
             if self._clock.monotonic() - began > FRESH_S:
-                raise TableError(f"{self.uri}: files begun {FRESH_S / 3600:.0f} h ago are not committed any more")
+                raise TableError(f"{self.uri}: files begun more than {FRESH_S / 3600:.0f} h ago are too old to commit")
             return False
 
         version = self._commit_once(check, self._actions(old, new, data_change=False), note)
@@ -225,7 +225,7 @@ class RawLog(Table):
             if wanted.isdisjoint(live):
                 return True
             if not wanted <= live:
-                raise Superseded(f"{self.uri}: files that were to expire are gone")
+                raise Superseded(f"{self.uri}: some of the files to expire are gone")
             return False
 
         version = self._commit_once(check, self._actions(old, [], data_change=True), note)
@@ -260,7 +260,7 @@ class RawLog(Table):
             except (DeltaError, OSError) as error:
                 failure = first_line(error)
                 self._table = None
-                log.warning("commit on version %d: %s; looking at the table", version, failure)
+                log.warning("commit on version %d: %s; reading the table again", version, failure)
         version = int(self.refresh().version())
         if check(self._live_paths()):
             return version

@@ -79,7 +79,7 @@ def newest_document(uri: str, newest: int, known: int = 0) -> tuple[int, Mapping
             document = read_document(uri, version)
         except FileNotFoundError as error:
             raise TableError(
-                f"{uri}: commit {version} is gone and no newer one is an append: its state is lost; restore"
+                f"{uri}: commit {version} is gone and the newer ones are not appends: its state is lost; restore"
                 " the file from a backup, or begin a new table"
             ) from error
         if document is not None:

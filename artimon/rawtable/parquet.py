@@ -112,7 +112,7 @@ class GroupReader:
         try:
             self._file = pq.ParquetFile(pa.PythonFile(self._reader, mode="r"), metadata=known)
         except pa.ArrowInvalid as error:
-            raise TableError(f"{uri} is no Parquet file: {error}") from error
+            raise TableError(f"{uri} is not a Parquet file: {error}") from error
         self._metadata: Any = self._file.metadata
         if opened is None and (unfit := unfit_group(self._metadata)):
             raise TableError(f"{uri}: {unfit}")

@@ -94,7 +94,7 @@ def read_whole(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooClient
             except FileNotFoundError as error:
                 if attempt == ATTEMPTS - 1:
                     raise
-                log.info("%s: version %d is gone (%s); beginning again", uri, table.version(), error)
+                log.info("%s: version %d is gone (%s); reading the newest one", uri, table.version(), error)
     raise AssertionError("unreachable")
 
 

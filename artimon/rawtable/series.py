@@ -117,7 +117,7 @@ class SeriesTable(Table):
                 return True
             except (DeltaError, OSError) as error:
                 failure = error
-                log.warning("series not added: %s; looking again", first_line(error))
+                log.warning("series not added: %s; reading the table again", first_line(error))
         raise TableError(f"{self.uri}: announcements could not be added in {ATTEMPTS} attempts: {failure}")
 
     # --- merging

@@ -120,8 +120,8 @@ class Gap:
     def __str__(self) -> str:
         what = {
             "lost": "the log no longer holds offsets",
-            "cut": "the log was cut, and what came or comes there since is new: offsets",
-            "topic": "the topic was made again; unread rest of the old one: offsets",
+            "cut": "the log was truncated, messages written there since are new: offsets",
+            "topic": "the topic was recreated; unread rest of the old one: offsets",
         }[self.kind]
         end = "its end" if self.end == END_OF_LOG else str(self.end)
         return f"partition {self.partition}: {what} {self.start} to {end}"
@@ -156,7 +156,7 @@ def advance(state: RawState, writer: str, step: Step) -> RawState:
     """Return the state after `step`. Raises StateError if an offset goes backwards."""
     current = state.current
     if current is None:
-        raise StateError("no topic was begun: close the gap first")
+        raise StateError("the table has not begun a topic: close the gap first")
     until = dict(current.until)
     for partition, end in step.until.items():
         if partition not in until or end < until[partition]:
@@ -319,7 +319,7 @@ def begin_next(
     read to its end; later writes to it count as lost, so that agents send them again. Raises StateError."""
     current = state.current
     if current is None:
-        raise StateError("no topic was begun: there is none to follow")
+        raise StateError("the table has not begun a topic: there is no generation to follow")
     rest = tuple(Gap("topic", p, at, END_OF_LOG) for p, at in sorted(current.until.items()))
     fresh = TopicState(topic_id, dict.fromkeys(range(partitions), 0), epochs=epochs or {})
     return replace(

@@ -278,7 +278,7 @@ class _YamlTree:
             raise self._error(key.line, key.column, "a key must be a word, not a list or mapping")
         first = owner.get(key.value)
         if first is not None and first.key is not None:
-            text = f"{key.value!r:.80} stands here a second time, first in line {first.key.line}"
+            text = f"{key.value!r:.80} is defined a second time, first in line {first.key.line}"
             raise self._error(key.line, key.column, text)
         return key
 

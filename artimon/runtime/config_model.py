@@ -72,7 +72,7 @@ def repeated(names: Iterable[tuple[str, Steps]]) -> Iterator[InitErrorDetails]:
     first: dict[str, Steps] = {}
     for name, path in names:
         if name in first:
-            yield fault(f"{name} stands here a second time", *path, first=first[name])
+            yield fault(f"{name} is defined a second time", *path, first=first[name])
         first.setdefault(name, path)
 
 

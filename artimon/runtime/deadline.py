@@ -28,7 +28,7 @@ def within(seconds: float, what: str, call: Callable[[], T]) -> T:
     try:
         fine, value = outcome.get(timeout=seconds)
     except queue.Empty:
-        raise DeadlineExceeded(f"{what} took more than {seconds:.0f} s: is the server stopped or overloaded?") from None
+        raise DeadlineExceeded(f"{what} timed out after {seconds:.0f} s: is the server down or overloaded?") from None
     if fine:
         return value  # type: ignore[return-value]
     raise value  # type: ignore[misc]

@@ -29,7 +29,7 @@ class Unprotected(SettingsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.listener} does not start: {self.host!r} is reached from other machines, and clients are not "
+            f"{self.listener} does not start: {self.host!r} is reachable from other machines, and clients are not "
             f"authenticated: {self.remedy}, or start with --insecure"
         )
 

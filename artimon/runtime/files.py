@@ -24,7 +24,7 @@ def split(uri: str) -> tuple[str, str]:
     """Split hdfs://host:port/a/b into (hdfs://host:port, /a/b). Raises ValueError for other URIs."""
     parts = urlsplit(uri)
     if parts.scheme != "hdfs" or not parts.netloc:
-        raise ValueError(f"{uri!r} is no HDFS address: write it as hdfs://HOST:PORT/path")
+        raise ValueError(f"{uri!r} is not an HDFS address: write it as hdfs://HOST:PORT/path")
     return f"{parts.scheme}://{parts.netloc}", parts.path or "/"
 
 

@@ -87,7 +87,7 @@ class Publisher:
             self._tell(self._table, figures)
         except Exception:  # a figure of an unexpected type must not end a working process
             if not self._failed:
-                log.exception("own variables: a defect; some are missing from now on")
+                log.exception("own variables: unexpected error; some variables may be missing from now on")
             self._failed = True
 
     def _process(self) -> dict[str, int]:

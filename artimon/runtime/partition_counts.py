@@ -90,5 +90,5 @@ def altered(name: str, described: int, counted: int) -> str:
     """Return the message about an altered topic."""
     return (
         f"{name} was altered to {described} partitions: {counted} are used, because a lane must keep its partition;"
-        f" for more run `artimon topics grow --partitions N` with N greater than {described}"
+        f" to use more, run `artimon topics grow --partitions N` with N greater than {described}"
     )

@@ -88,7 +88,7 @@ class LoopGuard:
         except Exception as error:  # the loop must survive any error of a client
             problem = one_line(error)
         if problem and problem != self.problem:
-            log.error("%s: %s; it is tried again", self.name, problem)
+            log.error("%s: %s; retrying", self.name, problem)
         self.problem = problem
         return not problem
 

@@ -23,7 +23,7 @@ def parse_duration(text: str) -> int:
     5400000
     """
     if not _DURATION.fullmatch(text.strip()):
-        raise ValueError(f"{text!r:.80} is no duration: write a number and a unit of ms s m h d w, such as 60s")
+        raise ValueError(f"{text!r:.80} is not a duration: write a number and a unit of ms s m h d w, such as 60s")
     parts = _PART.findall(text)
     return round(sum(Decimal(number) * UNITS_MS["m" if unit == "min" else unit] for number, unit in parts))
 
@@ -54,7 +54,7 @@ def parse_size(text: str) -> int:
     """
     found = _SIZE.fullmatch(text.strip())
     if not found:
-        raise ValueError(f"{text!r:.80} is no size: write bytes, such as 20GiB")
+        raise ValueError(f"{text!r:.80} is not a size: write bytes, such as 20GiB")
     return int(found[1]) << 10 * " KMGT".index((found[2] or " ")[0].upper())
 
 
@@ -66,7 +66,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     host, port = split(text, 0)
     if not host or not port:
-        raise ValueError(f"{text!r:.200} is no address: write host:port, IPv6 in brackets")
+        raise ValueError(f"{text!r:.200} is not an address: write host:port, IPv6 in brackets")
     return host, port
 
 

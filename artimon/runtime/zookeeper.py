@@ -105,7 +105,7 @@ class Registration(Watcher):
                 return True
             if self._registered_once:
                 if not self.conflict:
-                    log.error("%s belongs to another process (%s): this one stays out until it goes", self._path, data)
+                    log.error("%s belongs to another process (%s): not registered until it ends", self._path, data)
                 self.registered, self.conflict = False, True
                 return False
             # in one transaction: else a live owner, woken by the deletion, would create it in between
