@@ -53,12 +53,12 @@ class Own:
 
 
 PROCESS = (
-    Own("artimon.process.ok", "ok", "1 if the process says that it works, else 0"),
+    Own("artimon.process.ok", "ok", "1 if the process reports that it works, else 0"),
     Own("artimon.process.resident.bytes", "resident_bytes", "Memory in use, without children", "bytes"),
     Own("artimon.process.cpu.ms", "cpu_ms", "CPU time used, without children", "ms", counter=True),
     Own("artimon.process.threads", "threads", "Threads"),
     Own("artimon.process.files.open", "files_open", "Open files and sockets"),
-    Own("artimon.process.uptime.ms", "uptime_ms", "Since the process began to publish", "ms"),
+    Own("artimon.process.uptime.ms", "uptime_ms", "Time since the process began to publish", "ms"),
 )
 """Variables of every process."""
 
