@@ -123,18 +123,18 @@ Hdfs = Annotated[str, Option("URI (ARTIMON_HDFS, else the running stack's).", pl
 KafkaQuota = Annotated[
     int,
     Option(
-        "Bytes that samples may take in Kafka, such as 20GiB (ARTIMON_KAFKA_QUOTA).",
+        "Quota of samples in Kafka in bytes, such as 20GiB (ARTIMON_KAFKA_QUOTA).",
         "--kafka-quota",
         read=parse_quota,
         place=attrgetter("kafka_quota_bytes"),
     ),
 ]
 ListenHost = Annotated[
-    str, Option("Address to listen on and to be known by; others reach it only where it is not loopback.")
+    str, Option("Address to listen on and to advertise; other machines cannot reach a loopback address.")
 ]
 ListenPort = Annotated[int, Option("Port to listen on, 0 for any.", least=0, most=65_535)]
 Insecure = Annotated[bool, Option("Listen beyond loopback without authentication (docs/security.md).", "--insecure")]
-Health = Annotated[Path | None, Option("File in which the process says how it is.")]
+Health = Annotated[Path | None, Option("File for the health of the process.")]
 StackData = Annotated[
     Path, Option("Data folder of the stack (ARTIMON_DATA).", "--data", place=attrgetter("data"), of_stack=True)
 ]
