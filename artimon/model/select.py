@@ -1,7 +1,6 @@
 """Request and answer of a storage engine: a selector and a grid in, a matrix of statistics out.
 
-The memory store and the history engine answer the same request with the same `Buckets`: the evaluator depends on
-neither.
+The memory store and the history engine answer equal requests with equal `Buckets`; the evaluator depends on neither.
 """
 
 from __future__ import annotations

@@ -319,7 +319,7 @@ def begin_next(
     read to its end; later writes to it count as lost, so that agents send them again. Raises StateError."""
     current = state.current
     if current is None:
-        raise StateError("the table has not begun a topic: there is no generation to follow")
+        raise StateError("the table has not begun a topic: a next generation needs a present one")
     rest = tuple(Gap("topic", p, at, END_OF_LOG) for p, at in sorted(current.until.items()))
     fresh = TopicState(topic_id, dict.fromkeys(range(partitions), 0), epochs=epochs or {})
     return replace(
