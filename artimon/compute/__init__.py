@@ -1,3 +1,3 @@
-"""Arithmetic of windows and classes over bucket arrays, shared by the evaluator and by the shards that work for it.
+"""Arithmetic of windows and classes over bucket arrays, shared by the evaluator and the shards (push-down).
 
-Nothing here knows of labels, texts of queries or stores: arrays in, arrays out, so that both give the same answers."""
+Arrays in, arrays out, without labels, query texts or stores: evaluator and shards therefore give equal answers."""

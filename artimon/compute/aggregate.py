@@ -1,5 +1,5 @@
-"""Push-down: what a store is asked to compute itself (a selection, windows, classes, a reducer) and the partial result
-that it answers. Partials of disjoint series are united exactly, in any order."""
+"""Push-down: request to a store to compute a selection, windows, classes and a reducer, and the partial result that it
+answers. Partials of disjoint series merge exactly, in any order."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from artimon.model.series_table import SeriesTable
 from artimon.model.vshards import from_hex, to_hex
 
 Class = tuple[tuple[str, str], ...]
-"""Labels of a class, sorted, absent ones left out; `__name__` where it was listed."""
+"""Labels of a class, sorted, without absent ones; `__name__` if it was listed."""
 Prints = npt.NDArray[np.uint64]
 NO_PRINTS: Prints = np.zeros(0, np.uint64)
 MAX_OUTPUTS = 20_000
 
 
 NOT_PUSHED = "not pushed"
-"""How the refusal of a shard begins that stands for NotPushed."""
+"""Prefix of a shard's error that means NotPushed."""
 
 
 class NotPushed(Exception):
-    """This cannot be computed where the data is: ask for the buckets instead. Never the end of a query."""
+    """The store cannot compute this request: the caller selects the buckets instead. Never fails a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateRequest:
-    """Reduce every series that fits by classes. `grid` is what the store holds of it, its step that of a level."""
+    """Reduce the matching series by classes. `grid` is the range that the store holds, with the step of a level."""
 
     matchers: tuple[Matcher, ...]
     grid: Grid
@@ -55,19 +55,19 @@ class AggregateRequest:
     without: tuple[str, ...] | None = None
     """Exactly one of `by` and `without` is given."""
     limit: int = 2_000_000
-    """Refuse when more series fit."""
+    """Refuse the request if more series match."""
     vshards: int | None = None
-    """Only series of these virtual shards (bit v: virtual shard v); None: all that are held."""
+    """Restrict to these virtual shards (bit v: virtual shard v); None: all that are held."""
     exclude: tuple[int, ...] = ()
-    """Fingerprints to leave out: they stand in two stores and are united elsewhere."""
+    """Fingerprints to omit: these series are in two stores and are merged elsewhere."""
     prints: bool = False
-    """Whether the answer is to list the fingerprints of what was selected."""
+    """True if the answer must list the fingerprints of the selected series."""
     deadline_ms: int | None = None
-    """Milliseconds from the arrival of the request after which nobody waits for the answer."""
+    """Timeout of the caller, in milliseconds after the arrival of the request."""
     args: tuple[tuple[str, Any], ...] = ()
     """Arguments of the reducer."""
     gather: bool = False
-    """Of an order statistic (ORDERED): answer the values, to be reduced together with those of other stores."""
+    """For order statistics (ORDERED): answer the values, to be reduced together with those of other stores."""
 
     def to_json(self) -> dict[str, Any]:
         w = self.windows
@@ -89,7 +89,7 @@ class AggregateRequest:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AggregateRequest:
-        """Inverse of `to_json`; see `check_aggregate` for what may be in it."""
+        """Inverse of `to_json`; `check_aggregate` validates the result."""
         by, without, vshards = data["by"], data["without"], data["vshards"]
         return cls(
             tuple(Matcher(*m) for m in data["matchers"]),
@@ -108,7 +108,7 @@ class AggregateRequest:
         )
 
     def buckets(self) -> SelectRequest:
-        """What has to be selected to compute the same."""
+        """Return the selection from which `aggregate_buckets` computes the same result."""
         statistics = ("count", *(s for s in FUNCTIONS[self.windows.function].statistics if s != "count"))
         return SelectRequest(self.matchers, self.grid, statistics, self.limit)
 
@@ -119,14 +119,14 @@ _WINDOWS = (
 
 
 def _pairs(args: Sequence[Sequence[Any]]) -> tuple[tuple[str, Any], ...]:
-    """Arguments as they came; of what is neither number nor text the repr, which no function takes."""
+    """Convert arguments to pairs; a value other than a number or text becomes its repr, which no function accepts."""
     return tuple(
         (str(name), value if isinstance(value, bool | int | float | str) else repr(value)) for name, value in args
     )
 
 
 def reducer_params(reducer: str) -> tuple[Param, ...]:
-    """What a reducer takes besides values. SelectError for one that no store knows."""
+    """Return the parameters of a reducer. Raises SelectError for an unknown one."""
     known: dict[str, tuple[Param, ...]] = {**dict.fromkeys(REDUCERS, ()), **ORDERED, **BEST}
     if reducer not in known:
         raise SelectError(f"unknown reducer {reducer!r}: use one of {', '.join(known)}")
@@ -134,7 +134,7 @@ def reducer_params(reducer: str) -> tuple[Param, ...]:
 
 
 def check_aggregate(request: AggregateRequest) -> None:
-    """SelectError for a request that makes no sense: it may come from anywhere."""
+    """Validate an untrusted request. Raises SelectError."""
     w = request.windows
     if w.function not in FUNCTIONS:
         raise SelectError(f"unknown window function {w.function!r}: use one of {', '.join(FUNCTIONS)}")
@@ -147,7 +147,7 @@ def check_aggregate(request: AggregateRequest) -> None:
     except ArgumentError as problem:
         raise SelectError(str(problem)) from None
     if (request.by is None) == (request.without is None):
-        raise SelectError("exactly one of by and without is needed")
+        raise SelectError("give exactly one of by and without")
     columns = w.left + request.grid.n + w.right
     last = w.first_end + w.each * (w.outputs - 1)
     if not (
@@ -163,7 +163,7 @@ def check_aggregate(request: AggregateRequest) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """The answer. Classes in any order, each at least with one member."""
+    """Answer. Classes in any order, each with at least one member."""
 
     classes: tuple[Class, ...]
     values: Partial
@@ -171,29 +171,29 @@ class Aggregate:
     gauge: Class = ()
     """Name and labels of the first gauge in canonical order, if `counts.gauges`."""
     newest_ms: int = 0
-    """Time of the newest sample of what was selected; only where none was in the range."""
+    """Time of the newest sample of the selected series; 0 if a sample is in the range."""
     prints: Prints = field(default_factory=lambda: NO_PRINTS)
-    """Sorted, if the request asked for them."""
+    """Fingerprints of the selected series, sorted, if requested."""
     notes: tuple[str, ...] = ()
     partial: bool = False
-    """Whether series are missing."""
+    """True if series are missing."""
     best: Prints = field(default_factory=lambda: NO_PRINTS)
-    """Of a reducer that chooses members: whom it may choose, and perhaps others. Sorted."""
+    """For reducers that choose members (BEST): a superset of the members to choose, sorted."""
     gathered: Blocks | None = None
-    """Where they were asked for, the values of all members, their classes by number; `values` then has members only."""
+    """If requested, the values of all members with the numbers of their classes; `values` then has members only."""
 
 
 @runtime_checkable
 class Aggregating(Protocol):
-    """A Store that can do this has this method; the evaluator asks for buckets where it is missing."""
+    """Store with push-down; from other stores the evaluator selects buckets."""
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """Raises SelectError for what cannot be answered, NotPushed for what must be asked as buckets."""
+        """Compute an aggregate. Raises SelectError; raises NotPushed if the caller must select buckets instead."""
         ...
 
 
 def classes_of(keys: Sequence[Class], by: tuple[str, ...] | None, without: tuple[str, ...] | None) -> list[Class]:
-    """The class of each series, given by its name, as `__name__`, and its sorted labels."""
+    """Return the class of each series; a key holds its name, as `__name__`, and its sorted labels."""
     if by is not None:
         wanted = set(by)
         return [tuple(pair for pair in key if pair[0] in wanted) for key in keys]
@@ -202,7 +202,7 @@ def classes_of(keys: Sequence[Class], by: tuple[str, ...] | None, without: tuple
 
 
 def aggregate_buckets(buckets: Buckets, request: AggregateRequest) -> Aggregate:
-    """The same from buckets that were selected with `request.buckets()`."""
+    """Compute an aggregate from buckets that were selected with `request.buckets()`."""
     table = SeriesTable.of(buckets.series)
     keys: list[Class] = [((NAME, name), *pairs) for name, pairs in table.texts()]
     found = classes_of(keys, request.by, request.without)
@@ -234,12 +234,12 @@ def aggregate_buckets(buckets: Buckets, request: AggregateRequest) -> Aggregate:
 
 
 def gathered_by(reducing: Reducing, request: AggregateRequest) -> Blocks | None:
-    """The values that `request` asks for."""
+    """Return the values of all members if `request` gathers them, else None."""
     return tuple(reducing.blocks) if request.gather and request.reducer in ORDERED else None
 
 
 def settled(found: Aggregate, request: AggregateRequest) -> Aggregate:
-    """What was gathered, reduced."""
+    """Reduce the gathered values, if any."""
     if found.gathered is None:
         return found
     args = arguments(request.reducer, reducer_params(request.reducer), request.args)
@@ -249,12 +249,12 @@ def settled(found: Aggregate, request: AggregateRequest) -> Aggregate:
 
 
 def prints_of(prints: Prints, rows: Sequence[npt.NDArray[np.intp]]) -> Prints:
-    """Those of some rows, sorted."""
+    """Return the distinct fingerprints of some rows, sorted."""
     return np.unique(np.concatenate([prints[some] for some in rows])) if rows else NO_PRINTS
 
 
 def with_members(found: Aggregate) -> Aggregate:
-    """Without the classes that have no members."""
+    """Remove the classes without members."""
     kept = np.flatnonzero(found.values.members > 0)
     if len(kept) == len(found.classes):
         return found
@@ -280,7 +280,7 @@ def _rows(values: Partial, kept: Ints) -> Partial:
 
 
 def unite_aggregates(parts: Sequence[Aggregate]) -> Aggregate:
-    """Answers about disjoint series as one; at least one part."""
+    """Merge the answers for disjoint series; at least one part. Raises NotPushed if order statistics lack values."""
     if len(parts) == 1:
         return parts[0]
     gathers = [part.gathered is not None for part in parts]
@@ -311,8 +311,8 @@ _COUNTS = ("selected", "sampled", "left_out", "texts", "gauges", "approximate")
 
 
 def encode_aggregate(found: Aggregate) -> bytes:
-    """Arrow IPC: one row a class, values as fixed-size lists; what is said of it in the schema's metadata. After it
-    what was gathered."""
+    """Encode as Arrow IPC: a row per class, values as fixed-size lists, other fields in the schema's metadata. The
+    gathered values follow the stream."""
     values = found.values
     columns: dict[str, Any] = {
         "class": pa.array([json.dumps(class_, ensure_ascii=False) for class_ in found.classes], pa.utf8()),
@@ -347,7 +347,7 @@ def _lists(matrix: npt.NDArray[Any]) -> Any:
 
 
 def decode_aggregate(data: bytes) -> Aggregate:
-    """Inverse of `encode_aggregate`; arrays are read-only views."""
+    """Decode `encode_aggregate`; arrays are read-only views."""
     batch = read_ipc(data)
     meta = json.loads(batch.schema.metadata[b"artimon"])
     shape = (batch.num_rows, int(meta["outputs"]))

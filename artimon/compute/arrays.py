@@ -1,4 +1,4 @@
-"""Statistics of buckets in arrays, and the values that window functions make of them."""
+"""Arrays of bucket statistics, the input of window functions, and their output."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from artimon.model.grid import Grid
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays:
-    """`stats`: arrays of shape (series, grid.n), zero where `count` is; `lives` has dtype BIRTH_TYPE and is sorted by
-    (row, birth)."""
+    """Input of a window function. `stats`: arrays of shape (series, grid.n), 0 wherever `count` is 0. `lives`:
+    incarnations, dtype BIRTH_TYPE, sorted by (row, birth)."""
 
     kinds: Types
     types: Types
@@ -23,25 +23,25 @@ class Arrays:
     stats: Mapping[str, Ints]
     lives: npt.NDArray[np.void]
     ended_ms: Ints
-    """(series,) when the source said that the series ended; 0 where it goes on."""
+    """(series,) time of the end marker; 0 for series that continue."""
     first_held: int = 0
-    """Columns before this one are not in the store at all: empty here, yet nobody knows what was in them."""
+    """Earlier columns are not in the store: they are empty here, but their content is unknown."""
     stored: bool = True
-    """False where the values were computed: no births, one value a bucket, at its end."""
+    """False for computed values: no start times, one value per bucket, at its end."""
 
     @property
     def rows(self) -> int:
-        """How many series."""
+        """Number of series."""
         return len(self.types)
 
     @property
     def present(self) -> Bools:
-        """(series, grid.n) where a bucket holds a sample."""
+        """(series, grid.n) mask of the buckets that hold a sample."""
         return np.asarray(self.stats["count"] > 0)
 
 
 def padded_stats(stats: Mapping[str, Ints], left: int, right: int) -> dict[str, Ints]:
-    """The same with `left` and `right` empty columns more."""
+    """Pad statistics with `left` and `right` empty columns."""
     if not (left or right):
         return dict(stats)
     return {name: np.pad(matrix, ((0, 0), (left, right))) for name, matrix in stats.items()}
@@ -49,7 +49,8 @@ def padded_stats(stats: Mapping[str, Ints], left: int, right: int) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """Cells of (series, outputs), and where they are approximate because a bucket held more than one sample."""
+    """Output of a window function: cells of (series, outputs), and a mask of the ones that are approximate because a
+    bucket held more than one sample."""
 
     column: Cells
     approximate: Bools | None = None

@@ -1,4 +1,4 @@
-"""The newest and the oldest value, extremes, sums and numbers of samples."""
+"""Window functions last, first, min, max, sum, mean and count."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _count(data: Arrays, frame: Frame, _args: Args) -> Mapped:
 FUNCTIONS = (
     Function(
         name="last",
-        summary="Newest value; keeps the type. Missing once the source has said that the series ended.",
+        summary="Newest value; keeps the type. Missing after the source reported the end of the series.",
         example='fetch(\'disk.free\').map("last", "5m")',
         case=Example(ROW, (2.0, 8.0, 8.0, 20.0)),
         statistics=("last",),
@@ -92,7 +92,7 @@ FUNCTIONS = (
     ),
     Function(
         name="first",
-        summary="Oldest value; keeps the type. Approximate where the first bucket holds several samples.",
+        summary="Oldest value; keeps the type. Approximate if the first bucket holds several samples.",
         example='fetch(\'disk.free\').map("first", "5m")',
         case=Example(ROW, (2.0, 2.0, 8.0, 20.0)),
         statistics=("last",),
@@ -126,7 +126,7 @@ FUNCTIONS = (
     ),
     Function(
         name="sum",
-        summary="Sum of all samples (DOUBLE); with min_count=0 the sum of nothing is 0.",
+        summary="Sum of all samples (DOUBLE); 0 without samples if min_count=0.",
         example='fetch(\'mail.sent\').map("sum", "5m")',
         case=Example(ROW, (2.0, 10.0, 8.0, 20.0)),
         statistics=("sum",),
@@ -137,7 +137,7 @@ FUNCTIONS = (
     ),
     Function(
         name="mean",
-        summary="Sum of all samples over their number (DOUBLE); of BOOLEAN the share of true.",
+        summary="Sum of all samples over their number (DOUBLE); for BOOLEAN the share of true.",
         example='fetch(\'temperature\').map("mean", "5m")',
         case=Example(ROW, (2.0, 5.0, 8.0, 20.0)),
         statistics=("sum",),
@@ -147,7 +147,7 @@ FUNCTIONS = (
     ),
     Function(
         name="count",
-        summary="Number of samples (INTEGER), of any type; the count of nothing is 0.",
+        summary="Number of samples (INTEGER), of any type; 0 without samples.",
         example='fetch(\'temperature\').map("count", "5m")',
         case=Example(ROW, (1.0, 2.0, 1.0, 1.0)),
         unit="samples",

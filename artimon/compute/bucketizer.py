@@ -1,7 +1,7 @@
-"""Bucketizer: samples in order become statistics of buckets, and buckets become wider ones.
+"""Bucketizer: statistics of buckets from sorted samples or from narrower buckets.
 
-Rows of one bucket follow one another, in the order of time and at equal times of value; `begins` says where each bucket
-begins. Shards, refill and the history sort and group their rows each in their own way and cut them here.
+Rows of one bucket are contiguous and sorted by time, at equal times by value; `begins` holds the first row of each
+bucket. Shards, refill and the history engine sort and group their rows themselves before they call this module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Begins = npt.NDArray[np.intp]
 
 
 def begins_of(*columns: npt.NDArray[np.generic]) -> Begins:
-    """The places at which one of the columns changes."""
+    """Return the rows at which any of the columns changes."""
     new = np.ones(len(columns[0]), np.bool_)
     np.not_equal(columns[0][1:], columns[0][:-1], out=new[1:])
     for column in columns[1:]:
@@ -25,12 +25,12 @@ def begins_of(*columns: npt.NDArray[np.generic]) -> Begins:
 
 
 def ends_of(begins: Begins, rows: int) -> Begins:
-    """The last row of each run; there is at least one run, or no row."""
+    """Return the last row of each run; `begins` is empty only if there are no rows."""
     return np.append(begins[1:], rows) - 1 if len(begins) else begins
 
 
 def cut_samples(begins: Begins, time_ms: Ints, cells: Ints, double: Bools | bool) -> dict[str, Ints]:
-    """Every statistic of buckets of samples; `double` of samples."""
+    """Return all statistics of buckets of samples; `double` marks the samples that are DOUBLE."""
     ends = ends_of(begins, len(cells))
     last = cells[ends]
     if len(begins) == len(cells):
@@ -42,7 +42,7 @@ def cut_samples(begins: Begins, time_ms: Ints, cells: Ints, double: Bools | bool
 
 
 def cut_buckets(begins: Begins, stats: Stats, double: Bools | bool) -> dict[str, Ints]:
-    """Every statistic of buckets of narrower buckets; `double` of the narrower ones."""
+    """Return all statistics of buckets of narrower buckets; `double` marks the narrower ones that are DOUBLE."""
     ends = ends_of(begins, len(stats["count"]))
     folded = fold_runs(begins, [stats[name] for name in FOLDS], double)
     made = {

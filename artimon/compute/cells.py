@@ -1,6 +1,6 @@
-"""Values in columns: 64-bit cells in each series' own type, with a mask. Shared by every function.
+"""Columns of values: 64-bit cells in the type of each series, with a mask. Shared by every function.
 
-A cell is an int64, the bits of a float64, 0/1, or an index of a string; it has a meaning only where `present`.
+A cell is an int64, the bits of a float64, 0/1, or the index of a string; cells that are not `present` are arbitrary.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DOUBLE, INTEGER, BOOLEAN, STRING = (
 
 
 class Cells(NamedTuple):
-    """(series,) types and (series, buckets) cells and mask."""
+    """Types of shape (series,); cells and mask of shape (series, buckets)."""
 
     types: Types
     cells: Ints
@@ -31,7 +31,7 @@ class Cells(NamedTuple):
 
 
 def as_floats(types: Types, cells: Ints) -> Floats:
-    """Every cell as float64 (BOOLEAN as 1/0)."""
+    """Convert every cell to float64 (BOOLEAN to 1/0)."""
     if bool((types == DOUBLE).all()):
         return cells.view(np.float64)
     values = cells.astype(np.float64)
@@ -42,21 +42,21 @@ def as_floats(types: Types, cells: Ints) -> Floats:
 
 
 def doubles(values: Floats, present: Bools) -> Cells:
-    """DOUBLE cells of float values."""
+    """Return DOUBLE cells of float values."""
     cells = np.ascontiguousarray(values, np.float64).view(np.int64)
     return Cells(np.full(len(values), DOUBLE, np.uint8), cells, present)
 
 
 def of_type(kind: int, cells: Ints, present: Bools) -> Cells:
-    """Cells that all have one type."""
+    """Return cells that all have the type `kind`."""
     return Cells(np.full(len(cells), kind, np.uint8), np.ascontiguousarray(cells, np.int64), present)
 
 
 def whole(types: Types) -> Bools:
-    """(series,) where cells are exact integers (INTEGER, BOOLEAN)."""
+    """Return the mask of series whose cells are exact integers (INTEGER, BOOLEAN)."""
     return np.asarray((types == INTEGER) | (types == BOOLEAN))
 
 
 def take(column: Cells, rows: npt.NDArray[np.intp] | Bools) -> Cells:
-    """The chosen series."""
+    """Return the chosen series."""
     return Cells(column.types[rows], column.cells[rows], column.present[rows])

@@ -1,4 +1,4 @@
-"""Functions of neighbouring values: how often they change or fall back, and how fast the newest one grew."""
+"""Window functions of adjacent values: changes, resets and irate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HALF_RANGE = 2.0**62
 
 
 def by_rows(run: Callable[[Arrays, Frame], Cells], data: Arrays, frame: Frame) -> Cells:
-    """`run` over some series at a time, so that what it makes on its way stays small."""
+    """Call `run` on chunks of series, to bound its temporary arrays."""
     each = max(1, CHUNK_CELLS // max(data.grid.n, len(frame.ends)))
     if each >= data.rows:
         return run(data, frame)
@@ -44,7 +44,7 @@ def _part(data: Arrays, start: int, end: int) -> Arrays:
 
 
 def changes(data: Arrays, frame: Frame) -> Cells:
-    """How often a value differs from the one before it in the window; NaN equals NaN."""
+    """Count the values that differ from their predecessor in the window; NaN equals NaN."""
     present = data.present
     before = _before(present)
     cells = data.stats["last"]
@@ -57,13 +57,13 @@ def changes(data: Arrays, frame: Frame) -> Cells:
     differs &= present & (before >= 0)
     counted = totals(differs.astype(np.int64), frame)
     first, some = _first(present, frame)
-    counted -= some & pick(differs, first)  # its neighbour lies before the window
+    counted -= some & pick(differs, first)  # its predecessor lies before the window
     return of_type(INTEGER, counted, some)
 
 
 def resets(data: Arrays, frame: Frame) -> Cells:
-    """How many lives begin in the window soon after another; of computed values, how often one is less than the one
-    before it, which may lie before the window like that of an increase."""
+    """Count the incarnations that begin in the window within `max_gap` of another. Of computed values, count decreases;
+    the predecessor may lie before the window, as for `increase`."""
     some = totals(data.present.astype(np.int64), frame) > 0
     counted = Lives.of(data).followers(frame) if data.stored else _decreases(data, frame)
     return of_type(INTEGER, counted, some)
@@ -87,8 +87,8 @@ def _decreases(data: Arrays, frame: Frame) -> Ints:
 
 
 def last_rate(data: Arrays, frame: Frame) -> Cells:
-    """Growth a second between the two newest buckets of the window that are not empty, from 0 where the newer one is of
-    another life."""
+    """Growth per second between the two newest non-empty buckets of the window, from 0 if the newer one belongs to
+    another incarnation."""
     known = newest(data.present)
     last = known[:, frame.ends]
     before = np.where(last > 0, pick(known, last - 1), -1)
@@ -102,7 +102,7 @@ def last_rate(data: Arrays, frame: Frame) -> Cells:
 
 
 def _minus(data: Arrays, cells: Ints, base: Ints) -> Floats:
-    """cells - base, exact before it is rounded, where int64 holds it."""
+    """Return cells - base, rounded once if int64 holds the difference."""
     rounded = cells.astype(np.float64) - base.astype(np.float64)
     out = np.where(np.abs(rounded) < _HALF_RANGE, (cells - base).astype(np.float64), rounded)
     double = data.types == DOUBLE
@@ -112,14 +112,14 @@ def _minus(data: Arrays, cells: Ints, base: Ints) -> Floats:
 
 
 def _before(present: Bools) -> Ints:
-    """(series, columns) index of the newest present column before each, -1 where there is none."""
+    """Return the index of the newest present column before each, -1 if there is none; (series, columns)."""
     out = np.full(present.shape, -1, np.int64)
     out[:, 1:] = newest(present)[:, :-1]
     return out
 
 
 def _first(present: Bools, frame: Frame) -> tuple[Ints, Bools]:
-    """(series, outputs) oldest present column of each window, and whether there is one."""
+    """Return the oldest present column of each window and the mask of windows that have one; (series, outputs)."""
     first = oldest(present)[:, frame.starts + 1]
     return first, np.asarray(first <= frame.ends)
 
@@ -141,7 +141,7 @@ def _function(
     edges: bool = False,
     exact: bool = False,
 ) -> Function:
-    """`exact`: not approximate where buckets hold more than one sample."""
+    """Build an entry. `exact`: the result is exact even if buckets hold more than one sample."""
     return Function(
         name=name,
         summary=summary,
@@ -162,16 +162,16 @@ _TIMED = ("last", "last_time")
 FUNCTIONS = (
     _function(
         "irate",
-        "Growth a second between the two newest buckets with samples; from 0 if the newer is of another life (DOUBLE).",
+        "Growth per second between the two newest buckets with samples; from 0 after a reset between them (DOUBLE).",
         (None, 600.0, None, None),
-        "of the series, a second",
+        "of the series, per second",
         _TIMED,
         last_rate,
         edges=True,
     ),
     _function(
         "changes",
-        "How often a value differs from the one before it in the window (INTEGER), STRING too; NaN equals NaN.",
+        "Number of values that differ from the one before in the window (INTEGER), STRING too; NaN equals NaN.",
         (0.0, 1.0, 0.0, 0.0),
         "changes",
         ("last",),
@@ -180,7 +180,7 @@ FUNCTIONS = (
     ),
     _function(
         "resets",
-        "How many lives begin in the window within `max_gap` of another (INTEGER); of computed values: decreases.",
+        "Number of resets in the window, within `max_gap` of the last sample (INTEGER); of computed values: decreases.",
         (0.0, 0.0, 0.0, 0.0),
         "resets",
         _TIMED,

@@ -1,6 +1,6 @@
-"""Reducing classes of series in two steps: a partial of any part of the members, and the result of all partials.
+"""Reduction of classes of series in two steps: partials of subsets of the members, then the result of all partials.
 
-Partials of disjoint parts of the members may be joined in any order and give the same result (see exact.py)."""
+Partials of disjoint subsets merge in any order with the same result (see exact.py)."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ EXTREMES: Mapping[str, Fold] = MappingProxyType({"min": MIN, "max": MAX})
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """What part of the members of each class give. Shapes (classes,) and (classes, outputs)."""
+    """Partial result of a subset of the members of each class. Shapes (classes,) and (classes, outputs)."""
 
     reducer: str
     members: Ints
     double: Bools
-    """Whether a member is DOUBLE: then extremes are too."""
+    """True for classes with a DOUBLE member: their extremes are DOUBLE, too."""
     count: Ints
     """Members that have a value."""
     sums: Sums | None = None
     """For sum and mean."""
     extreme: Ints | None = None
-    """For min and max: cells, float64 bits where `double`; arbitrary where count is 0."""
+    """For min and max: cells, float64 bits if `double`; arbitrary if count is 0."""
 
     @property
     def classes(self) -> int:
@@ -41,7 +41,7 @@ class Partial:
 
 
 def partial_of(reducer: str, column: Cells, starts: Ints) -> Partial:
-    """Of members sorted by class; class i begins at row starts[i], none is empty. STRING takes part in count only."""
+    """Reduce members sorted by class; class i begins at row starts[i], none is empty. STRING only affects count."""
     types, _, present = column
     members = np.diff(np.append(starts, len(types)))
     double = np.logical_or.reduceat(types == DOUBLE, starts)
@@ -77,7 +77,7 @@ def _extreme(reducer: str, column: Cells, starts: Ints, double: Bools) -> Ints:
 
 
 def empty_partial(reducer: str, classes: int, outputs: int) -> Partial:
-    """Of no members at all."""
+    """Return the partial of classes without members."""
     shape = (classes, outputs)
     none, no = np.zeros(classes, np.int64), np.zeros(classes, np.bool_)
     if reducer in EXTREMES:
@@ -88,7 +88,7 @@ def empty_partial(reducer: str, classes: int, outputs: int) -> Partial:
 
 
 def joined(parts: Sequence[Partial], places: Sequence[Ints], classes: int) -> Partial:
-    """All parts together; class i of part k is class places[k][i] of the whole. At least one part."""
+    """Merge parts; class i of part k becomes class places[k][i]. At least one part."""
     total = empty_partial(parts[0].reducer, classes, parts[0].count.shape[1])
     for part, place in zip(parts, places, strict=True):
         add_partial(total, part, place)
@@ -96,7 +96,8 @@ def joined(parts: Sequence[Partial], places: Sequence[Ints], classes: int) -> Pa
 
 
 def add_partial(total: Partial, part: Partial, place: Ints) -> None:
-    """Into the arrays of `total`, which must be its own. Class i of `part` is class place[i]; places are distinct."""
+    """Add `part` in place to `total`, which must own its arrays. Class i of `part` is class place[i] of `total`; places
+    are distinct."""
     if total.extreme is not None and part.extreme is not None:
         mine = _Side(total.extreme[place], total.double[place], total.count[place] > 0)
         theirs = _Side(part.extreme, part.double, part.count > 0)
@@ -116,7 +117,7 @@ class _Side(NamedTuple):
 
 
 def _further(mine: _Side, theirs: _Side, function: np.ufunc) -> Ints:
-    """The further of both; as floats where one of them is."""
+    """Return the greater (max) or smaller (min) of both, as float64 if either is."""
     double = mine.double | theirs.double
     a, b = mine.extreme, theirs.extreme
     both = function(a, b)
@@ -133,7 +134,7 @@ def _floats(cells: Ints, double: Bools) -> Floats:
 
 
 def result_of(partial: Partial) -> Cells:
-    """A row a class, masked where no member has a value (count: nowhere)."""
+    """Return a row per class, absent where no member has a value (count: always present)."""
     some = partial.count > 0
     if partial.reducer == "count":
         return of_type(INTEGER, partial.count, np.ones(some.shape, np.bool_))
@@ -149,8 +150,8 @@ def result_of(partial: Partial) -> Cells:
 
 
 def mask_of(partial: Partial, min_count: int, total: bool, propagate: bool) -> Bools:
-    """Where the result stands: `min_count` members have a value, at least one unless the reducer has a `total`, and
-    all of them if a missing value propagates."""
+    """Return the mask of valid results: `min_count` members have a value, at least one unless the reducer has a
+    `total`, and all of them if a missing value propagates."""
     present = partial.count >= min_count
     if not total:
         present &= partial.count > 0

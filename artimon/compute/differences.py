@@ -2,17 +2,17 @@
 
 For a window (s, t] the increase is
 
-    last value in it  -  value before it  +  what resets inside would hide
+    last value in it  -  base value  +  values hidden by resets inside
 
-Hidden is the last value of each life that another one followed. The value before is that of the sample just before
-the first one in the window, if it is not older than s - max_gap. A life that starts in the window counts from 0, if the
-life before it, or its birth, is not older than s - max_gap. If neither holds, the first sample has no predecessor: the
-increase counts from that sample, and is missing if there is no other. Buckets know that sample where its life left one
-sample in the first bucket, and where it is the smallest of a counter; else the increase counts from the last one of its
-life there, and is approximate.
+A reset hides the last value of the incarnation that ended. The base value is that of the sample just before the first
+one in the window, if it is not older than s - max_gap. An incarnation that starts in the window counts from 0, if its
+predecessor or its start time is not older than s - max_gap. If neither holds, the base is the first sample in the
+window, and the increase is missing if there is no other. The first bucket determines that sample if its incarnation has
+one sample there, or if it is the smallest value of a counter. Otherwise the base is the last sample of that incarnation
+in the first bucket, and the increase is approximate.
 
-Nearly always the value before a window is known, so that a difference of two columns is all: the last values at the end
-of the window and those at its start. The few series for which it is not, births and resets are looked at one by one.
+The base value is nearly always known. Then the result is the difference of two columns: the last values at the end and
+at the start of the window. The few series without a base value, start times and resets are handled one by one.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ _EXACT = 2**62
 
 
 class _State(NamedTuple):
-    """The newest sample of each series up to a column."""
+    """Newest sample of each series up to a column."""
 
     has: Some
     cells: Ints
     time: Ints
     oldest: int
-    """The least of `time`."""
+    """Minimum of `time`."""
     small: bool
-    """Whether any two of `cells`, as integers, have a difference that int64 holds."""
+    """True if int64 holds the difference of any two of `cells`, as integers."""
 
 
 class _Lone(NamedTuple):
-    """Series without a value before a window: the first bucket in it that holds samples. Arrays of one length."""
+    """First non-empty bucket of a window for series without a base value. Arrays of one length."""
 
     rows: Rows
     column: Ints
     cells: Ints
     least: Ints
-    """The smallest value of that bucket."""
+    """Smallest value of that bucket."""
     time: Ints
     held: Ints
     """Samples in that bucket."""
     samples: Ints
-    """In the whole window."""
+    """Samples in the whole window."""
 
 
 class Difference(Rolling):
-    """`births`: whether lives count from 0 (increase, rate); `by_time`: a second (rate)."""
+    """`births`: incarnations count from 0 (increase, rate); `by_time`: per second (rate)."""
 
     def __init__(self, span: Span, births: bool, by_time: bool) -> None:
         super().__init__(span)
@@ -92,7 +92,7 @@ class Difference(Rolling):
     def show(self) -> Shown:
         inside = self.inside()
         if inside is False or self.at - self.width + 1 < self.span.first_held:
-            return self.nothing()  # part of the window is not in the store: unknown, not small
+            return self.nothing()  # part of the window is not in the store: the increase is unknown
         now, output = self._states[-1], self.output
         before = self._states[0] if len(self._states) > self.width else self._nothing
         zero = self._births.of_output(output)
@@ -120,11 +120,11 @@ class Difference(Rolling):
         return Shown(cells, present, guesses)
 
     def _mask(self, some: Some) -> Bools:
-        """An array of its own."""
+        """Return a new, writable mask."""
         return np.full(self.span.rows, some) if isinstance(some, bool) else some.copy()
 
     def _alone(self, inside: Some, known: Some, zero: Rows) -> Rows:
-        """Series with a sample in the window and nothing that it could be compared with."""
+        """Return the series with a sample in the window but no base value."""
         if known is True:
             return zero[:0]
         alone = self._mask(both(inside, True if known is False else ~known))
@@ -136,7 +136,7 @@ class Difference(Rolling):
         return int(frame.start_ms[output]) - frame.max_gap_ms
 
     def _first(self, rows: Rows) -> _Lone:
-        """Of series that have a sample in the window."""
+        """Return the first non-empty bucket of each series; all have a sample in the window."""
         column, cells, least, time, count, samples = (np.zeros(len(rows), np.int64) for _ in range(6))
         missing = np.arange(len(rows))
         start = self.at - len(self.window) + 1
@@ -159,7 +159,7 @@ class Difference(Rolling):
         return _Lone(rows, column, cells, least, time, count, samples)
 
     def _begin(self, lone: _Lone, output: int) -> Bools:
-        """Puts into `lone` what its windows count from, as far as their first buckets tell; says which are guesses."""
+        """Store the base values in `lone`, exact where the first buckets determine them; return the mask of guesses."""
         guess = lone.held > 1
         some = np.flatnonzero(guess)
         if not len(some) or not len(self._lives):
@@ -185,7 +185,8 @@ class Difference(Rolling):
         return guess
 
     def _subtract(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, Some]:
-        """last - base + what resets hide; and where that is no int64: those differences are missing, not wrapped."""
+        """Return last - base + values hidden by resets, and a mask of the differences that fit in int64; the others
+        are missing, not wrapped."""
         double = self.span.double
         ints: Ints | None = None
         floats: Floats | None = None
@@ -208,14 +209,14 @@ class Difference(Rolling):
             return cells, True
         fits = np.ones(len(cells), np.bool_) if wrapped is None else ~wrapped
         if self.span.double is not False:
-            fits |= self.span.double  # bits of doubles are no integers
+            fits |= self.span.double  # bits of doubles, not integers
         cells[rows] += hidden
-        for row, more in zip(rows.tolist(), hidden.tolist(), strict=True):  # few: a life began in this window
+        for row, more in zip(rows.tolist(), hidden.tolist(), strict=True):  # few: incarnations that began here
             fits[row] = INT64_MIN <= int(last[row]) - int(base[row]) + more <= INT64_MAX
         return cells, all_of(fits)
 
     def _is_small(self, cells: Ints) -> bool:
-        """Whether all are integers far from the ends of int64."""
+        """True if all are integers far from the limits of int64."""
         return self.span.double is False and int(cells.min()) > -_EXACT and int(cells.max()) < _EXACT
 
     def _per_second(self, cells: Ints, span_ms: Ints) -> tuple[Ints, Some]:
@@ -231,7 +232,7 @@ class Difference(Rolling):
 
 
 def _counts_of(column: Column, rows: Rows) -> Ints:
-    """Samples of some series."""
+    """Return the number of samples of some series in a column."""
     if column.count is not None:
         return column.count[rows].astype(np.int64)
     return np.ones(len(rows), np.int64) if isinstance(column.present, bool) else column.present[rows].astype(np.int64)
@@ -252,7 +253,7 @@ def _function(
         summary=summary,
         example=example,
         case=Example(ROW, rows),
-        unit="of the series, a second" if by_time else OF_SERIES,
+        unit="of the series, per second" if by_time else OF_SERIES,
         statistics=_READ,
         run=run,
         rolling=rolling,
@@ -268,20 +269,20 @@ _READ = ("last", "last_time", "min")
 FUNCTIONS = (
     _function(
         "increase",
-        "Growth of a counter; a new birth counts from 0; INTEGER stays exact. Adjacent windows add up exactly.",
+        "Growth of a counter; counts from 0 after a reset; INTEGER stays exact. Adjacent windows add up exactly.",
         "fetch('http.requests').increase(\"5m\")",
         (None, 6.0, 6.0, 12.0),
     ),
     _function(
         "delta",
-        "Difference to the value before the window, births disregarded; INTEGER stays exact.",
+        "Difference to the value before the window, resets disregarded; INTEGER stays exact.",
         "fetch('disk.used').delta(\"1h\")",
         (None, 6.0, 6.0, 12.0),
         births=False,
     ),
     _function(
         "rate",
-        "Increase a second, from the first predecessor used to the last sample, without extrapolation (DOUBLE).",
+        "Increase per second, from the first predecessor used to the last sample, without extrapolation (DOUBLE).",
         "fetch('http.requests').rate(\"5m\")",
         (None, 600.0, 600.0, 600.0),
         by_time=True,

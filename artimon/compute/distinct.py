@@ -1,4 +1,4 @@
-"""Distinct numbers. numpy's own `unique` hashes them, which takes up to fifty times as long as sorting."""
+"""Distinct numbers by sorting; numpy's `unique` hashes them, which takes up to fifty times as long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Each of the numbers once, ascending."""
+    """Return the distinct numbers, ascending."""
     ordered = np.sort(values)
     first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])

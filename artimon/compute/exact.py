@@ -1,9 +1,9 @@
-"""Sums whose last bit does not depend on the order: of parts that are exact, kept as two float64 each.
+"""Reproducible sums, independent of the order of the terms: each is a pair of float64.
 
-A sum is `high + low`, high being the float64 nearest to it. Integers are exact up to 2^106. Doubles are split as Rump
-does: what all of them have above a common power of two is added without any rounding, the rest, at most 2^-35 of the
-largest, is added as it comes. So the error is far below half a unit in the last place of the result, unless the sum
-cancels to less than a millionth of its terms; terms above 2^900 are added as they come."""
+A sum is `high + low`, high being the float64 nearest to it. Integers are exact up to 2^106. Doubles are split (Rump):
+the parts above a common power of two are added without rounding; the remainders, at most 2^-35 of the largest term,
+are added in plain float64. So the error is far below half a unit in the last place of the result, unless the sum
+cancels to less than a millionth of its terms. Terms above 2^900 are added in plain float64."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sums(NamedTuple):
     low: Floats
 
     def plus(self, other: Sums) -> Sums:
-        """Both added, element by element."""
+        """Add element by element."""
         with np.errstate(invalid="ignore", over="ignore"):
             high, error = two_sum(self.high, other.high)
             rest, tail = two_sum(self.low, other.low)
@@ -38,14 +38,14 @@ class Sums(NamedTuple):
 
 
 def two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """The rounded sum and what rounding took; the second is NaN where the first is not finite."""
+    """Return the rounded sum and the rounding error; the second is NaN if the first is not finite."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
 
 
 def integer_sums(cells: Ints, starts: Ints, axis: int = 0) -> Sums:
-    """Exact sums of the stretches that begin at `starts` along `axis`."""
+    """Return exact sums of the runs that begin at `starts` along `axis`."""
     if not is_safe(cells, cells.shape[axis]):
         upper = of_integers(np.add.reduceat(cells >> _HALF, starts, axis=axis))
         lower = of_integers(np.add.reduceat(cells & _LOW_HALF, starts, axis=axis))
@@ -55,12 +55,12 @@ def integer_sums(cells: Ints, starts: Ints, axis: int = 0) -> Sums:
 
 
 def is_safe(cells: Ints, count: int) -> bool:
-    """Whether the sum of `count` of these integers is in 64 bits whatever they are."""
+    """True if the sum of any `count` of these integers fits in 64 bits."""
     return not cells.size or max(abs(int(cells.max())), abs(int(cells.min()))) <= (2**63 - 1) // max(1, count)
 
 
 def of_integers(totals: Ints) -> Sums:
-    """Integers as sums, exact."""
+    """Convert integers to sums, exactly."""
     upper = (totals >> _HALF).astype(np.float64) * float(1 << _HALF)
     lower = (totals & _LOW_HALF).astype(np.float64)
     with np.errstate(invalid="ignore"):
@@ -68,7 +68,7 @@ def of_integers(totals: Ints) -> Sums:
 
 
 def float_sums(values: Floats, starts: Ints) -> Sums:
-    """Sums of the stretches of rows that begin at `starts`, for each column of (rows, columns)."""
+    """Return sums of the runs of rows that begin at `starts`, for each column of (rows, columns)."""
     with np.errstate(invalid="ignore", over="ignore"):
         plain = np.add.reduceat(values, starts, axis=0)
         finite = np.isfinite(plain)
@@ -83,7 +83,7 @@ def float_sums(values: Floats, starts: Ints) -> Sums:
 
 
 def of_halves(upper: Floats, rest: Floats) -> Sums:
-    """Sums of the two parts that values were split into; where they are not finite, the first is all."""
+    """Add the two parts that values were split into; if the result is not finite, it is the first part alone."""
     with np.errstate(invalid="ignore", over="ignore"):
         high, low = two_sum(upper, rest)
     finite = np.isfinite(high)
@@ -91,11 +91,11 @@ def of_halves(upper: Floats, rest: Floats) -> Sums:
 
 
 def splitter(largest: Floats, count: int) -> Floats:
-    """The power of two that splits up to `count` values of at most `largest` each."""
+    """Return the power of two that splits up to `count` values of at most `largest` each."""
     _, exponent = np.frexp(np.minimum(largest, HUGE))
     return np.asarray(np.ldexp(1.0, exponent + (count + 2).bit_length()))
 
 
 def one_splitter(largest: float, count: int) -> float:
-    """The same of one number, which is at most HUGE."""
+    """`splitter` of one number, which is at most HUGE."""
     return math.ldexp(1.0, math.frexp(largest)[1] + (count + 2).bit_length())

@@ -1,4 +1,4 @@
-"""Where a window lies in the columns of a wider grid, and sums and extremes over it."""
+"""Windows as ranges of columns of a grid, and sums and extremes over them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Output j looks at columns (ends[j] - width, ends[j]] of the data, that is at (s_ms[j], t_ms[j]] in time."""
+    """Window j covers columns (ends[j] - width, ends[j]] of the data, in time (start_ms[j], end_ms[j]]."""
 
     ends: Ints
     """(outputs,) last column of each window"""
     width: int
     end_ms: Ints
-    """(outputs,) time at which each window ends"""
+    """(outputs,) end time of each window"""
     width_ms: int
     max_gap_ms: int
     after_ms: int = 0
-    """How far each window reaches beyond the time that its result is shown at."""
+    """Extent of each window beyond the time stamp of its result."""
 
     @property
     def starts(self) -> Ints:
-        """(outputs,) the column just before each window; may be -1 or less."""
+        """(outputs,) column just before each window; may be negative."""
         return self.ends - self.width
 
     @property
@@ -38,7 +38,7 @@ class Frame:
 
 
 def over(matrix: npt.NDArray[T], frame: Frame) -> npt.NDArray[T]:
-    """(series, outputs, width) view of every window; each must lie inside the data."""
+    """Return a view (series, outputs, width) of every window; each must lie inside the data."""
     view = np.lib.stride_tricks.sliding_window_view(matrix, frame.width, axis=1)
     return np.asarray(view[:, frame.starts + 1, :]) if _gaps(frame) else _contiguous(view, frame)
 
@@ -53,7 +53,7 @@ def _contiguous(view: npt.NDArray[T], frame: Frame) -> npt.NDArray[T]:
 
 
 def totals(counts: Ints, frame: Frame) -> Ints:
-    """(series, outputs) sum over each window; exact, integers only."""
+    """Return exact sums of integers over each window, (series, outputs)."""
     if frame.width == 1:
         return np.asarray(counts[:, frame.ends], np.int64)
     run = np.zeros((len(counts), counts.shape[1] + 1), np.int64)
@@ -62,8 +62,8 @@ def totals(counts: Ints, frame: Frame) -> Ints:
 
 
 def float_totals(values: Floats, frame: Frame) -> Floats:
-    """(series, outputs) sum over each window, each added up afresh from its oldest bucket on: no drift, NaN and inf
-    stay in their windows, and the same bits however the array lies in memory."""
+    """Return the sum over each window, (series, outputs). Each window is summed separately from its oldest bucket on:
+    no drift, no NaN or inf from other windows, and results independent of the memory layout."""
     first = frame.starts + 1
     out = values[:, first].astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -73,18 +73,18 @@ def float_totals(values: Floats, frame: Frame) -> Floats:
 
 
 def newest(present: Bools) -> Ints:
-    """(series, columns) index of the newest present column at or before each, -1 where there is none."""
+    """Return the index of the newest present column at or before each, -1 if there is none; (series, columns)."""
     columns = np.where(present, np.arange(present.shape[1], dtype=np.int64), -1)
     return np.maximum.accumulate(columns, axis=1)
 
 
 def oldest(present: Bools) -> Ints:
-    """(series, columns) index of the oldest present column at or after each, `columns` where there is none."""
+    """Return the index of the oldest present column at or after each, `columns` if there is none; (series, columns)."""
     n = present.shape[1]
     columns = np.where(present, np.arange(n, dtype=np.int64), n)
     return np.minimum.accumulate(columns[:, ::-1], axis=1)[:, ::-1]
 
 
 def pick(matrix: npt.NDArray[T], columns: Ints) -> npt.NDArray[T]:
-    """matrix[i, columns[i, j]]; columns out of range give any cell, which the caller masks."""
+    """Return matrix[i, columns[i, j]]; columns out of range give arbitrary cells, which the caller masks."""
     return np.take_along_axis(matrix, np.clip(columns, 0, matrix.shape[1] - 1), axis=1)

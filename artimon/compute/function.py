@@ -1,6 +1,6 @@
-"""Window function: samples of one series in (t - before, t + after] to one value, read from statistics of buckets.
+"""Window functions map the samples of one series in (t - before, t + after] to a value, from statistics of buckets.
 
-An entry is the function, its documentation and its test. It stands beside the code; functions.py collects all of them.
+An entry is the function, its documentation and its test, beside the code; functions.py collects all of them.
 """
 
 from __future__ import annotations
@@ -20,60 +20,61 @@ from artimon.compute.rolling import Odd, Rolling, Shown, Some, Span, all_of, bot
 from artimon.compute.running import Shared
 
 OF_SERIES = "of the series"
-"""The unit of most results."""
+"""Unit of most results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Rows in, one row out, for one function; None is NA. Run by the tests and shown in the documentation."""
+    """Input rows and output row of one function; None is NA. Run by the tests and shown in the documentation."""
 
     given: tuple[tuple[float | str | None, ...], ...]
     expect: tuple[float | None, ...]
 
 
 ROW = ((2.0, 8.0, None, 20.0),)
-"""The series of most examples."""
+"""Input of most examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Function:
-    """`run` answers a value for every window that has samples; `masked` takes out what the rules leave out."""
+    """Entry of a window function. `run` computes a value for every window with samples; `masked` applies `min_count`
+    and `full`."""
 
     name: str
     summary: str
     example: str
-    """A query that parses."""
+    """Query that parses."""
     case: Example
-    """Run with the arguments `case_args`, windows of two buckets."""
+    """Test case with the arguments `case_args` and windows of two buckets."""
     case_args: str = ""
     unit: str = OF_SERIES
     statistics: tuple[str, ...]
-    """Statistics it reads, besides `count`."""
+    """Statistics that it reads besides `count`."""
     run: Callable[[Arrays, Frame, Args], Mapped]
-    """Of whole matrices."""
+    """Implementation on whole matrices."""
     rolling: Callable[[Span], Rolling] | None = None
-    """Bucket by bucket, for many series: the same values."""
+    """Equivalent implementation bucket by bucket, for many series."""
     shared: Shared | None = None
-    """Of raw samples, where windows share most of theirs: the same values."""
+    """Equivalent implementation on raw samples, for windows that share most of theirs."""
     gives: Literal["same", "number", "real", "integer"] = "real"
-    """Type of the values where there is a rolling form: that of the series; INTEGER or DOUBLE; DOUBLE; INTEGER."""
+    """Type of the values of the rolling form: that of the series; INTEGER or DOUBLE; DOUBLE; INTEGER."""
     params: tuple[Param, ...] = ()
     """Arguments besides the window; `run` gets all of them."""
     min_count: int = 1
     total: bool = False
-    """Whether a window without samples has a result when `min_count` is 0 (0 for sum and count)."""
+    """True if a window without samples has a result at `min_count` 0 (0 for sum and count)."""
     strings: bool = False
     predecessor: bool = False
-    """Whether it looks at the sample before the window, at most `max_gap` older than its start."""
+    """True if it reads the sample before the window, at most `max_gap` older than the window's start."""
     births: bool = False
-    """Whether it reads the lives of the series."""
+    """True if it reads the incarnations of the series."""
     counter: bool = False
-    """Whether it is meant for counters: gauges, and sums of counters, give a warning."""
+    """True for functions of counters: gauges, and sums of counters, give a warning."""
     edges: bool = False
-    """Whether it only looks at the first and the two last samples of a window, at the one before it, and at lives."""
+    """True if it reads only the first and the last two samples of a window, the one before it, and incarnations."""
 
     def of(self, data: Arrays, frame: Frame, args: Args) -> Mapped:
-        """A value for every window that has samples, in the quickest way."""
+        """Compute a value for every window with samples by the fastest implementation."""
         if self.rolling is not None and frame.width > 1 and data.rows >= MANY_SERIES:
             try:
                 return roll(self.rolling, self.statistics, data, frame, given_types(self.gives, data.types))
@@ -83,7 +84,7 @@ class Function:
 
 
 def given_types(gives: str, types: Types) -> Types:
-    """(series,) types of the values of a function, see `Function.gives`."""
+    """Return the types (series,) of the values of a function, see `Function.gives`."""
     if gives == "same":
         return types
     if gives == "number":
@@ -92,8 +93,8 @@ def given_types(gives: str, types: Types) -> Types:
 
 
 def masked(column: Cells, function: Function, data: Arrays, frame: Frame, min_count: int | None, full: bool) -> Cells:
-    """The column without windows of fewer than `min_count` samples (None: what the function says); with `full` also
-    without those that have an empty bucket."""
+    """Mask the windows with fewer than `min_count` samples (None: the function's default); with `full` also the windows
+    with an empty bucket."""
     counts = totals(data.stats["count"], frame)
     least = function.min_count if min_count is None else min_count
     present = counts >= least if function.total else column.present & (counts >= least)
@@ -103,12 +104,12 @@ def masked(column: Cells, function: Function, data: Arrays, frame: Frame, min_co
 
 
 def filled(data: Arrays, frame: Frame) -> Bools:
-    """(series, outputs) whether no bucket of the window is empty."""
+    """Return the mask (series, outputs) of windows without empty buckets."""
     return np.asarray(totals(data.present.astype(np.int64), frame) == frame.width)
 
 
 def ruled(rolling: Rolling, shown: Shown, function: Function, min_count: int | None, full: bool) -> Shown:
-    """The values shown last without those that `masked` leaves out."""
+    """Apply the rules of `masked` to the newest values of a rolling form."""
     least, present = function.min_count if min_count is None else min_count, shown.present
     if least <= 1 and not (function.total or full):
         return shown

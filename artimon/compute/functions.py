@@ -1,4 +1,4 @@
-"""Table of the window functions. An entry is added in the file of the function."""
+"""Table of the window functions. New entries belong in the file of the function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of members that only all together can be reduced, on their way from several stores to one place."""
+"""Transfer of the values of all members from several stores to one place, for reducers without partials."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from artimon.compute.ranks import Block
 
 Blocks = tuple[Block, ...]
 _LENGTH = 8
-"""Bytes, the last ones: where the blocks begin."""
+"""Size of the trailer, bytes: the offset at which the blocks begin."""
 
 
 def mapped(blocks: Blocks, place: Ints) -> Blocks:
-    """The same with class place[i] for class i; members of a class that has none (-1) are left out."""
+    """Renumber class i to place[i]; members of a class with place -1 are removed."""
     return tuple(_mapped(block, place) for block in blocks)
 
 
@@ -31,17 +31,17 @@ def _mapped(block: Block, place: Ints) -> Block:
 
 
 def values_of(blocks: Blocks) -> int:
-    """How many values they have."""
+    """Return the number of values in all blocks."""
     return sum(block.values.size for block in blocks)
 
 
 def sizes_of(blocks: Blocks) -> list[list[int]]:
-    """What `read_blocks` has to know of each: members, and whether it has a mask."""
+    """Return the description of each block for `read_blocks`: [members, 1 if it has a mask]."""
     return [[len(block.codes), int(block.present is not None)] for block in blocks]
 
 
 def write_blocks(before: bytes, blocks: Blocks) -> bytes:
-    """The bytes `before`, and after them the blocks: codes, values bucket by bucket, the mask as bits."""
+    """Append the blocks to the bytes `before`: codes, values bucket by bucket, the mask as bits."""
     pad = bytes(-len(before) % 8)
     end = (len(before) + len(pad)).to_bytes(_LENGTH, "big")
     return b"".join((before, pad, *(part for block in blocks for part in _written(block)), end))
@@ -56,7 +56,7 @@ def _written(block: Block) -> Iterator[bytes | memoryview]:
 
 
 def read_blocks(data: bytes, sizes: Sequence[Sequence[Any]], outputs: int) -> Blocks:
-    """Inverse of `write_blocks`; values are read-only views. ValueError for bytes that are no such blocks."""
+    """Inverse of `write_blocks`; values are read-only views. Raises ValueError for other bytes."""
     at, found = int.from_bytes(data[-_LENGTH:], "big"), []
     for members, masked in ((int(size[0]), bool(size[1])) for size in sizes):
         codes = np.frombuffer(data, np.int64, members, at)

@@ -1,4 +1,4 @@
-"""Which lives matter to which windows, as lists of the few that do: nearly all lives began long before."""
+"""Incarnations that affect windows, as lists by output. The lists are short: most incarnations began long before."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Rows = npt.NDArray[np.intp]
 
 
 class _Pairs(NamedTuple):
-    """Lives and the outputs whose windows they matter to, by output."""
+    """Incarnations by the output whose window they affect."""
 
     life: Rows
     begin: Rows
-    """(outputs + 1,) where the pairs of each output begin."""
+    """(outputs + 1,) index of the first pair of each output."""
 
     @classmethod
     def of(cls, first: Rows, until: Rows, outputs: int) -> _Pairs:
-        """Life i matters to outputs first[i] … until[i] - 1."""
+        """Build from ranges: incarnation i affects outputs first[i] … until[i] - 1."""
         sizes = np.maximum(until - first, 0)
         life = np.repeat(np.arange(len(sizes)), sizes)
         output = np.arange(len(life)) - np.repeat(np.cumsum(sizes) - sizes - first, sizes)
-        order = np.argsort(output, kind="stable")  # of one output in the order of the lives
+        order = np.argsort(output, kind="stable")  # within one output the incarnations keep their order
         return cls(life[order], np.searchsorted(output[order], np.arange(outputs + 1)))
 
     def of_output(self, output: int) -> Rows:
@@ -37,7 +37,7 @@ class _Pairs(NamedTuple):
 
 
 def _began(table: Table, frame: Frame) -> Table:
-    """All lives of those series of which one begins in some window."""
+    """Return all incarnations of the series with one that begins in the range of the windows."""
     if not len(table):
         return table
     first, rows = table["first_ms"], table["row"]
@@ -51,7 +51,7 @@ def _began(table: Table, frame: Frame) -> Table:
 
 
 def _older(table: Table, name: str, none: int) -> Ints:
-    """A field of the life before, of the same series."""
+    """Return a field of the previous incarnation of the same series, `none` if there is none."""
     out = np.full(len(table), none, np.int64)
     if len(table) > 1:
         out[1:] = np.where(table["row"][1:] == table["row"][:-1], table[name][:-1], none)
@@ -59,7 +59,7 @@ def _older(table: Table, name: str, none: int) -> Ints:
 
 
 class Zero(NamedTuple):
-    """Series whose first sample in a window begins a life that counts from 0, since that time."""
+    """Series whose first sample in a window begins an incarnation that counts from 0, and the time of that 0."""
 
     rows: Rows
     since_ms: Ints
@@ -67,7 +67,7 @@ class Zero(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Births:
-    """Of each output the lives that its window's first samples begin."""
+    """For each output the incarnations that begin with the first sample of a series in its window."""
 
     table: Table
     older_ms: Ints
@@ -76,9 +76,9 @@ class Births:
 
     @classmethod
     def of(cls, lives: Table, frame: Frame) -> Births:
-        """`lives`: BIRTH_TYPE, sorted by (row, birth)."""
+        """Build from incarnations: BIRTH_TYPE, sorted by (row, birth)."""
         table = _began(lives, frame)
-        # lives come one after another, so those that ended at or before s are the first of their series
+        # incarnations do not overlap, so those that ended at or before s are the first of their series
         lasts = np.clip(table["last_ms"], 0, TIME_MAX)
         lasts = lasts[np.lexsort((lasts, table["row"]))]
         before = np.full(len(table), NEVER, np.int64)
@@ -91,7 +91,7 @@ class Births:
         return cls(table, _older(table, "last_ms", NEVER), pairs, frame)
 
     def of_output(self, output: int) -> Zero:
-        """Those that count from 0: the birth, or the end of the life before, is not too old."""
+        """Return the series that count from 0: start time or end of the previous incarnation within `max_gap`."""
         life = self.pairs.of_output(output)
         if not len(life):
             return Zero(life, np.zeros(0, np.int64))
@@ -99,14 +99,14 @@ class Births:
         limit = start - self.frame.max_gap_ms
         born, older = self.table["birth_ms"][life], self.older_ms[life]
         zero = (born >= limit) | (older >= limit)
-        # a birth is like a sample 0 at that time: where it lies inside the window, the value before it comes first
+        # a start time is like a sample 0: if it lies inside the window, the value before it comes first
         since = np.where(((born > start) | (born < limit)) & (older >= limit), older, born)
         return Zero(self.table["row"][life][zero], since[zero])
 
 
 @dataclass(frozen=True, slots=True)
 class Resets:
-    """Of each output the values that resets in its window hide."""
+    """For each output the values hidden by resets in its window."""
 
     rows: Rows
     cells: Ints
@@ -115,18 +115,18 @@ class Resets:
 
     @classmethod
     def of(cls, lives: Table, frame: Frame, double: Bools | bool) -> Resets:
-        """`double`: which series are DOUBLE."""
+        """Build from incarnations; `double` is the mask of series that are DOUBLE."""
         table = _began(lives, frame)
         older_ms, older = _older(table, "last_ms", NEVER), _older(table, "last", 0)
         first = np.searchsorted(frame.end_ms, table["first_ms"])
-        # a life that ended at or before s is no matter of this window: what follows it counts from 0 there
+        # an incarnation that ended at or before s does not affect this window: its successor counts from 0 there
         until = np.searchsorted(frame.start_ms, np.minimum(table["first_ms"], older_ms))
         rows = table["row"]
         is_double = np.full(len(rows), double) if isinstance(double, bool) else double[rows]
         return cls(rows, older, is_double, _Pairs.of(first, until, len(frame.end_ms)))
 
     def of_output(self, output: int, double: bool) -> tuple[Rows, Ints]:
-        """Distinct series that are DOUBLE, or are not, and their sums as cells."""
+        """Return the distinct series that are DOUBLE (or that are not) and the sums of their hidden values as cells."""
         life = self.pairs.of_output(output)
         life = life[self.double[life] == double] if len(life) else life
         if not len(life):

@@ -1,4 +1,4 @@
-"""Lives of series (one per birth) in arrays that are searched for many windows at once."""
+"""Incarnations of series (one per start time) in sorted arrays, searched for many windows at once."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from artimon.compute.arrays import Arrays
 from artimon.compute.cells import Bools, Ints
 from artimon.compute.frames import Frame
 
-# A (row, time) pair in one int64, so that one binary search serves all series. 43 bits of milliseconds: the year 2248.
+# A (row, time) pair packed in one int64: one binary search serves all series. 43 bits of milliseconds: the year 2248.
 TIME_BITS = 43
 TIME_MAX = 2**TIME_BITS - 1
 NEVER = -(2**62)
-"""A time before every window: "there is no such life"."""
+"""A time before every window: marks the absence of an incarnation."""
 
 
 class Lives:
-    """Lives of `rows` series, in the order of birth; `table` has dtype BIRTH_TYPE and is sorted by (row, birth)."""
+    """Incarnations of `rows` series; `table` has dtype BIRTH_TYPE and is sorted by (row, birth)."""
 
     def __init__(self, rows: int, table: npt.NDArray[np.void]) -> None:
         self.rows, self.table = rows, table
@@ -33,12 +33,12 @@ class Lives:
         return cls(data.rows, data.lives)
 
     def first_over(self, rows: npt.NDArray[np.intp], start_ms: Ints) -> npt.NDArray[np.intp]:
-        """Of each of `rows` the oldest life with a sample after `start_ms`; there must be one."""
+        """Return for each of `rows` the index of its oldest incarnation with a sample after `start_ms`; one exists."""
         return np.searchsorted(self._lasts, _key(rows, start_ms), side="right")
 
     def followers(self, frame: Frame) -> Ints:
-        """(series, outputs) how many lives have their first sample in the window and follow a sample of the series that
-        is at most `max_gap` older than it."""
+        """Count the incarnations (series, outputs) whose first sample is in the window, at most `max_gap` after an
+        earlier sample of the series."""
         shape = (self.rows, len(frame.end_ms))
         first_ms = self.table["first_ms"]
         soon = (self._older_ms > NEVER) & (self._older_ms >= first_ms - frame.max_gap_ms)
@@ -51,13 +51,13 @@ class Lives:
         return np.asarray(over - begun)
 
     def begun(self, start_ms: Ints, end_ms: Ints) -> Bools:
-        """(series, outputs) whether a life has its first sample in (start, end], both of that shape."""
+        """Return the mask (series, outputs) of an incarnation with its first sample in (start, end], of that shape."""
         rows = np.arange(self.rows, dtype=np.int64)[:, None]
         after = np.searchsorted(self._firsts, _key(rows, start_ms), side="right")
         return np.asarray(np.searchsorted(self._firsts, _key(rows, end_ms), side="right") > after)
 
     def within(self, rows: npt.NDArray[np.intp], start_ms: Ints, end_ms: Ints) -> Ints:
-        """How many lives of each of `rows` have part of themselves in (start, end]."""
+        """Count the incarnations of each of `rows` that overlap (start, end]."""
         begun = np.searchsorted(self._firsts, _key(rows, end_ms), side="right")
         over = np.searchsorted(self._lasts, _key(rows, start_ms), side="right")
         return np.asarray(begun - over)

@@ -1,4 +1,4 @@
-"""Columns of a matrix pushed through a window function that goes bucket by bucket.
+"""Adapter that pushes the columns of a matrix through a rolling window function, bucket by bucket.
 
 Measured on one core, windows of five buckets, milliseconds for whole matrices / bucket by bucket:
 
@@ -10,7 +10,7 @@ Measured on one core, windows of five buckets, milliseconds for whole matrices /
 | 10,000 x 30 | 7.2 / 0.89 | 4.3 / 0.37 | 2.0 / 0.14 |
 
 So functions whose form for whole matrices is a few lines keep it for few series. `rate` gains twentyfold with 10,000
-series and loses 0.4 ms with one of 60 buckets: it and its kin only go bucket by bucket.
+series and loses 0.4 ms with one of 60 buckets: increase, delta and rate have only the form bucket by bucket.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from artimon.compute.rolling import Counts, Rolling, Some, Span, all_of
 from artimon.model.values import Kind
 
 MANY_SERIES = 1_000
-"""From so many series on bucket by bucket is quicker for every function."""
+"""Number of series from which bucket by bucket is faster for every function."""
 
 
 class MatrixColumn:
-    """One bucket of every series: a `Column`. Some series holds a sample."""
+    """`Column` of a matrix: one bucket of every series. At least one series holds a sample."""
 
     def __init__(self, columns: Mapping[str, Ints], at: int) -> None:
-        """`columns`: (buckets, series) of each statistic."""
+        """`columns`: each statistic, of shape (buckets, series)."""
         self._columns, self._at = columns, at
         counts = columns["count"][at]
         self.present: Some = all_of(counts > 0)
         self.count: Counts | None = counts if int(counts.max()) > 1 else None
 
     def cells(self, statistic: str) -> Ints:
-        """(series,)."""
+        """Return the cells of a statistic, of shape (series,)."""
         cells: Ints = self._columns[statistic][self._at]
         return cells
 
@@ -48,7 +48,7 @@ class MatrixColumn:
 def roll(
     rolling: Callable[[Span], Rolling], statistics: Collection[str], data: Arrays, frame: Frame, types: Types
 ) -> Mapped:
-    """Values of every window, of `types`. Raises Odd."""
+    """Compute the value of every window, of `types`. Raises Odd."""
     columns = {name: np.ascontiguousarray(data.stats[name].T) for name in {*statistics, "count"}}
     filled = np.asarray(columns["count"].any(axis=1))
     pushed = rolling(_span(data, frame))

@@ -1,5 +1,5 @@
-"""Windows of float64 values for functions that look at every value: in chunks that stay small, whole numbers beyond
-2^53 as differences to the newest of their window, so that nothing is lost by rounding."""
+"""Windows of float64 values for functions that read every value, in small chunks. Integers beyond 2^53 become
+differences to the newest value of their window, so that rounding loses nothing."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from artimon.compute.params import Args
 from artimon.model.values import INT64_MAX
 
 CHUNK_CELLS, BLOCK_CELLS = 1 << 15, 1 << 16
-"""Cells of a temporary array of columns, of which a function makes about ten, and of one of whole windows, of which it
-makes three: they stay in the processor's cache, and memory that was just freed is used again."""
+"""Limits of temporary arrays, in cells: of columns, of which a function makes about ten, and of whole windows, of which
+it makes three. They fit in the processor's cache, and the allocator reuses freed memory."""
 FOLD_CELLS, WIDE_CELLS = 1 << 12, 1 << 20
-"""Cells of one column of all windows that are worth a step, as long as all columns have no more than so many."""
+"""Cells of one fold step (rows x outputs) that a chunk aims at, and limit of the cells of a chunk enlarged for that."""
 EXACT = 2**53
 _HALF_RANGE = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Pane:
-    """A chunk of series: arrays of (rows, columns), `values` being 0 where absent; windows as `frame` says."""
+    """Chunk of series: arrays of (rows, columns), with `values` 0 where absent; `frame` defines the windows."""
 
     values: Floats
     present: Bools
     times: Ints | None
-    """Of the samples, where the function reads them."""
+    """Times of the samples, if the function reads them."""
     frame: Frame
     end_ms: Ints
-    """End of each window, of a shape that goes with (rows, outputs)."""
+    """End of each window, broadcastable to (rows, outputs)."""
     full: bool
-    """Whether nothing is absent: nearly always so, and a mask takes longer than what it masks."""
+    """True if no value is absent: the usual case, in which masks would cost more than the arithmetic."""
 
     @property
     def width(self) -> int:
         return self.frame.width
 
     def zeros(self) -> Floats:
-        """(rows, outputs), in memory as `values`: so whatever is done with both runs straight through memory."""
+        """Return zeros (rows, outputs) in the memory order of `values`, so that operations on both are sequential."""
         order: Literal["C", "F"] = "C" if self.values.flags.c_contiguous else "F"
         return np.zeros((len(self.values), len(self.frame.ends)), order=order)
 
     def count(self) -> Ints:
-        """(rows, outputs) values in each window."""
+        """Return the number of values in each window, (rows, outputs)."""
         if self.full:
             return np.full_like(self.zeros(), self.width, np.int64)
         return totals(self.present.astype(np.int64), self.frame)
 
     def newest(self) -> Floats:
-        """(rows, outputs) newest value of each window; anything where there is none."""
+        """Return the newest value of each window, (rows, outputs); arbitrary for windows without values."""
         if self.full:
             return self.values[:, _run_of(self.frame.ends)]
         return pick(self.values, newest(self.present)[:, self.frame.ends])
 
     def folds(self) -> Iterator[tuple[Floats, Bools]]:
-        """(rows, outputs) values and mask of the columns of every window, oldest first."""
+        """Yield values and mask (rows, outputs) of the columns of every window, oldest first."""
         for columns in self._columns():
             yield self.values[:, columns], self.present[:, columns]
 
     def offsets_ms(self) -> Iterator[Floats]:
-        """(rows, outputs) times of the same columns, less the end of the window, exact."""
+        """Yield the exact times (rows, outputs) of the same columns relative to the end of the window."""
         times = self.times if self.times is not None else np.zeros(self.values.shape, np.int64)
         base = int(self.end_ms.flat[0])
         since, end = (times - base).astype(np.float64), (self.end_ms - base).astype(np.float64)
@@ -73,20 +73,20 @@ class Pane:
             yield since[:, columns] - end
 
     def sorted(self) -> Floats:
-        """(rows, outputs, width) values in order, NaN and what is absent at the end."""
+        """Return the sorted values of each window (rows, outputs, width); NaN and absent values are last."""
         block = np.array(over(np.where(self.present, self.values, np.nan), self.frame), order="C")
         block.sort(axis=2)
         return block
 
     def poisoned(self) -> Bools:
-        """(rows, outputs) windows that hold a NaN."""
+        """Return the mask (rows, outputs) of windows that hold a NaN."""
         nan = np.isnan(self.values) & self.present
         if not nan.any():
             return np.zeros((len(self.values), len(self.frame.ends)), np.bool_)
         return np.asarray(totals(nan.astype(np.int64), self.frame) > 0)
 
     def columns(self) -> Iterator[Floats]:
-        """The values of `folds`, where the pane is full."""
+        """Yield the values of `folds` without masks, for a full pane."""
         for columns in self._columns():
             yield self.values[:, columns]
 
@@ -97,18 +97,18 @@ class Pane:
 
 
 def _run_of(places: Ints) -> slice:
-    """Places at equal distances, as windows have them."""
+    """Convert equidistant columns to a slice."""
     each = int(places[1] - places[0]) if len(places) > 1 else 1
     return slice(int(places[0]), int(places[-1]) + 1, each)
 
 
 Kernel = Callable[[Pane, Args], tuple[Floats, Bools]]
-"""(rows, outputs) values, and where there is one."""
+"""Map a pane to values and mask of shape (rows, outputs)."""
 
 
 def over_panes(kernel: Kernel, data: Arrays, frame: Frame, args: Args, *, moves: bool, blocks: bool) -> Cells:
-    """DOUBLE cells of `kernel` for every window. `moves`: a constant added to all values is added to the result too;
-    `blocks`: the kernel makes arrays of (rows, outputs, width)."""
+    """Return DOUBLE cells of `kernel` for every window. `moves`: a constant added to all values shifts the result by
+    the same amount; `blocks`: the kernel allocates arrays of (rows, outputs, width)."""
     present = data.present
     values, known = np.zeros((data.rows, len(frame.ends))), np.zeros((data.rows, len(frame.ends)), np.bool_)
     large = _large(data.types, data.stats["last"], present)
@@ -128,7 +128,7 @@ def over_panes(kernel: Kernel, data: Arrays, frame: Frame, args: Args, *, moves:
 
 
 def _large(types: Types, cells: Ints, present: Bools) -> Bools:
-    """(series,) of whole numbers that float64 does not hold."""
+    """Return the mask (series,) of integer series with values beyond the exact range of float64."""
     integers = whole(types)
     if not integers.any():
         return integers
@@ -137,14 +137,14 @@ def _large(types: Types, cells: Ints, present: Bools) -> Bools:
 
 
 def _chunks(data: Arrays, rows: Ints, frame: Frame, blocks: bool) -> Iterator[tuple[Ints, slice]]:
-    """Parts of the series, and of the outputs where the windows of one series are too much."""
+    """Yield chunks of series, and of outputs if the windows of one series exceed a chunk."""
     n = len(frame.ends)
     if blocks:
         outputs = max(1, min(n, BLOCK_CELLS // frame.width))
         each = max(1, BLOCK_CELLS // (outputs * frame.width))
     else:
         outputs, columns = n, max(n, data.grid.n)
-        # every fold takes some us, however few rows there are
+        # every fold has a fixed cost of some microseconds
         each = max(1, CHUNK_CELLS // columns, min(FOLD_CELLS // n, WIDE_CELLS // columns))
     for start in range(0, len(rows), each):
         for first in range(0, n, outputs):
@@ -168,7 +168,7 @@ def _pane(data: Arrays, present: Bools, rows: Ints, frame: Frame, order: Literal
 
 
 def _moved(found: Floats, base: Ints) -> Floats:
-    """found + base, rounded once."""
+    """Return found + base, rounded once."""
     high = base.astype(np.float64)
     inside = high < 2.0**63
     whole_high = np.where(inside, high, 0.0).astype(np.int64)
@@ -177,7 +177,7 @@ def _moved(found: Floats, base: Ints) -> Floats:
 
 
 def _exact_pane(data: Arrays, present: Bools, rows: Ints, frame: Frame) -> tuple[Pane, Ints]:
-    """A row for each window of each series, its values less the newest of them; and those newest."""
+    """Return a row per window of each series, with values relative to the newest of the window, and those newest."""
     here = over(present[rows], frame)
     cells = data.stats["last"][rows]
     at = newest(present[rows])[:, frame.ends]
@@ -194,14 +194,14 @@ def _exact_pane(data: Arrays, present: Bools, rows: Ints, frame: Frame) -> tuple
 
 
 def _less(cells: Ints, base: Ints) -> Floats:
-    """cells - base as float64: exact in int64 where that cannot overflow."""
+    """Return cells - base as float64, by int64 arithmetic where it cannot overflow."""
     exact = (cells - base[:, :, None]).astype(np.float64)
     rounded = cells.astype(np.float64) - base.astype(np.float64)[:, :, None]
     return np.where(np.abs(rounded) < _HALF_RANGE, exact, rounded)
 
 
 def crowded(data: Arrays, frame: Frame) -> Bools:
-    """(series, outputs) windows in which a bucket holds more than one sample."""
+    """Return the mask (series, outputs) of windows in which a bucket holds more than one sample."""
     several = data.stats["count"] > 1
     out = np.zeros((data.rows, len(frame.ends)), np.bool_)
     rows = np.flatnonzero(several.any(axis=1))
@@ -215,7 +215,7 @@ def crowded(data: Arrays, frame: Frame) -> Bools:
 def of_last(
     kernel: Kernel, *, moves: bool = False, blocks: bool | str = False
 ) -> Callable[[Arrays, Frame, Args], Mapped]:
-    """A function of the last value of each bucket. `blocks` may be the flag that makes it look at whole windows."""
+    """Build a function of the last value of each bucket. `blocks` may name the flag that selects whole windows."""
 
     def mapped(data: Arrays, frame: Frame, args: Args) -> Mapped:
         whole_windows = bool(args[blocks]) if isinstance(blocks, str) else blocks

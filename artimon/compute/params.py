@@ -1,4 +1,4 @@
-"""Arguments of window functions, checked wherever they come from: a shard is asked by anyone."""
+"""Arguments of window functions, validated in every process because shards accept requests of any client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 REQUIRED: Any = object()
-"""The default of a parameter that has none."""
+"""Marker for parameters without a default."""
 
 Args = Mapping[str, Any]
 """Every argument of a function by name, defaults filled in; durations in milliseconds."""
@@ -18,12 +18,12 @@ MOST_DIGITS = 2**53
 
 
 class ArgumentError(ValueError):
-    """An argument that a window function cannot take; the text says which, and what it takes."""
+    """An invalid argument of a window function. The text names it and the accepted values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One argument. Bounds are inclusive, `above` and `below` are not; a duration is a whole number of ms."""
+    """Parameter. `least` and `most` are inclusive bounds, `above` and `below` exclusive; durations are whole ms."""
 
     name: str
     kind: Literal["number", "integer", "flag", "choice", "duration"]
@@ -37,7 +37,7 @@ class Param:
     unit: str = ""
 
     def fits(self, value: object) -> bool:
-        """Whether the function can take the value."""
+        """True if the value is valid."""
         if self.kind == "flag":
             return isinstance(value, bool)
         if self.kind == "choice":
@@ -57,7 +57,7 @@ class Param:
 
     @property
     def wanted(self) -> str:
-        """What it takes, in words."""
+        """Description of the valid values."""
         if self.kind == "flag":
             return "True or False"
         if self.kind == "choice":
@@ -69,7 +69,7 @@ class Param:
 
 
 def arguments(function: str, params: tuple[Param, ...], given: Iterable[tuple[str, Any]]) -> Args:
-    """Every argument of `function`, defaults filled in. ArgumentError for what is unknown, missing or does not fit."""
+    """Return every argument of `function` with defaults. Raises ArgumentError for unknown, missing or invalid ones."""
     said = dict(given)
     unknown = [name for name in said if name not in {param.name for param in params}]
     if unknown:

@@ -1,4 +1,4 @@
-"""Quantiles of sorted values, by the thirteen methods that numpy knows, and medians."""
+"""Quantiles of sorted values, by the thirteen methods of numpy, and medians."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from artimon.compute.cells import Floats, Ints
 
 Place = tuple[Floats, Floats]
-"""Where a quantile lies between sorted values, counted from 0: the one below (or at), and the weight of the next."""
+"""Position of a quantile among sorted values: the index (from 0) at or below it, and the weight of the next value."""
 
 
 def quantile_of(ordered: Floats, count: Ints, q: float, method: str) -> Floats:
-    """Quantile q (0..1) of the first `count` of the last axis of `ordered`; arbitrary where there are none."""
+    """Return quantile q (0..1) of the first `count` values of the last axis of `ordered`; arbitrary if count is 0."""
     below, weight = METHODS[method](count.astype(np.float64), q)
     most = np.maximum(count - 1, 0)
     a = _at(ordered, np.clip(below, 0, most))
@@ -23,14 +23,14 @@ def quantile_of(ordered: Floats, count: Ints, q: float, method: str) -> Floats:
 
 
 def between(a: Floats, b: Floats, weight: Floats) -> Floats:
-    """a + weight (b - a), without NaN between equal infinities or where the weight is 0; monotone in the weight."""
+    """Return a + weight (b - a), without NaN for equal infinities or weight 0; monotone in the weight."""
     step = b - a
     mixed = np.where(weight >= 0.5, b - step * (1 - weight), a + step * weight)
     return np.where((a == b) | (weight == 0), a, mixed)
 
 
 def median_of(ordered: Floats, count: Ints) -> Floats:
-    """Median of the first `count` of the last axis: the middle one, or half of the two middle ones together."""
+    """Return the median of the first `count` values of the last axis: the middle one, or the mean of the middle two."""
     a = _at(ordered, np.maximum(count - 1, 0) // 2)
     b = _at(ordered, np.minimum(count // 2, ordered.shape[-1] - 1))
     return np.where(a == b, a, a * 0.5 + b * 0.5)
@@ -38,7 +38,7 @@ def median_of(ordered: Floats, count: Ints) -> Floats:
 
 def _at(ordered: Floats, index: Floats | Ints) -> Floats:
     first = int(index.flat[0]) if index.size else 0
-    if (index == first).all():  # no gaps: the same place everywhere
+    if (index == first).all():  # no gaps: the same index everywhere
         return ordered[..., first]
     return np.take_along_axis(ordered, index.astype(np.int64)[..., None], axis=-1)[..., 0]
 
@@ -97,4 +97,4 @@ METHODS: Mapping[str, Callable[[Floats, float], Place]] = MappingProxyType(
         "nearest": lambda n, q: _whole(np.round((n - 1) * q)),
     }
 )
-"""(values, q) to a place, which may lie outside of 0 .. n - 1. `nearest` takes the even one of two that are as near."""
+"""Map (count, q) to a position, which may lie outside of 0 .. n - 1. `nearest` resolves ties to the even index."""

@@ -1,4 +1,4 @@
-"""Reducers that must see all members of a class at once: order statistics, and who may be among the k best."""
+"""Reducers that need all members of a class at once: order statistics, and the candidates for the k best."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from artimon.compute.params import Args, Param
 from artimon.compute.quantiles import METHODS, median_of, quantile_of
 
 Statistic = Callable[[Floats, Ints], Floats]
-"""Of (.., size) ascending values, missing ones behind, and of (..,) how many there are."""
+"""Map ascending values (.., size), missing ones last, and the number of present ones (..,) to a statistic (..,)."""
 RANKS = ("last", "max", "min", "each")
-"""What the k best are judged by where the store does it: a mean would depend on the order of its terms."""
+"""Criteria for the k best that stores support; a mean would depend on the order of its terms."""
 T = TypeVar("T", np.float64, np.bool_)
 INT_MIN = np.iinfo(np.int64).min
 
@@ -32,30 +32,30 @@ ORDERED: Mapping[str, tuple[Param, ...]] = MappingProxyType(
         "mad": (),
     }
 )
-"""Order statistics by name, with their arguments. The result is the same whatever the order of the members."""
+"""Order statistics and their parameters. The result does not depend on the order of the members."""
 _BEST = (Param("k", "integer", least=1), Param("rank", "choice", "last", choices=RANKS))
 BEST: Mapping[str, tuple[Param, ...]] = MappingProxyType({"topk": _BEST, "bottomk": _BEST})
-"""Reducers of which a store only says whom they can choose."""
+"""Reducers for which a store only answers the candidates, with their parameters."""
 
 
 def statistic_of(reducer: str, args: Args) -> Statistic:
-    """Of one of ORDERED."""
+    """Return the implementation of one of ORDERED."""
     if reducer == "quantile":
         return lambda ordered, counts: quantile_of(ordered, counts, args["q"], args["method"])
     return median_of if reducer == "median" else distance_of
 
 
 def distance_of(ordered: Floats, counts: Ints) -> Floats:
-    """Median of the distances to the median, unscaled."""
+    """Return the median of the distances to the median, unscaled."""
     distances = np.abs(ordered - median_of(ordered, counts)[..., None])
-    strange = np.isnan(distances).sum(axis=-1) > ordered.shape[-1] - counts  # infinity off infinity
+    strange = np.isnan(distances).sum(axis=-1) > ordered.shape[-1] - counts  # infinity - infinity
     distances.sort(axis=-1)
     return np.where(strange, np.nan, median_of(distances, counts))
 
 
 def ranked(values: Floats, counts: Ints, statistic: Statistic) -> Floats:
-    """`statistic` of the last axis of `values`, which is sorted in place; NaN stands for what is missing, of which the
-    rest are `counts`. NaN where one of these is NaN."""
+    """Apply `statistic` to the last axis of `values`, which is sorted in place. Missing values are NaN; `counts` is the
+    number of present ones. The result is NaN if a present one is NaN."""
     values.sort(axis=-1)
     last = np.take_along_axis(values, np.maximum(counts - 1, 0)[..., None], axis=-1)[..., 0]
     return np.where(np.isnan(last), np.nan, statistic(values, counts))
@@ -63,16 +63,16 @@ def ranked(values: Floats, counts: Ints, statistic: Statistic) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Values of some members, whose classes are `codes` (members,): (outputs, members), NaN where none is present."""
+    """Values (outputs, members) of some members, NaN if absent; `codes` (members,) are the numbers of their classes."""
 
     codes: Ints
     values: Floats
     present: Bools | None
-    """None: everywhere."""
+    """None: all are present."""
 
 
 def ordered_partial(reducer: str, args: Args, blocks: Sequence[Block], members: Ints, outputs: int) -> Partial:
-    """The result for every class as the one partial of all of its members; `members`: (classes,) how many."""
+    """Return the result of every class as the only partial of its members; `members`: (classes,) their number."""
     statistic, shape = statistic_of(reducer, args), (len(members), outputs)
     codes = np.concatenate([block.codes for block in blocks]) if blocks else np.zeros(0, np.int64)
     sizes = np.bincount(codes, minlength=len(members))
@@ -99,7 +99,7 @@ def _said(block: Block) -> Bools:
 
 
 def _arranged(parts: Sequence[npt.NDArray[T]], order: Ints, outputs: int, kind: type[T]) -> npt.NDArray[T]:
-    """(outputs, members) of all parts in this order, row by row: a row stays in the processor's cache."""
+    """Concatenate parts to (outputs, members) in this order, row by row: a row fits in the processor's cache."""
     out = np.empty((outputs, len(order)), kind)
     row = np.empty(len(order), kind)
     for output in range(outputs if parts else 0):
@@ -109,9 +109,9 @@ def _arranged(parts: Sequence[npt.NDArray[T]], order: Ints, outputs: int, kind: 
 
 
 class Best:
-    """Finds who may be among the k greatest (or smallest) of their classes: all that are, and perhaps some others.
+    """Selects candidates for the k greatest (or smallest) of each class: a superset of them.
 
-    Members are sorted by class, class i begins at starts[i]; all are DOUBLE or none is."""
+    Members are sorted by class, class i begins at starts[i]; either all are DOUBLE or none is."""
 
     def __init__(self, reducer: str, args: Args, starts: Ints, members: int, double: bool) -> None:
         self._greatest, self._k, self._rank = reducer == "topk", int(args["k"]), args["rank"]
@@ -129,7 +129,7 @@ class Best:
         self._some = np.zeros(members, np.bool_)
 
     def add(self, cells: Ints, present: Bools | None) -> None:
-        """Values of the next window. `cells` may be kept no longer."""
+        """Add the values of the next window. Does not keep a reference to `cells`."""
         values = cells.view(self._dtype)
         if self._rank == "each":
             self._choose(values, present)
@@ -143,7 +143,7 @@ class Best:
         self._some |= here
 
     def done(self) -> Bools:
-        """(members,) after the last window."""
+        """Return the mask (members,) of the candidates, after the last window."""
         if self._rank != "each":
             self._choose(self._judged, self._some)
         return self.chosen
@@ -153,7 +153,7 @@ class Best:
         self.chosen |= here & self._small
         nan = np.isnan(values.view(np.float64)) if self._double else None
         if nan is not None and nan.any():
-            self.chosen |= here & nan  # they come after every number, in an order that is not known here
+            self.chosen |= here & nan  # NaN ranks after every number, in an order unknown here
             here = here & ~nan
         keys = values if self._greatest else -values.view(np.float64) if self._double else ~values.view(np.int64)
         keys = keys if present is None and here.all() else np.where(here, keys, self._least)
@@ -166,7 +166,7 @@ class Best:
 
 
 def best_rows(reducer: str, args: Args, column: Cells, codes: Ints) -> Bools:
-    """(series,) who may be among the k best of each class; series are sorted by class."""
+    """Return the mask (series,) of candidates for the k best of each class; series are sorted by class."""
     out, integers = np.zeros(len(codes), np.bool_), whole(column.types)
     for double in (False, True):
         rows = np.flatnonzero(integers != double)
@@ -180,6 +180,6 @@ def best_rows(reducer: str, args: Args, column: Cells, codes: Ints) -> Bools:
 
 
 def block_of(column: Cells, codes: Ints) -> Block:
-    """What `ordered_partial` takes."""
+    """Convert cells to a block for `ordered_partial`."""
     values = np.where(column.present, as_floats(column.types, column.cells), np.nan)
     return Block(codes, np.ascontiguousarray(values.T), np.ascontiguousarray(column.present.T))

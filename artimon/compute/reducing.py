@@ -1,4 +1,4 @@
-"""A window function and a reducer over many series, a chunk of them at a time."""
+"""Window function and reducer over many series, one chunk at a time."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Where the windows of a function lie in the columns of a grid, after `left` empty columns before it and `right`
-    after it: output j ends with column first_end + j * each and covers `width` of them."""
+    """Windows of a function over the columns of a grid that is padded with `left` and `right` empty columns. Output j
+    covers `width` columns and ends with column first_end + j * each."""
 
     function: str
     outputs: int
@@ -37,18 +37,18 @@ class Windows:
     max_gap_ms: int = 0
     min_count: int | None = None
     full: bool = False
-    """Whether an empty bucket makes the result of its windows missing."""
+    """True if an empty bucket makes the result of its windows missing."""
     after: int = 0
-    """How many of the columns of a window lie after the time that its result is shown at."""
+    """Columns of a window after the time stamp of its result."""
     args: tuple[tuple[str, Any], ...] = ()
     """Arguments of the function that differ from their defaults."""
 
     def wide(self, grid: Grid) -> Grid:
-        """`grid` with the empty columns."""
+        """Return `grid` with the empty columns."""
         return Grid(grid.end_ms + self.right * grid.step_ms, grid.step_ms, self.left + grid.n + self.right)
 
     def frame(self, grid: Grid) -> Frame:
-        """Columns and times of the windows, `grid` being what the store holds."""
+        """Return columns and times of the windows; `grid` is the range that the store holds."""
         wide = self.wide(grid)
         ends = self.first_end + self.each * np.arange(self.outputs, dtype=np.int64)
         end_ms = wide.start_ms + (ends + 1) * wide.step_ms
@@ -58,19 +58,19 @@ class Windows:
 
 @dataclass(slots=True)
 class Counts:
-    """What has to be said about a result besides its values, in numbers of series (points: of values)."""
+    """Counts of series for the warnings of a result."""
 
     selected: int = 0
     sampled: int = 0
-    """With a sample in the range; the others are no members."""
+    """Series with a sample in the range; others are not members."""
     left_out: int = 0
-    """STRING, which the window function does not take."""
+    """STRING series, which the window function does not support."""
     texts: int = 0
-    """STRING, which the reducer does not take."""
+    """STRING series, which the reducer does not support."""
     gauges: int = 0
-    """Where a function for counters was asked for."""
+    """Gauges under a function for counters."""
     approximate: int = 0
-    """Points."""
+    """Approximate values (not series)."""
 
     def add(self, other: Counts) -> None:
         self.selected += other.selected
@@ -83,7 +83,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Reducing:
-    """Takes chunks of series; `total` is the partial of all so far. `gauge_rows` collects where gauges stood."""
+    """Accumulator of chunks of series; `total` is the partial so far. `gauge_rows` collects the rows of gauges."""
 
     windows: Windows
     reducer: str
@@ -92,9 +92,9 @@ class Reducing:
     reducer_args: Args = field(default_factory=dict)
     gauge_rows: list[Rows] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
-    """Values that only all together can be reduced."""
+    """Values of all members, for order statistics."""
     best: list[Rows] = field(default_factory=list)
-    """Of reducers that choose members, whom they may choose; what the caller calls them."""
+    """Rows of the caller that are candidates, for reducers that choose members."""
     function: Function = field(init=False)
     args: Args = field(init=False)
     total: Partial = field(init=False)
@@ -105,7 +105,7 @@ class Reducing:
         self.total = empty_partial(self.reducer, self.classes, self.windows.outputs)
 
     def add(self, data: Arrays, codes: Ints, rows: Rows) -> None:
-        """Series on the grid that the store holds, `codes` their classes, `rows` what the caller calls them."""
+        """Add series on the grid that the store holds; `codes` are their classes, `rows` their rows at the caller."""
         kept = np.flatnonzero(data.present.any(axis=1))
         self.counts.sampled += len(kept)
         if not self.function.strings:
@@ -122,8 +122,8 @@ class Reducing:
         self._reduce(picked(data, kept), codes[kept], rows[kept])
 
     def finished(self, gather: bool = False) -> Partial:
-        """The partial of all, after the last chunk. With `gather` of order statistics the members only: whoever takes
-        `blocks` reduces them."""
+        """Return the partial of all series after the last chunk. With `gather`, order statistics have members only: the
+        receiver of `blocks` reduces them."""
         if gather or self.reducer not in ORDERED:
             return self.total
         return ordered_partial(
@@ -163,7 +163,7 @@ class Reducing:
 
 
 def picked(data: Arrays, rows: Rows) -> Arrays:
-    """The chosen series, in the order of `rows`, with C-ordered arrays."""
+    """Return the chosen series, in the order of `rows`, with C-ordered arrays."""
     place = np.full(data.rows, -1, np.int64)
     place[rows] = np.arange(len(rows))
     lives = data.lives

@@ -1,4 +1,4 @@
-"""The least-squares line through the values of a window over time, reckoned from their mean time and newest value."""
+"""Least-squares line through the values of a window over time, relative to their mean time and newest value."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from artimon.compute.params import Args, Param
 
 
 class _Line(NamedTuple):
-    """(rows, outputs); milliseconds are counted from the end of the window, values from the newest."""
+    """Lines of shape (rows, outputs); times are relative to the end of the window, values to the newest one."""
 
     slope: Floats
-    """A millisecond."""
+    """Growth per millisecond."""
     mean: Floats
     mean_ms: Floats
     known: Bools
 
 
 def slope(pane: Pane, _args: Args) -> tuple[Floats, Bools]:
-    """Growth a second."""
+    """Slope per second."""
     line = _fit(pane)
     return line.slope * 1000.0, line.known
 
 
 def prediction(pane: Pane, args: Args) -> tuple[Floats, Bools]:
-    """The line `horizon` ms after the time that the window is shown at."""
+    """Value of the line `horizon` ms after the time stamp of the window's result."""
     line = _fit(pane)
     ahead_ms = args["horizon"] - pane.frame.after_ms - line.mean_ms
     return pane.newest() + (line.mean + line.slope * ahead_ms), line.known
@@ -59,7 +59,7 @@ def _fit(pane: Pane) -> _Line:
 
 
 def _full_fit(pane: Pane) -> _Line:
-    """The same, bit by bit, without masks."""
+    """`_fit` of a full pane without masks; bitwise equal."""
     base, mean, mean_ms, off = pane.newest(), pane.zeros(), pane.zeros(), pane.zeros()
     first_ms = last_ms = mean
     for at, (values, ms) in enumerate(zip(pane.columns(), pane.offsets_ms(), strict=True)):
@@ -87,16 +87,16 @@ _TIMED = ("last", "last_time")
 FUNCTIONS = (
     Function(
         name="derivative",
-        summary="Slope a second of the least-squares line through the values (DOUBLE); missing below two values.",
+        summary="Slope per second of the least-squares line through the values (DOUBLE); missing below two values.",
         example="fetch('disk.used').derivative(\"1h\")",
         case=Example(ROW, (None, 600.0, None, None)),
-        unit="of the series, a second",
+        unit="of the series, per second",
         statistics=_TIMED,
         run=of_last(slope),
     ),
     Function(
         name="predict_linear",
-        summary="That line `horizon` after the time of the point (DOUBLE): in how long is the disk full.",
+        summary="Least-squares line at `horizon` after the time of the point (DOUBLE), to predict a full disk.",
         example='fetch(\'disk.free\').predict_linear("1h", horizon="4h")',
         case=Example(ROW, (None, 14.0, None, None)),
         case_args="'10ms'",

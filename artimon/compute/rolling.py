@@ -1,7 +1,7 @@
-"""Window functions bucket by bucket: many series at once, and of each only what its windows still need.
+"""Rolling window functions: bucket by bucket over many series at once, with only the state that open windows need.
 
-Columns are pushed in order of time; after the last column of a window its values are shown. Nothing is looked up series
-by series, so it takes a tenth of the time of whole matrices where there are many series (matrix_columns.py)."""
+Columns are pushed in order of time; after the last column of a window its values are read. No step is per series, so
+many series take a tenth of the time of whole matrices (matrix_columns.py)."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ from artimon.compute.frames import Frame
 from artimon.compute.statistics import MAX, MIN, SUM, Fold
 
 Some = Bools | bool
-"""Of which series something is so: of all, of none, or (series,)."""
+"""Mask of series: True for all, False for none, or an array (series,)."""
 Counts = npt.NDArray[np.integer]
 _EXACT = 2.0**62
 
 
 class Odd(Exception):
-    """Integers so large that sums of a window are rounded: the form for whole matrices has the rules for them."""
+    """Integers so large that sums of a window are rounded, which only the form for whole matrices supports."""
 
 
 class Column(Protocol):
-    """One bucket of every series. Cells mean nothing where nothing is present."""
+    """One bucket of every series. Cells of absent series are arbitrary."""
 
     @property
     def present(self) -> Some:
-        """Of which series it holds a sample; never of none."""
+        """Series with a sample; at least one."""
         ...
 
     @property
     def count(self) -> Counts | None:
-        """(series,) samples, 0 where none is present; None: one where one is present."""
+        """(series,) number of samples; None: one for each present series."""
         ...
 
     def cells(self, statistic: str) -> Ints:
-        """(series,), perhaps a view that must not be written to."""
+        """Return the cells of a statistic, (series,), possibly a read-only view."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """What all columns have in common."""
+    """Properties shared by all columns."""
 
     frame: Frame
     rows: int
-    """How many series."""
+    """Number of series."""
     step_ms: int
     start_ms: int
     """Left edge of the first column."""
     double: Some
-    """Which series are DOUBLE."""
+    """Series that are DOUBLE."""
     members: Some = True
-    """Which series matter; what is computed of the others is arbitrary."""
+    """Relevant series; results of the others are arbitrary."""
     counter: Some = False
-    """Which series are counters."""
+    """Series that are counters."""
     ended_ms: Ints | None = None
-    """(series,) when a series ended, 0 where it goes on; None: all go on."""
+    """(series,) end times of series, 0 for series that continue; None: all continue."""
     lives: npt.NDArray[np.void] | None = None
     """BIRTH_TYPE, sorted by (row, birth)."""
     first_held: int = 0
@@ -73,11 +73,11 @@ class Shown(NamedTuple):
     cells: Ints
     present: Some
     approximate: npt.NDArray[np.intp] | None = None
-    """Series whose value is a guess."""
+    """Series with approximate values."""
 
 
 def both(a: Some, b: Some) -> Some:
-    """Where both are so."""
+    """Return the intersection of two masks."""
     if isinstance(a, bool):
         return b if a else False
     if isinstance(b, bool):
@@ -86,23 +86,23 @@ def both(a: Some, b: Some) -> Some:
 
 
 def all_of(mask: Bools) -> Some:
-    """True where a mask says nothing else."""
+    """Return True for a mask that is all true, else the mask."""
     return True if mask.all() else mask
 
 
 class Rolling:
-    """Holds the last `width` columns. Subclasses take what they need of each."""
+    """Base class with the last `width` columns. Subclasses keep the state that they need."""
 
     def __init__(self, span: Span) -> None:
         self.span, self.width = span, span.frame.width
         self.at = -1
-        """The column that was pushed last."""
+        """Index of the newest column."""
         self.window: deque[Column | None] = deque(maxlen=self.width)
         self.newest: Ints | int = -1
-        """(series,) the newest column that holds a sample."""
+        """(series,) index of the newest column that holds a sample."""
 
     def push(self, column: Column | None) -> None:
-        """The next column; None: it holds nothing. Raises Odd."""
+        """Push the next column; None: it is empty. Raises Odd."""
         self.at += 1
         self.window.append(column)
         if column is not None:
@@ -111,29 +111,29 @@ class Rolling:
         self.take(column)
 
     def take(self, column: Column | None) -> None:
-        """What a function keeps of a column."""
+        """Update the state of the function with a column."""
 
     def skip(self) -> None:
-        """The next column is known otherwise. Only where windows are one column wide."""
+        """Skip a column whose result is known from elsewhere. Only for windows of one column."""
         self.at += 1
 
     @property
     def output(self) -> int:
-        """Which window ends with the column pushed last."""
+        """Index of the window that ends with the newest column."""
         return int(np.searchsorted(self.span.frame.ends, self.at))
 
     def show(self) -> Shown:
-        """Values of the window that ends with the column pushed last."""
+        """Return the values of the window that ends with the newest column."""
         raise NotImplementedError
 
     def inside(self) -> Some:
-        """Which series have a sample in the window."""
+        """Return the series with a sample in the window."""
         start = self.at - self.width
         newest = self.newest
         return newest > start if isinstance(newest, int) else all_of(newest > start)
 
     def counts(self) -> Ints | int:
-        """(series,) samples in the window; a number where all have as many."""
+        """Return the number of samples in the window, (series,); one number if equal for all."""
         everywhere, arrays = 0, list[npt.NDArray[Any]]()
         for column in self.window:
             if column is None:
@@ -152,18 +152,18 @@ class Rolling:
         return total
 
     def filled(self) -> Some:
-        """Which series have no empty bucket in the window."""
+        """Return the series without empty buckets in the window."""
         found: Some = True
         for column in self.window:
             found = both(found, False if column is None else column.present)
         return found
 
     def nothing(self) -> Shown:
-        """No value at all."""
+        """Return a result without values."""
         return Shown(np.zeros(self.span.rows, np.int64), False)
 
     def either(self, ints: Ints | None, floats: Floats | None) -> Ints:
-        """Cells of the series that are DOUBLE from `floats`, of the others from `ints`."""
+        """Return cells with the DOUBLE series from `floats` and the others from `ints`."""
         double = self.span.double
         if ints is None or floats is None:
             return floats.view(np.int64) if floats is not None else ints if ints is not None else self.nothing().cells
@@ -171,7 +171,7 @@ class Rolling:
 
 
 class Last(Rolling):
-    """The newest value."""
+    """Newest value."""
 
     def __init__(self, span: Span) -> None:
         super().__init__(span)
@@ -197,7 +197,7 @@ class Last(Rolling):
 
 
 class First(Rolling):
-    """The oldest bucket's last value."""
+    """Last value of the oldest non-empty bucket."""
 
     def show(self) -> Shown:
         inside = self.inside()
@@ -222,7 +222,7 @@ class First(Rolling):
 
 
 class _Arithmetic(Rolling):
-    """Keeps the cells of a statistic, `fill` where there is none, for as long as a window needs them."""
+    """Fold over the last `width` columns of a statistic; absent cells hold the neutral value."""
 
     def __init__(self, span: Span, statistic: str, fold: Fold) -> None:
         super().__init__(span)
@@ -240,7 +240,7 @@ class _Arithmetic(Rolling):
         self._held.append(cells)
 
     def gathered(self) -> tuple[Ints | None, Floats | None]:
-        """The fold over the window, oldest first, as int64 and as float64, as the types of the series need."""
+        """Return the fold over the window, oldest first, as int64 and as float64; None if no series has that type."""
         held = [cells for cells in self._held if cells is not None]
         double = self.span.double
         with np.errstate(all="ignore"):
@@ -261,7 +261,7 @@ def _over(function: np.ufunc, arrays: list[Any]) -> Any:
 
 
 class Extreme(_Arithmetic):
-    """The least or the greatest value."""
+    """Smallest or greatest value."""
 
     def __init__(self, span: Span, statistic: str) -> None:
         super().__init__(span, statistic, MIN if statistic == "min" else MAX)
@@ -309,7 +309,7 @@ class Sum(_Arithmetic):
 
 
 class Count(Rolling):
-    """Samples."""
+    """Number of samples."""
 
     def show(self) -> Shown:
         counts = self.counts()

@@ -1,7 +1,7 @@
-"""Windows of raw samples that share most of theirs: each is made of a few blocks of 1, 2, 4, 8 … samples, and all
-blocks of one size are made at once out of those of half the size.
+"""Folds over overlapping windows of raw samples (sparse table): each window is a few blocks of 1, 2, 4, 8 … samples,
+and all blocks of one size are computed at once from blocks of half the size.
 
-So windows that slide, or reach back to the first sample of their series, take n * log n steps for n samples, and not
+So windows that slide, or reach back to the first sample of their series, take n * log n steps for n samples, not
 n * n."""
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from artimon.compute.cells import DOUBLE, Bools, Floats, Ints, Types
 from artimon.compute.statistics import MAX, MIN, Fold
 
 WORTH = 8
-"""So many samples a window, on average, and it is worth it."""
+"""Mean number of samples per window from which sharing is faster."""
 _EXACT = 2.0**62
 N = TypeVar("N", bound=np.generic)
 
 
 class Windows(NamedTuple):
-    """Samples begin .. end - 1 of the series `owner`, which end at `until`; none is empty. By owner, then by end."""
+    """Windows of the samples begin .. end - 1 of series `owner`, with end time `until`; none is empty. Sorted by owner,
+    then by end."""
 
     owner: Ints
     begin: Ints
@@ -30,24 +31,25 @@ class Windows(NamedTuple):
     until: Ints
 
     def pick(self, some: Bools) -> Windows:
-        """Some of them."""
+        """Return the chosen windows."""
         return Windows(*(column[some] for column in self))
 
 
 class Shared(NamedTuple):
-    """`run`: of windows and all samples, as int64 or as float64, the value of each window."""
+    """`run` maps windows and all samples, as int64 or as float64, to the value of each window."""
 
     run: Callable[[Windows, npt.NDArray[Any]], npt.NDArray[Any]]
     cheap: bool = False
-    """Whether it looks at one sample of a window at most."""
+    """True if it reads at most one sample of a window."""
     ends: bool = False
-    """Whether a series that has ended has no value."""
+    """True if a series has no value after its end."""
 
 
 def run_shared(
     shared: Shared | None, windows: Windows, cells: Ints, types: Types, ended_ms: Ints | None
 ) -> tuple[Ints, Bools] | None:
-    """Cell of each window, and where its series has not ended; None where this is no way to do it."""
+    """Return the cell of each window and the mask of series that have not ended; None if sharing is not supported or
+    not faster."""
     if shared is None:
         return None
     if not shared.cheap and int((windows.end - windows.begin).sum()) < WORTH * len(windows.owner):
@@ -68,7 +70,7 @@ def run_shared(
 
 
 def _blocks(join: np.ufunc, windows: Windows, values: npt.NDArray[N], neutral: float) -> npt.NDArray[N]:
-    """What `join` makes of the samples of each window, beginning with `neutral`."""
+    """Fold the samples of each window with `join`, beginning with `neutral`."""
     lengths, at = windows.end - windows.begin, windows.begin.copy()
     out, size = np.full(len(at), neutral, values.dtype), 1
     most = int(lengths.max(initial=0))
@@ -89,7 +91,7 @@ def _extreme(fold: Fold) -> Shared:
 
 
 def _sums(windows: Windows, values: npt.NDArray[Any]) -> Floats:
-    """Whole numbers exactly where int64 holds their sum for sure."""
+    """Return sums; those of integers are exact if they certainly fit in int64."""
     if values.dtype == np.float64:
         return _blocks(np.add, windows, values, 0.0)
     floats = values.astype(np.float64)

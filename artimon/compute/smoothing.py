@@ -1,4 +1,4 @@
-"""Exponential smoothing of the values of a window, oldest first."""
+"""Window functions of exponential smoothing, oldest value first: ewma and holt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from artimon.compute.params import Args, Param
 
 
 def exponential(pane: Pane, args: Args) -> tuple[Floats, Bools]:
-    """Each value moves the average by the share `alpha` of its distance; it starts at the oldest."""
+    """Exponentially weighted mean: starts at the oldest value and moves by `alpha` of the distance to each next one."""
     alpha, count = args["alpha"], pane.count()
     if pane.full:
         return _full_exponential(pane, alpha), count > 0
@@ -24,7 +24,7 @@ def exponential(pane: Pane, args: Args) -> tuple[Floats, Bools]:
 
 
 def double_exponential(pane: Pane, args: Args) -> tuple[Floats, Bools]:
-    """Holt's level and trend: the level starts at the oldest value, the trend at the difference of the two oldest."""
+    """Holt's level. The level starts at the oldest value, the trend at the difference of the two oldest."""
     alpha, beta, count = args["alpha"], args["beta"], pane.count()
     if pane.full:
         return _full_double(pane, alpha, beta), count >= 2
@@ -39,7 +39,7 @@ def double_exponential(pane: Pane, args: Args) -> tuple[Floats, Bools]:
 
 
 def _full_exponential(pane: Pane, alpha: float) -> Floats:
-    """The same, bit by bit, without masks."""
+    """`exponential` of a full pane without masks; bitwise equal."""
     columns = pane.columns()
     level, part = pane.zeros(), pane.zeros()
     level += next(columns)
@@ -51,7 +51,7 @@ def _full_exponential(pane: Pane, alpha: float) -> Floats:
 
 
 def _full_double(pane: Pane, alpha: float, beta: float) -> Floats:
-    """The same, bit by bit, without masks."""
+    """`double_exponential` of a full pane without masks; bitwise equal."""
     columns = pane.columns()
     level, trend, moved, part = (pane.zeros() for _ in range(4))
     level += next(columns)
@@ -80,8 +80,7 @@ _WEIGHT = Param(
 FUNCTIONS = (
     Function(
         name="ewma",
-        summary="Exponentially weighted mean (DOUBLE): the oldest value, moved by each later one by `alpha` of the "
-        "way.",
+        summary="Exponentially weighted mean (DOUBLE): begins at the oldest value; later ones have the weight `alpha`.",
         example="fetch('load').ewma(\"10m\", alpha=0.3)",
         case=Example(ROW, (2.0, 6.5, 8.0, 20.0)),
         case_args="0.75",

@@ -1,4 +1,4 @@
-"""How values of a window spread: quantiles, variance, median deviation, and how far off the newest of them is."""
+"""Window functions of dispersion: quantiles, variance, median absolute deviation, and z-score of the newest value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def median(pane: Pane, _args: Args) -> tuple[Floats, Bools]:
 
 
 def variance(pane: Pane, args: Args) -> tuple[Floats, Bools]:
-    """Two passes, after the newest value was taken off all: no cancellation, and 0 for equal values."""
+    """Variance in two passes over differences to the newest value: no cancellation, and 0 for equal values."""
     count = pane.count()
     _, squares = _moments(pane, count)
     return squares / (count - args["ddof"]), count > args["ddof"]
@@ -44,7 +44,7 @@ def median_deviation(pane: Pane, _args: Args) -> tuple[Floats, Bools]:
 
 
 def score(pane: Pane, args: Args) -> tuple[Floats, Bools]:
-    """How many standard deviations the newest value lies off the mean; robust: of medians instead."""
+    """Distance of the newest value from the mean in standard deviations; robust: from the median, in scaled MADs."""
     if args["robust"]:
         middle, spread, count = _median_deviation(pane)
         return NORMAL * (pane.newest() - middle) / spread, count >= 2
@@ -55,7 +55,7 @@ def score(pane: Pane, args: Args) -> tuple[Floats, Bools]:
 
 
 def _moments(pane: Pane, count: Ints) -> tuple[Floats, Floats]:
-    """(rows, outputs) mean of the differences to the newest value, and sum of the squares of those to the mean."""
+    """Return the mean difference to the newest value and the sum of squares around the mean, (rows, outputs)."""
     if pane.full:
         return _full_moments(pane)
     base, zero = pane.newest(), pane.zeros()
@@ -71,7 +71,7 @@ def _moments(pane: Pane, count: Ints) -> tuple[Floats, Floats]:
 
 
 def _full_moments(pane: Pane) -> tuple[Floats, Floats]:
-    """The same, bit by bit, without masks."""
+    """`_moments` of a full pane without masks; bitwise equal."""
     base, mean, squares, off = pane.newest(), pane.zeros(), pane.zeros(), pane.zeros()
     for values in pane.columns():
         np.subtract(values, base, out=off)
@@ -86,12 +86,12 @@ def _full_moments(pane: Pane) -> tuple[Floats, Floats]:
 
 
 def _median_deviation(pane: Pane) -> tuple[Floats, Floats, Ints]:
-    """(rows, outputs) median, median distance to it, number of values."""
+    """Return median, median distance to it, and number of values, (rows, outputs)."""
     count, ordered = pane.count(), pane.sorted()
     poisoned = pane.poisoned()
     middle = np.where(poisoned, np.nan, median_of(ordered, count))
     off = np.abs(ordered - middle[..., None])
-    # inf - inf is NaN, and would be sorted behind: it poisons like any NaN
+    # inf - inf is NaN and would be sorted last: it makes the result NaN like any NaN
     strange = np.isinf(middle) & (count > 0)
     off.sort(axis=2)
     spread = np.where(poisoned | strange, np.nan, median_of(off, count))
@@ -103,16 +103,16 @@ _DDOF = Param(
     "integer",
     1,
     least=0,
-    summary="what is taken off the number of values that squares are divided by",
+    summary="delta degrees of freedom; the divisor is the number of values less this",
     unit="values",
 )
-_Q = Param("q", "number", least=0, most=1, summary="how much of the values, 0 to 1", unit="share")
+_Q = Param("q", "number", least=0, most=1, summary="share of the values below it, 0 to 1", unit="share")
 _METHOD = Param(
     "method",
     "choice",
     "linear",
     choices=tuple(METHODS),
-    summary="how it lies between two values, as numpy calls it",
+    summary="interpolation between two values, by its name in numpy",
 )
 _ROBUST = Param("robust", "flag", False, summary="median for the mean, mad / 0.6745 for the deviation")
 FUNCTIONS = (
@@ -163,7 +163,7 @@ FUNCTIONS = (
     ),
     Function(
         name="zscore",
-        summary="Standard deviations that the newest value lies off the mean (DOUBLE); missing below two values.",
+        summary="Distance of the newest value from the mean in standard deviations (DOUBLE); missing below two values.",
         example="fetch('latency').zscore(\"15m\", robust=True)",
         case=Example(ROW, (None, 3 / 18.0**0.5, None, None)),
         unit="standard deviations",

@@ -1,8 +1,8 @@
-"""Statistics of a bucket: the one table that shards, the history, refill, images and answers read.
+"""Statistics of a bucket: the single table for shards, the history engine, refill, snapshots and answers.
 
-A bucket keeps its number of samples, the newest of them with its time, and folded statistics: a join makes them of
-samples and merges those of two buckets. Of one sample every folded statistic is the sample, so it is stored only where
-a bucket holds two samples or more. Values are cells in the type of the series; STRING has no folded statistics.
+A bucket keeps its number of samples, the newest one with its time, and folded statistics: a join computes them from
+samples and merges those of two buckets. For one sample every folded statistic equals the sample, so it is stored only
+for buckets of two or more samples. Values are cells in the type of the series; STRING has no folded statistics.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from artimon.model.values import INT64_MAX, INT64_MIN
 Stats = Mapping[str, Ints]
 """Columns of one length, or matrices of one shape, by name of the statistic."""
 Bits = Ints | bool
-"""All ones where a cell is the bits of a double, else 0; True or False for every cell."""
+"""Bit mask: all ones for cells that are the bits of a double, else 0; True or False for all cells alike."""
 
 
 class Fold(NamedTuple):
-    """A join of two values, and the values that change nothing when they are joined."""
+    """A join of two values and its neutral values as int64 and float64."""
 
     join: np.ufunc
     whole: int
     real: float
 
     def neutral(self, double: Bools | bool) -> Ints | int:
-        """Cells of the neutral value."""
+        """Return cells of the neutral value."""
         bits = int(np.float64(self.real).view(np.int64))
         if isinstance(double, bool):
             return bits if double else self.whole
@@ -43,27 +43,27 @@ class Fold(NamedTuple):
 MIN = Fold(np.minimum, INT64_MAX, np.inf)
 MAX = Fold(np.maximum, INT64_MIN, -np.inf)
 SUM = Fold(np.add, 0, 0.0)
-"""Of integers modulo 2^64: artimon/compute/true_sums.py."""
+"""Sums of integers are modulo 2^64: artimon/compute/true_sums.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """One row of the table. A packed column holds the difference to a guess, which is zero for a single sample."""
+    """One row of the table. A packed column holds the difference to a prediction, which is zero for a single sample."""
 
     name: str
-    """In requests, answers and pieces of the history."""
+    """Name in requests, answers and partial buckets of the history engine."""
     field: str
-    """Column of a cell in a shard and in an image."""
+    """Column of a cell in a shard and in a snapshot."""
     dtype: type[np.int64] | type[np.uint32]
-    """Of that column."""
+    """Type of that column."""
     fold: Fold | None = None
     """None: `count` adds up; `last` and its time are those of the newest sample, at equal times of the greatest."""
     needs: tuple[str, ...] = ()
-    """Statistics that tell its true value."""
+    """Statistics that determine its true value."""
     scaled: bool = False
-    """The guess is count * last, not last."""
+    """True if the prediction is count * last, not last."""
     sign: Literal[-1, 0, 1] = 0
-    """Integers are packed as sign * (value - guess); 0: as zigzag of the difference."""
+    """Integers are packed as sign * (value - prediction); 0: as zigzag of the difference."""
 
 
 TABLE = (
@@ -84,19 +84,19 @@ VALUES = ("last", *FOLDS)
 
 
 def with_needs(names: Collection[str]) -> set[str]:
-    """`names`, `count`, and whatever tells the true value of each."""
+    """Return `names`, `count`, and the statistics that determine the true value of each."""
     return {*names, "count", *(need for name in names if name in FOLDED for need in FOLDED[name].needs)}
 
 
 def bits_of(double: Bools) -> Bits:
-    """A mask as bits: joins then need no branch for each cell."""
+    """Convert a mask to bits, which avoid a branch per cell in joins."""
     if not double.any():
         return False
     return True if double.all() else -double.astype(np.int64)
 
 
 def join_cells(fold: Fold, mine: Ints, theirs: Ints, double: Bits) -> Ints:
-    """Cells of two buckets joined one by one; a new array."""
+    """Join the cells of two arrays of buckets element by element, to a new array."""
     with np.errstate(all="ignore"):  # inf - inf in a sum of doubles is NaN; integers wrap
         if double is True:
             reals: Ints = fold.join(mine.view(np.float64), theirs.view(np.float64)).view(np.int64)
@@ -111,7 +111,7 @@ def join_cells(fold: Fold, mine: Ints, theirs: Ints, double: Bits) -> Ints:
 
 
 def fold_runs(begins: npt.NDArray[np.intp], columns: Sequence[Ints], double: Bools | bool) -> tuple[Ints, ...]:
-    """Every folded statistic of runs of rows, from its column; `double` of rows, equal within a run."""
+    """Return every folded statistic of runs of rows, from its column; `double` marks rows and is equal within a run."""
     folds = tuple(zip((fold.join for fold in FOLDS.values()), columns, strict=True))
     if not isinstance(double, bool) and (double.all() or not double.any()):
         double = bool(double.all())
@@ -129,7 +129,7 @@ def fold_runs(begins: npt.NDArray[np.intp], columns: Sequence[Ints], double: Boo
 
 
 def fold_last_axis(fold: Fold, cells: npt.NDArray[np.int64], there: Bools, double: Bools) -> Ints:
-    """A statistic of the buckets along the last axis, 0 where none is `there`; `double` of the first axis."""
+    """Fold the buckets along the last axis, 0 if none is `there`; `double` marks rows of the first axis."""
     out: Ints = np.zeros(cells.shape[:-1], np.int64)
     with np.errstate(all="ignore"):
         out[~double] = fold.join.reduce(np.where(there, cells, fold.whole)[~double], axis=-1)
@@ -140,13 +140,13 @@ def fold_last_axis(fold: Fold, cells: npt.NDArray[np.int64], there: Bools, doubl
 
 
 def of_samples(cells: Ints, present: Bools, times: Ints) -> dict[str, Ints]:
-    """Statistics of buckets that hold one sample each, or none; the arrays are shared."""
+    """Return statistics of buckets with one sample each, or none; the arrays are shared."""
     stats = dict.fromkeys(STATISTICS, np.where(present, cells, 0))
     return stats | {"count": present.astype(np.int64), "last_time": np.where(present, times, 0)}
 
 
 def to_double(stats: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Statistics of an INTEGER series that became DOUBLE; sums exactly where what they need is there."""
+    """Convert statistics of an INTEGER series that became DOUBLE; sums exactly if the statistics they need exist."""
     made = dict(stats)
     for name in VALUES:
         if name in stats:

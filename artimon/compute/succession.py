@@ -1,5 +1,5 @@
-"""Lives of a series that do not come one after another, as lives that do: several sources report it, or a clock went
-back."""
+"""Normalization of overlapping incarnations of a series, caused by several sources or a clock that went back, to
+consecutive ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Table = npt.NDArray[np.void]
 
 
 def succession(lives: Table) -> Table:
-    """Lives (BIRTH_TYPE, in any order) sorted by (row, birth), those of each series one after another in time.
+    """Sort incarnations (BIRTH_TYPE, in any order) by (row, birth), consecutive in time for each series.
 
-    Lives of one source nearly always come so already. Those of two sources may overlap: then neither follows the other,
-    and both are one life, born when the one that was seen first was born. One that begins after another was over, but
-    says that it was born before that one, is born right after the last sample of that one."""
+    Those of one source are nearly always consecutive already. Overlapping ones of two sources are merged into one, with
+    the start time of the one sampled first. If one begins after the end of another but has an earlier start time, its
+    start time is moved right after the last sample of the other."""
     if _follow(lives):
         return lives
     table = lives[np.lexsort((lives["birth_ms"], lives["first_ms"], lives["row"]))]
@@ -34,7 +34,7 @@ def succession(lives: Table) -> Table:
 
 
 def births_in_succession(owner: Ints, time_ms: Ints, birth_ms: Ints) -> Ints:
-    """The same for samples, sorted by (owner, time): the birth of the life that each of them belongs to."""
+    """Return the normalized start time of each sample; samples are sorted by (owner, time)."""
     back = (birth_ms[1:] < birth_ms[:-1]) & (owner[1:] == owner[:-1])
     if not back.any():
         return birth_ms
@@ -46,7 +46,7 @@ def births_in_succession(owner: Ints, time_ms: Ints, birth_ms: Ints) -> Ints:
 
 
 def _births_of(time_ms: Ints, birth_ms: Ints) -> Ints:
-    """Of one series."""
+    """`births_in_succession` of one series."""
     births, first, life_of = np.unique(birth_ms, return_index=True, return_inverse=True)
     lives = np.zeros(len(births), BIRTH_TYPE)
     lives["birth_ms"], lives["first_ms"] = births, time_ms[first]
@@ -59,7 +59,7 @@ def _births_of(time_ms: Ints, birth_ms: Ints) -> Ints:
 
 
 def _follow(lives: Table) -> bool:
-    """Whether they are in order and one after another; quick, for they nearly always are."""
+    """True if incarnations are sorted and consecutive: the usual case, and a fast check."""
     if len(lives) < 2:
         return True
     row, birth = lives["row"], lives["birth_ms"]
@@ -71,7 +71,7 @@ def _follow(lives: Table) -> bool:
 
 
 def _in_a_row(lives: Table) -> tuple[Table, list[int]]:
-    """Of one series, by the time of their first samples; and which of them each one became."""
+    """Make incarnations of one series, sorted by first sample, consecutive; also return the new index of each."""
     made, into = lives[:1].copy(), [0]
     for life in lives[1:]:
         before = made[-1]

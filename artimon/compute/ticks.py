@@ -1,8 +1,8 @@
-"""Window functions of raw samples, which stand at times of their own: a window at each sample, one sample a bucket.
+"""Window functions of raw samples at irregular times: a window at each sample, one sample per bucket.
 
-Each window becomes a row of its own, its samples moved to the right and in time so that all windows end together: then
-the functions of buckets do the rest. Of what a function does not look at, only the number is there. Windows that share
-their samples are read together where that is possible (running.py)."""
+Each window becomes a row, its samples shifted in column and time so that all windows end together; the functions of
+buckets do the rest. Samples that a function does not read are only counted. Windows that share samples are computed
+together if possible (running.py)."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from artimon.model.values import INT64_MAX, INT64_MIN
 
 CHUNK_CELLS = 1 << 19
 END_MS = 2**42
-"""Where every window ends; half of what a life can be told in (see lives.py)."""
+"""Time to which the end of every window is shifted: the middle of the range of times in lives.py."""
 FARTHEST_MS = 2**62
 SPAN_MS = 2**41
-"""Births and windows reach no further from that end: 70 years. Wider windows have no sample before them."""
+"""Greatest distance of start times and windows from that end: 70 years. Wider windows have no predecessor."""
 MOST_CELLS = 2_000_000_000
-"""Samples in all windows together: minutes of work."""
+"""Limit of the samples of all windows together: they take minutes."""
 GAP_MS = 300_000
-"""How old the sample before a window may be, unless it is said."""
+"""Default of `max_gap_ms`, the greatest age of the sample before a window at the window's start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ticks:
-    """Samples of many series, one series after another; those of series i are starts[i] .. starts[i + 1], in the order
-    of time. `births` (one a sample) None: the values were computed. `ended_ms` 0 where a series goes on."""
+    """Samples of many series, series by series; series i has the samples starts[i] .. starts[i + 1], in order of time.
+    `births`: one start time per sample, None for computed values. `ended_ms`: 0 for series that continue."""
 
     starts: Ints
     times: Ints
@@ -50,7 +50,7 @@ class Ticks:
 
 
 class TooWide(ValueError):
-    """The windows hold more samples than anyone waits for."""
+    """The windows hold more samples than MOST_CELLS."""
 
 
 def run_irregular(
@@ -64,12 +64,12 @@ def run_irregular(
     min_count: int | None = None,
     check: Callable[[], None] | None = None,
 ) -> Cells:
-    """`function` over (t - before, t + after] at the time t of each sample; cells and mask are (1, samples), types
-    (series,). Windows saturate at the limits of int64. `check` is called now and then and may raise.
+    """Compute `function` over (t - before, t + after] at the time t of each sample; cells and mask are (1, samples),
+    types (series,). Windows saturate at the limits of int64. `check` is called once per chunk and may raise.
 
-    Raises ValueError unless the window holds t itself: before more than 0, after not less; TooWide."""
+    Raises ValueError unless the window holds t itself: before > 0 and after >= 0. Raises TooWide."""
     if before_ms <= 0 or after_ms < 0:
-        raise ValueError(f"a window ({before_ms} ms before, {after_ms} ms after] does not hold the sample it stands at")
+        raise ValueError(f"a window ({before_ms} ms before, {after_ms} ms after] does not contain its own sample")
     spans = _spans(ticks, before_ms, after_ms)
     cells, present = _run(function, ticks, spans, (before_ms, after_ms, max_gap_ms), args, min_count, check)
     return Cells(_types(function, ticks, args), cells[None, :], present[None, :])
@@ -85,7 +85,7 @@ def run_on_grid(
     min_count: int | None = None,
     check: Callable[[], None] | None = None,
 ) -> Cells:
-    """`function` over the samples of each bucket of `grid`, all of them; (series, grid.n). A bucket without samples is
+    """Compute `function` over all samples of each bucket of `grid`; (series, grid.n). A bucket without samples is
     missing, unless the function has a total and `min_count` is 0."""
     spans = _buckets(ticks, grid)
     full = np.flatnonzero(spans.end > spans.begin)
@@ -108,7 +108,7 @@ def _run(
     min_count: int | None,
     check: Callable[[], None] | None,
 ) -> tuple[Ints, Bools]:
-    """Cell and mask of every window, none of which is empty; widths: before, after, and the gap."""
+    """Return cell and mask of every window; none is empty. `widths_ms`: before, after and max_gap."""
     shared = run_shared(function.shared, spans, ticks.cells, ticks.types, ticks.ended_ms)
     counts = spans.end - spans.begin
     if shared is not None:
@@ -122,8 +122,8 @@ def _run(
     total = int(counts.sum())
     if total > MOST_CELLS:
         raise TooWide(
-            f"{len(spans.end):,} windows hold {total:,} samples, each counted in every window that it lies in: at most "
-            f"{MOST_CELLS:,} are looked at; use shorter windows, or bucketize before"
+            f"{len(spans.end):,} windows hold {total:,} samples, counted once per window: at most {MOST_CELLS:,} are "
+            "supported; use shorter windows, or bucketize before"
         )
     cells, present = np.zeros(len(spans.owner), np.int64), np.zeros(len(spans.owner), np.bool_)
     for rows, width in _chunks(counts):
@@ -136,7 +136,7 @@ def _run(
 
 
 def _types(function: Function, ticks: Ticks, args: Args) -> Types:
-    """(series,) what the function makes of their types."""
+    """Return the types (series,) of the results."""
     n = len(ticks.types)
     if not n:
         return ticks.types
@@ -161,12 +161,12 @@ def _spans(ticks: Ticks, before_ms: int, after_ms: int) -> Windows:
         here = times[first:last]
         begin[first:last] = first + np.searchsorted(here, since[first:last], side="right")
         end[first:last] = first + np.searchsorted(here, until[first:last], side="right")
-    # at the least time there is nothing before: the window holds it all the same
+    # a sample at the least int64 time lies outside of its saturated window, but belongs to it
     return Windows(owner, np.minimum(begin, np.arange(n)), end, until)
 
 
 def _buckets(ticks: Ticks, grid: Grid) -> Windows:
-    """A window for each bucket of each series, series by series."""
+    """Return a window for each bucket of each series, series by series."""
     n, ends = len(ticks.types), grid.ends()
     begin, end = np.zeros((n, grid.n), np.int64), np.zeros((n, grid.n), np.int64)
     for i, (first, last) in enumerate(zip(ticks.starts[:-1].tolist(), ticks.starts[1:].tolist(), strict=True)):
@@ -179,7 +179,7 @@ def _buckets(ticks: Ticks, grid: Grid) -> Windows:
 
 
 def _plus(times: Ints, ms: int) -> Ints:
-    """times + ms, saturating."""
+    """Return times + ms, saturating."""
     ms = min(max(ms, INT64_MIN), INT64_MAX)
     if ms >= 0:
         return np.where(times > INT64_MAX - ms, INT64_MAX, np.minimum(times, INT64_MAX - ms) + ms)
@@ -187,7 +187,7 @@ def _plus(times: Ints, ms: int) -> Ints:
 
 
 def _chunks(counts: Ints) -> Iterator[tuple[Ints, int]]:
-    """Windows of about so many samples, and the most that one of them has."""
+    """Yield chunks of windows of similar length, and the greatest length in each."""
     classes = np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
     order = np.argsort(classes, kind="stable")
     bounds = np.append(np.flatnonzero(np.diff(classes[order], prepend=-1)), len(order))
@@ -209,8 +209,8 @@ def _arrays(
     after_ms: int,
     max_gap_ms: int,
 ) -> tuple[Arrays, Frame]:
-    """A row for each window: the sample before it, then `width` columns with its samples at the right. Where it has
-    more of them, the first and the last stand there, and between them the last but one for all that lie there."""
+    """Return a row per window: the sample before it, then `width` columns with its samples right-aligned. A longer
+    window keeps its first sample and its newest ones; the last but one column counts the omitted samples."""
     owner, begin, end = spans.owner[rows], spans.begin[rows], spans.end[rows]
     at = end[:, None] - width + np.arange(width)
     known = at >= begin[:, None]
@@ -244,15 +244,15 @@ def _ended(ticks: Ticks, owner: Ints, shift: _Shift) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
-    """Moves the times of each row so that its window, which ends at `end_ms`, ends at END_MS."""
+    """Shifts the times of each row so that its window ends at END_MS instead of `end_ms`."""
 
     end_ms: Ints
 
     def __call__(self, times: Ints, farthest_ms: int = SPAN_MS) -> Ints:
-        """(rows, any) times, moved; what lies further off stays `farthest_ms` off."""
+        """Return the shifted times (rows, any); distances are clamped to `farthest_ms`."""
         end = self.end_ms[:, None]
         late = times > end
-        # in uint64 the difference of any two int64, the greater first, is right
+        # in uint64 the difference of any two int64, the greater first, does not overflow
         apart = np.where(late, times, end).view(np.uint64) - np.where(late, end, times).view(np.uint64)
         off = np.minimum(apart, np.uint64(farthest_ms)).astype(np.int64)
         return END_MS + np.where(late, off, -off)
@@ -260,7 +260,7 @@ class _Shift:
 
 @dataclass(frozen=True, slots=True)
 class _Lives:
-    """Lives of all series, in order: samples first .. end - 1 are of one birth. `number`: the life of each sample."""
+    """Incarnations of all series: runs of samples with one start time. `number`: the incarnation of each sample."""
 
     number: Ints
     owner: Ints
@@ -280,11 +280,11 @@ class _Lives:
         return cls(number, owner[first], births[first], ticks.times[first], ticks.times[last], ticks.cells[last])
 
     def within(self, spans: Windows) -> Ints:
-        """How many lives each window has a part of."""
+        """Count the incarnations that overlap each window."""
         return np.asarray(self.number[spans.end - 1] - self.number[spans.begin] + 1)
 
     def table(self, begin: Ints, end: Ints, shift: _Shift) -> npt.NDArray[np.void]:
-        """Rows of BIRTH_TYPE: for every window the lives of its samples and of the one before it."""
+        """Return rows of BIRTH_TYPE: for every window the incarnations of its samples and of the one before it."""
         own, before = self.number[begin], self.number[np.maximum(begin - 1, 0)]
         lowest = np.where(self.owner[before] == self.owner[own], before, own)
         counts = self.number[end - 1] - lowest + 1

@@ -1,6 +1,6 @@
-"""Order of two samples of one series at one time: the greater value is the last, in any order of arrival.
+"""Total order of samples of one series at equal times: the greater value is the last, in any order of arrival.
 
-Numbers by value (of doubles: -NaN < -inf … inf < NaN, -0.0 < 0.0), strings by code points."""
+Numbers are ordered by value (doubles: -NaN < -inf … inf < NaN, -0.0 < 0.0), strings by code points."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _MAGNITUDE = np.int64(2**63 - 1)
 
 
 class TextTable(Protocol):
-    """Strings by the number that cells of STRING hold."""
+    """Strings by the index in STRING cells."""
 
     def __getitem__(self, number: int, /) -> str: ...
 
 
 class Bounds(NamedTuple):
-    """Rows ordered by what their cells are: [0, ints) INTEGER or BOOLEAN, [ints, doubles) DOUBLE, the rest STRING."""
+    """Bounds of rows sorted by type: [0, ints) INTEGER or BOOLEAN, [ints, doubles) DOUBLE, the rest STRING."""
 
     ints: int
     doubles: int
 
     def cut(self, keep: npt.NDArray[np.bool_]) -> Bounds:
-        """Bounds of the rows that `keep` leaves."""
+        """Return the bounds of the rows that `keep` selects."""
         return Bounds(int(np.count_nonzero(keep[: self.ints])), int(np.count_nonzero(keep[: self.doubles])))
 
 
 def double_order(cells: Cells) -> Cells:
-    """Integers in the order of the doubles whose bits `cells` hold."""
+    """Map the bits of doubles to integers of the same order."""
     ordered: Cells = cells ^ ((cells >> 63) & _MAGNITUDE)
     return ordered
 
 
 def outranks(new: Cells, old: Cells, bounds: Bounds, texts: TextTable) -> npt.NDArray[np.bool_]:
-    """(n,) where `new` goes before `old` at equal times."""
+    """Return the mask (n,) of cells of `new` that replace `old` at equal times."""
     better: npt.NDArray[np.bool_] = new > old
     doubles = slice(bounds.ints, bounds.doubles)
     better[doubles] = double_order(new[doubles]) > double_order(old[doubles])
@@ -49,7 +49,7 @@ def outranks(new: Cells, old: Cells, bounds: Bounds, texts: TextTable) -> npt.ND
 
 
 def outranks_mixed(new: Cells, old: Cells, kinds: npt.NDArray[np.uint8], texts: TextTable) -> npt.NDArray[np.bool_]:
-    """`outranks` of rows in any order, each of the type code in `kinds`."""
+    """`outranks` for rows in any order, with the type codes in `kinds`."""
     doubles, strings = kinds == ValueType.DOUBLE, kinds == ValueType.STRING
     better: npt.NDArray[np.bool_] = new > old
     better[doubles] = double_order(new[doubles]) > double_order(old[doubles])
@@ -58,7 +58,7 @@ def outranks_mixed(new: Cells, old: Cells, kinds: npt.NDArray[np.uint8], texts: 
 
 
 def ranks(cells: Cells, bounds: Bounds, texts: TextTable) -> Cells:
-    """Numbers in the order that ties.py gives to values of one class."""
+    """Return sort keys in this order; comparable within one type."""
     ranks = cells.copy()
     doubles = slice(bounds.ints, bounds.doubles)
     ranks[doubles] = double_order(cells[doubles])

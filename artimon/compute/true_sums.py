@@ -1,4 +1,4 @@
-"""Sums of int64 cells are kept modulo 2^64; count, min and max nearly always tell the true sum."""
+"""True sums of int64 cells, which are kept modulo 2^64: count, min and max nearly always determine them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from artimon.model.values import INT64_MAX, INT64_MIN
 
 Cells = npt.NDArray[np.int64]
 BEYOND_64_BITS = "exceeds 64 bits"
-"""Words of the note about a sum that an answer cannot hold."""
+"""Text in the note about a sum that an answer cannot hold."""
 _WRAP = 2**64
 _SAFE = 2.0**62
 
 
 def may_wrap(count: npt.NDArray[Any], low: Cells, high: Cells) -> npt.NDArray[np.bool_]:
-    """Where count * min .. count * max is not surely inside int64."""
+    """Return the mask of sums that may not fit in int64, by count * min and count * max."""
     widest: npt.NDArray[np.float64] = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
     wide: npt.NDArray[np.bool_] = widest * count >= _SAFE
     return wide
 
 
 def true_sum(count: int, low: int, high: int, wrapped: int) -> int | None:
-    """The only number s with count * low <= s <= count * high and s = wrapped (mod 2^64); None if several fit."""
+    """Return the only s with count * low <= s <= count * high and s = wrapped (mod 2^64); None if it is ambiguous."""
     least, most = count * low, count * high
     first = least + (wrapped - least) % _WRAP
     if first > most or first + _WRAP <= most:
@@ -34,7 +34,7 @@ def true_sum(count: int, low: int, high: int, wrapped: int) -> int | None:
 
 
 def sums_to_double(count: npt.NDArray[Any], low: Cells, high: Cells, wrapped: Cells) -> npt.NDArray[np.float64]:
-    """The true sums as doubles; the wrapped one where several fit."""
+    """Return the true sums as doubles; the wrapped one if the true one is ambiguous."""
     doubles: npt.NDArray[np.float64] = wrapped.astype(np.float64)
     for i in np.flatnonzero(may_wrap(count, low, high)):
         exact = true_sum(int(count[i]), int(low[i]), int(high[i]), int(wrapped[i]))
@@ -46,7 +46,7 @@ def sums_to_double(count: npt.NDArray[Any], low: Cells, high: Cells, wrapped: Ce
 def notes_of_wrapped(
     stats: Mapping[str, Cells], whole: npt.NDArray[np.bool_], name_of: Callable[[int], str]
 ) -> tuple[str, ...]:
-    """A note for each name with sums that do not fit in the 64 bits of an answer; matrices are (series, buckets)."""
+    """Return a note per name with sums that do not fit in the 64 bits of an answer; matrices are (series, buckets)."""
     count = stats["count"]
     wide = may_wrap(count, stats["min"], stats["max"]) & whole[:, None] & (count > 0)
     wrapped: dict[str, int] = {}

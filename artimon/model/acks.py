@@ -1,8 +1,8 @@
-"""When may an agent forget a batch, and when must it send it again? Pure decisions: no I/O, no clock.
+"""Decisions of an agent to forget a batch or to send it again. Pure: no I/O, no clock.
 
-The raw query publishes, per topic id and partition, the offset below which everything is in the table, a proven
-duplicate or a dead letter. A batch whose offset lies below is acked. A batch that has an offset is sent again only on
-evidence of loss, never because time went by: a slow store must not cause a storm of repeats.
+The raw query publishes an offset for each topic id and partition. Every message below it is in the table, a proven
+duplicate or a dead letter. A batch with a lower offset is acked. A batch that has an offset is sent again only on
+evidence of loss, never after a timeout: a slow store must not cause a storm of repeats.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from artimon.model.znode import read_table
 Key = TypeVar("Key", bound=Hashable)
 
 FRESH_VERSIONS = 2
-"""`log_end` counts as evidence only in a state that was begun after the batch had its offset. The first state written
-after we looked may have been read before; the second was begun after the first was written, hence after we looked."""
+"""Versions after the first check of a batch from which `log_end` counts as evidence of loss. The state must have been
+begun after the batch had its offset. The first state written after the check may have been read before it; the second
+was begun after the first was written, hence after the check."""
 
 END_OF_LOG = 2**63 - 1
-"""Where the lost rest of a topic ends whose name another one has taken."""
+"""End of the lost range of a topic that another topic of the same name replaced: every offset after its start."""
 
 
 class Position(NamedTuple):
-    """Where Kafka holds a batch. Topic id and cluster id as Kafka prints them. `leader_epoch` of the partition when
-    it was written; -1: not known. An offset alone does not say which message: a log that was cut grows again,
-    under a greater epoch."""
+    """Position of a batch in Kafka. Topic id and cluster id as Kafka prints them. `leader_epoch` is that of the
+    partition when the batch was written; -1 if unknown. An offset alone does not identify a message: a truncated log
+    grows again under a greater epoch."""
 
     cluster: str
     topic_id: str
@@ -37,13 +38,13 @@ class Position(NamedTuple):
 
     @property
     def durable_later(self) -> bool:
-        """The answer itself says only where the batch will stand: no level takes it for an ack."""
+        """True if the answer names only the future position of the batch: no level takes it for an ack."""
         return _is_folder(self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What the raw query knows of one partition, offsets half-open."""
+    """State of one partition as the raw query published it; ranges of offsets are half-open."""
 
     until: int
     log_start: int
@@ -53,20 +54,20 @@ class PartitionState:
     """(leader epoch, first offset written under it), ascending."""
 
     def end_of(self, epoch: int) -> int | None:
-        """Nothing written under `epoch` stands at or above this offset; None: that is not known."""
+        """Return the end offset of the messages written under `epoch` or before; None if unknown."""
         if epoch < 0:
             return None
         return next((start for later, start in self.epochs if later > epoch), None)
 
     @property
     def closed(self) -> bool:
-        """Another topic took the place of this one: nothing more of it will be read."""
+        """True if another topic replaced this one: no more of it will be read."""
         return any(end >= END_OF_LOG for _, end in self.lost)
 
 
 @dataclass(frozen=True, slots=True)
 class AckState:
-    """What stands in znode /artimon/acks/<topic_id>; `version` is that of the znode."""
+    """Content of the znode /artimon/acks/<topic_id>; `version` is that of the znode."""
 
     cluster: str
     topic: str
@@ -76,7 +77,7 @@ class AckState:
     version: int = 0
 
     def to_json(self) -> bytes:
-        """The znode's data."""
+        """Return the data of the znode."""
         partitions = {
             str(number): {
                 "until": p.until,
@@ -92,7 +93,7 @@ class AckState:
 
     @classmethod
     def from_json(cls, data: bytes, version: int = 0) -> AckState:
-        """Inverse of `to_json`; raises ValueError for anything else (unknown keys are left out)."""
+        """Inverse of `to_json`; ignores unknown keys. Raises ValueError for other data."""
         try:
             parsed = read_table(data)
             partitions = {int(n): _partition(p) for n, p in parsed["partitions"].items()}
@@ -105,7 +106,7 @@ class AckState:
                 version,
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no ack state: {error!r} in {data[:200]!r}") from error
+            raise ValueError(f"invalid ack state: {error!r} in {data[:200]!r}") from error
 
 
 def _partition(data: Mapping[str, Any]) -> PartitionState:
@@ -115,8 +116,8 @@ def _partition(data: Mapping[str, Any]) -> PartitionState:
 
 
 class Sent(NamedTuple, Generic[Key]):
-    """A batch that has an offset. `since` is the version of the ack state when it was first looked at with this offset,
-    None if that is now."""
+    """A batch that has an offset. `since` is the version of the ack state at the first check of this offset; None
+    before that check."""
 
     key: Key
     position: Position
@@ -125,20 +126,20 @@ class Sent(NamedTuple, Generic[Key]):
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Generic[Key]):
-    """What follows from the published states. What is in none of the lists keeps waiting."""
+    """Outcome of `judge`. A batch in none of the lists keeps waiting."""
 
     acked: tuple[Key, ...] = ()
     resend: tuple[tuple[Key, str], ...] = ()
-    """With the evidence of loss."""
+    """Keys with the evidence of loss."""
     looked: tuple[tuple[Key, int], ...] = ()
-    """Keys to be given `since` from now on."""
+    """Keys with the value of their `since` from now on."""
 
 
 WAIT, ACKED = "", "acked"
 
 
 def judge(sent: Iterable[Sent[Key]], states: Mapping[str, AckState], topic: str) -> Verdict[Key]:
-    """Compare batches with the published states, by topic id; `topic` is the name of the topic that they went to.
+    """Compare batches with the published states by topic id; `topic` is the name of the topic of the batches.
 
     Precondition: `sent` was collected before the states were read."""
     acked, resend, looked = [], [], []
@@ -151,7 +152,7 @@ def judge(sent: Iterable[Sent[Key]], states: Mapping[str, AckState], topic: str)
             resend.append((key, outcome))
         else:
             version = _version(position, states, topic)
-            if version is not None and (since is None or version < since):  # a version falls when ZooKeeper was wiped
+            if version is not None and (since is None or version < since):  # versions fall if ZooKeeper was wiped
                 looked.append((key, version))
     return Verdict(tuple(acked), tuple(resend), tuple(looked))
 
@@ -164,13 +165,13 @@ def _against(position: Position, since: int | None, state: AckState) -> str:
     offset, end = position.offset, partition.end_of(position.leader_epoch)
     if end is not None and offset >= end:
         return (
-            f"log of partition {position.partition} was cut at {end} after epoch {position.leader_epoch}, not above"
-            f" offset {offset}"
+            f"log of partition {position.partition} was truncated at {end} after epoch {position.leader_epoch},"
+            f" not above offset {offset}"
         )
     if any(start <= offset < end for start, end in partition.lost):
-        return f"offset {offset} of partition {position.partition} was named lost"
+        return f"offset {offset} of partition {position.partition} is lost, says the raw table"
     if partition.epochs and position.leader_epoch > partition.epochs[-1][0]:
-        # `until` is of a log that was cut since: what stands there now was written after the table read it
+        # `until` belongs to a log that was truncated since: its present messages were written after that read
         return f"the log that epoch {position.leader_epoch} wrote was never read" if partition.closed else WAIT
     if offset < partition.until:
         return ACKED
@@ -182,7 +183,7 @@ def _against(position: Position, since: int | None, state: AckState) -> str:
 
 
 def _without(position: Position, since: int | None, states: Mapping[str, AckState], topic: str) -> str:
-    """Nobody ever took charge of this topic id. If another one of the same topic is being read, this one is gone."""
+    """Outcome for a topic id without a state: lost if another id of the same topic is being read, else wait."""
     for state in _beside(position, states, topic):
         if _fresh(since, state):
             return f"topic {topic} is now {state.topic_id}; {position.topic_id} was never read"
@@ -190,9 +191,10 @@ def _without(position: Position, since: int | None, states: Mapping[str, AckStat
 
 
 def _beside(position: Position, states: Mapping[str, AckState], topic: str) -> list[AckState]:
-    """States that tell something of a position whose own topic id has none. In Kafka: those of topics of the same name.
-    Where collectors write files themselves many streams live side by side, each known before it takes anything: the
-    living ones of the same folder. Their word goes for that folder only, and Kafka's not for it."""
+    """Return the states that are evidence for a position whose own topic id has none.
+
+    Kafka: the states of topics of the same name. Collectors that write files: the states of the open streams of the
+    same folder only, because many streams coexist there and each is published before it takes a batch."""
     named = [state for state in states.values() if state.topic == topic]
     if _is_folder(position.cluster):
         return [s for s in named if s.cluster == position.cluster and not any(p.closed for p in s.partitions.values())]
@@ -200,7 +202,7 @@ def _beside(position: Position, states: Mapping[str, AckState], topic: str) -> l
 
 
 def _is_folder(cluster: str) -> bool:
-    """Whether this is the folder of collectors that write files (pipeline/collector/direct), no Kafka cluster."""
+    """True for a folder of collectors that write files (pipeline/collector/direct) in place of a Kafka cluster id."""
     return "://" in cluster
 
 

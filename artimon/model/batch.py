@@ -1,4 +1,4 @@
-"""What one poll of one source yields, before (`Polled`) and after (`Batch`) it has an identity."""
+"""Result of one poll of one source, before (`Polled`) and after (`Batch`) it has an identity."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ MAX_SAMPLES = 10_000
 MAX_BYTES = 512 * 1024
 MAX_BLOCK = 1_000
 MAX_DECODED = 8 * 1024 * 1024
-"""Bytes of the columns of a batch once they are decompressed: 10,000 numbers take 0.4 MiB, the rest is for strings."""
+"""Limit of the decompressed columns of a batch, bytes: 10,000 numbers take 0.4 MiB, the rest is for strings."""
 MAX_SOURCE = 4_096
-"""Bytes of the name of a source."""
+"""Limit of the name of a source, bytes."""
 MAX_NAME = 255
-"""Bytes of the name of an agent and of a retention class: they stand in every commit and in every path of a file."""
+"""Limit of the names of agents and retention classes, bytes: they are part of every commit and every file path."""
 MAX_TIME_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999: what tables can hold."""
+"""Last millisecond of the year 9999, the greatest time that tables can hold."""
 DEFAULT_KEEP = "default"
 NO_LANE = 0xFFFF
 
 
 class BatchError(ValueError):
-    """Bytes that are not a whole, undamaged batch, or a batch that breaks a limit. The text says which and where."""
+    """Bytes that are not a whole, undamaged batch, or a batch that breaks a limit. The text names the fault."""
 
 
 class UnknownFormat(BatchError):
-    """A batch of a format version that this program does not read: a newer program may."""
+    """A batch of an unsupported format version, probably of a newer program."""
 
 
 class BatchKind(IntEnum):
-    """What a message carries."""
+    """Kind of content of a message."""
 
     SAMPLES = 1
     SERIES = 2
@@ -45,7 +45,7 @@ class BatchKind(IntEnum):
 
 
 class BatchId(NamedTuple):
-    """The identity of a batch for ever; the same identity always has the same bytes."""
+    """Permanent identity of a batch; the same identity always has the same bytes."""
 
     agent: str
     epoch: int
@@ -62,7 +62,7 @@ class BatchId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Columns of n samples; rows of one batch have distinct fingerprints unless a file held several times of a series.
+    """Columns of n samples; a fingerprint occurs once in a batch, except where a file held several times of a series.
 
     `cell` holds the 64 bits of a value: int64, float64 bits, 0/1, or an index into `strings`; 0 where type is ENDED.
     """
@@ -79,7 +79,7 @@ class Samples:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int, Value | None]]) -> Samples:
-        """From rows (fingerprint, time_ms, birth_ms, value); value None says that the series ended."""
+        """Build from rows (fingerprint, time_ms, birth_ms, value); value None marks the end of the series."""
         from_rows = _Cells()
         for _, _, _, value in rows:
             from_rows.add(value)
@@ -93,7 +93,7 @@ class Samples:
         )
 
     def value(self, row: int) -> Value | None:
-        """The value of one row as Python sees it; None where the series ended."""
+        """Return the value of one row as a Python object; None for an end marker."""
         cell = int(self.cell[row])
         match ValueType(int(self.type[row])):
             case ValueType.INTEGER:
@@ -115,7 +115,7 @@ class Samples:
         ]
 
     def slice(self, start: int, end: int) -> Samples:
-        """Rows [start, end); the strings are shared."""
+        """Return rows [start, end); the strings are shared."""
         return Samples(
             self.fingerprint[start:end],
             self.time_ms[start:end],
@@ -152,7 +152,7 @@ class _Cells:
 
 @dataclass(frozen=True, slots=True)
 class SeriesInfo:
-    """What an announcement says of one series."""
+    """Entry of one series in an announcement."""
 
     text: str
     """Canonical text."""
@@ -165,8 +165,7 @@ class SeriesInfo:
 
 @dataclass(frozen=True, slots=True)
 class SeriesBlock:
-    """A complete block of at most 1,000 series of one source; of two with equal (source, block) the greater version
-    holds."""
+    """Complete block of at most 1,000 series of one source. For equal (source, block) the greatest version is valid."""
 
     source: str
     block: int
@@ -176,28 +175,28 @@ class SeriesBlock:
 
     @property
     def key(self) -> bytes:
-        """Kafka key: the topic is compacted by it."""
+        """Kafka key, by which the topic is compacted."""
         return f"{self.block}/{self.source}".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """What one poll of one source yields. The log gives it an identity when it accepts it."""
+    """Result of one poll of one source. The log assigns an identity when it accepts it."""
 
     source: str
     endpoint: bytes
-    """uuid of the process (16 bytes), zeros where there is none."""
+    """UUID of the process (16 bytes); zeros if there is none."""
     birth_ms: int
     poll_ms: int
     samples: Samples
     keep: str = DEFAULT_KEEP
     blocks: tuple[SeriesBlock, ...] = field(default=())
-    """Announcements that go with these samples: new or changed blocks of this source."""
+    """Announcements sent with these samples: new or changed blocks of this source."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """Everything of a batch but its body."""
+    """Header of a batch: all fields except the body."""
 
     kind: BatchKind
     id: BatchId
@@ -206,7 +205,7 @@ class BatchHeader:
     endpoint: bytes
     birth_ms: int
     poll_ms: int
-    """Poll time; for announcements their version."""
+    """Poll time; the version for announcements."""
     rows: int
     block: int
     keep: str
@@ -217,7 +216,7 @@ class BatchHeader:
 
 
 class Batch(NamedTuple):
-    """A header and the very bytes that travel."""
+    """A header and the whole message as it is sent."""
 
     header: BatchHeader
     data: bytes

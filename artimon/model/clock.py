@@ -1,7 +1,7 @@
-"""Time, as the rest of the platform may see it: one small protocol, the system's clock, and a clock that tests move.
+"""Clock protocol, the system clock, and a manual clock for tests.
 
-Sample times are epoch milliseconds of the system clock; waiting and timers use the monotonic one, so that a jump of the
-wall clock never stretches a deadline.
+Sample times are epoch milliseconds of the system clock. Waits and timers use the monotonic clock: a jump of the wall
+clock never extends a deadline.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a part needs to know of time."""
+    """Wall clock, monotonic clock and wait."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
+        """Return the wall clock in milliseconds since the epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Return the monotonic clock in seconds; it never goes back."""
         ...
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
-        """Wait at most `seconds` for `stop`; True when it was set."""
+        """Wait at most `seconds` for `stop`; return True if it is set."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """Clock of the operating system."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -41,7 +41,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until told to move; `wait` moves it instead of waiting."""
+    """Clock that moves only by `advance`; `wait` advances it instead of waiting."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -57,7 +57,7 @@ class ManualClock:
         return stop.is_set()
 
     def advance(self, ms: int) -> None:
-        """Move the clock by `ms` milliseconds (back, if negative)."""
+        """Move the clock by `ms` milliseconds (back if negative)."""
         self._now_ms += ms
 
 

@@ -1,6 +1,6 @@
-"""Batches to bytes and back: docs/formats/batch.md, golden bytes in tests/golden/batch/.
+"""Codec of batches: docs/formats/batch.md, golden bytes in tests/golden/batch/.
 
-`parse_header` is cheap and reads no body; `verify` compares the digest; `decode_*` read the body. All raise BatchError.
+`parse_header` reads the header only; `verify` checks the digest, too; `decode_*` read the body. All raise BatchError.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ROWS = {BatchKind.SAMPLES: MAX_SAMPLES, BatchKind.SERIES: MAX_BLOCK, BatchKind.
 _LIMITS = {kind: IpcLimits(rows, MAX_DECODED) for kind, rows in _ROWS.items()}
 _NAME_BYTES = (MAX_NAME, MAX_SOURCE, MAX_NAME)  # agent, source, keep
 _SPARE = 64 * 1024
-"""Bytes that an encoder leaves of MAX_DECODED: Arrow counts padding in one place and not in another."""
+"""Reserve below MAX_DECODED for an encoder, bytes: Arrow counts padding in one place and not in another."""
 
 _COLUMNS = {
     ValueType.INTEGER: ("integer", pa.int64()),
@@ -73,7 +73,7 @@ _SERIES_SCHEMA = pa.schema(
 def encode_samples(
     id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
 ) -> Batch:
-    """The one byte form of these samples under this identity. Raises BatchError beyond 10,000 samples or 512 KiB."""
+    """Encode samples; equal arguments give equal bytes. Raises BatchError beyond 10,000 samples or 512 KiB."""
     if len(samples) > MAX_SAMPLES:
         raise BatchError(f"{len(samples)} samples of {source}: split into batches of at most {MAX_SAMPLES}")
     body = pack(_sample_table(samples), source)
@@ -81,7 +81,7 @@ def encode_samples(
 
 
 def encode_series(agent: str, block: SeriesBlock) -> Batch:
-    """The byte form of an announcement."""
+    """Encode an announcement."""
     if len(block.series) > MAX_BLOCK:
         raise BatchError(f"{len(block.series)} series in a block of {block.source}: at most {MAX_BLOCK}")
     rows = [(s.text, s.type, s.kind, s.help, s.unit, s.first_seen_ms) for s in block.series]
@@ -104,13 +104,13 @@ def encode_series(agent: str, block: SeriesBlock) -> Batch:
 
 
 def parse_header(data: bytes) -> BatchHeader:
-    """The header of a message; neither digest nor body is looked at."""
+    """Return the header of a message without a check of its digest or body."""
     if len(data) < HEADER_BYTES:
         raise BatchError(f"{len(data)} bytes are too few for a batch header of {HEADER_BYTES}")
     fields = _FIXED.unpack_from(data)
     magic, version, kind, lane, epoch, sequence, birth, poll, endpoint, rows, block, body_bytes = fields[:12]
     if magic != MAGIC:
-        raise BatchError(f"starts with {magic!r}, not with {MAGIC!r}: this is no batch")
+        raise BatchError(f"starts with {magic!r}, not with {MAGIC!r}: not a batch")
     if version != VERSION:
         raise UnknownFormat(
             f"format version {version}: this program reads version {VERSION}; upgrade it, then replay what it set"
@@ -128,7 +128,7 @@ def parse_header(data: bytes) -> BatchHeader:
     except ValueError as error:
         raise BatchError(f"unreadable header: {error}") from error
     if at + body_bytes != len(data):
-        raise BatchError(f"{len(data)} bytes where the header promises {at + body_bytes}: the message was cut")
+        raise BatchError(f"{len(data)} bytes, the header says {at + body_bytes}: the message is truncated")
     if rows > _ROWS[batch_kind] or any(map(gt, fields[12:], _NAME_BYTES)):
         raise BatchError(
             f"{rows} rows, names of {fields[12:]} bytes: at most {_ROWS[batch_kind]} rows and {_NAME_BYTES} bytes"
@@ -139,7 +139,7 @@ def parse_header(data: bytes) -> BatchHeader:
 
 
 def size_of(data: bytes) -> int:
-    """How many bytes a message has by what its first ones say; 0 if no message begins so."""
+    """Return the length of a message in bytes by its header; 0 if the bytes do not begin with one."""
     if len(data) < HEADER_BYTES or data[:4] != MAGIC:
         return 0
     fields = _FIXED.unpack_from(data)
@@ -147,27 +147,27 @@ def size_of(data: bytes) -> int:
 
 
 def verify(data: bytes) -> BatchHeader:
-    """The header, once the digest over header and body (labels, times and values) has been found right."""
+    """Check the digest over header and body (labels, times and values) and return the header."""
     header = parse_header(data)
     expected = data[_FIXED.size : HEADER_BYTES]
     actual = _digest(data[: _FIXED.size], data[HEADER_BYTES:])
     if actual != expected:
         raise BatchError(
-            f"digest of {header.id} is {actual.hex()}, its header says {expected.hex()}: damaged on the way"
+            f"digest of {header.id} is {actual.hex()}, its header says {expected.hex()}: damaged in transit"
         )
     return header
 
 
 def admit(data: bytes) -> BatchHeader:
-    """The header of a batch that may be passed on: its digest is right and its body keeps all limits. The body is not
-    read. Raises BatchError."""
+    """Check digest and limits of a batch before it is passed on, and return its header. The body is not decompressed.
+    Raises BatchError."""
     header = verify(data)
     check_body(header, data)
     return header
 
 
 def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
-    """The body of a samples batch as SAMPLE_SCHEMA: series, time, birth and one nullable column a type."""
+    """Decode the body of a samples batch to SAMPLE_SCHEMA: series, time, birth and one nullable column per type."""
     _expect(header, BatchKind.SAMPLES)
     body = read_body(header, data)
     columns = body.columns if body.schema.equals(SAMPLE_SCHEMA) else _sample_columns(header, body)
@@ -176,7 +176,7 @@ def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
 
 
 def _sample_columns(header: BatchHeader, body: Any) -> list[Any]:
-    """The columns of SAMPLE_SCHEMA, null where the body has none."""
+    """Return the columns of SAMPLE_SCHEMA; a column that the body lacks is all nulls."""
     schema, columns = body.schema, []
     types = schema.types
     for name, type_ in _SAMPLE_TYPES:
@@ -192,12 +192,12 @@ def _sample_columns(header: BatchHeader, body: Any) -> list[Any]:
 
 @lru_cache(maxsize=8)
 def _nulls(type_: Any) -> Any:
-    """A column without values, as long as any may be."""
+    """Return a column of MAX_SAMPLES nulls."""
     return pa.nulls(MAX_SAMPLES, type_)
 
 
 def _check_values(header: BatchHeader, columns: Sequence[Any]) -> None:
-    """Raises BatchError if a row has a value in two columns. The bits of each column are one large integer."""
+    """Raise BatchError if a row has values in two columns. Validity bits of a column are compared as one integer."""
     seen, every = 0, (1 << header.rows) - 1
     for column in columns:
         if column.null_count == header.rows:
@@ -209,12 +209,12 @@ def _check_values(header: BatchHeader, columns: Sequence[Any]) -> None:
 
 
 def decode_samples(header: BatchHeader, data: bytes) -> Samples:
-    """The body of a samples batch as numpy columns (views of the decompressed body where they can be)."""
+    """Decode the body of a samples batch to numpy columns (views of the decompressed body where possible)."""
     return samples_of(decode_columns(header, data))
 
 
 def samples_of(body: pa.RecordBatch) -> Samples:
-    """The columns of `decode_columns`, or a part of them, as numpy columns."""
+    """Convert the columns of `decode_columns`, or a subset of them, to numpy columns."""
     rows = len(body)
     types = np.full(rows, ValueType.ENDED, np.uint8)
     cells = np.zeros(rows, np.int64)
@@ -242,7 +242,7 @@ def samples_of(body: pa.RecordBatch) -> Samples:
 
 
 def decode_series(header: BatchHeader, data: bytes) -> SeriesBlock:
-    """The body of an announcement."""
+    """Decode the body of an announcement."""
     _expect(header, BatchKind.SERIES)
     body = read_body(header, data)
     if not body.schema.equals(_SERIES_SCHEMA):
@@ -271,7 +271,7 @@ def seal(
     keep: str,
     body: bytes,
 ) -> Batch:
-    """A message of these parts, its digest included. Raises BatchError beyond 512 KiB."""
+    """Assemble a message with its digest. Raises BatchError beyond 512 KiB."""
     names = [id.agent.encode(), source.encode(), keep.encode()]
     lengths = [len(name) for name in names]
     if any(map(gt, lengths, _NAME_BYTES)):
@@ -309,7 +309,7 @@ def _digest(fixed: bytes, rest: bytes) -> bytes:
 
 
 def _sample_table(samples: Samples) -> pa.RecordBatch:
-    """Only the columns of types that occur are written."""
+    """Return the columns of samples; a type that does not occur has no column."""
     arrays: list[Any] = [pa.array(samples.fingerprint), pa.array(samples.time_ms), pa.array(samples.birth_ms)]
     fields = [SAMPLE_SCHEMA.field(i) for i in range(3)]
     for value_type, (name, arrow_type) in _COLUMNS.items():
@@ -336,7 +336,7 @@ def _value_column(value_type: ValueType, arrow_type: Any, samples: Samples, pres
 
 
 def _bits(value_type: ValueType, column: Any) -> npt.NDArray[np.int64]:
-    """The 64-bit cells of a column; what stands under a null is arbitrary."""
+    """Return the 64-bit cells of a column; cells of nulls are arbitrary."""
     if value_type == ValueType.BOOLEAN:
         return np.asarray(column.fill_null(False).cast(pa.int64()))
     width = np.dtype(np.int64).itemsize
@@ -359,7 +359,7 @@ def _numpy(body: Any, name: str) -> Any:
 
 
 def read_body(header: BatchHeader, data: bytes) -> Any:
-    """The record batch of a message's body, which has as many rows as the header says. Raises BatchError."""
+    """Read the record batch of a message's body and check its row count. Raises BatchError."""
     try:
         body = read_ipc(data, header.body_at, _LIMITS[header.kind])
     except IpcError as error:
@@ -370,7 +370,7 @@ def read_body(header: BatchHeader, data: bytes) -> Any:
 
 
 def check_body(header: BatchHeader, data: bytes) -> None:
-    """Check all limits of a body without reading it. Raises BatchError."""
+    """Check all limits of a body by its metadata alone. Raises BatchError."""
     try:
         rows = check_stream(data, header.body_at, _LIMITS[header.kind])
     except IpcError as error:
@@ -380,7 +380,7 @@ def check_body(header: BatchHeader, data: bytes) -> None:
 
 
 def pack(table: pa.RecordBatch, source: str) -> bytes:
-    """A body of these columns. Raises BatchError beyond what a reader decompresses."""
+    """Compress columns to a body. Raises BatchError beyond the limit that readers decompress."""
     if table.nbytes > MAX_DECODED - _SPARE:
         raise BatchError(f"{table.nbytes} bytes of columns of {source}: split into batches of at most {MAX_DECODED}")
     return write_ipc(table, ZSTD)
@@ -388,4 +388,4 @@ def pack(table: pa.RecordBatch, source: str) -> bytes:
 
 def _expect(header: BatchHeader, kind: BatchKind) -> None:
     if header.kind != kind:
-        raise BatchError(f"a batch of {header.kind.name} where {kind.name} is wanted")
+        raise BatchError(f"a batch of kind {header.kind.name}, expected {kind.name}")

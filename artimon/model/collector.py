@@ -1,4 +1,4 @@
-"""The cyclic garbage collector of a process that holds much and answers often."""
+"""Tuning of Python's cyclic garbage collector for a process with a large heap and frequent requests."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 YOUNG, MIDDLE, OLD = 100_000, 20, 50
-"""Objects, then collections: an answer about 10,000 series makes 100,000 objects, none of them garbage in a cycle. With
-the usual 700 every such answer walks through everything the process holds, which takes longer than the answer."""
+"""Thresholds of the generations: objects, then collections. An answer of 10,000 series makes 100,000 objects, none of
+them cyclic garbage. With the default of 700 each such answer walks the whole heap, which takes longer than itself."""
 
 
 def settle() -> None:
-    """What there is by now stays, and is not looked at again; what comes is looked at less often."""
+    """Exempt all present objects from collection and collect new ones less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)
@@ -20,8 +20,8 @@ def settle() -> None:
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """Settle until the block ends, then restore what was before. Objects that stay frozen are not freed when the
-    interpreter ends, and libraries report theirs as leaks."""
+    """Settle until the block ends, then restore the thresholds and unfreeze: objects that stay frozen are not freed at
+    interpreter exit, and libraries report theirs as leaks."""
     thresholds = gc.get_threshold()
     settle()
     try:

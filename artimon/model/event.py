@@ -1,4 +1,4 @@
-"""An event: headers and bytes, what sources of lines and messages yield."""
+"""An event: headers and a body, produced by sources of lines and messages."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from artimon.model.batch import MAX_SAMPLES, BatchError
 
 MAX_HEADERS = 64
 MAX_DECODED_HEADERS = 4 * MAX_HEADERS
-"""Of an event in a batch: interceptors add headers to those that came."""
+"""Limit of the headers of an event in a batch: interceptors add headers to the received ones."""
 MAX_HEADER_BYTES = 32 * 1024
-"""Names and values of one event together, as UTF-8."""
+"""Limit of the header names and values of one event together, bytes of UTF-8."""
 MAX_BODY = 256 * 1024
 MAX_EVENTS = MAX_SAMPLES
 RAW_BYTES = 480 * 1024
-"""Uncompressed bytes of the events of one batch: what no compression makes smaller still fits into 512 KiB."""
+"""Limit of the uncompressed events of one batch, bytes: incompressible events still fit into 512 KiB."""
 _EVENT_OVERHEAD = 16
 _HEADER_OVERHEAD = 8
 
 
 class EventError(BatchError):
-    """An event that breaks a limit. The text says which; nothing of the call was kept."""
+    """An event breaks a limit. The text names the limit; no event of the call was kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`headers`: at most 64, names and values text, together at most 32 KiB; `body`: at most 256 KiB.
+    """`headers`: at most 64 pairs of text, together at most 32 KiB; `body`: at most 256 KiB.
 
-    The limits are checked where a flow takes the event (`check`), not here."""
+    The limits are checked where a flow accepts the event (`check`), not here."""
 
     headers: Mapping[str, str]
     body: bytes
 
     def with_headers(self, more: Mapping[str, str]) -> Event:
-        """The same body with these headers added or replaced."""
+        """Return the event with these headers added or replaced."""
         return Event({**self.headers, **more}, self.body)
 
 
 def event_bytes(event: Event) -> int:
-    """Bytes of an event in a batch, uncompressed."""
+    """Return the uncompressed size of an event in a batch, bytes."""
     headers = sum(_text_bytes(k) + _text_bytes(v) + _HEADER_OVERHEAD for k, v in event.headers.items())
     return len(event.body) + headers + _EVENT_OVERHEAD
 
 
 def check(event: Event) -> int:
-    """`event_bytes` of an event that keeps the limits; raises EventError."""
+    """Check the limits of an event and return its `event_bytes`. Raises EventError."""
     if len(event.body) > MAX_BODY:
         raise EventError(f"a body of {len(event.body)} bytes: at most {MAX_BODY}; cut it at the source")
     if len(event.headers) > MAX_HEADERS:
@@ -53,14 +53,14 @@ def check(event: Event) -> int:
     try:
         size = event_bytes(event)
     except (AttributeError, UnicodeEncodeError) as error:
-        raise EventError(f"headers are text that UTF-8 can hold: {error}") from None
+        raise EventError(f"headers must be text that UTF-8 can encode: {error}") from None
     if size - len(event.body) > MAX_HEADER_BYTES + _EVENT_OVERHEAD + _HEADER_OVERHEAD * len(event.headers):
         raise EventError(f"headers of {size - len(event.body)} bytes: at most {MAX_HEADER_BYTES}")
     return size
 
 
 def batches_of(events: Iterable[Event]) -> Iterator[tuple[Event, ...]]:
-    """The events in order, in portions that fit into one batch each. Raises EventError."""
+    """Split events, in order, into portions that fit into one batch each. Raises EventError."""
     portion: list[Event] = []
     size = 0
     for event in events:

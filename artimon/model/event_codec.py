@@ -1,4 +1,4 @@
-"""Batches of events to bytes and back: docs/formats/batch.md, golden bytes in tests/golden/batch/."""
+"""Codec of batches of events: docs/formats/batch.md, golden bytes in tests/golden/batch/."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EVENT_SCHEMA = pa.schema([("headers", pa.map_(pa.utf8(), pa.utf8())), ("body", p
 
 
 def encode_events(id: BatchId, source: str, time_ms: int, events: Sequence[Event]) -> Batch:
-    """The one byte form of these events under this identity; `time_ms`: when they were taken. Raises BatchError beyond
-    10,000 events or 512 KiB (`artimon.model.event.batches_of` cuts them to fit)."""
+    """Encode events; equal arguments give equal bytes. `time_ms` is their time of receipt. Raises BatchError beyond
+    10,000 events or 512 KiB (`artimon.model.event.batches_of` splits them to fit)."""
     if len(events) > MAX_EVENTS:
         raise BatchError(f"{len(events)} events of {source}: split into batches of at most {MAX_EVENTS}")
     offsets = [0, *accumulate(len(event.headers) for event in events)]
@@ -30,13 +30,13 @@ def encode_events(id: BatchId, source: str, time_ms: int, events: Sequence[Event
 
 
 def decode_events(data: bytes) -> tuple[Event, ...]:
-    """The events of a message, () if it is of another kind. Raises BatchError, for a wrong digest too."""
+    """Check and decode the events of a message; () for another kind. Raises BatchError, also for a wrong digest."""
     header = verify(data)
     return body_events(header, data) if header.kind == BatchKind.EVENTS else ()
 
 
 def body_events(header: BatchHeader, data: bytes) -> tuple[Event, ...]:
-    """The events of a message whose header has been read and checked."""
+    """Decode the events of a message whose header was checked before."""
     body = read_body(header, data)
     if not body.schema.equals(EVENT_SCHEMA):
         raise BatchError(f"events of {header.id} have columns {body.schema}")

@@ -1,8 +1,8 @@
-"""What the buckets job sends to the shards: for a range of one partition the identities of *all* batches in offset
-order, and the columns of those that the shard owns. docs/formats/feed.md.
+"""Messages of the buckets job to the shards (docs/formats/feed.md): for a range of one partition the identities of
+*all* batches in offset order, and the columns of the batches that the shard owns.
 
-A shard drops repeats by identity, applies what is at or above its next offset, trims what is below, and refuses a gap
-by answering its next offset: its answer is the only truth.
+A shard drops repeats by identity, applies entries at or above its next offset and trims entries below it. It refuses
+a gap and answers its next offset: that answer alone is authoritative.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from artimon.model.ipc_limits import IpcLimits
 from artimon.model.vshards import EVERY, from_hex, to_hex
 
 GROUP_CHANGED = "group changed"
-"""How the refusal of a range begins whose mask is none of the shard's groups: ask it for its groups again."""
+"""Prefix of the refusal of a range whose mask is none of the shard's groups: the feeder must read the groups again."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedEntry:
-    """One Kafka record of the range. A record that is no whole batch has `id` None: it has an offset and nothing
-    else."""
+    """One Kafka record of the range. A record that is not a whole batch has `id` None and only its offset."""
 
     offset: int
     append_ms: int
@@ -35,16 +34,15 @@ class FeedEntry:
     source: str
     poll_ms: int
     rows: int
-    """Rows of this batch in the columns of the range; 0 where the shard does not own it."""
+    """Rows of this batch in the columns of the range; 0 if the shard does not own it."""
     owned: bool
     block_hash: int
-    """xxh3-64 of the fingerprint column: the same series in the same order give the same number, so slots can be
-    cached."""
+    """xxh3-64 of the fingerprint column: equal for the same series in the same order, so slots can be cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedRange:
-    """[start, until) of one partition; `samples` holds the rows of all owned entries, one after another."""
+    """Offsets [start, until) of one partition; `samples` holds the rows of all owned entries in order."""
 
     topic_id: str
     partition: int
@@ -53,24 +51,24 @@ class FeedRange:
     entries: tuple[FeedEntry, ...]
     samples: Samples
     vshards: int = EVERY
-    """The group that it is for: the mask of exactly its virtual shards (artimon/model/vshards.py)."""
+    """Target group: the mask of exactly its virtual shards (artimon/model/vshards.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedAnswer:
-    """The shard's next offset of (topic id, partition), and what became of the range: counts of batches and samples."""
+    """Next offset of (topic id, partition) at the shard, and counts of the range's batches and samples by outcome."""
 
     next_offset: int
     applied: int = 0
     """Samples now in buckets."""
     repeated: int = 0
-    """Batches dropped because their identity had been seen."""
+    """Batches dropped as repeats of a known identity."""
     late: int = 0
     future: int = 0
 
 
 LIMITS = IpcLimits(512 * 1024, 64 * 1024 * 1024, compressed=False)
-"""Of each part of a range: twice the samples that a feeder sends at once."""
+"""Limits of each part of a range: twice the samples that a feeder sends at once."""
 _ENTRY_SCHEMA = pa.schema(
     [
         ("offset", pa.int64()),
@@ -101,7 +99,7 @@ _STRING_SCHEMA = pa.schema([("strings", pa.utf8())])
 
 
 def encode_range(range_: FeedRange) -> list[bytes]:
-    """Three Arrow streams: entries, columns of samples, strings."""
+    """Encode a range as three Arrow streams: entries, columns of samples, strings."""
     rows = [
         (
             e.offset,
@@ -147,7 +145,7 @@ def encode_range(range_: FeedRange) -> list[bytes]:
 
 
 def decode_range(parts: Sequence[bytes]) -> FeedRange:
-    """Inverse of `encode_range`; raises BatchError for anything else."""
+    """Inverse of `encode_range`. Raises BatchError for other data."""
     try:
         entries, samples, strings = (
             _read(part, schema)
@@ -187,7 +185,7 @@ def decode_range(parts: Sequence[bytes]) -> FeedRange:
 
 
 def _read(part: bytes, schema: pa.Schema) -> Any:
-    """One part of a range. Raises ValueError for columns other than `schema`."""
+    """Read one part of a range. Raises ValueError for columns other than `schema`."""
     batch = read_ipc(part, 0, LIMITS)
     if not batch.schema.equals(schema):
         raise ValueError(f"columns {batch.schema.names}")
@@ -195,7 +193,7 @@ def _read(part: bytes, schema: pa.Schema) -> Any:
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:
-    """One after another; string cells are renumbered."""
+    """Concatenate samples; string cells are renumbered."""
     if len(parts) == 1:
         return parts[0]
     cells: list[npt.NDArray[np.int64]] = []

@@ -1,4 +1,4 @@
-"""The 64-bit name of a series: xxh3-64 of its canonical text, an unsigned integer."""
+"""Fingerprint of a series: xxh3-64 of its canonical text, an unsigned 64-bit integer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import xxhash
 
 
 def fingerprint(canonical_text: str) -> int:
-    """xxh3-64 (seed 0) of the UTF-8 of `canonical_text`, as an unsigned 64-bit integer."""
+    """Return xxh3-64 (seed 0) of the UTF-8 of `canonical_text` as an unsigned 64-bit integer."""
     return int(xxhash.xxh3_64_intdigest(canonical_text.encode()))
 
 
 def signed(unsigned: int) -> int:
-    """The same 64 bits as int64: tables without unsigned types (Delta) store this."""
+    """Return the same 64 bits as int64, for tables without unsigned types (Delta)."""
     return unsigned - 2**64 if unsigned >= 2**63 else unsigned
 
 

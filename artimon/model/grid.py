@@ -1,5 +1,4 @@
-"""Buckets in time. A bucket is named by its end e and covers (e - step, e]; a grid is n buckets that follow one
-another."""
+"""Time buckets. A bucket is named by its end e and covers (e - step, e]; a grid is n consecutive buckets."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ Times = npt.NDArray[np.int64]
 
 
 class GridError(ValueError):
-    """A grid or level that cannot be."""
+    """An invalid grid or level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ DEFAULT_LEVELS = (Level(60, 60), Level(300, 48), Level(900, 96), Level(3600, 72)
 
 
 def parse_levels(text: str) -> tuple[Level, ...]:
-    """Levels of "60x60,300x48": step in seconds x buckets, finest first. Raises GridError."""
+    """Parse levels such as "60x60,300x48": step in seconds x buckets, finest first. Raises GridError."""
     levels = []
     for part in text.split(","):
         step, times, count = part.strip().partition("x")
@@ -74,23 +73,23 @@ class Grid:
 
     @property
     def start_ms(self) -> int:
-        """The excluded left edge of the first bucket."""
+        """Left edge of the first bucket, exclusive."""
         return self.end_ms - self.n * self.step_ms
 
     def ends(self) -> Times:
-        """(n,) ends of the buckets, ascending, epoch milliseconds."""
+        """Return the ends of the buckets, shape (n,), ascending, epoch milliseconds."""
         return np.arange(self.start_ms + self.step_ms, self.end_ms + 1, self.step_ms, dtype=np.int64)
 
     def widen(self, before: int) -> Grid:
-        """The same grid with `before` more buckets on the left."""
+        """Return the grid with `before` more buckets on the left."""
         return Grid(self.end_ms, self.step_ms, self.n + before)
 
 
 def bucket_end(time_ms: int, step_ms: int) -> int:
-    """End of the bucket of width `step_ms` that holds `time_ms`."""
+    """Return the end of the bucket of width `step_ms` that holds `time_ms`."""
     return -(-time_ms // step_ms) * step_ms
 
 
 def bucket_ends(time_ms: Times, step_ms: int) -> Times:
-    """Ends of the buckets that hold `time_ms`, element by element."""
+    """Return the ends of the buckets that hold `time_ms`, element by element."""
     return -(-time_ms // step_ms) * step_ms

@@ -1,4 +1,4 @@
-"""One Arrow record batch as the bytes of an Arrow IPC stream, and back."""
+"""Codec of one Arrow record batch as an Arrow IPC stream."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from artimon.model.ipc_limits import IpcError, IpcLimits, check_stream
 
 ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
-"""Handing the few buffers of a batch to a pool of threads costs more than to decompress them."""
+"""Single-threaded: a thread pool costs more than the decompression of the few buffers of a batch."""
 
 
 INSIDE = IpcLimits(10_000_000, 1 << 30, 1_024, 1 << 28, compressed=False, dictionaries=1_024)
-"""Limits of what processes of one cluster answer one another: uncompressed, so never more than the frame it came in."""
+"""Limits of answers between processes of one cluster: uncompressed, so never larger than their frame."""
 
 
 def write_ipc(batch: pa.RecordBatch, options: Any = None, before: bytes = b"") -> bytes:
-    """The bytes of a stream that holds `batch` and nothing else, after the bytes `before`."""
+    """Return the bytes `before`, followed by a stream that holds `batch` only."""
     sink = pa.BufferOutputStream()
     if before:
         sink.write(before)
@@ -28,10 +28,10 @@ def write_ipc(batch: pa.RecordBatch, options: Any = None, before: bytes = b"") -
 
 
 def read_ipc(data: bytes | memoryview, at: int = 0, limits: IpcLimits = INSIDE) -> Any:
-    """The first batch of the stream that begins at byte `at`, as views of `data` where they can be.
+    """Read the first batch of the stream that begins at byte `at`, as views of `data` where possible.
 
-    Checks the limits before anything is decompressed, and every length, offset and text of the batch afterwards.
-    Raises IpcError for bytes that are no such stream, MemoryError where memory is short."""
+    Checks the limits before decompression, and every length, offset and text of the batch afterwards.
+    Raises IpcError for an invalid stream, MemoryError if memory runs out."""
     check_stream(data, at, limits)
     try:
         with pa.ipc.open_stream(pa.py_buffer(data).slice(at), options=_READ) as reader:

@@ -1,7 +1,7 @@
-"""Limits of an Arrow IPC stream, checked on its metadata alone: nothing is decompressed, nothing is allocated.
+"""Limits of an Arrow IPC stream, checked on its metadata alone, without decompression or allocation.
 
-The metadata of a message is a flatbuffer (Message.fbs and Schema.fbs of the Arrow format). Only the fields that tell
-how much memory a reader takes are read: a few bytes of a stream may otherwise declare any number of rows or bytes.
+The metadata of a message is a flatbuffer (Message.fbs and Schema.fbs of the Arrow format). Only the fields that
+determine a reader's memory are parsed: a few bytes of a stream may otherwise declare any number of rows or bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _prefix = struct.Struct("<Ii").unpack_from  # continuation marker, bytes of the 
 _u16, _i32 = struct.Struct("<H").unpack_from, struct.Struct("<i").unpack_from
 _u32, _i64 = struct.Struct("<I").unpack_from, struct.Struct("<q").unpack_from
 _FIELDS = 8
-"""Of a table, at most: none that is read here has more."""
+"""Greatest number of fields of the tables that are parsed here."""
 _VTables = list[Callable[[bytes, int], tuple[int, ...]]]
 _vtables: _VTables = [struct.Struct(f"<{n}H").unpack_from for n in range(_FIELDS + 1)]
 _ABSENT: list[tuple[int, ...]] = [(0,) * (_FIELDS - n) for n in range(_FIELDS + 1)]
@@ -30,11 +30,11 @@ _TYPES = _FLAT | {12, 13, 16, 17}  # List, Struct, FixedSizeList, Map
 _BUFFERS_A_COLUMN = 3
 _MAX_DEPTH = 4
 _CACHED_SCHEMA = 4_096
-"""Bytes of a schema that is remembered as checked: 64 of them, 256 KiB."""
+"""Greatest size of a schema in the cache of checked schemas, bytes: 64 entries take 256 KiB."""
 
 
 class IpcError(ValueError):
-    """A stream that breaks a limit or cannot be read. The text says which limit and by how much."""
+    """A stream that breaks a limit or cannot be read. The text names the limit and the excess."""
 
 
 class IpcLimits(NamedTuple):
@@ -42,18 +42,18 @@ class IpcLimits(NamedTuple):
 
     rows: int
     memory: int
-    """Bytes of all buffers together once they are decompressed."""
+    """Decompressed bytes of all buffers together."""
     columns: int = 16
-    """Fields of the schema, nested ones included."""
+    """Fields of the schema, including nested ones."""
     schema: int = 4_096
-    """Bytes of the schema, and of all its texts together however often they are referred to."""
+    """Bytes of the schema, and of all its texts together, counted once per reference."""
     compressed: bool = True
-    """Buffers may be compressed, with zstd only."""
+    """True if buffers may be compressed, with zstd only."""
     dictionaries: int = 0
 
 
 def check_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> int:
-    """The rows of the record batch of the stream that begins at byte `at`. Raises IpcError."""
+    """Check the stream that begins at byte `at` and return the rows of its record batch. Raises IpcError."""
     try:
         return _check_stream(data, at, limits)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -72,11 +72,11 @@ def _check_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> int:
         at += _PREFIX_BYTES + len(metadata)
         header_type, header, body_bytes = _message(metadata)
         if not 0 <= body_bytes <= len(data) - at:
-            raise IpcError(f"a message body of {body_bytes} bytes where {len(data) - at} are left")
+            raise IpcError(f"a message body of {body_bytes} bytes, only {len(data) - at} are left")
         if header_type == _DICTIONARY and limits.dictionaries:
             header = _target(metadata, header + _table(metadata, header)[1])
         elif header_type != _RECORDS:
-            raise IpcError(f"a message of type {header_type} where a record batch is expected")
+            raise IpcError(f"a message of type {header_type}, expected a record batch")
         rows, size = _check_records(metadata, header, data, at, body_bytes, limits)
         memory += size
         if memory > limits.memory:
@@ -88,20 +88,20 @@ def _check_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> int:
 
 
 def _metadata(data: bytes | memoryview, at: int) -> bytes:
-    """The flatbuffer of the message that begins at `at`."""
+    """Return the flatbuffer of the message that begins at `at`."""
     marker, size = _prefix(data, at)
     start = at + _PREFIX_BYTES
     if marker != _CONTINUATION or not 0 < size <= len(data) - start:
-        raise IpcError(f"no message of an Arrow stream begins at byte {at}, or it is cut")
+        raise IpcError(f"no message of an Arrow stream at byte {at}, or it is truncated")
     return bytes(data[start : start + size])
 
 
 def _message(metadata: bytes) -> tuple[int, int, int]:
-    """Header type, position of the header, and bytes of the body."""
+    """Return header type, position of the header, and bytes of the body."""
     (at,) = _u32(metadata)
     version, kind, header, size, own = _table(metadata, at)[:5]
     if not version or metadata[at + version : at + version + 2] != _V5:
-        raise IpcError("an Arrow message of another metadata version than V5")
+        raise IpcError("an Arrow message with a metadata version other than V5")
     if own or not kind or not header:
         raise IpcError("an Arrow message without a header, or with metadata of its own")
     return metadata[at + kind], _target(metadata, at + header), _i64(metadata, at + size)[0] if size else 0
@@ -110,7 +110,7 @@ def _message(metadata: bytes) -> tuple[int, int, int]:
 def _check_records(
     metadata: bytes, at: int, data: bytes | memoryview, body_at: int, body_bytes: int, limits: IpcLimits
 ) -> tuple[int, int]:
-    """Rows of a record batch, and bytes of its buffers once they are decompressed."""
+    """Return the rows of a record batch and the decompressed bytes of its buffers."""
     length, nodes, buffers, compression = _table(metadata, at)[:4]
     rows: int = _i64(metadata, at + length)[0] if length else 0
     if not 0 <= rows <= limits.rows:
@@ -129,7 +129,7 @@ def _check_records(
 
 
 def _decompressed(data: bytes | memoryview, at: int, size: int) -> int:
-    """Bytes that a compressed buffer declares before its zstd frame; a reader allocates them and accepts no others."""
+    """Return the size that a compressed buffer declares before its zstd frame; a reader allocates exactly this size."""
     (declared,) = _i64(data, at)
     if size < _DECLARED_BYTES or declared < -1:
         raise IpcError(f"a buffer of {size} bytes that declares {declared}")
@@ -140,9 +140,9 @@ def _check_compression(metadata: bytes, at: int, limits: IpcLimits) -> bool:
     at = _target(metadata, at)
     codec, method = _table(metadata, at)[:2]
     if not limits.compressed:
-        raise IpcError("compressed buffers where none are expected")
+        raise IpcError("compressed buffers, expected uncompressed ones")
     if not codec or metadata[at + codec] != _ZSTD or (method and metadata[at + method]):
-        raise IpcError("buffers of another compression than zstd")
+        raise IpcError("buffers with a compression other than zstd")
     return True
 
 
@@ -162,7 +162,7 @@ _check_known_schema = lru_cache(maxsize=64)(_check_schema)
 
 
 class _Schema:
-    """Walk over the fields of a schema. What is referred to twice counts twice: a reader makes an object each time."""
+    """Walk over the fields of a schema. Each reference counts: a reader makes an object for each."""
 
     def __init__(self, metadata: bytes, limits: IpcLimits) -> None:
         self._metadata, self._limits = metadata, limits
@@ -176,7 +176,7 @@ class _Schema:
             name, _, kind, _, dictionary, children, pairs = _table(self._metadata, field)[:7]
             type_ = self._metadata[field + kind] if kind else 0
             if type_ not in _TYPES or (dictionary and not self._limits.dictionaries):
-                raise IpcError(f"a column of the Arrow type {type_}, or encoded in a way that is not expected")
+                raise IpcError(f"a column of Arrow type {type_}, or with an encoding, that is not supported")
             if name:
                 self._take(field + name).decode()
             if pairs:
@@ -185,7 +185,7 @@ class _Schema:
                 self.children(field + children, depth + 1)
 
     def pairs(self, at: int) -> None:
-        """Keys and values beside a schema or a field."""
+        """Check the key-value metadata of a schema or a field."""
         for pair in self._tables(at):
             self._text -= _PREFIX_BYTES
             for text in _table(self._metadata, pair)[:2]:
@@ -193,7 +193,7 @@ class _Schema:
                     self._take(pair + text)
 
     def _take(self, at: int) -> bytes:
-        """A text."""
+        """Read a text and charge it to the limit of texts."""
         start = _target(self._metadata, at)
         (size,) = _u32(self._metadata, start)
         self._text -= size
@@ -202,7 +202,7 @@ class _Schema:
         return self._metadata[start + 4 : start + 4 + size]
 
     def _tables(self, at: int) -> list[int]:
-        """Positions of the tables of a vector."""
+        """Return the positions of the tables of a vector."""
         vector = _target(self._metadata, at)
         (count,) = _u32(self._metadata, vector)
         if count > len(self._metadata) // 4:
@@ -211,7 +211,7 @@ class _Schema:
 
 
 def _table(metadata: bytes, at: int) -> tuple[int, ...]:
-    """Offsets of the fields of a table from its position `at`, 0 where one is absent; at least eight."""
+    """Return the offsets of a table's fields relative to its position `at`, padded to eight; 0 for absent fields."""
     vtable = at - _i32(metadata, at)[0]
     if vtable < 0:
         raise IpcError("a table of a flatbuffer that points outside")
@@ -222,12 +222,12 @@ def _table(metadata: bytes, at: int) -> tuple[int, ...]:
 
 
 def _target(metadata: bytes, at: int) -> int:
-    """The position that the offset at `at` refers to."""
+    """Return the target of the offset at `at`."""
     return at + int(_u32(metadata, at)[0])
 
 
 def _pairs(metadata: bytes, at: int, most: int) -> tuple[int, ...]:
-    """A vector of structs of two 64-bit integers."""
+    """Read a vector of structs of two 64-bit integers."""
     vector = _target(metadata, at)
     (count,) = _u32(metadata, vector)
     if count > most:

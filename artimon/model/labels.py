@@ -1,5 +1,5 @@
-"""Names, labels and the canonical text of a variable: the rules live in `bookkeeper.variables.canonical`, where
-applications meet them."""
+"""Names, labels and the canonical text of a variable, implemented in `bookkeeper.variables.canonical` because
+applications need them, too."""
 
 from __future__ import annotations
 

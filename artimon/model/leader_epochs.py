@@ -1,4 +1,4 @@
-"""Where the log of a partition of Kafka ends of what was written under one leader epoch, or before."""
+"""End offset of a leader epoch in the log of a Kafka partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 
 def ask_broker(admin: Any, request: Any, node: int, timeout_ms: int) -> Any:
-    """What one broker answers; `admin` is a KafkaAdminClient, which knows no other way. KafkaError, OSError."""
+    """Send a request to one broker and return its answer. `admin` is a KafkaAdminClient; its public interface lacks
+    this call. Raises KafkaError, OSError."""
     manager = admin._manager
 
     async def ask() -> Any:
@@ -20,8 +21,8 @@ def ask_broker(admin: Any, request: Any, node: int, timeout_ms: int) -> Any:
 def ask_epoch_end(
     admin: Any, topic: str, partition: int, leader: int, leader_epoch: int, epoch: int, timeout_ms: int
 ) -> tuple[int, int]:
-    """(error code, offset at which what was written under `epoch` or before ends). The `leader` answers with an error
-    if `leader_epoch` is no longer its own."""
+    """Return (error code, end offset of the messages written under `epoch` or before). The `leader` answers with an
+    error if `leader_epoch` is outdated."""
     asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     one = asked.OffsetForLeaderPartition(partition=partition, current_leader_epoch=leader_epoch, leader_epoch=epoch)
     request = OffsetForLeaderEpochRequest(topics=[asked(topic=topic, partitions=[one])])

@@ -1,4 +1,5 @@
-"""Where siblings meet: `sources` hand batches to a `Sink` that `pipeline` implements; neither knows the other."""
+"""Protocols between sibling packages: `sources` pass batches to a `Sink` that `pipeline` implements, without imports
+of each other."""
 
 from __future__ import annotations
 
@@ -8,21 +9,21 @@ from typing import Protocol
 from artimon.model.batch import Polled
 
 Since = Callable[[str], int]
-"""Of a source, by its name: the time of the newest poll that it remembers itself (epoch ms), 0 if it remembers none."""
+"""Map the name of a source to the time of the newest poll in its own memory (epoch ms), 0 if there is none."""
 
 
 class SinkRefused(RuntimeError):
-    """The sink keeps nothing of what it was given (quota, closed). The text says why."""
+    """The sink kept nothing of the call (quota, closed). The text gives the reason."""
 
 
 class Sink(Protocol):
-    """Takes what sources poll."""
+    """Receiver of polled batches."""
 
     async def accept(self, polled: Sequence[Polled]) -> None:
-        """Return once everything is durable in the log (fsynced); raise SinkRefused if nothing of it was kept."""
+        """Return once everything is durable in the log (fsynced). Raises SinkRefused if nothing was kept."""
         ...
 
     def replay(self, since: Since | None = None) -> Iterable[Polled]:
-        """What the log still holds at start, oldest first: a source brings its last values up to date from it. Samples
-        of polls before `since` may be left out; it is asked as the replay goes on."""
+        """Yield the content of the log at start, oldest first, for sources to restore their last values. May omit
+        samples of polls before `since`, which is called during the replay."""
         ...

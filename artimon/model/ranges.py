@@ -1,7 +1,6 @@
-"""Sets of batch numbers as ranges: what a store has seen of each lane.
+"""Sets of batch numbers as ranges, by lane: the batches that a store has received.
 
-A lane numbers its batches without gaps, so a set that has seen everything is one range; a number that never comes
-costs one more.
+A lane numbers its batches without gaps, so a complete set is one range; each missing number costs one more.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 
 class LaneId(NamedTuple):
-    """A numbered sequence of batches of one agent and one epoch of its log."""
+    """Lane: a numbered sequence of batches of one agent and one epoch of its log."""
 
     agent: str
     epoch: int
@@ -29,7 +28,7 @@ class LaneId(NamedTuple):
 
 
 class RangeSet:
-    """A set of non-negative integers, kept as sorted, disjoint, non-touching half-open ranges."""
+    """Set of non-negative integers as sorted, disjoint, non-adjacent half-open ranges."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -73,7 +72,7 @@ class RangeSet:
         """Add every number of [start, end)."""
         if end <= start:
             return
-        # every range that overlaps or touches [start, end) is swallowed by it
+        # every range that overlaps or touches [start, end) is merged into it
         low = bisect_right(self._ends, start - 1)
         high = bisect_right(self._starts, end)
         if low < high:
@@ -93,12 +92,12 @@ class RangeSet:
         return fresh
 
     def count(self) -> int:
-        """How many numbers are in the set."""
+        """Return the number of integers in the set."""
         return sum(self._ends) - sum(self._starts)
 
 
 class LaneRanges:
-    """Numbers seen, per lane."""
+    """Batch numbers received, by lane."""
 
     __slots__ = ("_lanes",)
 
@@ -110,14 +109,14 @@ class LaneRanges:
         return ranges is not None and sequence in ranges
 
     def add(self, lane: LaneId, sequence: int) -> bool:
-        """Note one number; False if it had been seen."""
+        """Add one number; False if it was there."""
         ranges = self._lanes.get(lane)
         if ranges is None:
             ranges = self._lanes[lane] = RangeSet()
         return ranges.add(sequence)
 
     def add_range(self, lane: LaneId, start: int, end: int) -> None:
-        """Note every number of [start, end)."""
+        """Add every number of [start, end) to a lane."""
         self._lanes.setdefault(lane, RangeSet()).add_range(start, end)
 
     def update(self, other: LaneRanges) -> None:

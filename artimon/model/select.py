@@ -1,6 +1,6 @@
-"""What an engine is asked and what it answers: a selector and a grid in, a matrix of statistics out.
+"""Request and answer of a storage engine: a selector and a grid in, a matrix of statistics out.
 
-The memory store and the history engine answer the same request with the same `Buckets`, so the evaluator knows neither.
+The memory store and the history engine answer equal requests with equal `Buckets`; the evaluator depends on neither.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from artimon.model.small_answer import MARK, is_small, read_small, write_small
 from artimon.model.vshards import from_hex, to_hex
 
 NOT_HELD = "not held"
-"""How the refusal of a shard begins that does not hold a virtual shard that it is asked for: another does."""
+"""Prefix of the refusal by a shard that does not hold a requested virtual shard: another shard holds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """One condition on a label, or on the name (`__name__`). An absent label has the value ""."""
+    """Condition on a label or on the name (`__name__`). An absent label has the value ""."""
 
     label: str
     op: str
@@ -37,19 +37,19 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class SelectRequest:
-    """Ask for the buckets of every series that fits all matchers, on a grid whose step is that of a level."""
+    """Request for the buckets of every series that matches, on a grid with the step of a level."""
 
     matchers: tuple[Matcher, ...]
     grid: Grid
     statistics: tuple[str, ...] = ("last", "count")
-    """Some of those in artimon/compute/statistics.py."""
+    """Names of statistics in artimon/compute/statistics.py."""
     limit: int = 100_000
-    """Refuse (never cut silently) when more series fit."""
+    """Refuse the request (never truncate silently) if more series match."""
     vshards: int | None = None
-    """Of a shard: only series of these virtual shards (mask, artimon/model/vshards.py), all of which it must hold;
-    None: of all that it holds. The memory store as a whole and other engines take no notice."""
+    """For shards only: restrict to these virtual shards (mask, artimon/model/vshards.py), all of which the shard must
+    hold; None: all that it holds. The memory store as a whole and other engines ignore this."""
     only: tuple[int, ...] | None = None
-    """Of those that fit, only series with these fingerprints; None: all. Other engines take no notice."""
+    """Restrict the matching series to these fingerprints; None: all. Other engines ignore this."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -82,83 +82,83 @@ BIRTH_TYPE = np.dtype(
         ("last", np.int64),
     ]
 )
-"""One life of one series: `row` of the series in the matrix, birth, time of its first sample, time and cell of its
-last."""
+"""One incarnation of one series: `row` of the series in the matrix, start time, time of the first sample, time and cell
+of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which engine answered for the times in (start_ms, end_ms], and what it read for that."""
+    """Share of one engine in an answer: the times in (start_ms, end_ms] and the data read for them."""
 
     engine: str
     start_ms: int
     end_ms: int
     samples: int = 0
-    """Raw samples; 0 where buckets were there already."""
+    """Raw samples read; 0 if the engine had buckets already."""
     bytes: int = 0
-    """Of the table, compressed."""
+    """Bytes read from the table, compressed."""
     how: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """The answer: arrays of shape (series, grid.n), rows in the order of `series` (any order; the evaluator sorts)."""
+    """Answer: arrays of shape (series, grid.n), rows in the order of `series` (any order; the evaluator sorts)."""
 
     grid: Grid
     series: Sequence[Series]
-    """A SeriesTable where it came from afar."""
+    """A SeriesTable if it came over the network."""
     statistics: Mapping[str, npt.NDArray[np.int64]]
     strings: tuple[str, ...] = ()
-    """Cells of STRING series are indices into this."""
+    """Strings that the cells of STRING series index."""
     births: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, BIRTH_TYPE))
-    """Lives of the selected series, dtype BIRTH_TYPE, sorted by (row, birth_ms); every series has at least one once
-    sampled."""
+    """Incarnations of the selected series, dtype BIRTH_TYPE, sorted by (row, birth_ms); at least one for every sampled
+    series."""
     ended_ms: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    """(series,) time at which the source said that the series ended and nothing came since; 0 where it goes on."""
+    """(series,) time of an end marker with no later sample; 0 for series that continue."""
     newest_ms: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """(series,) time of the newest sample."""
     notes: tuple[str, ...] = ()
-    """What a reader must know: partial answers, what was stale."""
+    """Warnings for the reader: partial answers, stale data."""
     partial: bool = False
     parts: tuple[Part, ...] = ()
-    """Oldest first; shards say nothing of it. Not sent over a network."""
+    """Oldest first; empty in answers of shards. Not sent over a network."""
 
 
 class SelectError(ValueError):
-    """A request that cannot be answered: unknown level, too many series. The text says what, and what to do."""
+    """A request that cannot be answered: unknown level, too many series. The text gives reason and remedy."""
 
     of_query = True
-    """Whether another query would help; False where the store itself is the matter."""
+    """True if the query causes the error; False if the store does."""
 
 
 class Store(Protocol):
-    """Where the evaluator gets data."""
+    """Source of data for the evaluator."""
 
     def select(self, request: SelectRequest) -> Buckets:
-        """Buckets of every series that fits; a grid whose step no level has raises SelectError."""
+        """Return the buckets of every series that matches. Raises SelectError for a step that no level has."""
         ...
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """(step_ms, buckets kept) of each level, finest first."""
+        """Return (step_ms, buckets kept) of each level, finest first."""
         ...
 
     def names(self) -> list[str]:
-        """Every variable name, sorted."""
+        """Return every variable name, sorted."""
         ...
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        """Values of a label, sorted; label None: the names of all labels."""
+        """Return the values of a label, sorted; label None: the names of all labels."""
         ...
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
-        """Series that fit, whether or not they have buckets, in canonical order."""
+        """Return the series that match, with or without buckets, in canonical order."""
         ...
 
 
 def encode_buckets(buckets: Buckets, small: bool = False) -> bytes:
-    """Two Arrow IPC streams, the length of the first in 8 bytes before them. The first: one row a series, its labels as
-    a dictionary-encoded column each, what is said of the answer in the schema's metadata. The second: a column a
-    statistic, bucket by bucket as shards hold them. With `small` few series are written as `small_answer` does."""
+    """Encode as two Arrow IPC streams, preceded by the length of the first in 8 bytes. The first has a row per series,
+    a dictionary-encoded column per label, and other fields in the schema's metadata. The second has a column per
+    statistic, bucket by bucket as shards hold them. With `small`, small answers have the format of `small_answer`."""
     table = SeriesTable.of(buckets.series)
     meta = {
         "grid": [buckets.grid.end_ms, buckets.grid.step_ms, buckets.grid.n],
@@ -189,7 +189,7 @@ def encode_buckets(buckets: Buckets, small: bool = False) -> bytes:
 
 
 def decode_buckets(data: bytes) -> Buckets:
-    """Inverse of `encode_buckets`; arrays are read-only views."""
+    """Decode `encode_buckets`; arrays are read-only views."""
     if data.startswith(MARK):
         return _decode_small(data)
     batch = read_ipc(data, 8)

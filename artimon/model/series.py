@@ -1,4 +1,4 @@
-"""What a series is called and what it is."""
+"""Description of a series: identity, labels, type and kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME = "__name__"
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One selected series."""
+    """A selected series."""
 
     fingerprint: int
     name: str

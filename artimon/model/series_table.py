@@ -1,5 +1,5 @@
-"""Selected series in columns: for each label the numbers of its values, so that thousands of them are made, sent and
-read without a dictionary each."""
+"""Selected series in columns: dictionary-encoded labels, so that thousands of series are built, sent and read without
+a dict each."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Codes = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.intp]
 Pairs = tuple[tuple[str, str], ...]
 Column = tuple[Codes, Sequence[str]]
-"""`values[code]` of each series; "" where it has none."""
+"""Label of each series as `values[code]`; "" if absent."""
 _TYPES = {int(type_): type_ for type_ in ValueType}
 _KINDS = {int(kind): kind for kind in Kind}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SeriesTable(Sequence[Series]):
-    """Immutable. `columns` has the name, as NAME, and every label that one of the series has."""
+    """Immutable columns of series. `columns` holds the name, as NAME, and every label of any series."""
 
     fingerprints: npt.NDArray[np.uint64]
     types: npt.NDArray[np.uint8]
@@ -33,7 +33,7 @@ class SeriesTable(Sequence[Series]):
 
     @classmethod
     def of(cls, series: Sequence[Series]) -> SeriesTable:
-        """The same in columns."""
+        """Convert series to columns."""
         if isinstance(series, SeriesTable):
             return series
         labels = sorted({label for one in series for label, value in one.labels.items() if value})
@@ -48,7 +48,7 @@ class SeriesTable(Sequence[Series]):
 
     @classmethod
     def joined(cls, parts: Sequence[Sequence[Series]]) -> SeriesTable:
-        """All of them, one part after another."""
+        """Concatenate the parts."""
         tables = [cls.of(part) for part in parts]
         if len(tables) == 1:
             return tables[0]
@@ -64,12 +64,12 @@ class SeriesTable(Sequence[Series]):
         return self.columns.get(label) or (np.zeros(len(self), np.int32), ("",))
 
     def take(self, rows: Rows) -> SeriesTable:
-        """The chosen series, in the order of `rows`."""
+        """Return the chosen series, in the order of `rows`."""
         columns = {label: (codes[rows], values) for label, (codes, values) in self.columns.items()}
         return SeriesTable(self.fingerprints[rows], self.types[rows], self.kinds[rows], columns)
 
     def texts(self) -> list[tuple[str, Pairs]]:
-        """Name and sorted labels of each."""
+        """Return name and sorted labels of each series."""
         codes, values = self.columns[NAME] if self.columns else (np.zeros(0, np.int32), ())
         names = [values[code] for code in codes.tolist()]
         found: list[list[tuple[str, str] | None]] = []

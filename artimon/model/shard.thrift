@@ -1,4 +1,4 @@
-// The internal service of one varstore shard. Feed: artimon/model/feed.py. Requests and answers of select, find: artimon/model/select.py.
+// Internal service of one varstore shard. Feed: artimon/model/feed.py. Requests and answers of select, find: artimon/model/select.py.
 exception ShardError { 1: string message }
 
 struct FeedAnswer {
@@ -14,18 +14,18 @@ service Shard {
   FeedAnswer feed(1: list<binary> parts) throws (1: ShardError error)
   // JSON: [{"vshards": "<hex mask>", "positions": [[topic_id, partition, next_offset], ...], "ready": true}, ...]
   string groups()
-  // the log of this partition was cut: what stands at the offset and above is new from now on
+  // the log of this partition was truncated: messages at this offset and above are new from now on
   void rewind(1: string topic_id, 2: i32 partition, 3: i64 offset)
-  // The image of virtual shards (hex mask) at one point (docs/formats/image.md): begin answers JSON {"id": "...", "groups": [...]};
-  // next answers its parts one after another, an empty binary at the end; end frees it (so do 60 s of silence).
+  // Snapshot of virtual shards (hex mask) at one point (docs/formats/image.md): begin answers JSON {"id": "...", "groups": [...]};
+  // next answers its parts in order, an empty binary at the end; end frees it (so do 60 s without a call).
   string export_begin(1: string vshards) throws (1: ShardError error)
   binary export_next(1: string id, 2: i32 part) throws (1: ShardError error)
   void export_end(1: string id)
-  // hold these virtual shards no longer; answers the hex mask of those that were held
+  // drop these virtual shards; answers the hex mask of those that were held
   string drop(1: string vshards) throws (1: ShardError error)
   // request: JSON; answer: Arrow IPC
   binary select(1: binary request) throws (1: ShardError error)
-  // request: JSON; answer: Arrow IPC (artimon/compute/aggregate.py). An error that begins "not pushed" asks for a select instead.
+  // request: JSON; answer: Arrow IPC (artimon/compute/aggregate.py). After an error that begins "not pushed" use select instead.
   binary aggregate(1: binary request) throws (1: ShardError error)
   // JSON in, JSON out: {"what": "names" | "label_values" | "find", ...}
   binary find(1: binary request) throws (1: ShardError error)

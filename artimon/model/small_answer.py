@@ -1,8 +1,8 @@
-"""The answer to a small question as bytes: JSON and plain arrays, which take a third of the time of two Arrow streams.
+"""Codec of small answers: JSON and plain arrays, which take a third of the time of two Arrow streams.
 
-Layout: 8 bytes of zero (where an answer in Arrow has the length of its first stream), 4 bytes of the length of the
-JSON, the JSON, padded with spaces so that what follows begins at a multiple of 8; then int64, native order: each
-statistic bucket by bucket, `ended`, `newest`, and the lives.
+Layout: 8 bytes of zero (in place of the length of the first Arrow stream), 4 bytes of the length of the JSON, the JSON
+padded with spaces to a multiple of 8; then int64 in native byte order: each statistic bucket by bucket, `ended`,
+`newest`, and the incarnations.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from artimon.model.series_table import SeriesTable
 
 MARK = bytes(8)
 MOST_CELLS = 4_096
-"""Of all statistics together; more is quicker in Arrow."""
+"""Limit of the cells of all statistics together; larger answers are faster in Arrow."""
 _AT = len(MARK) + 4
 Ints = npt.NDArray[np.int64]
 
 
 def is_small(series: int, buckets: int, statistics: int) -> bool:
-    """Whether an answer of this size is written so."""
+    """True if an answer of this size uses this format."""
     return 0 < series <= 16 and series * buckets * statistics <= MOST_CELLS
 
 
 def write_small(meta: Mapping[str, Any], table: SeriesTable, statistics: Mapping[str, Ints], *rest: Ints) -> bytes:
-    """`meta` is anything that JSON has; statistics of shape (series, buckets); `rest`: further arrays of 64 bits."""
+    """Encode an answer. `meta` must be JSON-serializable; statistics have shape (series, buckets); `rest`: further
+    arrays of 64-bit integers."""
     head = {
         **meta,
         "statistics": list(statistics),
@@ -45,8 +46,8 @@ def write_small(meta: Mapping[str, Any], table: SeriesTable, statistics: Mapping
 
 
 def read_small(data: bytes) -> tuple[dict[str, Any], SeriesTable, dict[str, Ints], Ints]:
-    """Inverse of `write_small`: what JSON had, the series, the statistics, and all of `rest` as one array; arrays are
-    read-only views. Raises ValueError, KeyError or TypeError for other bytes."""
+    """Decode `write_small`: the JSON, the series, the statistics, and all of `rest` as one array; arrays are read-only
+    views. Raises ValueError, KeyError or TypeError for other bytes."""
     size = int.from_bytes(data[8:_AT], "big")
     head = json.loads(data[_AT : _AT + size])
     cells = np.frombuffer(data, np.int64, -1, _AT + size)
@@ -55,7 +56,7 @@ def read_small(data: bytes) -> tuple[dict[str, Any], SeriesTable, dict[str, Ints
         len(codes) != series or not all(0 <= code < len(values) for code in codes)
         for codes, values in head["columns"].values()
     ):
-        raise ValueError(f"{n} buckets of {series} series, or a label beyond its values")
+        raise ValueError(f"{n} buckets of {series} series are too many, or a label code is out of range")
     statistics = {
         name: cells[i * n * series : (i + 1) * n * series].reshape(n, series).T
         for i, name in enumerate(head["statistics"])

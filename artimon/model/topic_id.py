@@ -7,6 +7,6 @@ import uuid
 
 
 def printed_id(topic_id: uuid.UUID | str) -> str:
-    """A topic's UUID as Kafka prints it: URL-safe base64 of its 16 bytes, without padding."""
+    """Format a topic's UUID as Kafka does: URL-safe base64 of its 16 bytes, without padding."""
     plain = topic_id if isinstance(topic_id, uuid.UUID) else uuid.UUID(topic_id)
     return base64.urlsafe_b64encode(plain.bytes).decode().rstrip("=")

@@ -1,7 +1,7 @@
-"""The topics of the platform: what each must be, and the differences of those that exist. Pure: no I/O.
+"""Specification of the platform's topics, and its differences to existing topics. Pure: no I/O.
 
-A topic of samples with another number of partitions is a new topic, the next generation: `artimon.samples`, then
-`artimon.samples.2`, and so on. Its generations are read in this order, each to its end.
+Another number of partitions of samples requires a new topic, the next generation: `artimon.samples`, then
+`artimon.samples.2`, and so on. Generations are read in this order, each to its end.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 DAY_MS = 24 * 3600 * 1000
 MESSAGE_BYTES = 1024 * 1024
-"""Least `max.message.bytes`: a collector writes record batches of up to 1,000,000 bytes."""
+"""Minimum of `max.message.bytes`: a collector writes record batches of up to 1,000,000 bytes."""
 MAX_GENERATIONS = 32
-"""Generations that a process looks for by name."""
+"""Generations that a process tries by name."""
 SEALED_BYTES = 0
-"""`max.message.bytes` of a topic that a newer generation replaced: its leaders refuse every write."""
+"""`max.message.bytes` of a topic replaced by a newer generation: its leaders refuse every write."""
 MAX_PARTITIONS = 1_024
 REPLICATION = 3
-"""Copies of each partition, where there are as many brokers."""
+"""Replicas of each partition if there are enough brokers."""
 _APPEND_TIME = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(MESSAGE_BYTES)}
 _CONFIGS = "kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics --entity-name {name}"
 
@@ -35,14 +35,14 @@ class Topic:
     why: Mapping[str, str] = field(default_factory=dict)
     """Reason of each setting, by its name."""
     vital: frozenset[str] = frozenset()
-    """Settings without which no process may use the topic: what it writes or reads would be wrong."""
+    """Settings that a process requires: without them it would write or read wrong data."""
     fixed: bool = False
-    """The number of partitions must never be altered."""
+    """True if the number of partitions must never change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One topic as the cluster describes it."""
+    """An existing topic as the cluster describes it."""
 
     name: str
     partitions: int
@@ -53,20 +53,20 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing about a topic that is not as it must be."""
+    """A difference between an existing topic and its specification."""
 
     topic: str
     text: str
     command: str
-    """Mends it; "" if no command does."""
+    """Command that repairs it; "" if there is none."""
     vital: bool = False
 
     def __str__(self) -> str:
-        return f"topic {self.topic}: {self.text}" + (f"; mend it with: {self.command}" if self.command else "")
+        return f"topic {self.topic}: {self.text}" + (f"; fix: {self.command}" if self.command else "")
 
 
 def generation(base: str, number: int) -> str:
-    """Name of a generation of the topic `base`, counted from 1.
+    """Return the name of a generation of the topic `base`, counted from 1.
 
     >>> generation("artimon.samples", 1), generation("artimon.samples", 2)
     ('artimon.samples', 'artimon.samples.2')
@@ -75,7 +75,7 @@ def generation(base: str, number: int) -> str:
 
 
 def generations(base: str) -> list[str]:
-    """All names that a topic may have, oldest first."""
+    """Return the names of all generations of a topic, oldest first."""
     return [generation(base, number) for number in range(1, MAX_GENERATIONS + 1)]
 
 
@@ -85,25 +85,25 @@ def generation_number(base: str, name: str) -> int:
 
 
 def until_generation(base: str, newest: str) -> list[str]:
-    """The generation `newest` of a topic and those before it, oldest first."""
+    """Return the generation `newest` of a topic and its predecessors, oldest first."""
     return [generation(base, number) for number in range(1, generation_number(base, newest) + 1)]
 
 
 _WHY = {
     "message.timestamp.type": "append time decides what is late, and names the hours of the table",
     "max.message.bytes": "collectors write record batches of up to 1,000,000 bytes",
-    "retention.ms": "Kafka would drop what was not read, or keep it for ever",
-    "retention.bytes": "Kafka would drop what was not read",
+    "retention.ms": "Kafka would drop unread messages, or keep all for ever",
+    "retention.bytes": "Kafka would drop unread messages",
     "cleanup.policy": "compaction of samples would lose them, and a topic of series without it grows for ever",
-    "min.insync.replicas": "an acknowledged batch must stand on so many brokers",
+    "min.insync.replicas": "number of brokers that must hold an acknowledged batch",
 }
 
 
 def platform_topics(
     prefix: str = "artimon", partitions: int = 8, replication: int = 1, segment_bytes: int = 0
 ) -> tuple[Topic, ...]:
-    """The topics of one platform. Samples and events never end by age: the raw query deletes what the table holds.
-    Dead letters end where a replay would be refused as too old: after 90 days."""
+    """Return the topics of one platform. Samples and events have no retention time: the raw query deletes them once the
+    table holds them. Dead letters are kept for 90 days; later replays are refused as too old."""
     kept = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
     segments = {"segment.bytes": str(segment_bytes)} if segment_bytes else {}
     vital = frozenset({"message.timestamp.type", "max.message.bytes"})
@@ -112,7 +112,7 @@ def platform_topics(
     def made(name: str, count: int, config: Mapping[str, str], strict: frozenset[str], fixed: bool = False) -> Topic:
         return Topic(f"{prefix}.{name}", count, {**_APPEND_TIME, **isr, **config}, replication, _WHY, strict, fixed)
 
-    return (  # partitions 0: whatever there are
+    return (  # partitions 0: any number
         made("samples", partitions, {**kept, **segments}, vital | {"cleanup.policy"}, True),
         made("series", 8, {"cleanup.policy": "compact,delete", "retention.ms": str(8 * DAY_MS)}, vital),
         made("events", 4, kept, frozenset({"max.message.bytes"}), True),
@@ -121,14 +121,14 @@ def platform_topics(
 
 
 def differences(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
-    """Each difference, with the command that mends it."""
+    """Return each difference with the command that repairs it."""
     change = _CONFIGS.format(bootstrap=bootstrap, name=found.name)
     told = []
     for name, value in wanted.config.items():
         real = found.config.get(name)
         if real is not None and not _is_enough(name, value, real):
             vital = name in wanted.vital and not (name == "cleanup.policy" and "compact" not in real)
-            text = f"{name} is {real}, it must be {value} ({wanted.why.get(name, 'as made')})"
+            text = f"{name} is {real}, it must be {value} ({wanted.why.get(name, 'as created')})"
             told.append(Difference(found.name, text, f"{change} --add-config {name}=[{value}]", vital))
     return [*told, *_copies(wanted, found, bootstrap), *_partitions(wanted, found, bootstrap)]
 
@@ -153,7 +153,7 @@ def _copies(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
         )
     if least < wanted.replication:
         brokers = sorted({node for nodes in found.replicas.values() for node in nodes})
-        text = f"a partition has {least} replicas, {wanted.replication} are wished: one lost disk loses it"
+        text = f"a partition has {least} replicas, {wanted.replication} are required: a lost disk may lose data"
         command = f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute --reassignment-json-file FILE"
         plan = reassignment(found, wanted.replication, brokers)
         told.append(Difference(found.name, text, f"{command}   (FILE: {plan})"))
@@ -161,8 +161,8 @@ def _copies(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
 
 
 def reassignment(found: Found, replication: int, brokers: Sequence[int]) -> str:
-    """JSON for kafka-reassign-partitions that gives each partition `replication` replicas; brokers that are not known
-    yet stand as BROKER."""
+    """Return JSON for kafka-reassign-partitions with `replication` replicas of each partition; BROKER stands for
+    brokers yet to be added."""
     rows = []
     for partition, nodes in sorted(found.replicas.items()):
         turn = [brokers[(partition + i) % len(brokers)] for i in range(len(brokers))] if brokers else []
@@ -176,20 +176,20 @@ def reassignment(found: Found, replication: int, brokers: Sequence[int]) -> str:
 def _partitions(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
     if wanted.partitions in (0, found.partitions):
         return []
-    text = f"it has {found.partitions} partitions, {wanted.partitions} are wished"
+    text = f"it has {found.partitions} partitions, {wanted.partitions} are configured"
     if wanted.name.endswith(".samples"):
         return [Difference(found.name, text, f"artimon topics grow --partitions {wanted.partitions}")]
     if wanted.fixed or found.partitions > wanted.partitions:
-        return [Difference(found.name, f"{text}; that cannot be altered while it is in use", "")]
+        return [Difference(found.name, f"{text}; the number cannot change while the topic is in use", "")]
     command = f"kafka-topics.sh --bootstrap-server {bootstrap} --alter --topic {found.name} --partitions"
     return [Difference(found.name, text, f"{command} {wanted.partitions}")]
 
 
 def missing(name: str) -> Difference:
-    """The topic does not exist."""
+    """Return the difference of a topic that does not exist."""
     return Difference(name, "it does not exist", "artimon topics create", True)
 
 
 def vital(found: Iterable[Difference]) -> list[Difference]:
-    """Those that no process may start with."""
+    """Return the differences that prevent a process from starting."""
     return [one for one in found if one.vital]

@@ -1,4 +1,4 @@
-"""The four types of a variable and its kind; numbers are part of every format, never change one."""
+"""Types and kinds of variables. The numbers are part of every format and must never change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INT64_MAX = 2**63 - 1
 
 
 class ValueType(IntEnum):
-    """Type of a variable. ENDED is not a type: it marks a row that says that its series ended."""
+    """Type of a variable. ENDED is not a type but marks a row as the end of its series."""
 
     INTEGER = 0
     DOUBLE = 1
@@ -22,7 +22,7 @@ class ValueType(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a number means: a counter only grows within one birth, a gauge goes anywhere."""
+    """Kind of a number: a counter only grows after its start time, a gauge may rise and fall."""
 
     UNKNOWN = 0
     COUNTER = 1
@@ -30,7 +30,7 @@ class Kind(IntEnum):
 
 
 def type_of(value: Value) -> ValueType:
-    """The type that a Python value is stored as; bool is tested first because it is an int to Python."""
+    """Return the type that stores a Python value; bool is tested first because it is a subclass of int."""
     if isinstance(value, bool):
         return ValueType.BOOLEAN
     if isinstance(value, int):
@@ -41,7 +41,7 @@ def type_of(value: Value) -> ValueType:
 
 
 def double_to_cell(value: float) -> int:
-    """The 64 bits of a double, read as an int64."""
+    """Return the 64 bits of a double as an int64."""
     return int(struct.unpack("<q", struct.pack("<d", value))[0])
 
 
@@ -51,6 +51,5 @@ def cell_to_double(cell: int) -> float:
 
 
 def may_become(old: ValueType, new: ValueType) -> bool:
-    """Whether a series of type `old` may go on with type `new`: the same, or INTEGER -> DOUBLE (once: there is no way
-    back)."""
+    """True if a series of type `old` may continue with type `new`: the same, or INTEGER -> DOUBLE (never back)."""
     return old == new or (old == ValueType.INTEGER and new == ValueType.DOUBLE)

@@ -1,4 +1,4 @@
-"""Sets of virtual shards as masks: bit v stands for virtual shard v (0..255). On the wire: 64 hex digits."""
+"""Sets of virtual shards as bit masks: bit v is virtual shard v (0..255). On the wire: 64 hex digits."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterable
 from artimon.model.routing import VIRTUAL_SHARDS
 
 EVERY = (1 << VIRTUAL_SHARDS) - 1
-"""All of them."""
+"""Mask of all virtual shards."""
 
 
 def mask_of(vshards: Iterable[int]) -> int:
-    """The mask of these virtual shards. ValueError beyond 0..255."""
+    """Return the mask of these virtual shards. Raises ValueError beyond 0..255."""
     mask = 0
     for vshard in vshards:
         if not 0 <= vshard < VIRTUAL_SHARDS:
-            raise ValueError(f"virtual shard {vshard}: there are 0 to {VIRTUAL_SHARDS - 1}")
+            raise ValueError(f"virtual shard {vshard}: use 0 to {VIRTUAL_SHARDS - 1}")
         mask |= 1 << vshard
     return mask
 
 
 def union(masks: Iterable[int]) -> int:
-    """The mask of all virtual shards in any of these masks."""
+    """Return the union of masks."""
     united = 0
     for mask in masks:
         united |= mask
@@ -29,18 +29,18 @@ def union(masks: Iterable[int]) -> int:
 
 
 def in_mask(mask: int) -> list[int]:
-    """The virtual shards of a mask, ascending."""
+    """Return the virtual shards of a mask, ascending."""
     return [vshard for vshard in range(VIRTUAL_SHARDS) if mask >> vshard & 1]
 
 
 def to_hex(mask: int) -> str:
-    """64 hex digits."""
+    """Format a mask as 64 hex digits."""
     return f"{mask:064x}"
 
 
 def from_hex(text: str) -> int:
-    """Inverse of `to_hex`, of up to 64 digits. ValueError for anything else."""
+    """Inverse of `to_hex`, for up to 64 digits. Raises ValueError for other text."""
     mask = int(text, 16)
     if not 0 <= mask <= EVERY:
-        raise ValueError(f"{text!r} is no mask of {VIRTUAL_SHARDS} virtual shards")
+        raise ValueError(f"{text!r} is not a mask of {VIRTUAL_SHARDS} virtual shards")
     return mask

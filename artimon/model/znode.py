@@ -1,6 +1,6 @@
-"""Decoding of znodes. Every client that may write ZooKeeper may have written one.
+"""Decoding of znodes, which any client with write access may have written.
 
-A reader of many nodes leaves out the one that cannot be decoded, and names it where an operator sees it."""
+A reader of many nodes skips an invalid one and reports it to the operator."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ import math
 from typing import Any
 
 MAX_BYTES = 1024 * 1024
-"""Bytes of a node.
-
-ZooKeeper itself takes no more by default (jute.maxbuffer)."""
+"""Limit of a node, bytes: ZooKeeper's own default (jute.maxbuffer)."""
 
 
 def read_table(data: bytes) -> dict[str, Any]:
     """Return the JSON object of a node.
 
-    Raises ValueError for anything else, also for one that is nested too deeply,
-    and for numbers that are not finite: what reads many nodes must survive any one of them."""
+    Raises ValueError for anything else, also for too deep nesting and for numbers that are not finite: a reader of many
+    nodes must survive each of them."""
     if len(data) > MAX_BYTES:
-        raise ValueError(f"a node of {len(data)} bytes, at most {MAX_BYTES} are read")
+        raise ValueError(f"a node of {len(data)} bytes: at most {MAX_BYTES}")
     try:
         found = json.loads(data, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
-        raise ValueError("JSON that is nested too deeply") from None
+        raise ValueError("JSON is nested too deeply") from None
     if not isinstance(found, dict):
-        raise ValueError(f"no JSON object: {data[:100]!r}")
+        raise ValueError(f"not a JSON object: {data[:100]!r}")
     return found
 
 
@@ -38,4 +36,4 @@ def _finite(text: str) -> float:
 
 
 def _refuse(text: str) -> float:
-    raise ValueError(f"JSON has no number {text}")
+    raise ValueError(f"{text} is not a number in JSON")

@@ -1,22 +1,22 @@
-"""The raw table: every sample on HDFS, for everyone who writes or reads it.
+"""The raw table, which holds every sample on HDFS: writers and readers.
 
-Three Delta tables stand side by side: `raw` (samples), `sources` (numbers of the names of sources) and `series` (what
-was announced). The Spark application appends, the compactor replaces files by fewer ones, and shards, history queries
+There are three Delta tables: `raw` (samples), `sources` (names of sources and their numbers) and `series`
+(announcements). The Spark application appends, the compactor replaces files by fewer ones, and shards, history queries
 and proofs read. Formats: docs/formats/raw.md, docs/formats/series.md.
 
-Parts in reading order; each imports only those before it:
+Modules in reading order; each imports only those before it:
 
-    schema       columns, places, data files, periods
+    schema       columns, locations, data files, periods
     statistics   statistics of a file, by which readers skip it
     state        state of an append: offsets, lanes, gaps; and the step to the next one. Pure
     delta        one Delta table: open, refresh, commit
-    reader       leases on versions, and reading a version as a whole
+    reader       leases on versions, and reads of a whole version
     parquet      data files read by ranges
-    head         newest append: the one parser of what commits say
+    head         newest append: the only parser of commits
     commit       append, replace and expire: compare-and-set on the version
     sources      numbers of sources
-    series_rows  rows of the table of series, and how they merge
+    series_rows  rows of the table of series, and their merge
     series       table of series
 
-It imports `artimon.model` and libraries (pyarrow, deltalake, kazoo), never pyspark, and never who uses it.
+Imports `artimon.model`, `artimon.runtime` and libraries (pyarrow, deltalake, kazoo), never pyspark or its own users.
 """

@@ -1,8 +1,8 @@
-"""Commits to the raw table: appends, and what compaction and expiry replace or remove.
+"""Commits to the raw table: appends, and the replacements and removals of compaction and expiry.
 
-Each is a compare-and-set on the table's version; whether it went through is decided by reading the table again, never
-by the answer of the commit. Appends form a chain and carry the state; the other commits carry none, and the chain goes
-past them. docs/formats/raw.md.
+Each is a compare-and-set on the table's version. A new read of the table decides if a commit took effect, never the
+answer of the commit. Appends form a chain and carry the state; the other commits carry none and are not part of the
+chain. docs/formats/raw.md.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ log = logging.getLogger(__name__)
 
 APP_ID = "artimon.raw"
 COMPACTION_KEY = "artimonCompaction"
-"""In `commitInfo` of commits of compaction and expiry: a note of what was done. Never the key of appends."""
+"""Key of the note in `commitInfo` of commits of compaction and expiry. Never the key of appends."""
 COMPACTION_ATTEMPTS = 8
 APPEND_FRESH_S = 24 * 3600.0
-"""Files begun longer ago are not appended: the compactor deletes those that no commit names after 7 days."""
+"""Maximum age of files at their append, seconds: the compactor deletes files without a commit after 7 days."""
 FRESH_S = 12 * 3600.0
-"""Replacing files begun longer ago are given up: orphans are deleted after compaction.dead.ORPHAN_MS, which is more."""
+"""Maximum age of replacement files at their commit, seconds: less than compaction.dead.ORPHAN_MS, the age at which
+orphans are deleted."""
 
 
 class ChainBroken(TableError):
-    """Another writer appended: this one must read the head and begin again from there."""
+    """Another writer appended: this one must restart from the head."""
 
 
 class Overslept(TableError):
-    """The driver was stopped so long that its files may have been deleted: it must begin again from the head."""
+    """The driver was suspended so long that its files may have been deleted: it must restart from the head."""
 
 
 class Superseded(TableError):
-    """A file that was to be replaced is gone already: somebody else did it."""
+    """A file to be replaced is gone: another process replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Begin of some work, by both clocks: one stands still while a machine sleeps, the other may be set back."""
+    """Start of some work by both clocks: one stops while a machine sleeps, the other may be set back."""
 
     wall_ms: int
     monotonic: float
@@ -58,7 +59,7 @@ class Moment:
         return cls(clock.now_ms(), clock.monotonic())
 
     def age_s(self, clock: Clock) -> float:
-        """Seconds since then, by the clock that says more."""
+        """Return the age in seconds by the clock that gives more."""
         return max((clock.now_ms() - self.wall_ms) / 1000, clock.monotonic() - self.monotonic)
 
 
@@ -71,7 +72,7 @@ class RawTable(Table):
         self._head: tuple[int, RawState] | None = None
 
     def head(self) -> tuple[int, RawState]:
-        """Version of the newest append and its state; (0, RawState()) for a table without one. Raises TableError,
+        """Return version and state of the newest append; (0, RawState()) for a table without one. Raises TableError,
         OSError."""
         newest = self.refresh().version()
         found = newest_append(self.uri, newest, self._head[0] if self._head else 0)
@@ -82,18 +83,18 @@ class RawTable(Table):
         return self._head
 
     def periods(self) -> list[str]:
-        """The period of each live file of the version last looked at. Raises TableError, OSError."""
+        """Return the period of each live file of the version last refreshed. Raises TableError, OSError."""
         if self._table is None:
             self.refresh()
         return [str(period) for (period,) in self.list_files("partition.period")]
 
     def append(self, new: Sequence[DataFile], before: RawState, after: RawState, began: Moment | None = None) -> int:
-        """Add files and state in one commit, on top of `before`; the version of the commit. `began`: before the first
-        of `new` was written; it is looked at anew after every look at the head, for the compactor commits before it
-        deletes what nobody named.
+        """Add files and state in one commit on top of `before`; return its version. `began` precedes the first write
+        of `new`. The age of the files is checked after every read of the head, because the compactor commits before
+        it deletes orphans.
 
-        Raises ChainBroken if another append stands there, Overslept if the files are too old to be there for sure,
-        TableError if HDFS keeps failing (nothing was added as far as can be known: read the head before going on)."""
+        Raises ChainBroken if another append follows `before`, Overslept if the files may have been deleted, TableError
+        if HDFS keeps failing (the outcome is then uncertain: read the head first)."""
         actions = [file.action() for file in new]
         failure: Exception | None = None
         for _ in range(ATTEMPTS):
@@ -108,7 +109,7 @@ class RawTable(Table):
             except (DeltaError, OSError) as error:
                 failure = error
                 self._table = None
-                log.warning("commit of append %d: %s; looking at the head", after.append, first_line(error))
+                log.warning("commit of append %d: %s; reading the head again", after.append, first_line(error))
         version, head = self.head()
         if head.key == after.key:
             return version
@@ -117,36 +118,36 @@ class RawTable(Table):
     def _check_chain(self, head: RawState, before: RawState) -> None:
         if head.key != before.key:
             raise ChainBroken(
-                f"{self.uri}: append {head.append} of writer {head.writer} stands where {before.append} was expected"
+                f"{self.uri}: the newest append is {head.append} of writer {head.writer}, expected {before.append}"
             )
 
     def _check_age(self, began: Moment | None) -> None:
         age_s = began.age_s(self._clock) if began is not None else 0.0
         if age_s > APPEND_FRESH_S:
-            raise Overslept(f"{self.uri}: files begun {age_s / 3600:.0f} h ago may be gone")
+            raise Overslept(f"{self.uri}: files begun {age_s / 3600:.0f} h ago may have been deleted")
 
 
 class RawLog(Table):
-    """The raw table as compaction uses it: its live and its removed files, and commits that replace or remove some."""
+    """The raw table for compaction: live and removed files, and commits that replace or remove files."""
 
-    # the newest append may be old: its commit must stay, however many commits of ours follow
+    # the newest append may be old: its commit must stay, even if many commits of ours follow
     _hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
     def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, made=False)
         self._clock = clock
         self._taken_out: set[str] = set()
-        """Paths that commits up to version `_read_to` removed and that were not deleted yet, as far as is known."""
+        """Paths removed by commits up to version `_read_to` and not known to be deleted."""
         self._read_to: int | None = None
 
     def live(self) -> list[LiveFile]:
-        """Files of the version last refreshed. Raises TableError."""
+        """Return the files of the version last refreshed. Raises TableError."""
         names = ("path", "size_bytes", "num_records", "partition.period", "partition.keep")
         return [LiveFile(*row) for row in self.list_files(*names)]
 
     def removed(self) -> set[str]:
-        """Paths that were removed from the table and may still lie on HDFS, by the commits that the log still holds:
-        checkpoints of delta-rs name no removed file. Raises TableError, OSError."""
+        """Return the paths that were removed from the table and may still exist on HDFS. Reads the remaining commits:
+        checkpoints of delta-rs do not list removed files. Raises TableError, OSError."""
         newest = int(self._opened().version())
         if self._read_to is None:
             names = (name for name, _, _ in files.listing(f"{self.uri}/{LOG_FOLDER}"))
@@ -163,20 +164,20 @@ class RawLog(Table):
         try:
             return {str(action["path"]) for action in read_actions(self.uri, version, "remove")}
         except FileNotFoundError:
-            return set()  # tidied meanwhile: what it removed was deleted before
+            return set()  # cleaned up meanwhile: the files that it removed were deleted before
 
     def forget(self, paths: Iterable[str]) -> None:
-        """These removed files do not lie on HDFS any more."""
+        """Forget removed files that no longer exist on HDFS."""
         self._taken_out.difference_update(paths)
 
     def checkpoint(self) -> int:
-        """Write one of the newest version, whose number is returned. Raises TableError, OSError."""
+        """Write a checkpoint of the newest version and return that version. Raises TableError, OSError."""
         table = self.refresh()
         self._alter("writing a checkpoint of", table.create_checkpoint)
         return int(table.version())
 
     def configure(self, properties: dict[str, str]) -> None:
-        """Set properties of the table that it does not have yet, with a commit. Raises TableError, OSError."""
+        """Set properties of the table by a commit, unless they are set already. Raises TableError, OSError."""
         table = self.refresh()
         if properties.items() <= table.metadata().configuration.items():
             return
@@ -194,11 +195,11 @@ class RawLog(Table):
             raise TableError(f"{what} {self.uri} failed: {first_line(error)}") from error
 
     def replace(self, old: Sequence[LiveFile], new: Sequence[DataFile], note: dict[str, Any], began: float) -> int:
-        """One commit that removes exactly `old` and adds `new`, which hold the same rows; the version. `began`: by
-        the monotonic clock, when the first of `new` was begun.
+        """Replace `old` by `new`, which hold the same rows, in one commit; return its version. `began`: start of the
+        first of `new` by the monotonic clock.
 
-        Raises Superseded if one of `old` is gone (then `new` is not part of the table and never will be), TableError
-        if that cannot be decided."""
+        Raises Superseded if one of `old` is gone (`new` will then never be part of the table), TableError if the
+        outcome is uncertain."""
         wanted, added = {file.path for file in old}, {file.path for file in new}
 
         def check(live: set[str]) -> bool:
@@ -208,7 +209,7 @@ class RawLog(Table):
                 gone = sorted(wanted - live)
                 raise Superseded(f"{self.uri}: {len(gone)} of {len(wanted)} files are gone, such as {gone[0]}")
             if self._clock.monotonic() - began > FRESH_S:
-                raise TableError(f"{self.uri}: files begun {FRESH_S / 3600:.0f} h ago are not committed any more")
+                raise TableError(f"{self.uri}: files begun more than {FRESH_S / 3600:.0f} h ago are too old to commit")
             return False
 
         version = self._commit_once(check, self._actions(old, new, data_change=False), note)
@@ -216,14 +217,15 @@ class RawLog(Table):
         return version
 
     def expire(self, old: Sequence[LiveFile], note: dict[str, Any]) -> int:
-        """One commit that removes `old`; those that are gone already are left out. Raises TableError."""
+        """Remove `old` in one commit, unless all are gone already; return the version. Raises Superseded if only some
+        are gone, TableError."""
         wanted = {file.path for file in old}
 
         def check(live: set[str]) -> bool:
             if wanted.isdisjoint(live):
                 return True
             if not wanted <= live:
-                raise Superseded(f"{self.uri}: files that were to expire are gone")
+                raise Superseded(f"{self.uri}: some of the files to expire are gone")
             return False
 
         version = self._commit_once(check, self._actions(old, [], data_change=True), note)
@@ -231,7 +233,7 @@ class RawLog(Table):
         return version
 
     def fence(self, note: dict[str, Any]) -> int:
-        """A commit that changes nothing: whoever wanted to commit on an older version must look again."""
+        """Commit without changes, which makes concurrent commits on older versions fail."""
         done: list[bool] = []
 
         def check(_live: set[str]) -> bool:
@@ -246,7 +248,7 @@ class RawLog(Table):
         note: dict[str, Any],
         on_success: Callable[[], None] = lambda: None,
     ) -> int:
-        """Commit on the newest version until `check`, asked with its live files, says that it is done."""
+        """Commit on the newest version until `check`, called with its live files, returns True."""
         failure = ""
         for _ in range(COMPACTION_ATTEMPTS):
             version = int(self.refresh().version())
@@ -258,7 +260,7 @@ class RawLog(Table):
             except (DeltaError, OSError) as error:
                 failure = first_line(error)
                 self._table = None
-                log.warning("commit on version %d: %s; looking at the table", version, failure)
+                log.warning("commit on version %d: %s; reading the table again", version, failure)
         version = int(self.refresh().version())
         if check(self._live_paths()):
             return version

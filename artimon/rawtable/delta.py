@@ -1,4 +1,4 @@
-"""One Delta table: opened, made if absent, refreshed, committed to. Every call has a deadline."""
+"""One Delta table: open, create if absent, refresh, commit. Every call has a timeout."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 class Table:
-    """One Delta table. Used by one thread at a time. With `made` it is made if there is none.
+    """One Delta table. Used by one thread at a time. With `made` it is created if absent.
 
-    Invariant: `_table` is None after a call whose outcome is unknown, for a call that was given up may still use it."""
+    Invariant: `_table` is None after a call with unknown outcome, because an abandoned call may still use it."""
 
     _hooks = PostCommitHookProperties(create_checkpoint=True)
-    """After each commit: a checkpoint now and then; old commits are cleaned up as the table's properties say."""
+    """After a commit: periodic checkpoints, and cleanup of old commits by the table's properties."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Table:
         self._table: DeltaTable | None = None
 
     def refresh(self) -> DeltaTable:
-        """The table at its newest version. Raises TableError, OSError; FileNotFoundError if there is none and it is
-        not to be made."""
+        """Return the table at its newest version. Raises TableError, OSError; FileNotFoundError if it is absent and
+        `made` is False."""
         files.check_reachable(self.uri)
         return self._within("opening", self._refresh)
 
@@ -76,10 +76,10 @@ class Table:
                 configuration=self._properties,
             )
         except (DeltaError, OSError):
-            return DeltaTable(self.uri)  # another process made it at the same time, or the reason shows here
+            return DeltaTable(self.uri)  # another process created it meanwhile, or this call raises the reason
 
     def list_files(self, *columns: str) -> list[tuple[Any, ...]]:
-        """These columns of Delta's list of files, a tuple a file, of the version last refreshed. Raises TableError,
+        """Return columns of Delta's list of files of the version last refreshed, a tuple per file. Raises TableError,
         OSError."""
         table = self._opened()
         return self._within("reading", lambda: files_of(table, *columns))
@@ -90,8 +90,7 @@ class Table:
         apps: Sequence[Transaction] = (),
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        """One commit on exactly the version last refreshed. Raises DeltaError or OSError: the outcome is then
-        unknown."""
+        """Commit on exactly the version last refreshed. After a DeltaError or OSError the outcome is unknown."""
         table = self._opened()
         properties = CommitProperties(metadata, max_commit_retries=0, app_transactions=list(apps) or None)
 
@@ -117,7 +116,7 @@ class Table:
 
 
 def files_of(table: DeltaTable, *columns: str) -> list[tuple[Any, ...]]:
-    """These columns of Delta's list of live files, a tuple a file."""
+    """Return columns of Delta's list of live files, a tuple per file."""
     actions = pa.table(table.get_add_actions(flatten=True))
     if not len(actions):
         return []
@@ -125,6 +124,6 @@ def files_of(table: DeltaTable, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def first_line(error: Exception) -> str:
-    """The reason in an error of the Delta or HDFS client, on one line."""
+    """Return the reason of an error of the Delta or HDFS client on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:3])}"

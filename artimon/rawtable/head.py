@@ -1,6 +1,6 @@
-"""Newest append of the raw table: the one parser of what commits say of themselves.
+"""Newest append of the raw table: the only parser of commits.
 
-Only appends carry state; commits of compaction and expiry may stand above the newest of them. docs/formats/raw.md.
+Only appends carry state; commits of compaction and expiry may follow the newest append. docs/formats/raw.md.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LOG_FOLDER = "_delta_log"
 
 
 class HeadReader:
-    """Follows the newest append by reading commits only: cheap enough to ask every few seconds. Used by one thread at
-    a time."""
+    """Follows the newest append by reads of commits only, cheap enough for a call every few seconds. Used by one thread
+    at a time."""
 
     def __init__(self, hdfs: str) -> None:
         self._uri = raw_uri(hdfs)
@@ -33,7 +33,7 @@ class HeadReader:
         self._head: tuple[int, RawState] = 0, RawState()
 
     def head(self) -> tuple[int, RawState]:
-        """As RawTable.head. Raises TableError, OSError; FileNotFoundError if there is no table yet."""
+        """Same as RawTable.head. Raises TableError, OSError; FileNotFoundError if the table does not exist yet."""
         files.check_reachable(self._uri)
         if self._looked_at < 0 or last_checkpoint(self._uri) > self._looked_at:
             self._find()
@@ -53,13 +53,12 @@ class HeadReader:
         self._looked_at = newest
 
     def _next(self) -> RawState | None:
-        """The state in the commit after the last one looked at, an empty one if it carries none; None if there is no
-        commit."""
+        """Read the next commit and return its state, an empty one if it carries none; None if it does not exist yet."""
         try:
             state = read_state(self._uri, self._looked_at + 1)
         except FileNotFoundError:
             return None
-        if last_checkpoint(self._uri) > self._looked_at + 1:  # compaction may have deleted it; who wrote this one then?
+        if last_checkpoint(self._uri) > self._looked_at + 1:  # cleanup may have deleted it, and this be a stale one
             self._find()
             return RawState()
         self._looked_at += 1
@@ -67,20 +66,20 @@ class HeadReader:
 
 
 def newest_append(uri: str, newest: int, known: int = 0) -> tuple[int, RawState] | None:
-    """The newest append among the commits (known, newest]. Raises StateError; as `newest_document`."""
+    """Return the newest append among the commits (known, newest]. Raises StateError, and as `newest_document`."""
     found = newest_document(uri, newest, known)
     return (found[0], from_json(found[1])) if found else None
 
 
 def newest_document(uri: str, newest: int, known: int = 0) -> tuple[int, Mapping[str, Any]] | None:
-    """Version and JSON of the newest append among the commits (known, newest]. Raises TableError if the log was
-    cleaned so far that it cannot be found: the table is then never taken for an empty one; OSError."""
+    """Return version and JSON of the newest append among the commits (known, newest]. Raises OSError, and TableError
+    if log cleanup deleted it: the table must not be taken for an empty one."""
     for version in range(newest, known, -1):
         try:
             document = read_document(uri, version)
         except FileNotFoundError as error:
             raise TableError(
-                f"{uri}: commit {version} is gone and no newer one is an append: its state is lost; restore"
+                f"{uri}: commit {version} is gone and the newer ones are not appends: its state is lost; restore"
                 " the file from a backup, or begin a new table"
             ) from error
         if document is not None:
@@ -89,14 +88,13 @@ def newest_document(uri: str, newest: int, known: int = 0) -> tuple[int, Mapping
 
 
 def read_state(uri: str, version: int) -> RawState | None:
-    """The state that commit `version` carries; None if it is no append. Raises OSError, StateError."""
+    """Return the state of commit `version`; None if it is not an append. Raises OSError, StateError."""
     document = read_document(uri, version)
     return None if document is None else from_json(document)
 
 
 def read_document(uri: str, version: int) -> Mapping[str, Any] | None:
-    """The state that commit `version` carries, as it stands there; None if it is no append. Raises OSError,
-    TableError."""
+    """Return the state of commit `version` as JSON; None if it is not an append. Raises OSError, TableError."""
     for action in read_actions(uri, version, "commitInfo"):
         if METADATA_KEY in action:
             document: Mapping[str, Any] = action[METADATA_KEY]
@@ -105,8 +103,8 @@ def read_document(uri: str, version: int) -> Mapping[str, Any] | None:
 
 
 def read_actions(uri: str, version: int, kind: str) -> list[dict[str, Any]]:
-    """Actions of one kind ("commitInfo", "remove") in commit `version`. Raises OSError, FileNotFoundError if there is
-    no such commit, TableError."""
+    """Return the actions of one kind ("commitInfo", "remove") in commit `version`. Raises OSError, FileNotFoundError if
+    the commit does not exist, TableError."""
     lines = files.read(f"{uri}/{LOG_FOLDER}/{version:020d}.json").splitlines()
     word = f'"{kind}"'.encode()
     try:
@@ -117,8 +115,8 @@ def read_actions(uri: str, version: int, kind: str) -> list[dict[str, Any]]:
 
 
 def last_checkpoint(uri: str) -> int:
-    """Version of the newest checkpoint of the table at `uri`; -1 if there is none. Commits at or above it are never
-    deleted. Raises OSError, TableError."""
+    """Return the version of the newest checkpoint of the table at `uri`; -1 if there is none. Commits at or above it
+    are never deleted. Raises OSError, TableError."""
     try:
         told = json.loads(files.read(f"{uri}/{LOG_FOLDER}/_last_checkpoint"))
         return int(told["version"])

@@ -1,5 +1,5 @@
-"""Data files of the tables, read from HDFS by ranges and row groups, so that only the columns that are asked for are
-fetched. Every call has a deadline."""
+"""Reader of the tables' data files on HDFS by ranges and row groups: only requested columns are fetched. Every call has
+a timeout."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from artimon.runtime import files
 from artimon.runtime.deadline import within
 
 MAX_GROUP_ROWS = 1 << 22
-"""Rows of a row group that is read: four times those of the largest that is written."""
+"""Limit of the rows of a row group on read: four times the largest that is written."""
 MAX_GROUP_BYTES = 1 << 30
-"""Decompressed bytes of a row group that is read; one that is written has about 184 MiB at most."""
+"""Limit of the decompressed bytes of a row group on read; the largest that is written has about 184 MiB."""
 Bounds = dict[str, tuple[Any, Any]]
-"""Least and greatest value of those columns that have statistics; times as epoch microseconds."""
+"""Minimum and maximum of each column that has statistics; times as epoch microseconds."""
 
 
 class RangeReader(io.RawIOBase):
-    """A file read through one buffer, which `load` fills with the range that is about to be used: one request to HDFS
-    for a whole row group, not one for each column. Used by one thread; `opened` is the file of another reader."""
+    """File with one buffer, which `load` fills with the range to be read next: one request to HDFS for a whole row
+    group, not one per column. Used by one thread; `opened` is another reader of the same file."""
 
     def __init__(self, uri: str, opened: RangeReader | None = None) -> None:
         super().__init__()
@@ -34,17 +34,17 @@ class RangeReader(io.RawIOBase):
         self._start, self._data = 0, b""
 
     def load(self, start: int, length: int) -> None:
-        """Hold [start, start + length), and nothing else."""
+        """Replace the buffer by [start, start + length)."""
         self._data = b""
         self._start, self._data = start, self._fetch(start, length)
 
     @property
     def held(self) -> int:
-        """Bytes of what was loaded."""
+        """Size of the buffer, bytes."""
         return len(self._data)
 
     def holds(self, start: int, length: int) -> bool:
-        """Whether this range was loaded."""
+        """True if the buffer holds this range."""
         return self._start <= start and start + length <= self._start + len(self._data)
 
     def read(self, size: int = -1) -> bytes:
@@ -76,7 +76,7 @@ class RangeReader(io.RawIOBase):
 
 
 def unfit_group(metadata: Any) -> str:
-    """The first row group of a Parquet file that declares more than a reader takes, "" if there is none."""
+    """Describe the first row group of a Parquet file that exceeds the limits of readers; "" if there is none."""
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         columns = [group.column(n) for n in range(group.num_columns)]
@@ -90,8 +90,7 @@ def unfit_group(metadata: Any) -> str:
 
 
 def span_of(group: Any, columns: Iterable[int] | None = None) -> tuple[int, int]:
-    """Start and length of the bytes of the columns with these numbers in a row group (its metadata), or of all, and of
-    those that lie between them."""
+    """Return start and length of the smallest byte range with the columns of these numbers, or all, of a row group."""
     starts, ends = [], []
     for number in range(group.num_columns) if columns is None else columns:
         chunk = group.column(number)
@@ -104,8 +103,8 @@ def span_of(group: Any, columns: Iterable[int] | None = None) -> tuple[int, int]
 
 
 class GroupReader:
-    """Row groups of one data file, by columns. Used by one thread; `opened` is another reader of the same file.
-    `touched` counts the bytes of the column chunks that were fetched, compressed."""
+    """Reader of one data file by row group and columns. Used by one thread; `opened` is another reader of the same
+    file. `touched` counts the fetched bytes, compressed."""
 
     def __init__(self, uri: str, opened: GroupReader | None = None) -> None:
         self._reader: RangeReader = RangeReader(uri, opened._reader if opened else None)
@@ -113,7 +112,7 @@ class GroupReader:
         try:
             self._file = pq.ParquetFile(pa.PythonFile(self._reader, mode="r"), metadata=known)
         except pa.ArrowInvalid as error:
-            raise TableError(f"{uri} is no Parquet file: {error}") from error
+            raise TableError(f"{uri} is not a Parquet file: {error}") from error
         self._metadata: Any = self._file.metadata
         if opened is None and (unfit := unfit_group(self._metadata)):
             raise TableError(f"{uri}: {unfit}")
@@ -122,19 +121,19 @@ class GroupReader:
 
     @property
     def columns(self) -> set[str]:
-        """Names of the columns."""
+        """Return the names of the columns."""
         return set(self._file.schema_arrow.names)
 
     @property
     def groups(self) -> int:
-        """Number of row groups."""
+        """Return the number of row groups."""
         return int(self._metadata.num_row_groups)
 
     def rows(self, group: int) -> int:
         return int(self._metadata.row_group(group).num_rows)
 
     def bounds(self, group: int, columns: Sequence[str]) -> Bounds:
-        """Least and greatest values of these columns, by the statistics of a row group."""
+        """Return minimum and maximum of these columns by the statistics of a row group."""
         found: Bounds = {}
         part = self._metadata.row_group(group)
         for name in columns:
@@ -148,7 +147,7 @@ class GroupReader:
         return found
 
     def read(self, group: int, columns: Sequence[str]) -> Any:
-        """These columns of a row group, an Arrow table."""
+        """Return these columns of a row group as an Arrow table."""
         self._load(*self._span(group, columns))
         return self._file.read_row_group(group, columns=list(columns), use_threads=False)
 
@@ -158,15 +157,15 @@ class GroupReader:
 
     @property
     def held(self) -> int:
-        """Bytes that were fetched last, and are held."""
+        """Size of the buffer, bytes."""
         return self._reader.held
 
     def size(self, group: int) -> int:
-        """Bytes of a row group, compressed."""
+        """Return the compressed size of a row group, bytes."""
         return self._span(group)[1]
 
     def hold(self, groups: Sequence[int]) -> None:
-        """Fetch row groups that follow one another by one request: `read` then asks for nothing."""
+        """Fetch adjacent row groups by one request, so that `read` needs no further one."""
         start, _ = self._span(groups[0])
         last, length = self._span(groups[-1])
         self._load(start, last + length - start)

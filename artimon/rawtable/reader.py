@@ -1,8 +1,8 @@
-"""Reading one version of the table as a whole. A lease keeps the files of that version meanwhile.
+"""Reads of one whole version of a table. A lease protects the files of that version from deletion.
 
-An ephemeral znode /artimon/readers/<name> holds {"table", "version"}; version -1 stands for any, while the reader has
-not opened the table yet. It counts for at most LEASE_MS: whoever reads longer, or cannot reach ZooKeeper, and then
-misses a file, begins again at the newest version.
+An ephemeral znode /artimon/readers/<name> holds {"table", "version"}; version -1 protects every version until the
+reader has opened the table. A lease expires after LEASE_MS. A reader that misses a file, because it took longer or
+could not reach ZooKeeper, restarts at the newest version.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ T = TypeVar("T")
 
 
 class Lease:
-    """The znode of one reader. Nothing here raises: without ZooKeeper a reader only has to begin again more often."""
+    """Lease of one reader in ZooKeeper. Methods never raise: without ZooKeeper a reader may only restart more often."""
 
     def __init__(self, uri: str, zookeeper: KazooClient | None) -> None:
         self._uri, self._zookeeper = uri, zookeeper
         self._path = ""
 
     def take(self) -> None:
-        """Hold every version from now on."""
+        """Protect every version from now on."""
         if self._zookeeper is None:
             return
         try:
@@ -51,7 +51,7 @@ class Lease:
             log.warning("reading %s without a lease: %s", self._uri, error)
 
     def hold(self, version: int) -> None:
-        """Hold this version only."""
+        """Protect this version only."""
         self._tell(lambda zookeeper: zookeeper.set_async(self._path, self._data(version)))
 
     def release(self) -> None:
@@ -72,8 +72,8 @@ class Lease:
 
 @contextmanager
 def reading(uri: str, zookeeper: KazooClient | None = None) -> Iterator[DeltaTable]:
-    """The newest version of the table at `uri`, whose files stay while the context lasts (at most an hour). Raises
-    deltalake's errors."""
+    """Open the newest version of the table at `uri`; its files are protected inside the context, at most for an hour.
+    Raises deltalake's errors."""
     lease = Lease(uri, zookeeper)
     lease.take()
     try:
@@ -85,8 +85,8 @@ def reading(uri: str, zookeeper: KazooClient | None = None) -> Iterator[DeltaTab
 
 
 def read_whole(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooClient | None = None) -> T:
-    """Result of `read` on the newest version; when a file of it is gone meanwhile, on the then newest. Raises
-    FileNotFoundError when that happens again and again."""
+    """Return the result of `read` on the newest version; retry on the then newest if a file disappears meanwhile.
+    Raises FileNotFoundError after ATTEMPTS attempts."""
     for attempt in range(ATTEMPTS):
         with reading(uri, zookeeper) as table:
             try:
@@ -94,15 +94,15 @@ def read_whole(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooClient
             except FileNotFoundError as error:
                 if attempt == ATTEMPTS - 1:
                     raise
-                log.info("%s: version %d is gone (%s); beginning again", uri, table.version(), error)
+                log.info("%s: version %d is gone (%s); reading the newest one", uri, table.version(), error)
     raise AssertionError("unreachable")
 
 
 def read_raw(
     uri: str, columns: list[str] | None = None, filter: Any = None, zookeeper: KazooClient | None = None
 ) -> pa.Table:
-    """Rows of the raw table at `uri` (the table itself), newest version; `filter` is a pyarrow dataset expression. With
-    `zookeeper` the files of that version are held meanwhile; without, reading may have to begin again."""
+    """Read rows of the newest version of the raw table at `uri`; `filter` is a pyarrow dataset expression. With
+    `zookeeper` a lease protects the files; without, the read may have to restart."""
 
     def read(table: DeltaTable) -> pa.Table:
         return table.to_pyarrow_dataset().to_table(columns=columns, filter=filter)
@@ -111,7 +111,7 @@ def read_raw(
 
 
 def held_versions(zookeeper: KazooClient, uri: str, now_ms: int) -> list[int]:
-    """Versions of the table at `uri` that somebody reads. Raises KazooException, KazooTimeoutError."""
+    """Return the versions of the table at `uri` that have leases. Raises KazooException, KazooTimeoutError."""
     try:
         names = zookeeper.get_children_async(PATH).get(timeout=TIMEOUT_S)
     except NoNodeError:
@@ -121,7 +121,7 @@ def held_versions(zookeeper: KazooClient, uri: str, now_ms: int) -> list[int]:
         try:
             data, stat = zookeeper.get_async(f"{PATH}/{name}").get(timeout=TIMEOUT_S)
         except NoNodeError:
-            continue  # it has just ended
+            continue  # the lease has just ended
         version = _version(data, uri)
         if version is not None and now_ms - stat.mtime < LEASE_MS:
             held.append(version)
@@ -129,7 +129,7 @@ def held_versions(zookeeper: KazooClient, uri: str, now_ms: int) -> list[int]:
 
 
 def _version(data: bytes, uri: str) -> int | None:
-    """None for another table; what cannot be read holds everything."""
+    """Return the version of a lease; None for another table. An unreadable lease protects every version."""
     try:
         found = read_table(data)
         return int(found["version"]) if found["table"] == uri else None

@@ -1,4 +1,4 @@
-"""Columns of the tables, their places on HDFS, their data files, and the periods that partition them."""
+"""Columns of the tables, their locations on HDFS, their data files, and the periods that partition them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 PARTITION_BY = ["period", "keep"]
 PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
-"""Of the raw table. Checkpoints name no removed file: who removes one deletes it, and remembers it until then."""
+"""Properties of the raw table. Checkpoints list no removed files: the process that removes a file tracks and deletes
+it."""
 STAMP = pa.timestamp("us", tz="UTC")
 FILE_SCHEMA = pa.schema(
     [
@@ -34,12 +35,12 @@ _HOUR, _DAY = "%Y-%m-%dT%H", "%Y-%m-%d"
 
 
 class TableError(RuntimeError):
-    """A table cannot be read or written, or does not hold yet what is needed. The text says which, and why."""
+    """A table cannot be read or written, or lacks required data. The text names the table and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that was written and closed. `path` is relative to the table; `stats` is Delta's JSON of statistics."""
+    """Closed data file. `path` is relative to the table; `stats` is Delta's JSON of statistics."""
 
     path: str
     size: int
@@ -48,13 +49,13 @@ class DataFile:
     stats: str
 
     def action(self, data_change: bool = True) -> AddAction:
-        """As a commit adds it; without `data_change` its rows stood in the table already."""
+        """Return the action that adds it in a commit; `data_change` False: its rows were in the table already."""
         return AddAction(self.path, self.size, self.partition, 0, data_change, self.stats)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A file that the newest version of the table names. `path` is relative to the table."""
+    """File of the newest version of the table. `path` is relative to the table."""
 
     path: str
     size: int
@@ -64,58 +65,58 @@ class LiveFile:
 
     @property
     def compacted(self) -> bool:
-        """Whether compaction wrote it."""
+        """True if compaction wrote it."""
         return is_compacted(self.path)
 
     def removal(self, data_change: bool, now_ms: int) -> RemoveAction:
-        """As a commit removes it; without `data_change` its rows stay in the table."""
+        """Return the action that removes it in a commit; `data_change` False: its rows stay in the table."""
         partition: dict[str, str | None] = {"period": self.period, "keep": self.keep}
         return RemoveAction(self.path, data_change, now_ms, self.size, partition)
 
 
 def is_compacted(path: str) -> bool:
-    """Whether compaction wrote this file, by its name."""
+    """True if compaction wrote this file, by its name."""
     return path.rsplit("/", 1)[-1].startswith(("hour-", "day-"))
 
 
 def folder(period: str, keep: str) -> str:
-    """Folder of a file, relative to the table: for people only, the partition values stand in the log."""
+    """Return the folder of a file, relative to the table. It is informative only: the log has the partition values."""
     plain = keep if keep.isascii() and keep.replace("-", "").replace("_", "").isalnum() and len(keep) <= 64 else "other"
     return f"period={period}/keep={plain}"
 
 
 def raw_uri(hdfs: str) -> str:
-    """Place of the raw table on the file system `hdfs`."""
+    """Return the URI of the raw table on the file system `hdfs`."""
     return hdfs.rstrip("/") + "/artimon/raw"
 
 
 def sources_uri(hdfs: str) -> str:
-    """Place of the table of sources."""
+    """Return the URI of the table of sources."""
     return hdfs.rstrip("/") + "/artimon/sources"
 
 
 def series_uri(hdfs: str) -> str:
-    """Place of the table of series."""
+    """Return the URI of the table of series."""
     return hdfs.rstrip("/") + "/artimon/series"
 
 
 def period_of(append_ms: int) -> str:
-    """The hour of an append time, UTC: 2026-11-21T13."""
+    """Return the hour of an append time, UTC: 2026-11-21T13."""
     return datetime.fromtimestamp(append_ms / 1000, UTC).strftime(_HOUR)
 
 
 def is_hour(period: str) -> bool:
-    """True for an hour, false for a day."""
+    """True for an hour, False for a day."""
     return "T" in period
 
 
 def day_of(period: str) -> str:
-    """2026-11-21T13 -> 2026-11-21; a day stays."""
+    """Return the day of a period: 2026-11-21T13 -> 2026-11-21; a day is returned as is."""
     return period.split("T")[0]
 
 
 def bounds_of(period: str) -> tuple[int, int]:
-    """[start, end) of an hour or a day in epoch ms. Raises ValueError for what is none."""
+    """Return [start, end) of an hour or a day in epoch ms. Raises ValueError for other text."""
     hour = is_hour(period)
     start = datetime.strptime(period, _HOUR if hour else _DAY).replace(tzinfo=UTC)
     end = start + (timedelta(hours=1) if hour else timedelta(days=1))
@@ -123,5 +124,5 @@ def bounds_of(period: str) -> tuple[int, int]:
 
 
 def end_ms(period: str) -> int:
-    """First millisecond behind a period. Raises ValueError for what is none."""
+    """Return the end of a period (exclusive) in epoch ms. Raises ValueError for other text."""
     return bounds_of(period)[1]

@@ -1,8 +1,8 @@
-"""The Delta table of series on HDFS, beside the raw table: what was ever announced, kept for ever.
+"""The Delta table of series on HDFS, beside the raw table: every announcement, without expiry.
 
-Every commit that adds rows also says how far the topic was read: transaction `artimon.series/<topic id>/<partition>`,
-whose version is the next offset. Rows that are added twice change nothing, so that a crash between any two steps, or
-two drivers at once, are harmless. docs/formats/series.md.
+Every commit that adds rows also stores the read positions of the topic: transaction
+`artimon.series/<topic id>/<partition>`, whose version is the next offset. Adding rows is idempotent: a crash between
+any two steps, or two concurrent drivers, are harmless. docs/formats/series.md.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ log = logging.getLogger(__name__)
 
 APP_ID = "artimon.series"
 MAX_DELTAS = 64
-"""Small files, one for each commit; so many become one."""
+"""Number of delta files (one per commit) from which they are merged."""
 FULL_ROWS = 100_000
-"""Rows outside of the merged files, from which on they are merged at once if they are more than those."""
+"""Rows in delta files from which a full merge is due, if they exceed the rows in base files, too."""
 PASS_ROWS = 250_000
-"""Rows that a merge holds at once, roughly: bounds its memory."""
+"""Approximate number of rows in memory during a merge."""
 ROW_GROUP = 20_000
 SWEEP_MS = 3_600_000
-"""Files that nothing names any longer stay so long after a merge, and after the start of this process."""
+"""Minimum time between a merge, or the start of this process, and the deletion of unreferenced files."""
 ORPHAN_MS = 6 * 3_600_000
-"""A file that no commit names yet belongs to a commit under way, if it is younger."""
+"""Minimum age of an unreferenced file at its deletion: a younger one may belong to a commit under way."""
 BASE, DELTA = "base", "delta"
 
 
 class UnknownColumns(TableError):
-    """A newer program wrote a file; merging it here would lose what it added."""
+    """A newer program wrote a file; a merge by this program would lose its columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesFile:
-    """A live file of the table; `made_ms` is the time of its commit, roughly."""
+    """A live file of the table; `made_ms` is the approximate time of its commit."""
 
     path: str
     size: int
@@ -60,13 +60,13 @@ class SeriesFile:
 
     @property
     def is_base(self) -> bool:
-        """Whether a full merge made it."""
+        """True if a full merge wrote it."""
         return self.path.startswith(BASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """What a merge did. `clashes` are fingerprints that stand for two texts."""
+    """Result of a merge. `clashes` are fingerprints shared by two canonical texts."""
 
     full: bool
     files: int
@@ -77,37 +77,37 @@ class Merge:
 
 
 class SeriesTable(Table):
-    """Used by one thread at a time."""
+    """The table of series. Used by one thread at a time."""
 
     def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(series_uri(hdfs), SERIES_SCHEMA)
         self._clock = clock
         self._quiet_from_ms = clock.now_ms()
 
-    # --- what the table says
+    # --- reads
 
     def positions(self, topic_id: str, partitions: int) -> dict[int, int]:
-        """The next offset of each partition of the topic of announcements. Raises TableError, OSError."""
+        """Return the next offset of each partition of the topic of announcements. Raises TableError, OSError."""
         table = self.refresh()
         return {p: table.transaction_version(app_id(topic_id, p)) or 0 for p in range(partitions)}
 
     def live(self) -> list[SeriesFile]:
-        """Files of the newest version. Raises TableError, OSError."""
+        """Return the files of the newest version. Raises TableError, OSError."""
         return live_files(self.refresh())
 
     # --- adding
 
     def add(self, rows: Any, topic_id: str, start: Mapping[int, int], until: Mapping[int, int]) -> bool:
-        """Add rows of SERIES_SCHEMA, which the topic held from `start` to `until`; False if another driver moved the
-        positions meanwhile: nothing was added. Raises TableError, OSError: whether they were added is then not known,
-        and they may be added again."""
+        """Add rows of SERIES_SCHEMA, read from the topic between `start` and `until`. Returns False, without adding,
+        if another driver advanced the positions. After a TableError or OSError the outcome is unknown, and the rows may
+        be added again."""
         new = [self._write(merge(rows).table, DELTA)] if len(rows) else []
         ids = [Transaction(app_id(topic_id, p), at) for p, at in sorted(until.items())]
         failure: Exception | None = None
         for _ in range(ATTEMPTS):
             held = self.positions(topic_id, len(until))
             if failure is not None and held == until:
-                self._give_up(new)  # by this very commit, or by another driver that read the same
+                self._give_up(new)  # added by this commit, or by another driver that read the same range
                 return True
             if held != start:
                 self._delete(new)
@@ -117,14 +117,14 @@ class SeriesTable(Table):
                 return True
             except (DeltaError, OSError) as error:
                 failure = error
-                log.warning("series not added: %s; looking again", first_line(error))
+                log.warning("series not added: %s; reading the table again", first_line(error))
         raise TableError(f"{self.uri}: announcements could not be added in {ATTEMPTS} attempts: {failure}")
 
     # --- merging
 
     def tidy(self, go_on: Callable[[], bool] = lambda: True) -> Merge | None:
-        """Merge what is due, and delete what nothing names any longer; None if nothing was due. `go_on` is asked
-        between parts. Raises TableError, OSError."""
+        """Run a merge that is due and delete unreferenced files; None if nothing was merged. `go_on` is called between
+        passes. Raises TableError, OSError."""
         if self._due() is None:
             return None
         self.sweep()
@@ -132,7 +132,7 @@ class SeriesTable(Table):
         return self.merge(*due, go_on) if due else None
 
     def _due(self) -> tuple[list[SeriesFile], bool] | None:
-        """What is to be merged now, and whether that is everything: once a day, and when most of it was not yet."""
+        """Return the files to merge now, and True for a full merge: once a day, or if most rows are in delta files."""
         live = self.live()
         deltas = [file for file in live if not file.is_base]
         outside = sum(file.rows for file in deltas)
@@ -144,8 +144,8 @@ class SeriesTable(Table):
         return (deltas, False) if len(deltas) >= MAX_DELTAS else None
 
     def merge(self, old: Sequence[SeriesFile], full: bool, go_on: Callable[[], bool] = lambda: True) -> Merge | None:
-        """Replace `old`, the live files or some of them, by merged ones; None if another driver was first, or `go_on`
-        said no. Nothing may be refreshed since `old` was asked for: the commit must meet that very version."""
+        """Replace `old`, some or all live files, by merged ones; None if another driver was first or `go_on` returned
+        False. The table must not be refreshed after `old` was listed: the commit applies to exactly that version."""
         before = sum(file.rows for file in old)
         new: list[DataFile] = []
         clashes: list[int] = []
@@ -177,7 +177,7 @@ class SeriesTable(Table):
         return Merge(full, len(new), before, rows, size, tuple(clashes))
 
     def _give_up(self, new: Sequence[DataFile]) -> None:
-        """Delete what no commit named; after an error it is not known whether one did."""
+        """Delete new files that no commit references; after an error the commit may have taken effect."""
         named = {file.path for file in self.live()}
         self._delete([file for file in new if file.path not in named])
 
@@ -186,7 +186,7 @@ class SeriesTable(Table):
             files.delete(f"{self.uri}/{file.path}")
 
     def sweep(self) -> list[str]:
-        """Delete files that nothing names: of merges long ago, and of commits that never took place."""
+        """Delete unreferenced files: of earlier merges, and of commits that never took place."""
         now = self._clock.now_ms()
         if now - self._quiet_from_ms < SWEEP_MS:
             return []
@@ -212,25 +212,25 @@ class SeriesTable(Table):
 
 
 def app_id(topic_id: str, partition: int) -> str:
-    """The transaction that says how far a partition was read."""
+    """Return the transaction id for the read position of a partition."""
     return f"{APP_ID}/{topic_id}/{partition}"
 
 
 def live_files(table: DeltaTable) -> list[SeriesFile]:
-    """Files of this version."""
+    """Return the files of this version."""
     named = files_of(table, "path", "size_bytes", "num_records")
     return [SeriesFile(path, size, rows or 0, int(path.split("-")[1])) for path, size, rows in named]
 
 
 def spans(passes: int) -> list[tuple[int, int]]:
-    """All fingerprints in so many ranges [low, high] of equal length."""
+    """Split all fingerprints into `passes` ranges [low, high] of nearly equal length."""
     step = 2**64 // max(1, passes)
     lows = [-(2**63) + step * n for n in range(max(1, passes))]
     return [(low, high - 1) for low, high in zip(lows, [*lows[1:], 2**63], strict=True)]
 
 
 def read_span(uri: str, low: int, high: int) -> Any:
-    """Rows of one file whose fingerprints lie in [low, high]. Raises UnknownColumns, TableError, OSError."""
+    """Read the rows of one file with fingerprints in [low, high]. Raises UnknownColumns, TableError, OSError."""
     reader = GroupReader(uri)
     if unknown := sorted(reader.columns - {*SERIES_SCHEMA.names}):
         raise UnknownColumns(f"{uri} has columns that this program does not know and would lose: {', '.join(unknown)}")

@@ -1,7 +1,7 @@
-"""Rows of the table of series: one row a series of a source, made of announcements. docs/formats/series.md.
+"""Rows of the table of series, made from announcements: one per series of a source. docs/formats/series.md.
 
-Rows of one (source, series) become one: of all announcements that name it the newest describes it, the earliest says
-when it was first seen. This does not depend on the order in which they come, nor on how often.
+Rows of one (source, series) merge to one: the newest announcement gives the description, the earliest the time of
+`first_seen`. The result does not depend on the order of announcements or on repeats.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PRUNED = ("source", "series", "name", "last_seen")
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A series that an announcement should not have held."""
+    """An invalid series of an announcement."""
 
     source: str
     text: str
@@ -54,7 +54,7 @@ class Refused:
 
 
 def _check_numbers(block: SeriesBlock, info: SeriesInfo) -> None:
-    """Raises LabelError for a number that no column can hold."""
+    """Raise LabelError for a number that no column can hold."""
     if block.block > MAX_BLOCK_NUMBER or not all(0 <= at <= MAX_TIME_MS for at in (block.version, info.first_seen_ms)):
         raise LabelError(
             f"block {block.block}, version {block.version}, first seen {info.first_seen_ms}: a block is at most"
@@ -63,7 +63,7 @@ def _check_numbers(block: SeriesBlock, info: SeriesInfo) -> None:
 
 
 def rows_of(blocks: Iterable[SeriesBlock], sources: Mapping[str, int]) -> tuple[Any, list[Refused]]:
-    """Announcements as rows of SERIES_SCHEMA, and what is left out of them. Every source has its number."""
+    """Convert announcements to rows of SERIES_SCHEMA; also return the refused series. `sources` must hold every one."""
     columns: list[list[Any]] = [[] for _ in SERIES_SCHEMA]
     refused: list[Refused] = []
     for block in blocks:
@@ -98,15 +98,15 @@ def rows_of(blocks: Iterable[SeriesBlock], sources: Mapping[str, int]) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Rows of which each (source, series) stands once, and the fingerprints that stand for two texts: their rows are
-    all there, one a text, and say so by `clash`, for nobody may choose between them."""
+    """Rows with one entry per (source, series), and the clashing fingerprints, which two texts share. A clash keeps one
+    row per text, marked by `clash`, because the right one is unknown."""
 
     table: Any
     clashes: tuple[int, ...]
 
 
 def merge(rows: Any) -> Merged:
-    """Every (source, series) once, sorted by (name, series, source)."""
+    """Merge rows to one per (source, series), sorted by (name, series, source)."""
     if not len(rows):
         return Merged(rows.select(SERIES_SCHEMA.names), ())
     rows = rows.combine_chunks()
@@ -129,7 +129,7 @@ def merge(rows: Any) -> Merged:
 
 
 def sort(rows: Any) -> Any:
-    """By (name, series, source): a name is found by the statistics of row groups."""
+    """Sort by (name, series, source), so that the statistics of row groups locate a name."""
     order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in ("name", "series", "source")])
     return rows.take(order).combine_chunks()
 
@@ -142,8 +142,8 @@ def _numbers(rows: Any) -> dict[str, Ints]:
 
 
 def _same_as_before(rows: Any) -> npt.NDArray[np.bool_]:
-    """(n - 1,) whether row i + 1 has the name and labels of row i; of rows with one fingerprint that is nearly
-    always."""
+    """Return the mask (n - 1,) of rows i + 1 with the name and labels of row i. Only valid for pairs with equal
+    fingerprints, nearly all of which have equal texts."""
     before, after = rows.slice(0, len(rows) - 1), rows.slice(1)
     same = np.asarray(pc.equal(before.column("name"), after.column("name")))
     series = rows.column("series").to_numpy()
@@ -160,20 +160,20 @@ def _same_as_before(rows: Any) -> npt.NDArray[np.bool_]:
 
 
 def _sizes(labels: Any) -> Ints:
-    """How many labels each row has."""
+    """Return the number of labels of each row."""
     parts = [np.diff(np.asarray(chunk.offsets)) for chunk in labels.chunks]
     return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
 
 
 def _flat(labels: Any) -> tuple[Any, Any]:
-    """Keys and values of all rows, one after another."""
-    # what `take` made begins at its own start: keys and items are those of its rows alone
+    """Return keys and values of all rows, concatenated."""
+    # the result of `take` has no offset: keys and items are those of its rows alone
     keys, items = ([getattr(chunk, part) for chunk in labels.chunks] for part in ("keys", "items"))
     return pa.chunked_array(keys, pa.utf8()).combine_chunks(), pa.chunked_array(items, pa.utf8()).combine_chunks()
 
 
 def _one_a_text(rows: Any) -> Any:
-    """Rows of clashing fingerprints, newest first: the first of each (source, series, text)."""
+    """Return the first row of each (source, series, text); the rows have clashing fingerprints, newest first."""
     seen: dict[tuple[Any, ...], int] = {}
     firsts: dict[tuple[Any, ...], Any] = {}
     listed = rows.to_pylist()

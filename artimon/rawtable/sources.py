@@ -1,4 +1,4 @@
-"""Table of sources: small integers that stand for the names of sources in the raw table. A pair never changes."""
+"""Table of sources: the small integers that represent names of sources in the raw table. A pair never changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SourcesTable(Table):
         self._version = -1
 
     def ids(self) -> dict[str, int]:
-        """Every source. Raises TableError, OSError."""
+        """Return the number of every source. Raises TableError, OSError."""
         table = self.refresh()
         if table.version() != self._version:
             self._ids = self._within("reading", lambda: _read_ids(table))
@@ -36,7 +36,8 @@ class SourcesTable(Table):
         return dict(self._ids)
 
     def allot(self, names: Iterable[str]) -> dict[str, int]:
-        """Every source, `names` among them. Two drivers that allot at once never give one name two numbers."""
+        """Assign numbers to new `names` and return those of all sources. Concurrent drivers never assign two numbers to
+        one name."""
         wanted = sorted(set(names))
         for _ in range(ATTEMPTS):
             ids = self.ids()
@@ -62,7 +63,7 @@ class SourcesTable(Table):
 
 
 def read_sources(uri: str) -> dict[int, str]:
-    """Names of sources by their number; `uri` is that of the sources table."""
+    """Return the names of sources by their number; `uri` is that of the sources table."""
     return {id_: name for name, id_ in _read_ids(DeltaTable(uri)).items()}
 
 

@@ -1,8 +1,7 @@
-"""State of the raw table after an append: the part of the log that it holds and the batches that it has seen. Pure: no
-I/O, no clock.
+"""State of the raw table after an append: offsets read from the log, and received batches. Pure: no I/O, no clock.
 
-Appends form a chain: each carries the whole state after it, and is admitted only on top of the append that it was
-made from. The JSON form is a contract: docs/formats/raw.md.
+Appends form a chain: each carries the whole state after it, and is accepted only on top of the append that it was
+computed from. The JSON form is a contract: docs/formats/raw.md.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from artimon.rawtable.schema import TableError
 
 FORMAT = 1
 FORGET_MS = 90 * 24 * 3600 * 1000
-"""A batch polled this long before its append goes to the dead letters."""
+"""Batches polled at least this long before their append become dead letters."""
 FORGET_LANE_MS = FORGET_MS + 7 * 24 * 3600 * 1000
-"""Lanes silent for this long are forgotten: later than any batch of theirs is refused, also when an agent's clock was
-ahead, or one partition is read later than another."""
+"""Lanes without a batch for this long leave the state, after all of their batches are refused as too old. The margin
+covers agents' clocks that are ahead and partitions that are read at different speeds."""
 MAX_LOST = 1_000
 """Lost ranges kept per partition, newest kept."""
 MAX_EPOCHS = 64
 """Leader epochs kept per partition, newest kept."""
 MAX_RECENT = 64
-"""Gaps that the state still tells of, newest kept."""
+"""Gaps kept in the state, newest kept."""
 END_OF_LOG = 2**63 - 1
 
 Span = tuple[int, int]
@@ -35,26 +34,26 @@ Epochs = tuple[tuple[int, int], ...]
 
 
 class StateError(TableError, ValueError):
-    """The state in a commit cannot be read, or a step does not continue it. The text says where."""
+    """The state in a commit cannot be read, or a step does not continue it. The text names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """Part of one topic that is in the table. The id tells a topic that was made again from the one before."""
+    """Progress of the table in one topic. The id distinguishes a recreated topic from its predecessor."""
 
     topic_id: str
     until: Mapping[int, int]
-    """Per partition: below this offset everything is in the table, a proven duplicate, dead-lettered, or in `lost`."""
+    """Per partition: messages below this offset are in the table, proven duplicates, dead-lettered, or in `lost`."""
     lost: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
     closed: bool = False
-    """Another topic took its place: its rest is lost."""
+    """True if another topic replaced it: its rest is lost."""
     epochs: Mapping[int, Epochs] = field(default_factory=dict)
-    """Per partition; what is below `until` was read from a log that these describe. Absent in states of old."""
+    """Per partition: leader epochs of the log that was read up to `until`. Absent in old states."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counts since the table was made."""
+    """Counts since the creation of the table."""
 
     rows: int = 0
     batches: int = 0
@@ -62,7 +61,7 @@ class Totals:
     dead_letters: int = 0
 
     def plus(self, more: Totals) -> Totals:
-        """Both together."""
+        """Return the sum of both."""
         return Totals(
             self.rows + more.rows,
             self.batches + more.batches,
@@ -80,9 +79,9 @@ class RawState:
     cluster: str = ""
     topic: str = ""
     table: str = ""
-    """Writer of the first append: tells this table from another at the same place."""
+    """Writer of the first append: distinguishes this table from another at the same location."""
     topics: tuple[TopicState, ...] = ()
-    """In the order in which they were begun; the last is the one that is read."""
+    """Topics in the order of their begin; the last is the one being read."""
     lanes: Mapping[int, LaneRanges] = field(default_factory=dict)
     """Per partition."""
     last_ms: Mapping[LaneId, int] = field(default_factory=dict)
@@ -90,9 +89,9 @@ class RawState:
     totals: Totals = Totals()
     newest_append_ms: int = 0
     gaps: tuple[Gap, ...] = ()
-    """What this very append says of lost or cut ranges; empty in an ordinary one."""
+    """Lost or truncated ranges named by this append; empty in an ordinary one."""
     recent: tuple[NamedGap, ...] = ()
-    """The newest gaps that any append named, oldest first."""
+    """Newest gaps named by any append, oldest first."""
 
     @property
     def key(self) -> tuple[int, str]:
@@ -104,14 +103,14 @@ class RawState:
         return self.topics[-1] if self.topics else None
 
     def until(self) -> Mapping[int, int]:
-        """Offsets at which the next append begins."""
+        """Return the offsets at which the next append begins."""
         return self.topics[-1].until if self.topics else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Place where the log and the table do not meet. `kind`: "lost" (the log begins above), "cut" (it ends below),
-    "topic" (another topic took the name)."""
+    """Range in which log and table do not agree. `kind`: "lost" (the log begins above the table's position), "cut" (it
+    ends below), "topic" (another topic has the name)."""
 
     kind: str
     partition: int
@@ -121,8 +120,8 @@ class Gap:
     def __str__(self) -> str:
         what = {
             "lost": "the log no longer holds offsets",
-            "cut": "the log was cut, and what came or comes there since is new: offsets",
-            "topic": "the topic was made again; unread rest of the old one: offsets",
+            "cut": "the log was truncated, messages written there since are new: offsets",
+            "topic": "the topic was recreated; unread rest of the old one: offsets",
         }[self.kind]
         end = "its end" if self.end == END_OF_LOG else str(self.end)
         return f"partition {self.partition}: {what} {self.start} to {end}"
@@ -130,7 +129,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class NamedGap:
-    """A gap, of which topic, when it was named, and by which append."""
+    """A gap with its topic, and time and number of the append that named it."""
 
     gap: Gap
     topic_id: str
@@ -140,7 +139,7 @@ class NamedGap:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Addition of one append, per partition: `until`, numbers seen, newest append time of each lane, and counts."""
+    """Increment of one append: `until` and received numbers per partition, newest append time per lane, and counts."""
 
     until: Mapping[int, int]
     seen: Mapping[int, LaneRanges]
@@ -148,16 +147,16 @@ class Step:
     counts: Totals
     newest_append_ms: int
     lost: tuple[Gap, ...] = ()
-    """Offsets below `until` that the log did not give, though it was asked twice."""
+    """Offsets below `until` that two reads of the log did not return."""
     now_ms: int = 0
-    """Time of the append: when `lost` was named."""
+    """Time of the append, at which `lost` was named."""
 
 
 def advance(state: RawState, writer: str, step: Step) -> RawState:
-    """The state after `step`. Raises StateError if it goes backwards."""
+    """Return the state after `step`. Raises StateError if an offset goes backwards."""
     current = state.current
     if current is None:
-        raise StateError("no topic was begun: close the gap first")
+        raise StateError("the table has not begun a topic: close the gap first")
     until = dict(current.until)
     for partition, end in step.until.items():
         if partition not in until or end < until[partition]:
@@ -193,7 +192,7 @@ def _remember(state: RawState, gaps: tuple[Gap, ...], topic_id: str, now_ms: int
 def _merge(
     old: Mapping[int, LaneRanges], new: Mapping[int, LaneRanges], forgotten: set[LaneId]
 ) -> dict[int, LaneRanges]:
-    """Both together; partitions that nothing changed are shared with `old`."""
+    """Merge both and drop the forgotten lanes; unchanged partitions are shared with `old`."""
     merged = dict(old)
     for partition in {*new, *(p for p, lanes in old.items() if forgotten.intersection(lanes.lanes()))}:
         lanes = old[partition].copy() if partition in old else LaneRanges()
@@ -206,23 +205,23 @@ def _merge(
 
 
 def end_of_epoch(epochs: Epochs, epoch: int) -> int:
-    """End of what was written under `epoch` or before: nothing of it stands at or above. END_OF_LOG if that is
-    not known to end."""
+    """Return the end offset of the messages written under `epoch` or before; END_OF_LOG if unknown."""
     return next((start for later, start in epochs if later > epoch), END_OF_LOG)
 
 
 def followed(epochs: Epochs, epoch: int, start: int) -> Epochs:
-    """`epochs` with one more: whatever they said of offsets from `start` on was cut."""
+    """Append an epoch to `epochs`; entries for offsets from `start` on were truncated and are removed."""
     kept = tuple(one for one in epochs if one[1] < start and one[0] < epoch)
     return (*kept, (epoch, start))[-MAX_EPOCHS:]
 
 
 def _reach(known: Epochs, now: Epochs, end: int) -> int:
-    """Up to where the log still is what the table has read: a log that was cut may have grown again since."""
+    """Return the offset up to which the log still equals the one that the table read: a truncated log may have grown
+    again."""
     if not known or not now:
         return end
     if known[-1][0] > now[-1][0]:
-        return 0  # the cluster went back in time: nothing is known of this log, and reading it again does no harm
+        return 0  # the cluster was reset to an older state: the log is unknown, and reading it again is harmless
     return min(end, end_of_epoch(now, known[-1][0]))
 
 
@@ -233,8 +232,8 @@ def find_gaps(
     epochs: Mapping[int, Epochs] | None = None,
     seen: Mapping[int, int] | None = None,
 ) -> list[Gap]:
-    """Places where the log (`bounds`, [start, end) per partition, and `epochs`) and the state do not meet; [] if
-    reading can go on. `seen`: where this topic's log was seen to end: what it lost of that is named too."""
+    """Return the gaps between the state and the log (`bounds`, [start, end) per partition, and `epochs`); [] if reads
+    can continue. `seen`: earlier observed ends of this topic's log, whose loss is reported, too."""
     current = state.current
     if current is None:
         return [Gap("lost", p, 0, start) for p, (start, _) in sorted(bounds.items()) if start > 0]
@@ -260,7 +259,7 @@ def find_gaps(
 
 
 def begins_topic(state: RawState, topic_id: str) -> bool:
-    """True if the table has never heard of this topic."""
+    """True if this topic is not the table's current one."""
     return state.current is None or state.current.topic_id != topic_id
 
 
@@ -275,8 +274,8 @@ def close_gaps(
     epochs: Mapping[int, Epochs] | None = None,
     now_ms: int = 0,
 ) -> RawState:
-    """The state after a commit without rows that names `gaps`, so that reading begins where the log can be read; from
-    now on the log is the one that `epochs` describe."""
+    """Return the state after a commit without rows that names `gaps`, so that reads begin at a readable offset.
+    `epochs` describe the log from now on."""
     listed = tuple(gaps)
     gone = state.current.topic_id if state.current is not None else topic_id
     if begins_topic(state, topic_id):
@@ -316,11 +315,11 @@ def close_gaps(
 def begin_next(
     state: RawState, writer: str, topic_id: str, partitions: int, epochs: Mapping[int, Epochs] | None = None
 ) -> RawState:
-    """The state after a commit without rows that goes over to the next generation of the topic, once the present one
-    was read to its end: what is written there late counts as lost, so that agents send it again. Raises StateError."""
+    """Return the state after a commit without rows that moves to the next generation of the topic. The present one was
+    read to its end; later writes to it count as lost, so that agents send them again. Raises StateError."""
     current = state.current
     if current is None:
-        raise StateError("no topic was begun: there is none to follow")
+        raise StateError("the table has not begun a topic: a next generation needs a present one")
     rest = tuple(Gap("topic", p, at, END_OF_LOG) for p, at in sorted(current.until.items()))
     fresh = TopicState(topic_id, dict.fromkeys(range(partitions), 0), epochs=epochs or {})
     return replace(
@@ -348,7 +347,7 @@ def _add_span(spans: tuple[Span, ...], span: Span) -> tuple[Span, ...]:
 
 
 def _distribute(lanes: Mapping[int, LaneRanges], partitions: int) -> dict[int, LaneRanges]:
-    """The same lanes under the partitions that carry them in a topic of `partitions` partitions."""
+    """Reassign lanes to the partitions that carry them in a topic of `partitions` partitions."""
     fresh: dict[int, LaneRanges] = {}
     for held in lanes.values():
         for lane in held.lanes():
@@ -360,7 +359,7 @@ def _distribute(lanes: Mapping[int, LaneRanges], partitions: int) -> dict[int, L
 
 
 def to_json(state: RawState, before: RawState) -> dict[str, Any]:
-    """The form in a commit; `before` is the state that this append continues (its `until` are the `from` here)."""
+    """Return the JSON form in a commit; `before` is the state that this append continues (its `until` is `from`)."""
     return {
         "format": FORMAT,
         "append": state.append,

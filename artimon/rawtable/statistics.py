@@ -1,4 +1,4 @@
-"""Delta's statistics of a data file: number of rows, least and greatest value of the columns that readers prune by."""
+"""Delta's statistics of a data file: number of rows, minimum and maximum of the columns that readers prune by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRUNED = ("source", "series", "time")
 
 
 class FileStatistics:
-    """Adds up the rows of one file, part by part."""
+    """Accumulates statistics of one file, part by part."""
 
     def __init__(self, columns: Sequence[str] = PRUNED) -> None:
         self.rows = 0
@@ -25,7 +25,7 @@ class FileStatistics:
         self._times: set[str] = set()
 
     def add(self, part: Any) -> None:
-        """Take a table or batch without nulls in these columns; not empty."""
+        """Add a non-empty table or batch without nulls in these columns."""
         self.rows += len(part)
         for name in self._columns:
             low, high = self._ends(name, part.column(name))
@@ -40,7 +40,7 @@ class FileStatistics:
         return ends["min"].as_py(), ends["max"].as_py()
 
     def to_json(self) -> str:
-        """As a commit states them; times in ms, rounded outward."""
+        """Return the JSON form in a commit; times in ms, rounded outward."""
         least = {name: _iso(at // 1000) if name in self._times else at for name, at in self._least.items()}
         most = {name: _iso(-(-at // 1000)) if name in self._times else at for name, at in self._most.items()}
         nulls = dict.fromkeys(self._columns, 0)
@@ -48,7 +48,7 @@ class FileStatistics:
 
 
 def statistics_of(rows: Any, columns: Sequence[str] = PRUNED) -> str:
-    """Statistics of a file that holds exactly these rows."""
+    """Return the statistics of a file that holds exactly these rows."""
     found = FileStatistics(columns)
     found.add(rows)
     return found.to_json()

@@ -1,7 +1,7 @@
 """Configuration files (YAML, TOML, JSON) as plain data with the position of every element.
 
-Limits on size, depth and number of elements hold before any data is built. YAML is read from parser events: tags,
-anchors and aliases are refused, and every scalar stays the text of the file (`no` is "no", `010` is "010").
+Limits on size, depth and number of elements are checked before any data is built. YAML is read from parser events:
+tags, anchors and aliases are refused, and every scalar stays the text of the file (`no` is "no", `010` is "010").
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pydantic import BaseModel, ValidationError
 from artimon.runtime.config_model import Steps, dotted, explain
 
 MAX_BYTES = 4 << 20
-"""Size limit of a file in bytes: 20,000 alert rules have 3 MB."""
+"""Size limit of a file in bytes: 20,000 alert rules take 3 MB."""
 MAX_ELEMENTS = 500_000
 MAX_DEPTH = 16
 MAX_PROBLEMS = 50
-"""Problems reported at once."""
+"""Limit of the problems reported at once."""
 Form = Literal["yaml", "toml", "json"]
 M = TypeVar("M", bound=BaseModel)
 
@@ -40,7 +40,7 @@ _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """`file:line:column: text`. Line and column count from 1; line 0 stands for data without a text."""
+    """Printed as `file:line:column: text`. Line and column count from 1; line 0 means data without a text."""
 
     file: str
     line: int
@@ -53,7 +53,7 @@ class Problem:
 
 
 class ConfigFileError(ValueError):
-    """Configuration that cannot be used. `problems` are sorted by position, at most 50."""
+    """Invalid configuration. `problems` are sorted by position, at most 50."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__(problems)
@@ -85,7 +85,7 @@ class ConfigFile:
     text: str = ""
 
     def validate(self, model: type[M], **context: Any) -> M:
-        """Return the data as a model. Validators find `context` in `info.context`. Raises ConfigFileError."""
+        """Return the data as a model. Validators get `context` as `info.context`. Raises ConfigFileError."""
         try:
             return model.model_validate(self.data, context=context)
         except ValidationError as error:
@@ -93,20 +93,20 @@ class ConfigFile:
             raise ConfigFileError(found[:MAX_PROBLEMS]) from None
 
     def without(self, keys: Sequence[str]) -> ConfigFile:
-        """Return the file without some keys of its top level, which another reader takes."""
+        """Return the file without some keys of its top level, which belong to another reader."""
         if not isinstance(self.data, dict) or not keys:
             return self
         return replace(self, data={key: value for key, value in self.data.items() if key not in keys})
 
     def error(self, text: str, *path: str | int) -> ConfigFileError:
-        """Return an error at a path, for checks beside those of a model."""
+        """Return an error at a path, for checks outside of a model."""
         where = dotted(path)
         return ConfigFileError([Problem(self.file, *self.position(path), f"{where}: {text}" if where else text)])
 
     def position(self, path: Steps, offset: int | None = None) -> tuple[int, int]:
-        """Return line and column of the element at `path`, else of the nearest element around it.
+        """Return line and column of the element at `path`, else of its nearest ancestor.
 
-        A last step "[key]" stands for the key. `offset` is a character of a scalar's value. Its position is exact in
+        A last step "[key]" selects the key. `offset` is a character of a scalar's value. Its position is exact in
         plain and quoted scalars without escapes, and in blocks; else it is that of the scalar."""
         if self.root is None:
             return 0, 0
@@ -148,7 +148,7 @@ def read_config_text(file: Path | Traversable, shown: str = "") -> str:
 
 
 def read_config(file: Path | Traversable, shown: str = "", form: Form | None = None) -> ConfigFile:
-    """Return the content of a file; its suffix tells the form. Raises ConfigFileError, for a missing file too."""
+    """Return the content of a file; the suffix determines its form. Raises ConfigFileError, also for a missing file."""
     shown = shown or str(file)
     forms: dict[str, Form] = {".json": "json", ".toml": "toml"}
     try:
@@ -189,7 +189,7 @@ def parse_config(text: str, file: str, form: Form = "yaml") -> ConfigFile:
 
 
 def _within(text: str, line: int, column: int) -> tuple[int, int]:
-    """The position, moved to the end of the text where libyaml means the line behind the last one."""
+    """Return the position, moved to the end of the text if libyaml reports the line after the last one."""
     lines = text.splitlines() or [""]
     return (line, column) if line <= len(lines) else (len(lines), len(lines[-1]) + 1)
 
@@ -199,7 +199,7 @@ def _too_large(file: str) -> ConfigFileError:
 
 
 def _hint(text: str, line: int) -> str:
-    """Usual cause of a YAML error near a line: an operator that is a YAML indicator, or a tab."""
+    """Return a hint at the usual cause of a YAML error near a line: an operator that is a YAML indicator, or a tab."""
     near = text.splitlines()[max(0, line - 2) : line]
     if any(": >" in found or ": !" in found or ": =" in found for found in near):
         return '; put conditions in quotes, as in threshold: "> 5"'
@@ -209,7 +209,7 @@ def _hint(text: str, line: int) -> str:
 
 
 def _plain(element: Element) -> Any:
-    """Data of a YAML tree. The recursion is bounded by MAX_DEPTH."""
+    """Return the data of a YAML tree. The recursion is bounded by MAX_DEPTH."""
     if isinstance(element.value, list):
         return [_plain(one) for one in element.value]
     if isinstance(element.value, dict):
@@ -218,14 +218,14 @@ def _plain(element: Element) -> Any:
 
 
 class _YamlTree:
-    """Elements from parser events, with a stack instead of recursion."""
+    """Builder of elements from parser events, with a stack instead of recursion."""
 
     def __init__(self, text: str, file: str) -> None:
         self._text, self._file = text, file
         self._documents: list[Element] = []
         self._open = [Element(1, 1, self._documents)]
         self._keys: list[Element | None] = [None]
-        """Key that waits for its value, for each open container."""
+        """Key without its value yet, for each open container."""
         self._count = 0
 
     def build(self) -> Element:
@@ -263,7 +263,7 @@ class _YamlTree:
             self._keys.append(None)
 
     def _place(self, element: Element) -> None:
-        """Append to the open list, or take as key or value of the open mapping."""
+        """Append to the open list, or store as key or value of the open mapping."""
         owner, key = self._open[-1].value, self._keys[-1]
         if isinstance(owner, list):
             owner.append(element)
@@ -278,7 +278,7 @@ class _YamlTree:
             raise self._error(key.line, key.column, "a key must be a word, not a list or mapping")
         first = owner.get(key.value)
         if first is not None and first.key is not None:
-            text = f"{key.value!r:.80} stands here a second time, first in line {first.key.line}"
+            text = f"{key.value!r:.80} is defined a second time, first in line {first.key.line}"
             raise self._error(key.line, key.column, text)
         return key
 
@@ -292,7 +292,8 @@ def _span(event: Any) -> tuple[int, int]:
 
 
 def _json_tree(text: str, file: str) -> Element:
-    """Elements of a JSON text. JSON is YAML but for escapes, which are blanked, and long keys, which lose positions."""
+    """Return the elements of a JSON text. JSON is YAML except for escapes, which are masked, and long keys, which lose
+    all positions."""
     try:
         return _YamlTree(_ESCAPE.sub(lambda found: "x" * len(found[0]), text), file).build()
     except yaml.YAMLError:
@@ -300,7 +301,7 @@ def _json_tree(text: str, file: str) -> Element:
 
 
 def _toml_tree(text: str) -> Element:
-    """Elements of the tables and keys of a TOML text that has been parsed. Values stand at the place of their key."""
+    """Return the elements of tables and keys of a valid TOML text. Values have the position of their key."""
     root = table = Element(1, 1, {})
     quotes = ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -319,7 +320,7 @@ def _toml_tree(text: str) -> Element:
 
 
 def _descend(element: Element, names: Sequence[str], line: int, column: int, many: bool = False) -> Element:
-    """Return the element below `element`, made where it is absent. `many`: the next table of an array of tables."""
+    """Return the element below `element`, created if absent. `many`: append a table to an array of tables."""
     for name in names:
         if isinstance(element.value, list):
             element = element.value[-1]
@@ -334,7 +335,7 @@ def _descend(element: Element, names: Sequence[str], line: int, column: int, man
 
 
 def _inside(scalar: Element, raw: str, offset: int) -> tuple[int, int]:
-    """Position of the character `offset` of a scalar that stands as `raw` in the file."""
+    """Return the position of the character `offset` of a scalar that is written as `raw` in the file."""
     value = str(scalar.value)
     offset = max(0, min(offset, len(value) - 1))
     inline = raw.find(value)
@@ -344,7 +345,7 @@ def _inside(scalar: Element, raw: str, offset: int) -> tuple[int, int]:
 
 
 def _in_block(scalar: Element, value: str, raw: list[str], offset: int) -> tuple[int, int] | None:
-    """Position found by following the lines of the value down the lines of the file."""
+    """Return the position by matching the lines of the value with the lines of the file; None if they differ."""
     before, row, line = value[:offset].split("\n"), -1, ""
     for line in value.split("\n")[: len(before)]:
         row = next((at for at in range(row + 1, len(raw)) if line.strip() in raw[at]), len(raw))

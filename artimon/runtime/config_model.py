@@ -1,4 +1,4 @@
-"""Pydantic models of configuration files: sections, field types made from parsers, and the words of their errors."""
+"""Pydantic models of configuration files: sections, field types made from parsers, and their error messages."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ _LENGTHS = {
 
 
 def fault(text: str, *path: str | int, of_key: bool = False, first: Steps | None = None) -> InitErrorDetails:
-    """Return an error at `path` below the section in which it is raised. `first`: element to name with its line."""
+    """Return an error at `path` relative to the section that raises it. `first`: element to mention with its line."""
     error = PydanticCustomError(_FAULT, "{text}", {"text": text, "of_key": of_key, "first": first})
     return InitErrorDetails(type=error, loc=path, input=None)
 
 
 def refusal(*faults: InitErrorDetails) -> ValidationError:
-    """Return the exception of these errors. For validators: pydantic adds the path of the section."""
+    """Return an exception with these errors. For validators: pydantic adds the path of the section."""
     return ValidationError.from_exception_data(_FAULT, list(faults))
 
 
@@ -68,17 +68,17 @@ def refuse(faults: Iterable[InitErrorDetails]) -> None:
 
 
 def repeated(names: Iterable[tuple[str, Steps]]) -> Iterator[InitErrorDetails]:
-    """Yield an error for each name, told with its path, that an earlier element has."""
+    """Yield an error for each name that an earlier element has. `names` are pairs (name, path)."""
     first: dict[str, Steps] = {}
     for name, path in names:
         if name in first:
-            yield fault(f"{name} stands here a second time", *path, first=first[name])
+            yield fault(f"{name} is defined a second time", *path, first=first[name])
         first.setdefault(name, path)
 
 
 @contextmanager
 def at(*path: str | int) -> Iterator[None]:
-    """Give a ValueError of the block the path."""
+    """Add the path to a ValueError of the block."""
     try:
         yield
     except ValidationError:
@@ -88,7 +88,7 @@ def at(*path: str | int) -> Iterator[None]:
 
 
 def gather(*reads: Callable[[], Any]) -> list[Any]:
-    """Return the results of all calls. Raises the errors of all that failed."""
+    """Return the results of all calls. Raises the errors of all failed calls together."""
     results: list[Any] = []
     faults: list[InitErrorDetails] = []
     for read in reads:
@@ -103,7 +103,7 @@ def gather(*reads: Callable[[], Any]) -> list[Any]:
 
 
 def _detail(error: Any) -> InitErrorDetails:
-    """Form of an error in which it can be raised again."""
+    """Convert an error to a form that can be raised again."""
     kind, context = error["type"], error.get("ctx", {})
     if kind == _FAULT:
         kind = PydanticCustomError(_FAULT, "{text}", context)
@@ -111,15 +111,15 @@ def _detail(error: Any) -> InitErrorDetails:
 
 
 class Section(BaseModel):
-    """Mapping of a configuration file. Unknown keys are errors, and a section never changes.
+    """Immutable mapping of a configuration file. Unknown keys are errors.
 
-    The `description` of a field is the remedy that errors of a missing or mistyped value show."""
+    The `description` of a field is the remedy in errors of a missing or mistyped value."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """Yield what is wrong with the keys that are present. Reported together with all other errors."""
+        """Yield errors among the keys that are present. Reported together with all other errors."""
         del data
         yield from ()
 
@@ -151,7 +151,7 @@ class Section(BaseModel):
 
 
 class Buildable(Protocol[T_co]):
-    """Section that makes a value of the product."""
+    """Section that builds a value of the product."""
 
     @classmethod
     def model_validate(cls, data: Any, *, context: Any = None) -> Buildable[T_co]: ...
@@ -161,7 +161,7 @@ class Buildable(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Field type: what `convert` makes of the data. Unlike PlainValidator it needs no schema of the made type."""
+    """Field type with the result of `convert`. Unlike PlainValidator it needs no schema of the resulting type."""
 
     convert: Callable[[Any, ValidationInfo], Any]
 
@@ -171,14 +171,14 @@ class Conversion:
 
 
 def built(section: type[Buildable[Any]]) -> Conversion:
-    """Field type: what `build` of a section returns. ValueErrors of `build` are errors of the section."""
+    """Field type with the result of `build` of a section. ValueErrors of `build` are errors of the section."""
     return Conversion(lambda data, info: section.model_validate(data, context=info.context).build())
 
 
 def parsed(parse: Callable[[str], Any], blank: bool = True) -> Conversion:
-    """Field type: what `parse` returns for a text. Its ValueErrors may have a `message` and a `position`.
+    """Field type with the result of `parse` for a text. Its ValueErrors may have a `message` and a `position`.
 
-    `blank`: whether the text may be empty."""
+    `blank`: True if the text may be empty."""
     return Conversion(lambda given, _: parse(text_of(given) if blank else _not_blank(text_of(given))))
 
 
@@ -199,7 +199,7 @@ Text = Annotated[str, parsed(str, blank=False)]
 
 
 def choice(values: Mapping[str, T]) -> Conversion:
-    """Field type: the value of one of the words."""
+    """Field type with the value of one of the words."""
 
     def choose(word: str) -> T:
         if word not in values:
@@ -210,7 +210,7 @@ def choice(values: Mapping[str, T]) -> Conversion:
 
 
 def checked(check: Callable[[T], object]) -> AfterValidator:
-    """Field type: a value that `check` does not refuse with a ValueError."""
+    """Field type with a value that `check` accepts; `check` refuses by a ValueError."""
 
     def confirm(value: T) -> T:
         check(value)
@@ -221,7 +221,7 @@ def checked(check: Callable[[T], object]) -> AfterValidator:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """Error of a pydantic model in words. `offset`: character of a scalar; `of_key`: the key is at fault."""
+    """Message of an error of a pydantic model. `offset`: character of a scalar; `of_key`: the key is at fault."""
 
     text: str
     of_key: bool = False
@@ -230,7 +230,7 @@ class Detail:
 
 
 def explain(error: Any) -> Detail:
-    """Return the words of one entry of `ValidationError.errors()`."""
+    """Return the message of one entry of `ValidationError.errors()`."""
     kind, context = error["type"], error.get("ctx", {})
     cause = context.get("error")
     if kind == _FAULT:
@@ -250,7 +250,7 @@ def explain(error: Any) -> Detail:
 
 
 def shown(given: Any) -> str:
-    """Return how an error shows a value."""
+    """Return a value as errors show it."""
     if isinstance(given, Mapping):
         return "a mapping"
     return "a list" if isinstance(given, list | tuple) else f"{given!r:.80}"

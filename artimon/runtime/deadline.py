@@ -1,5 +1,4 @@
-"""A deadline for calls into libraries that have none of their own (HDFS and Delta clients wait for ever on a stopped
-server)."""
+"""Timeout for calls of libraries without one: HDFS and Delta clients wait for ever on a stopped server."""
 
 from __future__ import annotations
 
@@ -12,11 +11,11 @@ T = TypeVar("T")
 
 
 class DeadlineExceeded(TimeoutError):
-    """The call did not end in time. It may still take effect later: treat the outcome as unknown."""
+    """The call timed out. It may still take effect later: the outcome is unknown."""
 
 
 def within(seconds: float, what: str, call: Callable[[], T]) -> T:
-    """The result of `call`, which runs in a thread of its own and is abandoned after `seconds`."""
+    """Run `call` in a new thread and return its result; abandon it after `seconds`. Raises DeadlineExceeded."""
     outcome: queue.SimpleQueue[tuple[bool, T | BaseException]] = queue.SimpleQueue()
 
     def run() -> None:
@@ -29,7 +28,7 @@ def within(seconds: float, what: str, call: Callable[[], T]) -> T:
     try:
         fine, value = outcome.get(timeout=seconds)
     except queue.Empty:
-        raise DeadlineExceeded(f"{what} took more than {seconds:.0f} s: is the server stopped or overloaded?") from None
+        raise DeadlineExceeded(f"{what} timed out after {seconds:.0f} s: is the server down or overloaded?") from None
     if fine:
         return value  # type: ignore[return-value]
     raise value  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Files on HDFS, without a JVM: one client a process and file system."""
+"""Files on HDFS without a JVM: one client per process and file system."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def _client(authority: str) -> Client:
 
 
 def split(uri: str) -> tuple[str, str]:
-    """hdfs://host:port/a/b -> (hdfs://host:port, /a/b). Raises ValueError for anything else."""
+    """Split hdfs://host:port/a/b into (hdfs://host:port, /a/b). Raises ValueError for other URIs."""
     parts = urlsplit(uri)
     if parts.scheme != "hdfs" or not parts.netloc:
-        raise ValueError(f"{uri!r} is no HDFS address: write it as hdfs://HOST:PORT/path")
+        raise ValueError(f"{uri!r} is not an HDFS address: write it as hdfs://HOST:PORT/path")
     return f"{parts.scheme}://{parts.netloc}", parts.path or "/"
 
 
 def write(uri: str, data: bytes | memoryview) -> None:
-    """Write a whole new file, folders included; when this returns the file is closed. Raises OSError."""
+    """Write and close a whole file, with its folders, in place of an existing one. Raises OSError."""
     authority, path = split(uri)
 
     def run() -> None:
@@ -40,28 +40,28 @@ def write(uri: str, data: bytes | memoryview) -> None:
 
 
 def read(uri: str) -> bytes:
-    """The whole file. Raises FileNotFoundError, OSError."""
+    """Return the whole file. Raises FileNotFoundError, OSError."""
     authority, path = split(uri)
     return bytes(within(TIMEOUT_S, f"reading {uri}", lambda: _client(authority).read(path).read()))
 
 
 def open_reader(uri: str) -> Any:
-    """An open file (hdfs_native.FileReader): `size` and `read_range(offset, length)`, which have no deadline of their
-    own. Raises FileNotFoundError, OSError."""
+    """Open a file (hdfs_native.FileReader). Its `size` and `read_range(offset, length)` have no timeout. Raises
+    FileNotFoundError, OSError."""
     authority, path = split(uri)
     return within(TIMEOUT_S, f"opening {uri}", lambda: _client(authority).read(path))
 
 
 def open_writer(uri: str) -> Any:
-    """A new file to write to (hdfs_native.FileWriter): `write` and `close`, which have no deadline of their own.
-    Raises OSError."""
+    """Create a file (hdfs_native.FileWriter). Its `write` and `close` have no timeout. Raises OSError, also for an
+    existing file."""
     authority, path = split(uri)
     options = WriteOptions(overwrite=False, create_parent=True)
     return within(TIMEOUT_S, f"creating {uri}", lambda: _client(authority).create(path, options))
 
 
 def listing(uri: str) -> list[tuple[str, int, int]]:
-    """Every file below a folder: path relative to it, bytes, time of its last change in epoch ms. Raises
+    """List every file below a folder: relative path, bytes, time of the last change in epoch ms. Raises
     FileNotFoundError, OSError."""
     authority, path = split(uri)
     root = path.rstrip("/") + "/"
@@ -74,19 +74,19 @@ def listing(uri: str) -> list[tuple[str, int, int]]:
 
 
 def delete(uri: str) -> None:
-    """Remove a file if it is there. Raises OSError."""
+    """Delete a file if it exists. Raises OSError."""
     authority, path = split(uri)
     within(TIMEOUT_S, f"deleting {uri}", lambda: _client(authority).delete(path))
 
 
 def check_reachable(uri: str, timeout_s: float = 5.0) -> None:
-    """Return if the NameNode answers; raises OSError with the reason if not."""
+    """Return if the NameNode answers. Raises OSError with the reason if it does not."""
     authority, _ = split(uri)
     parts = urlsplit(authority)
-    if parts.port is None:  # a name service, which HADOOP_CONF_DIR explains
+    if parts.port is None:  # a name service, which HADOOP_CONF_DIR defines
         _ask(authority, timeout_s)
         return
-    try:  # the client itself tries for ever where nothing listens
+    try:  # the client itself retries for ever if the port is closed
         socket.create_connection((parts.hostname or "", parts.port or 8020), timeout_s).close()
     except OSError as error:
         raise OSError(
@@ -100,8 +100,8 @@ _asking_lock = threading.Lock()
 
 
 def _ask(authority: str, timeout_s: float) -> None:
-    """Ask through the client, which knows all servers of a name service. One call at a time: while none of them listens
-    it does not end."""
+    """Query a name service through the client, which knows its servers. One call at a time, because it does not end
+    while all of them are down. Raises OSError."""
     with _asking_lock:
         if authority in _asking:
             raise OSError(f"no NameNode of {authority} has answered yet: is HDFS up, does HADOOP_CONF_DIR name it?")
@@ -118,7 +118,7 @@ def _ask(authority: str, timeout_s: float) -> None:
 
 
 def rename(uri: str, to: str) -> None:
-    """Give a file another path on the same file system, in place of a file that has it. Raises OSError."""
+    """Rename a file on the same file system, replacing an existing file. Raises OSError."""
     authority, path = split(uri)
     target = split(to)[1]
     within(TIMEOUT_S, f"renaming {uri}", lambda: _client(authority).rename(path, target, True))

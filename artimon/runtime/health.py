@@ -1,4 +1,4 @@
-"""A process says how it is: one small JSON file, replaced whole, that the supervisor and `artimon status` read."""
+"""Health file of a process: small JSON, replaced atomically, for the supervisor and `artimon status`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 
 Publish = Callable[[str, Mapping[str, Any]], None]
-"""Takes state and figures as they are told, from one thread. It must neither raise nor wait."""
+"""Callback with state and figures of each health report, called from one thread. It must neither raise nor block."""
 
 
 def unpublished(_state: str, _figures: Mapping[str, Any]) -> None:
-    """Figures go to the file only: what components do unless their process says otherwise."""
+    """Default `Publish`: figures go to the file only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What one part says of itself. `state` is "ok", "starting" or "failing"; `figures` are its counts and lags."""
+    """Health report of one part. `state` is "ok", "starting" or "failing"; `figures` are its counts and lags."""
 
     part: str
     state: str
@@ -32,18 +32,18 @@ class Health:
 
 
 class HealthFile:
-    """Writes `Health` to `path` (None: nowhere); readers see the old or the new file, never half of one."""
+    """Writer of `Health` to `path` (None: no file); readers see the old or the new file, never a partial one."""
 
     def __init__(
         self, path: Path | None, part: str, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
     ) -> None:
-        """`publish` gets the same figures: artimon/runtime/own.py makes variables of them."""
+        """`publish` gets the same figures; artimon/runtime/own.py converts them to variables."""
         self._path, self._part, self._clock, self._publish = path, part, clock, publish
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
 
     def write(self, state: str = "ok", problem: str = "", **figures: Any) -> None:
-        """Replace the file and publish; `figures` must be JSON."""
+        """Replace the file and publish; `figures` must be JSON-serializable."""
         self._publish(state, figures)
         if self._path is None:
             return
@@ -61,7 +61,7 @@ class HealthFile:
 
 
 def read_health(path: Path) -> Health | None:
-    """The newest health in `path`, None if there is none yet."""
+    """Return the newest health in `path`; None if the file is missing or unreadable."""
     try:
         return Health(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):

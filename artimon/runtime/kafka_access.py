@@ -1,4 +1,4 @@
-"""Options that give a Kafka client the identity of this process: kafka-python's form and that of the Java client.
+"""Security options of Kafka clients, for kafka-python and for the Java client.
 
 artimon/runtime/settings.py reads the variables ARTIMON_KAFKA_*; no other module passes security options to a client.
 """
@@ -19,12 +19,12 @@ _JAAS = {
 }
 _OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
-"""Option names whose values Spark must never print."""
+"""Pattern of option names whose values Spark must never print."""
 
 
 def access_text(options: dict[str, Any] | None = None) -> str:
-    """Words for messages about a cluster that does not answer: kafka-python reports refused credentials like an
-    address without a listener."""
+    """Return the text of messages about a cluster that does not answer: kafka-python reports refused credentials like
+    a closed port."""
     options = client_options() if options is None else options
     protocol, mechanism = options.get("security_protocol", "PLAINTEXT"), options.get("sasl_mechanism", "")
     who = f" with {mechanism} as {options.get('sasl_plain_username', 'itself')}" if mechanism else ""
@@ -32,7 +32,7 @@ def access_text(options: dict[str, Any] | None = None) -> str:
 
 
 def client_options(access: KafkaSecurity | None = None) -> dict[str, Any]:
-    """Keyword arguments for any client of kafka-python; empty for PLAINTEXT. Raises SettingsError."""
+    """Return keyword arguments for any client of kafka-python; empty for PLAINTEXT. Raises SettingsError."""
     access = access or kafka_security()
     options: dict[str, Any] = {}
     if access.protocol != "PLAINTEXT":
@@ -54,7 +54,7 @@ def _sasl(access: KafkaSecurity) -> dict[str, Any]:
 
 
 def _file_tokens(file: str) -> Any:
-    """Token provider that reads the file at each login, so that a renewed token is used."""
+    """Return a token provider that reads the file at each login and so uses renewed tokens."""
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class FileTokens(AbstractTokenProvider):  # type: ignore[misc]
@@ -65,8 +65,8 @@ def _file_tokens(file: str) -> Any:
 
 
 def java_options(access: KafkaSecurity | None = None) -> dict[str, str]:
-    """Properties of the Java client. Certificates and keys stand in them as PEM text, so that executors need no files;
-    Spark redacts them (REDACTED). Raises SettingsError, OSError."""
+    """Return properties of the Java client. They contain certificates and keys as PEM text, so that executors need no
+    files; Spark redacts them (REDACTED). Raises SettingsError, OSError."""
     access = access or kafka_security()
     options: dict[str, str] = {}
     if access.protocol != "PLAINTEXT":

@@ -1,8 +1,7 @@
-"""Own variables: what a process of Artimon says of itself in its health file, as variables like any application's.
+"""Own variables (self metrics): figures of a process's health file, published as variables like any application's.
 
-A table (artimon/runtime/own_tables.py) says which figure becomes which variable. Nothing is counted here: figures that
-are kept anyway are handed to `bookkeeper` once a second, so that no hot path pays. Only
-artimon/cli/processes.py turns it on.
+A table (artimon/runtime/own_tables.py) maps figures to variables. This module counts nothing: it passes existing
+figures to `bookkeeper` once a second, without cost on hot paths. Only artimon/cli/processes.py enables it.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ log = logging.getLogger(__name__)
 
 
 class Shape(Enum):
-    """How a figure becomes an integer."""
+    """Conversion of a figure to an integer."""
 
     NUMBER = "number"
     COUNT = "count"
-    """Its length: a list of problems, a mapping of shards."""
+    """Length of the figure: a list of problems, a mapping of shards."""
     AGE = "age"
-    """It is an epoch time in ms; the variable is how long ago that was, and absent while it is 0."""
+    """Age in ms of an epoch time in ms; absent while that is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
     """One variable. `figure` is a dotted path in the figures of the process; with `labels` it leads to a mapping (of
-    mappings, for two) whose keys are their values. A counter's figure counts since the process began, no longer."""
+    mappings, for two) whose keys are their values. A counter's figure counts from the start of the process."""
 
     name: str
     figure: str
@@ -49,19 +48,19 @@ class Own:
 
     @property
     def kind(self) -> str:
-        """As `bookkeeper.describe` takes it."""
+        """Kind for `bookkeeper.describe`."""
         return "counter" if self.counter else "gauge"
 
 
 PROCESS = (
-    Own("artimon.process.ok", "ok", "1 if the process says that it works, else 0"),
+    Own("artimon.process.ok", "ok", "1 if the process reports that it works, else 0"),
     Own("artimon.process.resident.bytes", "resident_bytes", "Memory in use, without children", "bytes"),
     Own("artimon.process.cpu.ms", "cpu_ms", "CPU time used, without children", "ms", counter=True),
     Own("artimon.process.threads", "threads", "Threads"),
     Own("artimon.process.files.open", "files_open", "Open files and sockets"),
-    Own("artimon.process.uptime.ms", "uptime_ms", "Since the process began to publish", "ms"),
+    Own("artimon.process.uptime.ms", "uptime_ms", "Time since the process began to publish", "ms"),
 )
-"""What every process has."""
+"""Variables of every process."""
 
 
 Values = tuple[str, ...]
@@ -70,14 +69,14 @@ Values = tuple[str, ...]
 class Publisher:
     """A `Publish` (artimon/runtime/health.py) that sets variables of `book`. Called from one thread; never raises.
 
-    A counter goes on where its figure falls, because a part inside the process began anew. A gauge whose figure is
-    absent ends; a counter stays. Of one variable at most MAX_SERIES are told apart, the rest together is `other`."""
+    A counter continues if its figure falls, because a component inside the process restarted. A gauge without its
+    figure is removed; a counter stays. A variable has at most MAX_SERIES label sets; others are summed as `other`."""
 
     def __init__(self, table: Iterable[Own], book: Bookkeeper, clock: Clock = SYSTEM_CLOCK) -> None:
         self._table, self._book, self._clock = tuple(table), book, clock
         self._began = clock.monotonic()
         self._cells: dict[str, dict[Values, tuple[Integer, int]]] = {}
-        """Variable -> values of its labels -> cell, and the figure that it was last told."""
+        """Variable -> values of its labels -> cell and the last figure."""
         self._failed = False
         for own in (*PROCESS, *self._table):
             book.describe(own.name, own.help, own.unit, own.kind)
@@ -86,9 +85,9 @@ class Publisher:
         try:
             self._tell(PROCESS, {"ok": state == "ok", **self._process()})
             self._tell(self._table, figures)
-        except Exception:  # a figure of an unforeseen kind must not end a process that works
+        except Exception:  # a figure of an unexpected type must not end a working process
             if not self._failed:
-                log.exception("own variables: a defect; some are missing from now on")
+                log.exception("own variables: unexpected error; some variables may be missing from now on")
             self._failed = True
 
     def _process(self) -> dict[str, int]:
@@ -106,7 +105,7 @@ class Publisher:
                     cells.pop(values)[0].remove()
 
     def _numbers(self, own: Own, found: Any, known: Mapping[Values, Any]) -> dict[Values, int]:
-        """Values of the labels -> number, at most MAX_SERIES and `other`."""
+        """Return numbers by the values of the labels, at most MAX_SERIES and `other`."""
         numbers: dict[Values, int] = {}
         for values, one in leaves(found, len(own.labels)):
             number = self._number(own, one)
@@ -123,7 +122,7 @@ class Publisher:
             return None
         if own.shape is Shape.AGE:
             return max(0, self._clock.now_ms() - round(found)) if found else None
-        return int(found) if own.counter else round(found)  # a sum that grows must not be rounded up and down
+        return int(found) if own.counter else round(found)  # rounding could make a growing sum fall
 
     def _set(self, own: Own, values: Values, number: int, cells: dict[Values, tuple[Integer, int]]) -> None:
         cell, before = cells.get(values, (None, 0))
@@ -137,7 +136,7 @@ class Publisher:
 
 
 def leaves(found: Any, depth: int) -> Iterator[tuple[Values, Any]]:
-    """(keys, figure) of a mapping of mappings; () and the figure itself for depth 0. Nothing of what is no mapping."""
+    """Yield (keys, figure) of nested mappings; () and the figure itself for depth 0. Skips other types."""
     if depth == 0:
         yield (), found
     elif isinstance(found, Mapping):
@@ -147,7 +146,7 @@ def leaves(found: Any, depth: int) -> Iterator[tuple[Values, Any]]:
 
 
 def dig(figures: Mapping[str, Any], path: str) -> Any:
-    """The figure at a dotted path, None if there is none."""
+    """Return the figure at a dotted path, None if absent."""
     found: Any = figures
     for step in path.split("."):
         if not isinstance(found, Mapping):
@@ -157,7 +156,7 @@ def dig(figures: Mapping[str, Any], path: str) -> Any:
 
 
 def process_figures(proc: Path = Path("/proc/self")) -> dict[str, int]:
-    """Memory, CPU time, threads and open files of this process; without what the system does not tell."""
+    """Return memory, CPU time, threads and open files of this process, as far as the system provides them."""
     times = os.times()
     found = {"cpu_ms": round((times.user + times.system) * 1000)}
     try:

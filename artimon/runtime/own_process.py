@@ -1,4 +1,4 @@
-"""Makes a process of Artimon an endpoint of the context `artimon`, and lets it leave in order."""
+"""Registration of an Artimon process as an endpoint of the context `artimon`, with an orderly exit."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from bookkeeper.runtime.settings import fitting
 
 CONTEXT = "artimon"
 LAST_POLL_S = 1.0
-"""So long a process that ends waits for its last poll: its own figures are not worth the 5 s that applications get."""
+"""Timeout of the last poll at exit in seconds: self metrics do not justify the 5 s of applications."""
 LEAVE_S = 5.0
-"""The longest that leaving takes, when ZooKeeper hangs."""
+"""Timeout of the exit in seconds, for a ZooKeeper that hangs."""
 
 
 class OwnProcess(Publisher):
-    """The variables of `part` (see TABLES) under `instance`, until `stop` is set: then they leave, beside the rest of
-    the process's end. `left` is set once their last poll is over or given up.
+    """Publishes the variables of `part` (see TABLES) under `instance` until `stop` is set, then unregisters in the
+    background. `left` is set once the last poll is over or timed out.
 
-    One for each process, as it uses the process's one `bookkeeper`. Nothing here waits for ZooKeeper."""
+    One per process, because it uses the process's default `bookkeeper`. Never blocks on ZooKeeper."""
 
     def __init__(
         self, part: str, instance: str, zookeeper: str, stop: threading.Event, clock: Clock = SYSTEM_CLOCK
@@ -34,7 +34,7 @@ class OwnProcess(Publisher):
         threading.Thread(target=self._leave, name="own variables", daemon=True).start()
 
     def end(self) -> None:
-        """Set `stop` and wait until the variables have left."""
+        """Set `stop` and wait until the endpoint is unregistered, at most LEAVE_S."""
         self._stop.set()
         self.left.wait(LEAVE_S)
 
@@ -48,7 +48,7 @@ class OwnProcess(Publisher):
 
 @contextmanager
 def publishing(part: str, instance: str, zookeeper: str, stop: threading.Event) -> Iterator[OwnProcess]:
-    """An OwnProcess that has left when the block ends; at its end `stop` is set."""
+    """Publish own variables inside the block; at its end set `stop` and unregister."""
     own = OwnProcess(part, instance, zookeeper, stop)
     try:
         yield own
@@ -57,5 +57,5 @@ def publishing(part: str, instance: str, zookeeper: str, stop: threading.Event) 
 
 
 def instance_of(part: str, identity: str) -> str:
-    """`collector-0` for the collector `collector-0` and for `0`."""
+    """Return the instance, e.g. `collector-0` for the collectors `collector-0` and `0`."""
     return identity if identity.startswith(f"{part}-") else f"{part}-{identity}"

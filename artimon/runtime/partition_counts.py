@@ -1,7 +1,7 @@
-"""The number of partitions that lanes of a topic are spread over: that with which the raw table began the topic.
+"""Number of partitions for the lanes of a topic: the number at which the raw table began the topic.
 
-Kafka allows partitions to be added to a topic. A lane would then change its partition, and a batch that is sent again
-would no longer be found beside the first. So the number stays what it was; the added partitions stay empty.
+Kafka allows partitions to be added to a topic. A lane would then change its partition, and the repeat of a batch would
+be in another partition than the first. So the number stays constant; added partitions stay empty.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 log = logging.getLogger(__name__)
 
 ACKS_PATH = "/artimon/acks"
-"""Node of each topic id: what the raw query has published of it."""
+"""Parent of the ack states that the raw query publishes, by topic id."""
 _ASK_S = 3.0
 _AGAIN_S = 5.0
-"""Pause between two questions about a topic that the raw table has not begun."""
+"""Pause in seconds between two requests for a topic that the raw table has not begun."""
 
 Pins = Callable[[str], int | None]
-"""Partitions of a topic id as the raw table began it; None: not begun, or not known now."""
+"""Return the partitions of a topic id when the raw table began it; None if not begun or unknown now."""
 
 
 def pins_of(zookeeper: KazooClient) -> Pins:
-    """From what the raw query publishes."""
+    """Return pins that read the ack states of the raw query."""
 
     def pin(topic_id: str) -> int | None:
         try:
@@ -48,24 +48,24 @@ def pins_of(zookeeper: KazooClient) -> Pins:
 
 
 class PartitionCounts:
-    """Thread-safe. Invariant: what was said of a topic id stays, unless the raw table says otherwise."""
+    """Thread-safe cache of partition counts. Invariant: a count only changes to that of the raw table."""
 
     def __init__(self, pins: Pins | None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._pins, self._clock = pins, clock
         self._lock = threading.Lock()
         self._counts: dict[str, tuple[int, bool]] = {}
-        """Topic id -> partitions, and whether the raw table has said so."""
+        """Topic id -> partitions, and True if the raw table confirmed them."""
         self._altered: dict[str, str] = {}
         self._asked: dict[str, float] = {}
 
     @property
     def problem(self) -> str:
-        """Topics that were altered; "" if none was."""
+        """Messages about altered topics; "" if there are none."""
         with self._lock:
             return "; ".join(self._altered.values())
 
     def count(self, name: str, topic_id: str, described: int) -> int:
-        """Partitions that the lanes of the topic are spread over; Kafka describes so many now."""
+        """Return the number of partitions for the lanes of a topic; `described` is the present number in Kafka."""
         with self._lock:
             count, sure = self._counts.get(topic_id, (described, False))
         if not sure and (pinned := self._ask(topic_id)) is not None:
@@ -87,8 +87,8 @@ class PartitionCounts:
 
 
 def altered(name: str, described: int, counted: int) -> str:
-    """Message for people."""
+    """Return the message about an altered topic."""
     return (
         f"{name} was altered to {described} partitions: {counted} are used, because a lane must keep its partition;"
-        f" for more run `artimon topics grow --partitions N` with N greater than {described}"
+        f" to use more, run `artimon topics grow --partitions N` with N greater than {described}"
     )

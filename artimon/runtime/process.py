@@ -1,4 +1,4 @@
-"""What every process of ours begins with, and what the terminal's commands share with them."""
+"""Start of every process: logging, signals and settings. Commands of the terminal share parts of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from artimon.runtime.settings import kafka_security, security, zookeeper_auth
 
 
 def begin() -> threading.Event:
-    """Set up logging and signals of a process; the event is set by SIGTERM or SIGINT."""
+    """Set up logging and signals of a process and check its settings; SIGTERM or SIGINT set the returned event."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     quiet()
     check_settings()
@@ -27,13 +27,13 @@ def begin() -> threading.Event:
 
 
 def check_settings() -> None:
-    """What a process shows to others is read before it begins: a wrong file ends it here. Raises SettingsError."""
+    """Read all credentials at start, so that an invalid file ends the process here. Raises SettingsError."""
     security()
     zookeeper_auth()
     kafka_security()
 
 
 def quiet() -> None:
-    """Clients of servers log every attempt; what matters of it our own messages say."""
+    """Silence client libraries, which log every attempt; our own messages report the relevant failures."""
     for noisy in ("kazoo", "kafka", "py4j", "bookkeeper.zookeeper"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Options of a process: declared once, at the fields of its settings class. The command line is made from them.
+"""Options of a process, declared once at the fields of its settings class. The command line is generated from them.
 
     @dataclass(frozen=True)
     class ShardConfig:
@@ -30,27 +30,27 @@ class Option:
 
     help: str
     flag: str = ""
-    """As written, "--keep" or "--on/--off"; "": made from the name of the field."""
+    """Flag, such as "--keep" or "--on/--off"; "": derived from the name of the field."""
     least: float | None = None
     most: float | None = None
     unit: int = 1
-    """The command line counts in so many of the field's own unit."""
+    """Unit of the command line in units of the field."""
     read: Callable[[Any], Any] | None = None
-    """From what was written, a text unless `kind` says otherwise, to the value of the field. Raises ValueError."""
+    """Convert the argument (text unless `kind` is set) to the value of the field. Raises ValueError."""
     show: Callable[[Any], str] = str
     """Inverse of `read`, for the default in the help."""
     check: Callable[[Any], object] | None = None
-    """Refuses a value: raises ValueError."""
+    """Validate a value. Raises ValueError."""
     kind: Any = None
-    """Type of what is written; None: that of the field, or a text for `read`."""
+    """Type of the argument; None: that of the field, or text for `read`."""
     many: bool = False
-    """May be repeated: `read` gets a list of texts."""
+    """True if the option may be repeated: `read` gets a list of texts."""
     usual: Any = None
-    """Default on the command line, as written, where the field has none or another one."""
+    """Default argument of the command line, if the field has no default or another one."""
     place: Callable[[Settings], Any] | None = None
-    """Default that depends on where the servers are."""
+    """Default that depends on the addresses of the servers."""
     of_stack: bool = False
-    """Names the data folder of the stack whose servers are meant."""
+    """True if the option is the data folder of the stack whose servers are used."""
 
 
 class Bound(NamedTuple):
@@ -68,14 +68,14 @@ class Bound(NamedTuple):
 
     @property
     def default(self) -> Any:
-        """Value of the field where nothing is written; MISSING if it must be written."""
+        """Value of the field without an argument; MISSING if the option is required."""
         made = self.field.default_factory
         return self.field.default if made is MISSING else made()
 
 
 @lru_cache(maxsize=64)
 def bound_options(cls: type) -> tuple[Bound, ...]:
-    """Options at the fields of a dataclass, without those of the dataclasses in it."""
+    """Return the options at the fields of a dataclass, without those of nested dataclasses."""
     hints = _hints(cls)
     found = []
     for field in fields(cls):
@@ -85,14 +85,14 @@ def bound_options(cls: type) -> tuple[Bound, ...]:
 
 
 def nested_settings(cls: type) -> Iterator[tuple[str, type]]:
-    """Fields that hold settings classes with options of their own."""
+    """Yield the fields whose types are settings classes with options."""
     for name, hint in _hints(cls).items():
         if isinstance(hint, type) and is_dataclass(hint) and bound_options(hint):
             yield name, hint
 
 
 def _hints(cls: type) -> dict[str, Any]:
-    """Types of the fields. They are evaluated among the names of the module alone, which functions in them use too."""
+    """Return the types of the fields, evaluated in the namespace of their module, which functions in them need."""
     return get_type_hints(cls, vars(sys.modules[cls.__module__]), {}, include_extras=True)
 
 
@@ -101,17 +101,17 @@ def _is_annotated(hint: Any) -> bool:
 
 
 def in_seconds(help: str, flag: str = "", **more: Any) -> Option:
-    """Option whose field counts seconds; a duration of at least 1s is written."""
+    """Option for a field in seconds; its argument is a duration of at least 1s."""
     return Option(help, flag, read=lambda text: parse_period(text) / 1000, show=lambda value: f"{value:g}s", **more)
 
 
 def in_milliseconds(help: str, flag: str = "", **more: Any) -> Option:
-    """As `in_seconds`, for a field that counts milliseconds."""
+    """`in_seconds` for a field in milliseconds."""
     return Option(help, flag, read=parse_period, show=lambda value: f"{value / 1000:g}s", **more)
 
 
 def process_name(help: str, flag: str = "--id", usual: str | None = None) -> Option:
-    """Option that names a process."""
+    """Option for the name of a process."""
     return Option(help, flag, check=parse_process_name, usual=usual)
 
 
@@ -123,18 +123,18 @@ Hdfs = Annotated[str, Option("URI (ARTIMON_HDFS, else the running stack's).", pl
 KafkaQuota = Annotated[
     int,
     Option(
-        "Bytes that samples may take in Kafka, such as 20GiB (ARTIMON_KAFKA_QUOTA).",
+        "Quota of samples in Kafka in bytes, such as 20GiB (ARTIMON_KAFKA_QUOTA).",
         "--kafka-quota",
         read=parse_quota,
         place=attrgetter("kafka_quota_bytes"),
     ),
 ]
 ListenHost = Annotated[
-    str, Option("Address to listen on and to be known by; others reach it only where it is not loopback.")
+    str, Option("Address to listen on and to advertise; other machines cannot reach a loopback address.")
 ]
 ListenPort = Annotated[int, Option("Port to listen on, 0 for any.", least=0, most=65_535)]
 Insecure = Annotated[bool, Option("Listen beyond loopback without authentication (docs/security.md).", "--insecure")]
-Health = Annotated[Path | None, Option("File in which the process says how it is.")]
+Health = Annotated[Path | None, Option("File for the health of the process.")]
 StackData = Annotated[
     Path, Option("Data folder of the stack (ARTIMON_DATA).", "--data", place=attrgetter("data"), of_stack=True)
 ]

@@ -1,4 +1,4 @@
-"""The one place where the platform reads the environment: flags of the command line > environment > defaults."""
+"""Settings from the environment, read only here. Precedence: flags of the command line > environment > defaults."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ DEFAULT_SMTP = "127.0.0.1:8725"
 DEFAULT_DROPIN = Path("/var/run/artimon")
 DEFAULT_KAFKA_QUOTA = 20 * 1024**3
 LEAST_KAFKA_QUOTA = 24 * 1024**2
-"""Below this the eight partitions with their smallest segments would not fit into half of it."""
+"""Smallest quota of Kafka, bytes: below it the eight partitions with minimal segments exceed half of the quota."""
 KAFKA_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 KAFKA_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")
 SECRET_BYTES = 8192
-"""Longest secret in a file; an OAuth token has up to some KiB."""
+"""Limit of a secret in a file, characters: OAuth tokens have up to some KiB."""
 
 
 class SettingsError(ValueError):
-    """A variable of the environment or a flag cannot be read. The text says which and what it should be."""
+    """An invalid variable of the environment or flag. The text names it and the valid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where everything is: `zookeeper` host:port, `kafka` host:port or a comma list of them, `hdfs` a URI."""
+    """Addresses and folders. `zookeeper`: host:port; `kafka`: host:port, or several by comma; `hdfs`: a URI."""
 
     zookeeper: str
     kafka: str
@@ -48,7 +48,7 @@ class Settings:
     matrix: str
     smtp: str
     kafka_quota_bytes: int
-    """Bytes that the topic of samples may have in Kafka; 0: any number."""
+    """Quota of the topic of samples in Kafka, bytes; 0: unlimited."""
     data: Path
     dropin: Path
     cache: Path
@@ -57,15 +57,15 @@ class Settings:
     no_color: bool
     ci: bool
     data_given: bool
-    """Whether `data` was chosen by ARTIMON_DATA."""
+    """True if `data` comes from ARTIMON_DATA."""
     config_keys: Path | None = None
     """File of the keys that sign configuration and commands."""
     levels: str = ""
-    """Levels of the memory store, "60x60,300x48" (seconds x buckets); empty: the usual ones."""
+    """Levels of the memory store, "60x60,300x48" (seconds x buckets); empty: the defaults."""
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings of this process; `environ` replaces the real environment in tests."""
+    """Read the settings of this process; `environ` replaces the real environment in tests."""
     env = os.environ if environ is None else environ
     home = Path(env.get("HOME") or Path.home())
     share = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
@@ -93,7 +93,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def parse_quota(text: str) -> int:
-    """Bytes of "20 GiB", "21474836480" or "0" (no quota); K, M, G and T count in 1024s. Raises SettingsError."""
+    """Parse "20 GiB", "21474836480" or "0" (no quota) to bytes; K, M, G and T are binary. Raises SettingsError."""
     try:
         size = parse_size(text)
     except ValueError:
@@ -109,8 +109,8 @@ def parse_quota(text: str) -> int:
 
 @lru_cache(maxsize=1)
 def security() -> Security | None:
-    """What this process shows to others and wants to be shown: certificates, tokens; None: nothing. docs/security.md.
-    One for the whole process. Raises SettingsError."""
+    """Return the certificates and tokens that this process presents and requires; None for none. docs/security.md.
+    Cached for the process. Raises SettingsError."""
     from bookkeeper.rpc.security import BadSecurity, from_settings
 
     try:
@@ -121,7 +121,7 @@ def security() -> Security | None:
 
 @lru_cache(maxsize=1)
 def zookeeper_auth() -> str:
-    """user:password of ZooKeeper's digest scheme, "" without (ARTIMON_ZOOKEEPER_AUTH names the file). Raises
+    """Return user:password of ZooKeeper's digest scheme, "" without (ARTIMON_ZOOKEEPER_AUTH names the file). Raises
     SettingsError."""
     try:
         file = os.environ.get("ARTIMON_ZOOKEEPER_AUTH", "")
@@ -132,7 +132,7 @@ def zookeeper_auth() -> str:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """Identity and TLS trust of every Kafka client of this process (docs/deploy.md, "Kafka as people run it")."""
+    """Credentials and TLS trust of every Kafka client of this process (docs/deploy.md, "Kafka as people run it")."""
 
     protocol: str = "PLAINTEXT"
     mechanism: str = ""
@@ -142,7 +142,7 @@ class KafkaSecurity:
     """Kerberos service name of the brokers."""
     keytab: str = ""
     token_file: str = ""
-    """OAUTHBEARER: file that holds the current token."""
+    """For OAUTHBEARER: file with the current token."""
     ca: str = ""
     certificate: str = ""
     key: str = ""
@@ -157,7 +157,7 @@ class KafkaSecurity:
 
 
 def read_kafka_security(env: Mapping[str, str]) -> KafkaSecurity:
-    """The variables ARTIMON_KAFKA_*, checked as a whole. Raises SettingsError."""
+    """Read and check the variables ARTIMON_KAFKA_* together. Raises SettingsError."""
 
     def given(name: str, default: str = "") -> str:
         return env.get(f"ARTIMON_KAFKA_{name}") or default
@@ -195,7 +195,7 @@ def read_kafka_security(env: Mapping[str, str]) -> KafkaSecurity:
 
 
 def read_secret(variable: str, file: str) -> str:
-    """The first line of a file that only its owner and group may read. Raises SettingsError."""
+    """Return the only line of a file that others may not read. Raises SettingsError."""
     if not file:
         raise SettingsError(f"{variable}: name a file that holds the secret")
     try:
@@ -218,15 +218,15 @@ def _choose(variable: str, value: str, allowed: tuple[str, ...]) -> None:
 
 @lru_cache(maxsize=1)
 def kafka_security() -> KafkaSecurity:
-    """That of this process, read once. Raises SettingsError."""
+    """Return the Kafka credentials of this process, read once. Raises SettingsError."""
     return read_kafka_security(os.environ)
 
 
 def secure_polls() -> bool:
-    """Whether endpoints are polled with certificates or tokens (ARTIMON_SECURE_POLLS)."""
+    """True if endpoints are polled with certificates or tokens (ARTIMON_SECURE_POLLS)."""
     return os.environ.get("ARTIMON_SECURE_POLLS", "").lower() in ("1", "true", "yes", "on")
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that the stack starts: this one's with `extra` on top."""
+    """Return the environment of a process that the stack starts: this one's, updated with `extra`."""
     return {**os.environ, **extra}

@@ -1,4 +1,4 @@
-"""Keeps activities running that follow a topic or ask servers: what one raises is said, and it is tried again."""
+"""Supervision of long-running activities: errors are logged, and the activity is retried with back-off."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 STEADY_S = 60.0
-"""Running this long makes the next pause short again."""
+"""Run time in seconds after which the back-off starts again from its first pause."""
 MAX_DOUBLINGS = 16
 ENDED = "it ended by itself"
 
 
 class Retry:
-    """Calls an activity again and again, with a back-off after each end. One thread calls `run`; `problem` and
-    `restarts` may be read by any.
+    """Repeats an activity, with a back-off after each end. One thread calls `run`; any may read `problem` and
+    `restarts`.
 
-    `problem` is the reason of the last failure, "" once the activity says by `healthy()` that it works."""
+    `problem` is the reason of the last failure, "" after the activity called `healthy()`."""
 
     def __init__(
         self, name: str, clock: Clock = SYSTEM_CLOCK, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S
@@ -33,11 +33,11 @@ class Retry:
         self.restarts = 0
 
     def healthy(self) -> None:
-        """Called by the activity when it works."""
+        """Clear `problem`; called by the activity when it works."""
         self.problem = ""
 
     def run(self, activity: Callable[[], None], stop: threading.Event) -> None:
-        """Run `activity` until `stop`, whatever it raises: a thread that ended would end for good."""
+        """Run `activity` until `stop`, despite any error: an ended thread would not come back."""
         row = 0
         while not stop.is_set():
             began = self._clock.monotonic()
@@ -56,7 +56,7 @@ class Retry:
 
 
 class Supervised(Retry):
-    """A thread that calls `run(stop)` again and again until `stop`."""
+    """Thread that repeats `run(stop)` until `stop`."""
 
     def __init__(
         self, name: str, run: Callable[[threading.Event], None], stop: threading.Event, clock: Clock = SYSTEM_CLOCK
@@ -73,27 +73,27 @@ class Supervised(Retry):
 
 
 class LoopGuard:
-    """Guards the turns of a loop that has a pace of its own. One thread calls `turn`; `problem` may be read by any."""
+    """Catches errors in the iterations of a loop with its own pace. One thread calls `turn`; any may read `problem`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.problem = ""
-        """Reason of the last failure, "" after a turn that went well."""
+        """Reason of the last failure, "" after a successful turn."""
 
     def turn(self, action: Callable[[], object]) -> bool:
-        """Do it, and say whether it went well. A failure is logged once as long as it stays the same."""
+        """Run `action` and return True on success. Equal failures in a row are logged once."""
         problem = ""
         try:
             action()
-        except Exception as error:  # whatever a client raises, the loop must outlive it
+        except Exception as error:  # the loop must survive any error of a client
             problem = one_line(error)
         if problem and problem != self.problem:
-            log.error("%s: %s; it is tried again", self.name, problem)
+            log.error("%s: %s; retrying", self.name, problem)
         self.problem = problem
         return not problem
 
 
 def one_line(error: BaseException) -> str:
-    """The first lines of an error, without the traceback of another language that some carry."""
+    """Return the first lines of an error on one line, without an embedded Java stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("at ")]
     return f"{type(error).__name__}: {' '.join(lines[:3])}"[:600]

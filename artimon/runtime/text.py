@@ -1,4 +1,4 @@
-"""Texts that people write: durations, sizes, addresses, names of processes, and known names near a wrong one. Pure."""
+"""Parsers of user input: durations, sizes, addresses, names of processes; suggestions for misspelled names. Pure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ MAX_NAME = 200
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds of "60s", "500ms", "1.5m", "1h30m"; "min" is "m". Raises ValueError.
+    """Parse "60s", "500ms", "1.5m" or "1h30m" to milliseconds; "min" is "m". Raises ValueError.
 
     >>> parse_duration("1h30m")
     5400000
     """
     if not _DURATION.fullmatch(text.strip()):
-        raise ValueError(f"{text!r:.80} is no duration: write a number and a unit of ms s m h d w, such as 60s")
+        raise ValueError(f"{text!r:.80} is not a duration: write a number and a unit of ms s m h d w, such as 60s")
     parts = _PART.findall(text)
     return round(sum(Decimal(number) * UNITS_MS["m" if unit == "min" else unit] for number, unit in parts))
 
 
 def parse_period(text: str) -> int:
-    """Milliseconds of a duration of at least a second. Raises ValueError."""
+    """Parse a duration of at least a second to milliseconds. Raises ValueError."""
     period_ms = parse_duration(text)
     if period_ms < 1000:
         raise ValueError(f"{text} is too short: use at least 1s")
@@ -37,7 +37,7 @@ def parse_period(text: str) -> int:
 
 
 def format_duration(ms: int) -> str:
-    """The shortest text that `parse_duration` reads as `ms`."""
+    """Return the shortest text that `parse_duration` reads as `ms`."""
     parts: list[str] = []
     for unit, size in UNITS_MS.items():
         if ms >= size:
@@ -47,48 +47,48 @@ def format_duration(ms: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "20 GiB", "64M" or "1048576"; K, M, G and T count in 1024s. Raises ValueError.
+    """Parse "20 GiB", "64M" or "1048576" to bytes; K, M, G and T are binary. Raises ValueError.
 
     >>> parse_size("64 MiB")
     67108864
     """
     found = _SIZE.fullmatch(text.strip())
     if not found:
-        raise ValueError(f"{text!r:.80} is no size: write bytes, such as 20GiB")
+        raise ValueError(f"{text!r:.80} is not a size: write bytes, such as 20GiB")
     return int(found[1]) << 10 * " KMGT".index((found[2] or " ")[0].upper())
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host, without brackets, and port of host:port. Raises ValueError.
+    """Split host:port into host, without brackets, and port. Raises ValueError.
 
     >>> parse_address("[::1]:2181")
     ('::1', 2181)
     """
     host, port = split(text, 0)
     if not host or not port:
-        raise ValueError(f"{text!r:.200} is no address: write host:port, IPv6 in brackets")
+        raise ValueError(f"{text!r:.200} is not an address: write host:port, IPv6 in brackets")
     return host, port
 
 
 def parse_process_name(text: str) -> str:
-    """`text` if it can name a process: it becomes the name of a znode, and of files. Raises ValueError."""
+    """Return `text` if it is valid as the name of a process, which also names a znode and files. Raises ValueError."""
     if not text or len(text) > MAX_NAME or text in {".", ".."} or not text.isprintable() or set(text) & set("/, "):
         raise ValueError(f"{text!r} cannot be a name: use 1 to {MAX_NAME} letters, digits, dots, - and _")
     return text
 
 
 def parse_process_names(text: str) -> tuple[str, ...]:
-    """Names of processes by comma. Raises ValueError."""
+    """Parse names of processes, separated by commas. Raises ValueError."""
     return tuple(map(parse_process_name, text.split(",")))
 
 
 def closest_names(word: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """The known names that are spelled much like `word`, best first."""
+    """Return the known names with a spelling close to `word`, best first."""
     return difflib.get_close_matches(word, list(known), limit, 0.6)
 
 
 def near_names(word: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """The known names that are spelled much like `word`, best first; without any those that contain it."""
+    """Return the known names with a spelling close to `word`, best first; if there are none, those that contain it."""
     pool = list(known)
     found = closest_names(word, pool, limit)
     if not found and len(word) >= 3:
@@ -97,7 +97,7 @@ def near_names(word: str, known: Iterable[str], limit: int = 3) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """End of a message about an unknown name: near names, else all known ones."""
+    """Return the end of a message about an unknown name: similar names, else all known ones."""
     names = list(known)
     if found := near_names(word, names):
         return f"; did you mean {' or '.join(found)}?"

@@ -1,4 +1,4 @@
-"""Asks Kafka what the topics are: for the commands about topics, and for each process before it relies on them."""
+"""Check of the topics in Kafka, for the commands about topics and for each process before it uses them."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ log = logging.getLogger(__name__)
 
 ASK_MS = 10_000
 BOOTSTRAP_MS = 15_000
-"""The first handshake with a broker that has just started may take seconds over TLS."""
+"""Timeout of the first connection: the TLS handshake with a broker that has just started may take seconds."""
 RETRY_S = 5.0
 UNFIT_EXIT = 3
-"""Exit code of a process that found a topic it cannot work with."""
+"""Exit code of a process that found an unusable topic."""
 
 
 class TopicsUnknown(RuntimeError):
-    """Kafka cannot be asked now. The text says where and why."""
+    """Kafka cannot be queried now. The text gives address and reason."""
 
 
 class TopicsUnfit(RuntimeError):
-    """Topics that the process relies on are missing or set wrongly. The text says which and what mends them."""
+    """Topics that the process needs are missing or misconfigured. The text names them and the remedy."""
 
 
 def open_admin(bootstrap: str, options: dict[str, Any] | None = None) -> Any:
-    """A client for administration; `options`: instead of this process's own access. Raises TopicsUnknown."""
+    """Open an admin client; `options` replace the security options of this process. Raises TopicsUnknown."""
     access = client_options() if options is None else options
     timeouts = {"request_timeout_ms": ASK_MS, "bootstrap_timeout_ms": BOOTSTRAP_MS}
     try:
@@ -53,7 +53,7 @@ def open_admin(bootstrap: str, options: dict[str, Any] | None = None) -> Any:
 
 
 def find_topics(admin: Any, names: Iterable[str]) -> dict[str, Found]:
-    """Those of the topics that exist. Raises KafkaError, OSError."""
+    """Describe the topics that exist. Raises KafkaError, OSError."""
     described = {one["name"]: one for one in admin.describe_topics(list(names)) if not one["error_code"]}
     if not described:
         return {}
@@ -69,18 +69,18 @@ def find_topics(admin: Any, names: Iterable[str]) -> dict[str, Found]:
 
 
 def newest_generation(admin: Any, base: str) -> Found | None:
-    """The generation of a topic that is written to; None if there is none."""
+    """Return the generation of a topic that is written to; None if the topic does not exist."""
     found = find_topics(admin, generations(base))
     return next((found[name] for name in reversed(generations(base)) if name in found), None)
 
 
 def brokers_of(admin: Any) -> list[int]:
-    """Ids of the brokers that are up."""
+    """Return the ids of the live brokers."""
     return sorted(int(one["broker_id"]) for one in admin.describe_cluster()["brokers"])
 
 
 def check_topics(bootstrap: str, wanted: Sequence[Topic], options: dict[str, Any] | None = None) -> list[Difference]:
-    """All differences. A topic of samples is checked in its newest generation. Raises TopicsUnknown."""
+    """Return all differences. Only the newest generation of a topic is checked. Raises TopicsUnknown."""
     admin = open_admin(bootstrap, options)
     try:
         told: list[Difference] = []
@@ -95,7 +95,7 @@ def check_topics(bootstrap: str, wanted: Sequence[Topic], options: dict[str, Any
 
 
 def relied_on(prefix: str, names: Iterable[str]) -> tuple[Topic, ...]:
-    """Settings of topics that a process relies on, without sizes and copies."""
+    """Return the required settings of the topics that a process uses, without partitions and replication."""
     kept = []
     for topic in platform_topics(prefix):
         if topic.name.removeprefix(f"{prefix}.") in names:
@@ -105,15 +105,15 @@ def relied_on(prefix: str, names: Iterable[str]) -> tuple[Topic, ...]:
 
 
 def check_relied_on(bootstrap: str, topics: Sequence[Topic]) -> None:
-    """Raises TopicsUnfit, TopicsUnknown."""
+    """Check that a process can use these topics. Raises TopicsUnfit, TopicsUnknown."""
     found = vital(check_topics(bootstrap, topics))
     if found:
         raise TopicsUnfit(f"Kafka at {bootstrap}: " + "; ".join(map(str, found)))
 
 
 class TopicCheck:
-    """Checks in a thread what a process relies on, again and again until Kafka answers. A missing topic is waited for;
-    one that is set wrongly is final.
+    """Thread that checks the topics of a process and retries until Kafka answers. It waits for missing topics;
+    a misconfigured topic is final.
 
     Locks: none; each attribute is written by the thread only."""
 
@@ -126,20 +126,20 @@ class TopicCheck:
     ) -> None:
         self._bootstrap, self._topics, self._clock, self._check = bootstrap, topics, clock, check
         self.problem = ""
-        """Reason of the last fruitless attempt."""
+        """Reason of the last failed attempt."""
         self._unfit: TopicsUnfit | None = None
 
     def start(self, stop: threading.Event) -> None:
-        """Begin; returns at once."""
+        """Start the thread."""
         threading.Thread(target=self.run, args=(stop,), name="topic-check", daemon=True).start()
 
     def run(self, stop: threading.Event) -> None:
-        """Until the topics are known, or `stop`."""
+        """Check until the topics are known or `stop` is set."""
         while not stop.is_set() and not self._turn():
             self._clock.wait(stop, RETRY_S)
 
     def raise_unfit(self) -> None:
-        """Raises TopicsUnfit once a topic was found to be set wrongly."""
+        """Raise TopicsUnfit if a misconfigured topic was found."""
         if self._unfit is not None:
             raise self._unfit
 

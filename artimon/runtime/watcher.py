@@ -1,4 +1,4 @@
-"""A thread that looks whenever ZooKeeper may say something new. ZooKeeper may be absent at any time."""
+"""Thread that polls ZooKeeper whenever it may have changed. ZooKeeper may be unavailable at any time."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from kazoo.handlers.threading import KazooTimeoutError
 log = logging.getLogger(__name__)
 
 LOST = (KazooException, KazooTimeoutError, OSError)
-"""What a call to ZooKeeper raises that did not go through, or did not answer in time."""
+"""Errors of a call to ZooKeeper that failed or timed out."""
 POLL_S = 5.0
 
 
 class Watcher:
-    """Looks at start, when a watch fires, when the session comes or goes, when woken, and every `every_s` seconds in
-    any case (watches get lost). What there is to look at a subclass says, by `_look`.
+    """Calls `_look` of a subclass at start, when a watch fires, when the session state changes, after `wake`, and every
+    `every_s` seconds (watches get lost).
 
-    Threads: one, which alone calls `_look` and `_leave`, and alone talks to ZooKeeper. kazoo's own thread must not
-    block: all that it does is to wake this one."""
+    Threads: one, which alone calls `_look` and `_leave` and talks to ZooKeeper. kazoo's own thread must not block: it
+    only wakes this one."""
 
     def __init__(self, client: KazooClient, name: str, every_s: float = POLL_S) -> None:
-        """`client` is started and stopped by somebody else. `name`: of the thread."""
+        """The caller starts and stops `client`. `name` is that of the thread."""
         self._client, self._every_s = client, every_s
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.problem = ""
-        """Why the last look failed, "" if it did not."""
+        """Reason of the last failure; subclasses set "" on success."""
 
     def start(self) -> None:
-        """Begin to look; returns at once."""
+        """Start the thread."""
         self._client.add_listener(self._on_state)
         self._thread.start()
 
     def stop(self, timeout_s: float = 3.0) -> None:
-        """End the thread; one that hangs in ZooKeeper for longer than `timeout_s` is left behind."""
+        """End the thread; abandon it if it hangs in ZooKeeper for more than `timeout_s`."""
         self._stop.set()
         self._wake.set()
         self._client.remove_listener(self._on_state)
@@ -47,34 +47,34 @@ class Watcher:
             self._thread.join(timeout_s)
 
     def wake(self) -> None:
-        """Look soon."""
+        """Trigger `_look` soon."""
         self._wake.set()
 
     def look(self) -> None:
-        """Once, now. What fails is told in `problem`, and tried again at the next look."""
+        """Call `_look` now. An error is stored in `problem` and retried at the next call."""
         self._guarded(self._look)
 
     def _look(self) -> None:
-        """What there is to do at a look; may raise."""
+        """Read or update ZooKeeper; may raise."""
         raise NotImplementedError
 
     def _leave(self) -> None:
-        """The last thing to do, once `stop` was called; may raise."""
+        """Clean up after `stop` was called; may raise."""
 
     def _pause_s(self) -> float:
-        """How long until the next look, if nothing wakes it."""
+        """Seconds until the next `_look` without a wake-up."""
         return self._every_s
 
     def _on_state(self, _state: str) -> None:
         self.wake()
 
     def _on_event(self, _event: Any) -> None:
-        """To be given to kazoo as a watch."""
+        """Callback for kazoo's watches."""
         self.wake()
 
     def _run(self) -> None:
         while True:
-            self._wake.clear()  # before `_stop` is asked: a wake that comes with it must not be taken away again
+            self._wake.clear()  # before the check of `_stop`, so as not to clear the wake-up that comes with it
             if self._stop.is_set():
                 break
             self.look()
@@ -89,6 +89,6 @@ class Watcher:
             if problem != self.problem:
                 log.info("%s: %s", self._thread.name, problem)
             self.problem = problem
-        except Exception as error:  # the thread must outlive whatever it meets
+        except Exception as error:  # the thread must survive any error
             log.exception("%s", self._thread.name)
             self.problem = f"{self._thread.name}: {error!r}"

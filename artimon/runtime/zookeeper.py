@@ -1,4 +1,4 @@
-"""An ephemeral znode that stays: made when the session is there, again after every new session, deleted at stop."""
+"""ZooKeeper clients, and registration by an ephemeral znode: created with every new session, deleted at stop."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _CHECK_S = 30.0
 
 
 def zookeeper_client(hosts: str, timeout_s: float = 10.0, pause_s: float = 30.0) -> KazooClient:
-    """Client that tries to connect for ever, at most `pause_s` seconds apart; `timeout_s`: of the session. The caller
-    starts it with `start_async`. It shows what ARTIMON_ZOOKEEPER_AUTH says, and makes its nodes for that user alone.
-    Raises SettingsError."""
+    """Return a client that retries to connect for ever, at most `pause_s` seconds apart; `timeout_s` is that of the
+    session. The caller starts it with `start_async`. It authenticates by ARTIMON_ZOOKEEPER_AUTH and creates its nodes
+    for that user only. Raises SettingsError."""
     client = KazooClient(
         hosts=hosts,
         timeout=timeout_s,
@@ -35,7 +35,7 @@ def zookeeper_client(hosts: str, timeout_s: float = 10.0, pause_s: float = 30.0)
 
 @contextmanager
 def zookeeper_session(hosts: str, connect_s: float = 0.0) -> Iterator[KazooClient]:
-    """Started client that is closed at the end. `connect_s`: seconds to wait for the connection; 0: do not wait. Raises
+    """Start a client and close it at the end. `connect_s`: seconds to wait for the connection; 0: do not wait. Raises
     KazooTimeoutError, SettingsError."""
     client = zookeeper_client(hosts)
     try:
@@ -49,7 +49,7 @@ def zookeeper_session(hosts: str, connect_s: float = 0.0) -> Iterator[KazooClien
 
 
 def close_client(client: KazooClient) -> None:
-    """End the session, and with it every ephemeral node of it."""
+    """End the session, and with it all of its ephemeral nodes."""
     client.stop()
     client.close()
 
@@ -58,8 +58,8 @@ class Registration(Watcher):
     """Keeps one ephemeral znode in place while started; `stop` deletes it if it is ours and ZooKeeper answers.
 
     A node of the same path that another session owns is taken over once, at the first registration of this object
-    (a killed predecessor left it); later such a node means a second living process of the same name: it stays, and
-    `conflict` says so.
+    (a killed predecessor left it). Later such a node means a second live process of the same name: it is kept, and
+    `conflict` is True.
     """
 
     def __init__(self, client: KazooClient, path: str, data: bytes, check_s: float = _CHECK_S) -> None:
@@ -70,7 +70,7 @@ class Registration(Watcher):
         self.conflict = False
 
     def update(self, data: bytes) -> None:
-        """Change what stands in the node."""
+        """Change the data of the node."""
         self._data = data
         self.wake()
 
@@ -93,10 +93,10 @@ class Registration(Watcher):
             self.registered = True
         if self.registered:
             self._registered_once, self.conflict = True, False
-        self._client.exists(self._path, watch=self._on_event)  # whoever deletes it wakes us
+        self._client.exists(self._path, watch=self._on_event)  # its deletion wakes us
 
     def _settle(self) -> bool:
-        """The node is there: whose is it? True once it is ours and up to date."""
+        """Handle an existing node: update our own, take over once, else report a conflict. True if it is ours now."""
         try:
             data, stat = self._client.get(self._path)
             if stat.ephemeralOwner == self._client.client_id[0]:
@@ -105,16 +105,16 @@ class Registration(Watcher):
                 return True
             if self._registered_once:
                 if not self.conflict:
-                    log.error("%s belongs to another process (%s): this one stays out until it goes", self._path, data)
+                    log.error("%s belongs to another process (%s): not registered until it ends", self._path, data)
                 self.registered, self.conflict = False, True
                 return False
-            # in one step: its living owner, woken by the deletion, would otherwise come in between
+            # in one transaction: else a live owner, woken by the deletion, would create it in between
             swap = self._client.transaction()
             swap.delete(self._path, version=stat.version)
             swap.create(self._path, self._data, ephemeral=True)
             return not any(isinstance(result, Exception) for result in swap.commit())
         except NoNodeError:
-            self.wake()  # gone between two looks: look again
+            self.wake()  # deleted between two calls: retry
             return False
 
     def _leave(self) -> None:

@@ -21,7 +21,7 @@ def artimon(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("up", "--poll", "5x"), 2, "no duration"),
+        (("up", "--poll", "5x"), 2, "not a duration"),
         (("up", "--poll", "0s"), 2, "too short"),
         (("up", "--level", "foo"), 2, "kafka"),
         (("up", "--capacity", "-5"), 2, "--capacity"),
@@ -31,7 +31,7 @@ def artimon(*words: str) -> subprocess.CompletedProcess[str]:
         (("up", "--parts", "nonsense"), 1, "zookeeper"),
         (("up", "--data", "/dev/null", "--parts", "zookeeper"), 1, "--data"),
         (("up", "--data", "/dev/null/x", "--parts", "zookeeper", "--detach"), 1, "--data"),
-        (("agent", "--poll", "5x"), 2, "no duration"),
+        (("agent", "--poll", "5x"), 2, "not a duration"),
         (("agent", "--name", "a/b"), 2, "cannot be a name"),
         (("agent", "--keep-class", "debug"), 2, "PATTERN=CLASS"),
         (("shard", "--port", "99999"), 2, "65535"),

@@ -171,7 +171,7 @@ def test_a_wrong_question_is_shown_with_its_place(
         (("--explain", "--watch"), "--explain goes"),
         (("--watch", "0.5"), "at least 1s"),
         (("--watch", "0"), "at least 1s"),
-        (("--watch=soon",), "no duration"),
+        (("--watch=soon",), "not a duration"),
         (("--engine", "magic"), "history"),
         (("--series", "0"), "--series"),
     ],

@@ -75,7 +75,7 @@ def test_everything_that_is_written_is_read(tmp_path: Path) -> None:
     ("words", "told"),
     [
         (("--id", "a/b"), "cannot be a name"),
-        (("--wait", "5x"), "no duration"),
+        (("--wait", "5x"), "not a duration"),
         (("--wait", "1ms"), "too short"),
         (("--roll-mib", "0"), "greater than or equal to 1"),
         (("--number", "x"), "invalid literal"),

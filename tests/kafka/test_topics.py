@@ -55,13 +55,13 @@ def test_a_topic_as_it_must_be_has_no_differences() -> None:
         (changed(min_insync_replicas="4"), "nothing can be written", "min.insync.replicas=2", True),
         (
             replace(GOOD, replicas=dict.fromkeys(range(8), (1,)), config={**GOOD.config, "min.insync.replicas": "1"}),
-            "one lost disk loses it",
+            "a lost disk may lose data",
             '"replicas": [1, "BROKER", "BROKER"]',
             False,
         ),
         (
             replace(GOOD, partitions=16),
-            "it has 16 partitions, 8 are wished",
+            "it has 16 partitions, 8 are configured",
             "artimon topics grow --partitions 8",
             False,
         ),
@@ -171,7 +171,7 @@ def test_a_check_asks_again_while_kafka_is_away() -> None:
 
     check = TopicCheck("b:1", (), ManualClock(), ask)
     check.run(threading.Event())
-    with pytest.raises(TopicsUnfit, match="topic t: wrong; mend it with: mend it"):
+    with pytest.raises(TopicsUnfit, match="topic t: wrong; fix: mend it"):
         check.raise_unfit()
 
 

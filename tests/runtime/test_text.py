@@ -34,7 +34,7 @@ def test_durations(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "5x", "-5m", "5 m", "1e3s", "m", "9" * 10_000 + "w", "٣s"])
 def test_no_durations(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 
 
@@ -54,7 +54,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1e9", "20 GiB free", "1PiB"])
 def test_no_sizes(text: str) -> None:
-    with pytest.raises(ValueError, match="is no size"):
+    with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
 
 

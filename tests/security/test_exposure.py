@@ -87,7 +87,7 @@ def test_what_counts_as_authentication(tmp_path: Path, required: Security) -> No
     assert require_protection("x", "127.0.0.1", None, insecure=False) == []
     for mode in ("accept", "prefer"):
         open_to_all = tokens(tmp_path / "more", SECRET, mode=mode)
-        with pytest.raises(Unprotected, match=r"x does not start: '::' is reached from other machines.*--insecure"):
+        with pytest.raises(Unprotected, match=r"x does not start: '::' is reachable from other machines.*--insecure"):
             require_protection("x", "::", open_to_all, insecure=False)
         assert require_protection("x", "::", open_to_all, insecure=True) == [
             "x serves every client that reaches '::' (--insecure)"

@@ -123,7 +123,7 @@ def test_a_trial_that_no_good_message_survives_condemns_nothing(monkeypatch: pyt
 def test_a_message_that_cannot_be_stored_is_refused_with_its_reason() -> None:
     trial = Trial()
     assert "8000000 rows declared" in trial.refusal(bomb("bomb/h/0"))
-    assert "no batch" in trial.refusal(b"x" * 1000)
+    assert "not a batch" in trial.refusal(b"x" * 1000)
     assert trial.refusal(_Bytes().batch("good/h/0")) == ""
     trial.end()
 

@@ -91,7 +91,7 @@ def test_period_is_the_hour_of_the_append() -> None:
     [
         pytest.param(None, NOW, "without a value", id="no_value"),
         pytest.param(b"", NOW, "too few", id="empty"),
-        pytest.param(message([(1, NOW, 0, 1)])[:-1], NOW, "cut", id="cut"),
+        pytest.param(message([(1, NOW, 0, 1)])[:-1], NOW, "truncated", id="cut"),
         pytest.param(message([(1, NOW, 0, 1)]), NOW + FORGET_MS + 1, "90 days", id="old"),
         pytest.param(message([(1, MAX_TIME_MS + 1, 0, 1)]), NOW, "leaves the years", id="after_9999"),
         pytest.param(message([(1, NOW, -1, 1)]), NOW, "leaves the years", id="before_1970"),

@@ -183,10 +183,10 @@ type = "{channel}"
 
 def test_names_are_unique() -> None:
     one = '[[flow]]\nname = "a"\nsource = {type = "api"}\nsink = {type = "null"}\n'
-    assert any("flow a stands here a second time" in text for text in problems(one + one))
+    assert any("flow a is defined a second time" in text for text in problems(one + one))
     group = '[[flow]]\nname = "b"\nsource = {type = "api"}\n[flow.group]\ntype = "failover"\n'
     group += 'sinks = [{type = "null", name = "x"}, {type = "null", name = "x"}]\n'
-    assert any("sink x stands here a second time" in text for text in problems(group))
+    assert any("sink x is defined a second time" in text for text in problems(group))
 
 
 class ThirdOptions(Options):

@@ -52,7 +52,7 @@ def test_a_rule_file() -> None:
         ("variables:", "variable:", "4:5", "did you mean variables"),
         ("attributes: {Good: accepted, Bad: refused}", "help: x", "9:9", "second time"),
         ("        attributes: {Good: accepted, Bad: refused}\n", "", "5:9", "want `attribute:`"),
-        ("Bad: refused", "Good: refused", "6:38", "'Good' stands here a second time"),
+        ("Bad: refused", "Good: refused", "6:38", "'Good' is defined a second time"),
         ("<each>", "<all>", "5:9", "nothing is named <all>"),
         ("<queue>}", "<queue|upper>}", "3:21", "no filter upper"),
         ("<queue>}", "<Queue>}", "3:21", "<word>"),
