@@ -312,10 +312,14 @@ class RateLimit(logging.Filter):
 _LIMIT = RateLimit()
 
 
+LOGGERS = ("bookkeeper", *(f"bookkeeper.{part}" for part in ("zookeeper", "framed", "secure", "openmetrics")))
+"""Loggers of this package. A filter of a logger does not see the records of the loggers below it."""
+
+
 def quiet_logs() -> None:
     """Suppress our log unless the application configures logging, and limit its rate."""
     root = logging.getLogger("bookkeeper")
     if not root.handlers:
         root.addHandler(logging.NullHandler())
-    for name in ("bookkeeper", "bookkeeper.zookeeper", "bookkeeper.rpc.framed_server"):
+    for name in LOGGERS:
         logging.getLogger(name).addFilter(_LIMIT)

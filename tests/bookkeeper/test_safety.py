@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bookkeeper
 from bookkeeper import Bookkeeper, VariableRefused
+from bookkeeper.process import endpoint
 from bookkeeper.variables.snapshot import Snapshots
 from tests.bookkeeper.books import replaced, shown
 
@@ -273,3 +276,9 @@ def test_strict_by_function_and_environment(monkeypatch: pytest.MonkeyPatch) -> 
     with replaced(strict=False) as book:
         assert bookkeeper.add_to_integer_var("a b", {}, 1) == 0
         assert book.refusals() == {"name": 1}
+
+
+def test_every_logger_of_the_package_has_its_rate_limited() -> None:
+    """A filter of a logger does not see what the loggers below it record."""
+    sources = [path.read_text() for path in Path(bookkeeper.__file__).parent.rglob("*.py")]
+    assert {name for text in sources for name in re.findall(r'getLogger\("([\w.]+)"\)', text)} == set(endpoint.LOGGERS)

@@ -138,17 +138,16 @@ def test_the_example_under_a_real_server(tmp_path: Path) -> None:
         'web_items_seen_total{shelf="7"} 1\n',
     )
 
-    def missing() -> list[str]:
-        nonlocal text
+    def counted() -> str:
+        """The page once every line awaited is on it; "" before."""
         text = get(shown, "/metrics")
-        return [line for line in awaited if line not in text]
+        return text if all(line in text for line in awaited) else ""
 
-    text = ""
     try:
         eventually(lambda: get(port, "/items/7") == '{"item":7}')
         assert "404" in get(port, "/items/1001")
         assert "404" in get(port, "/nothing")
-        eventually(lambda: not missing(), "every line awaited")  # a request is counted after its answer is on its way
+        text = eventually(counted, "every line awaited")  # a request is counted after its answer is on its way
     finally:
         process.terminate()
         process.wait(30)
