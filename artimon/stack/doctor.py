@@ -1,4 +1,4 @@
-"""Checks of `artimon doctor`: one a line, each with what was found and how to mend it."""
+"""Checks of `artimon doctor`: one a line, each with a finding and its fix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GIB = 1024**3
 
 
 class Mark(StrEnum):
-    """How a check went; only FAILED makes `artimon doctor` exit 1."""
+    """Result of a check; only FAILED makes `artimon doctor` exit 1."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -40,7 +40,7 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the doctor; `fix` is empty when there is nothing to do."""
+    """One line of the report; `fix` is empty if there is nothing to do."""
 
     name: str
     mark: Mark
@@ -49,7 +49,7 @@ class Check:
 
 
 def examine(settings: Settings, data: Path, *, verify_jars: bool = False) -> Iterator[Check]:
-    """All checks, one after another; a check that breaks is itself a failed check."""
+    """Run all checks, one after another; a check that raises counts as failed."""
     state = read_state(data)
     running = state if state is not None and state.alive() else None
     checks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
@@ -67,7 +67,7 @@ def examine(settings: Settings, data: Path, *, verify_jars: bool = False) -> Ite
     for name, check in checks:
         try:
             yield from check()
-        except Exception as problem:  # the doctor itself must reach its last line
+        except Exception as problem:  # the report must be complete
             yield Check(name, Mark.FAILED, f"{type(problem).__name__}: {problem}", "report this as a defect")
 
 
@@ -144,7 +144,7 @@ def _stack(data: Path, running: StackState | None) -> Iterator[Check]:
 
 
 def _buffer(data: Path, running: StackState | None) -> Iterator[Check]:
-    """How full Kafka is by the words of the collectors, and what else Spark has found about it."""
+    """Check Kafka's fill level as the collectors report it, and the problems and warnings of Spark."""
     if running is None:
         return
     parts = {part.name: part.figures for part in read_status(data).parts}
@@ -162,7 +162,7 @@ def _buffer(data: Path, running: StackState | None) -> Iterator[Check]:
 
 
 def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
-    """The servers that the settings name, or those of the running stack; only a running stack must have them."""
+    """Check the servers of the running stack or the settings. Without a running stack an absent one is a warning."""
     known = running.addresses if running else {}
     worst = Mark.FAILED if running else Mark.WARNING
     yield _reach("zookeeper", known.get("ARTIMON_ZOOKEEPER", settings.zookeeper), worst, _ask_zookeeper)
@@ -173,7 +173,7 @@ def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
 
 
 def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:
-    """Access lists of ZooKeeper, and the user of the agent: nothing is said of a ZooKeeper that does not answer."""
+    """Check the access lists of ZooKeeper and the user of the agent. Reports nothing if ZooKeeper does not answer."""
     from artimon.runtime.watcher import LOST
     from artimon.runtime.zookeeper import zookeeper_session
     from pipeline.control.access import OPEN, open_nodes

@@ -1,4 +1,4 @@
-"""Makes the topics of the platform, and moves the samples to a topic with another number of partitions."""
+"""Creation of the platform's topics, and migration of the samples to a topic with another number of partitions."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ __all__ = ["TOPICS", "GrowError", "Topic", "grow_samples", "make_topics", "usual
 
 TOPICS = platform_topics()
 KNOWN_S = 60.0
-"""Time in which all brokers must have heard of a new topic."""
+"""Timeout until all brokers know a new topic."""
 _CREATE_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlace:
-    """Kafka cluster and names of the platform's topics on it."""
+    """Kafka cluster and the prefix of the platform's topics on it."""
 
     kafka: Kafka
     data: StackData
@@ -60,17 +60,17 @@ class TopicSettings(TopicPlace):
     ] = 0
 
     def topics(self, partitions: int) -> Sequence[Topic]:
-        """All topics, that of samples with so many partitions. Raises TopicsUnknown."""
+        """Return all topics, the samples topic with `partitions` partitions. Raises TopicsUnknown."""
         copies = self.replication or usual_replication(self.kafka)
         return platform_topics(self.prefix, partitions, copies, self.segment_bytes)
 
 
 class GrowError(StackError):
-    """The samples cannot be moved to another number of partitions. The text says why and what to do."""
+    """A topic cannot be created, or the samples cannot move to another one. The text says why and what to do."""
 
 
 def usual_replication(bootstrap: str, options: dict[str, Any] | None = None) -> int:
-    """Three, or as many as there are brokers. Raises TopicsUnknown."""
+    """Return the default replication factor: 3, or the number of brokers if less. Raises TopicsUnknown."""
     admin = open_admin(bootstrap, options)
     try:
         return min(REPLICATION, len(brokers_of(admin)))
@@ -83,9 +83,9 @@ def usual_replication(bootstrap: str, options: dict[str, Any] | None = None) -> 
 def make_topics(
     bootstrap: str, topics: Sequence[Topic] = TOPICS, options: dict[str, Any] | None = None, brokers: int = 1
 ) -> list[str]:
-    """Create those of `topics` that are missing, once so many brokers are up, and wait until the brokers know them;
-    returns the names of the new ones. `options`: access other than that of this process. Raises KafkaError, OSError,
-    TopicsUnknown, GrowError."""
+    """Create the missing ones of `topics` and wait until the brokers know them; returns the names of the new ones.
+    Refuses while less than `brokers` brokers are up. `options`: client access, by default that of this process.
+    Raises KafkaError, OSError, TopicsUnknown, GrowError."""
     admin = open_admin(bootstrap, options)
     try:
         if brokers > 1 and len(up := brokers_of(admin)) < brokers:
@@ -112,10 +112,10 @@ def _create(admin: Any, topic: Topic) -> None:
 def grow_samples(
     bootstrap: str, prefix: str, partitions: int, clock: Clock = SYSTEM_CLOCK, options: dict[str, Any] | None = None
 ) -> tuple[str, str]:
-    """Make the next generation of the topic of samples with so many partitions and the settings of the present one,
-    then seal the present one: collectors move over, the old one is read to its end. Returns both names.
+    """Create the next generation of the samples topic with `partitions` partitions and the settings of the current one,
+    then seal the current one: collectors switch, readers read the old one to its end. Returns (old, new) names.
 
-    It may be repeated after a failure: a generation that was made and not used yet is taken. Raises GrowError,
+    May be repeated after a failure: a generation created by an earlier run is reused. Raises GrowError,
     TopicsUnknown."""
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise GrowError(f"{partitions} partitions: use 1 to {MAX_PARTITIONS}")
@@ -135,7 +135,7 @@ def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, st
     number = generation_number(base, newest.name)
     old = generation(base, number)
     if newest.partitions == partitions and number > 1:
-        old = generation(base, number - 1)  # an earlier run made it and may not have sealed the one before
+        old = generation(base, number - 1)  # an earlier run created the newest and may not have sealed this one
         if old in find_topics(admin, [old]):
             _seal(admin, old, clock)
         return old, newest.name
@@ -154,8 +154,8 @@ def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, st
 
 
 def _await_everywhere(admin: Any, name: str, partitions: int, clock: Clock) -> None:
-    """Until the cluster describes the topic with a leader for each partition. The client asks any of the brokers, so
-    that a cluster of several is asked several times."""
+    """Wait until the brokers describe the topic with a leader for each partition. The client asks a random broker, so
+    2n - 1 answers in a row are required of n brokers."""
     until, wanted, told = clock.monotonic() + KNOWN_S, 2 * len(brokers_of(admin)) - 1, 0
     while clock.monotonic() < until:
         found = [one for one in admin.describe_topics([name]) if not one["error_code"]]
@@ -168,7 +168,7 @@ def _await_everywhere(admin: Any, name: str, partitions: int, clock: Clock) -> N
 
 
 def _seal(admin: Any, name: str, clock: Clock) -> None:
-    """Its leaders refuse whatever is written from now on; returns once the cluster says so."""
+    """Make the leaders of a topic refuse all writes; returns once the cluster reports the setting."""
     topic, key = ConfigResource(ConfigResourceType.TOPIC, name), "max.message.bytes"
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs={key: str(SEALED_BYTES)})])
     until = clock.monotonic() + KNOWN_S
