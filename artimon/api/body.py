@@ -1,4 +1,4 @@
-"""Requests come whole or not at all: the body is read here, bounded in size and time, before anything else runs."""
+"""Request bodies: read completely, with limits of size and time, before anything else runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Gone(Exception):
 
 
 class BoundedBody:
-    """ASGI middleware. Bytes are counted as they arrive, whatever Content-Length says; a refusal closes."""
+    """ASGI middleware. Counts bytes as they arrive, not only Content-Length; a refusal closes the connection."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app, self._limits = app, limits
@@ -45,7 +45,7 @@ class BoundedBody:
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         headers = dict(scope["headers"])
         size = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(k) + len(v) for k, v in scope["headers"])
-        if size > self._limits.header_bytes:  # uvicorn bounds what is incomplete, not what comes in one piece
+        if size > self._limits.header_bytes:  # uvicorn limits incomplete headers only
             raise ApiError(
                 431,
                 f"address and headers have {size} bytes, the limit header_bytes is {self._limits.header_bytes}: send a "
@@ -79,7 +79,7 @@ class BoundedBody:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The whole body first, then what the client does."""
+    """Return a `receive` that gives the complete body first, then the client's further messages."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:
@@ -89,7 +89,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 async def refuse(send: Send, problem: ApiError) -> None:
-    """Answer and close: what else the client sends is not read."""
+    """Send the error and close the connection without reading the rest of the request."""
     body = problem.body()
     length = (b"content-length", str(len(body)).encode())
     await send(

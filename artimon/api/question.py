@@ -1,4 +1,4 @@
-"""From a request to the text of a question, within its limits."""
+"""Parameters of a query, parsed from a request and checked against the limits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MAX_FIELDS = 16
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked, as it came. `time_ms` None means now; `format` None leaves it to the header Accept; `explain`
-    asks what answering does, in place of the answer."""
+    """Parameters of a query, not yet validated. `time_ms` None: now; `format` None: by the header Accept; `explain`:
+    return the explanation instead of the answer."""
 
     text: str | None
     time_ms: int | None = None
@@ -26,7 +26,7 @@ class Question:
     explain: bool = False
 
     def checked(self, limits: Limits) -> str:
-        """The text. Raises ApiError where it is missing, no Unicode, or too long."""
+        """Return the text. Raises ApiError if it is missing, invalid Unicode, or too long."""
         if self.text is None:
             raise ApiError(400, "the parameter q is missing: give it a question, such as q=fetch('host.cpu.ms').rate()")
         try:
@@ -43,7 +43,7 @@ class Question:
 
 
 def read_question(content_type: str, body: bytes) -> Question:
-    """The question in a form or a JSON object. Raises ApiError."""
+    """Parse the parameters from a form or a JSON object. Raises ApiError."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/json":
         return _question(_object(body))

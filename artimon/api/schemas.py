@@ -1,4 +1,4 @@
-"""Forms of the answers, for /openapi.json: programs are written from it, so every route and error is in it."""
+"""Schemas of the answers, for /openapi.json: clients are generated from it, so it has every route and error."""
 
 from __future__ import annotations
 

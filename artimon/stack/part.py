@@ -75,7 +75,7 @@ class Part:
     jar_sets: tuple[str, ...] = ()  # of jars.lock
     memory_mb: int = 512  # resident limit with all its children; above it the part is restarted
     stop_s: float = 10.0  # from SIGTERM to SIGKILL
-    start_s: float = 600.0  # restart limit for a part not yet healthy; long, because a slow start is no failure
+    start_s: float = 600.0  # restart limit for a part not yet healthy; long, because a start may be slow
     hung_s: float = 120.0  # restart limit for a part that was healthy and no longer is
 
     def prepare(self, context: Context) -> list[Command]:  # noqa: ARG002

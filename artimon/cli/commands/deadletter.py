@@ -1,4 +1,4 @@
-"""Commands about dead letters: messages that could not be stored, why, and their replay."""
+"""Commands for dead letters: messages that could not be stored, with reasons, and their replay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def list_letters(
     hdfs: HdfsOption = None,
     data: DataOption = None,
 ) -> None:
-    """List messages that could not be stored, newest last, and what can be done about each."""
+    """List messages that could not be stored, newest last, with their state and reason."""
     raise typer.Exit(show(_opened(kafka, hdfs, data), as_json, limit, reason, everything, _stop()))
 
 
@@ -49,7 +49,7 @@ def replay_letters(
     hdfs: HdfsOption = None,
     data: DataOption = None,
 ) -> None:
-    """Send messages that could not be stored once more, after what was wrong with the program is mended."""
+    """Send messages that could not be stored once more, after the fault is fixed."""
     from pipeline.spark.deadletters import Address, Wish
 
     if bool(letters) == everything:
@@ -62,7 +62,7 @@ def replay_letters(
 
 
 def show(source: DeadLetters, as_json: bool, limit: int, reason: str, everything: bool, stop: threading.Event) -> int:
-    """Print the newest `limit` letters; 1 and a message when they cannot be read, 130 when interrupted."""
+    """Print the newest `limit` letters; returns 0, 1 if they cannot be read, 130 if interrupted."""
     from pipeline.spark.deadletters import LettersError, LetterState
 
     newest: deque[Letter] = deque(maxlen=limit)
@@ -90,7 +90,7 @@ def show(source: DeadLetters, as_json: bool, limit: int, reason: str, everything
 
 
 def send_again(source: DeadLetters, wish: Wish, stop: threading.Event) -> int:
-    """Replay and print a line a letter; 0 if every letter that was wished for is written or stored."""
+    """Replay letters and print a line for each; returns 0 if none was refused or failed, 130 if interrupted."""
     from pipeline.spark.deadletters import LettersError, replay
 
     done: dict[str, int] = {}
@@ -111,7 +111,7 @@ def send_again(source: DeadLetters, wish: Wish, stop: threading.Event) -> int:
 
 
 def plain(letter: Letter) -> dict[str, Any]:
-    """A letter as JSON has it."""
+    """Return a letter as a JSON object."""
     header = letter.header
     return {
         "topic": letter.topic,
@@ -130,7 +130,7 @@ def plain(letter: Letter) -> dict[str, Any]:
 
 
 def line(letter: Letter) -> str:
-    """A letter for people: address, state, when, what it is, why it died, and what still speaks against a replay."""
+    """Format a letter: address, state, time, content, reason, and the reason against a replay if it differs."""
     header = letter.header
     moment = datetime.fromtimestamp(letter.buried_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     what = f"{header.rows} samples of {header.source}" if header else f"{letter.size} bytes"
@@ -139,7 +139,7 @@ def line(letter: Letter) -> str:
 
 
 def outcome_line(outcome: Outcome) -> str:
-    """What became of one letter."""
+    """Format the outcome of one replayed letter."""
     at = f" at {outcome.position.partition}:{outcome.position.offset}" if outcome.position else ""
     return printable(f"{outcome.letter.address}  {outcome.what}{at}{': ' if outcome.detail else ''}{outcome.detail}")
 
@@ -159,7 +159,7 @@ def _opened(kafka: str | None, hdfs: str | None, data: Path | None) -> DeadLette
 
 
 def _stop() -> threading.Event:
-    """Set by SIGINT and SIGTERM: what is being written is finished, then it ends."""
+    """Return an event set by SIGINT and SIGTERM, at which a replay finishes its current letter."""
     from artimon.runtime.process import begin
 
     return begin()

@@ -1,4 +1,4 @@
-"""The command that reads the raw table: samples as they were collected, for as long as they are kept."""
+"""Command `artimon history`: raw samples from the table on HDFS, within their retention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands about the topics in Kafka: make them, check them, move the samples to another number of partitions."""
+"""Commands for the topics in Kafka: create, check, and move the samples to another number of partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNREACHED, DIFFERENT = 2, 1
 
 @contextmanager
 def _reaching() -> Iterator[None]:
-    """Exit code UNREACHED, and a message, if Kafka does not answer."""
+    """Print a message and exit with UNREACHED if Kafka does not answer."""
     from artimon.runtime.topic_check import TopicsUnknown
 
     try:
@@ -38,7 +38,7 @@ def _reaching() -> Iterator[None]:
 def create(
     given: Given, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the topic of samples.")] = 8
 ) -> None:
-    """Make the topics that are missing; those that exist stay as they are (see `artimon topics check`)."""
+    """Create missing topics; existing ones stay as they are (see `artimon topics check`)."""
     from artimon.stack.topics import TopicSettings, make_topics
 
     settings = given.make(TopicSettings)
@@ -53,7 +53,7 @@ def check(
     partitions: Annotated[int, typer.Option(min=0, max=1024, help="Wished of the samples (0: as many as now).")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Print each difference from what the topics must be, with the command that mends it; exit 1 if there is one."""
+    """Print each wrong setting of a topic with the command that corrects it; exit 1 if there is one."""
     from artimon.runtime.topic_check import check_topics
     from artimon.stack.topics import TopicSettings
 

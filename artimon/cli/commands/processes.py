@@ -1,4 +1,4 @@
-"""Commands that run one process each; the stack starts them, and so may anything else."""
+"""Commands that run one process each, started by the stack or by any service manager."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def collector(
 
 
 def _check_files(settings: SourceConfig) -> None:
-    """Refuses at the command line files that cannot be used, with line and column. A file of sources that does not
-    exist may come."""
+    """Report invalid files as a usage error, with line and column. The file of sources may be created later."""
     from sources.scrape.jmx.mapping_file import read_rules
     from sources.scrape.sources_file import read_sources
 
@@ -76,7 +75,7 @@ def shard(given: Given) -> None:
 
 
 def _spark_settings(file: Path | None, texts: list[str] | None) -> dict[str, str]:
-    """Settings of a file, over them those of the command line. Refuses what Spark could not read."""
+    """Merge settings of a file with those of the command line, which win. Rejects settings invalid for Spark."""
     from pipeline.spark.properties import PropertiesError, parse_conf, read_properties
 
     try:

@@ -1,4 +1,4 @@
-"""The command that asks: `artimon query`."""
+"""Command `artimon query`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEFAULT = "10s"
 
 
 class WatchingCommand(TyperCommand):
-    """A command whose --watch may stand alone: the word behind it is its value only if it is a time."""
+    """Command whose option --watch has an optional value: the next word, only if it is a duration."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -35,7 +35,7 @@ class WatchingCommand(TyperCommand):
 
 
 def _every(text: str | None) -> str | None:
-    """Refuses at the command line what is no time, or one too short."""
+    """Reject an invalid duration, or one shorter than 1 s, as a usage error."""
     if text is not None and _seconds(text) < 1:
         raise typer.BadParameter(f"{text} is too short: at least 1s")
     return text
@@ -75,7 +75,7 @@ def query(
     series: Annotated[int, typer.Option(min=1, help="At most so many lines in the table.")] = 40,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Charts and names in ASCII.")] = False,
 ) -> None:
-    """Ask the memory shards, the history, or both. Exit codes: 0 an answer, 1 none, 2 misuse, 130 interrupted."""
+    """Query the memory shards, the history, or both. Exit codes: 0 answer, 1 error, 2 wrong usage, 130 interrupted."""
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv")
     if explain and (as_csv or watch is not None):

@@ -1,4 +1,4 @@
-"""Commands that ask: the memory store, the kept mails, the rule files."""
+"""Commands that search the series, show the kept mails and check rule files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def mail(
     full: Annotated[bool, typer.Option(help="Print the text of each mail too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the mails that the stack's SMTP server has kept, newest last."""
+    """Show the mails kept by the stack's SMTP server, newest last."""
     from artimon import questions
 
     raise typer.Exit(questions.mail(located(data).data, count=lines, as_json=as_json, full=full))
@@ -63,7 +63,7 @@ def mail(
 def rules_check(
     files: Annotated[list[Path], typer.Argument(help="Rule files; those that belong together at once.")],
 ) -> None:
-    """Say everything that is wrong with rule files, with line and column; exit 1 if anything is."""
+    """Print every error in rule files, with line and column; exit 1 if there is one."""
     from artimon import questions
 
     raise typer.Exit(questions.check_rules(files))
