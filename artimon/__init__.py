@@ -1,4 +1,4 @@
-"""Artimon: typed, labelled variables, collected once a minute, asked by equivalence classes.
+"""Artimon: typed, labelled variables, collected once a minute, queried by equivalence classes.
 
 >>> import artimon
 >>> session = artimon.connect()  # doctest: +SKIP

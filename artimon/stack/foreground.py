@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 
 class _Asked(BaseException):
-    """Raised in the main thread, wherever it is, when a signal asks the stack to stop."""
+    """Raised in the main thread by the first signal that asks the stack to stop."""
 
 
 class Interrupts:

@@ -129,7 +129,7 @@ class Runner:
         try:
             self._commands = self.part.prepare(self._context)
             self._spawn_next(now)
-        except Exception as problem:  # a configuration that cannot be written is a failed start, not a dead supervisor
+        except Exception as problem:  # a configuration error is a failed start and must not end the supervisor
             self._fail(now, f"could not be started: {problem}")
 
     def _spawn_next(self, now: float) -> None:
