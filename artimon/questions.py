@@ -41,7 +41,7 @@ def check_rules(paths: Sequence[Path]) -> int:
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:
-        print(f"{len(paths)} file{'s' if len(paths) > 1 else ''}: well")
+        print(f"{len(paths)} {'files are' if len(paths) > 1 else 'file is'} valid")
     return 1 if problems else 0
 
 
@@ -121,7 +121,7 @@ def history_stream(selector: str, start: str, end: str, *, where: tuple[str, str
     except QueryError as problem:
         print(f"artimon: {problem}", file=sys.stderr)
     except KeyboardInterrupt:
-        print("artimon: interrupted; nothing is left of it", file=sys.stderr)
+        print("artimon: interrupted; the incomplete file is removed", file=sys.stderr)
         told = 130
     except OSError as problem:
         print(f"artimon: {arrow}: {problem.strerror}", file=sys.stderr)

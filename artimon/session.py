@@ -95,7 +95,7 @@ class Session(QueryRunner):
         """Return the store for `engine`. Raises QueryError."""
         memory = self._open_store()
         if engine not in ENGINES:
-            raise QueryError(f"engine {engine!r}: there are {', '.join(ENGINES)}")
+            raise QueryError(f"unknown engine {engine!r}: use one of {', '.join(ENGINES)}")
         if engine == "memory" or (engine == "auto" and self._open_history is None):
             return memory
 
@@ -123,7 +123,7 @@ class Session(QueryRunner):
         """Return the history engine of this session, for `read` and for `frame` (a Spark DataFrame)."""
         self._open_store()
         if self._open_history is None:
-            raise QueryError("this session knows no history: open it with artimon.connect()")
+            raise QueryError("this session has no history: open it with artimon.connect()")
         if self._history is None:
             self._history = self._open_history()
         return self._history
@@ -251,4 +251,4 @@ def _client(zookeeper: str) -> VarstoreClient:
     try:
         return VarstoreClient(zookeeper)
     except ValueError as problem:
-        raise SelectError(f"{zookeeper} is no address of a ZooKeeper: write host:port ({problem})") from None
+        raise SelectError(f"invalid ZooKeeper address {zookeeper!r}: write host:port ({problem})") from None

@@ -115,5 +115,5 @@ async def _on_invalid(_request: Request, problem: Exception) -> Response:
 async def _on_http_error(request: Request, problem: Exception) -> Response:
     if not isinstance(problem, HTTPException):
         raise problem
-    told = f"{problem.detail}: {request.method} {request.url.path[:200]}; /openapi.json lists what there is"
+    told = f"{problem.detail}: {request.method} {request.url.path[:200]}; /openapi.json lists the routes"
     return _error(ApiError(problem.status_code, told), problem.headers)

@@ -48,11 +48,11 @@ class BoundedBody:
         if size > self._limits.header_bytes:  # uvicorn limits incomplete headers only
             raise ApiError(
                 431,
-                f"address and headers have {size} bytes, the limit header_bytes is {self._limits.header_bytes}: send a "
-                "long question by POST",
+                f"URL and headers have {size} bytes, the limit header_bytes is {self._limits.header_bytes}: send a "
+                "long query by POST",
             )
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise ApiError(415, "compressed bodies are not taken: send it plain")
+            raise ApiError(415, "compressed bodies are not supported: send the body uncompressed")
         declared = headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > self._limits.body_bytes:
             raise self._too_large()
@@ -60,7 +60,7 @@ class BoundedBody:
             async with asyncio.timeout(self._limits.body_s):
                 return await self._collect(receive)
         except TimeoutError as late:
-            raise ApiError(408, f"the body did not come within body_s = {self._limits.body_s:g} s") from late
+            raise ApiError(408, f"the body did not arrive within body_s = {self._limits.body_s:g} s") from late
 
     async def _collect(self, receive: Receive) -> bytes:
         body = bytearray()
@@ -75,7 +75,7 @@ class BoundedBody:
                 return bytes(body)
 
     def _too_large(self) -> ApiError:
-        return ApiError(413, f"the body is larger than body_bytes = {self._limits.body_bytes}: ask a shorter question")
+        return ApiError(413, f"the body is larger than body_bytes = {self._limits.body_bytes}: shorten the query")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

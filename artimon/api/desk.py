@@ -61,9 +61,9 @@ class Desk:
         """Return the store of an engine. Raises ApiError if there is none."""
         name = name or "auto"
         if name not in ENGINES:
-            raise ApiError(400, f"engine {name!r:.40}: there are {', '.join(ENGINES)}")
+            raise ApiError(400, f"unknown engine {name!r:.40}: use one of {', '.join(ENGINES)}")
         if self._history is None and name == "history":
-            raise ApiError(400, "this API knows no history: leave out engine=history")
+            raise ApiError(400, "this API has no history: leave out engine=history")
         if self._history is None or name == "memory":
             return self._store
         return self._history() if name == "history" else AutoStore(self._store, self._history, self.clock)
@@ -76,7 +76,7 @@ class Desk:
         stop = threading.Event()
         try:
             if self._gate is None:
-                raise ApiError(503, "the server begins or ends: try again")
+                raise ApiError(503, "the server is starting or stopping: try again")
             store = GuardedStore(engine_store(self._engine(engine)), self.limits, stop, threads=self._calls)
         except ApiError:
             if isinstance(gone, Coroutine):
@@ -89,7 +89,7 @@ class Desk:
         self._opened.wait(self.limits.wait_s)  # Thrift may listen before HTTP has opened the executor
         loop = self._loop
         if loop is None:
-            raise ApiError(503, "the server begins or ends: try again")
+            raise ApiError(503, "the server is starting or stopping: try again")
         asked: Future[T] = asyncio.run_coroutine_threadsafe(self.run(work), loop)
         try:
             return asked.result(self.limits.wait_s + self.limits.query_s + GRACE_S)
@@ -107,7 +107,7 @@ def guarded(work: Callable[[], T]) -> T:
     except (QueryError, SelectError) as problem:
         raise refusal(problem) from problem
     except MemoryError as problem:
-        raise ApiError(413, "the query needs more memory than there is: ask for less") from problem
+        raise ApiError(413, "out of memory: add matchers, or ask for a shorter range") from problem
     except Exception as defect:
-        log.exception("a defect while answering")
-        raise ApiError(500, "internal error: the log of the api says more") from defect
+        log.exception("internal error while answering a query")
+        raise ApiError(500, "internal error: see the log of the api") from defect

@@ -80,7 +80,7 @@ class GuardedStore(PassingStore):
                 f"too much to read: over {by_cells} series of {columns} buckets, more than the limit of "
                 f"{self.limits.cells_read} cells (cells_read): add matchers, or ask for a shorter range or window"
             )
-        return self.limits.series, f"more series fit than the limit of {self.limits.series} (series): add matchers"
+        return self.limits.series, f"more series match than the limit of {self.limits.series} (series): add matchers"
 
     def check(self) -> None:
         """Raise Abandoned if the query is abandoned."""
@@ -94,7 +94,7 @@ class GuardedStore(PassingStore):
         try:
             asked = self.threads.submit(question)
         except RuntimeError as ended:
-            raise Abandoned("the server ends") from ended
+            raise Abandoned("the server is stopping") from ended
         while not wait([asked], LOOK_S).done:
             if self.stop.is_set():
                 asked.cancel()

@@ -64,7 +64,7 @@ class Latest(Generic[T]):
     def _told(self, problem: str) -> Told[T]:
         age_s = 0.0 if self._at is None else max(0.0, self._clock.monotonic() - self._at)
         if problem and self._at is not None:
-            problem += f"; what is shown is {age_s:.0f} s old"
+            problem += f"; the data shown is {age_s:.0f} s old"
         return Told(self._value, age_s, problem)
 
     def _begin(self) -> None:

@@ -70,7 +70,7 @@ class Limits:
         for change in changes:
             name, _, text = change.partition("=")
             if name not in types:
-                raise BadLimit(f"{name!r} is no limit: there are {', '.join(types)}")
+                raise BadLimit(f"unknown limit {name!r}: known limits are {', '.join(types)}")
             try:
                 value = types[name](text)
             except ValueError:
@@ -101,7 +101,7 @@ class ApiConfig:
     host: ListenHost = "127.0.0.1"
     names: Annotated[
         tuple[str, ...],
-        Option("A name by which people reach the page, besides --host; may be repeated.", "--name"),
+        Option("Further host name in URLs of the page, besides --host; may be repeated.", "--name"),
     ] = ()
     insecure: Insecure = False
     health: Health = None

@@ -88,7 +88,7 @@ class Pages:
     def _answer(self, name: str, request: Request) -> Response:
         file = self._files.get(name)
         if file is None:
-            raise ApiError(404, f"there is no such file: {name[:200]}")
+            raise ApiError(404, f"file not found: {name[:200]}")
         headers = {**HEADERS, "etag": file.tag, "content-type": file.kind}
         if _matches(request.headers.get("if-none-match", ""), file.tag):
             return Response(status_code=304, headers=headers)

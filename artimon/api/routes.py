@@ -31,22 +31,24 @@ NO_ENGINE: Mapping[str, Any] = {
     "rules": [],
     "alerts": [],
     "truncated": 0,
-    "problem": "no engine of alerts is known here: `artimon alerts` starts one",
+    "problem": "no alert engine is known here: start one with `artimon alerts`",
 }
 
-TextParameter = Annotated[str | None, Query(description="The question, such as fetch('host.cpu.ms').rate(); 16 KiB")]
+TextParameter = Annotated[
+    str | None, Query(description="The query, such as fetch('host.cpu.ms').rate(); at most 16 KiB")
+]
 TimeParameter = Annotated[
-    int | None, Query(ge=0, le=TIME_MAX_MS, description="As if it were this time, epoch milliseconds; default now")
+    int | None, Query(ge=0, le=TIME_MAX_MS, description="Evaluation time in epoch milliseconds; default now")
 ]
 FormatParameter = Annotated[
-    str | None, Query(description="json, csv or arrow; without it the header Accept decides, else json")
+    str | None, Query(description="json, csv or arrow; default: by the header Accept, else json")
 ]
 EngineParameter = Annotated[
-    str | None, Query(description="memory, history, or auto (default): the history where memory does not reach")
+    str | None, Query(description="memory, history, or auto (default): the history for ranges older than memory")
 ]
-ExplainParameter = Annotated[bool, Query(description="Say what answering does and took, in place of the answer")]
-LimitParameter = Annotated[int, Query(ge=1, description="At most so many; more than `found` of the limits is refused")]
-PrefixParameter = Annotated[str, Query(max_length=2_000, description="How they begin")]
+ExplainParameter = Annotated[bool, Query(description="Return plan and cost of the query instead of the answer")]
+LimitParameter = Annotated[int, Query(ge=1, description="Maximum number of entries, at most the limit `found`")]
+PrefixParameter = Annotated[str, Query(max_length=2_000, description="Prefix of the entries")]
 
 
 class Routes:
@@ -191,7 +193,7 @@ class Routes:
     def _check_limit(self, limit: int) -> None:
         if limit > self._limits.found:
             raise ApiError(
-                413, f"limit = {limit} is above found = {self._limits.found}: ask for fewer, or narrow the question"
+                413, f"limit = {limit} is above found = {self._limits.found}: ask for fewer, or add matchers"
             )
 
 

@@ -68,13 +68,13 @@ class ApiServer:
     def problem(self) -> str:
         """Return "" if the server answers, else the problem. Takes at most some seconds."""
         if not self._thread.is_alive():
-            return "the server has ended"
+            return "the server thread has ended"
         connection = http.client.HTTPConnection(self._host, self.port, timeout=ASK_S)
         try:
             connection.request("GET", "/api/health")
             connection.getresponse().read(4096)  # any status counts, "too many connections" too
         except (OSError, http.client.HTTPException) as error:
-            return f"does not answer itself: {error!r}"
+            return f"the health check failed: {error!r}"
         finally:
             connection.close()
         return ""

@@ -51,7 +51,7 @@ def clusters_of(zookeepers: Sequence[str] | None, file: Path | None) -> list[Clu
         return [Cluster("", located().zookeeper)]
     names = [one.name for one in found]
     if len(set(names)) != len(names):
-        raise typer.BadParameter(f"two clusters have one name among {', '.join(names)}: write NAME=host:port")
+        raise typer.BadParameter(f"cluster names are not unique: {', '.join(names)}; write NAME=host:port")
     return found
 
 
@@ -68,7 +68,7 @@ def _listed(file: Path) -> list[Cluster]:
     try:
         table = tomllib.loads(file.read_text())["clusters"]
         if not isinstance(table, dict) or not all(isinstance(place, str) for place in table.values()):
-            raise TypeError("it is no table of texts")
+            raise TypeError("[clusters] must map names to strings")
         return [Cluster(str(name), place) for name, place in table.items()]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise typer.BadParameter(f'{file}: write [clusters] and lines NAME = "host:port" ({error!r})') from None

@@ -19,8 +19,8 @@ class Panel(StrEnum):
     """Headings of `--help`, in order."""
 
     MACHINE = "On this machine"
-    ASK = "Ask"
-    OPERATE = "Look after"
+    ASK = "Query"
+    OPERATE = "Operate"
     PROCESS = "Run one process"
 
 
@@ -67,7 +67,7 @@ DaysOption = Annotated[
     str,
     typer.Option(
         "--keep",
-        help="CLASS=DAYS, by comma: how long each class of samples is kept; * names all others.",
+        help="CLASS=DAYS, by comma: retention of each class of samples; * means all others.",
         callback=checking(_keep_days),
     ),
 ]
@@ -75,8 +75,8 @@ KeepClassOption = Annotated[
     list[str] | None,
     typer.Option(
         "--keep-class",
-        help="PATTERN=CLASS: variables whose name fits are kept as `--keep` of the compactor says of the class; may be "
-        "repeated, the first that fits holds.",
+        help="PATTERN=CLASS: retention class of variables whose name matches (see `--keep` of the compactor); may be "
+        "repeated, the first match wins.",
         callback=checking(_keep_rules),
     ),
 ]

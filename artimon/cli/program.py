@@ -20,7 +20,7 @@ from artimon.cli.common import Panel, say
 
 app = typer.Typer(
     name="artimon",
-    help="Typed, labelled variables: collected, stored exactly once, asked by equivalence classes.",
+    help="Typed, labelled variables: collected, stored exactly once, queried by equivalence classes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,

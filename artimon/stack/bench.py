@@ -25,7 +25,7 @@ def run_benchmark(name: str, arguments: Sequence[str], as_json: bool, say: Calla
     """Run one benchmark and print its lines as JSON or readable text; returns its exit code, 2 for an unknown name."""
     known = known_benchmarks()
     if name not in known:
-        say(f"artimon: there is no benchmark {name!r}: known are {', '.join(known) or 'none'}")
+        say(f"artimon: unknown benchmark {name!r}: known benchmarks are {', '.join(known) or 'none'}")
         return 2
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

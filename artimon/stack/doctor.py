@@ -81,7 +81,7 @@ def _java(settings: Settings) -> Iterator[Check]:
     try:
         java = find_java(settings)
     except StackError as problem:
-        yield Check("java", Mark.FAILED, "none that fits", str(problem))
+        yield Check("java", Mark.FAILED, "no suitable Java", str(problem))
     else:
         yield Check("java", Mark.GOOD, f"{java.version} at {java.program}")
 
@@ -98,14 +98,14 @@ def _jars(settings: Settings, verify: bool) -> Iterator[Check]:
     if damaged:
         yield Check("jars", Mark.FAILED, f"damaged: {', '.join(damaged)}", f"delete them in {folder}, ./scripts/setup")
         return
-    yield Check("jars", Mark.GOOD, f"{len(wanted)} in {folder}{', digests right' if verify else ''}")
+    yield Check("jars", Mark.GOOD, f"{len(wanted)} in {folder}{', digests verified' if verify else ''}")
 
 
 def _disk(data: Path) -> Iterator[Check]:
     there = next(folder for folder in (data, *data.parents) if folder.is_dir())
     free = shutil.disk_usage(there).free / GIB
     good = free >= DISK_FREE_GB
-    fix = "" if good else f"free some, or choose another folder with --data; {DISK_FREE_GB} GiB are wanted"
+    fix = "" if good else f"free {DISK_FREE_GB} GiB of disk space, or choose another folder with --data"
     yield Check("disk", Mark.GOOD if good else Mark.WARNING, f"{free:.1f} GiB free at {there}", fix)
     nearest = next(path for path in (data, *data.parents) if path.exists())
     if nearest != there or not os.access(there, os.W_OK | os.X_OK):
@@ -128,7 +128,7 @@ def _ports(running: StackState | None) -> Iterator[Check]:
     if not taken:
         yield Check("ports", Mark.GOOD, f"all {len(wished)} default ports are free")
         return
-    fix = "nothing must be done: the next free ports are taken and `artimon env` prints them"
+    fix = "no action needed: the stack takes the next free ports, and `artimon env` prints them"
     yield Check("ports", Mark.WARNING, f"taken: {', '.join(taken)}", fix)
 
 
@@ -185,10 +185,10 @@ def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:
     except LOST:
         return
     if found:
-        detail = f"{len(found)} nodes that are open to everybody, such as {found[0]}"
+        detail = f"{len(found)} nodes are open to everyone, such as {found[0]}"
         yield Check("zookeeper access", Mark.WARNING, detail, OPEN)
     else:
-        yield Check("zookeeper access", Mark.GOOD, "no node of the platform is open to everybody")
+        yield Check("zookeeper access", Mark.GOOD, "no node of the platform is open to everyone")
     agent = next((part.pid for part in running.parts if part.name == "agent" and part.pid), 0) if running else 0
     if agent and psutil.Process(agent).uids().effective == 0:
         yield Check("agent's user", Mark.WARNING, "root", "run `artimon up` as a user of its own: docs/deploy.md")

@@ -35,7 +35,7 @@ class JarMismatch(StackError):
     def __str__(self) -> str:
         return (
             f"{self.path} has sha256 {self.actual}, jars.lock pins {self.expected}: the file is damaged or not the "
-            "one that was reviewed. Delete it and run ./scripts/setup; if it stays so, distrust the repository."
+            "one that was reviewed. Delete it and run ./scripts/setup; if it recurs, do not trust the repository."
         )
 
 
@@ -50,7 +50,7 @@ class JarsUnresolved(StackError):
         names = ", ".join(self.missing[:5]) + (" ..." if len(self.missing) > 5 else "")
         return (
             f"{len(self.missing)} jars could not be retrieved ({names}): {self.detail}. "
-            f"See {self.log}; check the network, then run ./scripts/setup again (what is there is kept)."
+            f"See {self.log}; check the network, then run ./scripts/setup again (retrieved jars are kept)."
         )
 
 
@@ -120,7 +120,7 @@ class UnknownPart(StackError):
         self.name, self.known = name, known
 
     def __str__(self) -> str:
-        return f"there is no part {self.name!r}: known are {', '.join(self.known)}"
+        return f"unknown part {self.name!r}: known parts are {', '.join(self.known)}"
 
 
 class ExampleMissing(StackError):

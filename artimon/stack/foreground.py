@@ -105,7 +105,7 @@ def _announce(stack: Stack, say: Say, took_s: float) -> None:
         say(f"  {name:<{width}}  {value}")
     if page := addresses.get("ARTIMON_API"):
         say(f"the page: {page}/ (first samples within a minute, rates after two)")
-    say("`artimon status` says how it is; Ctrl-C stops it")
+    say("`artimon status` shows the state; Ctrl-C stops the stack")
 
 
 def start_detached(arguments: list[str], data: Path, say: Say) -> None:
@@ -149,7 +149,7 @@ def stop_running(data: Path, say: Say) -> bool:
         left = kill_stale(data)
         lock.release()
         if left:
-            say(f"killed what a crashed stack left: {', '.join(left)}")
+            say(f"killed processes left by a crashed stack: {', '.join(left)}")
         return bool(left)
     os.kill(state.pid, signal.SIGTERM)
     deadline, pause = now_s() + DOWN_S, threading.Event()

@@ -126,7 +126,7 @@ class NameNode(Part):
 
     def check(self, context: Context) -> str:
         state = ask_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
-        return "" if state.get("FSState") else "the NameNode does not say its state yet"
+        return "" if state.get("FSState") else "the NameNode does not report its state yet"
 
     def addresses(self, context: Context) -> dict[str, str]:
         conf = context.folder("hdfs") / "conf"
@@ -151,8 +151,8 @@ class DataNode(Part):
     def check(self, context: Context) -> str:
         state = ask_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
         if not state.get("NumLiveDataNodes"):
-            return "the NameNode counts no live DataNode"
+            return "the NameNode reports no live DataNode"
         if not state.get("CapacityRemaining"):
             # a DataNode reports its volumes with its first heartbeat: no block can be placed before
-            return "the NameNode knows of no space on the DataNode yet"
+            return "the NameNode reports no free space on the DataNode yet"
         return "" if state.get("FSState") == "Operational" else f"the NameNode is in state {state.get('FSState')}"

@@ -57,7 +57,7 @@ def collector_reason(collector: Figures, agent: Figures, now_ms: int) -> str:
     if answered_ms and silent_ms <= UNSENT_MS:
         return ""
     since = f"for {_seconds(silent_ms)}" if answered_ms else "since its start"
-    return f"{agent.get('unsent_batches', '?')} batches wait and it has answered nothing {since}"
+    return f"{agent.get('unsent_batches', '?')} batches wait and it has sent no answer {since}"
 
 
 def raw_reason(raw: Figures) -> str:
@@ -74,14 +74,14 @@ def buckets_reason(buckets: Figures, young: Iterable[str]) -> str:
     }
     if behind:
         told = ", ".join(f"{id_} for {_seconds(ms)}" for id_, ms in sorted(behind.items()))
-        return f"shards lack what others have: {told}, at most {_seconds(BUCKETS_MS)}"
+        return f"shards are behind the others: {told}, at most {_seconds(BUCKETS_MS)}"
     return _late(buckets, BUCKETS_MS, "Kafka waits for the shards")
 
 
 def shard_reason(shard: Figures) -> str:
     """Return why a shard's hop is unhealthy, or ""."""
     if lacking := shard.get("vshards_lacking"):
-        return f"{lacking} virtual shards lack what Kafka deleted before they read it: their answers are partial"
+        return f"{lacking} virtual shards lack data that Kafka deleted before they read it: their answers are partial"
     missing = shard.get("refilling")
     return f"refilling from Kafka, {missing} batches to go: its answers are partial" if missing else ""
 
@@ -90,14 +90,14 @@ def compactor_reason(figures: Figures) -> str:
     """Return why the hop to compacted files is unhealthy, or ""."""
     problems = figures.get("problems") or ["?"]
     if _ms(figures, "failing_ms") > COMPACTOR_MS:
-        return f"nothing could be done for {_seconds(_ms(figures, 'failing_ms'))}: {problems[0]}"
+        return f"the compactor has failed for {_seconds(_ms(figures, 'failing_ms'))}: {problems[0]}"
     if given_up := _ms(figures, "given_up"):
         return f"{given_up} hours or days are given up: {problems[-1]}"
     if (behind_ms := _ms(figures, "behind_ms")) > COMPACTION_MS:
         limit = f"at most {COMPACTION_MS / 3_600_000:.0f} h"
         return f"{figures.get('waiting', '?')} jobs wait, the oldest for {behind_ms / 3_600_000:.1f} h, {limit}"
     if (hours := int((figures.get("live") or {}).get("open_hours") or 0)) > OPEN_HOURS:
-        return f"{hours} hours are open, at most {OPEN_HOURS}: the raw table does not say that they are complete"
+        return f"{hours} hours are open, at most {OPEN_HOURS}: the raw table does not mark them as complete"
     return ""
 
 

@@ -21,10 +21,10 @@ def read_problem(context: Context, part: str) -> str:
     """Return "" if the part's health file is fresh and says "ok", else the problem."""
     health = read_health(context.health(part))
     if health is None:
-        return "has not said how it is yet"
+        return "has not reported its health yet"
     age_ms = SYSTEM_CLOCK.now_ms() - health.time_ms
     if age_ms > STALE_MS:
-        return f"has not said how it is for {age_ms / 1000:.0f} s"
+        return f"has not reported its health for {age_ms / 1000:.0f} s"
     return "" if health.state == "ok" else f"{health.state}: {health.problem}"
 
 

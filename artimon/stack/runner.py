@@ -82,7 +82,7 @@ class Runner:
         if self._strikes >= MEMORY_STRIKES:
             self._strikes = 0
             used = rss // (1024 * 1024)
-            self._fail(now, f"used {used} MiB, its limit is {self.part.memory_mb} MiB")
+            self._fail(now, f"used {used} MiB of memory, its limit is {self.part.memory_mb} MiB")
 
     def housekeeping(self) -> None:
         """Rotate the part's log."""

@@ -181,7 +181,7 @@ class Stack:
 
     def _wait(self, name: str, condition: Callable[[PartState], bool]) -> None:
         if not self._running().wait(lambda states: condition(states[name]), PART_CHANGE_S):
-            raise NotHealthy(PART_CHANGE_S, {name: "did not change as asked"})
+            raise NotHealthy(PART_CHANGE_S, {name: "did not reach the requested state"})
 
     def _running(self) -> Supervisor:
         if self._supervisor is None:

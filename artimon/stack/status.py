@@ -209,7 +209,7 @@ def _shard_hop(name: str, figures: Mapping[str, Any], reason: str, now_ms: int) 
         if figures.get(word):
             detail += f", {figures[word]} {word}"
     if figures.get("offsets_lacking"):
-        detail += f"; lacks {figures['offsets_lacking']} offsets that Kafka deleted before they were read"
+        detail += f"; lacks {figures['offsets_lacking']} offsets, deleted by Kafka before they were read"
     if figures.get("refilling"):
         detail += "; refilling from Kafka, its answers are partial"
     age_ms = max(0, now_ms - int(newest)) if newest else None

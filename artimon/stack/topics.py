@@ -45,7 +45,7 @@ class TopicPlace:
 
     kafka: Kafka
     data: StackData
-    prefix: Annotated[str, Option("First word of the names of the topics.")] = "artimon"
+    prefix: Annotated[str, Option("Prefix of the names of the topics.")] = "artimon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class TopicSettings(TopicPlace):
     """Settings that the platform's topics must have."""
 
     replication: Annotated[
-        int, Option("Copies of each partition (0: 3, or as many as there are brokers).", least=0, most=9)
+        int, Option("Replication factor (0: 3, or the number of brokers if less).", least=0, most=9)
     ] = 0
     segment_bytes: Annotated[
-        int, Option("segment.bytes of the topic of samples (0: as the brokers are set).", least=0)
+        int, Option("segment.bytes of the samples topic (0: the default of the brokers).", least=0)
     ] = 0
 
     def topics(self, partitions: int) -> Sequence[Topic]:
@@ -75,7 +75,7 @@ def usual_replication(bootstrap: str, options: dict[str, Any] | None = None) -> 
     try:
         return min(REPLICATION, len(brokers_of(admin)))
     except (KafkaError, OSError, RuntimeError) as error:
-        raise TopicsUnknown(f"Kafka at {bootstrap} does not say who its brokers are: {error!r}") from error
+        raise TopicsUnknown(f"Kafka at {bootstrap} does not list its brokers: {error!r}") from error
     finally:
         admin.close()
 
@@ -131,7 +131,7 @@ def grow_samples(
 def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, str]:
     newest = newest_generation(admin, base)
     if newest is None:
-        raise GrowError(f"topic {base} does not exist: make it with `artimon topics create`")
+        raise GrowError(f"topic {base} does not exist: create it with `artimon topics create`")
     number = generation_number(base, newest.name)
     old = generation(base, number)
     if newest.partitions == partitions and number > 1:
@@ -142,7 +142,7 @@ def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, st
     if newest.partitions == partitions:
         raise GrowError(f"{newest.name} has {partitions} partitions already")
     if number == MAX_GENERATIONS:
-        raise GrowError(f"{newest.name} is the last generation that processes look for: begin with a new prefix")
+        raise GrowError(f"{newest.name} is the last possible generation: start with a new prefix")
     after = generation(base, number + 1)
     own = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, old)], config_filter="modified")
     config = {key: str(one["value"]) for key, one in own["topic"][old].items()}
@@ -164,7 +164,7 @@ def _await_everywhere(admin: Any, name: str, partitions: int, clock: Clock) -> N
         if told >= wanted:
             return
         clock.wait(threading.Event(), 0.0 if told else 0.2)
-    raise GrowError(f"{name} was made, but has no leaders after {KNOWN_S:.0f} s: look at the brokers, run this again")
+    raise GrowError(f"{name} was created, but has no leaders after {KNOWN_S:.0f} s: check the brokers, run this again")
 
 
 def _seal(admin: Any, name: str, clock: Clock) -> None:
@@ -176,4 +176,4 @@ def _seal(admin: Any, name: str, clock: Clock) -> None:
         if str(admin.describe_configs([topic], config_filter="all")["topic"][name][key]["value"]) == str(SEALED_BYTES):
             return
         clock.wait(threading.Event(), 0.1)
-    raise GrowError(f"{name} is not sealed after {KNOWN_S:.0f} s: look at the brokers, run this again")
+    raise GrowError(f"{name} is not sealed after {KNOWN_S:.0f} s: check the brokers, run this again")

@@ -22,16 +22,14 @@ if TYPE_CHECKING:
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
-agents_app = typer.Typer(cls=Listing, help="The agents: how each is; drain, pause, resume, roll, release.")
+agents_app = typer.Typer(cls=Listing, help="State of the agents; drain, pause, resume, roll, release.")
 flows_app = typer.Typer(cls=Listing, help="The flows of the agents.")
 app.add_typer(agents_app, name="agents")
 app.add_typer(flows_app, name="flows")
 
 AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Name of an agent, as `artimon agent --name`.")]
 WaitOption = Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for the answer; 0: do not wait.")]
-IdOption = Annotated[
-    str, typer.Option("--id", help="Id of the command: the same id again does nothing but tell the answer.")
-]
+IdOption = Annotated[str, typer.Option("--id", help="Id of the command; repeating an id only prints its answer.")]
 GRACE_S = 10.0
 """Added to `--wait`: an agent may answer at its deadline, and the answer takes time to arrive."""
 
@@ -164,7 +162,7 @@ def roll(
 @agents_app.command("release")
 def release(
     agent: AgentArgument,
-    lane: Annotated[int, typer.Option("--lane", min=0, help="Number of the lane that is freed.")],
+    lane: Annotated[int, typer.Option("--lane", min=0, help="Number of the lane to release.")],
     wait: WaitOption = 60.0,
     id: IdOption = "",
     zookeeper: ZookeepersOption = None,
@@ -190,7 +188,7 @@ def _command(
 
     def give(_: Cluster, tree: Tree) -> Answer | None:
         if agent not in tree.agents():
-            say(f"artimon: no agent {agent} is live: it hears this when it is back, before its deadline")
+            say(f"artimon: agent {agent} is not live: it gets the command if it is back before the deadline")
         tree.give(agent, command)
         return _wait(tree, agent, command.id, wait_s)
 
@@ -277,4 +275,4 @@ def check_flows(
     except ConfigError as problem:
         say(f"artimon: {file.name}: {problem}")
         raise typer.Exit(1) from None
-    print(f"{file.name}: {len(flows)} flows, all good")
+    print(f"{file.name}: {len(flows)} flows, all valid")

@@ -30,7 +30,7 @@ app.add_typer(config_app, name="config")
 FileArgument = Annotated[typer.FileText, typer.Argument(metavar="FILE", help="TOML or JSON, see docs/control.md.")]
 AgentOption = Annotated[str, typer.Option("--agent", help="Of this agent.")]
 GroupOption = Annotated[str, typer.Option("--group", help="Of this group of agents.")]
-NoteOption = Annotated[str, typer.Option("--note", help="Why, for the history.")]
+NoteOption = Annotated[str, typer.Option("--note", help="Reason, shown in the history.")]
 
 
 def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
@@ -103,8 +103,8 @@ def _warn_of_no_proof(found: Mapping[str, Any], signed: bool) -> None:
 
     if not signed and not zookeeper_auth() and not changes_only_numbers({}, found):
         say(
-            "artimon: this is not signed, and agents take numbers alone from everybody: set ARTIMON_CONFIG_KEYS to the "
-            "file of the agents' key (docs/security.md)"
+            "artimon: this configuration is not signed, so agents accept only changes of numbers: set "
+            "ARTIMON_CONFIG_KEYS to the file of the agents' key (docs/security.md)"
         )
 
 
@@ -123,7 +123,7 @@ def push(
     note: NoteOption = "",
     expect: Annotated[int | None, typer.Option("--expect", help="Only if this is the newest version.")] = None,
     wait: Annotated[
-        float, typer.Option("--wait", min=0, help="Wait so many seconds until every live agent concerned runs it.")
+        float, typer.Option("--wait", min=0, help="Seconds to wait until every live agent concerned runs it.")
     ] = 0.0,
     zookeeper: ZookeepersOption = None,
     clusters: ClustersOption = None,
@@ -192,7 +192,7 @@ def history(
     else:
         for row in rows:
             words = [row["cluster"], f"{row['scope']}@{row['number']}", row["made"], row["by"], row["note"]]
-            words += [f"(taken back from {row['source']})"] if row["source"] is not None else []
+            words += [f"(rollback to {row['source']})"] if row["source"] is not None else []
             print("  ".join(plain(word) for word in words if word))
     if not good:
         raise typer.Exit(1)
@@ -220,7 +220,7 @@ def _versions(tree: Tree, scope: str) -> list[dict[str, Any]]:
 def show(
     agent: AgentOption = "",
     group: GroupOption = "",
-    version: Annotated[int | None, typer.Option("--version", help="Not the newest but this one.")] = None,
+    version: Annotated[int | None, typer.Option("--version", help="This version, not the newest.")] = None,
     zookeeper: ZookeepersOption = None,
 ) -> None:
     """Print a configuration as JSON, ready to edit and push."""
@@ -246,7 +246,7 @@ def rollback(
     group: GroupOption = "",
     to: Annotated[int | None, typer.Option("--to", help="The version to go back to (else the one before).")] = None,
     note: NoteOption = "",
-    wait: Annotated[float, typer.Option("--wait", min=0, help="As of push.")] = 0.0,
+    wait: Annotated[float, typer.Option("--wait", min=0, help="As for push.")] = 0.0,
     zookeeper: ZookeepersOption = None,
     clusters: ClustersOption = None,
 ) -> None:
@@ -311,7 +311,7 @@ def key(
     except (OSError, KeyFileError) as problem:
         say(f"artimon: {problem}")
         raise typer.Exit(1) from None
-    print(f"{file}: key {id}, for its owner alone; copy it to the agents as a file for their user alone")
+    print(f"{file}: key {id}, readable only by its owner; copy it to the agents, readable only by their user")
 
 
 @config_app.command("secure")
@@ -333,9 +333,9 @@ def secure(
 
     def act(cluster: Cluster, tree: Tree) -> None:
         count = protect(tree.client, digest, closed)
-        print(f"{cluster.name + ': ' if cluster.name else ''}{count} nodes are for {digest.partition(':')[0]} alone")
+        print(f"{cluster.name + ': ' if cluster.name else ''}{count} nodes now belong to {digest.partition(':')[0]}")
         if scopes := tree.scopes():
-            print(f"  look at what was pushed before, agents take it as yours from now on: {', '.join(scopes)}")
+            print(f"  check what was pushed before, agents trust it from now on: {', '.join(scopes)}")
 
     _, good = in_each(clusters_of(zookeeper, clusters), act)
     if not good:
@@ -357,7 +357,7 @@ def _settled(tree: Tree, stamp: Stamp, wait_s: float) -> bool:
         verdicts = {name: verdict(one.get("config") or {}, stamp) for name, one in concerned.items()}
         if all(verdicts.values()) or monotonic() >= deadline:
             for name, text in sorted(verdicts.items()):
-                print(f"  {name}: {plain(text) or 'has not said yet'}")
+                print(f"  {name}: {plain(text) or 'no report yet'}")
             return all(text == "good" for text in verdicts.values())
         pause.wait(0.5)
     return True

@@ -26,7 +26,7 @@ app.add_typer(letters_app, name="deadletter")
 @letters_app.command("list")
 def list_letters(
     as_json: JsonOption = False,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show so many of the newest.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Number of the newest to show.")] = 100,
     reason: Annotated[str, typer.Option(help="Only letters whose reason contains this.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Also those that are stored by now.")] = False,
     kafka: KafkaOption = None,
@@ -41,7 +41,7 @@ def list_letters(
 def replay_letters(
     letters: Annotated[list[str] | None, typer.Argument(metavar="PARTITION:OFFSET...", help="Which letters.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All letters that wait.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also what this program would refuse: older than 90 days, not decodable.")
     ] = False,
@@ -103,7 +103,7 @@ def send_again(source: DeadLetters, wish: Wish, stop: threading.Event) -> int:
         problem = str(error)
     say(", ".join(f"{count} {what}" for what, count in sorted(done.items())) or "nothing to replay")
     if stop.is_set():
-        say("artimon: interrupted; begin again when you like, repeats do no harm")
+        say("artimon: interrupted; run it again at any time, repeats are harmless")
         return 130
     if problem:
         say(f"artimon: {problem}")
@@ -148,7 +148,7 @@ def _say_counts(counts: dict[str, int], strangers: int, hidden: int) -> None:
     said = ", ".join(f"{count} {state}" for state, count in counts.items())
     say(f"{sum(counts.values())} letters: {said}" + (f"; {hidden} older ones are not shown" if hidden else ""))
     if strangers:
-        say(f"{strangers} records in the topic are no dead letters of ours")
+        say(f"{strangers} records in the topic are not dead letters of Artimon")
 
 
 def _opened(kafka: str | None, hdfs: str | None, data: Path | None) -> DeadLetters:

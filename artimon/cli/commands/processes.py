@@ -59,7 +59,7 @@ def agent(given: Given) -> None:
 
     settings = given.make(AgentConfig)
     if settings.sites and settings.delivery != "end-to-end":
-        raise typer.BadParameter("with several sites delivery is end-to-end: nothing else knows which site has what")
+        raise typer.BadParameter("several sites need --delivery end-to-end: only it tracks which site has a batch")
     source = given.make(SourceConfig, agent=settings.name, zookeeper=settings.zookeeper, data=settings.data)
     _check_files(source)
     processes.agent(settings, source)
@@ -94,7 +94,7 @@ def spark(
     conf: Annotated[
         list[str] | None, typer.Option(help="spark.KEY=VALUE, a setting of Spark; may be repeated.")
     ] = None,
-    submitted: Annotated[bool, typer.Option("--submitted", help="spark-submit has said where it runs.")] = False,
+    submitted: Annotated[bool, typer.Option("--submitted", help="Use the master given to spark-submit.")] = False,
 ) -> None:
     """Run the Spark application: raw table and buckets."""
     from artimon.cli import processes

@@ -95,7 +95,7 @@ def limits(zookeeper: ZookeeperOption = None, data: DataOption = None, as_json: 
     else:
         print("\n".join(line for one in found for line in room_lines(one)))
     if not found:
-        say("artimon: no shard is there")
+        say("artimon: no shard is live")
     raise typer.Exit(1 if not found or any("problem" in one for one in found) else 0)
 
 
@@ -134,7 +134,7 @@ def remove_shard(shard: IdArgument, zookeeper: ZookeeperOption = None, data: Dat
 
 @shards_app.command("replicas")
 def replicas(
-    number: Annotated[int, typer.Argument(min=1, metavar="N", help="How many shards hold each series.")],
+    number: Annotated[int, typer.Argument(min=1, metavar="N", help="Number of shards that hold each series.")],
     zookeeper: ZookeeperOption = None,
     data: DataOption = None,
 ) -> None:

@@ -33,10 +33,10 @@ def up(
     poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=checking(parse_period))] = "60s",
     level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
     capacity: Annotated[
-        int, typer.Option(min=0, help="Series that a shard has room for (0: what fits into memory, at most a million).")
+        int, typer.Option(min=0, help="Maximum series per shard (0: as memory allows, at most a million).")
     ] = 0,
     shards: Annotated[int, typer.Option(min=1, max=64, help="Processes of the memory store.")] = 2,
-    replicas: Annotated[int, typer.Option(min=1, max=64, help="How many of them hold each series at first.")] = 1,
+    replicas: Annotated[int, typer.Option(min=1, max=64, help="Initial number of shards that hold each series.")] = 1,
     brokers: Annotated[
         int,
         typer.Option(min=1, max=9, help="Kafka brokers; from 3 on every partition has 3 copies, 2 of them in sync."),
@@ -108,10 +108,10 @@ def env(data: DataOption = None, as_json: JsonOption = False) -> None:
 
 @app.command()
 def logs(
-    part: Annotated[str | None, typer.Argument(help="One part; without it all.")] = None,
+    part: Annotated[str | None, typer.Argument(help="One part; default: all.")] = None,
     data: DataOption = None,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="So many last lines.")] = 50,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Number of last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Print new lines until Ctrl-C.")] = False,
 ) -> None:
     """Print the parts' logs."""
     import threading

@@ -40,7 +40,7 @@ def inspect_log(folder: Folder, as_json: JsonOption = False) -> None:
 def verify_log(
     folder: Folder,
     as_json: JsonOption = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out the digests of the batches.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the digests of the batches.")] = False,
 ) -> None:
     """Check every byte of a log. Changes nothing. Exit code 0: valid; 1: damaged; 2: no log; 3: newer format."""
     report: Report = _asked(folder, lambda: _look(folder, deep=not quick))
@@ -56,7 +56,7 @@ def verify_log(
             + (f"wrong: {len(trouble)}" if trouble else "whole")
         )
         if trouble:
-            say("the next start, or `artimon wal repair`, sets aside what cannot be read; all else is delivered")
+            say("the next start, or `artimon wal repair`, sets unreadable data aside; the rest is delivered")
     raise typer.Exit(BAD if trouble else GOOD)
 
 
@@ -65,7 +65,7 @@ def repair_log(
     folder: Folder,
     as_json: JsonOption = False,
     again: Annotated[
-        list[str] | None, typer.Option("--again", help="Bring back what was set aside: a file's name, or `all`.")
+        list[str] | None, typer.Option("--again", help="Restore data set aside: a file's name, or `all`.")
     ] = None,
 ) -> None:
     """Repair a log as the next start of its agent would, keeping the data it cuts. --again restores data set aside.
