@@ -121,7 +121,7 @@ def history_stream(selector: str, start: str, end: str, *, where: tuple[str, str
     except QueryError as problem:
         print(f"artimon: {problem}", file=sys.stderr)
     except KeyboardInterrupt:
-        print("artimon: interrupted; the incomplete file is removed", file=sys.stderr)
+        print("artimon: interrupted; no new file is kept", file=sys.stderr)
         told = 130
     except OSError as problem:
         print(f"artimon: {arrow}: {problem.strerror}", file=sys.stderr)

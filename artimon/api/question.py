@@ -28,7 +28,7 @@ class Question:
     def checked(self, limits: Limits) -> str:
         """Return the text. Raises ApiError if it is missing, invalid Unicode, or too long."""
         if self.text is None:
-            raise ApiError(400, "the parameter q is missing: give it a question, such as q=fetch('host.cpu.ms').rate()")
+            raise ApiError(400, "the parameter q is missing: give it a query, such as q=fetch('host.cpu.ms').rate()")
         try:
             size = len(self.text.encode())
         except UnicodeEncodeError as problem:
