@@ -1,4 +1,4 @@
-"""Artimon: typed, labelled variables, collected once a minute, asked by equivalence classes.
+"""Artimon: typed, labelled variables, collected once a minute, queried by equivalence classes.
 
 >>> import artimon
 >>> session = artimon.connect()  # doctest: +SKIP
@@ -18,10 +18,10 @@ __all__ = ["connect", "history"]
 
 
 def connect(zookeeper: str | None = None, data: Path | str | None = None) -> Session:
-    """A session with the memory store: of the ZooKeeper named (host:port), else of the stack that runs on `data`, else
-    as ARTIMON_ZOOKEEPER or the stack on the default folder say. Queries without a session go to the newest one.
+    """Open a session with the memory store. Its ZooKeeper is `zookeeper` (host:port), else that of the stack on `data`,
+    else ARTIMON_ZOOKEEPER or that of the stack on the default folder. Queries without a session use the newest one.
 
-    Raises NotRunning if `data` is named and no stack runs on it. Whether servers answer shows at the first question."""
+    Raises NotRunning if `data` is given and no stack runs on it. The first query shows whether servers answer."""
     from artimon.session import open_session
 
     return open_session(zookeeper, data)
@@ -36,12 +36,12 @@ def history(
     data: Path | str | None = None,
     **options: Any,
 ) -> HistoryAnswer:
-    """Every sample with time in (start, end] of every series that fits, from the raw table on HDFS: of the URI named,
-    else of the stack on `data`, else as ARTIMON_HDFS or the stack on the default folder say.
+    """Read every sample with time in (start, end] of the series that match, from the raw table on HDFS. Its URI is
+    `hdfs`, else that of the stack on `data`, else ARTIMON_HDFS or that of the stack on the default folder.
 
-    `options` are those of query_dsl.stores.history.engine.History.read. Several questions are faster through one
-    session: `artimon.connect().history(...)`. Raises QueryError; HistoryError if there is no history or it cannot be
-    read."""
+    `options` are those of query_dsl.stores.history.engine.History.read. Several queries are faster through one
+    session: `artimon.connect().history(...)`. Raises QueryError, and HistoryError if the history is missing or
+    unreadable."""
     from artimon.stack.locate import located
     from query_dsl.stores.history.engine import History
 

@@ -1,4 +1,4 @@
-"""How the command line shows samples of the history, and how far their reading has come."""
+"""Output of history samples on the command line, and the progress of reading them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from query_dsl.tree.timing import format_time
 
 
 class Advance:
-    """Says on a terminal how far a reading is, on one line that is wiped at the end; elsewhere it says nothing."""
+    """Progress line of a read on a terminal, wiped at the end; prints nothing elsewhere."""
 
     def __init__(self, out: TextIO) -> None:
         self._out, self._shown = out, out.isatty()
@@ -58,11 +58,11 @@ def show_history(answer: HistoryAnswer, form: str, arrow: Path | None) -> None:
 
 
 def write_batches(batches: Iterator[Any], arrow: Path) -> int:
-    """Write tables of RESULT_SCHEMA as they come, as one Arrow stream, to a file ("-": standard output); how many rows.
-    What goes wrong leaves no file."""
+    """Write tables of RESULT_SCHEMA as they come, as one Arrow stream, to a file ("-": standard output). Returns the
+    number of rows. A failure after the first table leaves no file."""
     if str(arrow) == "-":
         return _write_stream(batches, sys.stdout.buffer)
-    first = next(batches, None)  # a wrong question leaves an older file as it was
+    first = next(batches, None)  # an invalid query fails here and leaves an older file as it was
     try:
         with arrow.open("wb") as out:
             return _write_stream(chain([] if first is None else [first], batches), out)

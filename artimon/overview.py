@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def opener(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:
-    """Return a function that opens the history once, without Spark: an API has no room for its JVM."""
+    """Return a function that opens the history once, without Spark: the API has no memory for Spark's JVM."""
 
     @lru_cache(maxsize=1)
     def opened() -> Store:
@@ -26,15 +26,15 @@ def opener(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:
 
 
 def api_alerts(engines: Latest[dict[str, Any]]) -> dict[str, Any]:
-    """Return the alerts of all engines within two seconds; "problem" says why they may be old or missing."""
+    """Return the alerts of all engines within two seconds; "problem" says why they may be stale or missing."""
     told = engines.get()
     found = told.value or {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
     return {**found, "problem": "; ".join(text for text in (told.problem, found["problem"]) if text)}
 
 
 def api_status(shards: Latest[dict[str, dict[str, Any]]], data: Path) -> dict[str, Any]:
-    """Return parts and hops by the health files of `data`, and the status of each shard, within two seconds.
-    "problems" names unknown states, "stack" says why there are no parts."""
+    """Return parts and hops from the health files of `data`, and the status of each shard, within two seconds.
+    "problems" includes a missing answer of the shards; "stack" is there only if no stack runs, and says so."""
     from artimon.stack.errors import NotRunning
     from artimon.stack.status import read_status
 

@@ -1,4 +1,4 @@
-"""How far a long question is: a line on a terminal, a bar in a notebook, nothing elsewhere."""
+"""Progress of a long query: a line on a terminal, a bar in a notebook, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import Any, TextIO
 
 AFTER_S = 0.5
-"""What is over sooner shows nothing."""
+"""Delay before the first display; shorter queries show nothing."""
 AGAIN_S = 0.1
 WIDTH = 30
 
 
 class Bar:
-    """Call it with the part that is done, 0 to 1, and a text. A context manager: what it showed is gone at the end.
+    """Progress bar: call it with the fraction done, 0 to 1, and a text. A context manager that clears it at the end.
 
-    One thread."""
+    Not thread-safe."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
@@ -45,7 +45,7 @@ class Bar:
 
 
 class Terminal:
-    """One line that is written over itself; nothing where there is no terminal."""
+    """One line that overwrites itself; nothing if the output is not a terminal."""
 
     def __init__(self, out: TextIO) -> None:
         self._out, self._width = out, 0
@@ -69,7 +69,7 @@ class Terminal:
 
 
 class Notebook:
-    """An element of HTML that is replaced."""
+    """One HTML element that is updated in place."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -91,11 +91,11 @@ class Notebook:
 
 
 def shell() -> Any:
-    """The IPython shell that runs this, None in plain Python. Never the first to import IPython."""
+    """Return the IPython shell that runs this code, None in plain Python. Never imports IPython itself."""
     ipython: Any = sys.modules.get("IPython")
     return None if ipython is None else ipython.get_ipython()
 
 
 def in_notebook() -> bool:
-    """Whether a kernel runs this, and not a terminal."""
+    """True if a Jupyter kernel runs this code, not a terminal."""
     return type(shell()).__name__ == "ZMQInteractiveShell"

@@ -1,4 +1,4 @@
-"""What the commands that ask print, and their exit codes: variables, history, mails, rule files, figures of a stack."""
+"""Output and exit codes of the commands that read: series, history, mails, checks of rule files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mail(data: Path, *, count: int, as_json: bool, full: bool) -> int:
 
 
 def check_rules(paths: Sequence[Path]) -> int:
-    """Print everything that is wrong with rule files, `file:line:column: text`; 1 if anything is."""
+    """Print every error in rule files as `file:line:column: text`; returns 1 if there is one."""
     from alerts.rules.rulebook import check_files
 
     try:
@@ -41,13 +41,13 @@ def check_rules(paths: Sequence[Path]) -> int:
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:
-        print(f"{len(paths)} file{'s' if len(paths) > 1 else ''}: well")
+        print(f"{len(paths)} {'files are' if len(paths) > 1 else 'file is'} valid")
     return 1 if problems else 0
 
 
 def find(selector: str, look: Callable[[str], Sequence[Series]], *, as_json: bool) -> int:
-    """Print the series that `look` finds for a selector, one canonical text a line; 1 when it is wrong or nothing
-    matches."""
+    """Print the series that `look` finds for a selector, one canonical text a line; returns 1 if the selector is
+    invalid or matches nothing."""
     from artimon.model.labels import canonical
     from artimon.model.select import SelectError
     from query_dsl import QueryError
@@ -80,8 +80,8 @@ def history(
     limit: int,
     engine: Literal["auto", "local", "spark"],
 ) -> int:
-    """Print samples of the raw table, notes on standard error; 1 and a message when it is wrong, 130 when interrupted.
-    `where` is HDFS and ZooKeeper."""
+    """Print samples of the raw table, and notes on standard error. Returns 0, 1 after an error, 130 if interrupted.
+    `where` is (HDFS, ZooKeeper)."""
     from artimon.history_view import Advance, show_history
     from query_dsl import QueryError
     from query_dsl.stores.history.engine import History
@@ -105,8 +105,8 @@ def history(
 
 
 def history_stream(selector: str, start: str, end: str, *, where: tuple[str, str], arrow: Path) -> int:
-    """Write samples of the raw table as an Arrow stream while they are read; exit codes as `history`. A file that was
-    begun and not ended is removed."""
+    """Write samples of the raw table as an Arrow stream while they are read; exit codes as in `history`. An incomplete
+    file is removed."""
     from artimon.history_view import write_batches
     from query_dsl import QueryError
     from query_dsl.stores.history.engine import History
@@ -121,7 +121,7 @@ def history_stream(selector: str, start: str, end: str, *, where: tuple[str, str
     except QueryError as problem:
         print(f"artimon: {problem}", file=sys.stderr)
     except KeyboardInterrupt:
-        print("artimon: interrupted; nothing is left of it", file=sys.stderr)
+        print("artimon: interrupted; no new file is kept", file=sys.stderr)
         told = 130
     except OSError as problem:
         print(f"artimon: {arrow}: {problem.strerror}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What a notebook talks to: one connection to the memory store, expressions that run in it, and finding one's way."""
+"""Session of a notebook: one connection to the memory store, expressions that run on it, search and completion."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _SHOWN = 40
 
 
 class Session(QueryRunner):
-    """Questions to one store. A context manager; threads may share it.
+    """Queries to one store. A context manager; threads may share it.
 
-    `fetch` and `parse` give expressions that run here; nothing runs before `collect`, `to_pandas` or `plot`."""
+    `fetch` and `parse` return expressions that run here; nothing runs before `collect`, `to_pandas` or `plot`."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Session(QueryRunner):
         self.close()
 
     def close(self) -> None:
-        """Give the connections back; questions raise QueryError from now on. Idempotent."""
+        """Close the connections; later queries raise QueryError. Idempotent."""
         store, self._store = self._store, None
         history, self._history, self._past = self._history, None, None
         close_collector(self)
@@ -82,20 +82,20 @@ class Session(QueryRunner):
 
     @property
     def now_ms(self) -> int:
-        """The moment of queries that name none."""
+        """Evaluation time of queries that name none, epoch ms."""
         return self._clock.now_ms()
 
     @contextmanager
     def _engine(self, engine: str) -> Iterator[Store]:
-        """The store that answers one query; a bar shows how far it is."""
+        """The store that answers one query, while a bar shows its progress."""
         with Bar() as bar:
             yield self._asked(engine, bar)
 
     def _asked(self, engine: str, progress: Bar | None = None) -> Store:
-        """The store that answers."""
+        """Return the store for `engine`. Raises QueryError."""
         memory = self._open_store()
         if engine not in ENGINES:
-            raise QueryError(f"engine {engine!r}: there are {', '.join(ENGINES)}")
+            raise QueryError(f"unknown engine {engine!r}: use one of {', '.join(ENGINES)}")
         if engine == "memory" or (engine == "auto" and self._open_history is None):
             return memory
 
@@ -111,19 +111,19 @@ class Session(QueryRunner):
     # --- history ---
 
     def history(self, selector: str, start: object, end: object = "now", **options: Any) -> HistoryAnswer:
-        """Every sample with time in (start, end] of every series that fits, from the raw table: for what memory no
-        longer holds. Times as in `query`; `options` are those of History.read: samples, series, engine, progress, stop.
+        """Read every sample with time in (start, end] of the series that match, from the raw table: also samples that
+        left memory. Times as in `query`; `options` are those of History.read: samples, series, engine, progress, stop.
 
-        Without a `progress` of your own a bar shows how far it is; an interruption (Ctrl-C) ends the reading, Spark's
-        jobs too, and the session goes on. Raises QueryError, of it HistoryError and TooMuchHistory. docs/history.md."""
+        A bar shows the progress unless you pass `progress`. Ctrl-C cancels the read with its Spark jobs and keeps the
+        session usable. Raises QueryError and its subclasses HistoryError and TooMuchHistory. docs/history.md."""
         with Bar() as bar:
             return self.open_history().read(selector, start, end, **{"progress": bar, **options})
 
     def open_history(self) -> History:
-        """The history engine of this session, for `read` and for `frame`, a Spark frame to compute on."""
+        """Return the history engine of this session, for `read` and for `frame` (a Spark DataFrame)."""
         self._open_store()
         if self._open_history is None:
-            raise QueryError("this session knows no history: open it with artimon.connect()")
+            raise QueryError("this session has no history: open it with artimon.connect()")
         if self._history is None:
             self._history = self._open_history()
         return self._history
@@ -131,42 +131,42 @@ class Session(QueryRunner):
     # --- finding ---
 
     def names(self, prefix: str = "", *, engine: str = "memory") -> list[str]:
-        """Names of variables that begin with `prefix`, sorted. `engine` as in `query`: the history knows every name
-        that there ever was."""
+        """Return the names of variables that begin with `prefix`, sorted. `engine` as in `query`: the history also
+        knows names that are no longer in memory."""
         return [name for name in self._asked(engine).names() if name.startswith(prefix)]
 
     def find(self, selector: str, limit: int = FOUND, *, engine: str = "memory") -> Found:
-        """Series that fit the selector, at most `limit`, whether or not they have values now. `engine` as in `query`:
-        the history knows every series that there ever was."""
+        """Return the series that match the selector, at most `limit`, with or without current values. `engine` as in
+        `query`: the history also knows series that are no longer in memory."""
         found = self._asked(engine).find(parse_selector(selector).matchers, limit + 1)
         return Found(found[:limit], more=len(found) > limit)
 
     def labels(self) -> list[str]:
-        """Names of all labels, sorted."""
+        """Return the names of all labels, sorted."""
         return self._open_store().label_values(None)
 
     def label_values(self, label: str, limit: int = 10_000) -> list[str]:
-        """Values of a label, sorted."""
+        """Return the values of a label, sorted."""
         return self._open_store().label_values(label, limit)
 
     def complete(
         self, text: str, position: int | None = None, *, code: bool = False, sessions: Collection[str] = ()
     ) -> Completions:
-        """What can stand at `position` of a query that is being written (None: at its end): names, labels, values of
-        labels, functions. `code`, `sessions`: see query_dsl/language/completion.py."""
+        """Complete a query at `position` (None: at its end): names, labels, label values, functions. `code`,
+        `sessions`: see query_dsl/language/completion.py."""
         from query_dsl.language.completion import complete
 
         return complete(text, position, self._open_store(), code=code, sessions=sessions)
 
     def __getitem__(self, selector: str) -> Expr:
-        """The same as `fetch`; notebooks complete names in it: `session["shop.<tab>`."""
+        """Same as `fetch`; notebooks complete names in it: `session["shop.<tab>`."""
         return self.fetch(selector)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
     def _ipython_key_completions_(self) -> list[str]:
-        """Names for the tab key; none where the store does not answer, as a key press shows no error."""
+        """Return names for the tab key; none if the store fails, because a key press must not show an error."""
         try:
             return self.names()[:COMPLETIONS]
         except (QueryError, SelectError):
@@ -177,7 +177,7 @@ class Session(QueryRunner):
 
 
 class Found(Sequence[Series]):
-    """Series that were found, in canonical order; `more` says that the limit cut them."""
+    """Series found by a search, in canonical order; `more` is True if the limit cut them."""
 
     def __init__(self, series: Sequence[Series], more: bool = False) -> None:
         self._series, self.more = tuple(series), more
@@ -195,7 +195,7 @@ class Found(Sequence[Series]):
         return self._series[index]
 
     def to_pandas(self) -> pd.DataFrame:
-        """A frame with the name, type and kind of each series and a column a label."""
+        """Return a frame with name, type and kind of each series, and one column per label."""
         import pandas as pd
 
         rows = [
@@ -244,11 +244,11 @@ def open_session(zookeeper: str | None = None, data: Path | str | None = None) -
 
 
 def _client(zookeeper: str) -> VarstoreClient:
-    """Raises SelectError for what is no address."""
+    """Connect to the shards found in ZooKeeper. Raises SelectError if the address is invalid."""
     from varstore.cluster.client import VarstoreClient
 
-    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # what matters of its lines our errors say
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # our errors report what matters of its log
     try:
         return VarstoreClient(zookeeper)
     except ValueError as problem:
-        raise SelectError(f"{zookeeper} is no address of a ZooKeeper: write host:port ({problem})") from None
+        raise SelectError(f"invalid ZooKeeper address {zookeeper!r}: write host:port ({problem})") from None

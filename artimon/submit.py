@@ -1,7 +1,7 @@
-"""What is handed to spark-submit: `spark-submit [Spark's options] submit.py [options of artimon spark]`.
+"""Application file for spark-submit: `spark-submit [Spark's options] submit.py [options of artimon spark]`.
 
-`artimon spark` is the same application; there Artimon starts Spark, here Spark starts Artimon, and says where it runs.
-The file may be copied: the package itself comes from the Python environment of the driver. docs/deploy.md.
+`artimon spark` is the same application, but there Artimon starts Spark and chooses the master; here spark-submit does.
+This file may be copied: the package itself comes from the Python environment of the driver. docs/deploy.md.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 
 def run() -> None:
-    """`artimon spark` with the arguments of this process, under the master that spark-submit was told."""
+    """Run `artimon spark` with the arguments of this process, under the master given to spark-submit."""
     here = Path(__file__).resolve().parent
-    # the folder of a script comes first on Python's path: our parts must not stand there under their short names
+    # Python puts the script's folder first on its path: our modules must not be importable by their short names
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
     from artimon.cli import main
 

@@ -1,4 +1,4 @@
-"""The tab key inside the texts of queries, in IPython and notebooks: names, labels, values, functions."""
+"""Tab completion inside query strings, in IPython and notebooks: names, labels, values, functions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ IDENTIFIER = "artimon.queries"
 
 
 class CompletionSource(Protocol):
-    """A session, as far as the tab key asks it."""
+    """The method of a session that completion needs."""
 
     def complete(self, text: str, *, code: bool, sessions: Collection[str]) -> Completions: ...
 
 
 def load(session: CompletionSource) -> bool:
-    """Let the IPython that runs this, if there is one, complete queries from `session`, in place of the one before."""
+    """Complete queries of the running IPython from `session`, replacing an earlier session. False without IPython."""
     ip = shell()
     completer = getattr(ip, "Completer", None)
     if completer is None or not hasattr(completer, "custom_matchers"):
@@ -38,7 +38,7 @@ def _matcher(session: CompletionSource, ip: Any) -> Any:
     matcher_of: Any = context_matcher(identifier=IDENTIFIER)
 
     def matcher(context: Any) -> dict[str, Any]:
-        """What stands before the cursor in the whole cell decides; a key press shows no error."""
+        """Complete from the text of the cell before the cursor; errors give no completions."""
         before = "\n".join(context.full_text.split("\n")[: context.cursor_line + 1])
         last = context.full_text.split("\n")[context.cursor_line]
         before = before[: len(before) - len(last) + context.cursor_position]

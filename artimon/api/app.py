@@ -1,4 +1,4 @@
-"""The HTTP API: questions in the query language, answered with matrices; and the page that asks them."""
+"""HTTP application: queries answered with matrices, and the web page that sends them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost")
 
 
 def served_hosts(host: str, names: Sequence[str] = ()) -> list[str]:
-    """Values of the header Host that are served by an API on `host`: loopback, that address, this machine's name, its
-    addresses if `host` stands for all of them, and `names`."""
+    """Return the values of the header Host that an API on `host` accepts: loopback, `host`, `names`; beyond loopback
+    this machine's name; for a wildcard address all addresses of this machine."""
     found = [*LOCAL_HOSTS, host, *names]
     if not is_loopback(host):
         found.append(socket.gethostname())
@@ -50,11 +50,11 @@ def make_app(
     pages: Pages | None = None,
     history: Callable[[], Store] | None = None,
 ) -> FastAPI:
-    """The application; `app.state.desk` is where its questions are worked on.
+    """Create the application; `app.state.desk` executes its queries.
 
-    `status` and `alerts` give what /api/status and /api/alerts answer and may block; `hosts` are the values of the
-    header Host that are served (a page of another site must not read through a name that it points at us). `history`
-    opens the history as a store: without it questions reach as far as memory."""
+    `status` and `alerts` return the answers of /api/status and /api/alerts and may block; `hosts` are the accepted
+    values of the header Host (protection against DNS rebinding). `history` opens the history as a store; without it
+    queries read only memory."""
     bounds = limits or Limits()
     desk = Desk(store, clock, bounds, history)
     routes = Routes(desk, status, alerts)
@@ -74,7 +74,7 @@ def make_app(
 
 
 def _add_questions(app: FastAPI, routes: Routes) -> None:
-    """Routes say what they answer in schemas.py; the framework's own guess would be any JSON, or 422."""
+    """Add the API routes with the responses in schemas.py; FastAPI's defaults would be any JSON, and 422."""
 
     def add(path: str, route: Any, method: str, responses: Any, extra: Any = None) -> None:
         app.add_api_route(
@@ -115,5 +115,5 @@ async def _on_invalid(_request: Request, problem: Exception) -> Response:
 async def _on_http_error(request: Request, problem: Exception) -> Response:
     if not isinstance(problem, HTTPException):
         raise problem
-    told = f"{problem.detail}: {request.method} {request.url.path[:200]}; /openapi.json lists what there is"
+    told = f"{problem.detail}: {request.method} {request.url.path[:200]}; /openapi.json lists the routes"
     return _error(ApiError(problem.status_code, told), problem.headers)

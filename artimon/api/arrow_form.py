@@ -1,9 +1,8 @@
-"""A matrix as an Arrow IPC stream: a row a cell, every value in a column of its own type, nothing rounded.
+"""Encoding of a matrix as an Arrow IPC stream: a row per cell, every value in a column of its type, without rounding.
 
-Columns: `series`, `name` (dictionaries), `time` (timestamp[ms, UTC], the end of the bucket) and of `integer`, `double`,
-`boolean`, `string` those types that the matrix has. A missing value is null in all of them. The schema's metadata
-`artimon` is JSON: grid, complete, partial, notes, and for each entry of the dictionary of `series` its name, labels and
-type.
+Columns: `series`, `name` (dictionaries), `time` (timestamp[ms, UTC], the end of the bucket), and `integer`, `double`,
+`boolean`, `string` for the types in the matrix. A missing value is null in all of these. The schema's metadata
+`artimon` is JSON: grid, complete, partial, notes, and name, labels and type of each entry of the `series` dictionary.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from artimon.model.values import ValueType
 from query_dsl import Matrix
 
 ROWS = 32_768
-"""Cells of a record batch, about: a whole number of series."""
+"""Target size of a record batch in cells; a batch has whole series."""
 COLUMNS = {
     ValueType.INTEGER: ("integer", pa.int64()),
     ValueType.DOUBLE: ("double", pa.float64()),
@@ -30,7 +29,7 @@ COLUMNS = {
 
 
 class _Sink:
-    """A file that keeps what was written until it is taken."""
+    """Write-only file that buffers its content until `take`."""
 
     closed = False
 
@@ -50,7 +49,7 @@ class _Sink:
 
 
 def arrow_pieces(matrix: Matrix) -> Iterator[bytes]:
-    """The stream, batch by batch."""
+    """Yield the stream, batch by batch."""
     sink = _Sink()
     writer = _Writer(matrix)
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), writer.schema) as stream:
@@ -63,7 +62,7 @@ def arrow_pieces(matrix: Matrix) -> Iterator[bytes]:
 
 
 class _Writer:
-    """Cuts a matrix into record batches that share their dictionaries."""
+    """Splits a matrix into record batches that share their dictionaries."""
 
     def __init__(self, matrix: Matrix) -> None:
         self._matrix = matrix
@@ -80,7 +79,7 @@ class _Writer:
         self.schema = pa.schema(fields, {b"artimon": json.dumps(_about(matrix)).encode()})
 
     def batch(self, start: int, stop: int) -> Any:
-        """The cells of series `start` to `stop`."""
+        """Return the record batch of the series `start` to `stop` - 1."""
         matrix, n = self._matrix, self._matrix.grid.n
         rows = np.repeat(np.arange(start, stop, dtype=np.int32), n)
         columns = [
@@ -105,7 +104,7 @@ class _Writer:
 
 
 def _texts(texts: list[str]) -> Any:
-    """A lone surrogate, which UTF-8 cannot hold, becomes an escape."""
+    """Return an Arrow array of texts; lone surrogates, which UTF-8 cannot encode, become escapes."""
     return pa.array([text.encode("utf-8", "backslashreplace").decode() for text in texts], pa.utf8())
 
 

@@ -1,4 +1,4 @@
-"""Requests come whole or not at all: the body is read here, bounded in size and time, before anything else runs."""
+"""Request bodies: read completely, with limits of size and time, before anything else runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Gone(Exception):
 
 
 class BoundedBody:
-    """ASGI middleware. Bytes are counted as they arrive, whatever Content-Length says; a refusal closes."""
+    """ASGI middleware. Counts bytes as they arrive, not only Content-Length; a refusal closes the connection."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app, self._limits = app, limits
@@ -45,14 +45,14 @@ class BoundedBody:
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         headers = dict(scope["headers"])
         size = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(k) + len(v) for k, v in scope["headers"])
-        if size > self._limits.header_bytes:  # uvicorn bounds what is incomplete, not what comes in one piece
+        if size > self._limits.header_bytes:  # uvicorn limits incomplete headers only
             raise ApiError(
                 431,
-                f"address and headers have {size} bytes, the limit header_bytes is {self._limits.header_bytes}: send a "
-                "long question by POST",
+                f"URL and headers have {size} bytes, the limit header_bytes is {self._limits.header_bytes}: send a "
+                "long query by POST",
             )
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise ApiError(415, "compressed bodies are not taken: send it plain")
+            raise ApiError(415, "compressed bodies are not supported: send the body uncompressed")
         declared = headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > self._limits.body_bytes:
             raise self._too_large()
@@ -60,7 +60,7 @@ class BoundedBody:
             async with asyncio.timeout(self._limits.body_s):
                 return await self._collect(receive)
         except TimeoutError as late:
-            raise ApiError(408, f"the body did not come within body_s = {self._limits.body_s:g} s") from late
+            raise ApiError(408, f"the body did not arrive within body_s = {self._limits.body_s:g} s") from late
 
     async def _collect(self, receive: Receive) -> bytes:
         body = bytearray()
@@ -75,11 +75,11 @@ class BoundedBody:
                 return bytes(body)
 
     def _too_large(self) -> ApiError:
-        return ApiError(413, f"the body is larger than body_bytes = {self._limits.body_bytes}: ask a shorter question")
+        return ApiError(413, f"the body is larger than body_bytes = {self._limits.body_bytes}: shorten the query")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The whole body first, then what the client does."""
+    """Return a `receive` that gives the complete body first, then the client's further messages."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:
@@ -89,7 +89,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 async def refuse(send: Send, problem: ApiError) -> None:
-    """Answer and close: what else the client sends is not read."""
+    """Send the error and close the connection without reading the rest of the request."""
     body = problem.body()
     length = (b"content-length", str(len(body)).encode())
     await send(

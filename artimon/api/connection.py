@@ -1,4 +1,4 @@
-"""Time limits that uvicorn lacks: a connection brings its headers and takes its answer in time, or it is closed."""
+"""Timeouts that uvicorn lacks: a connection is closed if headers arrive or the answer is read too slowly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from artimon.api.limits import Limits
 
 
 class DeadlineProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with deadlines; bytes that drip in or out do not move them."""
+    """HTTP/1.1 protocol of uvicorn with deadlines, which single bytes do not extend."""
 
     limits = Limits()
 
@@ -26,8 +26,8 @@ class DeadlineProtocol(H11Protocol):
         super().connection_made(transport)
         told = transport.get_extra_info("socket")
         if told is not None and told.family in (socket.AF_INET, socket.AF_INET6):
-            # asyncio does so itself only for sockets that name their protocol, and ours comes from outside: without it
-            # the body waits for the acknowledgement of the head, some 40 ms
+            # asyncio sets this only on sockets with an explicit protocol, which ours has not. Without it the body
+            # waits about 40 ms for the ACK of the headers
             told.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._await_header()
 
@@ -52,7 +52,7 @@ class DeadlineProtocol(H11Protocol):
         self._write = None
 
     def on_response_complete(self) -> None:
-        _cancel(self._whole)  # what is left of the answer fits the buffers: `_write` watches it
+        _cancel(self._whole)  # the rest of the answer is in the buffers, under the timeout `_write`
         self._whole = None
         super().on_response_complete()
 
@@ -78,7 +78,7 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
 
 
 def protocol_with(limits: Limits) -> type[DeadlineProtocol]:
-    """The protocol class for these limits; uvicorn takes a class, not an instance."""
+    """Return a protocol class with these limits; uvicorn takes a class, not an instance."""
 
     class LimitedProtocol(DeadlineProtocol):
         pass

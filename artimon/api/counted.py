@@ -1,4 +1,4 @@
-"""Counts requests, for the API's own variables: by route, class of status, time."""
+"""Request counters for the API's self metrics: by route, status class, duration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN = "other"
 
 
 class Counts:
-    """What was asked since the start. `_lock` guards everything: another thread reads."""
+    """Counters of requests since the start. `_lock` guards all fields: another thread reads them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,12 +23,12 @@ class Counts:
         self._running = 0
 
     def begin(self) -> None:
-        """One more request is under way."""
+        """Count a request as running."""
         with self._lock:
             self._running += 1
 
     def end(self, route: str, status: int, took_s: float) -> None:
-        """It was answered. `route` is one of the application's own paths: what clients invent is no label."""
+        """Count a finished request. `route` is the path of a known route, never a client's text (label cardinality)."""
         with self._lock:
             self._running -= 1
             self._requests.setdefault(route, Counter())[f"{status // 100}xx"] += 1
@@ -37,7 +37,7 @@ class Counts:
                 self._errors[str(status)] += 1
 
     def figures(self) -> dict[str, Any]:
-        """For the health file."""
+        """Return the counters for the health file."""
         with self._lock:
             return {
                 "requests": {route: dict(counts) for route, counts in self._requests.items()},
@@ -48,7 +48,7 @@ class Counts:
 
 
 class Counted:
-    """ASGI middleware, outermost: also what the limits refuse is counted."""
+    """Outermost ASGI middleware, which also counts requests that the limits refuse."""
 
     def __init__(self, app: ASGIApp, counts: Counts) -> None:
         self._app, self._counts = app, counts

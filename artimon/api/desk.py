@@ -1,4 +1,4 @@
-"""Desk on which questions are worked on. HTTP and Thrift share its slots, its queue and its time limit."""
+"""Query executor. HTTP and Thrift share its slots, its queue and its timeout."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ T = TypeVar("T")
 GRACE_S = 5.0
 ENGINES = ("auto", "memory", "history")
 CALLS_A_SLOT = 4
-"""Threads for each slot in which stores are asked: a query that is given up leaves one behind until its store's own
-deadline, and must not keep the next one from asking."""
+"""Threads for store calls per slot: an abandoned query occupies one until its store's own timeout, and must not block
+the next query."""
 
 
 class Desk:
-    """Belongs to the loop in which it was opened. Raises ApiError for whatever cannot be answered."""
+    """Executes queries in threads. Bound to the event loop that opened it. Every failure becomes an ApiError."""
 
     def __init__(self, store: Store, clock: Clock, limits: Limits, history: Callable[[], Store] | None = None) -> None:
-        """`history` opens the history as a store, when a question needs it."""
+        """`history` opens the history as a store; called when a query needs it."""
         self.clock, self.limits, self._history = clock, limits, history
         self.purse = Purse(limits.unsent_bytes)
         self._store = store
@@ -43,14 +43,14 @@ class Desk:
         self._opened = threading.Event()
 
     def open(self) -> None:
-        """Begin; called in the loop of the server."""
+        """Start; called in the server's event loop."""
         self._gate = Gate(self.limits, self.limits.running, "api-query")
         self._calls = ThreadPoolExecutor(CALLS_A_SLOT * self.limits.running, thread_name_prefix="api-store")
         self._loop = asyncio.get_running_loop()
         self._opened.set()
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Refuse new queries and shut the threads down."""
         gate, self._gate, self._loop = self._gate, None, None
         if gate is not None:
             gate.close()
@@ -58,12 +58,12 @@ class Desk:
             self._calls.shutdown(wait=False, cancel_futures=True)
 
     def _engine(self, name: str | None) -> Store:
-        """The store that answers. Raises ApiError for an engine that is not there."""
+        """Return the store of an engine. Raises ApiError if there is none."""
         name = name or "auto"
         if name not in ENGINES:
-            raise ApiError(400, f"engine {name!r:.40}: there are {', '.join(ENGINES)}")
+            raise ApiError(400, f"unknown engine {name!r:.40}: use one of {', '.join(ENGINES)}")
         if self._history is None and name == "history":
-            raise ApiError(400, "this API knows no history: leave out engine=history")
+            raise ApiError(400, "this API has no history: leave out engine=history")
         if self._history is None or name == "memory":
             return self._store
         return self._history() if name == "history" else AutoStore(self._store, self._history, self.clock)
@@ -71,25 +71,25 @@ class Desk:
     async def run(
         self, work: Callable[[GuardedStore], T], gone: Awaitable[object] | None = None, engine: str | None = "memory"
     ) -> T:
-        """What `work` makes of the store, in a thread. When `gone` comes first nobody waits any more: 499. `engine`
-        None: memory where it reaches, else the history."""
+        """Run `work` on the store in a thread and return its result. Raises ApiError, 499 if `gone` completes first.
+        `engine` None means auto: memory if it has the range, else the history."""
         stop = threading.Event()
         try:
             if self._gate is None:
-                raise ApiError(503, "the server begins or ends: try again")
+                raise ApiError(503, "the server is starting or stopping: try again")
             store = GuardedStore(engine_store(self._engine(engine)), self.limits, stop, threads=self._calls)
         except ApiError:
             if isinstance(gone, Coroutine):
-                gone.close()  # nobody will await it
+                gone.close()  # it will not be awaited
             raise
         return await self._gate.run(lambda: guarded(lambda: work(store.looked_after())), stop, gone)
 
     def wait_for(self, work: Callable[[GuardedStore], T]) -> T:
-        """The same for a thread outside of the loop. It waits no longer than a question may take."""
-        self._opened.wait(self.limits.wait_s)  # the other face may be quicker to begin
+        """Run `work` as `run` does, for callers in other threads; waits at most as long as a query may take."""
+        self._opened.wait(self.limits.wait_s)  # Thrift may listen before HTTP has opened the executor
         loop = self._loop
         if loop is None:
-            raise ApiError(503, "the server begins or ends: try again")
+            raise ApiError(503, "the server is starting or stopping: try again")
         asked: Future[T] = asyncio.run_coroutine_threadsafe(self.run(work), loop)
         try:
             return asked.result(self.limits.wait_s + self.limits.query_s + GRACE_S)
@@ -99,7 +99,7 @@ class Desk:
 
 
 def guarded(work: Callable[[], T]) -> T:
-    """In a worker's thread: whatever goes wrong becomes an answer; a defect is told to the log only."""
+    """Run `work` in a worker thread and convert every exception to an ApiError; details of defects go to the log."""
     try:
         return work()
     except ApiError:
@@ -107,7 +107,7 @@ def guarded(work: Callable[[], T]) -> T:
     except (QueryError, SelectError) as problem:
         raise refusal(problem) from problem
     except MemoryError as problem:
-        raise ApiError(413, "the query needs more memory than there is: ask for less") from problem
+        raise ApiError(413, "out of memory: add matchers, or ask for a shorter range") from problem
     except Exception as defect:
-        log.exception("a defect while answering")
-        raise ApiError(500, "internal error: the log of the api says more") from defect
+        log.exception("internal error while answering a query")
+        raise ApiError(500, "internal error: see the log of the api") from defect

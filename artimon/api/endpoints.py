@@ -1,4 +1,4 @@
-"""The processes that agents poll and whether they answer: read from the series `artimon.endpoint.up`."""
+"""Processes that agents poll, and their state, read from the series `artimon.endpoint.up`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from artimon.model.values import ValueType
 UP = "artimon.endpoint.up"
 BUCKETS = 60
 SILENT = 4
-"""After so many buckets without a word an agent's last word counts no longer: up is null."""
+"""Buckets without a report after which an agent's last report is stale: up is null."""
 _ORDER = {False: 0, None: 1, True: 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One process. `up` None: its agent has said nothing of it lately. `since_ms`: when that state was first seen,
-    None if it is older than what was read. `time_ms`: when it was last said."""
+    """One process. `up` None: no recent report of its agent. `since_ms`: first report of that state, None if it is
+    older than the range read. `time_ms`: last report."""
 
     context: str
     instance: str
@@ -36,7 +36,7 @@ class Endpoint:
 
 
 def read_endpoints(store: GuardedStore, now_ms: int, limit: int) -> dict[str, Any]:
-    """JSON: `endpoints`, those that are down first, at most `limit`; `down` counts them all."""
+    """Return a JSON object: at most `limit` `endpoints`, those that are down first; `down` counts all of these."""
     step_ms, kept = store.levels()[0]
     grid = Grid(-(-now_ms // step_ms) * step_ms, step_ms, min(BUCKETS, kept))
     request = SelectRequest((Matcher(NAME, "=", UP),), grid, ("last", "last_time", "count"), store.limits.series)
@@ -57,14 +57,14 @@ def read_endpoints(store: GuardedStore, now_ms: int, limit: int) -> dict[str, An
 
 
 def _ended(ended_ms: npt.NDArray[np.int64], i: int) -> bool:
-    """A process that left in order is no endpoint any more."""
+    """True if the series has an end marker: the process left in an orderly way."""
     return i < len(ended_ms) and bool(ended_ms[i])
 
 
 def _endpoint(
     labels: Mapping[str, str], up: npt.NDArray[np.bool_], time_ms: npt.NDArray[np.int64], said: npt.NDArray[np.bool_]
 ) -> Endpoint:
-    """The state at the end of a row of buckets."""
+    """Return the endpoint with its state at the end of a row of buckets."""
     state: bool | None = None
     since_ms: int | None = None
     newest_ms: int | None = None
@@ -82,5 +82,5 @@ def _endpoint(
 
 
 def _first(time_ms: npt.NDArray[np.int64], places: npt.NDArray[np.intp]) -> int | None:
-    """The first time it was heard of, unless that may have been before the first bucket."""
+    """Return the time of the first report, None if it is in the first bucket and an earlier one is possible."""
     return int(time_ms[places[0]]) if places[0] > 0 else None

@@ -1,4 +1,4 @@
-"""Errors as the API says them: a status and a text that tells what, where and what to do; never a traceback."""
+"""Errors of the API: a status and a text that says what is wrong, where and what to do; never a traceback."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from varstore.cluster.client import StoreUnavailable
 
 
 class ApiError(Exception):
-    """An answer other than 200; its text moves no terminal's cursor. `position`, `length` count characters of `q`."""
+    """Answer other than 200; its text has no terminal control characters. `position`, `length`: characters of `q`."""
 
     def __init__(
         self, status: int, message: str, position: int | None = None, length: int | None = None, reason: str = ""
     ) -> None:
-        """`reason`: a word for programs where the status alone does not say it."""
+        """`reason`: error code for programs, if the status is ambiguous."""
         message = printable(message)
         super().__init__(message)
         self.status, self.message, self.position, self.length = status, message, position, length
         self.reason = reason
 
     def body(self) -> bytes:
-        """The JSON that is answered."""
+        """Return the JSON body."""
         error = {"message": self.message, "position": self.position, "length": self.length}
-        return json.dumps({"error": error}).encode()  # ASCII: a text of lone surrogates must not break the answer
+        return json.dumps({"error": error}).encode()  # ASCII, because UTF-8 cannot encode lone surrogates
 
 
 class TooLarge(SelectError):
-    """More is asked than one answer may hold."""
+    """A query exceeds a limit of size."""
 
 
 class Abandoned(SelectError):
-    """The time of a query is over: nobody waits for its answer any more."""
+    """A query has timed out or its client has gone."""
 
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
@@ -46,7 +46,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
 
 
 def refusal(error: QueryError | SelectError) -> ApiError:
-    """What to answer; the evaluator hides what the store said behind a QueryError, so causes are looked through."""
+    """Convert an error to an answer. The evaluator wraps errors of the store in QueryError, so causes are searched."""
     cause: BaseException | None = error
     while cause is not None:
         for kind, status in _STATUS:

@@ -1,4 +1,4 @@
-"""The forms in which a matrix is answered: which one a client asks for, and how it is written piece by piece."""
+"""Formats of an answered matrix: content negotiation, and JSON and CSV written in pieces."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from artimon.model.values import ValueType
 from query_dsl import Matrix
 
 BLOCK_CELLS = 65_536
-"""Cells that are looked at together: as many as a processor's cache holds."""
+"""Cells encoded together: as many as fit a processor cache."""
 NOTES_BYTES = 4_000
-"""What a header holds of the notes; the rest is counted."""
+"""Maximum size of the notes in a header; further notes are only counted."""
 CSV_HEAD = "series,name,type,time_ms,time,value\r\n"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?Infinity")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -28,7 +28,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way to write a matrix. `smaller`: what to ask for instead where this one grows too large."""
+    """Format of a matrix. `smaller`: formats to suggest if an answer is too large."""
 
     name: str
     kind: str
@@ -38,7 +38,7 @@ class Form:
 
 
 def choose(named: str | None, accept: str) -> Form:
-    """The form a client wants: by its name, else by its header Accept, else JSON. ApiError for an unknown name."""
+    """Choose the format by its name, else by the header Accept, else JSON. Raises ApiError for an unknown name."""
     if named is not None:
         if named not in FORMS:
             raise ApiError(400, f"format {named[:50]!r} is not known: write one of {', '.join(FORMS)}")
@@ -59,7 +59,7 @@ def _accepted(accept: str) -> Iterator[tuple[str, float]]:
 
 
 def headers_of(form: Form, matrix: Matrix) -> dict[str, str]:
-    """What is said of the matrix beside its body: its type, and what a reader of CSV would not see."""
+    """Return the headers of an answer: content type, flags, engine and notes, which CSV cannot hold."""
     found = {
         "content-type": form.kind,
         "x-artimon-complete": str(matrix.complete).lower(),
@@ -74,7 +74,7 @@ def headers_of(form: Form, matrix: Matrix) -> dict[str, str]:
 
 
 def notes_text(notes: Iterable[str]) -> str:
-    """Notes as a JSON list in ASCII, cut to what a header may hold."""
+    """Return notes as a JSON list in ASCII, truncated to NOTES_BYTES."""
     kept: list[str] = []
     left = list(notes)
     while left and len(json.dumps([*kept, left[0]])) <= NOTES_BYTES:
@@ -83,7 +83,7 @@ def notes_text(notes: Iterable[str]) -> str:
 
 
 def _pieces(texts: Iterable[str]) -> Iterator[bytes]:
-    """Texts joined to pieces of some size. A lone surrogate, which UTF-8 cannot hold, becomes an escape."""
+    """Join texts to pieces of about PIECE characters, in UTF-8; lone surrogates become escapes."""
     held: list[str] = []
     size = 0
     for text in texts:
@@ -100,7 +100,7 @@ def _pieces(texts: Iterable[str]) -> Iterator[bytes]:
 
 
 def json_pieces(matrix: Matrix) -> Iterator[bytes]:
-    """`Matrix.to_json`, without having it whole."""
+    """Yield `Matrix.to_json` in pieces."""
     return _pieces(_json_texts(matrix))
 
 
@@ -120,7 +120,7 @@ def _json_texts(matrix: Matrix) -> Iterator[str]:
 
 
 def _number_texts(matrix: Matrix) -> Iterator[str | None]:
-    """For each series the list of its values, where all of them are finite numbers that are there; else None."""
+    """Yield the JSON list of the values of each series; None if a value is missing or not a finite number."""
     each = max(1, BLOCK_CELLS // matrix.grid.n)
     for start in range(0, len(matrix.keys), each):
         rows = slice(start, start + each)
@@ -135,11 +135,11 @@ def _number_texts(matrix: Matrix) -> Iterator[str | None]:
 
 
 _quoted = json.encoder.encode_basestring
-"""A text as JSON has it, in UTF-8."""
+"""Encodes a text as a JSON string, without ASCII escapes."""
 
 
 def json_values(matrix: Matrix, i: int) -> list[int | float | bool | str | None]:
-    """Series i as JSON has it: null is missing; what JSON has no number for is a text."""
+    """Return the JSON values of series i: null if missing; NaN and infinities as texts."""
     values = matrix.tolist(i)
     if _type(matrix, i) is ValueType.DOUBLE and not np.isfinite(matrix.row(i).data).all():
         return [_NOT_FINITE.get(repr(value), value) for value in values]
@@ -157,7 +157,7 @@ def _type(matrix: Matrix, i: int) -> ValueType:
 
 
 def csv_pieces(matrix: Matrix) -> Iterator[bytes]:
-    """RFC 4180, a line for each value that is there; missing values have no line."""
+    """Yield CSV (RFC 4180), a line per value; missing values have no line."""
     return _pieces(_csv_texts(matrix))
 
 
@@ -185,15 +185,15 @@ def _csv_values(matrix: Matrix, i: int) -> list[str | None]:
 
 
 def csv_time(ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds."""
+    """Return a time in ISO 8601, UTC, with milliseconds."""
     try:
         return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
     except (ValueError, OverflowError, OSError):
-        return ""  # beyond the years 1 to 9999: time_ms has it
+        return ""  # outside the years 1 to 9999; the column time_ms has the value
 
 
 def csv_cell(text: str) -> str:
-    """A cell that a spreadsheet takes for text: what would be a formula gets an apostrophe, unless it is a number."""
+    """Return a cell that spreadsheets do not execute: a formula gets an apostrophe, a number does not."""
     if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text):
         text = f"'{text}"
     if any(char in text for char in '",\r\n'):

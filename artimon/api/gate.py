@@ -1,4 +1,4 @@
-"""Work off the event loop, so much at once: who comes later waits a little, then is told to come again."""
+"""Bounded work in threads off the event loop: further requests wait in a queue, then get 503."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Gate:
-    """Belongs to one event loop. Invariant: as many slots are taken as threads work, also for requests given up."""
+    """Bound to one event loop. Invariant: as many slots are taken as threads work, also for abandoned requests."""
 
     def __init__(self, limits: Limits, running: int, name: str) -> None:
         self._limits, self._running = limits, running
@@ -26,8 +26,8 @@ class Gate:
     async def run(
         self, work: Callable[[], T], stop: threading.Event | None = None, gone: Awaitable[object] | None = None
     ) -> T:
-        """The result of `work`, run in a thread. ApiError 503 if its turn does not come, 504 if it takes too long,
-        499 if `gone` comes first; then `stop` is set, so that the work can notice."""
+        """Run `work` in a thread and return its result. Raises ApiError: 503 if no slot becomes free, 504 after the
+        timeout, 499 if `gone` completes first. Sets `stop` at the end, so that the work can stop early."""
         left = None if gone is None else asyncio.ensure_future(gone)
         try:
             await self._enter()
@@ -48,7 +48,7 @@ class Gate:
 
     async def _enter(self) -> None:
         if not self._slots.locked():
-            await self._slots.acquire()  # at once: a free slot is no reason to count as waiting
+            await self._slots.acquire()  # immediate, so it does not count as waiting
             return
         if self._waiting >= self._limits.waiting:
             raise ApiError(
@@ -71,8 +71,8 @@ class Gate:
     def _leave(self, future: asyncio.Future[T]) -> None:
         self._slots.release()
         if not future.cancelled():
-            future.exception()  # seen: that of a request given up has nobody else to look at it
+            future.exception()  # marks the exception of an abandoned request as retrieved
 
     def close(self) -> None:
-        """Start nothing more; what runs ends by itself."""
+        """Start no more work; running work ends by itself."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""One query's view of the store: refuses what is too large before it is computed, stops a query nobody waits for."""
+"""Store wrapper for one query: enforces limits before computing, and stops an abandoned query."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from varstore.cluster.client import StoreUnavailable
 
 LOOK_S = 0.1
 CELL_BYTES = 64
-"""A cell has up to six statistics."""
+"""Memory estimate of a cell, which has up to six statistics."""
 FETCHES = 16
-"""So many fetches of a query may each be as large as one may be."""
+"""Fetches of maximum size in the memory limit of a query."""
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class GuardedStore(PassingStore):
-    """Wrapper of a store for one query. `columns` is how many buckets a fetch of the query makes room for.
+    """Wrapper of a store for one query. `columns` is the number of buckets that a fetch of the query allocates.
 
-    With `threads` a store that does not look itself whether somebody waits is asked in one of them, so that a query
-    that is given up does not wait for its answer."""
+    `threads` run the calls to a store that does not check for cancellation itself, so that an abandoned query does not
+    wait for the store."""
 
     store: EngineStore
     limits: Limits
     stop: threading.Event = field(default_factory=threading.Event)
-    """Set when the query's time is over; its next question to the store then fails."""
+    """Set when the query is over or abandoned; its next call to the store then fails."""
     columns: int = 1
     threads: Executor | None = None
 
     def select(self, request: SelectRequest) -> Buckets:
-        """Raises TooLarge where more series fit than this query may read."""
+        """Select within the limits. Raises TooLarge if more series match than this query may read."""
         allowed, what = self._allowed(max(self.columns, request.grid.n))
         try:
             found = self._ask(lambda: self.store.select(replace(request, limit=min(request.limit, allowed))))
@@ -60,7 +60,7 @@ class GuardedStore(PassingStore):
         return found
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """Raises TooLarge where more series fit than this query may reduce, NotPushed where the store cannot."""
+        """Aggregate within the limits. Raises TooLarge if too many series match, NotPushed if the store cannot."""
         columns = max(self.columns, request.grid.n)
         allowed = min(request.limit, self.limits.cells_reduced // columns)
         try:
@@ -80,10 +80,10 @@ class GuardedStore(PassingStore):
                 f"too much to read: over {by_cells} series of {columns} buckets, more than the limit of "
                 f"{self.limits.cells_read} cells (cells_read): add matchers, or ask for a shorter range or window"
             )
-        return self.limits.series, f"more series fit than the limit of {self.limits.series} (series): add matchers"
+        return self.limits.series, f"more series match than the limit of {self.limits.series} (series): add matchers"
 
     def check(self) -> None:
-        """Raises Abandoned when the time of the query is over."""
+        """Raise Abandoned if the query is abandoned."""
         if self.stop.is_set():
             raise Abandoned("the query took too long")
 
@@ -94,7 +94,7 @@ class GuardedStore(PassingStore):
         try:
             asked = self.threads.submit(question)
         except RuntimeError as ended:
-            raise Abandoned("the server ends") from ended
+            raise Abandoned("the server is stopping") from ended
         while not wait([asked], LOOK_S).done:
             if self.stop.is_set():
                 asked.cancel()
@@ -102,13 +102,13 @@ class GuardedStore(PassingStore):
         return asked.result()
 
     def watching(self, watch: Watch) -> GuardedStore:
-        """The same for one evaluation. A store that looks at the watch itself is asked without another thread."""
+        """Return a wrapper for one evaluation. A store that checks `watch` itself is called without another thread."""
         if not self.interruptible:
             return self
         return replace(self, store=self.store.watching(watch), threads=None)
 
     def looked_after(self) -> GuardedStore:
-        """The same, for whatever is asked before and beside an evaluation."""
+        """Return a wrapper that checks `stop`, for calls outside an evaluation."""
         return self.watching(Watch(checks=(self.check,)))
 
     def past(self) -> EngineStore:
@@ -120,7 +120,7 @@ class GuardedStore(PassingStore):
 
 
 def answer(query: str | Expr, store: GuardedStore, now_ms: int) -> Matrix:
-    """Evaluate within the limits. Raises QueryError or SelectError, see `refusal`."""
+    """Evaluate a query within the limits. Raises QueryError or SelectError, see `refusal`."""
     matrix = on_grid(_prepared(query, store, now_ms).answer())
     cells = len(matrix) * matrix.grid.n
     if cells > store.limits.cells_answered:
@@ -132,18 +132,18 @@ def answer(query: str | Expr, store: GuardedStore, now_ms: int) -> Matrix:
 
 
 def explain(query: str | Expr, store: GuardedStore, now_ms: int) -> Explanation:
-    """Explanation of a query that runs within the limits. Raises as `answer`."""
+    """Explain a query, which runs within the limits. Raises as `answer`."""
     return explained(_prepared(query, store, now_ms))
 
 
 def _limits(store: GuardedStore) -> QueryLimits:
-    """Series and cells are counted here; what the history reads is counted there."""
+    """Return the limits that the history enforces; this wrapper limits series and cells."""
     return QueryLimits(samples=store.limits.samples_read, memory_bytes=store.limits.cells_read * CELL_BYTES * FETCHES)
 
 
 def _prepared(query: str | Expr, store: GuardedStore, now_ms: int) -> QueryEvaluator:
-    """The query, ready to run; the store knows how many buckets a fetch of it makes room for. TooLarge if no series
-    has so many."""
+    """Prepare a query and set the store's `columns`. Raises TooLarge if the buckets of a single series exceed the
+    limit."""
     evaluator = prepare(query, store, now_ms, watch_of(_limits(store), store.check))
     planned = evaluator.plan
     windows_ms = sum((node.before_ms or 0) + node.after_ms for node in walk(evaluator.tree) if isinstance(node, Window))
@@ -160,7 +160,7 @@ def _prepared(query: str | Expr, store: GuardedStore, now_ms: int) -> QueryEvalu
 
 
 def checked(pieces: Iterator[bytes], store: GuardedStore) -> Iterator[bytes]:
-    """The pieces, for as long as somebody waits for them."""
+    """Yield the pieces until the query is abandoned."""
     for piece in pieces:
         store.check()
         yield piece

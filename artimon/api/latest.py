@@ -1,4 +1,4 @@
-"""Asks something that may be slow or hang, and answers within a time: with what is new, or with what was known."""
+"""Calls with a timeout to a function that may be slow or hang: the new answer, else the last known one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Told(Generic[T]):
-    """`value`: the newest answer, `age_s` seconds old, None if there never was one. `problem`: why it is not new."""
+    """Last answer: `value`, None if there never was one; its age `age_s`; `problem`: why it is not new."""
 
     value: T | None
     age_s: float = 0.0
@@ -23,10 +23,10 @@ class Told(Generic[T]):
 
 
 class Latest(Generic[T]):
-    """At most one question is under way, in a thread of its own; who comes meanwhile waits for the same one.
+    """Runs at most one call at a time, in a separate thread; concurrent callers wait for the same one.
 
-    `what` names what is asked, `wait_s` is how long a caller waits. An answer that came late counts as new for
-    `fresh_s`. Locks: `_lock` guards all fields; nothing is waited for under it."""
+    `what` names the call in errors, `wait_s` is the timeout of a caller. An answer counts as new for `fresh_s`, also
+    one that came too late. Locks: `_lock` guards all fields and is never held while waiting."""
 
     def __init__(
         self, what: str, ask: Callable[[], T], clock: Clock, wait_s: float = 1.5, fresh_s: float = 1.0
@@ -40,7 +40,7 @@ class Latest(Generic[T]):
         self._failure = ""
 
     def get(self) -> Told[T]:
-        """The newest answer there is. At most `wait_s` seconds; never raises what `ask` raises."""
+        """Return the newest answer after at most `wait_s` seconds; never raises the errors of `ask`."""
         with self._lock:
             if self._is_fresh() and not self._failure:
                 return self._told("")
@@ -64,7 +64,7 @@ class Latest(Generic[T]):
     def _told(self, problem: str) -> Told[T]:
         age_s = 0.0 if self._at is None else max(0.0, self._clock.monotonic() - self._at)
         if problem and self._at is not None:
-            problem += f"; what is shown is {age_s:.0f} s old"
+            problem += f"; the data shown is {age_s:.0f} s old"
         return Told(self._value, age_s, problem)
 
     def _begin(self) -> None:

@@ -1,4 +1,4 @@
-"""Limits of one API process, each named by the answers that refuse, and its other settings."""
+"""Limits of one API process, named in the errors that enforce them, and its other settings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MiB = 1024 * KiB
 
 
 class BadLimit(ValueError):
-    """A limit that is set to what it cannot be."""
+    """A limit has an invalid name or value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes in bytes, times in seconds."""
+    """Limits; sizes in bytes, times in seconds."""
 
     query_bytes: int = 16 * KiB
     body_bytes: int = 64 * KiB
@@ -27,50 +27,50 @@ class Limits:
     series: int = 20_000
     """Series that one selector of a query may match."""
     cells_read: int = 2_000_000
-    """Series times buckets that one fetch may make room for, windows included."""
+    """Series times buckets that one fetch may allocate, windows included."""
     cells_reduced: int = 30_000_000
-    """The same for a fetch that the memory store reduces by classes itself: no series of it leaves the store."""
+    """Series times buckets of a fetch that the memory store reduces by classes itself, so that no series leaves it."""
     samples_read: int = 50_000_000
-    """Raw samples that the history may read for a query."""
+    """Raw samples that a query may read from the history."""
     cells_answered: int = 1_000_000
     """Series times buckets of an answer."""
     answer_bytes: int = 96 * MiB
-    """An answer as it is written, before it is packed."""
+    """Size of an answer before compression."""
     unsent_bytes: int = 192 * MiB
-    """All answers of the process that clients have not taken yet, packed where they are."""
+    """Total size of the answers that clients have not read yet, after compression."""
     found: int = 10_000
-    """Series, names, values or endpoints that a list holds."""
+    """Entries in a list of series, names, values or endpoints."""
     query_s: float = 20.0
-    """From the start of an evaluation to 504."""
+    """Timeout of an evaluation (504)."""
     running: int = 4
-    """Evaluations at once; one past its time counts until its thread is really free."""
+    """Concurrent evaluations; one that has timed out counts until its thread ends."""
     waiting: int = 64
     wait_s: float = 5.0
-    """How long a request waits for its turn before 503."""
+    """Timeout in the queue (503)."""
     body_s: float = 10.0
     header_s: float = 5.0
-    """From the opening of a connection, or the first byte of its next request, to the end of the headers."""
+    """Time from the opening of a connection, or the first byte of its next request, to the end of the headers."""
     idle_s: float = 15.0
-    """Between two requests of a connection."""
+    """Time between two requests of a connection."""
     write_s: float = 30.0
-    """How long a client may leave an answer unread."""
+    """Time for which a client may leave an answer unread."""
     answer_s: float = 120.0
-    """How long a client may take for a whole answer, once it is slower than we are."""
+    """Time for reading a complete answer, from the first write that the client delays."""
     connections: int = 256
     thrift_connections: int = 64
     thrift_idle_s: float = 300.0
     thrift_request_bytes: int = 64 * KiB
     thrift_answer_bytes: int = 16_000_000
-    """A reply of the Thrift service; Apache's clients refuse frames of more than 16,384,000 bytes."""
+    """Size of a reply of the Thrift service; Apache's clients refuse frames over 16,384,000 bytes."""
 
     def changed(self, changes: Iterable[str]) -> Limits:
-        """With "name=value" in place of the defaults. Raises BadLimit."""
+        """Return limits with the changes "name=value". Raises BadLimit."""
         types = {one.name: type(getattr(self, one.name)) for one in fields(self)}
         found: dict[str, float] = {}
         for change in changes:
             name, _, text = change.partition("=")
             if name not in types:
-                raise BadLimit(f"{name!r} is no limit: there are {', '.join(types)}")
+                raise BadLimit(f"unknown limit {name!r}: known limits are {', '.join(types)}")
             try:
                 value = types[name](text)
             except ValueError:
@@ -83,7 +83,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ApiConfig:
-    """`data`: folder of the stack whose status is shown. `hdfs`: where the history is; None: there is none."""
+    """Settings of the process. `data`: folder of the stack for the status. `hdfs`: URI of the history, None: none."""
 
     zookeeper: Zookeeper
     data: StackData
@@ -101,7 +101,7 @@ class ApiConfig:
     host: ListenHost = "127.0.0.1"
     names: Annotated[
         tuple[str, ...],
-        Option("A name by which people reach the page, besides --host; may be repeated.", "--name"),
+        Option("Further host name in URLs of the page, besides --host; may be repeated.", "--name"),
     ] = ()
     insecure: Insecure = False
     health: Health = None

@@ -1,4 +1,4 @@
-"""Names, labels and their values by prefix: what a box that completes asks while somebody types."""
+"""Names, labels and label values by prefix, for completion in the web page."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from itertools import islice
 from artimon.model.select import NAME, Store
 
 SCANNED = 100_000
-"""So many values of a label are looked through; a store gives no more."""
+"""Limit of the values of a label that the store returns for a search by prefix."""
 
 
 def begin_with(texts: Iterable[str], prefix: str, limit: int) -> tuple[list[str], bool]:
-    """The first `limit` texts that begin with `prefix`, in their order, and whether there are more."""
+    """Return the first `limit` texts that begin with `prefix`, in order, and True if there are more."""
     found = list(islice((text for text in texts if text.startswith(prefix)), limit + 1))
     return found[:limit], len(found) > limit
 
 
 def names(store: Store, prefix: str, limit: int) -> tuple[list[str], bool]:
-    """Names of variables, sorted."""
+    """Return names of variables, sorted."""
     return begin_with(store.names(), prefix, limit)
 
 
 def label_values(store: Store, label: str, prefix: str, limit: int) -> tuple[list[str], bool]:
-    """Values of a label, sorted; of `__name__` the names."""
+    """Return values of a label, sorted; names of variables for `__name__`."""
     if label == NAME:
         return names(store, prefix, limit)
     known = store.label_values(label, SCANNED)
@@ -32,5 +32,5 @@ def label_values(store: Store, label: str, prefix: str, limit: int) -> tuple[lis
 
 
 def labels(store: Store, limit: int) -> tuple[list[str], bool]:
-    """Names of labels, sorted."""
+    """Return names of labels, sorted."""
     return begin_with(store.label_values(None, limit + 1), "", limit)

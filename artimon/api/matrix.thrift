@@ -1,13 +1,13 @@
 /**
- * Questions to Artimon in one call each: ask for variables by name and labels, or in the query language, and get a
- * matrix, series by buckets of time.
+ * Queries to Artimon, one call each: select variables by name and labels, or write a query, and get a matrix, series by
+ * time buckets.
  *
- * Transport: framed. Protocol: binary, strict. One port, 8781 unless told otherwise; `artimon env` prints it as
+ * Transport: framed. Protocol: binary, strict. Port 8781 by default; `artimon env` prints it as
  * ARTIMON_MATRIX=host:port. Strings are UTF-8. Times are milliseconds since 1970 in UTC. No authentication.
  *
- * A connection may be kept and used for many calls, one after the other. It is closed after 300 s without a call, so be
- * ready to connect again. A request has at most 64 KiB, an answer at most 16,000,000 bytes, which any client of Apache
- * Thrift takes without being configured.
+ * A connection may be reused for many sequential calls. It is closed after 300 s without a call, so be ready to
+ * reconnect. A request has at most 64 KiB, an answer at most 16,000,000 bytes, which clients of Apache Thrift accept
+ * without configuration.
  */
 namespace perl artimon
 namespace py artimon_matrix
@@ -16,7 +16,7 @@ namespace cpp artimon
 namespace go artimon
 namespace rb Artimon
 
-/** The type of a series: which of the lists of its row is set. */
+/** Type of a series; selects the list of its row that is set. */
 enum Type {
   INTEGER = 0,
   DOUBLE = 1,
@@ -25,7 +25,7 @@ enum Type {
 }
 
 /**
- * `n` buckets that follow one another, oldest first. Bucket i covers the time
+ * `n` consecutive buckets, oldest first. Bucket i covers the time
  * (start_ms + i * step_ms, start_ms + (i + 1) * step_ms] and is named by its end; the last one ends at end_ms.
  */
 struct Grid {
@@ -36,48 +36,48 @@ struct Grid {
 }
 
 /**
- * One series. Exactly one of the four lists of values is set, that of `type`. It has one entry for each bucket, and so has
- * `present`. Where `present` is false the value is missing, and its entry (0, false or "") means nothing.
+ * One series. Exactly one of the four lists of values is set, that of `type`. It has one entry per bucket, as `present`
+ * has. If `present` is false, the value is missing, and its entry (0, false or "") has no meaning.
  */
 struct Row {
   /** name{label="value",…}, labels sorted: the identity of the series as text. */
   1: string series,
-  /** Empty where an operation dropped it. */
+  /** Empty if an operation dropped it. */
   2: string name,
   3: map<string, string> labels,
   4: Type type,
   5: list<bool> present,
-  /** All 64 bits count. */
+  /** Full 64-bit range. */
   6: optional list<i64> integers,
-  /** A NaN that is present is a value that somebody stored. */
+  /** A NaN that is present is a stored value, not a missing one. */
   7: optional list<double> doubles,
   8: optional list<bool> booleans,
   9: optional list<string> strings
 }
 
-/** The answer to a question: rows in the order of name and labels, all on one grid. */
+/** Answer to a query: rows sorted by name and labels, all on one grid. */
 struct Answer {
   1: Grid grid,
   2: list<Row> rows,
-  /** What a reader must know: shards that did not answer, series that were left out. */
+  /** Caveats of the answer: shards that did not answer, series that were left out. */
   3: list<string> notes,
-  /** Whether memory held the whole range. */
+  /** True if memory held the whole range. */
   4: bool complete,
-  /** Whether a shard did not answer, so that series may be missing. */
+  /** True if a shard did not answer, so that series may be missing. */
   5: bool partial
 }
 
-/** Why there is no answer. */
+/** Error instead of an answer. */
 exception Refused {
-  /** What is wrong and what to do, for a person. */
+  /** Text for users: the problem and the remedy. */
   1: string message,
-  /** Where in the text of the question, counted in characters from 0; -1 where no place is meant. */
+  /** Position of the error in the query, in characters from 0; -1 if it has none. */
   2: i32 position,
-  /** How many characters are meant; 0 where no place is. */
+  /** Length of the erroneous text in characters; 0 without a position. */
   3: i32 length,
   /**
-   * For a program: "bad" the question is wrong, "large" it asks for too much, "busy" try again later, "late" it took too
-   * long, "unavailable" no shard answers, "defect" an error of the server, which its log tells.
+   * For a program: "bad" invalid query, "large" a limit is exceeded, "busy" try again later, "late" timeout,
+   * "unavailable" no shard answers, "defect" internal error, see the server's log.
    */
   4: string reason
 }
@@ -85,15 +85,15 @@ exception Refused {
 /** The service. Both calls only read, so they may be repeated. */
 service Matrix {
   /**
-   * The answer to `q`, a text of the query language such as fetch('http.requests').rate('5m').sum(by=['dc']), as if it
-   * were `time_ms`; 0 is now.
+   * Evaluates `q`, a query such as fetch('http.requests').rate('5m').sum(by=['dc']), at the time `time_ms`; 0 means
+   * now.
    */
   Answer query(1: string q, 2: i64 time_ms) throws (1: Refused refused),
 
   /**
-   * All variables of a name with these labels for the last `last_ms` milliseconds: the newest value of each bucket. The
-   * name is exact, or ends with ".*" and stands for all that begin so. An empty label value asks for series without the
-   * label. The same as query("fetch('name{label=\"value\",…}').range('…ms')", 0).
+   * Returns all variables of a name with these labels for the last `last_ms` milliseconds: the last value of each
+   * bucket. The name is exact, or a prefix that ends with ".*". An empty label value selects series without the label.
+   * Same as query("fetch('name{label=\"value\",…}').range('…ms')", 0).
    */
   Answer fetch(1: string name, 2: map<string, string> labels, 3: i64 last_ms) throws (1: Refused refused)
 }

@@ -1,4 +1,4 @@
-"""The Thrift face of the API: artimon/api/matrix.thrift over framed connections, worked on at the same desk as HTTP."""
+"""Thrift service of the API: artimon/api/matrix.thrift over framed connections, with the query executor of HTTP."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ _REASONS = {400: "bad", 413: "large", 503: "busy", 504: "late", 500: "defect"}
 
 @lru_cache(maxsize=1)
 def idl() -> Any:
-    """The loaded matrix.thrift: `.Matrix` is the service, `.Answer`, `.Row`, `.Grid`, `.Refused` its structs."""
+    """Load matrix.thrift: `.Matrix` is the service, `.Answer`, `.Row`, `.Grid`, `.Refused` its structs."""
     return thriftpy2.load(str(Path(__file__).with_name("matrix.thrift")), module_name="artimon_matrix_thrift")
 
 
 class MatrixServer:
-    """The service on a port of its own; `start` once, `stop` once."""
+    """Server of the service Matrix on a separate port; `start` once, `stop` once."""
 
     def __init__(self, desk: Desk, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> None:
-        """Raises Unprotected if other machines reach `host`, since users cannot log in, unless `insecure`."""
+        """Raises Unprotected if other machines reach `host` (the service has no authentication), unless `insecure`."""
         self.warnings = require_protection("the service Matrix", host, None, insecure=insecure, remedy=KEEP_LOCAL)
         limits, handler = desk.limits, MatrixService(desk)
         self._server = FramedServer(
@@ -69,25 +69,25 @@ class MatrixServer:
         self.port = 0
 
     def start(self) -> None:
-        """Listen and serve. OSError if the port is taken."""
+        """Listen and serve. Raises OSError if the port is in use."""
         self.port = self._server.start()
 
     def stop(self) -> None:
-        """Take no more connections; calls under way get some seconds."""
+        """Stop listening; running calls get some seconds to finish."""
         self._server.stop()
 
 
 class MatrixService:
-    """Handler of the service Matrix. Whatever goes wrong is a Refused: a text for a person, a word for a program.
+    """Handler of the service Matrix. Every failure is a Refused: a text for users, an error code for programs.
 
-    A thread serves one connection: what its reply takes stays out of the desk's purse until the reply is sent, or the
-    thread ends."""
+    A thread serves one connection: the bytes of its reply count in the executor's budget until the reply is sent, or
+    the thread ends."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk, self._held = desk, threading.local()
 
     def query(self, q: str | None, time_ms: int | None) -> Any:
-        """See the IDL. An argument that is not sent is None."""
+        """See the IDL. A missing argument is None."""
         try:
             text = Question(q).checked(self._desk.limits)
             return self._answer(lambda: text, _instant(time_ms))
@@ -102,7 +102,7 @@ class MatrixService:
             raise _refused(problem) from problem
 
     def replied(self, _method: str) -> None:
-        """The reply is with the kernel: it takes no more of our memory."""
+        """Release the bytes of a reply that was passed to the kernel."""
         self._held.reply = None
 
     def _answer(self, question: Callable[[], str | Expr], time_ms: int) -> Any:
@@ -125,7 +125,7 @@ class MatrixService:
 
 
 class _Held:
-    """Room taken out of the purse for as long as this lives."""
+    """Bytes of the budget, held for the lifetime of this object."""
 
     def __init__(self, purse: Purse, size: int) -> None:
         purse.take(size)
@@ -144,7 +144,7 @@ def _instant(time_ms: int | None) -> int:
 
 
 def _fetch(name: str, labels: Mapping[str, str], last_ms: int | None) -> Expr:
-    """`fetch` in the query language, of parts that are checked one by one: no text of a caller becomes syntax."""
+    """Build a `fetch` expression from validated parts, so that no text of a caller becomes syntax."""
     try:
         validate_name(name.removesuffix(PREFIX))
         validate_labels(labels)
@@ -167,7 +167,7 @@ def _refused(problem: ApiError) -> Any:
 
 
 def to_thrift(matrix: Matrix) -> Any:
-    """The Answer of the IDL."""
+    """Convert a matrix to the Answer of the IDL."""
     grid = matrix.grid
     return idl().Answer(
         grid=idl().Grid(start_ms=grid.start_ms, end_ms=grid.end_ms, step_ms=grid.step_ms, n=grid.n),
@@ -196,12 +196,12 @@ def _row(matrix: Matrix, i: int, series: str) -> Any:
 
 
 def _text(text: str) -> str:
-    """A lone surrogate, which UTF-8 cannot hold, becomes an escape."""
+    """Replace lone surrogates, which UTF-8 cannot encode, with escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def answer_size(matrix: Matrix) -> int:
-    """Bytes of the reply, never too few and at most 100 a series too many."""
+    """Estimate the bytes of the reply: an upper bound, at most 100 per series too high."""
     size = 200 + sum(4 + _length(note) for note in matrix.notes)
     lengths = np.array([*(_length(text) for text in matrix.strings), 0], np.int64)
     for i, (series, key) in enumerate(zip(matrix.series, matrix.keys, strict=True)):

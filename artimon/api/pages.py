@@ -1,4 +1,4 @@
-"""The page that people look at: files of the package, read once, served from a fixed table of addresses."""
+"""Web page of the API: files of the package, read once, served from a fixed table of paths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from query_dsl.language.shortcuts import FUNCTIONS, METHODS, described
 
 INDEX = "index.html"
 LANGUAGE = "functions.js"
-"""A module of tables: what may be called in a query, and what it does."""
+"""Generated module with tables of the functions and methods of queries and their descriptions."""
 TYPES: Mapping[str, str] = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -33,7 +33,7 @@ TYPES: Mapping[str, str] = {
     ".txt": "text/plain; charset=utf-8",
     ".md": "text/plain; charset=utf-8",
 }
-"""What is served, by the end of its name; a file without a type here is not."""
+"""Content types by file suffix; other files are not served."""
 POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 HEADERS: Mapping[str, str] = {
     "content-security-policy": POLICY,
@@ -49,12 +49,12 @@ _WORTH_PACKING = 512
 
 
 class PagesTooLarge(ValueError):
-    """The files of the page would take too much memory."""
+    """The files of the page need too much memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file; `packed` is its gzip form, None where that is no smaller. `tag` names the content, not the form."""
+    """One file; `packed` is its gzip form, None if not smaller. `tag` is a weak ETag, the same for both forms."""
 
     body: bytes
     packed: bytes | None
@@ -63,10 +63,10 @@ class File:
 
 
 class Pages:
-    """The table from addresses to files. An address that is not in it does not exist: no path is ever opened."""
+    """Table from paths to files. Requests read only this table, so they open no file."""
 
     def __init__(self, folder: Traversable | None = None) -> None:
-        """Raises PagesTooLarge. `folder` replaces the package's own in tests."""
+        """Raises PagesTooLarge. `folder` replaces the package's folder in tests."""
         self._files = dict(_read(folder or files("artimon.api").joinpath("static"), PurePosixPath()))
         self._files[LANGUAGE] = _file(_language().encode(), TYPES[".js"])
         if (size := sum(len(file.body) for file in self._files.values())) > MOST_BYTES:
@@ -74,21 +74,21 @@ class Pages:
 
     @property
     def names(self) -> list[str]:
-        """What stands behind /static/."""
+        """Paths below /static/, sorted."""
         return sorted(self._files)
 
     async def index(self, request: Request) -> Response:
-        """The page."""
+        """Return the page."""
         return self._answer(INDEX, request)
 
     async def file(self, request: Request) -> Response:
-        """One of its files."""
+        """Return a file of the page."""
         return self._answer(str(request.path_params["name"]), request)
 
     def _answer(self, name: str, request: Request) -> Response:
         file = self._files.get(name)
         if file is None:
-            raise ApiError(404, f"there is no such file: {name[:200]}")
+            raise ApiError(404, f"file not found: {name[:200]}")
         headers = {**HEADERS, "etag": file.tag, "content-type": file.kind}
         if _matches(request.headers.get("if-none-match", ""), file.tag):
             return Response(status_code=304, headers=headers)
@@ -126,7 +126,7 @@ def _matches(sent: str, tag: str) -> bool:
 
 
 def accepts_gzip(sent: str) -> bool:
-    """Whether a header Accept-Encoding takes gzip: named, or by `*`, and not with the weight 0."""
+    """True if a header Accept-Encoding accepts gzip: named, or by `*`, and not with weight 0."""
     weights: dict[str, float] = {}
     for one in sent.lower().split(","):
         name, _, parameters = one.partition(";")

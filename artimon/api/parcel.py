@@ -1,4 +1,4 @@
-"""Answers on their way: written in pieces, counted in bytes, given up piece by piece as clients take them."""
+"""Buffered answers: written in pieces, counted in a byte budget, released as clients read them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from artimon.api.errors import ApiError, TooLarge
 PIECE = 64 * 1024
 WORTH_PACKING = 1024
 LEVEL = 1
-"""Of gzip: three times faster than the usual 6, and a few percent larger."""
+"""gzip level: three times faster than the default 6, and a few percent larger."""
 _GZIP = 31
 
 
 class Purse:
-    """Bytes that answers may take in this process, whoever they are for. `_lock` guards `held`."""
+    """Byte budget of all answers of this process. `_lock` guards `held`."""
 
     def __init__(self, most: int) -> None:
         self._most, self._lock = most, threading.Lock()
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Raises ApiError 503 where there is no room."""
+        """Reserve bytes. Raises ApiError 503 if the budget is exhausted."""
         with self._lock:
             if self.held + size > self._most:
                 raise ApiError(
@@ -43,22 +43,22 @@ class Purse:
 
 
 class Parcel:
-    """One answer. What it holds is taken out of the purse until it is sent or closed."""
+    """One answer. Its bytes count in the budget until they are sent or it is closed."""
 
     def __init__(self, purse: Purse) -> None:
         self._purse, self._pieces = purse, deque[bytes]()
         self.size = 0
-        """Bytes as they go over the wire."""
+        """Bytes on the wire."""
         self.packed = False
 
     def add(self, piece: bytes) -> None:
-        """Cut to what is sent at once. Raises ApiError 503."""
+        """Append bytes, split into pieces of PIECE bytes. Raises ApiError 503."""
         self._purse.take(len(piece))
         self.size += len(piece)
         self._pieces.extend(piece[at : at + PIECE] for at in range(0, len(piece), PIECE))
 
     def pop(self) -> bytes | None:
-        """The next piece, which no longer counts; None at the end."""
+        """Remove and return the next piece, which no longer counts; None at the end."""
         if not self._pieces:
             return None
         piece = self._pieces.popleft()
@@ -66,19 +66,19 @@ class Parcel:
         return piece
 
     def close(self) -> None:
-        """Forget what is left."""
+        """Release the remaining pieces."""
         while self.pop() is not None:
             continue
 
     def __del__(self) -> None:
-        """An answer that came when nobody waited any more must not hold its room."""
+        """Release an answer that was completed after its client had gone."""
         self.close()
 
 
 def fill(pieces: Iterable[bytes], purse: Purse, *, most: int, gzip: bool, smaller: str = "") -> Parcel:
-    """All pieces in a parcel, packed where that is taken and worthwhile.
+    """Collect pieces in a parcel, compressed if `gzip` and the first piece is large enough.
 
-    Raises TooLarge where they have more than `most` bytes unpacked, ApiError 503 where the purse is empty."""
+    Raises TooLarge above `most` uncompressed bytes, ApiError 503 if the budget is exhausted."""
     parcel, total, packer = Parcel(purse), 0, None
     try:
         for piece in pieces:
@@ -106,7 +106,7 @@ def _too_large(total: int, most: int, smaller: str) -> str:
 
 
 class ParcelResponse(Response):
-    """Sends a parcel no faster than the client reads it."""
+    """Sends a parcel piece by piece, no faster than the client reads it."""
 
     def __init__(self, parcel: Parcel, headers: Mapping[str, str]) -> None:
         super().__init__(status_code=200)

@@ -1,4 +1,4 @@
-"""From a request to the text of a question, within its limits."""
+"""Parameters of a query, parsed from a request and checked against the limits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MAX_FIELDS = 16
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked, as it came. `time_ms` None means now; `format` None leaves it to the header Accept; `explain`
-    asks what answering does, in place of the answer."""
+    """Parameters of a query, not yet validated. `time_ms` None: now; `format` None: by the header Accept; `explain`:
+    return the explanation instead of the answer."""
 
     text: str | None
     time_ms: int | None = None
@@ -26,9 +26,9 @@ class Question:
     explain: bool = False
 
     def checked(self, limits: Limits) -> str:
-        """The text. Raises ApiError where it is missing, no Unicode, or too long."""
+        """Return the text. Raises ApiError if it is missing, invalid Unicode, or too long."""
         if self.text is None:
-            raise ApiError(400, "the parameter q is missing: give it a question, such as q=fetch('host.cpu.ms').rate()")
+            raise ApiError(400, "the parameter q is missing: give it a query, such as q=fetch('host.cpu.ms').rate()")
         try:
             size = len(self.text.encode())
         except UnicodeEncodeError as problem:
@@ -43,7 +43,7 @@ class Question:
 
 
 def read_question(content_type: str, body: bytes) -> Question:
-    """The question in a form or a JSON object. Raises ApiError."""
+    """Parse the parameters from a form or a JSON object. Raises ApiError."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/json":
         return _question(_object(body))
@@ -56,7 +56,7 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as problem:
-        raise ApiError(400, "the body is no JSON") from problem
+        raise ApiError(400, "the body is not valid JSON") from problem
     if not isinstance(found, dict):
         raise ApiError(400, 'the body must be a JSON object, such as {"q": "fetch(\'host.cpu.ms\').rate()"}')
     return found
@@ -66,7 +66,7 @@ def _form(body: bytes) -> dict[str, Any]:
     try:
         fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError as problem:
-        raise ApiError(400, f"the body is no form in UTF-8 of at most {MAX_FIELDS} fields") from problem
+        raise ApiError(400, f"the body is not a UTF-8 form of at most {MAX_FIELDS} fields") from problem
     found: dict[str, Any] = {name: values[-1] for name, values in fields.items()}
     time_text = found.get("time_ms")
     if isinstance(time_text, str) and time_text.isascii() and time_text.isdigit() and len(time_text) <= 15:
@@ -78,11 +78,11 @@ def _question(found: dict[str, Any]) -> Question:
     text, time_ms, named = found.get("q"), found.get("time_ms"), found.get("format")
     engine, explain = found.get("engine"), found.get("explain", False)
     if text is not None and not isinstance(text, str):
-        raise ApiError(400, "q must be a text")
+        raise ApiError(400, "q must be a string")
     if named is not None and not isinstance(named, str):
-        raise ApiError(400, "format must be a text, such as csv")
+        raise ApiError(400, "format must be a string, such as csv")
     if engine is not None and not isinstance(engine, str):
-        raise ApiError(400, "engine must be a text, such as history")
+        raise ApiError(400, "engine must be a string, such as history")
     if explain not in (True, False, "0", "1", "true", "false", ""):
         raise ApiError(400, "explain must be 1 or 0")
     explained = explain in (True, "1", "true")

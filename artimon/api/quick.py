@@ -1,5 +1,5 @@
-"""The short way for what is asked most: GET /api/query with nothing unusual in it. Anything else takes the long way,
-through the framework, which also says what is wrong."""
+"""Fast path for the most frequent request: GET /api/query with valid, common parameters. FastAPI handles all other
+requests and reports invalid parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = Callable[[Request, Question], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """What counts requests looks for the path of a route here."""
+    """Stand-in for a route in the ASGI scope, where `Counted` reads its path."""
 
     path: str = PATH
 
@@ -29,7 +29,7 @@ _ROUTE = _Route()
 
 
 def plain_question(query_string: bytes) -> Question | None:
-    """The question in an address; None where the framework has to look at it."""
+    """Parse a query string; None if FastAPI must handle it."""
     try:
         pairs = parse_qsl(query_string.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
@@ -47,7 +47,7 @@ def plain_question(query_string: bytes) -> Question | None:
 
 
 class QuickQuery:
-    """ASGI middleware, innermost: `answer` and `refuse` are what the routes of the application use, too."""
+    """Innermost ASGI middleware; `answer` and `refuse` are the functions that the application's routes use."""
 
     def __init__(self, app: ASGIApp, answer: Answer, refuse: Callable[[ApiError], Response]) -> None:
         self._app, self._answer, self._refuse = app, answer, refuse
@@ -60,7 +60,7 @@ class QuickQuery:
             await self._app(scope, receive, send)
             return
         scope["route"] = _ROUTE
-        await receive()  # the body, which was read before: what comes next is that the client goes
+        await receive()  # the body, already read by BoundedBody; the next message is the disconnect
         try:
             response = await self._answer(Request(scope, receive), question)
         except ApiError as problem:

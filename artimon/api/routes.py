@@ -1,4 +1,4 @@
-"""Work of each address: reads parameters, has the desk work, hands the answer on. No arithmetic here."""
+"""Handlers of the API routes: read parameters, run the executor, return the answer. No arithmetic here."""
 
 from __future__ import annotations
 
@@ -31,26 +31,28 @@ NO_ENGINE: Mapping[str, Any] = {
     "rules": [],
     "alerts": [],
     "truncated": 0,
-    "problem": "no engine of alerts is known here: `artimon alerts` starts one",
+    "problem": "no alert engine is known here: start one with `artimon alerts`",
 }
 
-TextParameter = Annotated[str | None, Query(description="The question, such as fetch('host.cpu.ms').rate(); 16 KiB")]
+TextParameter = Annotated[
+    str | None, Query(description="The query, such as fetch('host.cpu.ms').rate(); at most 16 KiB")
+]
 TimeParameter = Annotated[
-    int | None, Query(ge=0, le=TIME_MAX_MS, description="As if it were this time, epoch milliseconds; default now")
+    int | None, Query(ge=0, le=TIME_MAX_MS, description="Evaluation time in epoch milliseconds; default now")
 ]
 FormatParameter = Annotated[
-    str | None, Query(description="json, csv or arrow; without it the header Accept decides, else json")
+    str | None, Query(description="json, csv or arrow; default: by the header Accept, else json")
 ]
 EngineParameter = Annotated[
-    str | None, Query(description="memory, history, or auto (default): the history where memory does not reach")
+    str | None, Query(description="memory, history, or auto (default): the history for ranges older than memory")
 ]
-ExplainParameter = Annotated[bool, Query(description="Say what answering does and took, in place of the answer")]
-LimitParameter = Annotated[int, Query(ge=1, description="At most so many; more than `found` of the limits is refused")]
-PrefixParameter = Annotated[str, Query(max_length=2_000, description="How they begin")]
+ExplainParameter = Annotated[bool, Query(description="Return plan and cost of the query instead of the answer")]
+LimitParameter = Annotated[int, Query(ge=1, description="Maximum number of entries, at most the limit `found`")]
+PrefixParameter = Annotated[str, Query(max_length=2_000, description="Prefix of the entries")]
 
 
 class Routes:
-    """What the endpoints do. The gates are made when the server's loop runs."""
+    """Handlers of the endpoints. `lifespan` creates the gates in the server's event loop."""
 
     def __init__(self, desk: Desk, status: Status, alerts: Status | None) -> None:
         self._desk, self._limits = desk, desk.limits
@@ -58,7 +60,7 @@ class Routes:
 
     @asynccontextmanager
     async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
-        """Threads of their own for status, so that it answers while questions keep the others busy."""
+        """Open the executor, and separate threads for the status, so that it answers while queries use all others."""
         self._desk.open()
         self._statuses = Gate(self._limits, STATUS_AT_ONCE, "api-status")
         try:
@@ -76,16 +78,16 @@ class Routes:
         engine: EngineParameter = None,
         explain: ExplainParameter = False,
     ) -> Response:
-        """Evaluate `q`: a matrix on one grid, in JSON, CSV or Arrow."""
+        """Evaluate `q` to a matrix on one grid, in JSON, CSV or Arrow."""
         return await self.answer(request, Question(q, time_ms, format, engine, explain))
 
     async def query_posted(self, request: Request) -> Response:
-        """The same with `q`, `time_ms`, `format`, `engine` and `explain` in a form or a JSON object."""
+        """Evaluate `q` with `time_ms`, `format`, `engine` and `explain` in a form or a JSON object."""
         question = read_question(request.headers.get("content-type", ""), await request.body())
         return await self.answer(request, question)
 
     async def answer(self, request: Request, question: Question) -> Response:
-        """The matrix, or what answering it does. Raises ApiError."""
+        """Return the matrix or its explanation. Raises ApiError."""
         text = question.checked(self._limits)
         form = choose(question.format, request.headers.get("accept", ""))
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
@@ -105,7 +107,7 @@ class Routes:
         return ParcelResponse(parcel, {**plain_headers(), **headers})
 
     async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:
-        """Series that fit a selector, in canonical order, whether or not they have samples now."""
+        """Find the series that match a selector, in canonical order, with or without current samples."""
         self._check_limit(limit)
         text = Question(selector, None).checked(self._limits)
 
@@ -126,41 +128,41 @@ class Routes:
         return await self._ask(request, work)
 
     async def names(self, request: Request, prefix: PrefixParameter = "", limit: LimitParameter = 1_000) -> Response:
-        """Names of variables, sorted."""
+        """List names of variables, sorted."""
         self._check_limit(limit)
         return await self._list(request, "names", lambda store: listing.names(store, prefix, limit))
 
     async def labels(self, request: Request, limit: LimitParameter = 1_000) -> Response:
-        """Names of labels, sorted."""
+        """List names of labels, sorted."""
         self._check_limit(limit)
         return await self._list(request, "labels", lambda store: listing.labels(store, limit))
 
     async def label_values(
         self, request: Request, label: str, prefix: PrefixParameter = "", limit: LimitParameter = 1_000
     ) -> Response:
-        """Values of one label, sorted; those of `__name__` are the names."""
+        """List values of one label, sorted; those of `__name__` are the names of variables."""
         self._check_limit(limit)
         work = lambda store: listing.label_values(store, label, prefix, limit)  # noqa: E731
         return await self._list(request, "values", work)
 
     async def endpoints(self, request: Request, limit: LimitParameter = 1_000) -> Response:
-        """The processes that are polled, those that are down first."""
+        """List the processes that agents poll, those that are down first."""
         self._check_limit(limit)
         now_ms = self._desk.clock.now_ms()
         return await self._ask(request, lambda store: read_endpoints(store, now_ms, limit))
 
     async def alerts(self, request: Request) -> Response:
-        """Rules and alerts of every engine that runs, as it said after its last evaluation."""
+        """Return rules and alerts of every running engine after its last evaluation."""
         packed = self._packer(request)
         return parcel_response(await self._statuses.run(lambda: guarded(lambda: packed(self._alerts()))))
 
     async def status(self, request: Request) -> Response:
-        """How every hop and shard is."""
+        """Return the state of every part, hop and shard."""
         packed = self._packer(request)
         return parcel_response(await self._statuses.run(lambda: guarded(lambda: packed(self._status()))))
 
     async def health(self) -> Response:
-        """That this process answers; says nothing of the shards."""
+        """Answer if this process runs; the shards are not checked."""
         return Response('{"state": "ok"}', headers=plain_headers())
 
     async def _list(
@@ -179,7 +181,7 @@ class Routes:
         return parcel_response(await self._desk.run(lambda store: packed(work(store)), _gone(request), engine))
 
     def _packer(self, request: Request) -> Callable[[Mapping[str, Any]], Parcel]:
-        """Makes JSON of an answer; a lone surrogate, which UTF-8 cannot hold, becomes an escape."""
+        """Return a function that encodes an answer as JSON; lone surrogates become escapes."""
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
 
         def packed(found: Mapping[str, Any]) -> Parcel:
@@ -191,21 +193,21 @@ class Routes:
     def _check_limit(self, limit: int) -> None:
         if limit > self._limits.found:
             raise ApiError(
-                413, f"limit = {limit} is above found = {self._limits.found}: ask for fewer, or narrow the question"
+                413, f"limit = {limit} is above found = {self._limits.found}: ask for fewer, or add matchers"
             )
 
 
 async def _gone(request: Request) -> None:
-    """Ends when the client closes the connection. The body was read before: what comes next is that."""
+    """Return when the client closes the connection. The body was read before; the next message is the disconnect."""
     while (await request.receive())["type"] != "http.disconnect":
         continue
 
 
 def parcel_response(parcel: Parcel) -> Response:
-    """An answer in JSON."""
+    """Return a response with a parcel of JSON."""
     return ParcelResponse(parcel, plain_headers())
 
 
 def plain_headers() -> dict[str, str]:
-    """Headers of every answer in JSON."""
+    """Return the headers of every JSON answer."""
     return {name.decode(): value.decode() for name, value in HEADERS}

@@ -1,4 +1,4 @@
-"""Forms of the answers, for /openapi.json: programs are written from it, so every route and error is in it."""
+"""Schemas of the answers, for /openapi.json: clients are generated from it, so it has every route and error."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ ERROR = _object(
     {
         "error": _object(
             {
-                "message": {**TEXT, "description": "What is wrong and what to do"},
-                "position": {"type": ["integer", "null"], "description": "Where in q, in characters from 0"},
-                "length": {"type": ["integer", "null"], "description": "How many characters are meant"},
+                "message": {**TEXT, "description": "Problem and remedy"},
+                "position": {"type": ["integer", "null"], "description": "Position in q, in characters from 0"},
+                "length": {"type": ["integer", "null"], "description": "Length of the erroneous text in characters"},
             }
         )
     }
@@ -40,8 +40,8 @@ ERROR = _object(
 MATRIX = _object(
     {
         "grid": _object({"start_ms": TIME, "end_ms": TIME, "step_ms": WHOLE, "n": WHOLE}),
-        "complete": {**FLAG, "description": "Whether memory held the whole range"},
-        "partial": {**FLAG, "description": "Whether a shard did not answer"},
+        "complete": {**FLAG, "description": "True if memory held the whole range"},
+        "partial": {**FLAG, "description": "True if a shard did not answer"},
         "notes": TEXTS,
         "series": _list(
             _object(
@@ -51,7 +51,7 @@ MATRIX = _object(
                     "type": TYPE,
                     "values": _list(
                         {"type": ["number", "string", "boolean", "null"]},
-                        description='A value a bucket; null is missing; "NaN", "Infinity", "-Infinity" are values',
+                        description='One value per bucket; null is missing; "NaN", "Infinity", "-Infinity" are values',
                     ),
                 }
             )
@@ -62,7 +62,7 @@ QUESTION = {
     "type": "object",
     "required": ["q"],
     "properties": {
-        "q": {**TEXT, "description": "The question"},
+        "q": {**TEXT, "description": "The query"},
         "time_ms": TIME,
         "format": {"type": "string", "enum": ["json", "csv", "arrow"]},
     },
@@ -92,13 +92,13 @@ ENDPOINTS = _object(
                     "instance": TEXT,
                     "host": TEXT,
                     "labels": LABELS,
-                    "up": {"type": ["boolean", "null"], "description": "null: nothing was said of it lately"},
+                    "up": {"type": ["boolean", "null"], "description": "null: no recent report"},
                     "since_ms": MAYBE_TIME,
                     "time_ms": MAYBE_TIME,
                 }
             )
         ),
-        "down": {**WHOLE, "description": "How many are down, those left out of the list too"},
+        "down": {**WHOLE, "description": "Number of endpoints that are down, also those not in the list"},
         "truncated": FLAG,
         "notes": TEXTS,
     }
@@ -122,9 +122,9 @@ STATUS = {
             )
         ),
         "problems": TEXTS,
-        "warnings": {**TEXTS, "description": "What to know; the stack is healthy with them"},
+        "warnings": {**TEXTS, "description": "Warnings; the stack is healthy with them"},
         "shards": {"type": "object", "additionalProperties": ANYTHING},
-        "stack": {**TEXT, "description": "Why there are no parts"},
+        "stack": {**TEXT, "description": "Reason why there are no parts"},
     },
 }
 ALERTS = _object(
@@ -133,22 +133,22 @@ ALERTS = _object(
         "rules": _list(ANYTHING),
         "alerts": _list(ANYTHING),
         "truncated": WHOLE,
-        "problem": {**TEXT, "description": "Why there is nothing, or why it may be old"},
+        "problem": {**TEXT, "description": "Reason why the answer is empty or may be stale"},
     }
 )
 ERRORS: Mapping[int, str] = {
-    400: "The question, selector or a parameter is wrong; a Host that is not served",
-    408: "The body did not come in time",
-    413: "Something is larger than the limit that the message names",
-    415: "A kind of body that is not taken",
-    431: "Address and headers are too long",
-    500: "A defect: the log has it",
-    503: "No shard answers, or too much runs: see Retry-After",
-    504: "No answer in time",
+    400: "Invalid query, selector or parameter; unknown Host",
+    408: "The body did not arrive in time",
+    413: "A limit is exceeded, which the message names",
+    415: "Unsupported content type or encoding of the body",
+    431: "URL and headers are too long",
+    500: "Internal error: see the log",
+    503: "No shard answers, or the server is overloaded: see Retry-After",
+    504: "Timeout",
 }
 _QUICK = (400, 413, 431, 500, 503, 504)
 _NOTES = {
-    "x-artimon-notes": {"description": "A JSON list of what a reader must know", "schema": TEXT},
+    "x-artimon-notes": {"description": "JSON list of the notes of the answer", "schema": TEXT},
     "x-artimon-complete": {"description": "As in JSON", "schema": FLAG},
     "x-artimon-partial": {"description": "As in JSON", "schema": FLAG},
 }
@@ -194,8 +194,8 @@ ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
     "names": _texts("names", "Names of variables, sorted"),
     "labels": _texts("labels", "Names of labels, sorted"),
     "label_values": _texts("values", "Values of the label, sorted"),
-    "endpoints": _good(ENDPOINTS, "Processes that are polled, those that are down first"),
-    "alerts": _good(ALERTS, "What every engine said after its last evaluation"),
+    "endpoints": _good(ENDPOINTS, "Processes that agents poll, those that are down first"),
+    "alerts": _good(ALERTS, "Rules and alerts of every engine after its last evaluation"),
     "status": _good(STATUS, "Parts, hops and shards"),
     "health": _good(_object({"state": TEXT}), "This process answers"),
 }

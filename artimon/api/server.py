@@ -1,4 +1,4 @@
-"""The process of the API: uvicorn in a thread of its own, health from outside of its loop."""
+"""Process of the API: uvicorn in a separate thread, health checks from outside its event loop."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ STOP_S = 5
 
 
 class ApiServer:
-    """One listening application; `start` once, `stop` once."""
+    """HTTP server of an application; `start` once, `stop` once."""
 
     def __init__(
         self, app: FastAPI, limits: Limits | None = None, host: str = HOST, port: int = 0, *, insecure: bool = False
     ) -> None:
-        """Raises Unprotected if other machines reach `host`, since users cannot log in, unless `insecure`."""
+        """Raises Unprotected if other machines reach `host` (the API has no authentication), unless `insecure`."""
         self.warnings = require_protection("the API with the page", host, None, insecure=insecure, remedy=KEEP_LOCAL)
         bounds = limits or Limits()
         config = uvicorn.Config(
@@ -57,7 +57,7 @@ class ApiServer:
         self.port = 0
 
     def start(self) -> None:
-        """Listen and serve. OSError if the port is taken."""
+        """Listen and serve. Raises OSError if the port is in use."""
         self._socket = socket.create_server((self._host, self._wished), family=family_of(self._host), backlog=BACKLOG)
         self.port = int(self._socket.getsockname()[1])
         self._thread.start()
@@ -66,21 +66,21 @@ class ApiServer:
         asyncio.run(self._server.serve([self._socket]))
 
     def problem(self) -> str:
-        """ "" if the server answers, else why not. At most some seconds."""
+        """Return "" if the server answers, else the problem. Takes at most some seconds."""
         if not self._thread.is_alive():
-            return "the server has ended"
+            return "the server thread has ended"
         connection = http.client.HTTPConnection(self._host, self.port, timeout=ASK_S)
         try:
             connection.request("GET", "/api/health")
-            connection.getresponse().read(4096)  # also "too many connections" is an answer
+            connection.getresponse().read(4096)  # any status counts, "too many connections" too
         except (OSError, http.client.HTTPException) as error:
-            return f"does not answer itself: {error!r}"
+            return f"the health check failed: {error!r}"
         finally:
             connection.close()
         return ""
 
     def stop(self) -> None:
-        """Take no more connections, let answers under way end, at most some seconds."""
+        """Stop listening and let running answers finish, for at most some seconds."""
         self._server.should_exit = True
         self._thread.join(2 * STOP_S)
         self._socket.close()
@@ -98,8 +98,8 @@ def run_server(
     *,
     insecure: bool = False,
 ) -> None:
-    """Serve both faces with the limits of `app` until `stop`. Raises OSError if a port is taken, Unprotected if others
-    reach `host` and it is not `insecure`."""
+    """Serve HTTP and Thrift with the limits of `app` until `stop`. Raises OSError if a port is in use, Unprotected if
+    other machines reach `host`, unless `insecure`."""
     server = ApiServer(app, app.state.desk.limits, host, port, insecure=insecure)
     matrices = MatrixServer(app.state.desk, host, thrift_port, insecure=insecure)
     file = HealthFile(health, "api", clock, publish)

@@ -1,10 +1,9 @@
-"""The command line `artimon`: the roof of the platform, which may import every other package.
+"""Command line `artimon`: the top layer of the platform, which may import every other package.
 
-Reading order: `program` (entry point, list of commands), `common` (options and messages that commands share),
-`settings_command` (options made from the settings class of a process), `clusters` (commands that speak to several
-clusters), `asking` (the answer to `artimon query`), then `commands`: each module there is a group of commands and
-registers itself by standing there. Commands import what they need when they run, so that each process loads its own
-part only.
+Reading order: `program` (entry point, list of commands), `common` (shared options and messages), `settings_command`
+(options generated from the settings class of a process), `clusters` (commands for several clusters), `asking` (output
+of `artimon query`), then `commands`: each module there is a group of commands and is found by its presence. Commands
+import their modules when they run, so that each process loads only its own part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m artimon.cli`: the same as `artimon`."""
+"""`python -m artimon.cli`: same as `artimon`."""
 
 from artimon.cli.program import main
 

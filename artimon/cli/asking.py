@@ -1,4 +1,4 @@
-"""`artimon query`: one answer, or one after another, as a table, JSON or CSV."""
+"""`artimon query`: one answer, or repeated answers, as a table, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Form = Literal["text", "json", "csv"]
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What is asked and how the answer is shown. `every_s`: again and again, so many seconds apart; None: once."""
+    """Query and output options. `every_s`: interval of repeated queries in seconds; None: query once."""
 
     text: str
     form: Form = "text"
@@ -36,10 +36,10 @@ class Asking:
 
 
 def run(session: Session, asking: Asking, out: TextIO | None = None, terminal: bool | None = None) -> int:
-    """Ask and print; the exit code: 0 for an answer, 1 for a question that has none, 130 when interrupted.
+    """Run the query and print the answer; returns 0 for an answer, 1 for an error, 130 if interrupted.
 
-    While watching, Ctrl-C is the usual end (0); only the first question may fail, later ones show what is wrong and go
-    on."""
+    With `every_s` Ctrl-C is the normal end (0). An error of the first query ends the command; later ones are shown, and
+    the query is repeated."""
     out = out or sys.stdout
     try:
         if asking.every_s is None:
@@ -55,14 +55,14 @@ def run(session: Session, asking: Asking, out: TextIO | None = None, terminal: b
             return INTERRUPTED
         if terminal if terminal is not None else out.isatty():
             print(file=out)
-    except BrokenPipeError:  # whoever read has gone, as `head` does
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def _watched(session: Session, asking: Asking, painter: Painter) -> None:
-    """Answers one after another."""
-    parse(asking.text)  # what is no query will never be one
+    """Repeat the query and show each answer."""
+    parse(asking.text)  # a syntax error ends the command before the first query
     begun = False
 
     def ask() -> None:
@@ -81,7 +81,7 @@ def _watched(session: Session, asking: Asking, painter: Painter) -> None:
 
 
 def _answer(session: Session, asking: Asking, painter: Painter) -> Iterator[str]:
-    """The pieces of what is printed; the whole answer is there before the first."""
+    """Run the query, then yield the output in pieces."""
     options: dict[str, Any] = {} if asking.engine == "auto" else {"engine": asking.engine}
     if asking.explain:
         plan = session.explain(asking.text, at=asking.at, **options)
@@ -102,7 +102,7 @@ def _answer(session: Session, asking: Asking, painter: Painter) -> Iterator[str]
 
 
 def _say(answer: Any) -> None:
-    """What a reader of CSV would not see, on standard error."""
+    """Print flags and notes, which CSV cannot hold, on standard error."""
     flags = ("incomplete",) * (not answer.complete) + ("partial",) * answer.partial
     for note in (*flags, *answer.notes):
         print(f"artimon: {printable(note)}", file=sys.stderr)
@@ -111,14 +111,14 @@ def _say(answer: Any) -> None:
 def _table(matrix: Matrix, asking: Asking, painter: Painter) -> str:
     size = painter.size()
     series = asking.series
-    if size is not None and asking.every_s is not None:  # title, head, question and notes stand there too
+    if size is not None and asking.every_s is not None:  # leave room for title, head, query and notes
         series = max(1, min(series, size[1] - 4 - len(matrix.notes)))
     width = size[0] if size is not None else None
     return render_table(matrix, series, sparks=True, ascii_only=asking.ascii_only, width=width)
 
 
 def _samples_csv(answer: Any) -> Iterator[str]:
-    """Raw samples with the columns of a matrix."""
+    """Yield raw samples as CSV with the columns of a matrix."""
     from artimon.api.formats import CSV_HEAD, csv_cell, csv_time
     from artimon.model.values import ValueType
 
@@ -141,7 +141,7 @@ def _write(out: IO[str], pieces: Iterator[str]) -> None:
 
 
 def knows_unicode(out: TextIO) -> bool:
-    """Whether what is written there may hold blocks and names in other letters than ASCII's."""
+    """True if the encoding of `out` has block characters and non-ASCII letters."""
     try:
         "▁…".encode(out.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

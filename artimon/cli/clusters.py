@@ -1,4 +1,4 @@
-"""Commands that speak to the control planes of several clusters: one ZooKeeper each, no master between them."""
+"""Access to the control planes of several clusters: one ZooKeeper each, without a common master."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ ClustersOption = Annotated[
 
 
 class Cluster(NamedTuple):
-    """Where a control plane is."""
+    """Name of a cluster and the ZooKeeper of its control plane."""
 
     name: str
     zookeeper: str
 
 
 class Listing(TyperGroup):
-    """A group of commands that is `list` when no command of it is named."""
+    """Group of commands whose default command is `list`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ("--help", "--show-completion")):
@@ -45,13 +45,13 @@ class Listing(TyperGroup):
 
 
 def clusters_of(zookeepers: Sequence[str] | None, file: Path | None) -> list[Cluster]:
-    """Those named by flags and by the file; else the one of the settings or the running stack."""
+    """Return the clusters named by options and by the file; else that of the settings or the running stack."""
     found = [*_named(zookeepers or ()), *(_listed(file) if file is not None else ())]
     if not found:
         return [Cluster("", located().zookeeper)]
     names = [one.name for one in found]
     if len(set(names)) != len(names):
-        raise typer.BadParameter(f"two clusters have one name among {', '.join(names)}: write NAME=host:port")
+        raise typer.BadParameter(f"cluster names are not unique: {', '.join(names)}; write NAME=host:port")
     return found
 
 
@@ -68,7 +68,7 @@ def _listed(file: Path) -> list[Cluster]:
     try:
         table = tomllib.loads(file.read_text())["clusters"]
         if not isinstance(table, dict) or not all(isinstance(place, str) for place in table.values()):
-            raise TypeError("it is no table of texts")
+            raise TypeError("[clusters] must map names to strings")
         return [Cluster(str(name), place) for name, place in table.items()]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise typer.BadParameter(f'{file}: write [clusters] and lines NAME = "host:port" ({error!r})') from None
@@ -76,7 +76,7 @@ def _listed(file: Path) -> list[Cluster]:
 
 @contextmanager
 def connected(cluster: Cluster) -> Iterator[Tree]:
-    """The control plane of one cluster. Raises PlaneError if its ZooKeeper does not answer, at any time."""
+    """Connect to the control plane of one cluster. Raises PlaneError whenever its ZooKeeper does not answer."""
     from kazoo.handlers.threading import KazooTimeoutError
 
     from artimon.runtime.watcher import LOST
@@ -93,8 +93,8 @@ def connected(cluster: Cluster) -> Iterator[Tree]:
 
 
 def in_each(clusters: Sequence[Cluster], act: Callable[[Cluster, Tree], Result]) -> tuple[dict[str, Result], bool]:
-    """What `act` gives in each cluster, by name; what fails in one is said, and the others are asked all the same.
-    Whether all went well."""
+    """Run `act` in each cluster. Returns the results by cluster name, and True if all succeeded; a failure in one
+    cluster is printed and does not stop the others."""
     from pipeline.control.document import ConfigError
     from pipeline.control.tree import PlaneError
 

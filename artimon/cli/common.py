@@ -1,4 +1,4 @@
-"""What the commands share: options, messages, where the servers are."""
+"""Options, messages and server addresses that the commands share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class Panel(StrEnum):
-    """Headings of `--help`, in their order."""
+    """Headings of `--help`, in order."""
 
     MACHINE = "On this machine"
-    ASK = "Ask"
-    OPERATE = "Look after"
+    ASK = "Query"
+    OPERATE = "Operate"
     PROCESS = "Run one process"
 
 
@@ -32,7 +32,7 @@ HdfsOption = Annotated[str | None, typer.Option(help="URI (ARTIMON_HDFS, else th
 
 
 def checking(*acts: Callable[[Any], object] | None) -> Callable[[Any], Any]:
-    """Callback of an option that refuses what one of `acts` refuses by a ValueError."""
+    """Return an option callback that rejects a value if one of `acts` raises ValueError for it."""
 
     def check(value: Any) -> Any:
         for act in acts if value is not None else ():
@@ -44,7 +44,7 @@ def checking(*acts: Callable[[Any], object] | None) -> Callable[[Any], Any]:
 
 
 def refusing(act: Callable[[Any], T], value: Any) -> T:
-    """Result of `act`; misuse of the command line if it raises ValueError."""
+    """Return the result of `act`; its ValueError becomes a usage error (exit code 2)."""
     try:
         return act(value)
     except ValueError as problem:
@@ -67,7 +67,7 @@ DaysOption = Annotated[
     str,
     typer.Option(
         "--keep",
-        help="CLASS=DAYS, by comma: how long each class of samples is kept; * names all others.",
+        help="CLASS=DAYS, by comma: retention of each class of samples; * means all others.",
         callback=checking(_keep_days),
     ),
 ]
@@ -75,32 +75,32 @@ KeepClassOption = Annotated[
     list[str] | None,
     typer.Option(
         "--keep-class",
-        help="PATTERN=CLASS: variables whose name fits are kept as `--keep` of the compactor says of the class; may be "
-        "repeated, the first that fits holds.",
+        help="PATTERN=CLASS: retention class of variables whose name matches (see `--keep` of the compactor); may be "
+        "repeated, the first match wins.",
         callback=checking(_keep_rules),
     ),
 ]
 
 
 def say(text: str) -> None:
-    """A message to the person at the terminal."""
+    """Print a message on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def plain(text: object) -> str:
-    """Return a text from another process without characters that steer a terminal."""
+    """Return a text from another process without terminal control characters."""
     return "".join(one if one.isprintable() else " " for one in str(text))
 
 
 def located(data: Path | None = None) -> Settings:
-    """Settings in which the default places are replaced by those of the running stack on the data folder."""
+    """See artimon.stack.locate.located."""
     from artimon.stack import locate
 
     return locate.located(data)
 
 
 def asked_store(zookeeper: str | None, data: Path | None) -> str:
-    """Where questions go: the ZooKeeper named, else that of the stack on `data`; a folder named must have a stack."""
+    """See artimon.stack.locate.asked_store."""
     from artimon.stack import locate
 
     return locate.asked_store(zookeeper, data)

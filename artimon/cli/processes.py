@@ -1,4 +1,4 @@
-"""Wires the parts into processes: what each command of `artimon` runs. The only place where siblings meet by name."""
+"""Processes of `artimon`, one function each. The only module that imports sibling packages and connects them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("artimon")
 HEALTH_S = 1.0
 _STACK_BYTES = 1024 * 1024
-"""Of each thread of a collector, which has one a connection: a thousand of them are not to take 8 GiB of addresses."""
+"""Stack size of a collector's threads, one per connection: 1 GiB of addresses for a thousand, not the default 8."""
 
 
 @contextmanager
 def checked_topics(stop: threading.Event) -> Iterator[None]:
-    """Exit code UNFIT_EXIT, and the message in the log, for topics of Kafka that are set wrongly."""
+    """Log the message and exit with UNFIT_EXIT if Kafka's topics are misconfigured."""
     from artimon.runtime.topic_check import UNFIT_EXIT, TopicsUnfit
 
     try:
@@ -64,7 +64,7 @@ def collector(config: CollectorConfig) -> None:
 
 
 def direct_collector(config: DirectConfig) -> None:
-    """Run a collector that writes files itself until SIGTERM; 2 and a message if its folder is none."""
+    """Run a collector that writes files itself until SIGTERM; exits with 2 if its folder is invalid."""
     from pipeline.collector.direct.process import run_direct_collector
 
     stop = begin()
@@ -77,7 +77,7 @@ def direct_collector(config: DirectConfig) -> None:
 
 
 def handover(config: HandoverConfig) -> None:
-    """Hand over one site's topics to another site until SIGTERM."""
+    """Copy one site's topics to another site until SIGTERM."""
     from pipeline.sites.handover import Handover
 
     stop = begin()
@@ -94,7 +94,7 @@ def handover(config: HandoverConfig) -> None:
 
 
 def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink], Sink] | None = None) -> None:
-    """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets a test see what passes."""
+    """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets tests observe the batches."""
     from pipeline.flows.context import GROUPS, INSECURE
     from pipeline.flows.runtime.agent import Agent
     from sources.artimon_source import ArtimonSource
@@ -124,7 +124,7 @@ def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink]
 
 
 def _flows(file: Path | None, name: str, data: Path, zookeeper: str, allow: Path | None) -> Flows:
-    """The agent's flows; 1 and what is wrong with a file if it cannot be used."""
+    """Open the agent's flows; logs the error and exits with 1 if a file is invalid."""
     from artimon.runtime.config_file import ConfigFileError
     from pipeline.flows.runtime.flows import open_flows
     from pipeline.flows.spi import FlowError
@@ -137,7 +137,7 @@ def _flows(file: Path | None, name: str, data: Path, zookeeper: str, allow: Path
 
 
 def _opened(agent: Callable[[], Agent]) -> Agent:
-    """An agent with its log; 1 and a message if the log or the keys cannot be used."""
+    """Open an agent with its log; logs the error and exits with 1 if the log or the keys are unusable."""
     from pipeline.control.signatures import KeyFileError
     from pipeline.wal.files import LogError
 
@@ -156,8 +156,8 @@ async def _run_source(
     health: HealthFile,
     flows: Flows,
 ) -> None:
-    """Run the source until `stop`, saying every second how the agent is; then until it has polled the agent itself,
-    whose last figures are then in the log."""
+    """Run the source until `stop` and write the agent's health every second. Then wait up to LEAVE_S until it has
+    polled the agent itself, so that the last figures are in the log."""
     ended = asyncio.Event()
     polling = asyncio.create_task(source.run(ended))
     while not stop.is_set() and not polling.done():
@@ -174,7 +174,7 @@ async def _run_source(
 def _joined(
     log_figures: dict[str, Any], source_figures: dict[str, Any], flow_figures: dict[str, Any]
 ) -> dict[str, Any]:
-    """Figures of the log, of the source and of the flows as one; what both have is put together."""
+    """Merge the figures of the log, the source and the flows; common tables and lists are concatenated."""
     return {
         **flow_figures,
         **log_figures,
@@ -221,7 +221,7 @@ def compactor(config: CompactorConfig) -> None:
 
 
 def api(config: ApiConfig) -> None:
-    """Run the API, HTTP and Thrift, over the memory shards until SIGTERM. The history is read in this process."""
+    """Run the HTTP and Thrift API over the memory shards until SIGTERM. This process reads the history itself."""
     from alerts.state.publication import read_alerts
     from artimon.api.app import make_app, served_hosts
     from artimon.api.latest import Latest
@@ -264,7 +264,7 @@ def smtp(config: SmtpConfig) -> None:
 
 
 def alerts(config: AlertsConfig) -> None:
-    """Run the alert engine until SIGTERM; 1 and a message if it cannot run as it is told to."""
+    """Run the alert engine until SIGTERM; logs the error and exits with 1 if its configuration is invalid."""
     from alerts.engine_process import run_alerts
     from alerts.receivers import mail
     from alerts.state.errors import AlertsError

@@ -1,6 +1,6 @@
-"""The command `artimon`.
+"""Command `artimon`.
 
-Data goes to standard output, messages to standard error; exit codes 0 good, 1 bad, 2 misuse."""
+Data goes to standard output, messages to standard error; exit codes: 0 success, 1 failure, 2 wrong usage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from artimon.cli.common import Panel, say
 
 app = typer.Typer(
     name="artimon",
-    help="Typed, labelled variables: collected, stored exactly once, asked by equivalence classes.",
+    help="Typed, labelled variables: collected, stored exactly once, queried by equivalence classes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,
@@ -28,7 +28,7 @@ app = typer.Typer(
 
 
 def _modules() -> list[ModuleType]:
-    """Modules of commands in the order of their panels, then of their names."""
+    """Import the modules of commands, sorted by panel, then by name."""
     package = f"{__package__}.commands"
     names = sorted(one.name for one in iter_modules(import_module(package).__path__))
     found = [import_module(f"{package}.{name}") for name in names]
@@ -42,25 +42,25 @@ for module in _modules():
 
 
 class _Leave:
-    """Ends the process with `code` once every other handler of exit has run, without taking the interpreter apart:
-    threads of Arrow that let go of a Python file just then would abort it (SIGABRT after a complete answer)."""
+    """Ends the process with `code` after all other exit handlers, without the interpreter's finalization: Arrow threads
+    that release a Python file during it abort the process (SIGABRT after a complete answer)."""
 
     code = 1
 
     def __call__(self) -> None:
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # whoever read it is gone
+            with contextlib.suppress(OSError, ValueError):  # the reader has closed it
                 stream.flush()
         os._exit(self.code)
 
 
 def main(arguments: Sequence[str] | None = None, job: object = None) -> None:
-    """Entry point. Errors of ours are one line; any other is a defect and keeps its traceback.
+    """Entry point. Errors of our own types print one line; any other is a defect and keeps its traceback.
 
-    `arguments`: default, those of the process; `job`: see artimon.cli.commands.stack.up."""
-    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # a command's own message says what matters
+    `arguments`: by default those of the process; `job`: see artimon.cli.commands.stack.up."""
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # the command's own message is enough
     leave = _Leave()
-    atexit.register(leave)  # the first to be registered is the last to be called
+    atexit.register(leave)  # the handler registered first is called last
     try:
         _run(arguments, job)
         leave.code = 0

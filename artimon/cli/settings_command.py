@@ -1,4 +1,4 @@
-"""Commands whose options are made from settings classes (artimon/runtime/process_options.py)."""
+"""Commands whose options are generated from settings classes (artimon/runtime/process_options.py)."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ S = TypeVar("S")
 
 
 class Given:
-    """Values of the command line of a process, by the names of the parameters."""
+    """Values of the command line of a process, by parameter name."""
 
     def __init__(self, values: Mapping[str, Any], data: Path | None) -> None:
-        """`data`: data folder of the stack whose servers are the defaults; None: the usual one."""
+        """`data`: data folder of the stack whose servers are the defaults; None: the default folder."""
         self._values, self._data = values, data
 
     @cached_property
     def place(self) -> Settings:
-        """Places of the servers where the command line names none."""
+        """Default addresses of the servers."""
         return located(self._data)
 
     def make(self, cls: type[S], **more: Any) -> S:
-        """Settings of a class: `more`, what was written, the servers' places, defaults. Exits with 2 for a place that
-        cannot be read."""
+        """Create an instance of a settings class. Precedence: `more`, the command line, server addresses, the field's
+        default. Exits with 2 for an invalid value."""
         chosen: dict[str, Any] = {
             name: self.make(inner) for name, inner in nested_settings(cast(Any, cls)) if name not in more
         }
@@ -47,7 +47,7 @@ class Given:
         return cls(**chosen, **more)
 
     def _value(self, bound: Bound) -> Any:
-        """None where the field's own default holds."""
+        """Return the value of an option, None for the field's own default."""
         option, written = bound.option, self._values[bound.name]
         if written is None or written == [] or option.of_stack:
             written = option.place(self.place) if option.place else None
@@ -61,8 +61,8 @@ class Given:
 
 
 class SettingsCommand(TyperCommand):
-    """Command that imports its settings classes when its options are first asked for: the list of all commands, and
-    every other command, begins without them."""
+    """Command that imports its settings classes when its options are first needed, so that the list of all commands,
+    and every other command, starts without them."""
 
     @cached_property
     def _whole(self) -> TyperCommand:
@@ -76,18 +76,18 @@ class SettingsCommand(TyperCommand):
 
     @params.setter
     def params(self, given: list[Any]) -> None:
-        """The placeholder has none."""
+        """Ignore the parameters of the placeholder, which has none."""
 
     def invoke(self, ctx: Any) -> Any:
         return ctx.invoke(self._whole.callback, **ctx.params)
 
 
 def settings_command(app: typer.Typer, *classes: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command: its function gets a `Given` and its own options. `classes`: "module:Class" of settings."""
+    """Register a command whose function gets a `Given` and its own options. `classes`: "module:Class" of settings."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         def placeholder() -> None:
-            """The command itself is built by `SettingsCommand`."""
+            """Placeholder: `SettingsCommand` builds the command itself."""
 
         placeholder.__name__, placeholder.__doc__ = function.__name__, function.__doc__
         placeholder.declared = (function, classes)  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ def settings_command(app: typer.Typer, *classes: str) -> Callable[[Callable[...,
 
 
 def _with_options(function: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
-    """Function with a parameter for each option of the classes, and for each of its own."""
+    """Return a function with a parameter for each option of the classes and each of the function's own."""
     found = list(_all_options(resolve_name(name) for name in names))
     options = {bound.name: bound for bound in reversed(found)}
     folder = next((name for name, bound in options.items() if bound.option.of_stack), "")
@@ -136,7 +136,7 @@ def _parameter(bound: Bound) -> inspect.Parameter:
 
 
 def _default(bound: Bound) -> Any:
-    """Default as it is written; None: it depends, or there is none to show; empty: the option is required."""
+    """Return the default as a user writes it; None: computed, or none to show; empty: the option is required."""
     option, default = bound.option, bound.default
     if option.usual is not None or option.place:
         return option.usual
@@ -150,7 +150,7 @@ def _default(bound: Bound) -> Any:
 
 
 def _kind(bound: Bound) -> Any:
-    """Type of the parameter."""
+    """Return the type of the parameter."""
     if bound.option.read or bound.option.kind:
         kind = bound.option.kind or str
         return list[kind] if bound.option.many else kind  # type: ignore[valid-type]

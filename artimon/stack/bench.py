@@ -1,4 +1,4 @@
-"""`artimon bench`: runs a module of the repository's benchmarks/ in a process of its own and shows its lines."""
+"""`artimon bench`: runs a module of the repository's benchmarks/ in a separate process and prints its results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from artimon.stack.errors import StackError
 
 
 def known_benchmarks() -> list[str]:
-    """Names of the benchmarks of this repository. Raises StackError where there is no repository."""
+    """Return the names of the benchmarks. Raises StackError outside a clone of the repository."""
     spec = importlib.util.find_spec("benchmarks")
     if spec is None or not spec.submodule_search_locations:
         raise StackError("the benchmarks come with the repository, not with the installed package: run it from a clone")
@@ -22,10 +22,10 @@ def known_benchmarks() -> list[str]:
 
 
 def run_benchmark(name: str, arguments: Sequence[str], as_json: bool, say: Callable[[str], None]) -> int:
-    """Run one, its lines as JSON or for people; returns its exit code, 2 if there is no such benchmark."""
+    """Run one benchmark and print its lines as JSON or readable text; returns its exit code, 2 for an unknown name."""
     known = known_benchmarks()
     if name not in known:
-        say(f"artimon: there is no benchmark {name!r}: known are {', '.join(known) or 'none'}")
+        say(f"artimon: unknown benchmark {name!r}: known benchmarks are {', '.join(known) or 'none'}")
         return 2
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -35,7 +35,7 @@ def run_benchmark(name: str, arguments: Sequence[str], as_json: bool, say: Calla
 
 
 def readable(line: str) -> str:
-    """A benchmark's JSON line for people; any other text as it is."""
+    """Return a benchmark's JSON line as readable text; any other text unchanged."""
     try:
         record = json.loads(line)
         if record.get("failed"):

@@ -1,4 +1,4 @@
-"""Checks of `artimon doctor`: one a line, each with what was found and how to mend it."""
+"""Checks of `artimon doctor`: one a line, each with a finding and its fix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GIB = 1024**3
 
 
 class Mark(StrEnum):
-    """How a check went; only FAILED makes `artimon doctor` exit 1."""
+    """Result of a check; only FAILED makes `artimon doctor` exit 1."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -40,7 +40,7 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the doctor; `fix` is empty when there is nothing to do."""
+    """One line of the report; `fix` is empty if there is nothing to do."""
 
     name: str
     mark: Mark
@@ -49,7 +49,7 @@ class Check:
 
 
 def examine(settings: Settings, data: Path, *, verify_jars: bool = False) -> Iterator[Check]:
-    """All checks, one after another; a check that breaks is itself a failed check."""
+    """Run all checks, one after another; a check that raises counts as failed."""
     state = read_state(data)
     running = state if state is not None and state.alive() else None
     checks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
@@ -67,7 +67,7 @@ def examine(settings: Settings, data: Path, *, verify_jars: bool = False) -> Ite
     for name, check in checks:
         try:
             yield from check()
-        except Exception as problem:  # the doctor itself must reach its last line
+        except Exception as problem:  # the report must be complete
             yield Check(name, Mark.FAILED, f"{type(problem).__name__}: {problem}", "report this as a defect")
 
 
@@ -81,7 +81,7 @@ def _java(settings: Settings) -> Iterator[Check]:
     try:
         java = find_java(settings)
     except StackError as problem:
-        yield Check("java", Mark.FAILED, "none that fits", str(problem))
+        yield Check("java", Mark.FAILED, "no suitable Java", str(problem))
     else:
         yield Check("java", Mark.GOOD, f"{java.version} at {java.program}")
 
@@ -98,14 +98,14 @@ def _jars(settings: Settings, verify: bool) -> Iterator[Check]:
     if damaged:
         yield Check("jars", Mark.FAILED, f"damaged: {', '.join(damaged)}", f"delete them in {folder}, ./scripts/setup")
         return
-    yield Check("jars", Mark.GOOD, f"{len(wanted)} in {folder}{', digests right' if verify else ''}")
+    yield Check("jars", Mark.GOOD, f"{len(wanted)} in {folder}{', digests verified' if verify else ''}")
 
 
 def _disk(data: Path) -> Iterator[Check]:
     there = next(folder for folder in (data, *data.parents) if folder.is_dir())
     free = shutil.disk_usage(there).free / GIB
     good = free >= DISK_FREE_GB
-    fix = "" if good else f"free some, or choose another folder with --data; {DISK_FREE_GB} GiB are wanted"
+    fix = "" if good else f"free {DISK_FREE_GB} GiB of disk space, or choose another folder with --data"
     yield Check("disk", Mark.GOOD if good else Mark.WARNING, f"{free:.1f} GiB free at {there}", fix)
     nearest = next(path for path in (data, *data.parents) if path.exists())
     if nearest != there or not os.access(there, os.W_OK | os.X_OK):
@@ -128,7 +128,7 @@ def _ports(running: StackState | None) -> Iterator[Check]:
     if not taken:
         yield Check("ports", Mark.GOOD, f"all {len(wished)} default ports are free")
         return
-    fix = "nothing must be done: the next free ports are taken and `artimon env` prints them"
+    fix = "no action needed: the stack takes the next free ports, and `artimon env` prints them"
     yield Check("ports", Mark.WARNING, f"taken: {', '.join(taken)}", fix)
 
 
@@ -144,7 +144,7 @@ def _stack(data: Path, running: StackState | None) -> Iterator[Check]:
 
 
 def _buffer(data: Path, running: StackState | None) -> Iterator[Check]:
-    """How full Kafka is by the words of the collectors, and what else Spark has found about it."""
+    """Check Kafka's fill level as the collectors report it, and the problems and warnings of Spark."""
     if running is None:
         return
     parts = {part.name: part.figures for part in read_status(data).parts}
@@ -162,7 +162,7 @@ def _buffer(data: Path, running: StackState | None) -> Iterator[Check]:
 
 
 def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
-    """The servers that the settings name, or those of the running stack; only a running stack must have them."""
+    """Check the servers of the running stack or the settings. Without a running stack an absent one is a warning."""
     known = running.addresses if running else {}
     worst = Mark.FAILED if running else Mark.WARNING
     yield _reach("zookeeper", known.get("ARTIMON_ZOOKEEPER", settings.zookeeper), worst, _ask_zookeeper)
@@ -173,7 +173,7 @@ def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
 
 
 def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:
-    """Access lists of ZooKeeper, and the user of the agent: nothing is said of a ZooKeeper that does not answer."""
+    """Check the access lists of ZooKeeper and the user of the agent. Reports nothing if ZooKeeper does not answer."""
     from artimon.runtime.watcher import LOST
     from artimon.runtime.zookeeper import zookeeper_session
     from pipeline.control.access import OPEN, open_nodes
@@ -185,10 +185,10 @@ def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:
     except LOST:
         return
     if found:
-        detail = f"{len(found)} nodes that are open to everybody, such as {found[0]}"
+        detail = f"{len(found)} nodes are open to everyone, such as {found[0]}"
         yield Check("zookeeper access", Mark.WARNING, detail, OPEN)
     else:
-        yield Check("zookeeper access", Mark.GOOD, "no node of the platform is open to everybody")
+        yield Check("zookeeper access", Mark.GOOD, "no node of the platform is open to everyone")
     agent = next((part.pid for part in running.parts if part.name == "agent" and part.pid), 0) if running else 0
     if agent and psutil.Process(agent).uids().effective == 0:
         yield Check("agent's user", Mark.WARNING, "root", "run `artimon up` as a user of its own: docs/deploy.md")

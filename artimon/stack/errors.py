@@ -1,4 +1,4 @@
-"""Errors while the servers of one machine are set up, started or stopped. Each text names the remedy."""
+"""Errors of setting up, starting and stopping the servers of one machine. Each text names the remedy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 class StackError(Exception):
-    """Base of every error that the stack raises on purpose; `artimon` prints its text and exits 1 or 2."""
+    """Base of all errors of the stack; `artimon` prints its text and exits 1 or 2."""
 
 
 class JavaMissing(StackError):
-    """No fit Java: the servers need a full Java 17 or later, with module jdk.incubator.vector."""
+    """No suitable Java: the servers need a full Java 17 or later, with the module jdk.incubator.vector."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -35,7 +35,7 @@ class JarMismatch(StackError):
     def __str__(self) -> str:
         return (
             f"{self.path} has sha256 {self.actual}, jars.lock pins {self.expected}: the file is damaged or not the "
-            "one that was reviewed. Delete it and run ./scripts/setup; if it stays so, distrust the repository."
+            "one that was reviewed. Delete it and run ./scripts/setup; if it recurs, do not trust the repository."
         )
 
 
@@ -50,7 +50,7 @@ class JarsUnresolved(StackError):
         names = ", ".join(self.missing[:5]) + (" ..." if len(self.missing) > 5 else "")
         return (
             f"{len(self.missing)} jars could not be retrieved ({names}): {self.detail}. "
-            f"See {self.log}; check the network, then run ./scripts/setup again (what is there is kept)."
+            f"See {self.log}; check the network, then run ./scripts/setup again (retrieved jars are kept)."
         )
 
 
@@ -68,7 +68,7 @@ class AlreadyRunning(StackError):
 
 
 class NoPort(StackError):
-    """No free port near the wished one."""
+    """No free port in the range above the preferred one."""
 
     def __init__(self, wished: int, tried: int) -> None:
         super().__init__(wished, tried)
@@ -102,7 +102,7 @@ class UnusableFolder(StackError):
 
 
 class NotRunning(StackError):
-    """There is no stack on the data folder."""
+    """No stack runs on the data folder."""
 
     def __init__(self, data: Path) -> None:
         super().__init__(data)
@@ -113,18 +113,18 @@ class NotRunning(StackError):
 
 
 class UnknownPart(StackError):
-    """A name that is no part of this stack."""
+    """The name of a part is unknown."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(name, known)
         self.name, self.known = name, known
 
     def __str__(self) -> str:
-        return f"there is no part {self.name!r}: known are {', '.join(self.known)}"
+        return f"unknown part {self.name!r}: known parts are {', '.join(self.known)}"
 
 
 class ExampleMissing(StackError):
-    """A program of the repository's examples that is not there."""
+    """A program of the repository's examples is missing."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -1,4 +1,4 @@
-"""The example shop and its visitors as parts of the stack: group `examples`, for a checkout of the repository."""
+"""The example shop and its load generator as parts of the stack: group `examples`, for a clone of the repository."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ASK_S = 3.0
 
 
 class Example(Part):
-    """A program of the folder `examples/`. Raises ExampleMissing where it is not there."""
+    """A program of the folder `examples/`. Raises ExampleMissing if it does not exist."""
 
     file = ""
     layer = EXAMPLES
@@ -29,7 +29,7 @@ class Example(Part):
             raise ExampleMissing(self.program)
 
     def arguments(self, context: Context) -> list[str]:
-        """What stands after the program on its command line."""
+        """Return the arguments of the program."""
         raise NotImplementedError
 
     def command(self, context: Context) -> Command:
@@ -69,7 +69,7 @@ class Shop(Example):
 
 
 class ShopLoad(Example):
-    """Its visitors, about 20 requests a second. While the shop is down they count failures."""
+    """Load generator of the shop, about 20 requests a second. Counts failures while the shop is down."""
 
     name = "shop-load"
     file = "shop_load.py"
@@ -80,4 +80,4 @@ class ShopLoad(Example):
         return ["--url", f"http://{place}", "--rate", context.options.get("shop_rate", "20")]
 
     def check(self, context: Context) -> str:  # noqa: ARG002
-        return ""  # that it runs is all there is to know
+        return ""  # it serves nothing; running is healthy

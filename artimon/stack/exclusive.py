@@ -1,4 +1,4 @@
-"""One process at a time, by a lock on a file: two runs that begin at once never fetch the same twice."""
+"""Mutual exclusion of processes by a lock on a file, so that concurrent runs do not download the same files twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def alone(file: Path) -> Iterator[None]:
-    """Waits for the lock on `file`, whose folder is made, and holds it; a process that ends gives it back."""
+    """Wait for an exclusive lock on `file`, creating its folder, and hold it; the end of the process releases it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

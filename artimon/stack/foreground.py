@@ -1,4 +1,4 @@
-"""`artimon up` and `artimon down`: a stack in the foreground of this process, the end of one that runs elsewhere."""
+"""`artimon up` and `artimon down`: run a stack in this process, stop one that runs in another."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Say = Callable[[str], None]
 
 
 class _Asked(BaseException):
-    """A signal asked the stack to stop; raised in the main thread wherever it is."""
+    """Raised in the main thread by the first signal that asks the stack to stop."""
 
 
 class Interrupts:
-    """Turns the first SIGINT, SIGTERM or SIGHUP into an orderly end and swallows those that come after it."""
+    """Turns the first SIGINT, SIGTERM or SIGHUP into an orderly stop and ignores later ones."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
 
     def install(self) -> None:
-        """Only in the main thread."""
+        """Install the handlers. Call it in the main thread."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._handle)
 
@@ -47,9 +47,9 @@ class Interrupts:
 
 
 def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], int] | None = None) -> int:
-    """Start `stack`, wait until it is healthy, run `job` (default: wait) until it ends or a signal comes, stop it.
+    """Start `stack`, wait until it is healthy, run `job` (default: wait) until it ends or a signal comes, then stop.
 
-    Returns the job's exit code, 0 after a signal without a job, 130 if a signal cut the job short."""
+    Returns the job's exit code, 0 after a signal without a job, 130 if a signal interrupted the job."""
     interrupts = Interrupts()
     interrupts.install()
     began, code, variables = now_s(), 0, StackVariables(stack)
@@ -63,7 +63,7 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
             interrupts.asked.wait()
         else:
             code = job(stack, interrupts.asked)
-            sys.stdout.flush()  # what it found stands before what is said of the end, in a file too
+            sys.stdout.flush()  # the job's output comes before the messages of the stop, in a file too
     except _Asked:
         code = 0 if job is None else 130
     finally:
@@ -74,7 +74,7 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
 
 
 def _wait_healthy(stack: Stack, say: Say) -> None:
-    """As `Stack.wait_healthy`, and says now and then for whom it waits."""
+    """Wait as `Stack.wait_healthy` does; says every _STILL_S seconds which parts are missing."""
     deadline = now_s() + UP_S
     while True:
         left = deadline - now_s()
@@ -89,7 +89,7 @@ def _wait_healthy(stack: Stack, say: Say) -> None:
 
 
 def _stop(stack: Stack, say: Say) -> None:
-    if not stack.started:  # it was refused: there is nothing to stop
+    if not stack.started:  # the start failed and has cleaned up
         return
     say("stopping")
     began = now_s()
@@ -105,11 +105,11 @@ def _announce(stack: Stack, say: Say, took_s: float) -> None:
         say(f"  {name:<{width}}  {value}")
     if page := addresses.get("ARTIMON_API"):
         say(f"the page: {page}/ (first samples within a minute, rates after two)")
-    say("`artimon status` says how it is; Ctrl-C stops it")
+    say("`artimon status` shows the state; Ctrl-C stops the stack")
 
 
 def start_detached(arguments: list[str], data: Path, say: Say) -> None:
-    """Run `artimon up` with `arguments` in the background and return when it is healthy. Raises StackError."""
+    """Run `artimon up` with `arguments` in the background; returns when the stack is healthy. Raises StackError."""
     log = data / "logs" / "up.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -138,9 +138,9 @@ def start_detached(arguments: list[str], data: Path, say: Say) -> None:
 
 
 def stop_running(data: Path, say: Say) -> bool:
-    """Stop the stack on `data` and wait for its end; False if none ran. Cleans up after one that crashed.
+    """Stop the stack on `data` and wait for its end; False if none ran. Kills processes left by a crashed one.
 
-    Raises StackError if it does not end in DOWN_S."""
+    Raises StackError if it does not end within DOWN_S seconds."""
     state = read_state(data)
     if state is None:
         return False
@@ -149,7 +149,7 @@ def stop_running(data: Path, say: Say) -> bool:
         left = kill_stale(data)
         lock.release()
         if left:
-            say(f"killed what a crashed stack left: {', '.join(left)}")
+            say(f"killed processes left by a crashed stack: {', '.join(left)}")
         return bool(left)
     os.kill(state.pid, signal.SIGTERM)
     deadline, pause = now_s() + DOWN_S, threading.Event()

@@ -1,9 +1,8 @@
-"""The guard: a small process that outlives the supervisor and kills what it left. A plain file, standard library only.
+"""Guard: a small process that outlives the supervisor and kills its orphans. A plain file, standard library only.
 
-The supervisor writes the session id of every process it starts, one a line, to the guard's standard input ("-ID" when a
-session has ended). When that input ends, or the parent is gone, the supervisor died without cleaning up (it tells "bye"
-before a clean end): the guard kills every process of those sessions, so also the children of children, whatever process
-group they made.
+The supervisor writes the session id of every process it starts, one a line, to the guard's standard input, "-ID" when a
+session has ended, and "bye" before a clean end. End of input without "bye", or a new parent, means that the supervisor
+crashed. The guard then kills every process of those sessions, grandchildren included, whatever their process group.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ POLL_S = 1.0
 
 
 def _sessions() -> Iterator[tuple[int, int]]:
-    """(process, session) of every process of this machine."""
+    """Yield (process id, session id) of every process of this machine."""
     if os.path.isdir("/proc/self"):
         for name in os.listdir("/proc"):
             if name.isdigit():
@@ -39,7 +38,7 @@ def _sessions() -> Iterator[tuple[int, int]]:
 
 
 def kill_sessions(sessions: set[int]) -> int:
-    """Kill every process of `sessions`; a second pass finds what was forked during the first. Returns how many."""
+    """Kill every process of `sessions` and return their number; further passes find children forked meanwhile."""
     killed = 0
     for _ in range(3):
         found = [pid for pid, session in _sessions() if session in sessions and pid != os.getpid()]
@@ -55,7 +54,7 @@ def kill_sessions(sessions: set[int]) -> int:
 
 
 def main() -> None:
-    """Follow standard input until it ends."""
+    """Track sessions from standard input; on its end without "bye", kill them."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     parent, sessions, rest = os.getppid(), set[int](), b""

@@ -24,12 +24,12 @@ _ANSWER_LIMIT = 4 * 1024 * 1024
 
 
 def hdfs_uri(context: Context) -> str:
-    """The URI of the file system, such as hdfs://127.0.0.1:8020."""
+    """Return the URI of the file system, such as hdfs://127.0.0.1:8020."""
     return f"hdfs://{context.address('namenode.rpc')}"
 
 
 def ask_jmx(port: int, bean: str, timeout_s: float = 3.0) -> dict[str, Any]:
-    """Attributes of one bean of a Hadoop server's /jmx page, {} if it has no such bean. Raises OSError, ValueError."""
+    """Fetch one bean's attributes from a Hadoop server's /jmx page, {} if absent. Raises OSError, ValueError."""
     connection = http.client.HTTPConnection(HOST, port, timeout=timeout_s)
     try:
         connection.request("GET", f"/jmx?qry={bean}")
@@ -74,13 +74,13 @@ def _site(context: Context) -> dict[str, str]:
 
 
 def _more(context: Context, option: str) -> dict[str, str]:
-    """Properties of an option of the stack, lines NAME=VALUE."""
+    """Parse an option of the stack with lines NAME=VALUE."""
     lines = [line.partition("=") for line in context.options.get(option, "").splitlines() if line]
     return {name: value for name, _, value in lines}
 
 
 def write_configuration(context: Context) -> Path:
-    """Write the folder that HADOOP_CONF_DIR may name, shared by both servers and by clients; returns it. Idempotent."""
+    """Write the folder for HADOOP_CONF_DIR, shared by both servers and clients; returns its path. Idempotent."""
     folder = context.folder("hdfs") / "conf"
     for page in ("webapps/hdfs", "webapps/datanode"):  # the servers refuse to start without these
         (folder / page).mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def _java(context: Context, part: str, heap_mb: int, *arguments: str) -> Command
 
 
 class NameNode(Part):
-    """The name server. Formats its folder at the first start."""
+    """NameNode. Formats its folder at the first start."""
 
     name = "namenode"
     ports = MappingProxyType({"namenode.rpc": 8020, "namenode.http": 9870})
@@ -117,7 +117,7 @@ class NameNode(Part):
         write_configuration(context)
         if (context.folder("hdfs") / "name" / "current" / "VERSION").exists():
             return []
-        # -force: a kill during an earlier format leaves a folder without VERSION, which holds nothing yet
+        # -force: a format that was killed leaves a folder without VERSION, which holds no data yet
         tool = "org.apache.hadoop.hdfs.server.namenode.NameNode"
         return [_java(context, self.name, 128, tool, "-format", "-nonInteractive", "-force")]
 
@@ -126,7 +126,7 @@ class NameNode(Part):
 
     def check(self, context: Context) -> str:
         state = ask_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
-        return "" if state.get("FSState") else "the NameNode does not say its state yet"
+        return "" if state.get("FSState") else "the NameNode does not report its state yet"
 
     def addresses(self, context: Context) -> dict[str, str]:
         conf = context.folder("hdfs") / "conf"
@@ -134,7 +134,7 @@ class NameNode(Part):
 
 
 class DataNode(Part):
-    """The block server. Healthy when the NameNode counts it, knows its space and has left its safe mode."""
+    """DataNode. Healthy when the NameNode counts it, knows its free space and has left safe mode."""
 
     name = "datanode"
     ports = MappingProxyType({"datanode.data": 9866, "datanode.ipc": 9867, "datanode.http": 9864})
@@ -151,8 +151,8 @@ class DataNode(Part):
     def check(self, context: Context) -> str:
         state = ask_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
         if not state.get("NumLiveDataNodes"):
-            return "the NameNode counts no live DataNode"
+            return "the NameNode reports no live DataNode"
         if not state.get("CapacityRemaining"):
-            # a DataNode tells of its volumes with its first heartbeat only: no block can be placed before
-            return "the NameNode knows of no space on the DataNode yet"
+            # a DataNode reports its volumes with its first heartbeat: no block can be placed before
+            return "the NameNode reports no free space on the DataNode yet"
         return "" if state.get("FSState") == "Operational" else f"the NameNode is in state {state.get('FSState')}"

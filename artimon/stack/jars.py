@@ -1,8 +1,8 @@
-"""The jars of the real servers: exactly those of `jars.lock`, in the user's cache folder, resolved once.
+"""Jars of the real servers: exactly those of `jars.lock`, in the user's cache folder, retrieved once.
 
-Ivy, which is inside PySpark's jars, retrieves them from its default repository. Several Ivys run at once, each with
-a share of the list, because most of the time goes into one small request after another. Files are checked, then renamed
-into place, so the folder of a set holds only whole, checked files whenever a process is killed.
+Ivy, from PySpark's jars, retrieves them from its default repository. Several Ivy processes run in parallel, each with
+a share of the list, because sequential small requests take most of the time. Files are verified, then renamed into
+place, so a set's folder holds only complete, verified files even if a process is killed.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Jar:
 
     @property
     def file(self) -> str:
-        """Its file name."""
+        """File name of the jar."""
         return f"{self.name}-{self.version}.jar"
 
 
 def read_lock(path: Path = LOCK_FILE) -> list[Jar]:
-    """The jars of a lock file; lines are `set group:name:version sha256`. Raises StackError on any other line."""
+    """Read a lock file with lines `set group:name:version sha256`. Raises StackError on any other line."""
     jars = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -69,7 +69,7 @@ def read_lock(path: Path = LOCK_FILE) -> list[Jar]:
 
 
 def spark_jars() -> Path:
-    """The folder of the jars inside the installed PySpark (which is not imported). Raises StackError."""
+    """Return the jar folder of the installed PySpark, without importing it. Raises StackError."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise StackError("PySpark is not installed: run ./scripts/setup")
@@ -77,7 +77,7 @@ def spark_jars() -> Path:
 
 
 def digest_of(path: Path) -> str:
-    """sha256 of a file in hexadecimal."""
+    """Return the sha256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -85,10 +85,10 @@ def digest_of(path: Path) -> str:
 def ensure(
     settings: Settings, java: Java, sets: Iterable[str], say: Say | None = None, *, verify: bool = False
 ) -> Path:
-    """Make sure that the jars of `sets` are in the cache; returns the folder that has one folder a set.
+    """Make sure that the jars of `sets` are in the cache; returns the folder that has one folder per set.
 
-    Files that are there are trusted by name unless `verify`, as they were checked before they got it.
-    Raises JarMismatch, JarsUnresolved. Safe when several processes call it at once."""
+    Present files are trusted unless `verify`, as they were verified before they got their name.
+    Raises JarMismatch, JarsUnresolved. Safe for concurrent processes."""
     folder = settings.cache / "jars"
     wanted = [jar for jar in read_lock() if jar.jar_set in set(sets)]
     if verify:
@@ -120,7 +120,7 @@ def _check(path: Path, jar: Jar) -> None:
 
 
 def _retrieve(folder: Path, missing: Sequence[Jar], java: Java) -> None:
-    """Let WORKERS Ivys work on a share each; keep Ivy's cache when something failed, so that the next try goes on."""
+    """Run WORKERS Ivy processes on a share each; after a failure keep Ivy's cache, so that a retry resumes."""
     work = folder / ".resolving"
     work.mkdir(exist_ok=True)
     running = {
@@ -145,7 +145,7 @@ def _retrieve(folder: Path, missing: Sequence[Jar], java: Java) -> None:
 
 
 def split_shares(jars: Sequence[Jar], count: int) -> list[list[Jar]]:
-    """`count` shares or a few more, of like size. Two versions of a module never share one: Ivy would evict one."""
+    """Split jars into `count` or a few more shares of similar size, none with two versions of a module (Ivy evicts)."""
     shares: list[list[Jar]] = [[] for _ in range(count)]
     versions: list[dict[tuple[str, str], str]] = [{} for _ in range(count)]
     for jar in sorted(jars, key=lambda one: (one.group, one.name, one.version)):
@@ -162,7 +162,7 @@ def split_shares(jars: Sequence[Jar], count: int) -> list[list[Jar]]:
 
 
 def _wait_all(running: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-    """Exit codes; none outlives this call, however it ends."""
+    """Wait and return the exit codes; kills the processes that still run after RESOLVE_S seconds or an error."""
     try:
         return [process.wait(timeout=RESOLVE_S) for process in running]
     except subprocess.TimeoutExpired:
@@ -174,7 +174,7 @@ def _wait_all(running: Sequence[subprocess.Popen[bytes]]) -> list[int]:
 
 
 def _place(fresh: Path, target: Path) -> None:
-    """Copy beside the target, then rename: two sets may want one file, and a reader never sees half of it."""
+    """Copy a file beside the target, then rename it. A copy, as two sets may want it; readers see no partial file."""
     target.parent.mkdir(exist_ok=True)
     half = target.with_suffix(".new")
     shutil.copyfile(fresh, half)
@@ -201,7 +201,7 @@ def _start_ivy(work: Path, share: Sequence[Jar], java: Java) -> subprocess.Popen
 
 
 def ivy_module(share: Sequence[Jar]) -> str:
-    """Ivy's description of a share: each jar by itself, nothing that it depends on."""
+    """Return Ivy's module file for a share: each jar without its dependencies."""
     rows = [
         f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.name)} rev={quoteattr(jar.version)} "
         'conf="default->master,runtime" transitive="false"/>'

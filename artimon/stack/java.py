@@ -1,4 +1,4 @@
-"""Finds a Java that fits: 17 or later, full (Spark's vector code needs the module jdk.incubator.vector)."""
+"""Search for a suitable Java: 17 or later, full (Spark's vector code needs the module jdk.incubator.vector)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ SYSTEM_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A fit Java: path of the `java` program and its feature version (17, 21, ...)."""
+    """A suitable Java: path of the `java` program and its feature version (17, 21, ...)."""
 
     program: Path
     version: int
 
     @property
     def home(self) -> Path:
-        """The folder that JAVA_HOME names."""
+        """The folder for JAVA_HOME."""
         return self.program.resolve().parent.parent
 
 
 def parse_version(text: str) -> int | None:
-    """Feature version in the output of `java -version`, None if there is none: '17.0.15' -> 17, '1.8.0' -> 8."""
+    """Parse the feature version in the output of `java -version`: '17.0.15' -> 17, '1.8.0' -> 8; None if absent."""
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if found is None:
         return None
@@ -47,7 +47,7 @@ def _output(program: Path, *arguments: str) -> str:
 
 
 def find_java(settings: Settings) -> Java:
-    """JAVA_HOME's Java, else the one on PATH. Raises JavaMissing with what was found and what to install."""
+    """Return JAVA_HOME's Java, else the one on PATH. Raises JavaMissing: what was found and what to install."""
     in_home = settings.java_home / "bin" / "java" if settings.java_home else None
     program = in_home if in_home and in_home.is_file() else shutil.which("java")
     if program is None:
@@ -62,7 +62,7 @@ def find_java(settings: Settings) -> Java:
 
 
 def trust_store_flags(java: Java) -> list[str]:
-    """Flags that make this Java trust what the system trusts, if it brings a trust store of its own."""
+    """Return flags that make this Java use the system's trust store; none if it already does."""
     own = java.home / "lib" / "security" / "cacerts"
     system = SYSTEM_TRUST_STORE
     if not system.is_file() or (own.exists() and own.resolve() == system.resolve()):
@@ -71,9 +71,9 @@ def trust_store_flags(java: Java) -> list[str]:
 
 
 def jvm_flags(heap_mb: int, temporary: Path, *, small: bool) -> list[str]:
-    """Flags that every JVM of the stack has: a heap limit, death instead of a half-dead process, little else.
+    """Return the flags of every JVM of the stack: a heap limit, exit on out of memory, small stacks and code cache.
 
-    `small` stops at the first compiler, which saves memory and start time where throughput does not matter."""
+    `small` uses only the C1 compiler, which saves memory and start time where throughput does not matter."""
     flags = [
         f"-Xmx{heap_mb}m",
         "-Xss512k",

@@ -1,4 +1,4 @@
-"""The Kafka brokers: KRaft nodes, each broker and controller."""
+"""Kafka brokers of the stack: KRaft nodes, each broker and controller."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _SEGMENTS = 128
 
 
 def segment_bytes(quota: int) -> int:
-    """Size of a log segment for a quota of the topic of samples (0: none). Kafka deletes whole segments and never the
-    one it writes, so those of eight partitions must be small against half of it."""
+    """Return the log segment size for a quota of the samples topic (0: no quota). Kafka deletes whole segments, never
+    the active one, so the active segments of eight partitions must be small against half the quota."""
     return min(_MOST_SEGMENT, max(_LEAST_SEGMENT, quota // _SEGMENTS)) if quota else _MOST_SEGMENT
 
 
 def broker_name(number: int) -> str:
-    """Part of a broker, counted from 1: `kafka`, `kafka-2`, ..."""
+    """Return the name of a broker's part; `number` counts from 1: `kafka`, `kafka-2`, ..."""
     return "kafka" if number == 1 else f"kafka-{number}"
 
 
 class Kafka(Part):
-    """One broker, which is controller too. Healthy when it answers requests and our topics exist.
+    """One broker, also a controller. Healthy when it answers requests and our topics exist.
 
-    Options: `kafka_heap_mb`; `kafka_partitions` of the samples; `kafka_protocol`: how clients connect, by default
-    PLAINTEXT, else `kafka_properties` (lines of server.properties) and `kafka_scram` (arguments of the format tool,
-    one a line) say the rest, and brokers and health checks use a listener of their own."""
+    Options: `kafka_heap_mb`; `kafka_partitions` of the samples topic; `kafka_protocol` of clients, default PLAINTEXT.
+    Other protocols are set up by `kafka_properties` (lines of server.properties) and `kafka_scram` (arguments of the
+    format tool, one a line). Brokers and health checks use a separate listener."""
 
     jar_sets = ("kafka",)
     memory_mb = 900
@@ -121,7 +121,7 @@ class Kafka(Part):
             "num.io.threads": "4",
             "num.recovery.threads.per.data.dir": "2",
             "background.threads": "2",
-            "broker.heartbeat.interval.ms": "500",  # a restart waits until its earlier life is forgotten
+            "broker.heartbeat.interval.ms": "500",  # a restarted broker waits until its old session has expired
             "broker.session.timeout.ms": "4000",
             "message.max.bytes": str(MESSAGE_MAX_BYTES),
             "socket.request.max.bytes": str(32 * 1024 * 1024),
@@ -137,7 +137,7 @@ class Kafka(Part):
             "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
             "log.cleaner.threads": "1",
             "log.segment.bytes": str(segment_bytes(context.settings.kafka_quota_bytes)),
-            # what the raw table holds and Spark has let go frees its room soon, so that the quota means something
+            # segments that Spark releases are deleted soon, so that the quota reflects what is still needed
             "log.retention.check.interval.ms": "10000",
             "log.segment.delete.delay.ms": "1000",
             "log.initial.task.delay.ms": "5000",
@@ -148,14 +148,14 @@ class Kafka(Part):
 
 
 def kafka_address(context: Context) -> str:
-    """host:port of each broker of this stack, by comma."""
+    """Return host:port of each broker of this stack, separated by commas."""
     names = [broker_name(number) for number in range(1, MAX_BROKERS + 1)]
     return ",".join(context.address(f"{name}.broker") for name in names if f"{name}.broker" in context.ports)
 
 
 def _cluster_id(file: Path) -> str:
-    """That of this stack: the same for every broker, and for one that lost its disk. Not safe against a second
-    writer, and there is none: parts are prepared one after another."""
+    """Return the cluster id of this stack: the same for every broker, and after a broker lost its disk. Not safe for
+    concurrent calls; parts are prepared one after another."""
     if not file.exists():
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         file.write_text(f"A{made[1:]}")

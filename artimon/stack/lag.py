@@ -1,6 +1,6 @@
-"""Limits beyond which a hop is late, for `artimon status`, and the sentence that says what is wrong.
+"""Limits of the lag of each hop, for `artimon status`, and the messages when one is exceeded.
 
-A stack on which nothing happens is healthy, and nothing is judged by its lag in the first minute of its process.
+An idle stack is healthy. The lag of a process does not count in its first minute.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 GRACE_S = 60.0
-"""A process that runs for less than this is not judged: it may have to catch up first."""
+"""Grace period after the start of a process, whose lag is not checked: it may have to catch up first."""
 RAW_INTERVAL_MS = 30_000
-"""Between two appends of the raw table, where Spark does not say it."""
+"""Default interval between two appends of the raw table, if Spark reports none."""
 INTERVALS = 3
-"""So many appends may pass until what was accepted is acked; what waits for Spark may be as late."""
+"""Limit of the age of unacked batches, and of Kafka's backlog for the raw table, in append intervals."""
 RAW_MS = 120_000
-"""At least this long Kafka may wait for the raw table."""
+"""Lowest limit of the lag of the raw table behind Kafka."""
 ACK_MS = 60_000
-"""What an ack may take besides: the way to Kafka, and that of the ack back through ZooKeeper."""
+"""Allowance for the batch's way to Kafka and the ack's way back through ZooKeeper."""
 UNSENT_MS = 30_000
-"""So long no collector may take a batch."""
+"""Limit of the age of the oldest unsent batch, and of a collector's silence while batches wait."""
 COMPACTION_MS = 3 * 3_600_000
-"""So much older than the newest an hour may be that is closed and not compacted."""
+"""Limit of the age of the oldest waiting compaction job, relative to the newest hour."""
 OPEN_HOURS = 6
-"""So many hours may be open at once."""
+"""Limit of the number of hours that are open at once."""
 COMPACTOR_MS = 300_000
-"""So long the compactor may fail to do anything."""
+"""Limit of the time for which the compactor fails."""
 BUCKETS_MS = 30_000
-"""So long Kafka may wait for the shards, and a shard may lack what the others have."""
+"""Limit of the lag of the shards behind Kafka, and of one shard behind the others."""
 
 Figures = Mapping[str, Any]
 
 
 def agent_reason(agent: Figures, raw: Figures) -> str:
-    """Why the agent's hop is unhealthy: batches reach no collector, or acks stay away."""
+    """Return why the agent's hop is unhealthy (batches reach no collector, or acks are late), "" if it is healthy."""
     unsent_ms, unacked_ms = _ms(agent, "oldest_unsent_ms"), _ms(agent, "oldest_unacked_ms")
     if unsent_ms > UNSENT_MS:
         return f"no collector took the oldest of {agent.get('unsent_batches', '?')} batches for {_seconds(unsent_ms)}"
@@ -45,7 +45,7 @@ def agent_reason(agent: Figures, raw: Figures) -> str:
 
 
 def collector_reason(collector: Figures, agent: Figures, now_ms: int) -> str:
-    """Why a collector's hop is unhealthy: batches wait for one, and it answers nothing."""
+    """Return why a collector's hop is unhealthy (Kafka is full, or it is silent while batches wait), or ""."""
     kafka = collector.get("kafka") or {}
     if kafka.get("full"):
         used = f"{kafka.get('bytes')} of {kafka.get('quota_bytes')} bytes"
@@ -57,47 +57,47 @@ def collector_reason(collector: Figures, agent: Figures, now_ms: int) -> str:
     if answered_ms and silent_ms <= UNSENT_MS:
         return ""
     since = f"for {_seconds(silent_ms)}" if answered_ms else "since its start"
-    return f"{agent.get('unsent_batches', '?')} batches wait and it has answered nothing {since}"
+    return f"{agent.get('unsent_batches', '?')} batches wait and it has sent no answer {since}"
 
 
 def raw_reason(raw: Figures) -> str:
-    """Why the hop to the raw table is unhealthy."""
+    """Return why the hop to the raw table is unhealthy, or ""."""
     limit_ms = max(RAW_MS, INTERVALS * _interval_ms(raw) + BUCKETS_MS)
     return _late(raw, limit_ms, "Kafka waits for the raw table")
 
 
 def buckets_reason(buckets: Figures, young: Iterable[str]) -> str:
-    """Why the hop to the shards is unhealthy; `young` are the ids of shards that are not judged yet."""
+    """Return why the hop to the shards is unhealthy, or ""; `young` are the ids of shards in their grace period."""
     excused = set(young)
     behind = {
         id_: ms for id_, ms in (buckets.get("lagging_ms") or {}).items() if id_ not in excused and ms > BUCKETS_MS
     }
     if behind:
         told = ", ".join(f"{id_} for {_seconds(ms)}" for id_, ms in sorted(behind.items()))
-        return f"shards lack what others have: {told}, at most {_seconds(BUCKETS_MS)}"
+        return f"shards are behind the others: {told}, at most {_seconds(BUCKETS_MS)}"
     return _late(buckets, BUCKETS_MS, "Kafka waits for the shards")
 
 
 def shard_reason(shard: Figures) -> str:
-    """Why a shard's hop is unhealthy."""
+    """Return why a shard's hop is unhealthy, or ""."""
     if lacking := shard.get("vshards_lacking"):
-        return f"{lacking} virtual shards lack what Kafka deleted before they read it: their answers are partial"
+        return f"{lacking} virtual shards lack data that Kafka deleted before they read it: their answers are partial"
     missing = shard.get("refilling")
     return f"refilling from Kafka, {missing} batches to go: its answers are partial" if missing else ""
 
 
 def compactor_reason(figures: Figures) -> str:
-    """Why the hop to compacted files is unhealthy."""
+    """Return why the hop to compacted files is unhealthy, or ""."""
     problems = figures.get("problems") or ["?"]
     if _ms(figures, "failing_ms") > COMPACTOR_MS:
-        return f"nothing could be done for {_seconds(_ms(figures, 'failing_ms'))}: {problems[0]}"
+        return f"the compactor has failed for {_seconds(_ms(figures, 'failing_ms'))}: {problems[0]}"
     if given_up := _ms(figures, "given_up"):
         return f"{given_up} hours or days are given up: {problems[-1]}"
     if (behind_ms := _ms(figures, "behind_ms")) > COMPACTION_MS:
         limit = f"at most {COMPACTION_MS / 3_600_000:.0f} h"
         return f"{figures.get('waiting', '?')} jobs wait, the oldest for {behind_ms / 3_600_000:.1f} h, {limit}"
     if (hours := int((figures.get("live") or {}).get("open_hours") or 0)) > OPEN_HOURS:
-        return f"{hours} hours are open, at most {OPEN_HOURS}: the raw table does not say that they are complete"
+        return f"{hours} hours are open, at most {OPEN_HOURS}: the raw table does not mark them as complete"
     return ""
 
 

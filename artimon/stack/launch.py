@@ -1,7 +1,7 @@
-"""A tiny wrapper that runs before a part of the stack and becomes it by exec. A plain file, standard library only.
+"""Wrapper that sets process limits and then becomes a part of the stack by exec. A plain file, standard library only.
 
-It makes the part die with the thread that started it (Linux), and caps the size of a core file to nothing. A wrapper
-and not a hook between fork and exec: the supervisor has threads, and Python code after a fork there can hang.
+It makes the part die with the thread that started it (Linux), and disables core files. It replaces `preexec_fn`,
+because the supervisor has threads, and Python code between fork and exec can hang there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> None:
     parent, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above
+        if os.getppid() != parent:  # the parent died before prctl took effect
             os._exit(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.execvp(command[0], command)  # noqa: S606

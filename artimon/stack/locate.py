@@ -1,4 +1,4 @@
-"""Places of the servers: settings, in which the places of a running stack replace the defaults."""
+"""Addresses of the servers: settings, in which the addresses of a running stack replace the defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from artimon.stack.status import running_state
 
 
 def located(data: Path | None = None) -> Settings:
-    """Settings in which the default places are replaced by those of the running stack on the data folder."""
+    """Return settings in which addresses of the stack that runs on the data folder replace the defaults."""
     found = defaults.load()
     found = replace(found, data=(data or found.data).expanduser().absolute())
     state = read_state(found.data)
@@ -32,9 +32,9 @@ def located(data: Path | None = None) -> Settings:
 
 
 def asked_store(zookeeper: str | None, data: Path | None) -> str:
-    """Where questions go: the ZooKeeper named, else that of the stack on `data`; a folder named must have a stack.
+    """Return the ZooKeeper for queries: `zookeeper`, else that of the stack on `data`, else that of the settings.
 
-    Raises NotRunning if `data` is named, here or by ARTIMON_DATA, and no stack runs on it."""
+    Raises NotRunning if `data` is given, here or by ARTIMON_DATA, and no stack runs on it."""
     if zookeeper:
         return zookeeper
     found = located(data)

@@ -1,4 +1,4 @@
-"""The parts' logs, for `artimon logs`: the last lines, and following."""
+"""Logs of the parts, for `artimon logs`: the last lines, and new lines as they come."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POLL_S = 0.3
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """The last `lines` lines of a log, fewer if they are longer than TAIL_BYTES; [] if there is no file."""
+    """Return the last `lines` lines of a log, at most TAIL_BYTES of it; [] if the file does not exist."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -23,14 +23,14 @@ def tail(path: Path, lines: int) -> list[str]:
 
 
 class Follower:
-    """New whole lines of one log from its present end on; a log that was cut is read from its beginning."""
+    """Reads new complete lines of one log, starting at its current end; a truncated log is read from its start."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._rest = path, b""
         self._offset = path.stat().st_size if path.exists() else 0
 
     def lines(self) -> list[str]:
-        """What came since the last call."""
+        """Return the lines since the last call."""
         try:
             if self._path.stat().st_size < self._offset:
                 self._offset, self._rest = 0, b""
@@ -45,7 +45,7 @@ class Follower:
 
 
 def follow(paths: dict[str, Path], stop: threading.Event) -> Iterator[tuple[str, str]]:
-    """(part, line) as lines come, until `stop`."""
+    """Yield (part, line) as lines come, until `stop`."""
     followers = {part: Follower(path) for part, path in paths.items()}
     while not stop.wait(POLL_S):
         for part, follower in followers.items():

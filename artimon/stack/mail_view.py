@@ -1,5 +1,5 @@
-"""`artimon mail`: the kept mails for people and for programs. What a mail says is not trusted: nothing of it moves a
-terminal's cursor, and no mail can make the reading fail."""
+"""`artimon mail`: the kept mails as text and JSON. Mails are untrusted input: control characters are escaped, and an
+unreadable mail does not stop the listing."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _CELL = 60
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """One kept mail. `time_ms` is its arrival; `sender` and `receivers` are what its own headers say, else the
-    envelope's; `text` and `html` are its first parts of that type, "" where it has none."""
+    """One kept mail. `time_ms` is its arrival; `sender` and `receivers` come from its own headers, else from the
+    envelope; `text` and `html` are its first parts of that type, "" if it has none."""
 
     file: str
     time_ms: int
@@ -37,13 +37,13 @@ class Mail:
     html: str
 
     def to_json(self, *, full: bool) -> dict[str, Any]:
-        """Plain values; the parts only if `full`."""
+        """Return a JSON object; text and html only if `full`."""
         found = asdict(self)
         return found if full else {name: found[name] for name in found if name not in ("text", "html")}
 
 
 def read_mails(folder: Path, count: int) -> list[Mail]:
-    """The newest `count` mails of `folder`, newest last. One that is removed meanwhile is left out."""
+    """Read the newest `count` mails of `folder`, newest last. Mails removed meanwhile are left out."""
     chosen = kept_mails(folder)[-count:] if count > 0 else []
     found = []
     for kept in chosen:
@@ -53,7 +53,7 @@ def read_mails(folder: Path, count: int) -> list[Mail]:
 
 
 def parse_mail(kept: Kept, content: bytes) -> Mail:
-    """What stands in one mail; what cannot be decoded is shown as it is."""
+    """Parse one mail; undecodable headers stay as they are. An unparsable mail has the error as its subject."""
     try:
         return _parsed(kept, message_from_bytes(content))
     except (RecursionError, LookupError, ValueError, MessageError) as problem:
@@ -74,13 +74,13 @@ def _parsed(kept: Kept, message: Message) -> Mail:
 
 
 def _texts(message: Message, name: str) -> list[str]:
-    """Values of a header, decoded, each on one line."""
+    """Return the values of a header, decoded, each on one line."""
     raw = [str(value) for key, value in message.raw_items() if key.lower() == name.lower()]
     return [" ".join(_decoded(value).split()) for value in raw]
 
 
 def _decoded(value: str) -> str:
-    """A header's text: UTF-8 as it stands, encoded words decoded where they can be."""
+    """Decode a header: UTF-8 as it is, encoded words where possible."""
     plain = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     try:
         pieces = decode_header(plain)
@@ -97,7 +97,7 @@ def _text(content: bytes, charset: str) -> str:
 
 
 def _part(message: Message, kind: str) -> str:
-    """The first part of a type that is no attachment."""
+    """Return the text of the first part of a type that has no file name (is not an attachment), "" if none."""
     for number, part in enumerate(message.walk()):
         if number >= MAX_PARTS:
             break
@@ -109,7 +109,7 @@ def _part(message: Message, kind: str) -> str:
 
 
 class _Words(HTMLParser):
-    """The readable text of a page."""
+    """Extracts the visible text of an HTML page."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -137,13 +137,13 @@ def _readable(mail: Mail) -> str:
     words = _Words()
     try:
         words.feed(mail.html[:HTML_CHARACTERS])
-    except AssertionError:  # how the parser says that a declaration is none
+    except AssertionError:  # raised by the parser for a malformed declaration
         return mail.html
     return "\n".join(line.strip() for line in "".join(words.found).splitlines() if line.strip())
 
 
 def show_mails(mails: list[Mail], *, full: bool) -> str:
-    """A table, newest last; with `full` each mail whole, its text part after its headers."""
+    """Format mails as a table, newest last; with `full` each with its headers and its text."""
     if full:
         return "\n\n".join(map(_whole, mails))
     rows = [

@@ -1,7 +1,7 @@
 """Maildir of the local SMTP server, bounded in mails and bytes: the oldest mails are removed.
 
-A mail is whole: the standard library writes it in `tmp`, fsyncs it and moves it to `new`. The file's time of
-modification is the mail's arrival. It never goes back, whatever the clock does, so it gives the order.
+A mail is never partial: the standard library writes it in `tmp`, fsyncs it and moves it to `new`. The file's
+modification time is the mail's arrival. It increases even if the clock goes back, so it gives the order.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ FOLDER = "mail"
 KEPT_MAILS = 10_000
 KEPT_BYTES = 256 * 1024 * 1024
 _NS = 1_000_000
-"""Nanoseconds of a millisecond."""
+"""Nanoseconds per millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One mail of the folder: its path, time of arrival (epoch ms) and size in bytes."""
+    """One mail of the folder: path, arrival time (epoch ms) and size in bytes."""
 
     path: Path
     time_ms: int
@@ -35,7 +35,7 @@ class Kept:
 
 
 def kept_mails(folder: Path) -> list[Kept]:
-    """The mails in `folder`, oldest first, those that a mail program has seen too; [] if there is no such folder."""
+    """List the mails in `folder`, oldest first, including those already seen (`cur`); [] if the folder is missing."""
     found = []
     for part in ("new", "cur"):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder / part) as entries:
@@ -48,10 +48,10 @@ def kept_mails(folder: Path) -> list[Kept]:
 
 
 class Mailbox:
-    """Keeps mails in `folder`: at most `mails` of them and `bytes_` in all, the oldest are removed and counted.
+    """Keeps mails in `folder`, at most `mails` of them and `bytes_` in total; removes and counts the oldest.
 
     One process writes; any number read. `_lock` guards the list of files and every write, so that no two mails have
-    the same time. Making one removes what a killed writer left half-written."""
+    the same time. The constructor removes partial files of a killed writer."""
 
     def __init__(
         self, folder: Path, mails: int = KEPT_MAILS, bytes_: int = KEPT_BYTES, clock: Clock = SYSTEM_CLOCK
@@ -69,7 +69,7 @@ class Mailbox:
         self._make_room()
 
     def keep(self, content: bytes, sender: str, receivers: Sequence[str]) -> Path:
-        """Write one mail; on return it survives a crash of the machine. Raises OSError, and then nothing is kept."""
+        """Write one mail; on return it survives a crash of the machine. Raises OSError and then keeps nothing."""
         mail = _envelope(sender, receivers) + content
         with self._lock:
             time_ms = max(self._clock.now_ms(), self._kept[-1].time_ms + 1 if self._kept else 0)
@@ -106,19 +106,19 @@ class Mailbox:
                 oldest.path.unlink(missing_ok=True)
 
     def figures(self) -> dict[str, int]:
-        """`kept` mails and their `bytes` now; `removed` since the start."""
+        """Return the current number of `kept` mails and their `bytes`, and the mails `removed` since the start."""
         with self._lock:
             return {"kept": len(self._kept), "bytes": self._total, "removed": self._removed}
 
 
 def _envelope(sender: str, receivers: Sequence[str]) -> bytes:
-    """What the sender said to the server, as header lines; a mail's own From and To may say something else."""
+    """Return the SMTP envelope as header lines; the mail's own From and To may differ."""
     lines = [f"Return-Path: <{_plain(sender)}>", *(f"Delivered-To: {_plain(receiver)}" for receiver in receivers)]
     return "".join(f"{line}\r\n" for line in lines).encode("utf-8", "surrogateescape")
 
 
 def _plain(address: str) -> str:
-    """An address on one line."""
+    """Return an address with control characters replaced, "" for the null sender `<>`."""
     if address == "<>":
         return ""
     return "".join("?" if c < " " or c == "\x7f" else c for c in address)

@@ -1,4 +1,4 @@
-"""Our own processes as parts of the stack: each is `python -m artimon.cli COMMAND`, with its health in a JSON file."""
+"""Artimon's own processes as parts of the stack: each is `python -m artimon.cli COMMAND` with a JSON health file."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from artimon.stack.part import AGENT, OWN, Context, Part
 from artimon.stack.process import Command
 from pipeline.control.signatures import new_key
 
-STALE_MS = 20_000  # health is written every 2 s; a busy machine may be late
+STALE_MS = 20_000  # ten times the usual interval of 2 s, for a busy machine
 
 
 def read_problem(context: Context, part: str) -> str:
-    """ "" when the part's health file is fresh and says "ok", else what is wrong."""
+    """Return "" if the part's health file is fresh and says "ok", else the problem."""
     health = read_health(context.health(part))
     if health is None:
-        return "has not said how it is yet"
+        return "has not reported its health yet"
     age_ms = SYSTEM_CLOCK.now_ms() - health.time_ms
     if age_ms > STALE_MS:
-        return f"has not said how it is for {age_ms / 1000:.0f} s"
+        return f"has not reported its health for {age_ms / 1000:.0f} s"
     return "" if health.state == "ok" else f"{health.state}: {health.problem}"
 
 
 def option_words(options: Mapping[str, str], *names: str) -> list[str]:
-    """Words of a command line that give these options; of one that may be repeated each line is a value."""
+    """Return command line arguments for the options `names`; each line of a value repeats the option."""
     given = ((name, value) for name in names for value in options.get(name, "").splitlines())
     return [word for name, value in given for word in (f"--{name.replace('_', '-')}", value)]
 
 
 class OwnPart(Part):
-    """A process of ours; subclasses give `arguments`. Restarted when its health is stale, as a hung one's is."""
+    """Base of Artimon's own processes; subclasses define `arguments`. A stale health file counts as unhealthy."""
 
     after: tuple[str, ...] = ("zookeeper", "kafka")
     layer = OWN
     stop_s = 15.0
 
     def arguments(self, context: Context) -> list[str]:
-        """What stands after `artimon` on its command line, without --health."""
+        """Return the command line after `artimon`, without --health."""
         raise NotImplementedError
 
     def prepare(self, context: Context) -> list[Command]:
         health = context.health(self.name)
         health.parent.mkdir(parents=True, exist_ok=True)
-        health.unlink(missing_ok=True)  # what an earlier process said must not count for the next one
+        health.unlink(missing_ok=True)  # the health of an earlier process must not count for the next one
         return []
 
     def environment(self, context: Context) -> dict[str, str]:
-        """What is added to the environment of the process."""
+        """Return additions to the environment of the process."""
         return {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2", "TMPDIR": str(context.temporary(self.name))}
 
     def command(self, context: Context) -> Command:
@@ -65,7 +65,7 @@ class OwnPart(Part):
 
 
 def _servers(context: Context, *names: str) -> list[str]:
-    """Flags that name servers: those of this stack, or the settings' where the stack has none of its own."""
+    """Return options that name servers: those of this stack, else those of the settings."""
     settings = context.settings
     known = {
         "zookeeper": context.server("zookeeper.client") or settings.zookeeper,
@@ -105,7 +105,7 @@ class Agent(OwnPart):
 
     @staticmethod
     def _keys(context: Context) -> Path:
-        """Key of this stack's operator: the file is for the user who started it alone."""
+        """Return the key file of this stack's operator; only the user who started the stack may read it."""
         return context.data / "config.keys"
 
     def prepare(self, context: Context) -> list[Command]:
@@ -129,13 +129,13 @@ class Agent(OwnPart):
 
 
 def _bean_servers(context: Context) -> list[str]:
-    """Flags that name the bean servers of this stack's own HDFS."""
+    """Return options that name the JMX pages of this stack's HDFS."""
     servers = {"hdfs-namenode": context.server("namenode.http"), "hdfs-datanode": context.server("datanode.http")}
     return [word for name, place in servers.items() if place for word in ("--jmx", f"{name}=http://{place}/jmx")]
 
 
 class Shard(OwnPart):
-    """One varstore process. `members` of them are members when nobody has said anything else yet."""
+    """One varstore process. Shards 0 to `members` - 1 are the members of a new cluster."""
 
     memory_mb = 1536
     stop_s = 30.0  # it takes a last snapshot
@@ -157,7 +157,7 @@ class Shard(OwnPart):
 
 
 class Api(OwnPart):
-    """The API, HTTP and Thrift. It answers without shards too, if only that there are none."""
+    """HTTP and Thrift API. Without shards it runs too, and reports that there are none."""
 
     name = "api"
     after = ("zookeeper",)
@@ -174,7 +174,7 @@ class Api(OwnPart):
 
 
 class MailServer(OwnPart):
-    """The local SMTP server, which keeps every mail in the data folder."""
+    """Local SMTP server, which keeps every mail in the data folder."""
 
     name = "mail"
     after = ()
@@ -190,7 +190,7 @@ class MailServer(OwnPart):
 
 
 class Alerts(OwnPart):
-    """The alert engine. The rules of a new stack are the shipped examples; from then on the folder is its owner's."""
+    """Alert engine. A new stack gets the shipped example rules; later the folder belongs to its owner."""
 
     name = "alerts"
     after = ("zookeeper",)
@@ -212,7 +212,7 @@ class Alerts(OwnPart):
 
 
 class Spark(OwnPart):
-    """The Spark application with both queries: a Python driver, its JVM, its Python workers."""
+    """Spark application with both queries: a Python driver, its JVM, its Python workers."""
 
     name = "spark"
     after = ("zookeeper", "kafka", "datanode")

@@ -1,4 +1,4 @@
-"""The supervisor's own variables: how each part of the stack is, also those that are not ours and count nothing."""
+"""Self metrics of the supervisor: health of each part of the stack, including servers that publish none themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AGENT = "agent"
 
 
 class StackVariables:
-    """Publishes from a thread while a stack runs. Without an agent in it nobody would poll: then it does nothing."""
+    """Publishes variables from a thread while a stack runs; does nothing in a stack without an agent to poll them."""
 
     def __init__(self, stack: Stack, clock: Clock = SYSTEM_CLOCK) -> None:
         self._stack, self._clock = stack, clock
@@ -23,13 +23,13 @@ class StackVariables:
         self._own: OwnProcess | None = None
 
     def start(self) -> None:
-        """Begin; the stack must have been started."""
+        """Start publishing; the stack must have been started."""
         if AGENT in self._stack.states():
             self._own = OwnProcess("stack", "stack", self._stack.zookeeper, self._ended, self._clock)
             threading.Thread(target=self._run, args=(self._own,), name="stack variables", daemon=True).start()
 
     def stop(self) -> None:
-        """Leave while the agent still runs, so that it polls once more; at most some seconds, mostly a tenth of one."""
+        """Deregister while the agent still runs, so that it polls once more; takes 0.1 s mostly, at most seconds."""
         if self._own is not None:
             self._own.end()
 
@@ -39,7 +39,7 @@ class StackVariables:
 
 
 def stack_figures(stack: Stack) -> dict[str, Any]:
-    """Restarts, health (1 or 0) and resident bytes with all children, by part."""
+    """Return restarts, health (1 or 0) and resident bytes (with children), each by part."""
     states = stack.states()
     return {
         "restarts": {name: state.restarts for name, state in states.items()},

@@ -1,4 +1,4 @@
-"""Part of a stack, as the supervisor sees it: how to prepare, start and check it, and what it may use."""
+"""Part of a stack, as the supervisor sees it: configuration, command, health check and resource limits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from artimon.stack.process import Command
 
 HOST = "127.0.0.1"
 SERVERS, AGENT, OWN, EXAMPLES = range(4)
-"""Layers, in the order in which they start to be needed. The agent outlives all that register, and hears them leave."""
+"""Layers; the highest stops first. The agent outlives the processes that register, and polls each as it leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What parts are configured from: folders, ports by "part.name", Java, folder of the jar sets, PySpark's jars."""
+    """Configuration input of parts: folders, ports by "part.name", Java, folder of the jar sets, PySpark's jars."""
 
     data: Path
     ports: Mapping[str, int]
@@ -30,73 +30,73 @@ class Context:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def port(self, name: str) -> int:
-        """The port leased under `name`, such as "kafka.broker"."""
+        """Return the port leased under `name`, such as "kafka.broker"."""
         return self.ports[name]
 
     def address(self, name: str) -> str:
-        """host:port of the port leased under `name`."""
+        """Return host:port of the port leased under `name`."""
         return f"{HOST}:{self.ports[name]}"
 
     def server(self, name: str) -> str | None:
-        """host:port of the port leased under `name`, None if this stack has no such server."""
+        """Return host:port of the port leased under `name`, None if this stack has no such server."""
         return self.address(name) if name in self.ports else None
 
     def health(self, part: str) -> Path:
-        """Where the part says how it is, if it is one of ours."""
+        """Return the path of the part's health file; only our own processes write one."""
         return self.data / "health" / f"{part}.json"
 
     def log(self, part: str) -> Path:
-        """Where the part's output goes."""
+        """Return the path of the part's log: its standard output and error."""
         return self.data / "logs" / f"{part}.log"
 
     def folder(self, part: str) -> Path:
-        """The part's own folder, made if missing."""
+        """Return the part's own folder; creates it if missing."""
         folder = self.data / part
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def temporary(self, part: str) -> Path:
-        """A scratch folder of the part, made if missing."""
+        """Return the part's scratch folder; creates it if missing."""
         folder = self.data / "tmp" / part
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
 
 class Part:
-    """One server of the stack. Subclasses say how; the supervisor decides when.
+    """One server of the stack. Subclasses define how to start and check it; the supervisor decides when.
 
-    `check` may be called in another thread than the rest, one call at a time. It never raises OSError for long: the
-    supervisor takes any exception as the problem."""
+    `check` may be called in another thread than the rest, one call at a time. An exception that it raises counts as the
+    problem."""
 
     name: str = ""
     after: tuple[str, ...] = ()  # these must have been healthy once before the first start
-    ports: Mapping[str, int] = MappingProxyType({})  # "part.name" -> wished port
-    layer: int = SERVERS  # parts of a lower layer are stopped only when none of a higher one runs
+    ports: Mapping[str, int] = MappingProxyType({})  # "part.name" -> preferred port
+    layer: int = SERVERS  # at the end, a part stops only after all parts of higher layers
     jar_sets: tuple[str, ...] = ()  # of jars.lock
-    memory_mb: int = 512  # resident limit with all that it forked; above it the part is restarted
+    memory_mb: int = 512  # resident limit with all its children; above it the part is restarted
     stop_s: float = 10.0  # from SIGTERM to SIGKILL
-    start_s: float = 600.0  # not healthy for so long after the start: it is restarted; slow is not dead
-    hung_s: float = 120.0  # unhealthy for so long after having been healthy: it is restarted
+    start_s: float = 600.0  # restart limit for a part not yet healthy; long, because a start may be slow
+    hung_s: float = 120.0  # restart limit for a part that was healthy and no longer is
 
     def prepare(self, context: Context) -> list[Command]:  # noqa: ARG002
-        """Write the configuration; returns commands that must run to their end, in order, before the start."""
+        """Write the configuration; returns commands that must complete, in order, before the start."""
         return []
 
     def command(self, context: Context) -> Command:
-        """What to start."""
+        """Return the command that starts the part."""
         raise NotImplementedError
 
     def check(self, context: Context) -> str:
-        """ "" when healthy, else what is wrong. At most a few seconds."""
+        """Return "" if healthy, else the problem. Takes at most a few seconds."""
         raise NotImplementedError
 
     def addresses(self, context: Context) -> dict[str, str]:  # noqa: ARG002
-        """What `artimon env` prints of this part."""
+        """Return this part's variables for `artimon env`."""
         return {}
 
 
 def ask_tcp(port: int, message: bytes, enough: int = 1, timeout_s: float = 2.0) -> bytes:
-    """Send `message` to a local port and read at least `enough` bytes, or to the end. Raises OSError."""
+    """Send `message` to a local port and read at least `enough` bytes, or up to the end. Raises OSError."""
     answer = b""
     with socket.create_connection((HOST, port), timeout=timeout_s) as connection:
         connection.settimeout(timeout_s)

@@ -30,7 +30,7 @@ _EXAMPLES: Makers = {"shop": Shop, "shop-load": ShopLoad}
 
 
 def _shards(count: int, members: int) -> Makers:
-    """Makers of the shards 0 to count - 1, of which `members` are members from the start."""
+    """Return constructors of the shards 0 to count - 1; the first `members` are members from the start."""
     return {f"shard-{number}": partial(Shard, number, members) for number in range(count)}
 
 
@@ -43,8 +43,8 @@ ALL_PARTS = tuple({**_before(1), **_shards(SHARDS, SHARDS), **_AFTER})
 
 
 def choose_parts(names: Iterable[str], shards: int = SHARDS, brokers: int = 1) -> list[Part]:
-    """The named parts and members of the named groups, in start order; "all" and "shards" mean so many shards, and
-    more of them can be named; "brokers" and "base" so many brokers. Raises UnknownPart, ExampleMissing."""
+    """Return the named parts and members of the named groups, in start order. "all" and "shards" mean `shards` shards
+    (others can be named); "all", "brokers" and "base" mean `brokers` brokers. Raises UnknownPart, ExampleMissing."""
     before = _before(brokers)
     usual = {**before, **_shards(shards, shards), **_AFTER}
     known = {**before, **_shards(MAX_SHARDS, shards), **_AFTER, **_EXAMPLES}

@@ -1,7 +1,7 @@
-"""Ports of one stack: the stable default if it is free, else the next free one. A lease keeps two stacks apart.
+"""Ports of one stack: the stable default if it is free, else the next free one.
 
-A port is leased by an exclusive lock on one small file a port, held until `release` or the end of the process, so that
-two stacks that start at once never choose the same port between the check and the server's bind.
+A lease is an exclusive lock on one small file per port, held until `release` or the end of the process. So two stacks
+that start together never choose the same port between the check and the server's bind.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 class PortLeases:
-    """Ports that this process has taken. Not thread-safe: one thread leases, before the servers start."""
+    """Ports leased by this process. Not thread-safe: one thread leases, before the servers start."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or Path(tempfile.gettempdir()) / f"artimon-ports-{os.getuid()}"
         self._held: dict[int, int] = {}
 
     def lease(self, wished: int) -> int:
-        """The first free, unleased port at or above `wished`. Raises NoPort after TRIES ports."""
+        """Lease the first free, unleased port at or above `wished`. Raises NoPort after TRIES ports."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for port in range(wished, min(wished + TRIES, 65536)):
             if port not in self._held and self._take(port):
@@ -57,7 +57,7 @@ class PortLeases:
         return True
 
     def release(self) -> None:
-        """Give every port back."""
+        """Release every port."""
         for held in self._held.values():
             os.close(held)
         self._held.clear()

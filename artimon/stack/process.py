@@ -1,4 +1,4 @@
-"""One child process of the stack: started in a session of its own, killed with everything it forked."""
+"""Child process of the stack: started in its own session, killed with all its descendants."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SAME_START_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run: program and arguments, and what to add to the environment."""
+    """Command line of a process: program and arguments, and additions to the environment."""
 
     argv: list[str]
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 class Child:
-    """A started command. Create it in a thread that lives as long as the stack: the child dies with that thread."""
+    """A running command. Create it in a thread that lives as long as the stack: the child dies with that thread."""
 
     def __init__(self, command: Command, log: Path, cwd: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -50,21 +50,21 @@ class Child:
         self.started = start_time(self.pid)
 
     def exit_code(self) -> int | None:
-        """None while it runs; negative for a signal."""
+        """Return the exit code, None while the process runs, negative for a signal."""
         return self._process.poll()
 
     def send(self, number: int) -> None:
-        """Send a signal to the process itself, not to what it forked."""
+        """Send a signal to the process itself, not to its children."""
         with contextlib.suppress(OSError):
             self._process.send_signal(number)
 
     def terminate(self) -> None:
-        """Ask it to stop. Continues it first, so that a stopped process hears."""
+        """Send SIGTERM, then SIGCONT, so that a stopped process receives it."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
 
     def destroy(self) -> None:
-        """Kill it and all that it forked, and collect it. Idempotent; bounded."""
+        """Kill the process and its session, and reap it. Idempotent; bounded in time."""
         self.send(signal.SIGKILL)
         guard.kill_sessions({self.pid})
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -72,7 +72,7 @@ class Child:
 
 
 class Guard:
-    """The supervisor's side of `guard.py`. Used by the supervisor's thread only."""
+    """Supervisor's side of `guard.py`. Used by the supervisor's thread only."""
 
     def __init__(self) -> None:
         self._sessions: set[int] = set()
@@ -80,28 +80,28 @@ class Guard:
 
     @property
     def pid(self) -> int:
-        """Process id of the guard now."""
+        """Current process id of the guard."""
         return self._process.pid
 
     def ensure(self) -> None:
-        """Start another guard if somebody killed it."""
+        """Start another guard if the last one has ended."""
         if self._process.poll() is not None:
             self._process = self._spawn()
             for session in self._sessions:
                 self._tell(f"{session}")
 
     def watch(self, session: int) -> None:
-        """Kill this session if the supervisor dies."""
+        """Let the guard kill this session if the supervisor dies."""
         self._sessions.add(session)
         self._tell(f"{session}")
 
     def forget(self, session: int) -> None:
-        """The session has ended; its number may be used by others."""
+        """Remove a session that has ended; other processes may reuse its number."""
         self._sessions.discard(session)
         self._tell(f"-{session}")
 
     def close(self) -> None:
-        """A clean end: nothing is left to kill."""
+        """End the guard without killing anything."""
         self._tell("bye")
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             if self._process.stdin:
@@ -125,7 +125,7 @@ class Guard:
 
 
 def start_time(pid: int) -> float:
-    """Epoch seconds at which `pid` started, 0.0 if there is no such process."""
+    """Return the start time of `pid` in epoch seconds, 0.0 if the process does not exist."""
     try:
         return float(psutil.Process(pid).create_time())
     except psutil.Error:
@@ -133,7 +133,7 @@ def start_time(pid: int) -> float:
 
 
 def same_process(pid: int, started: float) -> bool:
-    """True if `pid` is still the process that started at `started`, and not a later one with its number."""
+    """True if `pid` runs and is the process that started at `started`, not a later one with the same number."""
     now = start_time(pid)
     return now > 0 and abs(now - started) < SAME_START_S and not _is_zombie(pid)
 
@@ -146,7 +146,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def session_rss(sessions: Iterable[int]) -> dict[int, int]:
-    """Resident bytes of each session: a part and all that it forked."""
+    """Return the resident bytes of each session: a part with all its descendants."""
     total = dict.fromkeys(sessions, 0)
     for pid in psutil.pids():
         try:
@@ -159,9 +159,9 @@ def session_rss(sessions: Iterable[int]) -> dict[int, int]:
 
 
 def rotate_log(log: Path, limit: int = LOG_LIMIT, kept: int = LOG_KEPT) -> bool:
-    """Copy `log` aside and cut it to nothing when it is longer than `limit` bytes; True if it was.
+    """Copy `log` to `.log.1` and truncate it if it is longer than `limit` bytes; True if it was.
 
-    The writer holds it open for appending, so it goes on at the new end. Lines written between copy and cut
+    The writer has it open for appending and continues at the new end. Lines written between copy and truncation
     are lost."""
     try:
         if log.stat().st_size <= limit:

@@ -1,4 +1,4 @@
-"""The life of one part, as steps that the supervisor's thread takes. A step never waits."""
+"""State machine of one part, driven by the supervisor's thread. A step never blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from artimon.stack.process import Child, Command, Guard, rotate_log
 from artimon.stack.state import PartState
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-CALM_S = 60.0  # healthy for so long: the backoff begins anew
+CALM_S = 60.0  # time healthy after which the back-off starts again from its first value
 CHECK_STARTING_S = 0.25
 CHECK_HEALTHY_S = 2.0
 HOUSEKEEPING_S = 5.0
@@ -21,7 +21,7 @@ MEMORY_STRIKES = 3
 
 
 class Phase(StrEnum):
-    """Where a part stands. Only these five hold a process: preparing, starting, healthy, failing, stopping."""
+    """State of a part. Only these five have a process: preparing, starting, healthy, failing, stopping."""
 
     STOPPED = "stopped"
     WAITING = "waiting"
@@ -37,7 +37,7 @@ RUNNING = frozenset({Phase.PREPARING, Phase.STARTING, Phase.HEALTHY, Phase.FAILI
 
 
 class Runner:
-    """Owned by the supervisor's thread: nobody else calls anything but reads of `phase`, `problem`, `restarts`.
+    """Runs one part. Owned by the supervisor's thread: others may only read `phase`, `problem`, `restarts`.
 
     Invariant: `child` is not None exactly in the phases of RUNNING."""
 
@@ -46,7 +46,7 @@ class Runner:
         self.phase = Phase.STOPPED
         self.problem = ""
         self.restarts = 0
-        self.was_healthy = False  # once since the stack began
+        self.was_healthy = False  # at least once since the start of the stack
         self.child: Child | None = None
         self._commands: list[Command] = []
         self._check: Future[str] | None = None
@@ -58,7 +58,7 @@ class Runner:
         self._last_healthy = 0.0
 
     def step(self, now: float, *, wanted: bool, may_start: bool, may_stop: bool) -> None:
-        """One step at `now` (monotonic seconds) towards running or stopped."""
+        """Take one step at `now` (monotonic seconds) towards running or stopped."""
         if self.child is not None and self.child.exit_code() is not None:
             self._ended(now, self.child.exit_code() or 0)
         if not wanted:
@@ -77,19 +77,19 @@ class Runner:
             self._destroy()
 
     def judge_memory(self, rss: int, now: float) -> None:
-        """Restart the part when it was above its limit MEMORY_STRIKES times running; `rss` in bytes."""
+        """Restart the part if it exceeded its limit MEMORY_STRIKES times in a row; `rss` in bytes."""
         self._strikes = self._strikes + 1 if rss > self.part.memory_mb * 1024 * 1024 else 0
         if self._strikes >= MEMORY_STRIKES:
             self._strikes = 0
             used = rss // (1024 * 1024)
-            self._fail(now, f"used {used} MiB, its limit is {self.part.memory_mb} MiB")
+            self._fail(now, f"used {used} MiB of memory, its limit is {self.part.memory_mb} MiB")
 
     def housekeeping(self) -> None:
-        """Keep the log short."""
+        """Rotate the part's log."""
         rotate_log(self._context.log(self.part.name))
 
     def request_restart(self, now: float) -> None:
-        """Stop the process in an orderly way; the next steps start it again."""
+        """Stop the process in an orderly way; later steps start it again. Ends a back-off at once."""
         if self.child is not None and self.phase is not Phase.STOPPING:
             self.child.terminate()
             self._enter(Phase.STOPPING, now)
@@ -97,12 +97,12 @@ class Runner:
             self._begin(now)
 
     def destroy(self) -> None:
-        """Kill at once; used at the very end."""
+        """Kill the process at once, when the supervisor ends."""
         self._destroy()
         self.phase = Phase.STOPPED
 
     def state(self) -> PartState:
-        """What goes into stack.json."""
+        """Return the part's state for stack.json."""
         child = self.child
         return PartState(
             name=self.part.name,
@@ -124,12 +124,12 @@ class Runner:
 
     def _begin(self, now: float) -> None:
         temporary = self._context.temporary(self.part.name)
-        shutil.rmtree(temporary, ignore_errors=True)  # native libraries that a killed JVM left
+        shutil.rmtree(temporary, ignore_errors=True)  # native libraries left by a killed JVM
         temporary.mkdir(parents=True, exist_ok=True)
         try:
             self._commands = self.part.prepare(self._context)
             self._spawn_next(now)
-        except Exception as problem:  # a configuration that cannot be written is a failed start, not a dead supervisor
+        except Exception as problem:  # a configuration error is a failed start and must not end the supervisor
             self._fail(now, f"could not be started: {problem}")
 
     def _spawn_next(self, now: float) -> None:
@@ -142,7 +142,7 @@ class Runner:
         self._enter(Phase.PREPARING if preparing else Phase.STARTING, now)
 
     def _ended(self, now: float, code: int) -> None:
-        """The process is gone: sweep what it forked, then go on, back off or rest."""
+        """Handle the end of the process: kill its descendants, then run the next command, back off or stay stopped."""
         phase = self.phase
         self._destroy()
         if phase is Phase.PREPARING and code == 0:
@@ -226,5 +226,5 @@ def _describe(code: int) -> str:
 
 
 def now_s() -> float:
-    """The supervisor's clock: seconds that never go back."""
+    """Return monotonic seconds, the supervisor's clock."""
     return time.monotonic()

@@ -1,6 +1,6 @@
-"""The local SMTP server of the stack: takes every mail for everybody on loopback and keeps it in a folder.
+"""Local SMTP server of the stack: accepts every mail on loopback, for any receiver, and keeps it in a folder.
 
-It is for one machine: it sends nothing on, asks for no password, and answers 250 only when the mail is on disk.
+It is for one machine: it relays nothing, has no authentication, and answers 250 only when the mail is on disk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STOP_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client, and all together, may use. `command_s` also bounds the time from DATA to the end of a mail."""
+    """Limits of one client and of all together. `command_s` also limits the time from DATA to the end of a mail."""
 
     message_bytes: int = 1024 * 1024
     connections: int = 32
@@ -42,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SmtpConfig:
-    """Settings of the process; mails stay in `<data>/mail`."""
+    """Settings of the process; mails are kept in `<data>/mail`."""
 
     zookeeper: Zookeeper
     data: StackData
@@ -51,7 +51,7 @@ class SmtpConfig:
 
 
 class _Connection(SMTP):
-    """One client. More connections than allowed are told 421 and closed; one endless mail is told 552 and closed."""
+    """One client. Connections above the limit get 421, a mail that never ends gets 552; both are closed."""
 
     def __init__(self, server: SmtpServer) -> None:
         limits = server.limits
@@ -87,7 +87,7 @@ class _Connection(SMTP):
         return None if self._turned_away else super().eof_received()
 
     def data_received(self, data: bytes) -> None:
-        """The base class drops what is too long only at the end of a line; a line without an end has none."""
+        """Limit the bytes since the last mail: the base class checks sizes only at line ends, which may never come."""
         self._since_mail += len(data)
         if self._turned_away:
             return
@@ -110,7 +110,7 @@ def _end(transport: Any, answer: bytes) -> None:
 
 
 class SmtpServer:
-    """Listens on loopback and hands whole mails to the mailbox. Used on one event loop; `open` are the clients now."""
+    """Listens on loopback and passes complete mails to the mailbox. Bound to one event loop; `open`: the clients."""
 
     def __init__(self, mailbox: Mailbox, limits: Limits | None = None, port: int = 0) -> None:
         self.limits = limits or Limits()
@@ -122,13 +122,13 @@ class SmtpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen. Raises OSError if the port is taken."""
+        """Start to listen. Raises OSError if the port is in use."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Connection(self), HOST, self.port, backlog=BACKLOG)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Take no more connections and close those there are; a mail that is being written is written."""
+        """Stop listening and close all connections; a mail that is being written is completed."""
         if self._server is not None:
             self._server.close()
             for connection in list(self.open):
@@ -137,7 +137,7 @@ class SmtpServer:
                 await asyncio.wait_for(self._server.wait_closed(), STOP_S)
 
     def figures(self) -> dict[str, int]:
-        """Counts since the start, and what is open and kept now."""
+        """Return counts since the start, and the current connections and mails."""
         return {
             "accepted": self.accepted,
             "refused": self.refused,
@@ -147,7 +147,7 @@ class SmtpServer:
             **self._mailbox.figures(),
         }
 
-    # what the connections call, by names that aiosmtpd knows
+    # hooks of aiosmtpd, which finds them by name
 
     async def handle_MAIL(
         self, connection: _Connection, _session: Session, envelope: Envelope, address: str, options: list[str]
@@ -189,9 +189,9 @@ def run_smtp(
     publish: Publish = unpublished,
     listening: Callable[[SmtpServer], None] = lambda _server: None,
 ) -> None:
-    """Serve until `stop`, keeping mails in `<data>/mail`; `listening` sees the server once it listens.
+    """Serve until `stop`, keeping mails in `<data>/mail`; `listening` is called once the server listens.
 
-    Raises OSError if the port is taken or the folder cannot be used."""
+    Raises OSError if the port is in use or the folder is unusable."""
     for noisy in ("mail.log", "mail.debug"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     bounds = limits or Limits()

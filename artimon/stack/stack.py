@@ -1,4 +1,4 @@
-"""A stack of real servers on this machine, as a context manager: for `artimon up` and for tests."""
+"""Stack of real servers on this machine, as a context manager: for `artimon up` and for tests."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ PART_CHANGE_S = 60.0
 class Stack:
     """The chosen parts on one data folder.
 
-    `parts`: names of parts and groups (None: all; "hdfs" means namenode and datanode). `base_port`: None takes the
-    stable default ports, a number takes free ports from there on, which keeps tests out of the way of a running stack.
-    Everything it starts ends with this process, however that ends. Raises StackError."""
+    `parts`: names of parts and groups (None: all; "hdfs" means namenode and datanode). `base_port`: None means the
+    stable default ports, a number means free ports from there on, so that tests do not disturb a running stack.
+    All its processes end with this process, even after SIGKILL. Raises StackError."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Stack:
         self.stop()
 
     def start(self) -> None:
-        """Take the folder and the ports, begin to start the parts. Returns before they are healthy."""
+        """Lock the folder, lease the ports and start the supervisor. Returns before the parts are healthy."""
         java = find_java(self._settings)
         folder = jars.ensure(self._settings, java, [name for part in self.parts for name in part.jar_sets])
         self._lock = DataLock(self.data)
@@ -91,7 +91,7 @@ class Stack:
             raise
 
     def stop(self) -> None:
-        """Stop everything in the reverse order, give ports and folder back. Idempotent."""
+        """Stop all parts in reverse order, release ports and folder. Idempotent."""
         if self._supervisor is not None:
             self._supervisor.stop()
             self._supervisor = None
@@ -119,7 +119,7 @@ class Stack:
 
     @property
     def kafka(self) -> str:
-        """host:port of each broker, by comma."""
+        """host:port of each broker, separated by commas."""
         return kafka_address(self.context)
 
     @property
@@ -128,50 +128,50 @@ class Stack:
         return f"hdfs://{self.context.address('namenode.rpc')}"
 
     def addresses(self) -> dict[str, str]:
-        """What `artimon env` prints."""
+        """Return the variables of `artimon env`."""
         found: dict[str, str] = {}
         for part in self.parts:
             found.update(part.addresses(self.context))
         return {**found, "ARTIMON_DATA": str(self.data)}
 
     def wait_healthy(self, timeout_s: float = UP_S, names: Iterable[str] | None = None) -> None:
-        """Return when the parts `names` (default: all that shall run) are healthy. Raises NotHealthy."""
+        """Wait until the parts `names` (default: all that should run) are healthy. Raises NotHealthy."""
         self._running().wait_healthy(timeout_s, names)
 
     def states(self) -> dict[str, PartState]:
-        """Every part now."""
+        """Return the current state of every part."""
         return self._running().states()
 
     def resident(self) -> dict[str, int]:
-        """Resident bytes by part, at most some seconds old."""
+        """Return resident bytes by part, at most some seconds old."""
         return self._running().resident()
 
     def pid(self, name: str) -> int:
-        """Process id of a part, 0 when nothing runs."""
+        """Return the process id of a part, 0 if none runs."""
         return self.states()[name].pid
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> int:
-        """Send a signal to a part's process and return its process id (0: nothing ran).
+        """Send a signal to a part's process and return its process id (0: none ran).
 
-        After SIGKILL it returns when the supervisor has seen the death: `wait_healthy` means the next process."""
+        After SIGKILL it returns once the supervisor has seen the end, so that `wait_healthy` means the next process."""
         pid = self._running().kill(name, number)
         if number == signal.SIGKILL and pid:
             self._wait(name, lambda state: state.pid != pid)
         return pid
 
     def restart(self, name: str) -> None:
-        """Stop a part in an orderly way and start it anew; returns when a new process runs. See `wait_healthy`."""
+        """Stop a part in an orderly way and start it again; returns when a new process runs. See `wait_healthy`."""
         pid = self.pid(name)
         self._running().restart(name)
         self._wait(name, lambda state: state.pid not in (0, pid))
 
     def stop_part(self, name: str) -> None:
-        """Stop a part and leave it stopped; returns when it is."""
+        """Stop a part and keep it stopped; returns when it is."""
         self._running().want(name, False)
         self._wait(name, lambda state: state.state == Phase.STOPPED)
 
     def kill_part(self, name: str) -> None:
-        """Kill a part with SIGKILL and leave it dead; returns when it is. `start_part` lets it run again."""
+        """Kill a part with SIGKILL and keep it stopped; returns when it is. `start_part` lets it run again."""
         self._running().kill(name)
         self.stop_part(name)
 
@@ -181,7 +181,7 @@ class Stack:
 
     def _wait(self, name: str, condition: Callable[[PartState], bool]) -> None:
         if not self._running().wait(lambda states: condition(states[name]), PART_CHANGE_S):
-            raise NotHealthy(PART_CHANGE_S, {name: "did not change as asked"})
+            raise NotHealthy(PART_CHANGE_S, {name: "did not reach the requested state"})
 
     def _running(self) -> Supervisor:
         if self._supervisor is None:
@@ -189,7 +189,7 @@ class Stack:
         return self._supervisor
 
     def _lease_ports(self) -> dict[str, int]:
-        """The ports of the last run on this folder where they are free, else the defaults, else the next free ones."""
+        """Lease the ports of the last run on this folder, else the defaults; the next free ones if those are taken."""
         before = read_state(self.data)
         known = before.ports if before else {}
         ports: dict[str, int] = {}

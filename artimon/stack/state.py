@@ -1,4 +1,4 @@
-"""`stack.json`: what runs on a data folder, for `artimon status`, `down`, `env`, and for cleaning up after a crash."""
+"""`stack.json`: processes and addresses of a stack, for `artimon status`, `down`, `env` and cleanup after a crash."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT = 1
 
 @dataclass(slots=True)
 class PartState:
-    """One part as the supervisor sees it. `started` is epoch seconds; `pid` is 0 when nothing runs."""
+    """One part as the supervisor sees it. `started` is in epoch seconds; `pid` is 0 if no process runs."""
 
     name: str
     state: str
@@ -32,7 +32,7 @@ class PartState:
 
 @dataclass(slots=True)
 class StackState:
-    """The whole stack: its supervisor, where everything is, every part."""
+    """State of a stack: its supervisor, ports, addresses and parts."""
 
     pid: int
     started: float
@@ -42,19 +42,19 @@ class StackState:
     guard_pid: int = 0
 
     def alive(self) -> bool:
-        """True while the supervisor that wrote this runs."""
+        """True while the supervisor that wrote this state runs."""
         return same_process(self.pid, self.started)
 
 
 def write_state(data: Path, state: StackState) -> None:
-    """Replace the file; a reader sees the old or the new one."""
+    """Replace the file atomically."""
     fresh = data / f"{FILE}.new"
     fresh.write_text(json.dumps({"format": FORMAT, **asdict(state)}, indent=1))
     fresh.replace(data / FILE)
 
 
 def read_state(data: Path) -> StackState | None:
-    """What the newest supervisor wrote, None if there is nothing readable."""
+    """Read the state that the last supervisor wrote, None if the file is missing or unreadable."""
     try:
         raw = json.loads((data / FILE).read_text())
         if raw.pop("format", None) != FORMAT:
@@ -66,7 +66,7 @@ def read_state(data: Path) -> StackState | None:
 
 
 class DataLock:
-    """At most one stack a data folder: an exclusive lock on `<data>/lock`, given back when the process ends."""
+    """Exclusive lock on `<data>/lock`, at most one stack per folder. Raises UnusableFolder, AlreadyRunning."""
 
     def __init__(self, data: Path) -> None:
         try:
@@ -83,18 +83,18 @@ class DataLock:
             raise AlreadyRunning(data, state.pid if state else None) from None
 
     def release(self) -> None:
-        """Let the next stack have the folder."""
+        """Release the lock."""
         os.close(self._file)
 
 
 def kill_stale(data: Path) -> list[str]:
-    """Kill what a crashed supervisor left, by process id, start time and session; returns the parts' names.
+    """Kill the processes that a crashed supervisor left, by process id, start time and session; returns part names.
 
-    Call it with the data folder's lock held."""
+    The caller holds the data folder's lock."""
     state = read_state(data)
     if state is None:
         return []
-    # A session outlives its leader, so the leader's number is free for others only when the session is empty.
+    # A session outlives its leader, so the leader's pid is not reused before the session is empty.
     stale = [part for part in state.parts if part.pid and same_process(part.pid, part.started)]
     guard.kill_sessions({part.pid for part in stale})
     return [part.name for part in stale]

@@ -1,4 +1,4 @@
-"""Report of `artimon status`: the state of every part and, hop by hop, how far the samples have come."""
+"""Report of `artimon status`: the state of every part and the progress of the samples, hop by hop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from artimon.stack.state import PartState, StackState, read_state
 
 @dataclass(frozen=True, slots=True)
 class PartStatus:
-    """One part: what the supervisor says, what it uses, what it says of itself. Sizes in MiB, ages in seconds."""
+    """One part: state by its supervisor, resources, figures of its own health file. Sizes in MiB, ages in seconds."""
 
     name: str
     state: str
@@ -35,7 +35,7 @@ class PartStatus:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One step of the way of a sample. `count` is None where nothing is known; lag in ms behind the hop's own aim."""
+    """One step of a sample's path. `count` is None if unknown; the lag in ms is defined by each hop."""
 
     name: str
     count: int | None
@@ -44,13 +44,13 @@ class Hop:
     detail: str
     healthy: bool
     reason: str = ""
-    """Why it is unhealthy: see artimon/stack/lag.py."""
+    """Reason for an unhealthy hop, from artimon/stack/lag.py; "" if it is healthy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The whole stack. `healthy`: every part and hop is, and there are no problems. Warnings leave it healthy: what is
-    to be known, and nothing that is to be mended now."""
+    """Status of a stack. `healthy`: all parts and hops are healthy and there are no problems. Warnings leave it
+    healthy: they need no action now."""
 
     data: str
     healthy: bool
@@ -63,12 +63,12 @@ class Status:
     warnings: list[str]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return a JSON object."""
         return asdict(self)
 
 
 def read_status(data: Path, clock: Clock = SYSTEM_CLOCK) -> Status:
-    """The status of the stack on `data`. Raises NotRunning."""
+    """Read the status of the stack on `data`. Raises NotRunning."""
     state = read_state(data)
     if state is None or not state.alive():
         raise NotRunning(data)
@@ -95,7 +95,7 @@ def read_status(data: Path, clock: Clock = SYSTEM_CLOCK) -> Status:
 
 
 def _told(figures: Mapping[str, Mapping[str, Any]], kind: str) -> list[str]:
-    """Sentences of one kind that the parts tell in their figures."""
+    """Collect texts of one kind ("problems", "warnings") from the figures of all parts."""
     return [f"{name}: {text}" for name, values in figures.items() for text in values.get(kind, [])]
 
 
@@ -121,9 +121,9 @@ def hops_of(
     uptimes: Mapping[str, float] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> list[Hop]:
-    """The hops of the parts that are there, in the order in which a sample takes them; `figures` by part.
+    """Return the hops of the existing parts, in the order of a sample's path; `figures` by part.
 
-    `uptimes`, in seconds by part: parts that are young are not judged; what is not in it is old enough."""
+    `uptimes` in seconds by part: hops of parts younger than GRACE_S are healthy. A part without an uptime is old."""
     known, now_ms = uptimes or {}, clock.now_ms()
     settled = {name for name in figures if known.get(name, lag.GRACE_S) >= lag.GRACE_S}
     hops: list[Hop] = []
@@ -209,7 +209,7 @@ def _shard_hop(name: str, figures: Mapping[str, Any], reason: str, now_ms: int) 
         if figures.get(word):
             detail += f", {figures[word]} {word}"
     if figures.get("offsets_lacking"):
-        detail += f"; lacks {figures['offsets_lacking']} offsets that Kafka deleted before they were read"
+        detail += f"; lacks {figures['offsets_lacking']} offsets, deleted by Kafka before they were read"
     if figures.get("refilling"):
         detail += "; refilling from Kafka, its answers are partial"
     age_ms = max(0, now_ms - int(newest)) if newest else None
@@ -217,7 +217,7 @@ def _shard_hop(name: str, figures: Mapping[str, Any], reason: str, now_ms: int) 
 
 
 def running_state(data: Path) -> StackState:
-    """The state of the running stack on `data`. Raises NotRunning."""
+    """Return the state of the stack that runs on `data`. Raises NotRunning."""
     state = read_state(data)
     if state is None or not state.alive():
         raise NotRunning(data)

@@ -1,4 +1,4 @@
-"""`artimon status` and `artimon doctor` for people: aligned tables on standard output."""
+"""Text output of `artimon status` and `artimon doctor`: aligned tables on standard output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _console() -> Console:
 
 
 def show(status: Status) -> None:
-    """Parts, hops, problems, warnings, one line of summary."""
+    """Print parts, hops, problems, warnings and one line of summary."""
     console = _console()
     console.print(_parts(status.parts))
     if status.hops:
@@ -41,7 +41,7 @@ def _counted(texts: list[str], word: str) -> str:
 
 
 def show_check(check: Check) -> None:
-    """One line, and one with the fix if there is one."""
+    """Print one line, and a second one with the fix if there is one."""
     console = _console()
     mark, style = _MARKS[check.mark]
     console.print(Text.assemble((mark, style), f"  {check.name:<16} {check.detail}"))
@@ -50,7 +50,7 @@ def show_check(check: Check) -> None:
 
 
 def table_of(columns: list[str], rows: list[list[str]]) -> None:
-    """Aligned columns on standard output."""
+    """Print aligned columns on standard output."""
     table = _table(*((name, False) for name in columns))
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))

@@ -1,4 +1,4 @@
-"""Keeps the parts of one stack running: starts them in order, checks, restarts, stops them in the reverse order."""
+"""Supervisor of the parts of one stack: starts them in order, checks and restarts them, stops them in reverse order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Listener = Callable[[list[PartState], int], None]
 
 
 class Supervisor:
-    """One thread that owns all processes (they die with it), and methods for others that wish and wait.
+    """One thread that owns all processes (they die with it), and methods for other threads to request and wait.
 
     Lock: `_changed` guards `_wanted`, `_restarts`, `_ending` and the published `_states`; the runners belong to the
     thread alone, and it never holds the lock while it starts, kills or checks."""
@@ -40,11 +40,11 @@ class Supervisor:
         self._thread = threading.Thread(target=self._run, name="artimon-supervisor", daemon=True)
 
     def start(self) -> None:
-        """Begin. Returns at once; see `wait_healthy`."""
+        """Start the thread. Returns at once; see `wait_healthy`."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop all parts in the reverse order and end the thread; what does not stop in time is killed. Idempotent."""
+        """Stop all parts in reverse order and end the thread; parts that do not stop in time are killed. Idempotent."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()
@@ -53,24 +53,24 @@ class Supervisor:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def states(self) -> dict[str, PartState]:
-        """Every part as of the last step."""
+        """Return the state of every part after the last step."""
         with self._changed:
             return dict(self._states)
 
     def resident(self) -> dict[str, int]:
-        """Resident bytes by part as of the last look, with all that it forked."""
+        """Return resident bytes by part, descendants included, as last measured."""
         with self._changed:
             return dict(self._rss)
 
     def wait(self, condition: Callable[[Mapping[str, PartState]], bool], timeout_s: float) -> bool:
-        """Wait until `condition` holds for the published states; False at the deadline."""
+        """Wait until `condition` holds for the published states or the thread fails; False after the timeout."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: self._failure is not None or (bool(self._states) and condition(self._states)), timeout_s
             )
 
     def wait_healthy(self, timeout_s: float, names: Iterable[str] | None = None) -> None:
-        """Return when all of `names` (default: all that shall run) are healthy. Raises NotHealthy at the deadline."""
+        """Wait until all of `names` (default: all parts that should run) are healthy. Raises NotHealthy."""
         chosen = set(self._parts if names is None else map(self._known, names))
 
         def unhealthy(states: Mapping[str, PartState]) -> dict[str, str]:
@@ -87,17 +87,17 @@ class Supervisor:
             raise NotHealthy(timeout_s, problems)
 
     def want(self, name: str, wanted: bool) -> None:
-        """Let `name` run, or stop it and leave it stopped. Returns at once."""
+        """Set whether `name` should run or stay stopped. Returns at once."""
         with self._changed:
             self._wanted[self._known(name)] = wanted
 
     def restart(self, name: str) -> None:
-        """Stop `name` in an orderly way and start it again. Returns at once."""
+        """Request an orderly stop and a new start of `name`. Returns at once."""
         with self._changed:
             self._restarts.add(self._known(name))
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> int:
-        """Send a signal to the part's process; returns its process id, 0 if nothing runs."""
+        """Send a signal to the part's process; returns its process id, 0 if none runs."""
         state = self.states().get(self._known(name))
         if state is None or not state.pid:
             return 0
@@ -175,7 +175,7 @@ class Supervisor:
         states = {name: runner.state() for name, runner in runners.items()}
         if states == self._states:  # written by this thread only
             return
-        self._listener(list(states.values()), guard.pid)  # first: who waited then reads stack.json
+        self._listener(list(states.values()), guard.pid)  # before the notification: waiters then read stack.json
         with self._changed:
             self._states = states
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Makes the topics of the platform, and moves the samples to a topic with another number of partitions."""
+"""Creation of the platform's topics, and migration of the samples to a topic with another number of partitions."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ __all__ = ["TOPICS", "GrowError", "Topic", "grow_samples", "make_topics", "usual
 
 TOPICS = platform_topics()
 KNOWN_S = 60.0
-"""Time in which all brokers must have heard of a new topic."""
+"""Timeout until all brokers know a new topic."""
 _CREATE_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlace:
-    """Kafka cluster and names of the platform's topics on it."""
+    """Kafka cluster and the prefix of the platform's topics on it."""
 
     kafka: Kafka
     data: StackData
-    prefix: Annotated[str, Option("First word of the names of the topics.")] = "artimon"
+    prefix: Annotated[str, Option("Prefix of the names of the topics.")] = "artimon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +53,29 @@ class TopicSettings(TopicPlace):
     """Settings that the platform's topics must have."""
 
     replication: Annotated[
-        int, Option("Copies of each partition (0: 3, or as many as there are brokers).", least=0, most=9)
+        int, Option("Replication factor (0: 3, or the number of brokers if less).", least=0, most=9)
     ] = 0
     segment_bytes: Annotated[
-        int, Option("segment.bytes of the topic of samples (0: as the brokers are set).", least=0)
+        int, Option("segment.bytes of the samples topic (0: the default of the brokers).", least=0)
     ] = 0
 
     def topics(self, partitions: int) -> Sequence[Topic]:
-        """All topics, that of samples with so many partitions. Raises TopicsUnknown."""
+        """Return all topics, the samples topic with `partitions` partitions. Raises TopicsUnknown."""
         copies = self.replication or usual_replication(self.kafka)
         return platform_topics(self.prefix, partitions, copies, self.segment_bytes)
 
 
 class GrowError(StackError):
-    """The samples cannot be moved to another number of partitions. The text says why and what to do."""
+    """A topic cannot be created, or the samples cannot move to another one. The text says why and what to do."""
 
 
 def usual_replication(bootstrap: str, options: dict[str, Any] | None = None) -> int:
-    """Three, or as many as there are brokers. Raises TopicsUnknown."""
+    """Return the default replication factor: 3, or the number of brokers if less. Raises TopicsUnknown."""
     admin = open_admin(bootstrap, options)
     try:
         return min(REPLICATION, len(brokers_of(admin)))
     except (KafkaError, OSError, RuntimeError) as error:
-        raise TopicsUnknown(f"Kafka at {bootstrap} does not say who its brokers are: {error!r}") from error
+        raise TopicsUnknown(f"Kafka at {bootstrap} does not list its brokers: {error!r}") from error
     finally:
         admin.close()
 
@@ -83,9 +83,9 @@ def usual_replication(bootstrap: str, options: dict[str, Any] | None = None) -> 
 def make_topics(
     bootstrap: str, topics: Sequence[Topic] = TOPICS, options: dict[str, Any] | None = None, brokers: int = 1
 ) -> list[str]:
-    """Create those of `topics` that are missing, once so many brokers are up, and wait until the brokers know them;
-    returns the names of the new ones. `options`: access other than that of this process. Raises KafkaError, OSError,
-    TopicsUnknown, GrowError."""
+    """Create the missing ones of `topics` and wait until the brokers know them; returns the names of the new ones.
+    Refuses while less than `brokers` brokers are up. `options`: client access, by default that of this process.
+    Raises KafkaError, OSError, TopicsUnknown, GrowError."""
     admin = open_admin(bootstrap, options)
     try:
         if brokers > 1 and len(up := brokers_of(admin)) < brokers:
@@ -112,10 +112,10 @@ def _create(admin: Any, topic: Topic) -> None:
 def grow_samples(
     bootstrap: str, prefix: str, partitions: int, clock: Clock = SYSTEM_CLOCK, options: dict[str, Any] | None = None
 ) -> tuple[str, str]:
-    """Make the next generation of the topic of samples with so many partitions and the settings of the present one,
-    then seal the present one: collectors move over, the old one is read to its end. Returns both names.
+    """Create the next generation of the samples topic with `partitions` partitions and the settings of the current one,
+    then seal the current one: collectors switch, readers read the old one to its end. Returns (old, new) names.
 
-    It may be repeated after a failure: a generation that was made and not used yet is taken. Raises GrowError,
+    May be repeated after a failure: a generation created by an earlier run is reused. Raises GrowError,
     TopicsUnknown."""
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise GrowError(f"{partitions} partitions: use 1 to {MAX_PARTITIONS}")
@@ -131,18 +131,18 @@ def grow_samples(
 def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, str]:
     newest = newest_generation(admin, base)
     if newest is None:
-        raise GrowError(f"topic {base} does not exist: make it with `artimon topics create`")
+        raise GrowError(f"topic {base} does not exist: create it with `artimon topics create`")
     number = generation_number(base, newest.name)
     old = generation(base, number)
     if newest.partitions == partitions and number > 1:
-        old = generation(base, number - 1)  # an earlier run made it and may not have sealed the one before
+        old = generation(base, number - 1)  # an earlier run created the newest and may not have sealed this one
         if old in find_topics(admin, [old]):
             _seal(admin, old, clock)
         return old, newest.name
     if newest.partitions == partitions:
         raise GrowError(f"{newest.name} has {partitions} partitions already")
     if number == MAX_GENERATIONS:
-        raise GrowError(f"{newest.name} is the last generation that processes look for: begin with a new prefix")
+        raise GrowError(f"{newest.name} is the last possible generation: start with a new prefix")
     after = generation(base, number + 1)
     own = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, old)], config_filter="modified")
     config = {key: str(one["value"]) for key, one in own["topic"][old].items()}
@@ -154,8 +154,8 @@ def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, st
 
 
 def _await_everywhere(admin: Any, name: str, partitions: int, clock: Clock) -> None:
-    """Until the cluster describes the topic with a leader for each partition. The client asks any of the brokers, so
-    that a cluster of several is asked several times."""
+    """Wait until the brokers describe the topic with a leader for each partition. The client asks a random broker, so
+    2n - 1 answers in a row are required of n brokers."""
     until, wanted, told = clock.monotonic() + KNOWN_S, 2 * len(brokers_of(admin)) - 1, 0
     while clock.monotonic() < until:
         found = [one for one in admin.describe_topics([name]) if not one["error_code"]]
@@ -164,11 +164,11 @@ def _await_everywhere(admin: Any, name: str, partitions: int, clock: Clock) -> N
         if told >= wanted:
             return
         clock.wait(threading.Event(), 0.0 if told else 0.2)
-    raise GrowError(f"{name} was made, but has no leaders after {KNOWN_S:.0f} s: look at the brokers, run this again")
+    raise GrowError(f"{name} was created, but has no leaders after {KNOWN_S:.0f} s: check the brokers, run this again")
 
 
 def _seal(admin: Any, name: str, clock: Clock) -> None:
-    """Its leaders refuse whatever is written from now on; returns once the cluster says so."""
+    """Make the leaders of a topic refuse all writes; returns once the cluster reports the setting."""
     topic, key = ConfigResource(ConfigResourceType.TOPIC, name), "max.message.bytes"
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs={key: str(SEALED_BYTES)})])
     until = clock.monotonic() + KNOWN_S
@@ -176,4 +176,4 @@ def _seal(admin: Any, name: str, clock: Clock) -> None:
         if str(admin.describe_configs([topic], config_filter="all")["topic"][name][key]["value"]) == str(SEALED_BYTES):
             return
         clock.wait(threading.Event(), 0.1)
-    raise GrowError(f"{name} is not sealed after {KNOWN_S:.0f} s: look at the brokers, run this again")
+    raise GrowError(f"{name} is not sealed after {KNOWN_S:.0f} s: check the brokers, run this again")

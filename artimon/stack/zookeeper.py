@@ -1,4 +1,4 @@
-"""The ZooKeeper server, from the jars inside PySpark."""
+"""ZooKeeper server of the stack, run from the jars inside PySpark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from artimon.stack.java import jvm_flags
 from artimon.stack.part import HOST, Context, Part, ask_tcp
 from artimon.stack.process import Command
 
-# The server needs only these of PySpark's jars; all of them on the classpath cost a second and 40 MB.
+# The server needs only these of PySpark's jars; with all of them on the classpath it costs a second and 40 MB more.
 _NEEDED = (
     "zookeeper-", "slf4j-api-", "log4j-", "netty-", "metrics-core-", "snappy-java-", "commons-io-", "commons-cli-",
     "audience-annotations-", "jackson-", "commons-lang",
@@ -27,14 +27,14 @@ appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 
 
 def write_log4j2(folder: Path) -> Path:
-    """A log4j 2 configuration for standard output, at `folder`; returns its path."""
+    """Write a log4j 2 configuration for standard output into `folder`; returns its path."""
     path = folder / "log4j2.properties"
     path.write_text(_LOG4J)
     return path
 
 
 class ZooKeeper(Part):
-    """One server, no quorum. Sessions last 2 to 60 s."""
+    """One server, no quorum. Session timeouts are 2 to 60 s."""
 
     name = "zookeeper"
     ports = MappingProxyType({"zookeeper.client": 2181})

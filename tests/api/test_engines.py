@@ -45,14 +45,14 @@ def test_engines_by_name(both: Client) -> None:
     text = "fetch('http.requests').map('count').range('9d')"
     assert both.ask(text, engine="history").status == 200
     refused = both.ask(text, engine="magic")
-    assert (refused.status, refused.error) == (400, "engine 'magic': there are auto, memory, history")
+    assert (refused.status, refused.error) == (400, "unknown engine 'magic': use one of auto, memory, history")
     assert both.ask("fetch('http.requests').range('20m')", engine="memory").headers["x-artimon-engine"] == "memory"
 
 
 def test_without_a_history_it_is_refused(client: Client) -> None:
     refused = client.ask("fetch('http.requests')", engine="history")
     assert refused.status == 400
-    assert "knows no history" in refused.error
+    assert "has no history" in refused.error
     raw = client.ask("fetch('http.requests', resolution=\"raw\")")
     assert raw.status == 400
     assert "history" in raw.error

@@ -61,4 +61,4 @@ def test_a_failure_is_told_and_what_was_known_stays() -> None:
     clock.advance(60_000)
     told = latest.get()
     assert told.value
-    assert told.problem == "shards: gone again; what is shown is 60 s old"
+    assert told.problem == "shards: gone again; the data shown is 60 s old"

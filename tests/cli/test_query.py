@@ -168,7 +168,7 @@ def test_a_wrong_question_is_shown_with_its_place(
     ("words", "told"),
     [
         (("--json", "--csv"), "choose one"),
-        (("--explain", "--watch"), "--explain goes"),
+        (("--explain", "--watch"), "--explain cannot"),
         (("--watch", "0.5"), "at least 1s"),
         (("--watch", "0"), "at least 1s"),
         (("--watch=soon",), "not a duration"),

@@ -98,7 +98,7 @@ def test_a_session_reads_history_too(world: HistoryWorld) -> None:
     assert len(opened) == 1
     with pytest.raises(QueryError, match="closed"):
         session.history("odd", START_MS)
-    with pytest.raises(QueryError, match="knows no history"):
+    with pytest.raises(QueryError, match="has no history"):
         Session(store, "here").history("odd", START_MS)
 
 

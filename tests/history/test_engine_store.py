@@ -250,7 +250,7 @@ def test_a_session_asks_whichever_engine(place: str, shards: Any) -> None:
         assert near.origin.engine == "memory"
         told = session.fetch("v1").range("4d").explain(run=False)
         assert told.origin.engine == "memory and history"
-        with pytest.raises(QueryError, match="there are auto, memory, history"):
+        with pytest.raises(QueryError, match="use one of auto, memory, history"):
             session.query(text, engine="magic")
 
 

@@ -108,11 +108,11 @@ def test_the_commands_make_check_and_name_what_is_wrong(kafka: str) -> None:
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 4), done.stderr
     assert artimon("topics", "create", *place).stdout == "all topics exist\n"
     done = artimon("topics", "check", *place)
-    assert (done.returncode, done.stderr) == (0, "all topics are as they must be\n")
+    assert (done.returncode, done.stderr) == (0, "all topics are set correctly\n")
     alter(kafka, f"{name}.samples", message_timestamp_type="CreateTime")
     done = artimon("topics", "check", *place)
     assert done.returncode == 1
-    assert "must be mended: " in done.stdout
+    assert "must be changed: " in done.stdout
     assert f"kafka-configs.sh --bootstrap-server {kafka} --alter --entity-type topics" in done.stdout
 
 
@@ -190,7 +190,7 @@ def test_a_topic_grows_into_its_next_generation(kafka: str, prefix: str) -> None
     check_relied_on(kafka, relied_on(prefix, ("samples",)))
     with pytest.raises(GrowError, match="use 1 to 1024"):
         grow_samples(kafka, prefix, 0)
-    with pytest.raises(GrowError, match="does not exist: make it with"):
+    with pytest.raises(GrowError, match="does not exist: create it with"):
         grow_samples(kafka, f"{prefix}none", 5)
 
 

@@ -138,7 +138,7 @@ def test_finding(session: Session) -> None:
     assert (len(cut), cut.more, repr(cut).splitlines()[-1]) == (1, True, "1 series or more")
     assert isinstance(found[:1], Found)
     assert session.names("temp", engine="memory") == ["temperature"]
-    with pytest.raises(QueryError, match="knows no history"):
+    with pytest.raises(QueryError, match="has no history"):
         session.find("temperature", engine="history")
 
 

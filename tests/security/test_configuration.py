@@ -298,7 +298,7 @@ def test_the_terminal_signs_and_says_what_is_refused(
         push = ["config", "push", str(file), "--agent", name, *place_of, "--wait", "60"]
         unsigned = runner.invoke(app, push)
         assert unsigned.exit_code == 1
-        assert "this is not signed" in unsigned.stderr
+        assert "is not signed" in unsigned.stderr
         assert "ARTIMON_CONFIG_KEYS" in unsigned.stdout
         told = runner.invoke(app, ["config", "status", *place_of])
         assert told.exit_code == 1

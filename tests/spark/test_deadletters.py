@@ -203,7 +203,7 @@ def test_a_replay_that_is_stopped_says_so(config: SparkConfig, capsys: pytest.Ca
     stop = threading.Event()
     stop.set()
     assert send_again(letters_of(config), Wish(), stop) == 130
-    assert "begin again" in capsys.readouterr().err
+    assert "run it again" in capsys.readouterr().err
 
 
 def defective(run: Callable[[Any, Iterable[Any]], Iterator[Any]]) -> Callable[[Any, Iterable[Any]], Iterator[Any]]:

@@ -66,7 +66,7 @@ def test_health_is_stale_damaged_or_good(tmp_path: Path) -> None:
 
     context = full_context(tmp_path)
     agent = next(part for part in OWN if part.name == "agent")
-    assert "not said" in read_problem(context, "agent")
+    assert "not reported" in read_problem(context, "agent")
     HealthFile(context.health("agent"), "agent").write("ok")
     assert read_problem(context, "agent") == ""
     HealthFile(context.health("agent"), "agent").write("starting", "waits for ZooKeeper")

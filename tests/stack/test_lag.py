@@ -79,7 +79,7 @@ CASES: list[Any] = [
     pytest.param({"spark": {"buckets": {"lagging": ["0"], "lagging_ms": {"0": 29_000}}}}, "", id="a shard catches up"),
     pytest.param(
         {"spark": {"buckets": {"lagging": ["0"], "lagging_ms": {"0": 31_000}}}},
-        "spark: to the shards: shards lack what others have: 0 for 31 s, at most 30 s",
+        "spark: to the shards: shards are behind the others: 0 for 31 s, at most 30 s",
         id="a shard stays behind",
     ),
     pytest.param({"compactor": {"behind_ms": 3 * 3_600_000, "waiting": 4}}, "", id="compaction in time"),
@@ -95,12 +95,12 @@ CASES: list[Any] = [
     ),
     pytest.param(
         {"compactor": {"failing_ms": 301_000, "problems": ["the NameNode is not reachable"]}},
-        "compactor: hours, days: nothing could be done for 301 s: the NameNode is not reachable",
+        "compactor: hours, days: the compactor has failed for 301 s: the NameNode is not reachable",
         id="compaction fails",
     ),
     pytest.param(
         {"compactor": {"live": {"open_hours": 7}}},
-        "compactor: hours, days: 7 hours are open, at most 6: the raw table does not say that they are complete",
+        "compactor: hours, days: 7 hours are open, at most 6: the raw table does not mark them as complete",
         id="hours do not close",
     ),
     pytest.param(
@@ -110,7 +110,8 @@ CASES: list[Any] = [
     ),
     pytest.param(
         {"shard_0": {"vshards_lacking": 64}},
-        "shard-0: in memory: 64 virtual shards lack what Kafka deleted before they read it: their answers are partial",
+        "shard-0: in memory: 64 virtual shards lack data that Kafka deleted before they read it: "
+        "their answers are partial",
         id="a shard lacks what nobody sends again",
     ),
 ]
@@ -130,7 +131,7 @@ def test_nothing_is_late_in_the_first_minute(changed: dict[str, Any], _reason: s
 def test_batches_that_no_collector_takes() -> None:
     found = late(hops(agent={"oldest_unsent_ms": 31_000, "unsent_batches": 4, "oldest_unacked_ms": 31_000}))
     assert found["agent: accepted"] == "no collector took the oldest of 4 batches for 31 s"
-    assert "4 batches wait and it has answered nothing for" in found["collector-0: to Kafka"]
+    assert "4 batches wait and it has sent no answer for" in found["collector-0: to Kafka"]
 
 
 def test_a_collector_that_answers_is_not_blamed() -> None:
@@ -141,7 +142,7 @@ def test_a_collector_that_answers_is_not_blamed() -> None:
 
 def test_a_collector_that_never_answered() -> None:
     found = late(hops(agent={"oldest_unsent_ms": 31_000}, collector_0={"last_answer_ms": 0}))
-    assert found["collector-0: to Kafka"].endswith("it has answered nothing since its start")
+    assert found["collector-0: to Kafka"].endswith("it has sent no answer since its start")
 
 
 def test_a_young_shard_may_be_behind_while_spark_is_old() -> None:

@@ -75,7 +75,7 @@ def test_memory_limit_needs_several_strikes_running(runner: Runner) -> None:
     phases = [runner.phase]
     runner.judge_memory(101 * MIB, 1.0)
     assert [*phases, runner.phase] == [Phase.HEALTHY, Phase.BACKOFF]
-    assert "used 101 MiB, its limit is 100 MiB" in runner.problem
+    assert "used 101 MiB of memory, its limit is 100 MiB" in runner.problem
 
 
 def test_a_part_that_cannot_be_spawned_backs_off(tmp_path: Path, runner: Runner) -> None:

@@ -1,4 +1,4 @@
-// Alerts: what fires first, what is about to, what was resolved; the rules and the mail behind them.
+// Alerts panel: firing, pending and resolved alerts, in this order; their rules and mails.
 
 import { byId, el, fill, mark } from "./dom.js";
 import { compact, duration, moment, plural } from "./format.js";
@@ -53,7 +53,7 @@ function list(alerts, rules, truncated, use) {
   return el("ul", { class: "alerts scroll", "aria-label": "Alerts", tabindex: items.length ? "0" : null }, ...items);
 }
 
-/** @param {Alert} one @returns {number} when its state began */
+/** @param {Alert} one @returns {number} start time of its state */
 function changed(one) {
   return (one.state === "resolved" ? one.resolved_ms : one.state === "firing" ? one.fired_ms : one.since_ms) ?? 0;
 }
@@ -74,7 +74,7 @@ function line(one, expr, use) {
 }
 
 /**
- * Value, summary and reason, each of which may say that there is no data: one of them does.
+ * Returns value, summary and reason without repeating that there is no data.
  * @param {Alert} one
  * @returns {{value: string, summary: string, reason: string}}
  */

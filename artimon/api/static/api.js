@@ -1,10 +1,10 @@
-// Questions to the API. Every request has a deadline and can be given up.
+// Requests to the API. Every request has a timeout and can be aborted.
 
 const DEADLINE_MS = 10_000;
-/** A query may read much more than a panel. */
+/** Timeout of a query, longer than that of a panel. */
 export const QUERY_DEADLINE_MS = 25_000;
 
-/** An answer other than 200, or none at all (`status` 0). */
+/** Answer other than 200, or no answer (`status` 0). */
 export class ApiError extends Error {
   /**
    * @param {string} message
@@ -38,7 +38,7 @@ export class ApiError extends Error {
  */
 
 /**
- * The address of a route, relative to the page, so that a proxy may put it under a path.
+ * Returns the URL of a route, relative to the page, so that a proxy may serve it below a path.
  * @param {string} route
  * @param {Record<string, string|number>} [parameters]
  */
@@ -48,13 +48,13 @@ export function address(route, parameters = {}) {
 }
 
 /**
- * The JSON of a route.
+ * Fetches the JSON of a route.
  * @param {string} route
  * @param {Record<string, string|number>} parameters
  * @param {AbortSignal} [signal]
  * @param {number} [deadline_ms]
  * @returns {Promise<any>}
- * @throws {ApiError} also when no answer comes; AbortError when `signal` gives up
+ * @throws {ApiError} also if no answer comes; AbortError if `signal` aborts
  */
 export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS) {
   const deadline = new AbortController();
@@ -87,7 +87,7 @@ function refusal(answer, text) {
 }
 
 /**
- * JSON whose integers beyond 2^53 become bigint, where the browser can tell; others come rounded, as JavaScript has them.
+ * Parses JSON; integers beyond 2^53 become bigint if the browser supports it, else they are rounded.
  * @param {string} text
  */
 export function parse(text) {

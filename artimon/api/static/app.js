@@ -1,4 +1,4 @@
-// The page: joins the state in the address, the query box, the answer, and the panels that one clock refreshes.
+// Main module: connects the state in the URL, the query box, the answer, and the panels with their refresh timer.
 
 import { showAlerts } from "./alerts.js";
 import { ask, QUERY_DEADLINE_MS } from "./api.js";
@@ -52,7 +52,7 @@ const query = new Feed({
 let query_asked = { text: "", q: "", shift: 0 };
 
 /**
- * A panel that asks one route again and again.
+ * Creates a panel that polls one route.
  * @param {string} route @param {string[]} lines ids @param {(data: any) => void} show @param {() => void} [fail]
  */
 function panel(route, lines, show, fail) {
@@ -69,7 +69,7 @@ panel("status", ["system-age", "parts-age"], showSystem, () => setHealth("idle",
 panel("alerts", ["alerts-age"], (data) => showAlerts(data, use));
 panel("endpoints", ["endpoints-age"], (data) => showEndpoints(data, use));
 
-/** Ask `text` from now on; another question begins with an empty answer. @param {string} text */
+/** Runs the query `text` from now on; another query starts with an empty answer. @param {string} text */
 function run(text) {
   const other = text !== state.q;
   if (other) Object.assign(state, { q: text, only: "", zoom: "" });
@@ -100,7 +100,7 @@ function use(text) {
   byId("query").scrollIntoView({ block: "nearest" });
 }
 
-/** What is said before the first question. */
+/** Shows the text before the first query. */
 function welcome() {
   const examples = EXAMPLES.map(({ text, about }) => el("li", {},
     el("button", { type: "button", class: "example", onclick: () => use(text) }, el("code", { text }), el("span", { class: "faint", text: about }))));
@@ -119,7 +119,7 @@ function show(view) {
   result.update();
 }
 
-/** Take over what the address says. */
+/** Applies the state in the URL. */
 function adopt() {
   asking.write(state.q);
   result.adopt();

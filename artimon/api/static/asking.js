@@ -1,4 +1,4 @@
-// The query box: runs what is written, shows errors under their place, keeps a history.
+// Query box: runs the query, marks the place of errors, keeps a history.
 
 import { byId, el, fill } from "./dom.js";
 import { place, scan } from "./language.js";
@@ -8,7 +8,7 @@ const HISTORY_MOST = 50;
 const TALLEST_PX = 260;
 
 export class Asking {
-  /** @param {(text: string) => void} run told of each question */
+  /** @param {(text: string) => void} run called with each query */
   constructor(run) {
     this.run = run;
     this.box = /** @type {HTMLTextAreaElement} */ (byId("query"));
@@ -28,13 +28,13 @@ export class Asking {
     return this.box.value;
   }
 
-  /** Put `text` in the box without running it. @param {string} text */
+  /** Puts `text` in the box without running it. @param {string} text */
   write(text) {
     this.box.value = text;
     this._edited();
   }
 
-  /** Run what is written. */
+  /** Runs the query in the box. */
   submit() {
     const text = this.text.trim() ? this.text : "";
     if (text && this.history.at(-1) !== text) {
@@ -46,9 +46,9 @@ export class Asking {
   }
 
   /**
-   * Show what is wrong, with its place underlined in the box and under the text below it.
+   * Shows an error, with its place underlined in the box and in the copy of the text below it.
    * @param {import("./api.js").ApiError} error
-   * @param {string} text that was asked
+   * @param {string} text the query
    * @param {number} shift characters that the page put before it
    */
   refuse(error, text, shift) {
@@ -62,7 +62,7 @@ export class Asking {
     if (document.activeElement === this.box) this.box.setSelectionRange(at.start, at.end);
   }
 
-  /** No error any more. */
+  /** Removes the error. */
   accept() {
     if (!byId("error").hasChildNodes() && !this.wrong) return;
     fill(byId("error"), []);
@@ -114,7 +114,7 @@ export class Asking {
   }
 }
 
-/** The line of an error with carets under its place. @param {string} text @param {{start: number, end: number}} at */
+/** Formats the line of an error with carets under its place. @param {string} text @param {{start: number, end: number}} at */
 function snippet(text, { start, end }) {
   const begin = text.lastIndexOf("\n", start - 1) + 1;
   const stop = text.indexOf("\n", start) < 0 ? text.length : text.indexOf("\n", start);

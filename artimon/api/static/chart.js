@@ -1,4 +1,4 @@
-// The chart: uPlot, its axes and colours, zoom, the cursor by mouse and keyboard.
+// Chart: uPlot, its axes and colours, zoom, cursor by mouse and keyboard.
 
 import { announce } from "./dom.js";
 import { clock, compact, day, minute, moment } from "./format.js";
@@ -9,7 +9,7 @@ const HOVER_MOST = 40;
 const DRAG_LEAST_PX = 5;
 const DAY_S = 86_400;
 const FONT_PX = 12, TICK_PX = 5, GAP_PX = 5;
-/** Least room: of the y axis, so that the chart does not jump with each value; right of the x axis. */
+/** Minimum width of the y axis, so that the chart does not jump with each value; margin right of the x axis. */
 const Y_AXIS_LEAST_PX = 48, RIGHT_LEAST_PX = 14;
 
 /**
@@ -20,7 +20,7 @@ const Y_AXIS_LEAST_PX = 48, RIGHT_LEAST_PX = 14;
 export class Chart {
   /**
    * @param {HTMLElement} figure
-   * @param {(zoom: [number, number]|null) => void} onZoom told of each zoom, epoch s
+   * @param {(zoom: [number, number]|null) => void} onZoom called with each zoom, epoch s
    */
   constructor(figure, onZoom) {
     this.figure = figure;
@@ -40,7 +40,7 @@ export class Chart {
   }
 
   /**
-   * Draw `rows`, or only their new values where nothing else changed.
+   * Draws `rows`, or only their new values if nothing else changed.
    * @param {Row[]} rows those with numbers
    * @param {Grid} grid
    * @param {(row: Row) => boolean} shown
@@ -120,7 +120,7 @@ export class Chart {
     return { label: row.key, show, stroke: colour, width: 1.75, dash, spanGaps: false, points };
   }
 
-  /** uPlot draws a little later than it is told to; how long it all took stands on the figure. */
+  /** Records the drawing time on the figure; uPlot draws asynchronously. */
   _drawn() {
     if (!this.began) return;
     this.figure.dataset.ms = (performance.now() - this.began).toFixed(1);
@@ -147,7 +147,7 @@ export class Chart {
     this.plot.setScale("x", { min, max });
   }
 
-  /** Make the series of `key` stand out; null ends that. @param {string|null} key */
+  /** Highlights the series of `key`; null removes the highlight. @param {string|null} key */
   highlight(key) {
     if (!this.plot) return;
     const i = key === null ? -1 : this.rows.findIndex((row) => row.key === key);
@@ -210,7 +210,7 @@ export class Chart {
     this.figure.setAttribute("aria-label", `${what}, ${moment(from * 1000)} to ${moment(to * 1000)}`);
   }
 
-  /** Draw anew with the colours of the theme. */
+  /** Redraws with the colours of the theme. */
   recolour() {
     if (!this.plot) return;
     this.signature = "";
@@ -225,14 +225,14 @@ export class Chart {
   }
 }
 
-/** The range of values, with room; from 0 where 0 is near. @param {any} _u @param {number|null} min @param {number|null} max */
+/** Returns the y range with a margin; it starts at 0 if 0 is near. @param {any} _u @param {number|null} min @param {number|null} max */
 function yRange(_u, min, max) {
   if (min === null || max === null) return [0, 1];
   if (min === max) return min === 0 ? [-1, 1] : [Math.min(0, min * 1.5), Math.max(0, max * 1.5)];
   return /** @type {any} */ (window).uPlot.rangeNum(min, max, 0.1, true);
 }
 
-/** Values between two missing ones: no line reaches them. @param {(number|null)[]} values @returns {number[]} */
+/** Returns the indices of values between two missing ones, which no line connects. @param {(number|null)[]} values @returns {number[]} */
 function lonely(values) {
   const found = [];
   for (let i = 0; i < values.length; i += 1) {
@@ -244,7 +244,7 @@ function lonely(values) {
 /** @type {CanvasRenderingContext2D|null} */
 let ruler = null;
 
-/** Width of the widest line of these labels, CSS px. @param {string[]|null|undefined} texts @param {string} font */
+/** Returns the width of the widest line of these labels, CSS px. @param {string[]|null|undefined} texts @param {string} font */
 function widest(texts, font) {
   ruler ??= document.createElement("canvas").getContext("2d");
   if (!ruler || !texts) return 0;
@@ -253,7 +253,7 @@ function widest(texts, font) {
   return Math.max(0, ...texts.flatMap((text) => String(text ?? "").split("\n")).map((line) => pen.measureText(line).width));
 }
 
-/** Whether the time axis needs a line for days. @param {[number, number]} whole */
+/** True if the time axis needs a line for days. @param {[number, number]} whole */
 function days([from, to]) {
   return day(from * 1000) !== day(to * 1000);
 }

@@ -1,4 +1,4 @@
-// What could be written at the caret: names, labels and values from the API, functions and methods of the language.
+// Completions at the caret: names, labels and values from the API, functions and methods of the language.
 
 import { ask } from "./api.js";
 import { FUNCTIONS, METHODS, scan } from "./language.js";
@@ -7,19 +7,19 @@ const LISTED = 50;
 
 /**
  * @typedef {object} Suggestion
- * @property {string} text what is put in
+ * @property {string} text text to insert
  * @property {string} about
  *
  * @typedef {object} Context
  * @property {"name"|"label"|"value"|"method"|"function"|"none"} kind
- * @property {string} word what is written of it so far
- * @property {number} start where it begins
+ * @property {string} word the part written so far
+ * @property {number} start index of its first character
  * @property {string} label of a value
- * @property {string} outer the quote around the text it stands in
+ * @property {string} outer quote around the enclosing text
  */
 
 /**
- * What is being written at `caret`.
+ * Returns the kind of word at `caret`.
  * @param {string} text
  * @param {number} caret
  * @returns {Context}
@@ -35,7 +35,7 @@ export function contextAt(text, caret) {
   return { kind: before.trim() ? "none" : "function", word: "", start: caret, label: "", outer: "" };
 }
 
-/** @param {string} before @param {number} open where the text begins @param {number} caret @returns {Context} */
+/** @param {string} before @param {number} open start of the text @param {number} caret @returns {Context} */
 function inText(before, open, caret) {
   const inside = before.slice(open + 1), head = before.slice(0, open);
   if (/(fetch|samples|absent)\s*\(\s*$/.test(head)) return inSelector(inside, caret);
@@ -57,7 +57,7 @@ function inSelector(inside, caret) {
 }
 
 /**
- * What fits, in order.
+ * Returns the completions, sorted.
  * @param {Context} context
  * @param {AbortSignal} signal
  * @returns {Promise<Suggestion[]>}
@@ -86,7 +86,7 @@ function plain(texts) {
 }
 
 /**
- * `suggestion` as it must be written there: values are escaped twice, for the selector and for the quotes around it.
+ * Returns `suggestion` escaped for its place: values twice, for the selector and for the quotes around it.
  * @param {Context} context
  * @param {Suggestion} suggestion
  */

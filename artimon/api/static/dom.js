@@ -1,7 +1,7 @@
-// Small helpers around the DOM. Names and labels are untrusted: text only ever enters through textContent.
+// Small DOM helpers. Names and labels are untrusted: texts are set only through textContent.
 
 /**
- * The element of the page with this id.
+ * Returns the element of the page with this id.
  * @template {HTMLElement} T
  * @param {string} id
  * @returns {T}
@@ -13,8 +13,8 @@ export function byId(id) {
 }
 
 /**
- * A new element. `props`: `class`, `text`, `onclick` and the like as listeners, `hidden`/`disabled` as booleans, all else
- * as attributes (null leaves one out).
+ * Creates an element. `props`: `class`, `text`, `onclick` and the like as listeners, `hidden`/`disabled` as booleans,
+ * all others as attributes (null: left out).
  * @param {string} tag
  * @param {Record<string, any>} [props]
  * @param {...(Node|string|null)} children
@@ -34,8 +34,7 @@ export function el(tag, props = {}, ...children) {
 }
 
 /**
- * Replace the children of `parent`; the keyboard's focus stays on the element with the same data-key, and the scroll
- * position stays.
+ * Replaces the children of `parent`; keeps the scroll position, and the focus on the element with the same data-key.
  * @param {HTMLElement} parent
  * @param {Node[]} children
  */
@@ -53,7 +52,7 @@ export function fill(parent, children) {
 }
 
 /**
- * A function that calls `work` once, `wait_ms` after its last call, unless `cancel` comes before.
+ * Returns a debounced function: it calls `work` once, `wait_ms` after its last call, unless `cancel` comes before.
  * @template {any[]} A
  * @param {(...args: A) => void} work
  * @param {number} wait_ms
@@ -70,7 +69,7 @@ export function later(work, wait_ms) {
 }
 
 /**
- * Say something to screen readers once, politely.
+ * Announces a text to screen readers once (aria-live polite).
  * @param {string} text
  */
 export function announce(text) {
@@ -78,7 +77,7 @@ export function announce(text) {
 }
 
 /**
- * A mark of a state: a shape as well as a colour, with its word for screen readers where no text stands beside it.
+ * Creates a mark of a state, with shape and colour; `word` is for screen readers if there is no text beside it.
  * @param {"good"|"warn"|"bad"|"idle"} state
  * @param {string} [word]
  * @returns {HTMLElement}
@@ -88,7 +87,7 @@ export function mark(state, word = "") {
 }
 
 /**
- * Put `text` on the clipboard and say so on the button for a moment.
+ * Copies `text` to the clipboard and confirms it on the button for a moment.
  * @param {HTMLElement} button
  * @param {string} text
  */

@@ -1,4 +1,4 @@
-// Which processes are polled, those that are down first.
+// Panel of the polled processes, those that are down first.
 
 import { byId, el, fill, mark } from "./dom.js";
 import { duration, moment, plural, quote } from "./format.js";

@@ -1,4 +1,4 @@
-// Questions to begin with.
+// Example queries for new users.
 
 export const EXAMPLES = [
   { text: "fetch('host.cpu.ms{mode!=\"idle\"}').rate().sum(by=[\"host\", \"mode\"])", about: "what the processors do, ms a second" },

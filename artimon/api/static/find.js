@@ -1,4 +1,4 @@
-// Find variables: names by prefix, series by selector and label.
+// Search panel: names of variables by prefix, series by selector and label.
 
 import { ApiError, ask } from "./api.js";
 import { byId, el, fill, later } from "./dom.js";
@@ -27,7 +27,7 @@ export class Find {
     this.text.addEventListener("input", soon);
     this.value.addEventListener("input", soon);
     this.label.addEventListener("change", () => this._labelChosen());
-    // a form of two fields and no button is not submitted by Enter: it is listened for here
+    // Enter does not submit a form of two fields without a button, so it is handled here
     byId("find-form").addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || !(event.target instanceof HTMLInputElement)) return;
       event.preventDefault();
@@ -35,7 +35,7 @@ export class Find {
     });
   }
 
-  /** Take over what the address says, and look. */
+  /** Applies the state in the URL and searches. */
   adopt() {
     this.text.value = this.state.find;
     void this._labels();
@@ -49,7 +49,7 @@ export class Find {
       this.label.replaceChildren(el("option", { value: "", text: "any label" }), ...labels.map((/** @type {string} */ one) => el("option", { value: one, text: one })));
       this.label.value = labels.includes(chosen) ? chosen : "";
     } catch {
-      // the list below says that the API does not answer
+      // ignored: the search below reports that the API does not answer
     }
   }
 
@@ -66,7 +66,7 @@ export class Find {
     }
   }
 
-  /** Ask for what the form says and list it. A later look gives up an earlier one. */
+  /** Searches as the form says and lists the result. A new search aborts an earlier one. */
   async look() {
     this.abort.abort();
     const { signal } = (this.abort = new AbortController());
@@ -86,7 +86,7 @@ export class Find {
     }
   }
 
-  /** A selector, where the form asks for more than names; "" otherwise. @param {string} text */
+  /** Returns a selector if the form searches for series, "" if for names. @param {string} text */
   _selector(text) {
     const label = this.label.value, value = this.value.value;
     const matcher = label ? `${label}${value ? `=${quote(value)}` : '!=""'}` : "";

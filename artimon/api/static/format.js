@@ -1,14 +1,14 @@
-// Numbers, times and series as people read them.
+// Formatting of numbers, times and series.
 
 const UNITS = /** @type {[number, string][]} */ ([[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]);
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const CLOCK_S = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
-/** @typedef {number|bigint|string|boolean|null} Value what a cell of a matrix holds; null is missing */
+/** @typedef {number|bigint|string|boolean|null} Value cell of a matrix; null is missing */
 
 /**
- * A number with k, M, G, T and about `digits` significant digits.
+ * Formats a number with k, M, G, T and about `digits` significant digits.
  * @param {number} value
  * @param {number} [digits]
  */
@@ -27,7 +27,7 @@ function trimmed(value, digits) {
 }
 
 /**
- * A cell in full, as the API has it.
+ * Formats a cell in full, as in the API.
  * @param {Value} value
  */
 export function exact(value) {
@@ -53,7 +53,7 @@ export const minute = (ms) => CLOCK.format(ms);
 /** @param {number} ms epoch @returns {string} 21 Nov */
 export const day = (ms) => DAY.format(ms);
 
-/** @param {number} ms epoch @returns {string} "14:05", with the day where it is not today's */
+/** @param {number} ms epoch @returns {string} "14:05", with the day unless it is today */
 export function moment(ms) {
   return day(ms) === day(Date.now()) ? minute(ms) : `${day(ms)} ${minute(ms)}`;
 }
@@ -61,14 +61,14 @@ export function moment(ms) {
 /** @param {number} count @param {string} one @param {string} [many] */
 export const plural = (count, one, many = `${one}s`) => `${count.toLocaleString("en-GB")} ${count === 1 ? one : many}`;
 
-/** @param {string} value @returns {string} between double quotes, as a selector has it */
+/** @param {string} value @returns {string} quoted and escaped for a selector */
 export function quote(value) {
   const text = value.replace(/\\/g, "\\\\").replace(/"/g, '\\"').replace(/\n/g, "\\n").replace(/\r/g, "\\r");
   return `"${text}"`;
 }
 
 /**
- * The canonical text of a series.
+ * Returns the canonical text of a series.
  * @param {string} name
  * @param {Record<string, string>} labels
  */

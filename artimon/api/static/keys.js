@@ -1,4 +1,4 @@
-// Shortcuts of the page. They never act while something is being written.
+// Keyboard shortcuts of the page. They are ignored while a text field has the focus.
 
 import { byId } from "./dom.js";
 
@@ -34,7 +34,7 @@ export function listen(actions) {
   });
 }
 
-/** @param {EventTarget|null} target @returns {boolean} whether keys are text there */
+/** @param {EventTarget|null} target @returns {boolean} true if keys are text input there */
 function writes(target) {
   return target instanceof HTMLElement && target.matches('textarea, select, input:not([type="radio"])');
 }

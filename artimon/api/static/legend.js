@@ -1,4 +1,4 @@
-// The legend: one line a drawn series with its statistics; a click shows it alone, the mark hides it.
+// Legend: one line per drawn series with its statistics; a click shows it alone, the mark hides it.
 
 import { el, fill } from "./dom.js";
 import { compact } from "./format.js";
@@ -8,7 +8,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const COLUMNS = /** @type {const} */ (["last", "min", "mean", "max"]);
 
 /**
- * A short line in the look of a series.
+ * Creates a short line in the style of a series.
  * @param {{colour: string, dash: number[]}} style
  */
 export function swatch({ colour, dash }) {
@@ -24,7 +24,7 @@ export function swatch({ colour, dash }) {
 }
 
 /**
- * @typedef {object} Choice what is shown of the drawn rows
+ * @typedef {object} Choice visible series of the drawn rows
  * @property {string} only key of the one series that is shown, "" for all
  * @property {Set<string>} hidden keys
  */
@@ -44,7 +44,7 @@ export class Legend {
   /**
    * @param {import("./series.js").Row[]} rows drawn
    * @param {Choice} choice
-   * @param {string} common what all have in common
+   * @param {string} common name and labels that all rows share
    */
   draw(rows, choice, common) {
     this.last = { rows, choice, common };
@@ -103,7 +103,7 @@ export class Legend {
   }
 }
 
-/** Order of two statistics, NaN and missing ones last. @param {number|null} a @param {number|null} b */
+/** Compares two statistics, NaN and missing ones last. @param {number|null} a @param {number|null} b */
 function descending(a, b) {
   const size = (/** @type {number|null} */ value) => (value === null || Number.isNaN(value) ? -Infinity : value);
   return size(a) === size(b) ? 0 : size(b) - size(a);

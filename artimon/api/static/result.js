@@ -1,4 +1,4 @@
-// The answer: chart, table, notes, what is drawn of it, and the words where there is nothing to draw.
+// Answer of a query: chart, table, notes, the selection of drawn series, and the text if there is nothing to draw.
 
 import { address } from "./api.js";
 import { Chart } from "./chart.js";
@@ -34,7 +34,7 @@ export class Result {
     byId("filter").addEventListener("input", () => this._filtered());
   }
 
-  /** Take over what the address says. */
+  /** Applies the state in the URL. */
   adopt() {
     /** @type {HTMLInputElement} */ (byId("filter")).value = this.state.filter;
     this.hidden.clear();
@@ -43,9 +43,9 @@ export class Result {
   }
 
   /**
-   * An answer came.
+   * Shows a new answer.
    * @param {Matrix} matrix
-   * @param {string} q what was asked, range included
+   * @param {string} q the query, range included
    */
   show(matrix, q) {
     if (q !== this.q) this.table.rewind();
@@ -55,7 +55,7 @@ export class Result {
     this.update();
   }
 
-  /** Nothing is shown, and `words` say why. @param {Node[]} words */
+  /** Shows `words` instead of an answer. @param {Node[]} words */
   clear(words) {
     this.matrix = null;
     this.rows = [];
@@ -66,7 +66,7 @@ export class Result {
     fill(byId("empty"), words);
   }
 
-  /** Draw what the state says of the answer there is. */
+  /** Draws the current answer as the state says. */
   update() {
     if (!this.matrix) return;
     const { grid } = this.matrix, table = this.state.view === "table";
@@ -90,7 +90,7 @@ export class Result {
     byId("show-all").hidden = !choice.only && !this.hidden.size;
   }
 
-  /** @param {boolean} some there is something to show */
+  /** @param {boolean} some true if there is something to show */
   _panels(some) {
     const table = this.state.view === "table";
     byId("panel-chart").hidden = !some || table;
@@ -157,7 +157,7 @@ export class Result {
   }
 }
 
-/** What must be known of an answer, a line each. @param {Matrix} matrix @returns {HTMLElement[]} */
+/** Creates a line for each note of an answer. @param {Matrix} matrix @returns {HTMLElement[]} */
 function notes({ notes: told, partial, complete }) {
   const lines = told.slice(0, NOTES_MOST).map((text) => el("li", { text }));
   if (told.length > NOTES_MOST) lines.push(el("li", { text: `and ${told.length - NOTES_MOST} more notes` }));
@@ -166,7 +166,7 @@ function notes({ notes: told, partial, complete }) {
   return lines;
 }
 
-/** Why there is nothing: the notes say it, in the place of the chart. @param {HTMLElement[]} lines */
+/** Explains an empty answer by its notes, in place of the chart. @param {HTMLElement[]} lines */
 function nothing(lines) {
   const why = lines.length ? el("ul", { class: "notes why", "aria-label": "Why" }, ...lines) : el("p", { text: "No series fits, or none has a value in this range." });
   return [el("p", { class: "empty-title", text: "The answer has no series" }), why];

@@ -1,13 +1,13 @@
-// One clock for everything that is asked again and again. A feed has at most one request under way; while one runs, or
-// the tab is hidden, its turn is skipped and never made up for.
+// Timer of all polled data. A feed has at most one running request; while one runs, or the tab is hidden, its turn is
+// skipped and not repeated later.
 
 import { ApiError } from "./api.js";
 
 const TICK_MS = 1000;
 const LONGEST_MS = 120_000;
-/** How long a connection that was refused first waits, and at most: who is not there is no burden to ask again. */
+/** First and longest retry delay after a refused connection; short, because such retries cost the server nothing. */
 const REFUSED_MS = 1000, REFUSED_LONGEST_MS = 10_000;
-/** A turn comes this much late at most, and an answer takes its time. */
+/** Allowance for a late turn and the duration of an answer. */
 const SLACK_MS = 2000;
 
 /**
@@ -16,7 +16,7 @@ const SLACK_MS = 2000;
  * @property {(signal: AbortSignal) => Promise<T>} load
  * @property {(data: T) => void} show draws an answer
  * @property {(error: ApiError) => void} [fail] an answer did not come
- * @property {(feed: Feed<T>) => void} age called each second: say how old what is shown is
+ * @property {(feed: Feed<T>) => void} age called each second to show the age of the answer
  * @property {number} [longest_ms] longest wait after errors
  */
 
@@ -27,9 +27,9 @@ export class Feed {
     this.source = source;
     this.running = false;
     this.failures = 0;
-    /** Connections refused, one after the other. */
+    /** Consecutive refused connections. */
     this.refusals = 0;
-    /** When the answer that is shown came, epoch ms; 0: none yet. */
+    /** Arrival time of the shown answer, epoch ms; 0: none yet. */
     this.shown_ms = 0;
     /** @type {ApiError|null} */
     this.error = null;
@@ -39,7 +39,7 @@ export class Feed {
     this.abort = new AbortController();
   }
 
-  /** Ask now; while a request runs this does nothing, because its answer will do. */
+  /** Sends a request now, unless one runs. */
   async refresh() {
     if (this.running) return;
     const mine = this.abort;
@@ -59,7 +59,7 @@ export class Feed {
     }
   }
 
-  /** Give up what runs and ask anew: the question has changed. */
+  /** Aborts the running request and sends a new one, because the query has changed. */
   restart() {
     this.stop();
     this.failures = this.refusals = 0;
@@ -67,14 +67,14 @@ export class Feed {
     return this.refresh();
   }
 
-  /** Give up what runs. */
+  /** Aborts the running request. */
   stop() {
     this.abort.abort();
     this.abort = new AbortController();
     this.running = false;
   }
 
-  /** Whether what is shown is older than it should be: after an error, or two turns without an answer. */
+  /** True if the shown answer is stale: after an error, or two turns without an answer. */
   get stale() {
     if (this.error) return true;
     return this.interval_ms > 0 && this.shown_ms > 0 && Date.now() - this.shown_ms > 2 * this.interval_ms + SLACK_MS;
@@ -97,13 +97,13 @@ export class Feed {
     this.source.fail?.(this.error);
   }
 
-  /** The next turn. */
+  /** Schedules the next turn. */
   _plan() {
     const wait = this.error ? this._patience() : this.interval_ms;
     this.due_ms = Date.now() + Math.max(wait, this.error?.retry_ms ?? 0);
   }
 
-  /** How long an error waits, ms: twice as long after each; soon where the connection was refused. */
+  /** Retry delay after an error, ms: exponential back-off, shorter for refused connections. */
   _patience() {
     if (this.refusals) return Math.min(REFUSED_LONGEST_MS, REFUSED_MS * 2 ** Math.min(this.refusals - 1, 6));
     return Math.min(this.source.longest_ms ?? LONGEST_MS, this.interval_ms * 2 ** Math.min(this.failures, 6));
@@ -146,7 +146,7 @@ export class Scheduler {
 }
 
 /**
- * A line that says when what is shown is from, and whether it is stale.
+ * Shows the age of the answer in a line, and if it is stale.
  * @param {HTMLElement} line
  * @param {Feed<any>} feed
  * @param {{ago: (ms: number) => string}} words

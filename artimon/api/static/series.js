@@ -1,14 +1,14 @@
-// From the series of a matrix to rows that chart, legend and table share.
+// Conversion of the series of a matrix to rows that chart, legend and table share.
 
 import { compact, seriesText } from "./format.js";
 
-/** Most series that are drawn and listed at once. */
+/** Maximum number of series drawn and listed at once. */
 export const DRAWN_MOST = 200;
-/** Up to here every series has its own pair of colour and dash. */
+/** Number of distinct pairs of colour and dash. */
 export const DASHED_MOST = 28;
 
-// Contrast of 3 and more against the card, and far apart for people with any colour vision (tests/page/test_colours.py
-// measures both); every neighbour differs in its dash as well.
+// Contrast of at least 3 against the card, distinguishable with any colour vision (tests/page/test_colours.py measures
+// both); neighbours also differ in dash.
 const LIGHT = ["#004c9c", "#e46c0f", "#1c9b5e", "#c766a0", "#683e04", "#322446", "#8633ec"];
 const DARK = ["#66a9ef", "#ff713b", "#22e296", "#c999c1", "#e9de42", "#d2e9e7", "#8f7bff"];
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
@@ -16,9 +16,9 @@ const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
 /**
  * @typedef {object} Row
  * @property {string} key canonical text of the series
- * @property {string} short the same without what all have in common
+ * @property {string} short the same without the common name and labels
  * @property {import("./api.js").Series} series
- * @property {(number|null)[]|null} numbers what is drawn: one a bucket; null of a series of texts
+ * @property {(number|null)[]|null} numbers values to draw, one per bucket; null for a series of texts
  */
 
 /**
@@ -47,7 +47,7 @@ function commonOf(all) {
 function numbersOf(series) {
   if (series.type === "STRING") return null;
   return series.values.map((value) => {
-    if (value === null || typeof value === "string") return null; // NaN and infinities have no place on a chart
+    if (value === null || typeof value === "string") return null; // NaN and infinities cannot be drawn
     return Number(value);
   });
 }
@@ -67,7 +67,7 @@ export function matching(rows, filter) {
 }
 
 /**
- * How row `index` of the drawn ones looks.
+ * Line style of the drawn row `index`.
  * @param {number} index
  * @param {boolean} dark
  * @param {number} count of drawn rows
@@ -98,18 +98,18 @@ export function statistics(row) {
   return { last, min: last, mean: last, max: last };
 }
 
-/** A value of `row` in short: true and false of a BOOLEAN. @param {Row} row @param {number} value */
+/** Formats a value of `row` in short form; true or false for a BOOLEAN. @param {Row} row @param {number} value */
 export function shortText(row, value) {
   return row.series.type === "BOOLEAN" && (value === 0 || value === 1) ? String(value === 1) : compact(value);
 }
 
-/** The value of one bucket in short; null where it is missing. @param {Row} row @param {number} index @returns {string|null} */
+/** Formats the value of one bucket in short form; null if missing. @param {Row} row @param {number} index @returns {string|null} */
 export function cellText(row, index) {
   const cell = row.series.values[index] ?? null;
   return cell === null ? null : shortText(row, Number(cell));
 }
 
-/** Whether the page is dark now. */
+/** True if the page is dark now. */
 export function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

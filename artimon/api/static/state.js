@@ -1,18 +1,18 @@
-// What the address says, so that a link shows what its sender saw. Defaults are left out.
+// State in the URL, so that a link shows the same view to others. Defaults are left out.
 
 export const RANGES = ["15m", "1h", "3h", "12h", "3d"];
 export const REFRESHES = ["off", "10s", "60s"];
 
 /**
  * @typedef {object} State
- * @property {string} q the question that was run
+ * @property {string} q the last query run
  * @property {string} range one of RANGES
  * @property {"chart"|"table"} view
  * @property {string} refresh one of REFRESHES
  * @property {string} filter text that series must contain
  * @property {string} only the one series that is drawn, "" for all
  * @property {string} zoom "from-to" in epoch ms, or ""
- * @property {string} find what the find panel looks for
+ * @property {string} find text of the search panel
  */
 
 /** @type {Readonly<State>} */
@@ -46,9 +46,9 @@ export function write(state) {
 }
 
 /**
- * Put the state into the address.
+ * Writes the state to the URL.
  * @param {State} state
- * @param {boolean} fresh a step that "back" undoes
+ * @param {boolean} fresh true for a new entry in the browser's history
  */
 export function remember(state, fresh) {
   const target = `${location.pathname}${write(state)}`;
@@ -58,7 +58,7 @@ export function remember(state, fresh) {
 }
 
 /**
- * A value that the browser keeps; a browser that keeps nothing is fine.
+ * Reads a value from the browser's storage; without storage the default.
  * @param {string} key
  * @param {string} otherwise
  */

@@ -1,10 +1,10 @@
-// The list of suggestions under the caret, driven by the keyboard of the query box.
+// List of suggestions under the caret, controlled by the keyboard of the query box.
 
 import { announce, byId, el, fill, later } from "./dom.js";
 import { contextAt, suggest, written } from "./completion.js";
 
 const WAIT_MS = 120;
-/** Keys that take the caret away from what the list is about. */
+/** Keys that move the caret away from the completed word. */
 const LEAVES = ["ArrowLeft", "ArrowRight", "Home", "End", "PageUp", "PageDown"];
 
 /** @typedef {import("./completion.js").Suggestion} Suggestion */
@@ -26,7 +26,7 @@ export class Suggestions {
     this.list.addEventListener("mousedown", (event) => this._clicked(event));
   }
 
-  /** Look up what fits at the caret and list it. @param {boolean} asked by a key, so that the first is chosen */
+  /** Lists the completions at the caret. @param {boolean} asked by a key, so that the first one is selected */
   async open(asked) {
     this.soon.cancel();
     this.abort.abort();
@@ -40,11 +40,11 @@ export class Suggestions {
       this.context = context;
       this._show(found, asked);
     } catch {
-      this.close(); // no suggestions is no error: the query can be written without
+      this.close(); // ignored: suggestions are optional
     }
   }
 
-  /** Close the list, and give up one that is about to open. */
+  /** Closes the list, and cancels one that is about to open. */
   close() {
     this.soon.cancel();
     this.abort.abort();
@@ -66,7 +66,7 @@ export class Suggestions {
     announce(`${found.length} suggestions, arrow keys choose, Tab takes`);
   }
 
-  /** Under the caret, as far as the box is wide. */
+  /** Places the list under the caret, within the width of the box. */
   _put() {
     const probe = el("div", { class: "backdrop probe" });
     const spot = el("span", { text: "|" });

@@ -1,4 +1,4 @@
-// The state of the system: every hop of the samples with its lag, every part, what is wrong.
+// Panel of the system's state: every hop of the samples with its lag, every part, the problems.
 
 import { byId, el, fill, mark } from "./dom.js";
 import { compact, duration, memory, plural } from "./format.js";
@@ -70,7 +70,7 @@ function partsTable(parts) {
   return el("table", { class: "grid parts" }, el("thead", {}, head), el("tbody", {}, ...parts.flatMap(partLines)));
 }
 
-/** One row, and one below it as wide as the table for what is wrong. @param {Part} part */
+/** Creates one row, and a full-width one below it for the problem. @param {Part} part */
 function partLines(part) {
   const state = part.healthy ? "good" : "bad";
   const used = el("td", { class: "number", title: `limit ${memory(part.memory_mb)}`, text: memory(part.rss_mb) });

@@ -1,4 +1,4 @@
-// The table view: series x newest values, a page of both at a time, every value in full.
+// Table view: series x newest values, with pages for both, every value in full.
 
 import { el, fill } from "./dom.js";
 import { clock, day, exact, minute, plural } from "./format.js";
@@ -16,7 +16,7 @@ export class Table {
     this.sorted = false;
   }
 
-  /** Back to the first page: another answer came. */
+  /** Returns to the first page, for a new answer. */
   rewind() {
     this.row = 0;
     this.column = 0;
@@ -73,7 +73,7 @@ export class Table {
   }
 }
 
-/** @param {import("./series.js").Row} row @returns {number} what is sorted by */
+/** @param {import("./series.js").Row} row @returns {number} sort key */
 function newest(row) {
   return row.numbers?.findLast((value) => value !== null) ?? -Infinity;
 }
@@ -88,7 +88,7 @@ function line(row, buckets) {
   return el("tr", {}, el("th", { scope: "row", class: "mono" }, ...broken(row.key)), el("td", { class: "faint", text: row.series.type.toLowerCase() }), ...cells);
 }
 
-/** A long text that may break after its commas. @param {string} text @returns {(Node|string)[]} */
+/** Returns a long text that may break after its commas. @param {string} text @returns {(Node|string)[]} */
 function broken(text) {
   return text.split(/(?<=,)/).flatMap((part, i) => (i ? [el("wbr"), part] : [part]));
 }

@@ -5,7 +5,7 @@
   try {
     chosen = localStorage.getItem("artimon.theme") ?? "auto";
   } catch {
-    // a browser that keeps nothing follows the system
+    // without storage the page follows the system's theme
   }
   if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
 })();

@@ -1,4 +1,4 @@
-// The box beside the cursor: the values nearest to it.
+// Tooltip beside the cursor with the nearest values.
 
 import { el, fill } from "./dom.js";
 import { duration, moment } from "./format.js";
@@ -21,10 +21,10 @@ export class Tooltip {
   }
 
   /**
-   * After the cursor moved.
+   * Updates the tooltip after the cursor moved.
    * @param {any} u
    * @param {import("./series.js").Row[]} rows
-   * @param {{index: number, row: number}} at where the keyboard is
+   * @param {{index: number, row: number}} at position of the keyboard cursor
    */
   follow(u, rows, at) {
     const { idx, left, top } = u.cursor;
@@ -55,7 +55,7 @@ export class Tooltip {
 }
 
 /**
- * The drawn series that have a value, nearest to the cursor first chosen, then in order of value.
+ * Returns the drawn series nearest to the cursor that have a value, sorted by value.
  * @param {any} u @param {import("./series.js").Row[]} rows @param {number} idx @param {number} top
  */
 function nearest(u, rows, idx, top) {

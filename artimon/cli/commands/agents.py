@@ -1,4 +1,4 @@
-"""Commands about agents and their flows: how they are, and what they are to do. ZooKeeper is all they need."""
+"""Commands for agents and their flows: state and control. They need only ZooKeeper."""
 
 from __future__ import annotations
 
@@ -22,25 +22,23 @@ if TYPE_CHECKING:
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
-agents_app = typer.Typer(cls=Listing, help="The agents: how each is; drain, pause, resume, roll, release.")
+agents_app = typer.Typer(cls=Listing, help="State of the agents; drain, pause, resume, roll, release.")
 flows_app = typer.Typer(cls=Listing, help="The flows of the agents.")
 app.add_typer(agents_app, name="agents")
 app.add_typer(flows_app, name="flows")
 
 AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Name of an agent, as `artimon agent --name`.")]
 WaitOption = Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for the answer; 0: do not wait.")]
-IdOption = Annotated[
-    str, typer.Option("--id", help="Id of the command: the same id again does nothing but tell the answer.")
-]
+IdOption = Annotated[str, typer.Option("--id", help="Id of the command; repeating an id only prints its answer.")]
 GRACE_S = 10.0
-"""An answer may come so long after the deadline of the command."""
+"""Added to `--wait`: an agent may answer at its deadline, and the answer takes time to arrive."""
 
 
 @agents_app.command("list")
 def list_agents(
     zookeeper: ZookeepersOption = None, clusters: ClustersOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say of every agent its versions, lag, log and flows; 1 if a cluster cannot be asked or an agent has a problem."""
+    """List every agent with versions, lag, log and flows; exit 1 if a cluster or an agent has a problem."""
     found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: known_agents(tree))
     rows = [agent_row(cluster, name, report) for cluster, agents in found.items() for name, report in agents.items()]
     if as_json:
@@ -52,14 +50,14 @@ def list_agents(
 
 
 def known_agents(tree: Tree) -> dict[str, dict[str, Any] | None]:
-    """What the live agents report; None for those that have a configuration of their own and are not live."""
+    """Return the reports of the live agents by name; None for agents that have their own configuration but are down."""
     live = tree.agents()
     named = [scope.partition("/")[2] for scope in tree.scopes() if scope.startswith("agent/")]
     return {**live, **{name: None for name in named if name not in live}}
 
 
 def agent_row(cluster: str, name: str, reported: dict[str, Any] | None) -> dict[str, Any]:
-    """What is told of one agent; ages in ms, None where it has not said."""
+    """Return the JSON row of one agent; ages in ms, None if not reported."""
     report: dict[str, Any] = {"problem": "not live: no session in ZooKeeper"} if reported is None else reported
     figures, config = report.get("figures") or {}, report.get("config") or {}
     told_ms = report.get("time_ms")
@@ -131,13 +129,13 @@ def drain(
     id: IdOption = "",
     zookeeper: ZookeepersOption = None,
 ) -> None:
-    """Take nothing more, send everything; done when all is acked. It stays so until `resume`."""
+    """Take no new data and send the rest; done when all is acked. The agent stays drained until `resume`."""
     _command(agent, "drain", {}, wait, id, zookeeper)
 
 
 @agents_app.command("pause")
 def pause(agent: AgentArgument, wait: WaitOption = 60.0, id: IdOption = "", zookeeper: ZookeepersOption = None) -> None:
-    """Send nothing; what is polled waits in the log, until `resume`."""
+    """Stop sending until `resume`; polled data waits in the log."""
     _command(agent, "pause", {}, wait, id, zookeeper)
 
 
@@ -157,26 +155,26 @@ def roll(
     id: IdOption = "",
     zookeeper: ZookeepersOption = None,
 ) -> None:
-    """Close the open files (segment of the log, files of sinks) and begin others."""
+    """Close the open files (segment of the log, files of sinks) and start new ones."""
     _command(agent, "roll", {"flow": flow} if flow else {}, wait, id, zookeeper)
 
 
 @agents_app.command("release")
 def release(
     agent: AgentArgument,
-    lane: Annotated[int, typer.Option("--lane", min=0, help="Number of the lane that is freed.")],
+    lane: Annotated[int, typer.Option("--lane", min=0, help="Number of the lane to release.")],
     wait: WaitOption = 60.0,
     id: IdOption = "",
     zookeeper: ZookeepersOption = None,
 ) -> None:
-    """Free a lane from a site that will not answer any more: what was sent there goes elsewhere too."""
+    """Release a lane from a site that is lost: batches sent to that site are sent to another one too."""
     _command(agent, "release", {"lane": str(lane)}, wait, id, zookeeper)
 
 
 def _command(
     agent: str, name: str, arguments: dict[str, str], wait_s: float, id: str, zookeeper: list[str] | None
 ) -> None:
-    """Give a command and tell its answer: 0 done, 1 anything else."""
+    """Give a command to an agent and print its answer; exits with 1 unless it is done."""
     from pipeline.control.admission import COMMAND_KIND, signed_command
     from pipeline.control.commands import Command, CommandError
 
@@ -190,7 +188,7 @@ def _command(
 
     def give(_: Cluster, tree: Tree) -> Answer | None:
         if agent not in tree.agents():
-            say(f"artimon: no agent {agent} is live: it hears this when it is back, before its deadline")
+            say(f"artimon: agent {agent} is not live: it gets the command if it is back before the deadline")
         tree.give(agent, command)
         return _wait(tree, agent, command.id, wait_s)
 
@@ -210,7 +208,7 @@ def _command(
 
 
 def _wait(tree: Tree, agent: str, id: str, wait_s: float) -> Answer | None:
-    """The final answer, None if none comes in time."""
+    """Wait for the final answer, None if none comes in time."""
     changed, deadline = threading.Event(), monotonic() + (wait_s + GRACE_S if wait_s else 0.0)
     while (left := deadline - monotonic()) > 0:
         changed.clear()
@@ -228,7 +226,7 @@ def list_flows(
     clusters: ClustersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say of every flow of the live agents how it is."""
+    """List the flows of the live agents with their state."""
     found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: tree.agents())
     rows = [
         {"cluster": cluster, "agent": name, **flow}
@@ -259,7 +257,7 @@ def _print_flows(rows: list[dict[str, Any]], many: bool) -> None:
 def check_flows(
     file: Annotated[typer.FileText, typer.Argument(metavar="FILE", help="TOML or JSON.")],
 ) -> None:
-    """Say whether an agent could run the flows of a file; starts nothing."""
+    """Check that an agent could run the flows of a file; starts nothing."""
     from artimon.cli.commands.config import check_document
     from artimon.runtime.config_file import ConfigFileError, Form
     from pipeline.control.document import ConfigError, read_text
@@ -267,7 +265,7 @@ def check_flows(
     from pipeline.flows.runtime.builtin import builtin
 
     text = file.read()
-    try:  # first as it stands, since that says the lines
+    try:  # the text first, since its errors name the line
         form: Form = "json" if file.name.endswith(".json") else "toml"
         flows = parse_flows(text, builtin(), form, file.name, also=("metrics",))
         check_document(read_text(text, file.name), pushed=False)
@@ -277,4 +275,4 @@ def check_flows(
     except ConfigError as problem:
         say(f"artimon: {file.name}: {problem}")
         raise typer.Exit(1) from None
-    print(f"{file.name}: {len(flows)} flows, all good")
+    print(f"{file.name}: {len(flows)} flows, all valid")

@@ -1,4 +1,4 @@
-"""Commands about the configuration that agents are to run: push, compare, look back, go back."""
+"""Commands for the configuration of agents: push, diff, history, rollback, status, keys."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ app.add_typer(config_app, name="config")
 FileArgument = Annotated[typer.FileText, typer.Argument(metavar="FILE", help="TOML or JSON, see docs/control.md.")]
 AgentOption = Annotated[str, typer.Option("--agent", help="Of this agent.")]
 GroupOption = Annotated[str, typer.Option("--group", help="Of this group of agents.")]
-NoteOption = Annotated[str, typer.Option("--note", help="Why, for the history.")]
+NoteOption = Annotated[str, typer.Option("--note", help="Reason, shown in the history.")]
 
 
 def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
-    """Everything that can be checked without the agent that is to run it. `pushed`: also that it names nothing that
-    only a file of the host may name. Raises ConfigError."""
+    """Check a configuration as far as possible without its agent. `pushed`: also that it has no settings allowed only
+    in files of the host. Raises ConfigError."""
     from pipeline.control.document import ConfigError, parse
     from pipeline.flows.config.hostfile import AnyHost
     from pipeline.flows.config.read import check_flows
@@ -78,8 +78,8 @@ def _read(file: typer.FileText) -> dict[str, Any]:
 
 
 def operator_keys() -> Keys | None:
-    """Keys of the operator at the terminal: ARTIMON_CONFIG_KEYS, else those of the running stack. Exits with 2 if
-    they cannot be used."""
+    """Read the operator's keys: ARTIMON_CONFIG_KEYS, else those of the running stack. Exits with 2 if they are
+    unusable."""
     from pipeline.control.signatures import KeyFileError, read_keys
 
     try:
@@ -103,8 +103,8 @@ def _warn_of_no_proof(found: Mapping[str, Any], signed: bool) -> None:
 
     if not signed and not zookeeper_auth() and not changes_only_numbers({}, found):
         say(
-            "artimon: this is not signed, and agents take numbers alone from everybody: set ARTIMON_CONFIG_KEYS to the "
-            "file of the agents' key (docs/security.md)"
+            "artimon: this configuration is not signed, so agents accept only changes of numbers: set "
+            "ARTIMON_CONFIG_KEYS to the file of the agents' key (docs/security.md)"
         )
 
 
@@ -123,13 +123,13 @@ def push(
     note: NoteOption = "",
     expect: Annotated[int | None, typer.Option("--expect", help="Only if this is the newest version.")] = None,
     wait: Annotated[
-        float, typer.Option("--wait", min=0, help="Wait so many seconds until every live agent concerned runs it.")
+        float, typer.Option("--wait", min=0, help="Seconds to wait until every live agent concerned runs it.")
     ] = 0.0,
     zookeeper: ZookeepersOption = None,
     clusters: ClustersOption = None,
 ) -> None:
-    """Make the file the newest configuration of an agent or a group, in every cluster named; checked before, and signed
-    if ARTIMON_CONFIG_KEYS names a file of keys."""
+    """Make the file the newest configuration of an agent or a group, in every named cluster. It is checked first, and
+    signed if ARTIMON_CONFIG_KEYS names a key file."""
     scope, found, sign = _scope(agent, group), _read(file), signer()
     _warn_of_no_proof(found, sign is not None)
 
@@ -152,7 +152,7 @@ def diff(
     zookeeper: ZookeepersOption = None,
     clusters: ClustersOption = None,
 ) -> None:
-    """Say what a push of the file would change; 1 if anything."""
+    """Show what a push of the file would change; exit 1 if it changes anything."""
     scope, found = _scope(agent, group), _read(file)
     results, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: newest(tree, scope))
     same = True
@@ -183,7 +183,7 @@ def history(
     clusters: ClustersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the versions of an agent's or a group's configuration, newest first; without either all that have one."""
+    """List the versions of an agent's or a group's configuration, newest first; by default the newest of each."""
     scope = _scope(agent, group) if agent or group else ""
     found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: _versions(tree, scope))
     rows = [{"cluster": name, **row} for name, versions in found.items() for row in versions]
@@ -192,7 +192,7 @@ def history(
     else:
         for row in rows:
             words = [row["cluster"], f"{row['scope']}@{row['number']}", row["made"], row["by"], row["note"]]
-            words += [f"(taken back from {row['source']})"] if row["source"] is not None else []
+            words += [f"(rollback to {row['source']})"] if row["source"] is not None else []
             print("  ".join(plain(word) for word in words if word))
     if not good:
         raise typer.Exit(1)
@@ -220,10 +220,10 @@ def _versions(tree: Tree, scope: str) -> list[dict[str, Any]]:
 def show(
     agent: AgentOption = "",
     group: GroupOption = "",
-    version: Annotated[int | None, typer.Option("--version", help="Not the newest but this one.")] = None,
+    version: Annotated[int | None, typer.Option("--version", help="This version, not the newest.")] = None,
     zookeeper: ZookeepersOption = None,
 ) -> None:
-    """Print a configuration as JSON, ready to be edited and pushed."""
+    """Print a configuration as JSON, ready to edit and push."""
     scope = _scope(agent, group)
 
     def act(_: Cluster, tree: Tree) -> Version | None:
@@ -246,7 +246,7 @@ def rollback(
     group: GroupOption = "",
     to: Annotated[int | None, typer.Option("--to", help="The version to go back to (else the one before).")] = None,
     note: NoteOption = "",
-    wait: Annotated[float, typer.Option("--wait", min=0, help="As of push.")] = 0.0,
+    wait: Annotated[float, typer.Option("--wait", min=0, help="As for push.")] = 0.0,
     zookeeper: ZookeepersOption = None,
     clusters: ClustersOption = None,
 ) -> None:
@@ -278,7 +278,7 @@ def _push_again(tree: Tree, scope: str, to: int | None, note: str) -> Stamp:
 
 @config_app.command("status")
 def status(zookeeper: ZookeepersOption = None, clusters: ClustersOption = None, as_json: JsonOption = False) -> None:
-    """Say which configuration each live agent runs, and what it refuses and why; 1 if one refuses something."""
+    """Show which configuration each live agent runs or refuses, and why; exit 1 if one refuses."""
     found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: tree.agents())
     rows = [
         {"cluster": cluster, "agent": name, **{key: config.get(key) for key in ("wanted", "running", "refused")}}
@@ -303,7 +303,7 @@ def key(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; name it in ARTIMON_CONFIG_KEYS.")],
     id: Annotated[str, typer.Option("--id", help="Name of the key.")] = "operators",
 ) -> None:
-    """Make a file with a new key that signs configuration and commands. Agents need a copy (--keys)."""
+    """Create a file with a new key that signs configuration and commands. Agents need a copy (--keys)."""
     from pipeline.control.signatures import KeyFileError, new_key
 
     try:
@@ -311,7 +311,7 @@ def key(
     except (OSError, KeyFileError) as problem:
         say(f"artimon: {problem}")
         raise typer.Exit(1) from None
-    print(f"{file}: key {id}, for its owner alone; copy it to the agents as a file for their user alone")
+    print(f"{file}: key {id}, readable only by its owner; copy it to the agents, readable only by their user")
 
 
 @config_app.command("secure")
@@ -322,7 +322,7 @@ def secure(
     zookeeper: ZookeepersOption = None,
     clusters: ClustersOption = None,
 ) -> None:
-    """Give everything of ours in ZooKeeper to the user of ARTIMON_ZOOKEEPER_AUTH alone."""
+    """Restrict Artimon's nodes in ZooKeeper to the user of ARTIMON_ZOOKEEPER_AUTH."""
     from artimon.runtime.settings import zookeeper_auth
     from pipeline.control.access import protect
 
@@ -333,9 +333,9 @@ def secure(
 
     def act(cluster: Cluster, tree: Tree) -> None:
         count = protect(tree.client, digest, closed)
-        print(f"{cluster.name + ': ' if cluster.name else ''}{count} nodes are for {digest.partition(':')[0]} alone")
+        print(f"{cluster.name + ': ' if cluster.name else ''}{count} nodes now belong to {digest.partition(':')[0]}")
         if scopes := tree.scopes():
-            print(f"  look at what was pushed before, agents take it as yours from now on: {', '.join(scopes)}")
+            print(f"  check what was pushed before, agents trust it from now on: {', '.join(scopes)}")
 
     _, good = in_each(clusters_of(zookeeper, clusters), act)
     if not good:
@@ -343,32 +343,33 @@ def secure(
 
 
 def newest(tree: Tree, scope: str) -> Version | None:
-    """The current version of a scope."""
+    """Return the current version of a scope, None if it has none."""
     versions = tree.history(scope)
     return versions[0] if versions else None
 
 
 def _settled(tree: Tree, stamp: Stamp, wait_s: float) -> bool:
-    """Wait until every live agent that takes the scope has it as good, or refuses it; True if none refuses."""
+    """Wait until every live agent of the scope has accepted or refused the version; True if all have accepted, or if
+    `wait_s` is 0."""
     deadline, pause = monotonic() + wait_s, threading.Event()
     while wait_s:
         concerned = {name: one for name, one in tree.agents().items() if takes(name, one, stamp.scope)}
         verdicts = {name: verdict(one.get("config") or {}, stamp) for name, one in concerned.items()}
         if all(verdicts.values()) or monotonic() >= deadline:
             for name, text in sorted(verdicts.items()):
-                print(f"  {name}: {plain(text) or 'has not said yet'}")
+                print(f"  {name}: {plain(text) or 'no report yet'}")
             return all(text == "good" for text in verdicts.values())
         pause.wait(0.5)
     return True
 
 
 def takes(name: str, report: Mapping[str, Any], scope: str) -> bool:
-    """Whether the agent takes the configuration of that scope."""
+    """True if the configuration of the scope applies to the agent."""
     return scope == f"agent/{name}" or scope in {f"group/{group}" for group in report.get("groups") or ()}
 
 
 def verdict(config: Mapping[str, Any], stamp: Stamp) -> str:
-    """What an agent says of a version: "good", "refused: …", or "" as long as it has not decided."""
+    """Return an agent's verdict on a version: "good", "refused: …", or "" while it has not decided."""
     if str(stamp) in str(config.get("good", "")).split():
         return "good"
     for text in config.get("kept_out") or ():

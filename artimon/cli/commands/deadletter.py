@@ -1,4 +1,4 @@
-"""Commands about dead letters: messages that could not be stored, why, and their replay."""
+"""Commands for dead letters: messages that could not be stored, with reasons, and their replay."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ app.add_typer(letters_app, name="deadletter")
 @letters_app.command("list")
 def list_letters(
     as_json: JsonOption = False,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show so many of the newest.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Number of the newest to show.")] = 100,
     reason: Annotated[str, typer.Option(help="Only letters whose reason contains this.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Also those that are stored by now.")] = False,
     kafka: KafkaOption = None,
     hdfs: HdfsOption = None,
     data: DataOption = None,
 ) -> None:
-    """List messages that could not be stored, newest last, and what can be done about each."""
+    """List messages that could not be stored, newest last, with their state and reason."""
     raise typer.Exit(show(_opened(kafka, hdfs, data), as_json, limit, reason, everything, _stop()))
 
 
@@ -41,7 +41,7 @@ def list_letters(
 def replay_letters(
     letters: Annotated[list[str] | None, typer.Argument(metavar="PARTITION:OFFSET...", help="Which letters.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All letters that wait.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also what this program would refuse: older than 90 days, not decodable.")
     ] = False,
@@ -49,7 +49,7 @@ def replay_letters(
     hdfs: HdfsOption = None,
     data: DataOption = None,
 ) -> None:
-    """Send messages that could not be stored once more, after what was wrong with the program is mended."""
+    """Send messages that could not be stored once more, after the fault is fixed."""
     from pipeline.spark.deadletters import Address, Wish
 
     if bool(letters) == everything:
@@ -62,7 +62,7 @@ def replay_letters(
 
 
 def show(source: DeadLetters, as_json: bool, limit: int, reason: str, everything: bool, stop: threading.Event) -> int:
-    """Print the newest `limit` letters; 1 and a message when they cannot be read, 130 when interrupted."""
+    """Print the newest `limit` letters; returns 0, 1 if they cannot be read, 130 if interrupted."""
     from pipeline.spark.deadletters import LettersError, LetterState
 
     newest: deque[Letter] = deque(maxlen=limit)
@@ -90,7 +90,7 @@ def show(source: DeadLetters, as_json: bool, limit: int, reason: str, everything
 
 
 def send_again(source: DeadLetters, wish: Wish, stop: threading.Event) -> int:
-    """Replay and print a line a letter; 0 if every letter that was wished for is written or stored."""
+    """Replay letters and print a line for each; returns 0 if none was refused or failed, 130 if interrupted."""
     from pipeline.spark.deadletters import LettersError, replay
 
     done: dict[str, int] = {}
@@ -103,7 +103,7 @@ def send_again(source: DeadLetters, wish: Wish, stop: threading.Event) -> int:
         problem = str(error)
     say(", ".join(f"{count} {what}" for what, count in sorted(done.items())) or "nothing to replay")
     if stop.is_set():
-        say("artimon: interrupted; begin again when you like, repeats do no harm")
+        say("artimon: interrupted; run it again at any time, repeats are harmless")
         return 130
     if problem:
         say(f"artimon: {problem}")
@@ -111,7 +111,7 @@ def send_again(source: DeadLetters, wish: Wish, stop: threading.Event) -> int:
 
 
 def plain(letter: Letter) -> dict[str, Any]:
-    """A letter as JSON has it."""
+    """Return a letter as a JSON object."""
     header = letter.header
     return {
         "topic": letter.topic,
@@ -130,7 +130,7 @@ def plain(letter: Letter) -> dict[str, Any]:
 
 
 def line(letter: Letter) -> str:
-    """A letter for people: address, state, when, what it is, why it died, and what still speaks against a replay."""
+    """Format a letter: address, state, time, content, reason, and the reason against a replay if it differs."""
     header = letter.header
     moment = datetime.fromtimestamp(letter.buried_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     what = f"{header.rows} samples of {header.source}" if header else f"{letter.size} bytes"
@@ -139,7 +139,7 @@ def line(letter: Letter) -> str:
 
 
 def outcome_line(outcome: Outcome) -> str:
-    """What became of one letter."""
+    """Format the outcome of one replayed letter."""
     at = f" at {outcome.position.partition}:{outcome.position.offset}" if outcome.position else ""
     return printable(f"{outcome.letter.address}  {outcome.what}{at}{': ' if outcome.detail else ''}{outcome.detail}")
 
@@ -148,7 +148,7 @@ def _say_counts(counts: dict[str, int], strangers: int, hidden: int) -> None:
     said = ", ".join(f"{count} {state}" for state, count in counts.items())
     say(f"{sum(counts.values())} letters: {said}" + (f"; {hidden} older ones are not shown" if hidden else ""))
     if strangers:
-        say(f"{strangers} records in the topic are no dead letters of ours")
+        say(f"{strangers} records in the topic are not dead letters of Artimon")
 
 
 def _opened(kafka: str | None, hdfs: str | None, data: Path | None) -> DeadLetters:
@@ -159,7 +159,7 @@ def _opened(kafka: str | None, hdfs: str | None, data: Path | None) -> DeadLette
 
 
 def _stop() -> threading.Event:
-    """Set by SIGINT and SIGTERM: what is being written is finished, then it ends."""
+    """Return an event set by SIGINT and SIGTERM, at which a replay finishes its current letter."""
     from artimon.runtime.process import begin
 
     return begin()

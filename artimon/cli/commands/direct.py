@@ -1,4 +1,4 @@
-"""Commands for the files of collectors that write HDFS themselves (docs/direct.md)."""
+"""Commands for the files of collectors that write to HDFS themselves (docs/direct.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _reader(folder: str) -> Any:
 
 @direct.command()
 def verify(folder: FolderArgument, as_json: JsonOption = False) -> None:
-    """Read everything: how many batches there are, once each, and what is damaged. 1 if anything is."""
+    """Read all files and count their distinct batches and damaged places; exit 1 if anything is damaged."""
     reader = _reader(folder)
     for _ in _tried(reader.batches()):
         pass
@@ -81,7 +81,7 @@ def _by_fingerprint(names: set[str]) -> dict[int, str]:
 
 
 def _tried(found: Any) -> Any:
-    """What cannot be read is one line for the person at the terminal."""
+    """Yield from `found`; an unreadable store prints one line and exits with 1."""
     from pipeline.rolling.store import StoreError
 
     try:

@@ -1,4 +1,4 @@
-"""Commands about the topics in Kafka: make them, check them, move the samples to another number of partitions."""
+"""Commands for the topics in Kafka: create, check, and move the samples to another number of partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNREACHED, DIFFERENT = 2, 1
 
 @contextmanager
 def _reaching() -> Iterator[None]:
-    """Exit code UNREACHED, and a message, if Kafka does not answer."""
+    """Print a message and exit with UNREACHED if Kafka does not answer."""
     from artimon.runtime.topic_check import TopicsUnknown
 
     try:
@@ -38,22 +38,22 @@ def _reaching() -> Iterator[None]:
 def create(
     given: Given, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the topic of samples.")] = 8
 ) -> None:
-    """Make the topics that are missing; those that exist stay as they are (see `artimon topics check`)."""
+    """Create missing topics; existing ones stay as they are (see `artimon topics check`)."""
     from artimon.stack.topics import TopicSettings, make_topics
 
     settings = given.make(TopicSettings)
     with _reaching():
         made = make_topics(settings.kafka, settings.topics(partitions))
-    print("\n".join(f"made {name}" for name in made) or "all topics exist")
+    print("\n".join(f"created {name}" for name in made) or "all topics exist")
 
 
 @settings_command(topics_app, SETTINGS)
 def check(
     given: Given,
-    partitions: Annotated[int, typer.Option(min=0, max=1024, help="Wished of the samples (0: as many as now).")] = 0,
+    partitions: Annotated[int, typer.Option(min=0, max=1024, help="Of the samples topic (0: as many as now).")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Print each difference from what the topics must be, with the command that mends it; exit 1 if there is one."""
+    """Print each wrong setting of a topic with the command that corrects it; exit 1 if there is one."""
     from artimon.runtime.topic_check import check_topics
     from artimon.stack.topics import TopicSettings
 
@@ -64,9 +64,9 @@ def check(
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
         for one in found:
-            print(f"{'must be mended' if one.vital else 'should be mended'}: {one.topic}: {one.text}")
-            print(f"    {one.command or 'no command mends it'}")
-        say(f"{len(found)} differences" if found else "all topics are as they must be")
+            print(f"{'must be changed' if one.vital else 'should be changed'}: {one.topic}: {one.text}")
+            print(f"    {one.command or 'no command can change it'}")
+        say(f"{len(found)} differences" if found else "all topics are set correctly")
     raise typer.Exit(DIFFERENT if found else 0)
 
 
@@ -80,5 +80,5 @@ def grow(
     place = given.make(TopicPlace)
     with _reaching():
         old, new = grow_samples(place.kafka, place.prefix, partitions)
-    print(f"{new} has {partitions} partitions and takes what is sent from now on")
-    print(f"{old} takes nothing more; Spark reads it to its end, then {new}; keep it for 76 hours")
+    print(f"{new} has {partitions} partitions and receives all batches from now on")
+    print(f"{old} is sealed; Spark reads it to its end, then {new}; keep it for 76 hours")

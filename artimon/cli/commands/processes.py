@@ -1,4 +1,4 @@
-"""Commands that run one process each; the stack starts them, and so may anything else."""
+"""Commands that run one process each, started by the stack or by any service manager."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def collector(
 
 
 def _check_files(settings: SourceConfig) -> None:
-    """Refuses at the command line files that cannot be used, with line and column. A file of sources that does not
-    exist may come."""
+    """Report invalid files as a usage error, with line and column. The file of sources may be created later."""
     from sources.scrape.jmx.mapping_file import read_rules
     from sources.scrape.sources_file import read_sources
 
@@ -60,7 +59,7 @@ def agent(given: Given) -> None:
 
     settings = given.make(AgentConfig)
     if settings.sites and settings.delivery != "end-to-end":
-        raise typer.BadParameter("with several sites delivery is end-to-end: nothing else knows which site has what")
+        raise typer.BadParameter("several sites need --delivery end-to-end: only it tracks which site has a batch")
     source = given.make(SourceConfig, agent=settings.name, zookeeper=settings.zookeeper, data=settings.data)
     _check_files(source)
     processes.agent(settings, source)
@@ -76,7 +75,7 @@ def shard(given: Given) -> None:
 
 
 def _spark_settings(file: Path | None, texts: list[str] | None) -> dict[str, str]:
-    """Settings of a file, over them those of the command line. Refuses what Spark could not read."""
+    """Merge settings of a file with those of the command line, which win. Rejects settings invalid for Spark."""
     from pipeline.spark.properties import PropertiesError, parse_conf, read_properties
 
     try:
@@ -95,7 +94,7 @@ def spark(
     conf: Annotated[
         list[str] | None, typer.Option(help="spark.KEY=VALUE, a setting of Spark; may be repeated.")
     ] = None,
-    submitted: Annotated[bool, typer.Option("--submitted", help="spark-submit has said where it runs.")] = False,
+    submitted: Annotated[bool, typer.Option("--submitted", help="Use the master given to spark-submit.")] = False,
 ) -> None:
     """Run the Spark application: raw table and buckets."""
     from artimon.cli import processes

@@ -1,4 +1,4 @@
-"""The command that asks: `artimon query`."""
+"""Command `artimon query`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEFAULT = "10s"
 
 
 class WatchingCommand(TyperCommand):
-    """A command whose --watch may stand alone: the word behind it is its value only if it is a time."""
+    """Command whose option --watch has an optional value: the next word, only if it is a duration."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -35,7 +35,7 @@ class WatchingCommand(TyperCommand):
 
 
 def _every(text: str | None) -> str | None:
-    """Refuses at the command line what is no time, or one too short."""
+    """Reject an invalid duration, or one shorter than 1 s, as a usage error."""
     if text is not None and _seconds(text) < 1:
         raise typer.BadParameter(f"{text} is too short: at least 1s")
     return text
@@ -52,34 +52,34 @@ def _seconds(text: str) -> float:
 
 @app.command(cls=WatchingCommand)
 def query(
-    text: Annotated[str, typer.Argument(help="The question, such as \"fetch('host.cpu.ms').rate()\".")],
+    text: Annotated[str, typer.Argument(help="The query, such as \"fetch('host.cpu.ms').rate()\".")],
     zookeeper: ZookeeperOption = None,
     data: DataOption = None,
     as_json: JsonOption = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line a value.")] = False,
-    at: Annotated[str | None, typer.Option(help="Ask as of then: ISO 8601 (UTC), or such as now-1h.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one line per value.")] = False,
+    at: Annotated[str | None, typer.Option(help="Evaluation time: ISO 8601 (UTC), or such as now-1h.")] = None,
     engine: Annotated[
-        Literal["auto", "memory", "history"], typer.Option(help="What answers: the shards, the raw table, or both.")
+        Literal["auto", "memory", "history"], typer.Option(help="Engine: the shards, the raw table, or both.")
     ] = "auto",
     explain: Annotated[
         bool,
         typer.Option(
             "--explain",
-            help="Ask, and print how it was answered, not the answer: plan, engine, level and why, what was read.",
+            help="Run the query and print its plan, engine, level with the reason, and reads, instead of the answer.",
         ),
     ] = False,
     watch: Annotated[
         str | None,
-        typer.Option(metavar="[SECONDS]", callback=_every, help="Ask again every so often (10 s) until Ctrl-C."),
+        typer.Option(metavar="[SECONDS]", callback=_every, help="Repeat the query (every 10 s) until Ctrl-C."),
     ] = None,
-    series: Annotated[int, typer.Option(min=1, help="At most so many lines in the table.")] = 40,
+    series: Annotated[int, typer.Option(min=1, help="Maximum number of lines in the table.")] = 40,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Charts and names in ASCII.")] = False,
 ) -> None:
-    """Ask the memory shards, the history, or both. Exit codes: 0 an answer, 1 none, 2 misuse, 130 interrupted."""
+    """Query the memory shards, the history, or both. Exit codes: 0 answer, 1 error, 2 wrong usage, 130 interrupted."""
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv")
     if explain and (as_csv or watch is not None):
-        raise typer.BadParameter("--explain goes with neither --csv nor --watch")
+        raise typer.BadParameter("--explain cannot be combined with --csv or --watch")
     raise typer.Exit(
         _ask(
             asked_store(zookeeper, data),

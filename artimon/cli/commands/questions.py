@@ -1,4 +1,4 @@
-"""Commands that ask: the memory store, the kept mails, the rule files."""
+"""Commands that search the series, show the kept mails and check rule files."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def find(
     zookeeper: ZookeeperOption = None,
     data: DataOption = None,
     engine: Annotated[
-        Literal["memory", "history", "auto"], typer.Option(help="Who is asked: the shards, the raw table, or both.")
+        Literal["memory", "history", "auto"], typer.Option(help="Engine: the shards, the raw table, or both.")
     ] = "memory",
-    limit: Annotated[int, typer.Option(min=1, help="At most so many series.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of series.")] = 1000,
     as_json: JsonOption = False,
 ) -> None:
     """List the series that a selector matches."""
@@ -49,11 +49,11 @@ def find(
 @app.command()
 def mail(
     data: DataOption = None,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="So many newest mails.")] = 20,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="Number of the newest mails to show.")] = 20,
     full: Annotated[bool, typer.Option(help="Print the text of each mail too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the mails that the stack's SMTP server has kept, newest last."""
+    """Show the mails kept by the stack's SMTP server, newest last."""
     from artimon import questions
 
     raise typer.Exit(questions.mail(located(data).data, count=lines, as_json=as_json, full=full))
@@ -61,9 +61,9 @@ def mail(
 
 @rules_app.command("check")
 def rules_check(
-    files: Annotated[list[Path], typer.Argument(help="Rule files; those that belong together at once.")],
+    files: Annotated[list[Path], typer.Argument(help="Rule files; check those that belong together in one call.")],
 ) -> None:
-    """Say everything that is wrong with rule files, with line and column; exit 1 if anything is."""
+    """Print every error in rule files, with line and column; exit 1 if there is one."""
     from artimon import questions
 
     raise typer.Exit(questions.check_rules(files))

@@ -1,4 +1,4 @@
-"""Commands about the shards of the memory store: who they are to be, what each holds, and what each refuses."""
+"""Commands for the shards of the memory store: membership, ownership of virtual shards, and limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of a shard, as
 
 @shards_app.command("list")
 def list_shards(zookeeper: ZookeeperOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Say who the shards are to be, which of them live, and what each holds."""
+    """List the member shards, which of them are live, and the virtual shards of each."""
     shards = _read(zookeeper, data)
     found = to_json(shards)
     if as_json:
@@ -50,9 +50,9 @@ def _cells(one: dict[str, Any]) -> list[str]:
 
 
 def to_json(shards: Shards) -> dict[str, Any]:
-    """Of every member and every other live shard how many virtual shards it is to hold (`wanted`), holds whole
-    (`ready`), not whole yet (`refilling`), whole but behind (`lagging`), without what Kafka deleted before they had
-    read it (`lacking`), and holds until others have them (`extra`)."""
+    """Count the virtual shards of every member and every other live shard: `wanted` are assigned to it, `ready`
+    complete, `refilling` not yet complete, `lagging` behind, `lacking` without data that Kafka deleted before they
+    read it, `extra` held until others have them."""
     membership = shards.membership
     live = {place.id: place for place in shards.live}
     names = [*membership.members, *(name for name in sorted(live) if name not in membership.members)]
@@ -80,8 +80,8 @@ def to_json(shards: Shards) -> dict[str, Any]:
 
 @shards_app.command("limits")
 def limits(zookeeper: ZookeeperOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Say how much room each shard has, and the names of which it refuses series, worst first; exit 1 if a shard does
-    not answer."""
+    """Show the limits of each shard, and the names with the most refused series; exit 1 if a shard does not
+    answer."""
     from varstore.cluster.peers import PeerFailed, status_of
 
     found: list[dict[str, Any]] = []
@@ -95,19 +95,19 @@ def limits(zookeeper: ZookeeperOption = None, data: DataOption = None, as_json: 
     else:
         print("\n".join(line for one in found for line in room_lines(one)))
     if not found:
-        say("artimon: no shard is there")
+        say("artimon: no shard is live")
     raise typer.Exit(1 if not found or any("problem" in one for one in found) else 0)
 
 
 def room(status: dict[str, Any]) -> dict[str, Any]:
-    """Of what a shard says of itself that which is about limits. `refused_names`: (name, series refused); the samples
-    of what is refused are counted since the process began."""
+    """Return the figures about limits from a shard's status. `refused_names`: (name, refused series); `refused`
+    counts samples since the start of the process."""
     wanted = ("slots", "capacity", "memory_limit", "memory_full", "refused", "refused_series", "refused_names")
     return {"id": status["shard"], **{name: status[name] for name in wanted}}
 
 
 def room_lines(one: dict[str, Any]) -> list[str]:
-    """For people: a line for the shard, one for each name."""
+    """Format a line for the shard, and one for each name."""
     if "problem" in one:
         return [f"{one['id']:<8}  {one['problem']}"]
     full = " (reached)" if one["memory_full"] else ""
@@ -122,28 +122,28 @@ def room_lines(one: dict[str, Any]) -> list[str]:
 
 @shards_app.command("add")
 def add_shard(shard: IdArgument, zookeeper: ZookeeperOption = None, data: DataOption = None) -> None:
-    """Let a shard take part; start it before, or soon after: it copies what it is to hold from the others."""
+    """Add a shard to the members. Start it before, or soon after: it copies its data from the others."""
     _change(zookeeper, data, lambda membership: membership.added(shard))
 
 
 @shards_app.command("remove")
 def remove_shard(shard: IdArgument, zookeeper: ZookeeperOption = None, data: DataOption = None) -> None:
-    """Let a shard hand over what it holds; stop it when `artimon shards list` says that it holds nothing."""
+    """Remove a shard from the members; its data moves to others. Stop it once `artimon shards list` shows no data."""
     _change(zookeeper, data, lambda membership: membership.removed(shard))
 
 
 @shards_app.command("replicas")
 def replicas(
-    number: Annotated[int, typer.Argument(min=1, metavar="N", help="How many shards hold each series.")],
+    number: Annotated[int, typer.Argument(min=1, metavar="N", help="Number of shards that hold each series.")],
     zookeeper: ZookeeperOption = None,
     data: DataOption = None,
 ) -> None:
-    """Say how many shards hold each series."""
+    """Set the number of shards that hold each series."""
     _change(zookeeper, data, lambda membership: membership.replicated(number))
 
 
 def _read(zookeeper: str | None, data: Path | None) -> Shards:
-    """Who there is; ends with a message where nobody can say."""
+    """Read the shards from ZooKeeper; exits with 1 and a message if it does not answer or there are none."""
     from varstore.cluster.directory import Directory
 
     with _connected(zookeeper, data) as client:

@@ -1,4 +1,4 @@
-"""Commands over several data centres (docs/sites.md)."""
+"""Commands for several data centres (docs/sites.md)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def verify(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether the stores of several sites hold each batch once, and which to read. 1 if two hold the same ones."""
+    """Check that the stores of several sites hold each batch once, and name the stores to read; exit 1 if not."""
     from pipeline.sites.verify import UnionError, compare, lanes_of
 
     held = {}
@@ -72,7 +72,7 @@ def handover(
     given: Given,
     source: Annotated[str, typer.Option("--from", help="NAME=KAFKA of the site whose topics are read.")],
 ) -> None:
-    """Hand over what one site's Kafka holds to another site, batch by batch as it is, until SIGTERM."""
+    """Copy the batches in one site's Kafka to another site unchanged, until SIGTERM."""
     from artimon.cli import processes
     from pipeline.sites.handover import HandoverConfig
 

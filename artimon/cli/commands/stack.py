@@ -1,4 +1,4 @@
-"""Commands that set up, start, watch and stop a stack on this machine."""
+"""Commands that set up, start, check and stop a stack on this machine."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def up(
     poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=checking(parse_period))] = "60s",
     level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
     capacity: Annotated[
-        int, typer.Option(min=0, help="Series that a shard has room for (0: what fits into memory, at most a million).")
+        int, typer.Option(min=0, help="Maximum series per shard (0: as memory allows, at most a million).")
     ] = 0,
     shards: Annotated[int, typer.Option(min=1, max=64, help="Processes of the memory store.")] = 2,
-    replicas: Annotated[int, typer.Option(min=1, max=64, help="How many of them hold each series at first.")] = 1,
+    replicas: Annotated[int, typer.Option(min=1, max=64, help="Initial number of shards that hold each series.")] = 1,
     brokers: Annotated[
         int,
         typer.Option(min=1, max=9, help="Kafka brokers; from 3 on every partition has 3 copies, 2 of them in sync."),
@@ -73,7 +73,7 @@ def up(
 
 @app.command()
 def down(data: DataOption = None) -> None:
-    """Stop the stack, in order, and wait for its end."""
+    """Stop the stack in an orderly way and wait for its end."""
     from artimon.stack import foreground
 
     place = located(data)
@@ -82,7 +82,7 @@ def down(data: DataOption = None) -> None:
 
 @app.command()
 def status(data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Say how every part and hop is; exit 1 if there is a problem."""
+    """Show the state of every part and hop; exit 1 if there is a problem."""
     from artimon.stack.status import read_status
     from artimon.stack.status_view import show
 
@@ -96,7 +96,7 @@ def status(data: DataOption = None, as_json: JsonOption = False) -> None:
 
 @app.command()
 def env(data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Print where everything is, as shell exports: eval "$(artimon env)"."""
+    """Print the addresses of the servers as shell exports: eval "$(artimon env)"."""
     from artimon.stack.status import running_state
 
     places = running_state(located(data).data).addresses
@@ -108,10 +108,10 @@ def env(data: DataOption = None, as_json: JsonOption = False) -> None:
 
 @app.command()
 def logs(
-    part: Annotated[str | None, typer.Argument(help="One part; without it all.")] = None,
+    part: Annotated[str | None, typer.Argument(help="One part; default: all.")] = None,
     data: DataOption = None,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="So many last lines.")] = 50,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Number of last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Print new lines until Ctrl-C.")] = False,
 ) -> None:
     """Print the parts' logs."""
     import threading
@@ -146,7 +146,7 @@ def doctor(
     as_json: JsonOption = False,
     verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False,
 ) -> None:
-    """Say what is wrong here and how to fix it; exit 1 on a required failure."""
+    """Check this machine and the stack, and print fixes; exit 1 if a required check fails."""
     from dataclasses import asdict
 
     from artimon.stack.doctor import Mark, examine
@@ -170,7 +170,7 @@ def bench(
     name: Annotated[str, typer.Argument(help="Name of a module of benchmarks/.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Run a benchmark of the repository; what follows its name is handed on to it."""
+    """Run a benchmark of the repository; further arguments are passed to it."""
     from artimon.stack.bench import run_benchmark
 
     raise typer.Exit(run_benchmark(name, context.args, as_json, say))
@@ -178,7 +178,7 @@ def bench(
 
 @app.command()
 def setup(verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False) -> None:
-    """Find a fit Java and retrieve the jars of the servers; ./scripts/setup calls this."""
+    """Find a suitable Java and retrieve the jars of the servers; ./scripts/setup calls this."""
     from artimon.stack import jars
     from artimon.stack.java import find_java
 

@@ -1,4 +1,4 @@
-"""Commands about the write-ahead log of an agent or a flow: look, check, put right."""
+"""Commands for the write-ahead log of an agent or a flow: inspect, verify, repair."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOOD, BAD, MISUSE, NEWER, LOCKED = 0, 1, 2, 3, 4
 
 @wal_app.command("inspect")
 def inspect_log(folder: Folder, as_json: JsonOption = False) -> None:
-    """Show what a log holds: segments, batches that are not acked, what was set aside. Changes nothing."""
+    """Show the segments, unacked batches and data set aside of a log. Changes nothing."""
     report: Report = _asked(folder, lambda: _look(folder, deep=False))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
@@ -40,9 +40,9 @@ def inspect_log(folder: Folder, as_json: JsonOption = False) -> None:
 def verify_log(
     folder: Folder,
     as_json: JsonOption = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out the digests of the batches.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the digests of the batches.")] = False,
 ) -> None:
-    """Check every byte of a log. Changes nothing. Exit code 0: whole; 1: damaged; 2: no log; 3: of a newer program."""
+    """Check every byte of a log. Changes nothing. Exit code 0: valid; 1: damaged; 2: no log; 3: newer format."""
     report: Report = _asked(folder, lambda: _look(folder, deep=not quick))
     trouble = report.trouble
     if as_json:
@@ -56,7 +56,7 @@ def verify_log(
             + (f"wrong: {len(trouble)}" if trouble else "whole")
         )
         if trouble:
-            say("the next start, or `artimon wal repair`, sets aside what cannot be read; all else is delivered")
+            say("the next start, or `artimon wal repair`, sets unreadable data aside; the rest is delivered")
     raise typer.Exit(BAD if trouble else GOOD)
 
 
@@ -65,12 +65,12 @@ def repair_log(
     folder: Folder,
     as_json: JsonOption = False,
     again: Annotated[
-        list[str] | None, typer.Option("--again", help="Bring back what was set aside: a file's name, or `all`.")
+        list[str] | None, typer.Option("--again", help="Restore data set aside: a file's name, or `all`.")
     ] = None,
 ) -> None:
-    """Put a log right as the next start of its agent would, keep what is cut, and bring back what was set aside.
+    """Repair a log as the next start of its agent would, keeping the data it cuts. --again restores data set aside.
 
-    The agent must be stopped. Exit code 0: done; 1: the disk refuses; 2: no log; 3: of a newer program; 4: in use."""
+    The agent must be stopped. Exit code 0: done; 1: failed; 2: no log; 3: newer format; 4: in use."""
     done: Repaired = _asked(folder, lambda: _repair(folder, again or []))
     if as_json:
         print(json.dumps(done.to_json(), indent=2))
@@ -98,7 +98,7 @@ def _repair(folder: Path, again: list[str]) -> Repaired:
 
 
 def _asked(folder: Path, ask: Callable[[], Any]) -> Any:
-    """The answer; a message and an exit code if there is none."""
+    """Return the result of `ask`; an error prints a message and exits with its code."""
     from artimon.model.protocols import SinkRefused
     from pipeline.wal.files import LogError, LogLocked
     from pipeline.wal.framing import NewerFormat
@@ -114,7 +114,7 @@ def _asked(folder: Path, ask: Callable[[], Any]) -> Any:
 
 
 def _logs_below(data: Path) -> list[Path]:
-    """The logs of an agent's data folder, if it is one."""
+    """Return the logs below an agent's data folder, [] if it is none."""
     places = (data / "log", data / "agent" / "log", *sorted(data.glob("flows/*/log")))
     return [place for place in places if any(place.glob("*.wal"))]
 
@@ -152,7 +152,7 @@ def _row(one: SegmentReport) -> list[str]:
 
 
 def _process(used_by: str) -> str:
-    """From what its lock says."""
+    """Format the process id and host in the content of a lock file."""
     try:
         said = json.loads(used_by)
         return f"process {said['pid']} on {said['host']}"
@@ -161,7 +161,7 @@ def _process(used_by: str) -> str:
 
 
 def _time(ms: int) -> str:
-    """To the second."""
+    """Format a time, truncated to seconds."""
     from query_dsl.tree.timing import format_time
 
     return format_time(ms // 1000 * 1000)

@@ -140,7 +140,7 @@ def test_commands_are_answered(tmp_path: Path, chroots: list[str]) -> None:
         assert ask("agents", "pause", name, *place, "--id", "a/b").exit_code == 2
     unheard = ask("agents", "pause", "nobody", *place, "--wait", "0")
     assert unheard.exit_code == 0
-    assert "no agent nobody is live" in unheard.stderr
+    assert "agent nobody is not live" in unheard.stderr
 
 
 def test_help_still_helps() -> None:
