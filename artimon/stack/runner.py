@@ -75,6 +75,7 @@ class Runner:
             self._watch(now)
         elif self.phase is Phase.STOPPING and now - self._entered > self.part.stop_s:
             self._destroy()
+            self._enter(Phase.STOPPED, now)
 
     def judge_memory(self, rss: int, now: float) -> None:
         """Restart the part if it exceeded its limit MEMORY_STRIKES times in a row; `rss` in bytes."""

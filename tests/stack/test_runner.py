@@ -83,3 +83,19 @@ def test_a_part_that_cannot_be_spawned_backs_off(tmp_path: Path, runner: Runner)
     step(runner, 0.0)
     assert runner.phase is Phase.BACKOFF
     assert "could not be started" in runner.problem
+
+
+def test_a_restart_of_a_part_that_does_not_end_kills_and_starts_it(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_healthy(runner, 0.0)
+    assert runner.child is not None
+    first = runner.child.pid
+    monkeypatch.setattr(runner.child, "terminate", lambda: None)
+    runner.request_restart(1.0)
+    step(runner, 2.0)
+    assert runner.phase is Phase.STOPPING
+    step(runner, 2.0 + runner.part.stop_s)
+    make_healthy(runner, 3.0 + runner.part.stop_s)
+    assert runner.child is not None
+    assert runner.child.pid != first
