@@ -236,7 +236,7 @@ class DropinFile:
         return first, type_
 
     def _placed(self, type_: npt.NDArray[np.uint8]) -> Flags:
-        """Return the columns whose row is known, takes their type and is live, so that no other file owns the series."""
+        """Return the columns whose row is known, takes their type and is live (so that no other file owns them)."""
         placed = self._held()
         state = self.series.rows.state[self._row_of[placed]]
         takes = (state["type"] == type_[placed]) | (

@@ -14,7 +14,7 @@ from artimon.model.values import Kind, ValueType
 from sources.state.series_births import Bytes, Flags, Ints, below, doubles, numbers
 
 MAX_AGE_MS = 72 * 3_600_000
-"""Maximum age of a sample: a source remembers an ended series for four days, so that no sample counts twice."""
+"""Maximum age of a sample: three days as in the memory store. Sources remember ended series for four: no repeats."""
 MAX_AHEAD_MS = 60_000
 """Limit beyond which the platform treats a sample as `future`."""
 _TIME_BITS = 42

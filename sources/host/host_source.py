@@ -86,7 +86,7 @@ class Host:
 
 
 def _volume(labels: dict[str, str], stat: os.statvfs_result) -> Iterator[Variable]:
-    """Yield the variables of a volume. free is f_bfree, all unused space; available is f_bavail, that of ordinary users."""
+    """Yield the variables of a volume. free: f_bfree, all unused space; available: f_bavail, without root's reserve."""
     unit = stat.f_frsize
     gauges = (
         ("host.volume.size.bytes", stat.f_blocks * unit, "Size of the file system"),

@@ -30,8 +30,8 @@ Listing = Mapping[str, frozenset[EndpointAddress]]
 class Discovery:
     """Calls `heard(context, endpoints)` for one context or `listed(listing)` for all, both in the event loop's thread.
 
-    Threads: kazoo's call the watches, `_thread` lists every `reconcile_s`; both only schedule calls in the loop. `_lock`
-    guards `_watches`; no ZooKeeper call is made under it."""
+    Threads: kazoo's call the watches, `_thread` lists every `reconcile_s`; both only schedule calls in the loop.
+    `_lock` guards `_watches`; no ZooKeeper call is made under it."""
 
     def __init__(
         self,

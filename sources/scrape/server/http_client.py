@@ -1,5 +1,5 @@
-"""A small HTTP client for the servers that agents ask: one question a connection, a limit on the answer. Redirects are
-not followed, and nothing is unpacked: what comes is what was asked for, or an error.
+"""Small HTTP client for polled servers: one request per connection, a limit on the answer. Redirects are not followed
+and bodies not decompressed: either is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEX = re.compile(rb"[0-9A-Fa-f]{1,15}")
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What is asked. `address` is the Host header, `headers` are added; with a `body` it is a POST."""
+    """Request. `address` is the Host header, `headers` are added; with a `body` it is a POST."""
 
     address: str
     path: str
@@ -30,7 +30,7 @@ class HttpRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
-        """The bytes on the wire."""
+        """Return the bytes of the request."""
         lines = [
             f"{'GET' if self.body is None else 'POST'} {self.path} HTTP/1.1",
             f"Host: {self.address}",
@@ -47,8 +47,8 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A good answer; names of `headers` in small letters. `ended`: the server said where the body ends, so that what
-    came is all of it."""
+    """Answer with status 200; names of `headers` in lower case. `ended`: the server announced the end of the body, so
+    that it is known to be complete."""
 
     headers: Mapping[bytes, bytes]
     body: bytes
@@ -58,7 +58,8 @@ class HttpAnswer:
 async def ask(
     question: HttpRequest, ip: str, port: int, limit: int, tls: ssl.SSLContext | None = None, server_name: str = ""
 ) -> HttpAnswer:
-    """The answer with status 200, `limit` bytes at most. PollError with the reason; the caller has the deadline."""
+    """Send a request; return the answer, at most `limit` bytes. Raises PollError with the reason, also for a status
+    other than 200. The caller sets the timeout."""
     try:
         reader, writer = await asyncio.open_connection(
             ip, port, limit=MAX_HEAD, ssl=tls, server_hostname=server_name if tls is not None else None
@@ -69,7 +70,7 @@ async def ask(
         raise PollError("tls", f"{error}: check the certificates, and whether the server speaks TLS") from error
     except OSError as error:
         raise PollError("network", str(error)) from error
-    except ValueError as error:  # a name that no certificate can have
+    except ValueError as error:  # a server name that is invalid in a certificate
         raise PollError("tls", f"{server_name!r:.80}: {error}") from error
     try:
         writer.write(question.encoded())
@@ -115,7 +116,7 @@ async def _body(reader: asyncio.StreamReader, announced: int | None, limit: int)
 
 
 async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
-    """The body that comes in chunks; what follows the last one is not read."""
+    """Read a chunked body; trailers are not read."""
     body = bytearray()
     while True:
         try:
@@ -136,7 +137,7 @@ async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
 
 
 async def _head(reader: asyncio.StreamReader) -> dict[bytes, bytes]:
-    """The headers of a good answer, names in small letters."""
+    """Return the headers of an answer with status 200, names in lower case. Raises PollError."""
     try:
         text = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
