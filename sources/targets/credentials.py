@@ -36,7 +36,7 @@ class Access:
     password_file: Path | None = None
 
     def shown(self, scheme: str) -> Shown:
-        """Load the credentials for http or https. Blocks. Raises PollError (`tls`, `unauthorized`) for an invalid file."""
+        """Load the credentials for http or https. Blocks. Raises PollError `tls` or `unauthorized` for a bad file."""
         headers = self._headers()
         if scheme != "https":
             return Shown(None, headers)
