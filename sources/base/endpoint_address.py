@@ -40,7 +40,7 @@ def parse_endpoint(context: str, node: str) -> EndpointAddress:
     except ValueError as error:
         raise AddressError(f"znode {node!r} of {context}: want <ip>:<port>:<uuid>: {error}") from error
     if address.startswith("[") != (ip.version == 6):
-        raise AddressError(f"znode {node!r} of {context}: IPv6, and nothing else, stands in brackets")
+        raise AddressError(f"znode {node!r} of {context}: write IPv6 addresses, and only those, in brackets")
     reserved = ip.version == 4 and ip.is_reserved  # is_reserved is true even for ::1 in IPv6
     if ip.is_multicast or ip.is_unspecified or ip.is_link_local or reserved:
         raise AddressError(f"znode {node!r} of {context}: {ip} cannot belong to a single process and is not polled")

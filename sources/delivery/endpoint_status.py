@@ -65,7 +65,7 @@ class Statuses:
     def who_vanished(self, now_ms: int, limit: int = 10) -> list[str]:
         """Return one sentence for each process that ended without notice, latest first."""
         gone = sorted(((s.gone_ms, key) for key, s in list(self._by_key.items()) if s.gone_ms), reverse=True)
-        return [f"{key} went without goodbye {max(0, now_ms - at) // 1000} s ago" for at, key in gone[:limit]]
+        return [f"{key} ended without notice {max(0, now_ms - at) // 1000} s ago" for at, key in gone[:limit]]
 
     def variables(self, now_ms: int) -> list[Variable]:
         """Return `up` of every endpoint, and poll time and samples of those that are still polled."""

@@ -119,7 +119,7 @@ class LineReader:
         if pieces.cut:
             made.refused.add(before + 1, "file limit", pieces.cut)
         if pieces.half:
-            made.refused.add(before + 1, "half-written", "no newline at its end: not taken, looked at again")
+            made.refused.add(before + 1, "half-written", "no newline at its end: read again at the next poll")
         complete = not pieces.cut and not pieces.half and file.unchanged()
         return self._columns(made, complete)
 

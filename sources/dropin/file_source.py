@@ -28,7 +28,7 @@ GONE_POLLS = 5
 SETTLED_MS = 2_000
 """Age in ms until a file is read at every poll: two changes within one tick of the file system look like one."""
 _AT_ONCE = 2_000
-_AHEAD = f"more than {rules.MAX_AHEAD_MS // 1000} s ahead of this host's clock: taken when its time has come"
+_AHEAD = f"more than {rules.MAX_AHEAD_MS // 1000} s ahead of this host's clock: taken once it is due"
 _OLD = f"older than {rules.MAX_AGE_MS // 3_600_000} h (the time is in milliseconds)"
 _WAITING = ("future", "half-written")
 """Reasons of refusal that may no longer hold when the same file is read again."""
@@ -97,7 +97,7 @@ class DropinFile:
         lines = self._typed(columns, row)
         lines = rules.ordered(self._timely(lines, rules.too_early(lines.time_ms, now_ms), columns, "future", _AHEAD))
         same, other = rules.twins(lines)
-        _refuse(columns, lines.line[other], "time taken", "another value for a series and time that stand above")
+        _refuse(columns, lines.line[other], "time taken", "another value for a series and time of a line above")
         lines = lines.pick(~same)
         lines = self._news(lines, columns)
         lines = self._timely(lines, rules.too_old(lines.time_ms, now_ms), columns, "too old", _OLD)
@@ -121,7 +121,7 @@ class DropinFile:
             cell[widen] = cell[widen].astype(np.float64).view(np.int64)
         good = widen | (type_ == expected)
         line = columns.line[held]
-        _refuse(columns, line[~good], "type change", "not of the type that its series has")
+        _refuse(columns, line[~good], "type change", "not of the type of its series")
         return Lines(row, columns.time_ms[held], cell, expected, line).pick(good)
 
     @staticmethod

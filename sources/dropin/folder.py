@@ -157,7 +157,7 @@ class DropinFolder:
             return self._files[name]
         source = self._source(name)
         if not await self._owners.claim(source, self._owner, sure=True):
-            raise FileRefused("same source twice", f"{self.folder / name}: a process speaks for {source}: rename it")
+            raise FileRefused("same source twice", f"{self.folder / name}: a process already owns {source}: rename it")
         series = self._delivery.store.get(source)
         series.sync = True
         if series.meta != {META: name}:

@@ -68,7 +68,7 @@ def list_folder(folder: Path, known: frozenset[str], limit: int) -> Listing:
         with os.scandir(folder) as entries:
             for count, entry in enumerate(entries):
                 if count >= MAX_ENTRIES:
-                    text = f"{folder}: more than {MAX_ENTRIES:,} entries: the others are not looked at"
+                    text = f"{folder}: more than {MAX_ENTRIES:,} entries: the others are ignored"
                     return Listing(tuple(sorted(names)[:limit]), text, whole=False)
                 if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
                     names.append(entry.name)
@@ -117,7 +117,7 @@ class OpenFile:
         self.stat = os.fstat(self._fd)
         if not stat.S_ISREG(self.stat.st_mode):
             self.close()
-            raise FileRefused("no file", f"{path}: it is no regular file: put one there by rename")
+            raise FileRefused("no file", f"{path}: not a regular file: put one there by rename")
 
     def read(self) -> bytes:
         """Return the next piece, empty at the end."""
@@ -156,7 +156,7 @@ class Written:
 
 def _refused(path: Path, error: OSError) -> FileRefused:
     if error.errno == errno.ELOOP:
-        return FileRefused("no file", f"{path}: it is a symbolic link: put a file there by rename")
+        return FileRefused("no file", f"{path}: a symbolic link: put a regular file there by rename")
     return FileRefused("unreadable", f"{path}: {error.strerror}: let the agent read it")
 
 

@@ -59,7 +59,7 @@ def parse_line(line: bytes) -> Line:
         raise LineError(f"begins with {shown(line)}: begin with the time, milliseconds since 1970")
     name = _NAME.match(line, time.end())
     if name is None:
-        raise LineError(f"no name of a variable at {shown(line[time.end() :])}")
+        raise LineError(f"want the name of a variable at {shown(line[time.end() :])}")
     labels, end = _labels(line, name.end())
     rest = line[end:]
     value = rest.strip(SPACE)
@@ -82,7 +82,7 @@ def _labels(line: bytes, at: int) -> tuple[dict[str, str], int]:
             raise LineError(f"want label=value or }} at {shown(line[at:])}")
         label = decoded(pair[1])
         if label in labels:
-            raise LineError(f"label {label} stands there twice")
+            raise LineError(f"label {label} occurs twice")
         labels[label] = decoded(pair[3]).rstrip() if pair[2] is None else _text(pair[2])
         at = pair.end()
         at += line.startswith(b",", at)
@@ -136,5 +136,5 @@ def _text(quoted: bytes) -> str:
 def _unescaped(found: re.Match[str]) -> str:
     plain = _PLAIN.get(found[1])
     if plain is None:
-        raise LineError(f"{found[0]!r} is no escape: in quotes write \\\\, \\\", \\' or \\n")
+        raise LineError(f"{found[0]!r} is not a valid escape: in quotes write \\\\, \\\", \\' or \\n")
     return plain

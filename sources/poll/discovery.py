@@ -72,7 +72,7 @@ class Discovery:
                 self._reconcile(self._session.client)
             except LOST as error:
                 self.failures += 1
-                log.warning("ZooKeeper at %s: %r; working from what is known", self._session.hosts, error)
+                log.warning("ZooKeeper at %s: %r; continuing with the known endpoints", self._session.hosts, error)
             except Exception:  # the thread must survive any error of the client library
                 self.failures += 1
                 log.exception("ZooKeeper at %s", self._session.hosts)

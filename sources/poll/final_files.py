@@ -99,7 +99,7 @@ def read_final(path: Path, limits: FinalLimits) -> tuple[bytes, int]:
         while len(data) <= file.stat.st_size and (piece := file.read()):
             data += piece
         if not file.unchanged():
-            raise FileRefused("no file", f"{path}: written to while it was read: put a file there by rename")
+            raise FileRefused("no file", f"{path}: modified while it was read: put a file there by rename")
         return data, file.stat.st_uid
 
 

@@ -164,7 +164,7 @@ class FinalFolder:
         except FileRefused as error:
             raise FileRefused(error.reason, f"{path}: {error.text}") from error
         if final.reading.uuid.hex() != path.stem:
-            raise FileRefused("malformed", f"{path}: of process {final.reading.uuid.hex()}")
+            raise FileRefused("malformed", f"{path}: holds process {final.reading.uuid.hex()}: not that of its name")
         return final
 
     async def _source(self, path: Path, final: FinalSnapshot) -> tuple[SourceSeries, dict[str, str]]:
@@ -176,7 +176,7 @@ class FinalFolder:
         address = ipaddress.ip_address(final.address)
         near = address.is_loopback or any(address in network for network in self._own)
         if not near and not store.last_poll_ms(name):
-            raise FileRefused("foreign address", f"{path}: {address} is not of this host: see --own-network")
+            raise FileRefused("foreign address", f"{path}: {address} is not an address of this host: see --own-network")
         return store.get(name), labels
 
     async def _deliver(self, path: Path, final: FinalSnapshot, series: SourceSeries, labels: Mapping[str, str]) -> bool:
@@ -203,5 +203,5 @@ def _refuse_owner(path: Path, series: SourceSeries, final: FinalSnapshot) -> Non
     past = series.finals.past(reading.uuid)
     expected = past.uid if past is not None else series.uid
     if expected is not None and reading.uid != expected:
-        text = f"{path}: of user {reading.uid}, and {series.name} belongs to user {expected}"
+        text = f"{path}: written for user {reading.uid}, but {series.name} belongs to user {expected}"
         raise FileRefused("foreign owner", text)

@@ -45,10 +45,10 @@ def decode_final(data: bytes, owner: int, max_series: int, clock: Clock) -> Fina
     age_ms = clock.now_ms() - time_ms
     if age_ms > MAX_AGE_MS:
         raise FileRefused(
-            "too old", f"of {age_ms // 86_400_000} days ago, at most {MAX_AGE_MS // 86_400_000} are taken"
+            "too old", f"{age_ms // 86_400_000} days old: at most {MAX_AGE_MS // 86_400_000} days are accepted"
         )
     if -age_ms > MAX_AHEAD_MS:
-        raise FileRefused("future", f"of {-age_ms // 1000} s ahead of this host's clock")
+        raise FileRefused("future", f"{-age_ms // 1000} s ahead of this host's clock")
     reading = Reading(
         answer.uuid,
         answer.birth_ms,

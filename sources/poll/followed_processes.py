@@ -83,7 +83,7 @@ class Following:
             elif follower.registered:
                 gone.append(endpoint)
         if len(gone) >= MANY and 2 * len(gone) > len(self._followers):
-            log.warning("%d of %d znodes are gone at once: believed in %g s", len(gone), len(known), self._wiped_s)
+            log.warning("%d of %d znodes are gone at once: checked again in %g s", len(gone), len(known), self._wiped_s)
             asyncio.get_running_loop().call_later(self._wiped_s, self._believe, gone)
         else:
             self._believe(gone)
@@ -177,7 +177,7 @@ class Following:
             del self._followers[endpoint]
         self._shared.figures.refuse(str(endpoint), Counter())  # a rival may have polled it after its end
         if not task.cancelled() and task.exception() is not None:
-            log.error("%s is no longer followed", endpoint, exc_info=task.exception())
+            log.error("the follower of %s failed", endpoint, exc_info=task.exception())
         if not self.stopping:
             self._tell()
             self._release()

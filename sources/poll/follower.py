@@ -285,7 +285,7 @@ class ProcessFollower:
     def _refuse(self, name: str) -> None:
         owner = self._shared.owners.get(name)
         other = owner.endpoint if isinstance(owner, ProcessFollower) else "another process"
-        text = f"{self.endpoint} refused: {other} already speaks for {name}; give one of the two another instance"
+        text = f"{self.endpoint} refused: {other} already owns the source {name}; give one of the two another instance"
         if self._refused_as != name:
             log.warning("%s", text)
         self._refused_as = name
@@ -302,7 +302,7 @@ class ProcessFollower:
             return
         await shared.take_final(self.endpoint.uuid)
         key, labels, orderly = self._key(), self._labels, self._left_in_order()
-        log.info("%s has gone%s", self.endpoint, "" if orderly else " without goodbye")
+        log.info("%s has ended%s", self.endpoint, "" if orderly else " without notice")
         await self._leave_source()
         if shared.owners.get(key) is not None:
             return

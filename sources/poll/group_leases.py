@@ -141,7 +141,7 @@ class Leases:
         except Exception as error:  # the thread must survive any error of the client library
             self.failures += 1
             self._due = self._next = 0.0
-            log.warning("leases: %r; what is polled stays as it is", error, exc_info=not isinstance(error, LOST))
+            log.warning("leases: %r; retrying, present polls continue", error, exc_info=not isinstance(error, LOST))
             self._stop.wait(1.0)
 
     def _prove(self, client: Any) -> None:

@@ -86,7 +86,7 @@ def check_columns(columns: Any, known: Schema | None, max_series: int) -> PollAn
     fresh = None if columns.schema is None else _schema(columns.schema_id, columns.schema, max_series)
     schema = fresh or known
     if schema is None or schema.id != columns.schema_id:
-        raise ValueError("no schema, though it is not the one that was named in the question")
+        raise ValueError("the schema is missing, and it is not the one named in the request")
     if len(values) != 8 * len(schema):
         raise ValueError(f"{len(values)} bytes of values for {len(schema)} variables")
     cells = np.frombuffer(values, "<i8").astype(np.int64, copy=False)

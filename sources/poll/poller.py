@@ -134,9 +134,9 @@ class Poller:
             async with asyncio.timeout(self._config.deadline_s):
                 return await self._exchange(question)
         except TimeoutError:
-            raise PollError("timeout", f"no whole answer within {self._config.deadline_s:g} s") from None
+            raise PollError("timeout", f"no complete answer within {self._config.deadline_s:g} s") from None
         except ConnectionRefusedError as error:
-            raise PollError("refused", "nothing listens there") from error
+            raise PollError("refused", "no process listens there") from error
         except asyncio.IncompleteReadError as error:
             text = f"closed after {len(error.partial)} of {error.expected} bytes"
             raise PollError("closed", text) from error

@@ -44,7 +44,7 @@ class Session:
         """Restart kazoo's loop if an unexpected error ended it; kazoo does not restart it itself."""
         ended = self.client._connection.connection_stopped.is_set()
         if ended and self._begun and monotonic() - self._begun > STARTED_S:
-            log.warning("the connection to ZooKeeper at %s ended; beginning again", self.hosts)
+            log.warning("the connection to ZooKeeper at %s ended; restarting it", self.hosts)
             self.client.stop()
             self.start()
 

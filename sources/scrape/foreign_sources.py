@@ -70,7 +70,7 @@ class SourcesConfig:
             except (ConfigFileError, OSError) as error:
                 self._seen = None
                 said = str(error).replace("\n", "; ")
-                self.problem = f"{said}: what stood there before goes on"
+                self.problem = f"{said}: the previous content stays in use"
         return self.content
 
     def _read(self, path: Path) -> None:
@@ -82,7 +82,7 @@ class SourcesConfig:
                 self._seen, self._there = seen, True
         except FileNotFoundError:
             if self._there:
-                raise ConfigFileError([Problem(str(path), 1, 1, "it is gone")]) from None
+                raise ConfigFileError([Problem(str(path), 1, 1, "the file was deleted")]) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Foreign:
     def _tell(self, content: SourcesFile, problems: Iterable[str]) -> None:
         texts = list(problems)
         if content.rules != self._rules_at_start:
-            texts.append(f"{self._file.path}: `relabel:` has changed: that counts from the next start of the agent")
+            texts.append(f"{self._file.path}: `relabel:` has changed: restart the agent to apply it")
         self._shared.figures.problem("sources file", "; ".join(texts[:10]))
 
     async def _end_others(self, wanted: Mapping[Key, AnyTarget], unsure: bool) -> None:
@@ -177,7 +177,7 @@ class Foreign:
             kind = next((kind for kind in KINDS if kind in series.meta), None)
             if kind is None or (kind, *series.meta[kind]) in wanted or not series.live:
                 continue
-            log.info("%s is no longer configured: its series end", series.name)
+            log.info("%s is not configured any more: its series end", series.name)
             try:
                 await self._shared.delivery.end(series)
             except SinkRefused:

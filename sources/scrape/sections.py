@@ -53,7 +53,7 @@ def _in_folder(text: str, info: ValidationInfo) -> Path:
 def _pattern(text: str, info: ValidationInfo) -> str:
     path = _in_folder(text, info)
     if "*" in str(path.parent) or not text:
-        raise ValueError(f"{text!r:.200}: want a path; a * may stand in its last part only")
+        raise ValueError(f"{text!r:.200}: want a path; * is allowed only in its last part")
     return str(path)
 
 
@@ -69,7 +69,7 @@ def _variable(name: str) -> None:
 
 def _value(text: str) -> None:
     if "\0" in text:
-        raise ValueError("a zero byte: leave it out")
+        raise ValueError("contains a zero byte: remove it")
 
 
 def _bean_url(url: str) -> SplitResult:

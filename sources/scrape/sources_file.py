@@ -94,7 +94,7 @@ def read_sources(path: Path) -> SourcesFile:
     file = read_config(path, form="yaml")
     found = file.validate(SourcesFile, folder=path.parent)
     if found.scripts and mode & stat.S_IWOTH:
-        raise file.error("everybody may write it, so its scripts are not run: `chmod o-w` it")
+        raise file.error("the file is world-writable, so its scripts are not run: use `chmod o-w`")
     return found
 
 

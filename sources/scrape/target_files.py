@@ -85,7 +85,7 @@ class TargetFiles:
             problems.append(f"job {job.name}: {name} does not exist")
         except (ConfigFileError, OSError) as error:
             known.seen = None
-            kept = f": its {len(known.targets)} targets of before are kept" if known.targets else ""
+            kept = f": its {len(known.targets)} previous targets stay in use" if known.targets else ""
             said = str(error).replace("\n", "; ")
             problems.append(f"job {job.name}: {said}{kept}")
         return known.targets

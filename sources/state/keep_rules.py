@@ -40,7 +40,7 @@ def parse_keep_rules(texts: Sequence[str]) -> tuple[KeepRule, ...]:
     classes = {rule.keep for rule in rules} | {DEFAULT_KEEP}
     if len(classes) > MAX_CLASSES:
         raise KeepRuleError(
-            f"{len(classes)} classes with {DEFAULT_KEEP!r}: at most {MAX_CLASSES}, for each has files of its own"
+            f"{len(classes)} classes with {DEFAULT_KEEP!r}: use at most {MAX_CLASSES}, as each has separate files"
         )
     return rules
 

@@ -136,15 +136,15 @@ def make_rule(
         raise RuleError("action", f"no action {action!r}; there are {', '.join(ACTIONS)}")
     for label in source_labels:
         if not _LABEL.fullmatch(label):
-            raise RuleError("source_labels", f"{label!r} is no name of a label")
+            raise RuleError("source_labels", f"{label!r} is not the name of a label")
     if chosen in _NEED_SOURCE and not source_labels:
         raise RuleError("", f"action {chosen} needs `source_labels:`")
     if chosen in _NEED_TARGET and not (_TARGET if chosen == "replace" else _LABEL).fullmatch(target_label):
         raise RuleError("target_label", f"action {chosen} needs a `target_label:`, {target_label!r} is none")
     if chosen not in _NEED_TARGET and target_label:
-        raise RuleError("target_label", f"action {chosen} has no use for a `target_label:`")
+        raise RuleError("target_label", f"action {chosen} does not use `target_label:`: remove it")
     if (chosen == "hashmod") != (modulus > 0):
-        raise RuleError("modulus", "action hashmod, and no other, needs a `modulus:` above 0")
+        raise RuleError("modulus", "a `modulus:` above 0 is required for action hashmod, and only there")
     pattern = compile_regex(regex)
     return RelabelRule(
         name,

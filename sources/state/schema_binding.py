@@ -115,6 +115,6 @@ def fingerprints(columns: tuple[BoundColumn, ...]) -> npt.NDArray[np.uint64]:
 def _column(schema: Schema, at: int, name: str, text: str) -> BoundColumn:
     value_type, kind = ValueType(int(schema.types[at])), Kind(int(schema.kinds[at]))
     if value_type == ValueType.ENDED:
-        raise ValueError(f"{name}: {int(value_type)} is no type of a variable")
+        raise ValueError(f"{name}: {int(value_type)} is not the type of a variable")
     help_, unit = schema.help.get(name, ""), schema.units.get(name, "")
     return BoundColumn(at, text, fingerprint(text), value_type, kind, help_, unit)

@@ -56,7 +56,7 @@ class SeriesStore:
             series = state_files.read(path, self._max_series)
         except StateError as error:
             self.damaged += 1
-            log.warning("state of a source set aside as %s.damaged: %s", path, error)
+            log.warning("state of a source quarantined as %s.damaged: %s", path, error)
             path.replace(path.with_name(path.name + ".damaged"))
             return
         if series.last_poll_ms < now_ms - FORGET_FILES_MS and not series.live:

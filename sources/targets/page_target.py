@@ -118,7 +118,7 @@ def _check(made: PrometheusTarget, shown: str) -> None:
     except LabelError as error:
         raise TargetError(f"target {shown!r:.200}: {error}") from error
     if not _HOST.fullmatch(made.host):
-        raise TargetError(f"target {shown!r:.200}: {made.host!r:.80} is no name of a host")
+        raise TargetError(f"target {shown!r:.200}: {made.host!r:.80} is not the name of a host")
     if ":" in made.host:
         try:
             ipaddress.IPv6Address(made.host)

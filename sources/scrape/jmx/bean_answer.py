@@ -44,7 +44,7 @@ def _beans(data: bytes, faults: Faults) -> list[Any]:
     try:
         content = json.loads(data, object_pairs_hook=joined)
     except (ValueError, RecursionError) as error:
-        raise PollError("garbage", f"no JSON: {error}; it begins {data[:40]!r}") from error
+        raise PollError("garbage", f"not JSON: {error}; it begins {data[:40]!r}") from error
     beans = content.get("beans") if isinstance(content, dict) else None
     if not isinstance(beans, list):
         raise PollError("garbage", f'no list "beans" in the answer; it begins {data[:40]!r}')
@@ -81,5 +81,5 @@ def start_of(answer: BeanAnswer) -> Start | None:
     time_ms, name = runtime.get("StartTime"), runtime.get("Name")
     if isinstance(time_ms, int) and not isinstance(time_ms, bool) and 0 < time_ms < 1 << 53:
         return Start(time_ms, name if isinstance(name, str) else "")
-    answer.faults.add("no start", f"java.lang:type=Runtime has the StartTime {time_ms!r:.40}: restarts are not seen")
+    answer.faults.add("no start", f"java.lang:type=Runtime has the StartTime {time_ms!r:.40}: restarts are unnoticed")
     return None

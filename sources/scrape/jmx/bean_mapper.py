@@ -79,7 +79,7 @@ class Mapper:
     def _compile(self, name: str, bean: Bean, faults: Faults) -> MappedName:
         split = split_bean_name(name)
         if split is None:
-            faults.add("bad bean", f"{name!r:.80} is no name of a bean")
+            faults.add("bad bean", f"{name!r:.80} is not the name of a bean")
             return MappedName({}, ())
         tags: dict[str, str] = {}
         compiled: list[Compiled] = []
@@ -199,7 +199,7 @@ def _converted(rule: VariableRule, leaf: Any) -> Value | None:
     if isinstance(leaf, str):
         leaf = _NOT_FINITE.get(leaf, leaf)
     if isinstance(leaf, bool) or not isinstance(leaf, (int, float)):
-        raise Unfit("wrong type", f"no number: {_short(leaf)}")
+        raise Unfit("wrong type", f"not a number: {_short(leaf)}")
     if leaf in rule.missing or leaf != leaf:
         return None
     return _double(rule, leaf) if rule.type == ValueType.DOUBLE else _integer(rule, leaf)
@@ -221,7 +221,7 @@ def _boolean(leaf: Any) -> bool:
 
 def _integer(rule: VariableRule, number: int | float) -> int:
     if not isinstance(number, int):
-        raise Unfit("wrong type", f"{_short(number)} is no whole number: give the rule `type: double`")
+        raise Unfit("wrong type", f"{_short(number)} is not an integer: give the rule `type: double`")
     value = number * rule.multiply // rule.divide
     if not INT64_MIN <= value <= INT64_MAX:
         raise Unfit("out of range", f"{_short(number)} does not fit into 64 bits")

@@ -118,7 +118,7 @@ def _json(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise PollError("garbage", f"no JSON: {error}; it begins {data[:40]!r}") from error
+        raise PollError("garbage", f"not JSON: {error}; it begins {data[:40]!r}") from error
 
 
 def _whole_error(content: Any) -> None:

@@ -80,7 +80,7 @@ class VariableSection(Section):
             for label, template in labels.items():
                 lost = {use for use in template.uses if not use.startswith("tag.")} - known
                 if lost:
-                    raise PatternError(f"label {label}: nothing is named <{min(lost)}>")
+                    raise PatternError(f"label {label}: no place is named <{min(lost)}>")
             filled = {label: _filled(one, each) if each else one for label, one in labels.items()}
             yield self._rule(path, filled)
 

@@ -64,13 +64,13 @@ def parse_pattern(text: str) -> Pattern:
     pieces = _PLACE.split(text)
     places = [place for place in pieces[1::2] if place != "_"]
     if "<" in "".join(pieces[0::2]):
-        raise PatternError(f"{text!r}: a place is <word>, of small letters and _")
+        raise PatternError(f"{text!r}: write a place as <word>, in lower-case letters and _")
     if len(pieces) // 2 > MAX_PLACES:
         raise PatternError(f"{text!r}: at most {MAX_PLACES} places")
     if len(set(places)) < len(places):
         raise PatternError(f"{text!r}: one name at two places")
     if any(piece == "" for piece in pieces[2:-1:2]):
-        raise PatternError(f"{text!r}: two places need something between them")
+        raise PatternError(f"{text!r}: two places need text between them")
     if len(pieces) == 1:
         return Pattern(text, (), None)
     parts = [re2.escape(p) if i % 2 == 0 else _group(p) for i, p in enumerate(pieces)]
@@ -113,7 +113,7 @@ def parse_template(text: str) -> Template:
         at = found.end()
     pieces.append((text[at:], "", ""))
     if "<" in "".join(before for before, _, _ in pieces):
-        raise PatternError(f"{text!r}: what is put in is <word>, <word|filter> or <tag.Name>")
+        raise PatternError(f"{text!r}: write <word>, <word|filter> or <tag.Name>")
     return Template(tuple(pieces))
 
 
@@ -173,7 +173,7 @@ def parse_bean_pattern(text: str) -> BeanPattern:
     more = text.endswith(",*")
     split = split_bean_name(text[:-2] if more else text)
     if split is None:
-        raise PatternError(f"{text!r} is no name of a bean: write domain:key=value,key=value")
+        raise PatternError(f"{text!r} is not the name of a bean: write domain:key=value,key=value")
     domain, properties = split
     patterns = {key: parse_pattern(value) for key, value in properties.items()}
     pattern = BeanPattern(parse_pattern(domain), patterns, more)

@@ -85,5 +85,5 @@ class PrometheusSource(PageSource):
     def read(self, raw: HttpAnswer) -> Page:
         kind = raw.headers.get(b"content-type", b"text/plain").partition(b";")[0].strip().lower()
         if kind == b"text/html":
-            raise PollError("garbage", f"a page for people, not a Prometheus one; it begins {raw.body[:40]!r}")
+            raise PollError("garbage", f"an HTML page, not a Prometheus one; it begins {raw.body[:40]!r}")
         return self._reader.read(raw.body, kind == OPENMETRICS, raw.ended)

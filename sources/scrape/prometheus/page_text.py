@@ -64,7 +64,7 @@ def parse_sample(line: bytes) -> Sample:
     line = line.strip(SPACE)
     found = _SAMPLE.fullmatch(line)
     if found is None:
-        raise LineError(f"no sample: {shown(line)}")
+        raise LineError(f"not a sample: {shown(line)}")
     labels = _labels(found[2]) if found[2] else {}
     end = found.end(2) + 1 if found[2] is not None else found.end(1)
     name = found[1].decode("ascii")
@@ -80,7 +80,7 @@ def _labels(text: bytes) -> dict[str, str]:
             raise LineError(f'want label="value" at {shown(text[at:])}')
         label = pair[1].decode("ascii")
         if label in labels:
-            raise LineError(f"label {label} stands there twice")
+            raise LineError(f"label {label} occurs twice")
         labels[label] = _unescaped(decoded(pair[2]), _ESCAPE)
         at = pair.end()
     return labels

@@ -36,7 +36,7 @@ class _Output(asyncio.SubprocessProtocol):
             return
         self.written += data
         if len(self.written) > self._limit and not self.ended.done():
-            text = f"more than {self._limit} bytes: raise its `max_bytes:`, or write less"
+            text = f"more than {self._limit} bytes: raise `max_bytes:` of the script, or print less"
             self.ended.set_exception(PollError("output too large", text))
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002

@@ -65,7 +65,7 @@ async def ask(
             ip, port, limit=MAX_HEAD, ssl=tls, server_hostname=server_name if tls is not None else None
         )
     except ConnectionRefusedError as error:
-        raise PollError("refused", "nothing listens there") from error
+        raise PollError("refused", "no process listens there") from error
     except ssl.SSLError as error:
         raise PollError("tls", f"{error}: check the certificates, and whether the server speaks TLS") from error
     except OSError as error:
@@ -87,7 +87,7 @@ async def _read(reader: asyncio.StreamReader, limit: int) -> HttpAnswer:
     headers = await _head(reader)
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise PollError(
-            "garbage", f"the body is packed ({headers[b'content-encoding'][:20]!r}), which was not asked for"
+            "garbage", f"the body is compressed ({headers[b'content-encoding'][:20]!r}), which was not requested"
         )
     coding = headers.get(b"transfer-encoding", b"identity").lower()
     if coding == b"chunked":
@@ -122,7 +122,7 @@ async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
         try:
             line = await reader.readuntil(b"\r\n")
         except asyncio.LimitOverrunError as error:
-            raise PollError("garbage", "no size of a chunk") from error
+            raise PollError("garbage", "the size of a chunk is missing") from error
         size = line[:_MAX_SIZE_LINE].partition(b";")[0].strip()
         if not _HEX.fullmatch(size):
             raise PollError("garbage", f"size of a chunk: {size[:20]!r}")
@@ -133,7 +133,7 @@ async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
             raise PollError("answer too large", f"more than {limit} bytes")
         body += await reader.readexactly(length)
         if await reader.readexactly(2) != b"\r\n":
-            raise PollError("garbage", "a chunk is longer than it says")
+            raise PollError("garbage", "a chunk is longer than announced")
 
 
 async def _head(reader: asyncio.StreamReader) -> dict[bytes, bytes]:
@@ -143,13 +143,13 @@ async def _head(reader: asyncio.StreamReader) -> dict[bytes, bytes]:
     except asyncio.IncompleteReadError as error:
         if not error.partial:
             raise PollError("closed", "closed without an answer") from error
-        raise PollError("garbage", f"no HTTP: it begins {error.partial[:40]!r}") from error
+        raise PollError("garbage", f"not HTTP: it begins {error.partial[:40]!r}") from error
     except asyncio.LimitOverrunError as error:
         raise PollError("garbage", f"no end of the headers within {MAX_HEAD} bytes") from error
     first, *lines = text.split(b"\r\n")
     found = _STATUS.match(first)
     if not found:
-        raise PollError("garbage", f"no HTTP: it begins {first[:40]!r}")
+        raise PollError("garbage", f"not HTTP: it begins {first[:40]!r}")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
     if found[1] != b"200":
         raise PollError("http status", _refusal(first, found[1], headers))
@@ -160,7 +160,7 @@ def _refusal(first: bytes, status: bytes, headers: dict[bytes, bytes]) -> str:
     text = first.decode("latin-1").partition(" ")[2][:80]
     if status[:1] == b"3":
         to = headers.get(b"location", b"").decode("latin-1")[:100]
-        return f"{text}: redirects are not followed (to {to!r}); give the address where they lead"
+        return f"{text}: redirects are not followed (to {to!r}); configure their target"
     return text
 
 

@@ -209,7 +209,7 @@ class TargetSource(ABC, Generic[Content]):
                 await self._identify(ip)
                 return await self.fetch(ip)
         except TimeoutError:
-            raise PollError("timeout", f"no whole answer within {self.deadline_s:g} s") from None
+            raise PollError("timeout", f"no complete answer within {self.deadline_s:g} s") from None
         finally:
             self._last_ms = (self.shared.clock.monotonic() - began) * 1000
 
