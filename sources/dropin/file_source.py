@@ -26,7 +26,7 @@ from sources.state.series_memory import SourceSeries, Taken
 GONE_POLLS = 5
 """Consecutive polls without a series after which it has ended."""
 SETTLED_MS = 2_000
-"""Age in ms until a file is read at every poll: two changes within one tick of the file system look like one."""
+"""Files younger than this (ms) are read at every poll: two changes within one clock tick have one signature."""
 _AT_ONCE = 2_000
 _AHEAD = f"more than {rules.MAX_AHEAD_MS // 1000} s ahead of this host's clock: taken once it is due"
 _OLD = f"older than {rules.MAX_AGE_MS // 3_600_000} h (the time is in milliseconds)"
