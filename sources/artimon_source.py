@@ -1,4 +1,4 @@
-"""The source of an agent: finds every process that registered, polls each at its phase, and says what became of it."""
+"""Source of an agent: discovers registered processes, polls each at its phase and reports the outcome."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from sources.state.state_store import SeriesStore
 
 log = logging.getLogger(__name__)
 _SELF_PHASE = 0.25
-"""The agent speaks of its endpoints a quarter into the period, after all of them were polled."""
+"""Phase of the agent's own variables as a fraction of the period: after all endpoints were polled."""
 _FINALS_S = 10.0
-"""Time for final snapshots before the first poll; more of them are late, which costs nothing but their order."""
+"""Timeout of the first sweep of final snapshots in seconds. A snapshot delivered later is only out of order."""
 
 
 class ArtimonSource:
-    """One for each agent. Everything runs in the event loop of `run`, except ZooKeeper, files and name look-ups.
+    """Polls all sources of one agent. Runs in the event loop of `run`, except ZooKeeper, files and name look-ups.
 
-    Raises ConfigFileError at once if a file of its configuration cannot be used."""
+    The constructor raises ConfigFileError if a configuration file is invalid."""
 
     def __init__(self, config: SourceConfig, sink: Sink, clock: Clock, hostname: str | None = None) -> None:
         self._config, self._sink, self._clock = config, sink, clock
@@ -95,7 +95,7 @@ class ArtimonSource:
         self._discovery = Discovery(self._session, config.reconcile_s, self._following.heard, self._following.listed)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set; then connections are closed and the state is written."""
+        """Poll until `stop` is set; then close connections and write the state."""
         await asyncio.to_thread(self._load)
         await self._take_finals()
         self._following.resume(self._store)
@@ -109,11 +109,11 @@ class ArtimonSource:
             await self._stop()
 
     def set_period(self, period_ms: int) -> None:
-        """Poll so often from now on: each source after its next poll as planned. May be called from any thread."""
+        """Set the poll period; each source changes after its next planned poll. May be called from any thread."""
         self._config.period_ms = period_ms
 
     def figures(self) -> dict[str, Any]:
-        """Counts, refusals and problems, for the health file; may be called from any thread."""
+        """Return counts, refusals and problems for the health file. May be called from any thread."""
         up, down = self._statuses.counts()
         figures = {"endpoints_up": up, "endpoints_down": down, **self._figures.to_json()}
         figures["warnings"] = self._statuses.who_vanished(self._clock.now_ms())
@@ -140,7 +140,7 @@ class ArtimonSource:
         return own_networks(self._config.zookeeper, self._config.own_networks)
 
     async def _take_finals(self) -> None:
-        """Before processes are polled: their predecessors' last values come first. Waits for it, not for long."""
+        """Deliver last values of ended processes before their successors are polled. Waits at most _FINALS_S."""
         if self._finals is not None:
             self._spawn(self._finals.run(self._pace("final")), "final snapshots")
             with contextlib.suppress(TimeoutError):
@@ -174,7 +174,7 @@ class ArtimonSource:
         series = self._store.get(f"agent/{host}/{self._config.agent}")
         maker = ReadingMaker(uuid.uuid4().bytes, self._clock.now_ms())
         source = LocalSource(series, self._delivery, maker, self._own_variables, {})
-        # After a restart every endpoint is polled before the agent speaks, or it would say that what it knows ended.
+        # After a restart all endpoints are polled before the first own reading, or it would end the series it lacks.
         first = self._clock.now_ms() + (self._config.period_ms if series.live else 0)
         self._spawn(source.run(self._clock, self._own_pace, first), "agent")
 

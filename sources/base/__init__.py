@@ -1,1 +1,1 @@
-"""Ground of all sources: errors, the schedule of polls, text of lines, names of endpoints. May import no other part."""
+"""Base of all sources: errors, schedule of polls, text of lines, names of endpoints. Imports no other package here."""

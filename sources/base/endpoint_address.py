@@ -1,4 +1,4 @@
-"""The name of an endpoint's znode: `<ip>:<port>:<uuid>`, IPv6 in brackets."""
+"""Name of an endpoint's znode: `<ip>:<port>:<uuid>`, IPv6 in brackets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sources.base.errors import AddressError
 
 
 class EndpointAddress(NamedTuple):
-    """One process as ZooKeeper names it."""
+    """Address of one process, parsed from its znode."""
 
     context: str
     ip: str
@@ -31,7 +31,7 @@ class EndpointAddress(NamedTuple):
 
 
 def parse_endpoint(context: str, node: str) -> EndpointAddress:
-    """The endpoint that a znode under `context` names; AddressError says what is wrong with it."""
+    """Parse the name of a znode under `context`. Raises AddressError."""
     address, _, name = node.rpartition(":")
     try:
         host, port = parse_address(address)
@@ -40,8 +40,8 @@ def parse_endpoint(context: str, node: str) -> EndpointAddress:
     except ValueError as error:
         raise AddressError(f"znode {node!r} of {context}: want <ip>:<port>:<uuid>: {error}") from error
     if address.startswith("[") != (ip.version == 6):
-        raise AddressError(f"znode {node!r} of {context}: IPv6, and nothing else, stands in brackets")
-    reserved = ip.version == 4 and ip.is_reserved  # of IPv6 even ::1 is
+        raise AddressError(f"znode {node!r} of {context}: write IPv6 addresses, and only those, in brackets")
+    reserved = ip.version == 4 and ip.is_reserved  # is_reserved is true even for ::1 in IPv6
     if ip.is_multicast or ip.is_unspecified or ip.is_link_local or reserved:
         raise AddressError(f"znode {node!r} of {context}: {ip} cannot belong to a single process and is not polled")
     return EndpointAddress(context, str(ip), port, process)

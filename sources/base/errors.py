@@ -1,11 +1,11 @@
-"""What can go wrong with one endpoint. `reason` is the word under which `figures()` counts it."""
+"""Errors of one endpoint. `reason` is the key under which `figures()` counts the error."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 EXAMPLE = 200
-"""Characters of what was wrong that are shown."""
+"""Length of an example of a fault, in characters."""
 
 
 class SourceError(RuntimeError):
@@ -13,7 +13,7 @@ class SourceError(RuntimeError):
 
 
 class PollError(SourceError):
-    """One poll of one endpoint failed; the connection has been closed and the next poll starts afresh."""
+    """One poll of one endpoint failed; the connection is closed and the next poll opens a new one."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(reason, text)
@@ -24,7 +24,7 @@ class PollError(SourceError):
 
 
 class GaveWay(SourceError):
-    """Another agent polls the process `uuid`, and this one does not know better: no values were read."""
+    """Another agent polls the process `uuid` and this agent is not sure of its lease: no values were read."""
 
     def __init__(self, uuid: bytes, poller: str) -> None:
         super().__init__(uuid, poller)
@@ -35,23 +35,23 @@ class GaveWay(SourceError):
 
 
 class AddressError(SourceError, ValueError):
-    """The name of a znode is no `<ip>:<port>:<uuid>`."""
+    """The name of a znode is not `<ip>:<port>:<uuid>`."""
 
 
 class TargetError(SourceError, ValueError):
-    """What names a bean server cannot be used: the text says what is wanted."""
+    """The configuration of a target is invalid; the text gives the expected form."""
 
 
 class StateError(SourceError):
-    """A state file is damaged: the source starts without it (its next poll counts as a first one)."""
+    """A state file is damaged: the source starts without it and treats its next poll as the first one."""
 
 
 class LineError(SourceError, ValueError):
-    """A line of a drop-in file that says nothing. The text says what is wrong with it; who reads adds file and line."""
+    """A line of a drop-in file is invalid. The text gives the reason; the reader of the file adds file and line."""
 
 
 class FileRefused(SourceError):
-    """A drop-in file, or the folder of them, that is not read. The text names it and says why."""
+    """A drop-in file or the folder of drop-in files cannot be read. The text gives the path and the reason."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(reason, text)
@@ -62,7 +62,7 @@ class FileRefused(SourceError):
 
 
 class Faults:
-    """What was left out of one poll: counts by reason, and one example of each."""
+    """Values left out of one poll: counts by reason and one example of each."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Text of lines, in drop-in files and in Prometheus pages alike. Pure."""
+"""Text of lines in drop-in files and Prometheus pages. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from sources.base.errors import LineError
 
 SPACE = b" \t\r"
 MAX_NUMBER = 400
-"""Bytes of a number: what is longer would take too long to understand."""
+"""Maximum length of a number in bytes; bounds the time to parse one."""
 MAX_TOLD = 1_024
-"""Bytes of a help text or a unit; what stands beyond is left out."""
+"""Maximum length of a help text or unit in bytes; the rest is cut off."""
 
 
 def decoded(raw: bytes) -> str:
-    """The text of a part of a line. LineError if it is no UTF-8."""
+    """Decode a part of a line. Raises LineError if it is not valid UTF-8."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -20,6 +20,6 @@ def decoded(raw: bytes) -> str:
 
 
 def shown(raw: bytes) -> str:
-    """Bytes of a file or a page as they may be shown to anybody."""
+    """Return bytes of a file or a page in printable form, at most 60 of them."""
     text = raw[:60].decode("utf-8", "backslashreplace")
     return repr(text + "…" if len(raw) > 60 else text)

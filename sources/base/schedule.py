@@ -1,4 +1,4 @@
-"""Schedule of polls: each source at a phase of its own early in each period, so that a bucket gets exactly one sample.
+"""Schedule of polls: each source has its own phase early in each period, so that a bucket gets exactly one sample.
 
 Functions of epoch milliseconds, pure but for `until`. A bucket of `period` that ends at e covers (e - period, e].
 """
@@ -14,26 +14,26 @@ from artimon.model.clock import Clock
 
 FIRST = 0.5 / 60
 LAST = 9.5 / 60
-"""Phases lie within this part of a period: 0.5 s to 9.5 s of a minute."""
+"""Bounds of the phases as fractions of a period: 0.5 s to 9.5 s of a minute."""
 
 
 def phase_ms(source: str, period_ms: int) -> int:
-    """The offset of a source's polls in the period; it depends on its name alone."""
+    """Return the offset of a source's polls in the period, in ms. It depends on the name alone."""
     share = int(xxhash.xxh3_64_intdigest(source.encode())) / 2**64
     return round(period_ms * (FIRST + share * (LAST - FIRST)))
 
 
 Pace = Callable[[], tuple[int, int]]
-"""Phase and period in ms, asked before each tick: they may change while a source runs."""
+"""Returns phase and period in ms. Called before each tick, because both may change while a source runs."""
 
 
 def bucket_end(time_ms: int, period_ms: int) -> int:
-    """End of the bucket that covers `time_ms`."""
+    """Return the end of the bucket that covers `time_ms`."""
     return -(-time_ms // period_ms) * period_ms
 
 
 def next_tick(now_ms: int, phase: int, period_ms: int, sampled_ms: int | None = None) -> int:
-    """The first tick (k x period + phase) after `now_ms` whose bucket does not hold the sample of `sampled_ms`."""
+    """Return the first tick (k x period + phase) after `now_ms` outside the bucket that holds `sampled_ms`."""
     tick = now_ms - (now_ms - phase) % period_ms + period_ms
     if sampled_ms is not None and bucket_end(tick, period_ms) == bucket_end(sampled_ms, period_ms):
         tick += period_ms
@@ -41,39 +41,39 @@ def next_tick(now_ms: int, phase: int, period_ms: int, sampled_ms: int | None = 
 
 
 def missed_ticks(planned_ms: int, now_ms: int, period_ms: int) -> int:
-    """Whole ticks that passed unused since the planned one: they are skipped, not made up for."""
+    """Return the number of ticks missed since the planned one. Missed ticks are skipped, not made up for."""
     return max(0, (now_ms - planned_ms) // period_ms)
 
 
 def announce_day(now_ms: int, key: str) -> int:
-    """A number that changes once a day, at a time of day of its own for each key."""
+    """Return a number that changes once a day. The time of the change depends on the key."""
     day = 86_400_000
     return (now_ms + int(xxhash.xxh3_64_intdigest(key.encode())) % day) // day
 
 
 PATIENT = 3
-"""So many polls in a row may fail before an endpoint is asked less often."""
+"""Consecutive failed polls before the back-off of an endpoint begins."""
 MOST_PERIODS = 8
 LONGEST_S = 30.0
-"""The clock is looked at this often at least while a tick is waited for."""
+"""Maximum seconds between two looks at the clock while `until` waits."""
 
 
 def wait_s(now_ms: int, tick_ms: int, most_ms: int) -> float:
-    """Seconds until a tick. 0 when it has come, and when it is more than `most_ms` ahead, farther than it was planned:
-    the wall clock was set back, and there are other ticks now."""
+    """Return the seconds until a tick. 0 if it has come, or if it is more than `most_ms` ahead: then the wall clock was
+    set back and other ticks come first."""
     return 0.0 if tick_ms - now_ms > most_ms else max(0.0, (tick_ms - now_ms) / 1000)
 
 
 async def until(tick_ms: int, clock: Clock, most_ms: Callable[[], int]) -> None:
-    """Wait for a tick as `wait_s` has it, never long at a time: the clock may be set, and `most_ms` may change."""
+    """Wait for a tick (see `wait_s`) in short sleeps, because the clock may be set and `most_ms` may change."""
     while (left := wait_s(clock.now_ms(), tick_ms, most_ms())) > 0:
         await asyncio.sleep(min(left, LONGEST_S))
 
 
 def periods_until_next(failures: int, endpoint: str) -> int:
-    """In how many periods an endpoint is asked again that failed `failures` times in a row: in 1, later in up to 2, 4
-    and at last 8; how many of these depends on the endpoint, so that those that fell silent together are not all asked
-    together."""
+    """Return the periods until the next poll of an endpoint after `failures` consecutive failures.
+
+    1 at first, later up to 2, 4 and 8. Jitter by endpoint spreads endpoints that failed at the same time."""
     if failures < PATIENT:
         return 1
     most = min(MOST_PERIODS, 2 << min(failures - PATIENT, 16))

@@ -1,4 +1,4 @@
-"""Polls that are ready at the same time go to the log together: one hop to its thread and one fsync for many."""
+"""Group commit: polls that are ready at the same time share one hop to the log's thread and one fsync."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from artimon.model.batch import Polled
 from artimon.model.protocols import SinkRefused
 
 MOST_SAMPLES = 100_000
-"""Handed over together; more than one poll only as far as they fit."""
+"""Maximum samples of a group; a group of a single poll may exceed it."""
 AT_ONCE = 2
-"""One group is encoded while another waits for the disk."""
+"""Concurrent groups: one is encoded while another waits for the disk."""
 
 
 class Accepting(Protocol):
@@ -28,8 +28,8 @@ class _Waiting(NamedTuple):
 
 
 class Gathering:
-    """As a `Sink` to those who poll. Event loop only. What the sink behind it refuses of several polls together is
-    offered to it again one by one, so that nobody is refused for another's sake."""
+    """Sink that combines concurrent `accept` calls into groups. Event loop only. If the sink behind refuses a group,
+    each poll is offered again alone, so that one bad poll does not refuse the others."""
 
     def __init__(self, behind: Accepting) -> None:
         self._behind = behind
@@ -37,7 +37,7 @@ class Gathering:
         self._drains: set[asyncio.Task[None]] = set()
 
     async def accept(self, polled: Sequence[Polled]) -> None:
-        """Durable when this returns. SinkRefused: nothing was kept. Who gives up waiting does not take it back."""
+        """Return once the polls are durable. Cancellation does not withdraw them. Raises SinkRefused: none was kept."""
         waiting = _Waiting(polled, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if len(self._drains) < AT_ONCE:
@@ -78,7 +78,7 @@ class Gathering:
             await self._behind.accept([part for one in group for part in one.polled])
         except SinkRefused:
             raise
-        except BaseException as error:  # of a log that failed, or of a task that is cancelled: everybody learns it
+        except BaseException as error:  # a failed log or a cancelled task: every caller of the group gets it
             _answer(group, error)
             if not isinstance(error, Exception):
                 raise
@@ -88,7 +88,7 @@ class Gathering:
 
 def _answer(group: list[_Waiting], error: BaseException | None) -> None:
     for one in group:
-        if one.accepted.done():  # gave up waiting
+        if one.accepted.done():  # the caller was cancelled
             continue
         if error is None:
             one.accepted.set_result(None)

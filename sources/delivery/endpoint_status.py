@@ -1,4 +1,4 @@
-"""Status of each endpoint, as variables of the agent: a process that vanishes keeps saying up = 0 for an hour."""
+"""Status of each endpoint, as variables of the agent. A process that vanished keeps up = 0 for an hour."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UP, POLL_MS, POLL_SAMPLES = "artimon.endpoint.up", "artimon.endpoint.poll.ms", "
 
 @dataclass(slots=True)
 class Status:
-    """The last poll of one endpoint. `gone_ms`: when a process was found to have vanished, 0 while it has not."""
+    """Outcome of the last poll of one endpoint. `gone_ms`: time at which it was found to have vanished, else 0."""
 
     labels: dict[str, str]
     up: bool = False
@@ -27,7 +27,7 @@ class Status:
 
 
 class Statuses:
-    """Key (the source's name, once it is known) -> status. What vanished is kept on disk for the next start."""
+    """Key (the source's name once it is known) -> status. Vanished endpoints are kept on disk across restarts."""
 
     def __init__(self, path: Path, vanished_ms: int) -> None:
         self._path, self._vanished_ms = path, vanished_ms
@@ -35,7 +35,7 @@ class Statuses:
         self._changed, self._saving = False, asyncio.Lock()
 
     def load(self) -> None:
-        """Read what vanished before this start; an unreadable file counts as none."""
+        """Read the endpoints that vanished before this start; an unreadable file counts as empty."""
         try:
             content = json.loads(self._path.read_text())
             self._by_key = {key: Status(**status) for key, status in content.items()}
@@ -43,37 +43,37 @@ class Statuses:
             self._by_key = {}
 
     def polled(self, key: str, labels: Mapping[str, str], up: bool, poll_ms: float, samples: int) -> None:
-        """The outcome of a poll."""
+        """Record the outcome of a poll."""
         known = self._by_key.get(key)
         self._changed |= known is not None and known.gone_ms > 0
         self._by_key[key] = Status(dict(labels), up, poll_ms, samples)
 
     def left(self, key: str) -> None:
-        """It left in order, or was never anything: nothing more is said of it."""
+        """Remove an endpoint that ended in order or was never identified."""
         self._changed |= self._by_key.pop(key, None) is not None
 
     def vanished(self, key: str, labels: Mapping[str, str], now_ms: int) -> None:
-        """It went without goodbye."""
+        """Record that an endpoint ended without notice."""
         self._by_key[key] = Status(dict(labels), gone_ms=now_ms)
         self._changed = True
 
     def counts(self) -> tuple[int, int]:
-        """Endpoints that answered their last poll, and those that did not."""
+        """Return the number of endpoints that answered their last poll, and of those that did not."""
         up = sum(status.up for status in self._by_key.values())
         return up, len(self._by_key) - up
 
     def who_vanished(self, now_ms: int, limit: int = 10) -> list[str]:
-        """A sentence on each process that went without goodbye, the last ones first."""
+        """Return one sentence for each process that ended without notice, latest first."""
         gone = sorted(((s.gone_ms, key) for key, s in list(self._by_key.items()) if s.gone_ms), reverse=True)
-        return [f"{key} went without goodbye {max(0, now_ms - at) // 1000} s ago" for at, key in gone[:limit]]
+        return [f"{key} ended without notice {max(0, now_ms - at) // 1000} s ago" for at, key in gone[:limit]]
 
     def variables(self, now_ms: int) -> list[Variable]:
-        """One reading of the agent: `up` of every endpoint, time and samples of those that are still asked."""
+        """Return `up` of every endpoint, and poll time and samples of those that are still polled."""
         self._expire(now_ms)
         return [v for status in self._by_key.values() for v in _variables(status)]
 
     async def save(self) -> None:
-        """Write what vanished, if that changed. OSError: it is tried again the next time."""
+        """Write the vanished endpoints if they changed. Raises OSError; the next call tries again."""
         async with self._saving:
             if not self._changed:
                 return

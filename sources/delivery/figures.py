@@ -9,7 +9,7 @@ MAX_PROBLEMS = 50
 
 
 class Figures:
-    """Counts since the start, and the problems that hold now, by what they are about."""
+    """Counts since the start, and the present problems by subject."""
 
     def __init__(self) -> None:
         self.polls = 0
@@ -20,11 +20,11 @@ class Figures:
         """Polls that yielded nothing because another agent polls the process."""
         self.sink_refused = 0
         self.refused: dict[str, Counter[str]] = {}
-        """By source or endpoint: refusals by reason, as of its last poll."""
+        """Source or endpoint -> refusals of its last poll by reason."""
         self.problems: dict[str, str] = {}
 
     def refuse(self, about: str, reasons: Counter[str], problems: tuple[str, ...] = ()) -> None:
-        """What was refused of `about` with its last poll; nothing takes it off the list."""
+        """Record the refusals of `about` in its last poll; empty `reasons` remove the entry."""
         if reasons:
             self.refused[about] = reasons
         else:
@@ -32,19 +32,19 @@ class Figures:
         self.problem(about, "; ".join(problems))
 
     def problem(self, about: str, text: str) -> None:
-        """A problem that holds from now on; an empty text says that it is over."""
+        """Record the present problem of `about`; an empty text clears it."""
         if text:
             self.problems[about] = text
         else:
             self.problems.pop(about, None)
 
     def internal(self, about: str, who: object, error: Exception) -> None:
-        """`who` met an error that nobody expected: a problem that holds from now on."""
+        """Record an unexpected error of `who` as the present problem of `about`."""
         self.poll_errors["internal"] += 1
         self.problem(about, f"{who}: {type(error).__name__}: {error}")
 
     def to_json(self) -> dict[str, Any]:
-        """Counts as in the health file of the agent."""
+        """Return the counts in the form of the agent's health file."""
         refused: Counter[str] = sum(self.refused.values(), Counter())
         return {
             "polls": self.polls,

@@ -1,4 +1,4 @@
-"""Thread for the files of one folder, whose file system may hang."""
+"""Thread that reads one folder, whose file system may hang."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 READ_DEADLINE_S = 30.0
-"""A file system that hangs for longer is left alone until it answers."""
+"""Timeout of one read in seconds. Until the hanging call returns, no other work is started."""
 
 
 class Hanging(RuntimeError):
@@ -18,7 +18,7 @@ class Hanging(RuntimeError):
 
 
 class FileThread:
-    """Runs work on files beside the event loop, one piece at a time. Called by the event loop only."""
+    """Runs work on files outside the event loop, one call at a time. Called by the event loop only."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -37,5 +37,5 @@ class FileThread:
             raise Hanging(f"{self._folder}: the file system did not answer within {READ_DEADLINE_S:g} s") from None
 
     def close(self) -> None:
-        """Run nothing more."""
+        """Stop the thread; queued work is cancelled."""
         self._thread.shutdown(wait=False, cancel_futures=True)

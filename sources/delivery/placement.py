@@ -1,4 +1,4 @@
-"""Reverse names of addresses: asked beside the event loop, with a deadline, remembered on disk."""
+"""Reverse DNS names of addresses: looked up in threads, with a timeout, cached on disk."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ REFRESH_MS = 86_400_000
 RETRY_MS = 600_000
 MAX_NAMES = 100_000
 SAVE_S = 1.0
-"""Names that come within so short a time are written together: the file is written whole."""
+"""Delay of a write in seconds. Names found meanwhile are written together, as the file is rewritten whole."""
 
 
 def reverse_name(ip: str) -> str:
-    """What the resolver calls an address; OSError if it has no name."""
+    """Return the reverse DNS name of an address. Raises OSError if it has none."""
     return socket.gethostbyaddr(ip)[0]
 
 
 def source_of(labels: Mapping[str, str]) -> str:
-    """The source of a process with these automatic labels. Its uuid, its port and who polls it are no part of it."""
+    """Return the source name of a process. It does not depend on the uuid, the port or the polling agent."""
     return f"{labels['context']}/{labels['host']}/{labels['instance']}"
 
 
 class Placement:
-    """Address -> placement labels. A look-up that fails keeps the last answer; with none, `host` is the address.
+    """Address -> placement labels. A failed look-up keeps the last answer; without one, `host` is the address.
 
-    A loopback address is this machine, whatever the resolver says."""
+    A loopback address always means this machine and is not looked up."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Placement:
         self.failed = 0
 
     async def labels(self, ip: str) -> dict[str, str]:
-        """The labels of an address; waits at most the deadline, and only for a name that was never known."""
+        """Return the labels of an address. Waits up to the timeout, and only for a name that is not cached."""
         by_rule = labels_by_rule(self._rules, ip)
         if ipaddress.ip_address(ip).is_loopback:
             return {**labels_of_name(self.hostname), **by_rule}
@@ -71,7 +71,7 @@ class Placement:
         return {**(labels_of_name(name) if name else {"host": ip}), **by_rule}
 
     def close(self) -> None:
-        """Give up look-ups that are under way, and write what was found."""
+        """Cancel queued look-ups and write the names found."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._saving is not None:
             self._saving.cancel()
@@ -86,7 +86,7 @@ class Placement:
         await asyncio.wait([self._start(ip)], timeout=self._deadline_s)
 
     def _start(self, ip: str) -> asyncio.Future[str]:
-        """The look-up of an address, begun unless it is under way; whenever it ends, its answer is kept."""
+        """Return the pending look-up of an address; start one if there is none. A late answer is cached, too."""
         if ip not in self._asking:
             self._ask_after[ip] = self._clock.now_ms() + RETRY_MS
             future = asyncio.get_running_loop().run_in_executor(self._threads, self._resolve, ip)

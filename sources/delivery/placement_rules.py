@@ -1,8 +1,8 @@
-"""Where an address stands: labels dc, rack, module, host, environment, the same whoever polls.
+"""Placement of an address: labels dc, rack, module, host, environment, the same for every polling agent.
 
-Rules by address range come first, then what the reverse name says. A name reads `<dc>-<rack>-<module><number>`, as in
-`jb-r12-web01.example.org`: dc letters, then digits if any; rack `r` and digits, or digits; module letters. Any other
-name gives `host` only. Names are used without their domain, so that a machine has one name for itself and for others.
+Rules by address range take precedence over the reverse name. A name has the form `<dc>-<rack>-<module><number>`, e.g.
+`jb-r12-web01.example.org`: dc letters, then optional digits; rack `r` and digits, or digits; module letters. Any other
+name gives `host` only. The domain is removed, so that a machine has the same name for itself and for others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _network(text: str) -> _Network:
 
 
 class PlacementRule(Section):
-    """Addresses in `net` get `labels`. Of several rules that match, the narrower range wins, label by label."""
+    """Labels of the addresses in `net`. If several rules match, the narrower range wins for each label."""
 
     net: Annotated[_Network, parsed(_network)]
     labels: Annotated[dict[str, str], checked(validate_labels)]
@@ -50,7 +50,7 @@ def read_rules(path: Path) -> tuple[PlacementRule, ...]:
 
 
 def labels_by_rule(rules: tuple[PlacementRule, ...], ip: str) -> dict[str, str]:
-    """What the rules say of an address."""
+    """Return the labels that the rules give to an address."""
     address = ipaddress.ip_address(ip)
     labels: dict[str, str] = {}
     for rule in rules:
@@ -60,7 +60,7 @@ def labels_by_rule(rules: tuple[PlacementRule, ...], ip: str) -> dict[str, str]:
 
 
 def labels_of_name(name: str) -> dict[str, str]:
-    """What a host name says.
+    """Return the labels that a host name gives.
 
     >>> labels_of_name("jb-r12-web01.example.org")
     {'host': 'jb-r12-web01', 'dc': 'jb', 'rack': 'r12', 'module': 'web'}

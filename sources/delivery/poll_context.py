@@ -1,4 +1,4 @@
-"""Context of every poll of an agent, whatever is polled."""
+"""Context shared by all polls of an agent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def _nothing(_: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PollContext:
-    """One for each agent."""
+    """Collaborators and settings of all polls. One instance per agent."""
 
     config: SourceConfig
     clock: Clock
@@ -33,6 +33,6 @@ class PollContext:
     statuses: Statuses
     figures: Figures
     sure: Callable[[EndpointAddress], bool] = lambda _: True
-    """Whether this agent polls an endpoint beyond doubt."""
+    """Returns True if this agent is certain to hold the lease of an endpoint."""
     take_final: Callable[[bytes], Awaitable[None]] = _nothing
-    """Takes the final snapshot of a process that has ended, if it left one (processes.final_folder)."""
+    """Takes the final snapshot of an ended process by uuid, if it left one (`sources.poll.final_folder`)."""

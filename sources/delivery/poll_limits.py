@@ -1,4 +1,4 @@
-"""Places that the polls of an agent share, and how many files and connections its process may have open."""
+"""Concurrency limits of an agent's polls, and the limit of open files and connections of its process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import resource
 
 _LARGE_AT_ONCE = 8
 SPARE = 512
-"""For everything but kept connections: the log, the state, polls under way, threads of clients."""
+"""File descriptors reserved for everything but kept connections: log, state, running polls, client threads."""
 
 
 class PollLimits:
-    """What all polls of a source share: places for polls under way, for large answers in memory, and for connections
-    that are kept from one poll to the next (`most_kept`; beyond that each poll makes one)."""
+    """Limits shared by all polls: running polls, large answers in memory, and connections kept open between polls
+    (`most_kept`; beyond it each poll opens a new one)."""
 
     def __init__(self, concurrency: int, most_kept: int = 20_000) -> None:
         self.most_kept, self.kept = most_kept, 0
@@ -21,18 +21,17 @@ class PollLimits:
         self.large = asyncio.Semaphore(_LARGE_AT_ONCE)
 
     def place(self, failing: bool) -> asyncio.Semaphore:
-        """Endpoints that hang use up the places of their own kind only."""
+        """Return the semaphore of healthy or failing endpoints, so that hanging ones do not block the others."""
         return self._failing if failing else self._healthy
 
 
 def raise_limit() -> int:
-    """Use what the system allows instead of what it starts a process with (often 1,024); how many connections may be
-    kept then."""
+    """Raise the soft limit of open files (often 1,024) to the hard limit. Return the connections that may be kept."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
-        except (OSError, ValueError):  # an unlimited hard limit, where the kernel has one of its own
+        except (OSError, ValueError):  # the hard limit is unlimited, but the kernel has its own maximum
             pass
     return 1 << 20 if soft == resource.RLIM_INFINITY else max(0, soft - SPARE)

@@ -1,4 +1,4 @@
-"""From a reading to the sink: prepare, have it accepted, remember it."""
+"""Delivery of a reading to the sink: prepare it, have it accepted, commit it to the memory of the source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class ReadingDelivery:
-    """What all pollers of an agent share on the way to the log."""
+    """Path to the log, shared by all pollers of an agent."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class ReadingDelivery:
     async def place(
         self, series: SourceSeries, reading: Reading, automatic: Mapping[str, str], own: Rules | None = None
     ) -> Placed:
-        """Rows for a schema that is new to the source; text and fingerprints are made beside the event loop. `own`
-        rules of the source come before those for all."""
+        """Assign rows to a schema that is new to the source. Texts and fingerprints are computed in a thread. The `own`
+        rules of the source are applied before the global ones."""
         rules = self.rules.for_source(series.name, own)
         bound = await asyncio.to_thread(bind, reading.schema, automatic, rules)
         self.rules.acted(series.name, rules, Counter(bound.acted))
@@ -52,14 +52,14 @@ class ReadingDelivery:
         return placed
 
     async def send(self, series: SourceSeries, reading: Reading, placed: Placed) -> int:
-        """Samples that the log now holds of this reading. SinkRefused: none, and nothing is remembered."""
+        """Send a reading; return the number of samples accepted. Raises SinkRefused: nothing is kept or remembered."""
         async with series.lock:
             prepared = series.prepare(reading, placed)
             await self._accept(series, prepared)
         return len(prepared.row)
 
     async def take(self, series: SourceSeries, prepare: Callable[[], Prepared]) -> int:
-        """As `send`, for what prepares itself; what has nothing to say is not handed on."""
+        """Send the result of `prepare` like `send`, unless it has neither samples nor announcements."""
         async with series.lock:
             prepared = prepare()
             if any(part.blocks or len(part.samples) for part in prepared.polled):
@@ -67,8 +67,8 @@ class ReadingDelivery:
         return prepared.samples
 
     async def end(self, series: SourceSeries, may: Callable[[], bool] = lambda: True) -> None:
-        """Say that every live series of the source ended, if that `may` still be said once its turn has come.
-        SinkRefused: not said."""
+        """End every live series of the source, if `may` still returns True once the lock is held. Raises SinkRefused:
+        nothing was ended."""
         async with series.lock:
             if series.live and may():
                 await self._accept(series, series.prepare_end(self.clock.now_ms()))

@@ -1,4 +1,4 @@
-"""What an Artimon source is told: where to look, how often, and its limits."""
+"""Settings of an Artimon source: addresses, period and limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEBIBYTE = 1 << 20
 
 
 def check_networks(texts: Sequence[str]) -> None:
-    """Raises ValueError for a text that is no network."""
+    """Raise ValueError for a text that is not a network."""
     for text in texts:
         try:
             ip_network(text)
@@ -28,8 +28,7 @@ def check_networks(texts: Sequence[str]) -> None:
 
 @dataclass(slots=True)
 class SourceConfig:
-    """Settings of `ArtimonSource`; every field with a default may be left alone. Only `period_ms` may change while it
-    runs (`ArtimonSource.set_period`)."""
+    """Settings of `ArtimonSource`. Only `period_ms` may change while it runs (`ArtimonSource.set_period`)."""
 
     agent: str
     """Name of the agent, part of the source name `agent/<host>/<agent>`."""
@@ -39,25 +38,25 @@ class SourceConfig:
     """Folder of the agent; the source keeps its state in `<data>/source`."""
     period_ms: Annotated[int, in_milliseconds("Period of the polls, such as 60s.", "--poll")] = 60_000
     deadline_s: float = 5.0
-    """For one poll: connect, ask, read the whole answer."""
+    """Timeout of one poll in seconds: connect, send the request, read the whole answer."""
     max_frame: int = 16 * MEBIBYTE
     max_series: int = 100_000
-    """Per source; beyond it new series are refused and counted."""
+    """Series of one source; beyond this limit new series are refused and counted."""
     concurrency: int = 256
-    """Polls under way at once; endpoints that failed last time share a quarter as many places of their own."""
+    """Concurrent polls. Endpoints whose last poll failed share a separate quarter of this number."""
     reconcile_s: float = 45.0
-    """The whole tree in ZooKeeper is listed this often, beside the watches."""
+    """Seconds between full listings of the tree in ZooKeeper, in addition to the watches."""
     host_metrics: Annotated[bool, Option("Read this host's own figures too.")] = True
     rules: Annotated[Path | None, Option("Rules that give labels by address.", "--labels-rules")] = None
     """JSON or TOML: docs/sources.md."""
     goodbye_s: float = 6.0
-    """A process that takes leave serves for at most 5 s: after this time it is asked whether it is gone."""
+    """Seconds from the deregistration of a process until it is checked; it serves for at most 5 s more."""
     vanished_ms: int = 3_600_000
-    """How long `artimon.endpoint.up` says 0 for a process that went without goodbye."""
+    """Duration of `artimon.endpoint.up` = 0 for a process that ended without notice, in ms."""
     dropin: Annotated[Path | None, Option("Folder of drop-in files (ARTIMON_DROPIN).", place=attrgetter("dropin"))] = (
         None
     )
-    """None: none are read."""
+    """None: drop-in files are not read."""
     jmx: Annotated[
         tuple[JmxTarget, ...],
         Option(
@@ -68,7 +67,7 @@ class SourceConfig:
     ] = ()
     jmx_rules: Annotated[tuple[Path, ...], Option("A file of mapping rules besides the shipped ones.")] = ()
     max_bean_series: int = 5_000
-    """Per bean server."""
+    """Series of one bean server."""
     sources: Annotated[
         Path | None, Option("File that names Prometheus pages, bean servers, scripts and rules (docs/foreign.md).")
     ] = None
@@ -82,12 +81,12 @@ class SourceConfig:
             many=True,
         ),
     ] = ()
-    """What no rule fits is of the class `default`."""
+    """A variable that no rule matches has the class `default`."""
 
     session_s: float = 10.0
-    """ZooKeeper notices after this time that an agent was killed or cut off."""
+    """Timeout of the ZooKeeper session in seconds: a killed or disconnected agent is noticed after it."""
     takeover_s: float = 15.0
-    """So long an agent that went is waited for before others poll the processes of its host."""
+    """Grace period in seconds before other agents poll the processes of a host whose agent is gone."""
     own_networks: Annotated[
         tuple[str, ...],
         Option(
@@ -96,12 +95,12 @@ class SourceConfig:
             check=check_networks,
         ),
     ] = ()
-    """Besides those of its interfaces."""
+    """In addition to the networks of its interfaces."""
     wiped_s: float = 60.0
-    """Most of all znodes gone at once: that is believed after this time, in which processes register again."""
+    """Seconds until the loss of most znodes at once is believed; processes register again in this time."""
 
     security: Security | None = None
-    """What endpoints are shown and must show (ARTIMON_SECURE_POLLS); None: nothing."""
+    """TLS and tokens of polls (ARTIMON_SECURE_POLLS); None: neither."""
 
     @property
     def folder(self) -> Path:

@@ -6,19 +6,19 @@ from typing import Protocol
 
 
 class Owner(Protocol):
-    """A process that may speak for a source."""
+    """A process that may own a source."""
 
     async def answers(self, sure: bool) -> bool:
-        """Whether it is alive: asked now if `sure`, else as of its last poll if that was answered."""
+        """Return True if it is alive. `sure` forces a check now; else an answered last poll is enough."""
         ...
 
     def supersede(self) -> None:
-        """Another process speaks for its source from now on."""
+        """Give up the source to another process."""
         ...
 
 
 class Owners:
-    """Source name -> the process that speaks for it. Event loop only."""
+    """Source name -> the process that owns it. Event loop only."""
 
     def __init__(self) -> None:
         self._by_source: dict[str, Owner] = {}
@@ -27,11 +27,11 @@ class Owners:
         return self._by_source.get(source)
 
     def hold(self, source: str, owner: Owner) -> None:
-        """At start: the process that spoke for the source before."""
+        """Register at start the process that owned the source before."""
         self._by_source[source] = owner
 
     async def claim(self, source: str, rival: Owner, sure: bool) -> bool:
-        """Whether `rival` speaks for the source now: it does unless another one does that is alive."""
+        """Make `rival` the owner unless another owner is alive. Return True if `rival` owns the source now."""
         while (owner := self._by_source.get(source)) not in (None, rival):
             if owner is not None and await owner.answers(sure):
                 return False
@@ -42,6 +42,6 @@ class Owners:
         return True
 
     def release(self, source: str, owner: Owner) -> None:
-        """It no longer speaks for the source."""
+        """Remove `owner` as the owner of the source."""
         if self._by_source.get(source) is owner:
             del self._by_source[source]

@@ -1,6 +1,6 @@
-"""From the bytes of a drop-in file to columns. For a thread of its own: nothing here touches what a source remembers.
+"""Parser of drop-in files: bytes to columns. Runs in its own thread: nothing here touches the state of a source.
 
-What stands for a series is parsed once, as long as its bytes stay the same: a reader keeps `bytes -> column`.
+The text of a series is parsed once while its bytes stay the same: a reader caches `bytes -> column`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from sources.state.schema_binding import ruled, text_of
 from sources.state.series_births import Ints
 
 MAX_NAMED = 5
-"""So many bad lines of a file are named; all are counted."""
+"""Bad lines of a file that are reported one by one; all are counted."""
 _MAX_TOLD = 10_000
 _MAX_KNOWN = 400_000
 _DROPPED = -1
-"""Instead of a column: a rule drops the series."""
+"""Marker in place of a column: a rule drops the series."""
 _DIGITS = 18
-"""A number of so many digits fits an int64."""
+"""Maximum digits of a number that always fits an int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A line that was not taken; line 0: the file as a whole."""
+    """A refused line; line 0 means the file as a whole."""
 
     line: int
     reason: str
@@ -44,13 +44,13 @@ class Refusal:
 
 @dataclass(slots=True)
 class Refusals:
-    """All are counted by reason, the first few kept."""
+    """Refused lines: counts by reason, and the first few in detail."""
 
     counts: Counter[str] = field(default_factory=Counter)
     named: list[Refusal] = field(default_factory=list)
 
     def add(self, line: int, reason: str, text: str, count: int = 1) -> None:
-        """`count` lines, the first of which is `line`."""
+        """Add `count` lines, the first of which is `line`."""
         self.counts[reason] += count
         if len(self.named) < MAX_NAMED:
             self.named.append(Refusal(line, reason, text))
@@ -58,7 +58,7 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What the comments of a file tell; by name of variable."""
+    """Metadata from the comments of a file, by name of variable."""
 
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """n lines that could be read, in the order of the file; `column` points into the lists of the reader."""
+    """n valid lines in the order of the file; `column` indexes the lists of the reader."""
 
     column: Ints
     time_ms: Ints
@@ -79,15 +79,15 @@ class Columns:
     described: Described
     refused: Refusals
     complete: bool
-    """The file was read to its end: what is not in it is not there."""
+    """True if the file was read to its end, so that a series missing here is missing in the file."""
 
     def __len__(self) -> int:
         return len(self.column)
 
 
 class LineReader:
-    """Reads one file again and again. `names`, `texts` and `prints` have an entry a column; `generation` changes when
-    columns are numbered anew, because the file had too many different ones."""
+    """Reads one file at every poll. `names`, `texts` and `prints` have one entry per column. `generation` changes when
+    the columns are renumbered because the file had too many different ones."""
 
     def __init__(self, automatic: Mapping[str, str], limits: FileLimits, rules: Rules | None = None) -> None:
         self._automatic, self._limits, self._rules = automatic, limits, rules
@@ -106,7 +106,7 @@ class LineReader:
         self.prints: list[int] = []
 
     def read(self, file: Readable) -> Columns:
-        """The whole file. FileRefused if it cannot be read to its end."""
+        """Parse the whole file. Raises FileRefused if reading fails."""
         if len(self._known) > _MAX_KNOWN:
             self.generation += 1
             self._forget()
@@ -119,7 +119,7 @@ class LineReader:
         if pieces.cut:
             made.refused.add(before + 1, "file limit", pieces.cut)
         if pieces.half:
-            made.refused.add(before + 1, "half-written", "no newline at its end: not taken, looked at again")
+            made.refused.add(before + 1, "half-written", "no newline at its end: read again at the next poll")
         complete = not pieces.cut and not pieces.half and file.unchanged()
         return self._columns(made, complete)
 
@@ -139,7 +139,7 @@ class LineReader:
         )
 
     def _take(self, lines: Iterable[bytes], before: int, made: _LineColumns) -> None:
-        """The short way is for a series whose bytes are known, and a number without sign and point."""
+        """Parse lines. The fast path serves series whose bytes are cached, with a number without sign and point."""
         known, other = self._known, self._other
         column, times, types, cells, numbers = made.column, made.time_ms, made.type, made.cell, made.line
         last, time_ms = b"", 0
@@ -171,7 +171,7 @@ class LineReader:
             numbers.append(number)
 
     def _other(self, line: bytes, number: int, made: _LineColumns) -> None:
-        """Any line: a comment, a blank one, a series seen for the first time, a bad one."""
+        """Parse any other line: a comment, a blank line, a new series or a bad line."""
         stripped = line.strip(SPACE)
         if not stripped:
             return
@@ -211,14 +211,14 @@ class LineReader:
         return at
 
     def _text_of(self, name: str, labels: Mapping[str, str]) -> str | None:
-        """None if a rule drops the series."""
+        """Return the canonical text, None if a rule drops the series."""
         if self._rules is None:
             return text_of(name, labels, self._automatic)
         return ruled(name, labels, self._automatic, self._rules, self.acted)
 
 
 class _LineColumns:
-    """Columns in the making."""
+    """Builder of `Columns`."""
 
     def __init__(self) -> None:
         self.column: list[int] = []
@@ -231,7 +231,7 @@ class _LineColumns:
         self.refused = Refusals()
 
     def add_value(self, value: Value) -> None:
-        """Type and cell of a value."""
+        """Append type and cell of a value."""
         self.type.append(type_of(value))
         if isinstance(value, float):
             self.cell.append(double_to_cell(value))

@@ -1,4 +1,4 @@
-"""One drop-in file as a source: which of its lines are new samples, which series ended, what is wrong with it."""
+"""One drop-in file as a source: selects new samples, detects ended series and refuses invalid lines."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from sources.state.series_births import Flags, Ints
 from sources.state.series_memory import SourceSeries, Taken
 
 GONE_POLLS = 5
-"""A series that is missing at so many polls in a row has ended."""
+"""Consecutive polls without a series after which it has ended."""
 SETTLED_MS = 2_000
-"""A file changed twice within a tick of the file system's clock looks unchanged: a young one is read again."""
+"""Files younger than this (ms) are read at every poll: two changes within one clock tick have one signature."""
 _AT_ONCE = 2_000
-_AHEAD = f"more than {rules.MAX_AHEAD_MS // 1000} s ahead of this host's clock: taken when its time has come"
+_AHEAD = f"more than {rules.MAX_AHEAD_MS // 1000} s ahead of this host's clock: taken once it is due"
 _OLD = f"older than {rules.MAX_AGE_MS // 3_600_000} h (the time is in milliseconds)"
 _WAITING = ("future", "half-written")
-"""Reasons that may be gone the next time the same file is read."""
+"""Reasons of refusal that may no longer hold when the same file is read again."""
 _TWICE = "same series twice"
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a thread found at a path; `columns` is None if it is as it was at the look before."""
+    """Content of a path, read in a thread; `columns` is None if the file is unchanged since the read before."""
 
     signature: Signature
     mtime_ms: int
@@ -47,8 +47,8 @@ class Look:
 class DropinFile:
     """Threads: `look` and `select` run in the folder's thread, the rest in the event loop; never two at once.
 
-    Arrays by row of the source: `_absent` counts the polls in a row at which a live series was missing, `_present` are
-    the series of the last read. `_keys`: row and time of every line of the last read, None before the first."""
+    Arrays by row of the source: `_absent` counts the consecutive polls without a live series, `_present` marks the
+    series of the last read. `_keys`: row and time of every line of the last read, None before the first."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class DropinFile:
     # --- in the thread
 
     def look(self) -> Look:
-        """Read it, unless nothing changed. FileNotFoundError, FileRefused."""
+        """Read the file unless it is unchanged. Raises FileNotFoundError, FileRefused."""
         with OpenFile(self.path) as file:
             signature, mtime_ms = Signature.of(file.stat), file.stat.st_mtime_ns // 1_000_000
             if signature == self._settled:
@@ -84,7 +84,7 @@ class DropinFile:
             return Look(signature, mtime_ms, self._reader.read(file))
 
     def heard(self, data: bytes, run: int, now_ms: int) -> Look:
-        """As `look`, for the output of a program: its `run` tells it from any before."""
+        """Parse the output of a program like `look`. The number `run` distinguishes it from earlier outputs."""
         return Look(Signature(0, 0, len(data), run, 0), now_ms, self._reader.read(Written(data)))
 
     @property
@@ -93,11 +93,11 @@ class DropinFile:
         return self._reader.acted
 
     def select(self, columns: Columns, row: Ints, now_ms: int) -> Taken:
-        """The new samples among lines whose series stand in `row`; what is refused is added to `columns.refused`."""
+        """Select the new samples from lines whose series have the rows `row`; adds refusals to `columns.refused`."""
         lines = self._typed(columns, row)
         lines = rules.ordered(self._timely(lines, rules.too_early(lines.time_ms, now_ms), columns, "future", _AHEAD))
         same, other = rules.twins(lines)
-        _refuse(columns, lines.line[other], "time taken", "another value for a series and time that stand above")
+        _refuse(columns, lines.line[other], "time taken", "another value for a series and time of a line above")
         lines = lines.pick(~same)
         lines = self._news(lines, columns)
         lines = self._timely(lines, rules.too_old(lines.time_ms, now_ms), columns, "too old", _OLD)
@@ -112,7 +112,7 @@ class DropinFile:
         return Taken(samples, lines.row[last], cell[last], born[last], lines.time_ms[last], none)
 
     def _typed(self, columns: Columns, row: Ints) -> Lines:
-        """Lines of series that have a row, with cells in the type of their series."""
+        """Return the lines of series that have a row, with cells in the type of their series."""
         held = np.flatnonzero(row >= 0)
         row, cell, type_ = row[held], columns.cell[held], columns.type[held]
         expected = self.series.rows.state["type"][row]
@@ -121,7 +121,7 @@ class DropinFile:
             cell[widen] = cell[widen].astype(np.float64).view(np.int64)
         good = widen | (type_ == expected)
         line = columns.line[held]
-        _refuse(columns, line[~good], "type change", "not of the type that its series has")
+        _refuse(columns, line[~good], "type change", "not of the type of its series")
         return Lines(row, columns.time_ms[held], cell, expected, line).pick(good)
 
     @staticmethod
@@ -132,7 +132,7 @@ class DropinFile:
         return lines.pick(~bad)
 
     def _news(self, lines: Lines, columns: Columns) -> Lines:
-        """What is newer than anything taken of its series; of the rest only what was not read before is told."""
+        """Return the lines newer than all samples taken of their series. Reports late lines only when first read."""
         past, keys = self._past(lines), lines.keys()
         before, self._keys = self._keys, keys
         new: Flags = lines.time_ms > past.taken_ms
@@ -154,7 +154,7 @@ class DropinFile:
         return Past(state["cell"], state["birth_ms"], state["last_ms"], kinds)
 
     def _kinds(self) -> npt.NDArray[np.uint8]:
-        """Kind of each row."""
+        """Return the kind of each row."""
         if not self._described.kinds:
             return np.zeros(self.series.rows.size, np.uint8)
         return np.array([described.kind for described in self.series.rows.described], np.uint8)
@@ -162,8 +162,8 @@ class DropinFile:
     # --- in the event loop
 
     async def settle(self, columns: Columns, now_ms: int) -> Ints:
-        """The row of each line, -1 for a refused one. A series that the source does not know gets one if a line may be
-        its first sample: what stands in a row is announced."""
+        """Return the row of each line, -1 for a refused one. An unknown series gets a row only if a line may be its
+        first sample, because every series with a row is announced."""
         self._fit(columns)
         untimely = self._untimely(columns, now_ms)
         first, type_ = self._seen(columns, ~untimely)
@@ -185,7 +185,7 @@ class DropinFile:
         return np.where(untimely, -1, self._row_of[columns.column])
 
     def _untimely(self, columns: Columns, now_ms: int) -> Flags:
-        """Lines of unknown series that are too early or too old to be its first sample: refused here."""
+        """Refuse lines of unknown series that are too early or too old to be a first sample. Return their mask."""
         unknown, rows = ~self._held(), self.series.rows.by_fingerprint
         for at in np.flatnonzero(unknown).tolist():
             unknown[at] = self._reader.prints[at] not in rows
@@ -197,7 +197,7 @@ class DropinFile:
         return early | old
 
     async def _unowned(self, wanted: list[int], columns: Columns, first: Ints, counts: Ints) -> list[int]:
-        """Those columns that no other file owns; the others are refused."""
+        """Return the columns that no other file owns; refuse the others."""
         free = []
         for count, at in enumerate(wanted, 1):
             other = self._series_owners.other(self._reader.prints[at], self.series)
@@ -212,7 +212,7 @@ class DropinFile:
         return free
 
     def _fit(self, columns: Columns) -> None:
-        """Make room for the columns that the reader has found; forget all of them if it numbered them anew."""
+        """Extend the arrays to the columns of the reader; forget all columns if it renumbered them."""
         reader = self._reader
         if self._generation != reader.generation or self._described is not columns.described:
             self._generation, self._described = reader.generation, columns.described
@@ -223,8 +223,8 @@ class DropinFile:
         self._prints = np.concatenate([self._prints, fresh])
 
     def _seen(self, columns: Columns, counting: Flags) -> tuple[Ints, npt.NDArray[np.uint8]]:
-        """By column: its first place among the lines that count, -1 if it has none, and its type, DOUBLE if one of its
-        numbers is."""
+        """Return for each column its first line in `counting` (-1 if none) and its type: DOUBLE if any of its numbers
+        is a DOUBLE."""
         n, lines = len(self._row_of), np.flatnonzero(counting)
         first = np.full(n, -1, np.int64)
         first[columns.column[lines][::-1]] = lines[::-1]
@@ -236,7 +236,7 @@ class DropinFile:
         return first, type_
 
     def _placed(self, type_: npt.NDArray[np.uint8]) -> Flags:
-        """Columns whose row is known, live, so that no other file owns their series, and takes their type."""
+        """Return the columns whose row is known, takes their type and is live (so that no other file owns them)."""
         placed = self._held()
         state = self.series.rows.state[self._row_of[placed]]
         takes = (state["type"] == type_[placed]) | (
@@ -246,7 +246,7 @@ class DropinFile:
         return placed
 
     def _held(self) -> Flags:
-        """Columns whose row is known and still theirs."""
+        """Return the columns whose row is known and still has their fingerprint."""
         held = self._row_of >= 0
         held[held] = self.series.rows.state["fingerprint"][self._row_of[held]] == self._prints[held]
         return held
@@ -257,7 +257,7 @@ class DropinFile:
             name, print_, value_type = reader.names[at], reader.prints[at], ValueType(int(type_[at]))
             row = rows.by_fingerprint.get(print_)
             if row is not None and value_type == ValueType.INTEGER and rows.state["type"][row] == ValueType.DOUBLE:
-                value_type = ValueType.DOUBLE  # 7 may be 7.0
+                value_type = ValueType.DOUBLE  # an integer such as 7 is a valid DOUBLE
             kind = told.kinds.get(name, Kind.UNKNOWN)
             yield BoundColumn(
                 at, reader.texts[at], print_, value_type, kind, told.help.get(name, ""), told.units.get(name, "")
@@ -273,7 +273,7 @@ class DropinFile:
         return f"{reason}: {column.text:.200}"
 
     def seen(self, row: Ints, complete: bool) -> None:
-        """The series of `row` stand in the file; if it was read to its end, the others do not."""
+        """Mark the series of `row` as present; after a complete read, count the others as missing."""
         present = self._padded()
         if complete:
             present[:] = False
@@ -283,15 +283,15 @@ class DropinFile:
             self._miss(~present)
 
     def unchanged(self) -> None:
-        """The file is as it was: what is missing goes on missing."""
+        """Count a poll of an unchanged file: its missing series stay missing."""
         self._miss(~self._padded())
 
     def read_again(self) -> None:
-        """Whatever it looks like at the next poll."""
+        """Force a read at the next poll, even if the file is unchanged."""
         self._settled = None
 
     def gone(self) -> None:
-        """There is no file."""
+        """Count a poll without the file: all its series are missing."""
         self.read_again()
         self._padded()[:] = False
         self._miss(~self._present)
@@ -306,18 +306,18 @@ class DropinFile:
         self._absent[missing & self.series.rows.state["live"]] += 1
 
     def ended(self) -> Ints:
-        """Rows of live series that were missing for too long."""
+        """Return the rows of live series that were missing at GONE_POLLS consecutive polls."""
         self._padded()
         return np.flatnonzero(self.series.rows.state["live"] & (self._absent >= GONE_POLLS))
 
     def begun(self, taken: Taken) -> list[int]:
-        """Fingerprints of the series that are not live yet and have a sample now."""
+        """Return the fingerprints of series in `taken` that are not live yet."""
         state = self.series.rows.state[taken.row]
         prints: list[int] = state["fingerprint"][~state["live"]].tolist()
         return prints
 
     def taken(self, look: Look, samples: int, now_ms: int) -> None:
-        """The log has accepted what this look found."""
+        """Record that the log accepted the samples of `look`."""
         self.accepted += samples
         columns = look.columns
         if columns is None:
@@ -333,19 +333,19 @@ class DropinFile:
 
 
 def _refuse(columns: Columns, lines: Ints, reason: str, text: str) -> None:
-    """Count lines, and name the first of them."""
+    """Add refused lines to the counts, with the first of them as the example."""
     if len(lines):
         columns.refused.add(int(lines.min()), reason, text, len(lines))
 
 
 def nothing(rows: Ints) -> Taken:
-    """No sample, only the ends of `rows`."""
+    """Return a result without samples that ends the series of `rows`."""
     none, samples = np.zeros(0, np.int64), Samples.of(())
     return Taken(samples, none, none, none, none, rows)
 
 
 def refusals(reason: str, text: str) -> Refusals:
-    """Of a file that was not read at all."""
+    """Return the refusal of a file as a whole."""
     found = Refusals()
     found.add(0, reason, text)
     return found

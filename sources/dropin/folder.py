@@ -1,4 +1,4 @@
-"""The folder of drop-in files: read once a period, each file a source `file/<host>/<name without suffix>`."""
+"""Folder of drop-in files: read once a period, each file is a source `file/<host>/<name without suffix>`."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ log = logging.getLogger(__name__)
 
 
 class _AlwaysThere:
-    """Speaks for the sources of drop-in files: a process of the same name is refused."""
+    """Owner of the sources of drop-in files: it refuses a process with the same source name."""
 
     async def answers(self, sure: bool) -> bool:  # noqa: ARG002
         return True
 
     def supersede(self) -> None:
-        """Never happens: it always answers."""
+        """Do nothing: never called, because `answers` always returns True."""
 
 
 class DropinFolder:
-    """Polls one folder. Event loop only, but for reading files, which has a thread of its own."""
+    """Polls one folder. Event loop only; files are read in a separate thread."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class DropinFolder:
         self._files_thread = FileThread(folder, "dropin")
 
     async def resume(self) -> None:
-        """Follow the files of the last run, so that those which are gone end; ends what this host no longer names."""
+        """Follow the files of the last run, so that deleted ones end. End sources of a former name of this host."""
         for series in self._sources():
             self._series_owners.learn(series)
             await asyncio.sleep(0)
@@ -75,7 +75,7 @@ class DropinFolder:
                 continue
 
     async def run(self, clock: Clock, pace: Pace) -> None:
-        """For ever; whatever is wrong with one poll, the next one is made all the same."""
+        """Poll until cancelled. A failed poll is logged and does not stop the loop."""
         await self.resume()
         tick = next_tick(clock.now_ms(), *pace())
         while True:
@@ -89,11 +89,11 @@ class DropinFolder:
             tick = next_tick(clock.now_ms(), *pace())
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading files."""
         self._files_thread.close()
 
     def variables(self, now_ms: int) -> Iterator[Variable]:
-        """What the agent says of each file; at most `limits.files` of them have one."""
+        """Yield the agent's own variables about each file."""
         for name, file in self._files.items():
             labels = {**self._labels, "file": name}
             if file.mtime_ms is not None:
@@ -111,7 +111,7 @@ class DropinFolder:
     # --- one poll
 
     async def poll(self) -> int:
-        """Look at every file once: samples accepted."""
+        """Poll every file once; return the number of samples accepted."""
         known, figures = frozenset(self._files), self._delivery.figures
         try:
             listing = await self._files_thread(lambda: list_folder(self.folder, known, self._limits.files))
@@ -129,7 +129,7 @@ class DropinFolder:
         return samples
 
     def _sources(self) -> list[SourceSeries]:
-        """Those of drop-in files, of this run and of earlier ones."""
+        """Return the sources of drop-in files of this run and earlier ones."""
         return [series for series in self._delivery.store if META in series.meta]
 
     async def _poll_file(self, name: str) -> int:
@@ -145,19 +145,19 @@ class DropinFolder:
             self._tell(name, refusals(error.reason, error.text))
         except (SinkRefused, Hanging) as error:
             log.warning("%s: %s", name, error)
-        except Exception as error:  # whatever is wrong with this one, the others go on
+        except Exception as error:  # an error in one file must not stop the others
             log.exception("%s", name)
             self._delivery.figures.poll_errors["internal"] += 1
             self._tell(name, refusals("internal", f"{self.folder / name}: {type(error).__name__}: {error}"))
         return 0
 
     async def _open(self, name: str) -> DropinFile:
-        """The file of that name. FileRefused if its name cannot be used, or a process speaks for its source."""
+        """Return the file of that name. Raises FileRefused if the name is invalid or a process owns its source."""
         if name in self._files:
             return self._files[name]
         source = self._source(name)
         if not await self._owners.claim(source, self._owner, sure=True):
-            raise FileRefused("same source twice", f"{self.folder / name}: a process speaks for {source}: rename it")
+            raise FileRefused("same source twice", f"{self.folder / name}: a process already owns {source}: rename it")
         series = self._delivery.store.get(source)
         series.sync = True
         if series.meta != {META: name}:
@@ -186,7 +186,7 @@ class DropinFolder:
         return await take(file, look, columns, self._delivery, self._series_owners, self._files_thread, tell)
 
     async def _gone(self, name: str) -> None:
-        """One poll without the file; after some its series end, and it is forgotten."""
+        """Count a poll without the file; after GONE_POLLS of them its series end and the file is forgotten."""
         self._tell(name, Refusals())
         file = self._files.get(name)
         if file is None:
@@ -202,13 +202,13 @@ class DropinFolder:
             del self._files[name]
 
     async def _end_missing(self, file: DropinFile) -> None:
-        """Say which series were missing for too long. SinkRefused: not said."""
+        """End the series that were missing for too long. Raises SinkRefused: none was ended."""
         await deliver(file, nothing(file.ended()), self._delivery, self._delivery.clock.now_ms())
 
-    # --- what is wrong
+    # --- problems
 
     def _tell(self, name: str, refused: Refusals) -> None:
-        """Name what is wrong with a file from now on; nothing if nothing is."""
+        """Replace the reported problems of a file; empty `refused` clears them."""
         figures, path = self._delivery.figures, self.folder / name
         texts = [f"{path}:{one.line}: {one.text}" if one.line else one.text for one in refused.named]
         total = sum(refused.counts.values())

@@ -1,7 +1,7 @@
-"""The folder of drop-in files, seen from outside: which are there, and their bytes in pieces. For a thread of its own.
+"""Files of the drop-in folder: their listing, and their bytes in pieces. Blocks: runs in a separate thread.
 
-Anybody may be allowed to write into the folder: links and everything that is no regular file are refused, nothing waits
-for a reader or writer at the other end, and everything has a limit.
+The folder may be writable for all users. So links and other non-regular files are refused, opening a FIFO does not
+block, and everything has a limit.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """What is read at most; beyond it the rest is left out, and the problem names the limit."""
+    """Limits of reading; the rest is left out and the problem text gives the limit."""
 
     files: int = 1_000
-    """In the folder."""
+    """Files in the folder."""
     file_bytes: int = 16 << 20
     lines: int = 200_000
-    """In a file."""
+    """Lines in a file."""
     line_bytes: int = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Of two looks at one name: equal means that nobody has touched the file between them."""
+    """Identity and times of a file: an equal signature means that the file was not modified."""
 
     device: int
     inode: int
@@ -51,24 +51,24 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Names of drop-in files, sorted; `problem` says what was left out."""
+    """Names of drop-in files, sorted; `problem` describes omitted entries."""
 
     names: tuple[str, ...]
     problem: str = ""
     whole: bool = True
-    """A known name that is not in `names` does not exist."""
+    """True if the listing is complete enough that a known name outside `names` does not exist."""
 
 
 def list_folder(folder: Path, known: frozenset[str], limit: int) -> Listing:
-    """The drop-in files of a folder, none if it does not exist; when there are too many, `known` ones go first.
+    """List the drop-in files of a folder, none if it does not exist. Beyond `limit`, `known` files take precedence.
 
-    FileRefused: the folder cannot be read."""
+    Raises FileRefused if the folder cannot be read."""
     names: list[str] = []
     try:
         with os.scandir(folder) as entries:
             for count, entry in enumerate(entries):
                 if count >= MAX_ENTRIES:
-                    text = f"{folder}: more than {MAX_ENTRIES:,} entries: the others are not looked at"
+                    text = f"{folder}: more than {MAX_ENTRIES:,} entries: the others are ignored"
                     return Listing(tuple(sorted(names)[:limit]), text, whole=False)
                 if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
                     names.append(entry.name)
@@ -84,27 +84,27 @@ def list_folder(folder: Path, known: frozenset[str], limit: int) -> Listing:
 
 
 def stem_of(name: str) -> str:
-    """The name of a file without its suffix: the default of the label `context`. FileRefused if it cannot be one."""
+    """Return a file name without its suffix: the default of the label `context`. Raises FileRefused if invalid."""
     try:
         return checked("drop-in file", name[: -len(SUFFIX)])
-    except SettingsError as error:  # as for a context; a name that is no UTF-8 comes as surrogates
+    except SettingsError as error:  # the rules of a context; a name that is not UTF-8 arrives as surrogates
         raise FileRefused("bad file name", str(error)) from None
 
 
 class Readable(Protocol):
-    """Where lines come from."""
+    """Source of bytes that hold lines."""
 
     def read(self) -> bytes:
-        """The next piece, empty at the end. FileRefused."""
+        """Return the next piece, empty at the end. Raises FileRefused."""
         ...
 
     def unchanged(self) -> bool:
-        """Nobody wrote into it while it was read."""
+        """Return True if it was not modified while it was read."""
         ...
 
 
 class OpenFile:
-    """One file, open for reading. Raises FileNotFoundError, or FileRefused with the reason; a context manager."""
+    """File open for reading; a context manager. Raises FileNotFoundError, or FileRefused with the reason."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -117,17 +117,17 @@ class OpenFile:
         self.stat = os.fstat(self._fd)
         if not stat.S_ISREG(self.stat.st_mode):
             self.close()
-            raise FileRefused("no file", f"{path}: it is no regular file: put one there by rename")
+            raise FileRefused("no file", f"{path}: not a regular file: put one there by rename")
 
     def read(self) -> bytes:
-        """The next piece, empty at the end."""
+        """Return the next piece, empty at the end."""
         try:
             return os.read(self._fd, _PIECE)
         except OSError as error:
             raise _refused(self.path, error) from error
 
     def unchanged(self) -> bool:
-        """Nobody wrote into it since it was opened."""
+        """Return True if it was not modified since it was opened."""
         return Signature.of(os.fstat(self._fd)) == Signature.of(self.stat)
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class OpenFile:
 
 
 class Written:
-    """What a program wrote, as if it were a file."""
+    """Output of a program, read like a file."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -156,26 +156,26 @@ class Written:
 
 def _refused(path: Path, error: OSError) -> FileRefused:
     if error.errno == errno.ELOOP:
-        return FileRefused("no file", f"{path}: it is a symbolic link: put a file there by rename")
+        return FileRefused("no file", f"{path}: a symbolic link: put a regular file there by rename")
     return FileRefused("unreadable", f"{path}: {error.strerror}: let the agent read it")
 
 
 @dataclass(slots=True)
 class Pieces:
-    """The lines of a file, a piece at a time. Once they have been taken: how many there were, and how it ended."""
+    """Iterator over the lines of a file, piece by piece. The fields describe the read once it has ended."""
 
     file: Readable
     limits: FileLimits
     count: int = 0
     """Whole lines so far."""
     cut: str = ""
-    """The limit that ended it."""
+    """Text on the limit that ended the read, "" if none did."""
     half: bool = False
-    """The last line has no newline, and was not taken."""
+    """True if the last line has no newline and was left out."""
     _carry: bytes = field(default=b"", repr=False)
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        """Lists of lines without their newlines; one beyond `line_bytes` is cut to a byte more than that."""
+        """Yield lists of lines without newlines. A line carried over from a piece is cut to `line_bytes` + 1 bytes."""
         size = 0
         while not self.cut and (piece := self.file.read()):
             room = self.limits.file_bytes - size

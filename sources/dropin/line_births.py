@@ -1,7 +1,7 @@
 """New samples of a drop-in file, and the births of their series: docs/sources.md "Drop-in files". Pure numpy.
 
-A sample counts once for each series and time. What has been taken of a series is known by its newest time alone, so the
-samples of a series are taken in the order of their times; one that comes after a newer one is refused, not guessed.
+A sample counts once for each series and time. A source remembers only the newest time taken of a series. So the samples
+of a series are taken in order of time, and a sample older than the newest one is refused.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from artimon.model.values import Kind, ValueType
 from sources.state.series_births import Bytes, Flags, Ints, below, doubles, numbers
 
 MAX_AGE_MS = 72 * 3_600_000
-"""The memory store keeps three days, and a source remembers a series that ended for four: so nothing counts twice."""
+"""Maximum age of a sample: three days as in the memory store. Sources remember ended series for four: no repeats."""
 MAX_AHEAD_MS = 60_000
-"""The platform calls a sample `future` that is further ahead."""
+"""Limit beyond which the platform treats a sample as `future`."""
 _TIME_BITS = 42
-"""Milliseconds until the year 2109; a row of a source stands above them in a key."""
+"""Bits of a time in a key: milliseconds until the year 2109. The row of the source takes the bits above."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """n lines whose series have a row and take their type."""
+    """n lines of series that have a row, with values of the type of the series."""
 
     row: Ints
     time_ms: Ints
@@ -38,13 +38,13 @@ class Lines:
         return Lines(self.row[at], self.time_ms[at], self.cell[at], self.type[at], self.line[at])
 
     def keys(self) -> Ints:
-        """A number for each pair of row and time; times lie within `timely`."""
+        """Return one number for each pair of row and time; times must fit _TIME_BITS."""
         return (self.row << _TIME_BITS) | self.time_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is known of the series of n lines; `taken_ms` is the time of the newest sample taken, 0 if there is none."""
+    """Known state of the series of n lines; `taken_ms` is the time of the newest sample taken, 0 if there is none."""
 
     cell: Ints
     birth_ms: Ints
@@ -53,7 +53,7 @@ class Past:
 
 
 def too_early(time_ms: Ints, now_ms: int) -> Flags:
-    """Further ahead than the platform takes: they wait in the file until their time comes."""
+    """Return the mask of times too far ahead for the platform. Such lines wait in the file until they are due."""
     return time_ms > now_ms + MAX_AHEAD_MS
 
 
@@ -62,14 +62,14 @@ def too_old(time_ms: Ints, now_ms: int) -> Flags:
 
 
 def ordered(lines: Lines) -> Lines:
-    """By row, then time, then place in the file."""
+    """Sort by row, then time, then place in the file."""
     if len(lines) < 2 or bool((np.diff(lines.row) > 0).all()):
         return lines
     return lines.pick(np.lexsort((lines.line, lines.time_ms, lines.row)))
 
 
 def twins(lines: Lines) -> tuple[Flags, Flags]:
-    """Of ordered lines: those with row and time of a line above, and which of them say another value than the first."""
+    """Return two masks of ordered lines: repeats of a row and time, and those repeats with a different value."""
     same = np.zeros(len(lines), np.bool_)
     same[1:] = (np.diff(lines.row) == 0) & (np.diff(lines.time_ms) == 0)
     first = np.maximum.accumulate(np.where(same, 0, np.arange(len(lines))))
@@ -77,7 +77,7 @@ def twins(lines: Lines) -> tuple[Flags, Flags]:
 
 
 def contradicts(lines: Lines, past: Past) -> Flags:
-    """Where a line gives another number for the very time of the newest sample taken."""
+    """Return the mask of lines with the time of the newest sample taken, but a different number."""
     number = lines.type != ValueType.STRING
     different: Flags = (lines.time_ms == past.taken_ms) & number & (lines.cell != past.cell)
     double = lines.type == ValueType.DOUBLE
@@ -87,11 +87,11 @@ def contradicts(lines: Lines, past: Past) -> Flags:
 
 
 def births(lines: Lines, past: Past, whole_ms: int, told_ms: int | None) -> Ints:
-    """Birth of each of n ordered lines, all newer than what was taken of their series.
+    """Return the birth of each of n ordered lines, all newer than the samples taken of their series.
 
-    `whole_ms`: newest time in the file when it was last read whole, 0 if it never was: a series that is new now was not
-    there then. `told_ms`: the birth that the file gives. A series goes on with its birth unless it is new, is a counter
-    that fell, or the birth that the file gives lies between the sample before and this one."""
+    `whole_ms`: newest time in the file at its last complete read, 0 if there was none; a series that is new now was
+    absent then. `told_ms`: birth given by the file. A series keeps its birth unless it is new, is a counter that fell,
+    or `told_ms` lies between the previous sample and this one."""
     first = np.ones(len(lines), np.bool_)
     first[1:] = np.diff(lines.row) != 0
     cell, taken = past.cell.copy(), past.taken_ms.copy()
@@ -109,12 +109,12 @@ def births(lines: Lines, past: Past, whole_ms: int, told_ms: int | None) -> Ints
 
 
 def remembered(lines: Lines, past: Past) -> Ints:
-    """The cells to compare with next time."""
+    """Return the cells to compare with at the next read."""
     return numbers(lines.type, lines.cell, past.cell, past.taken_ms > 0)
 
 
 def _greatest_so_far(born: Ints, first: Flags) -> Ints:
-    """The running maximum within each series: a birth never goes back."""
+    """Return the running maximum within each series: a birth never goes back."""
     if bool(first.all()):
         return born
     series = np.cumsum(first) << _TIME_BITS

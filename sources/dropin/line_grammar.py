@@ -1,4 +1,4 @@
-"""The grammar of one line of a drop-in file: `<epoch_ms> name{label=value,…} value`. Pure; see docs/sources.md.
+"""Grammar of one line of a drop-in file: `<epoch_ms> name{label=value,…} value`. Pure; see docs/sources.md.
 
 Labels and strings may be quoted with " or '. In quotes `\\\\`, `\\"`, `\\'` and `\\n` are the only escapes; outside of
 quotes every character stands for itself.
@@ -14,7 +14,7 @@ from sources.base.errors import LineError
 from sources.base.line_text import MAX_NUMBER, MAX_TOLD, SPACE, decoded, shown
 
 MAX_STRING = 32 * 1024
-"""Bytes of a STRING value, as in bookkeeper."""
+"""Maximum bytes of a STRING value, as in bookkeeper."""
 
 _TIME = re.compile(rb"([0-9]{1,18})[ \t]+")
 _NAME = re.compile(rb"[^\s{}\"'=,]+")
@@ -34,7 +34,7 @@ _KINDS = {b"counter": Kind.COUNTER, b"gauge": Kind.GAUGE}
 
 
 class Line(NamedTuple):
-    """One line; `text` is what stands for the series, as it was written: equal bytes are the same series."""
+    """Parsed line; `text` is the series as written: equal bytes mean the same series."""
 
     time_ms: int
     text: bytes
@@ -44,7 +44,7 @@ class Line(NamedTuple):
 
 
 class CommentMetadata(NamedTuple):
-    """A comment that tells something: `what` is kind, unit, help or birth; the last has no name."""
+    """Comment with metadata: `what` is kind, unit, help or birth; the last has no name."""
 
     what: str
     name: str
@@ -52,14 +52,14 @@ class CommentMetadata(NamedTuple):
 
 
 def parse_line(line: bytes) -> Line:
-    """A line that is neither blank nor a comment, without its newline. LineError says what is wrong with it."""
+    """Parse a line without its newline that is neither blank nor a comment. Raises LineError."""
     line = line.strip(SPACE)
     time = _TIME.match(line)
     if time is None:
         raise LineError(f"begins with {shown(line)}: begin with the time, milliseconds since 1970")
     name = _NAME.match(line, time.end())
     if name is None:
-        raise LineError(f"no name of a variable at {shown(line[time.end() :])}")
+        raise LineError(f"want the name of a variable at {shown(line[time.end() :])}")
     labels, end = _labels(line, name.end())
     rest = line[end:]
     value = rest.strip(SPACE)
@@ -71,7 +71,7 @@ def parse_line(line: bytes) -> Line:
 
 
 def _labels(line: bytes, at: int) -> tuple[dict[str, str], int]:
-    """The labels that begin at `at`, if any do, and where what follows them begins."""
+    """Return the labels that begin at `at`, if any, and the position after them."""
     labels: dict[str, str] = {}
     if line[at : at + 1] != b"{":
         return labels, at
@@ -82,7 +82,7 @@ def _labels(line: bytes, at: int) -> tuple[dict[str, str], int]:
             raise LineError(f"want label=value or }} at {shown(line[at:])}")
         label = decoded(pair[1])
         if label in labels:
-            raise LineError(f"label {label} stands there twice")
+            raise LineError(f"label {label} occurs twice")
         labels[label] = decoded(pair[3]).rstrip() if pair[2] is None else _text(pair[2])
         at = pair.end()
         at += line.startswith(b",", at)
@@ -96,7 +96,7 @@ def _skip(line: bytes, at: int) -> int:
 
 
 def parse_value(value: bytes) -> Value:
-    """INTEGER, DOUBLE, BOOLEAN or STRING by how it is written. LineError if it is none of them."""
+    """Parse an INTEGER, DOUBLE, BOOLEAN or STRING by its notation. Raises LineError for anything else."""
     if _INTEGER.fullmatch(value):
         if len(value) > 20 or not INT64_MIN <= (number := int(value)) <= INT64_MAX:
             raise LineError(f"{shown(value)} does not fit 64 bits: write it with a point to have a decimal number")
@@ -113,7 +113,7 @@ def parse_value(value: bytes) -> Value:
 
 
 def parse_told(line: bytes) -> CommentMetadata | None:
-    """What a comment tells, None if it is one for people."""
+    """Parse the metadata of a comment, None for an ordinary comment."""
     words = line.strip(SPACE).lstrip(b"#").split(None, 2)
     if len(words) == 2 and words[0] == b"birth" and len(words[1]) <= 18 and words[1].isdigit():
         return CommentMetadata("birth", "", int(words[1]))
@@ -126,7 +126,7 @@ def parse_told(line: bytes) -> CommentMetadata | None:
 
 
 def _text(quoted: bytes) -> str:
-    """What stands in the quotes."""
+    """Return the text in the quotes with escapes replaced."""
     text = decoded(quoted)
     if "\\" not in text:
         return text[1:-1]
@@ -136,5 +136,5 @@ def _text(quoted: bytes) -> str:
 def _unescaped(found: re.Match[str]) -> str:
     plain = _PLAIN.get(found[1])
     if plain is None:
-        raise LineError(f"{found[0]!r} is no escape: in quotes write \\\\, \\\", \\' or \\n")
+        raise LineError(f"{found[0]!r} is not a valid escape: in quotes write \\\\, \\\", \\' or \\n")
     return plain

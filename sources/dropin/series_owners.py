@@ -1,4 +1,4 @@
-"""Owners of series: the drop-in file of each. What two files write would be counted twice and mixed up."""
+"""Owners of series: each series belongs to one drop-in file. Samples of two files would be counted twice and mixed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from artimon.model.values import ValueType, double_to_cell
 from sources.state.series_memory import SourceSeries
 
 META = "file"
-"""In the meta of a source: the name of its file."""
+"""Key in the meta of a source: the name of its file."""
 _SPARE = 1_000
 
 
 class SeriesOwners:
-    """Fingerprint -> the source that delivered the series last; it owns the series for as long as it is live there.
+    """Fingerprint -> the source that delivered the series last; it owns the series while the series is live there.
 
-    Event loop only. Bounded: what no source remembers is forgotten (`trim`). Invariant: a series is live in one source
-    at most."""
+    Event loop only. Bounded: `trim` removes series that no source has a row for. Invariant: a series is live in at most
+    one source."""
 
     def __init__(self) -> None:
         self._by_print: dict[int, SourceSeries] = {}
@@ -25,7 +25,7 @@ class SeriesOwners:
         return len(self._by_print)
 
     def other(self, print_: int, series: SourceSeries) -> str:
-        """The file that owns the series, "" if that is the one of `series` or none."""
+        """Return the file that owns the series, "" if it is the file of `series` or there is none."""
         held = self._by_print.get(print_, series)
         if held is series:
             return ""
@@ -33,11 +33,11 @@ class SeriesOwners:
         return str(held.meta.get(META, held.name)) if row is not None and held.rows.state["live"][row] else ""
 
     def take(self, prints: Iterable[int], series: SourceSeries) -> None:
-        """The log has samples of these series from `series`."""
+        """Make `series` the owner of these fingerprints: the log has samples of them from it."""
         self._by_print.update(dict.fromkeys(prints, series))
 
     def hand_over(self, print_: int, series: SourceSeries) -> None:
-        """Let the row that `series` has go on where the file before ended: no sample counts again, births stay."""
+        """Copy the state of the previous owner's row to that of `series`: no sample counts twice, births stay."""
         held = self._by_print.get(print_, series)
         old = None if held is series else held.rows.by_fingerprint.get(print_)
         if old is None:
@@ -52,7 +52,7 @@ class SeriesOwners:
             state["cell"][row] = double_to_cell(float(int(before["cell"][old])))
 
     def learn(self, series: SourceSeries) -> None:
-        """What a source remembers that is new here. A series that is live in two is left to the one with the newer
+        """Add the series of a source that are new here. A series live in two sources goes to the one with the newer
         sample."""
         state = series.rows.state
         prints, live, last = (state[name].tolist() for name in ("fingerprint", "live", "last_ms"))
@@ -68,12 +68,12 @@ class SeriesOwners:
                 continue
             theirs = (bool(held.rows.state["live"][old]), int(held.rows.state["last_ms"][old]))
             loser, lost = (held, old) if (live[row], last[row]) > theirs else (series, row)
-            loser.rows.state["live"][lost] = False  # without a word: it goes on in the other
+            loser.rows.state["live"][lost] = False  # without an end marker: it continues in the other source
             if loser is held:
                 self._by_print[print_] = series
 
     def trim(self, sources: Iterable[SourceSeries]) -> None:
-        """Forget what none of the sources has a row for, once that is half of it."""
+        """Remove fingerprints that no source has a row for, once they are about half of the entries."""
         if len(self._by_print) <= 2 * sum(series.rows.size for series in sources) + _SPARE:
             return
         self._by_print = {

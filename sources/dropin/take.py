@@ -1,4 +1,4 @@
-"""From what a look at lines found to the log: for drop-in files, and for scripts that write the same lines."""
+"""Delivery of parsed lines to the log, for drop-in files and for scripts that print the same format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class InThread(Protocol):
-    """Runs work beside the event loop."""
+    """Runs work outside the event loop."""
 
     def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]: ...
 
@@ -30,7 +30,8 @@ async def take(
     in_thread: InThread,
     tell: Callable[[Columns], None],
 ) -> int:
-    """Samples accepted of what a look found in `columns`; `tell` hears all that was refused. SinkRefused: none."""
+    """Deliver the new samples in `columns` and return their number. Calls `tell` with the refusals. Raises SinkRefused:
+    none was accepted."""
     now_ms = delivery.clock.now_ms()
     row = await file.settle(columns, now_ms)
     taken = await in_thread(lambda: file.select(columns, row, now_ms))
@@ -45,5 +46,5 @@ async def take(
 
 
 async def deliver(file: DropinFile, taken: Taken, delivery: ReadingDelivery, now_ms: int) -> int:
-    """Samples accepted. SinkRefused: none."""
+    """Deliver and return the number of samples accepted. Raises SinkRefused: none was."""
     return await delivery.take(file.series, lambda: file.series.prepare_taken(taken, now_ms))

@@ -1,4 +1,4 @@
-"""Sources that live in the agent itself: the host, and the status of endpoints.
+"""Sources inside the agent: the host, and the status of endpoints.
 
-Read `local_source`, `host_source`, `proc`. May import `sources.delivery` and what is below it.
+Read `local_source`, `host_source`, `proc`. May import `sources.delivery` and the layers below it.
 """

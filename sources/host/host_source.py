@@ -1,4 +1,4 @@
-"""The host as a source: CPU, memory, disks, volumes, network, load, uptime; counters begin when the machine started."""
+"""Host as a source: CPU, memory, disks, volumes, network, load, uptime. Counters begin at the boot of the machine."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Host:
         self._reading: asyncio.Task[list[Variable]] | None = None
 
     def maker(self) -> ReadingMaker:
-        """For readings whose process is the machine, from its start to its next one."""
+        """Return a maker of readings that treats one boot of the machine as one process."""
         boot_id = uuid.UUID(self._text("sys/kernel/random/boot_id").strip())
         return ReadingMaker(boot_id.bytes, proc.boot_ms(self._text("stat")))
 
     async def read(self) -> Sequence[Variable]:
-        """All variables. While a volume hangs: TimeoutError, and one thread that waits for it, never more."""
+        """Return all variables. Raises TimeoutError while a volume hangs; only one thread waits for it."""
         reading = self._reading
         if reading is None or reading.done():
             reading = self._reading = asyncio.create_task(asyncio.to_thread(self.variables))
         return await asyncio.wait_for(asyncio.shield(reading), READ_DEADLINE_S)
 
     def variables(self) -> list[Variable]:
-        """All variables, read now."""
+        """Read and return all variables. Blocks."""
         stat = self._text("stat")
         return [
             *self._steady(proc.cpus(stat, self._ticks)),
@@ -52,7 +52,7 @@ class Host:
         ]
 
     def _steady(self, cpus: Iterator[Variable]) -> Iterator[Variable]:
-        """The kernel lets iowait and idle step back a little at times: that must not look like a new beginning."""
+        """Hide small steps back of iowait and idle, which the kernel allows: they must not look like counter resets."""
         for variable in cpus:
             key = (variable.labels["cpu"], variable.labels["mode"])
             value, known = int(variable.value), self._cpu.get(key, 0)
@@ -78,7 +78,7 @@ class Host:
             yield from _volume(labels, stat)
 
     def _text(self, name: str) -> str:
-        """A file of /proc; one that does not exist here has nothing to say."""
+        """Return the text of a file of /proc, "" if it does not exist."""
         try:
             return (self._proc / name).read_text()
         except FileNotFoundError:
@@ -86,7 +86,7 @@ class Host:
 
 
 def _volume(labels: dict[str, str], stat: os.statvfs_result) -> Iterator[Variable]:
-    """free: f_bfree, all that no file uses; available: f_bavail, what of it ordinary users may have."""
+    """Yield the variables of a volume. free: f_bfree, all unused space; available: f_bavail, without root's reserve."""
     unit = stat.f_frsize
     gauges = (
         ("host.volume.size.bytes", stat.f_blocks * unit, "Size of the file system"),

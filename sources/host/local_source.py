@@ -1,4 +1,4 @@
-"""Sources that live in the agent itself: the host, and what the agent says of its endpoints."""
+"""Sources inside the agent: the host, and the agent's own variables about its endpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Read = Callable[[], Awaitable[Sequence[Variable]]]
 
 
 class LocalSource:
-    """Reads variables at one phase of each period and delivers them."""
+    """Reads variables once per period, at a fixed phase, and delivers them."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class LocalSource:
         self._placed: Placed | None = None
 
     async def run(self, clock: Clock, pace: Pace, not_before_ms: int = 0) -> None:
-        """For ever; a poll that fails is counted and the next one is made all the same."""
+        """Poll until cancelled. A failed poll is counted and does not stop the loop."""
         tick = next_tick(max(clock.now_ms(), not_before_ms), *pace(), self._series.last_poll_ms)
         while True:
             await until(tick, clock, lambda: 3 * pace()[1])
@@ -40,7 +40,7 @@ class LocalSource:
             tick = next_tick(clock.now_ms(), *pace(), self._series.last_poll_ms)
 
     async def poll(self) -> int:
-        """Read and deliver once: samples accepted. The time of the samples is when they had been read."""
+        """Read and deliver once; return the samples accepted. Their time is taken after the read."""
         variables = await self._read()
         reading = self._maker.make(variables, self._delivery.clock.now_ms())
         if self._placed is None or self._placed.schema_id != reading.schema.id:
@@ -54,6 +54,6 @@ class LocalSource:
             self._delivery.figures.problem(about, "")
         except SinkRefused:
             pass
-        except Exception as error:  # a file of /proc that reads otherwise must not end the host's figures
+        except Exception as error:  # an unexpected format in /proc must not end the source
             log.exception("%s", self._series.name)
             self._delivery.figures.internal(about, self._series.name, error)

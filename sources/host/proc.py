@@ -1,4 +1,4 @@
-"""Readers of Linux's /proc. Every function takes the text of a file, so that odd files can be tested."""
+"""Parsers of Linux's /proc. Every function takes the text of a file, so that unusual files can be tested."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NETWORK = (
 
 
 def cpus(stat: str, ticks_per_s: int) -> Iterator[Variable]:
-    """`host.cpu.ms{cpu="0",mode="user"}` from /proc/stat. The kernel counts times of guests as user and nice, too."""
+    """`host.cpu.ms{cpu="0",mode="user"}` from /proc/stat. The kernel includes guest time in user and nice."""
     for line in stat.splitlines():
         name, *fields = line.split()
         if not name.startswith("cpu") or name == "cpu":
@@ -73,7 +73,7 @@ def processes(stat: str) -> Iterator[Variable]:
 
 
 def boot_ms(stat: str) -> int:
-    """When the machine started, epoch milliseconds, from /proc/stat."""
+    """Return the boot time of the machine in epoch milliseconds, from /proc/stat."""
     for line in stat.splitlines():
         if line.startswith("btime "):
             return int(line.split()[1]) * 1000
@@ -90,7 +90,7 @@ def memory(meminfo: str) -> Iterator[Variable]:
 
 
 def disks(diskstats: str, whole: frozenset[str]) -> Iterator[Variable]:
-    """Counters a device from /proc/diskstats; `whole` names the disks, as partitions and loops are left out."""
+    """Counters per device from /proc/diskstats. `whole` lists the disks; partitions and loop devices are left out."""
     for line in diskstats.splitlines():
         fields = line.split()
         if len(fields) < 13 or fields[2] not in whole:
@@ -101,7 +101,7 @@ def disks(diskstats: str, whole: frozenset[str]) -> Iterator[Variable]:
 
 
 def network(netdev: str) -> Iterator[Variable]:
-    """Counters an interface from /proc/net/dev."""
+    """Counters per interface from /proc/net/dev."""
     for line in netdev.splitlines():
         interface, colon, rest = line.partition(":")
         fields = rest.split()
@@ -124,9 +124,9 @@ def uptime(text: str) -> Iterator[Variable]:
 
 
 def mounts(text: str) -> Mapping[str, tuple[str, str]]:
-    """Mount point -> (device, file system) of real volumes in /proc/mounts: `/`, and what has a device of its own.
+    """Mount point -> (device, file system) of real volumes in /proc/mounts: `/`, and mounts of a device under /dev.
 
-    A device that is mounted several times counts once, where its path is shortest."""
+    A device mounted several times counts once, at its shortest path."""
     found: dict[str, tuple[str, str]] = {}
     by_device: dict[str, str] = {}
     for line in text.splitlines():
@@ -147,7 +147,7 @@ def mounts(text: str) -> Mapping[str, tuple[str, str]]:
 
 
 def _unescape(field: str) -> str:
-    """/proc/mounts writes space, tab, newline and backslash as three octal digits."""
+    """Replace the octal escapes of /proc/mounts for space, tab, newline and backslash."""
     for code, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         field = field.replace(code, plain)
     return field

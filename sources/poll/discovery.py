@@ -1,7 +1,7 @@
-"""Discovery of registered endpoints: watches on ZooKeeper, and a listing of everything now and then.
+"""Discovery of registered endpoints: watches on ZooKeeper, and periodic full listings.
 
-What is known outlives ZooKeeper: a listing that fails changes nothing, and what an empty one takes away is only
-*unregistered*; whether a process is gone is for its own poll to say.
+Known endpoints survive an outage of ZooKeeper. A failed listing changes nothing. Endpoints missing in a listing become
+*unregistered*; only a failed poll shows that a process is gone.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Listing = Mapping[str, frozenset[EndpointAddress]]
 
 
 class Discovery:
-    """Calls `heard(context, endpoints)` for one context or `listed(all of them)`, both in the event loop's thread.
+    """Calls `heard(context, endpoints)` for one context or `listed(listing)` for all, both in the event loop's thread.
 
-    Threads: kazoo's call the watches, `_thread` lists every `reconcile_s`; both only hand over to the loop. `_lock`
-    guards `_watches`; no ZooKeeper call is made under it."""
+    Threads: kazoo's call the watches, `_thread` lists every `reconcile_s`; both only schedule calls in the loop.
+    `_lock` guards `_watches`; no ZooKeeper call is made under it."""
 
     def __init__(
         self,
@@ -47,19 +47,19 @@ class Discovery:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
         self._parsed: dict[str, dict[str, EndpointAddress]] = {}
-        """By context, what its nodes mean: one that changes among 10,000 costs no more than one."""
+        """Context -> parsed endpoints by node: one change among 10,000 nodes parses one node."""
         self.bad_nodes: dict[str, str] = {}
-        """Znode -> what is wrong with its name, of those that are there now."""
+        """Znode -> error of its name, for present znodes."""
         self.failures = 0
         session.on_change(self._again.set)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin, whether ZooKeeper is there or not."""
+        """Start the thread; ZooKeeper need not be reachable."""
         self._loop = loop
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread: soon, or when the session is stopped. Not to be called in the event loop."""
+        """End the thread within STOP_S, or when the session stops. Do not call it in the event loop."""
         self._stop.set()
         self._again.set()
         self._thread.join(STOP_S)
@@ -72,8 +72,8 @@ class Discovery:
                 self._reconcile(self._session.client)
             except LOST as error:
                 self.failures += 1
-                log.warning("ZooKeeper at %s: %r; working from what is known", self._session.hosts, error)
-            except Exception:  # the thread must outlive whatever a client library raises
+                log.warning("ZooKeeper at %s: %r; continuing with the known endpoints", self._session.hosts, error)
+            except Exception:  # the thread must survive any error of the client library
                 self.failures += 1
                 log.exception("ZooKeeper at %s", self._session.hosts)
             self._again.wait(self._reconcile_s if self._session.connected else 1.0)
@@ -102,7 +102,7 @@ class Discovery:
         return lambda nodes: self._hand_over(self._heard, context, self._parse(context, nodes))
 
     def _watch(self, key: str, path: str, changed: Callable[[Sequence[str]], None]) -> None:
-        """Watch the children of `path`, unless a watch on it is alive; one whose node was deleted has ended."""
+        """Watch the children of `path` unless a watch on it is alive. A watch ends when its node is deleted."""
         with self._lock:
             alive = key in self._watches and not self._watches[key]._stopped
         if alive:
@@ -139,5 +139,5 @@ class Discovery:
             return
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:  # the loop has been closed: the source has stopped
+        except RuntimeError:  # the loop is closed: the source has stopped
             self._stop.set()

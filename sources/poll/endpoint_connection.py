@@ -1,4 +1,4 @@
-"""Connections to endpoints that want to be shown something: certificates, a token. docs/security.md."""
+"""Connections to endpoints, with TLS and tokens if required. docs/security.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def open_connection(endpoint: EndpointAddress, security: Security | None) -> Streams:
-    """A connection over which questions may go. The caller has a deadline for it. Raises PollError, OSError."""
+    """Open an authenticated connection. The caller sets the timeout. Raises PollError, OSError."""
     if security is None or security.mode == "accept":
         return await asyncio.open_connection(endpoint.ip, endpoint.port)
     if security.tls is None:

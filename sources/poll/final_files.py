@@ -1,6 +1,6 @@
-"""The folder of final snapshots, seen from outside: made for every user to write, read with suspicion. Blocks.
+"""Files of the folder of final snapshots. Every user may write there, so its content is not trusted. Blocks.
 
-docs/formats/final.md says who may do what. Links, and everything that is no regular file, are never followed or read.
+Permissions: docs/formats/final.md. Links are not followed; files that are not regular are not read.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _NAME = re.compile(r"[0-9a-f]{32}" + re.escape(SUFFIX))
 
 @dataclass(frozen=True, slots=True)
 class FinalLimits:
-    """Of one sweep; what is beyond them waits for the next one."""
+    """Limits of one sweep; the rest waits for the next one."""
 
     entries: int = 10_000
     files: int = 1_000
     file_bytes: int = MAX_BYTES
     scratch_ms: int = 3_600_000
-    """A file under another name, such as one that was never renamed, is deleted after this time."""
+    """Age in ms at which a file with another name is deleted, such as a temporary one that was never renamed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalListing:
-    """Names of final snapshots, oldest first; `deleted` counts files that were not worth reading, by reason."""
+    """Names of final snapshots, oldest first; `deleted` counts the files deleted unread by reason."""
 
     names: tuple[str, ...]
     deleted: Counter[str]
 
 
 def make_folder(dropin: Path) -> Path | None:
-    """The folder in `dropin`, made if need be; None without `dropin`. FileRefused if it cannot serve."""
+    """Create the folder in `dropin` if needed and return it, None without `dropin`. Raises FileRefused."""
     folder = dropin / FINAL_FOLDER
     try:
         if not dropin.is_dir():
@@ -63,7 +63,7 @@ def make_folder(dropin: Path) -> Path | None:
 
 
 def list_finals(folder: Path, limits: FinalLimits, now_ms: int) -> FinalListing:
-    """The final snapshots in a folder; deletes what is too old. FileRefused if the folder cannot be used."""
+    """List the final snapshots of a folder and delete useless files. Raises FileRefused if that fails."""
     found: list[tuple[int, str]] = []
     deleted: Counter[str] = Counter()
     try:
@@ -83,14 +83,14 @@ def list_finals(folder: Path, limits: FinalLimits, now_ms: int) -> FinalListing:
 
 
 def _useless(name: str, age_ms: int, limits: FinalLimits) -> str:
-    """Reason to delete a file without a look at its content, "" without one."""
+    """Return the reason to delete a file unread, "" if there is none."""
     if age_ms > MAX_AGE_MS:
         return "too old"
     return "wrong name" if not _NAME.fullmatch(name) and age_ms > limits.scratch_ms else ""
 
 
 def read_final(path: Path, limits: FinalLimits) -> tuple[bytes, int]:
-    """The bytes of a file and the user that owns it. FileNotFoundError, FileRefused."""
+    """Return the bytes of a file and the uid of its owner. Raises FileNotFoundError, FileRefused."""
     with OpenFile(path) as file:
         if file.stat.st_size > limits.file_bytes:
             text = f"{path}: {file.stat.st_size:,} bytes, at most {limits.file_bytes:,} are read"
@@ -99,12 +99,12 @@ def read_final(path: Path, limits: FinalLimits) -> tuple[bytes, int]:
         while len(data) <= file.stat.st_size and (piece := file.read()):
             data += piece
         if not file.unchanged():
-            raise FileRefused("no file", f"{path}: written to while it was read: put a file there by rename")
+            raise FileRefused("no file", f"{path}: modified while it was read: put a file there by rename")
         return data, file.stat.st_uid
 
 
 def remove(path: Path) -> None:
-    """Delete a file; a link, not what it leads to. FileRefused if that is not allowed."""
+    """Delete a file, or a link itself rather than its target. Raises FileRefused if that is not allowed."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

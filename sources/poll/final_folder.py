@@ -1,4 +1,4 @@
-"""Takes final snapshots: last values of processes that ended without a last poll. docs/formats/final.md."""
+"""Delivery of final snapshots: last values of processes that ended without a last poll. docs/formats/final.md."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from sources.state.series_memory import SourceSeries
 
 log = logging.getLogger(__name__)
 WAITING = ("future", "unreadable", "foreign folder")
-"""Reasons that may be gone later: the file stays until it is too old."""
+"""Temporary reasons of refusal: the file stays until it is too old."""
 _ABOUT = "final snapshots"
 _BEFORE_POLL_S = 5.0
-"""Patience of a process that is polled for the first time with the final snapshot of the one before."""
+"""Seconds that the first poll of a process waits for the final snapshot of its predecessor."""
 
 
 class FinalFolder:
-    """Event loop only, but for files, which have a thread of their own.
+    """Takes the final snapshots of one folder. Event loop only; files are read in a separate thread.
 
-    `_turn` is held while one file is taken. A file is deleted once the log has its samples and the state on disk says
-    so: after a crash in between, the log or the state tells that it was taken."""
+    `_turn` is held while one file is taken. A file is deleted after the log has its samples and the state on disk
+    records that: after a crash in between, the log or the state shows that it was taken."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class FinalFolder:
         networks: Callable[[], frozenset[Network]],
         limits: FinalLimits | None = None,
     ) -> None:
-        """`networks`: addresses of this host; blocks."""
+        """`networks` returns the addresses of this host; it blocks."""
         self._dropin, self._shared, self._networks = dropin, shared, networks
         self._limits = limits or FinalLimits()
         self._files_thread = FileThread(dropin, "final")
@@ -55,13 +55,13 @@ class FinalFolder:
         self._tasks: set[asyncio.Task[None]] = set()
         self.folder: Path | None = None
         self.swept = asyncio.Event()
-        """All that was there at the start has been looked at."""
+        """Set after the first sweep."""
         self.taken = 0
         self.refused: Counter[str] = Counter()
-        """Since start, by reason."""
+        """Refused files since the start by reason."""
 
     async def run(self, pace: Pace) -> None:
-        """For ever: at once, then once a period."""
+        """Sweep at once, then once a period, until cancelled."""
         clock = self._shared.clock
         while True:
             await self.sweep()
@@ -70,7 +70,7 @@ class FinalFolder:
             await until(tick, clock, lambda: 2 * pace()[1])
 
     async def sweep(self) -> int:
-        """Take every file once: how many were taken. Raises nothing."""
+        """Take every file once; return the number taken. Never raises."""
         problems, texts, taken = Counter[str](), list[str](), 0
         try:
             for name in await self._list():
@@ -89,7 +89,7 @@ class FinalFolder:
         return taken
 
     async def take(self, uuid: bytes) -> None:
-        """Take the file of one process, if there is one; waits for it, not for long. Raises nothing."""
+        """Take the file of one process, if any. Waits at most _BEFORE_POLL_S. Never raises."""
         if self.folder is None:
             return
         task = asyncio.create_task(self._take_one(uuid), name=f"final snapshot of {uuid.hex()}")
@@ -101,7 +101,7 @@ class FinalFolder:
         try:
             await self._take(uuid.hex() + SUFFIX)
         except (FileRefused, Hanging):
-            return  # told by the next sweep
+            return  # the next sweep reports it
         except Exception:
             log.exception("final snapshot of %s", uuid.hex())
 
@@ -130,8 +130,8 @@ class FinalFolder:
             return listing.names
 
     async def _take(self, name: str) -> bool:
-        """False if there is nothing to take, or the log takes nothing now. FileRefused, and the file is deleted
-        unless that may pass."""
+        """Take one file. False if it is missing, was taken before, or the log is refusing now. Raises FileRefused and
+        deletes the file, unless the reason is temporary (WAITING)."""
         path = self._path(name)
         async with self._turn:
             try:
@@ -164,11 +164,11 @@ class FinalFolder:
         except FileRefused as error:
             raise FileRefused(error.reason, f"{path}: {error.text}") from error
         if final.reading.uuid.hex() != path.stem:
-            raise FileRefused("malformed", f"{path}: of process {final.reading.uuid.hex()}")
+            raise FileRefused("malformed", f"{path}: holds process {final.reading.uuid.hex()}: not that of its name")
         return final
 
     async def _source(self, path: Path, final: FinalSnapshot) -> tuple[SourceSeries, dict[str, str]]:
-        """The source of a process, and its labels. FileRefused for a process of another host."""
+        """Return the source of a process and its labels. Raises FileRefused for a process of another host."""
         reading, store = final.reading, self._shared.delivery.store
         labels = await self._shared.placement.labels(final.address)
         labels = {**labels, "context": reading.context, "instance": reading.instance}
@@ -176,7 +176,7 @@ class FinalFolder:
         address = ipaddress.ip_address(final.address)
         near = address.is_loopback or any(address in network for network in self._own)
         if not near and not store.last_poll_ms(name):
-            raise FileRefused("foreign address", f"{path}: {address} is not of this host: see --own-network")
+            raise FileRefused("foreign address", f"{path}: {address} is not an address of this host: see --own-network")
         return store.get(name), labels
 
     async def _deliver(self, path: Path, final: FinalSnapshot, series: SourceSeries, labels: Mapping[str, str]) -> bool:
@@ -193,15 +193,15 @@ class FinalFolder:
         return new
 
     def _last_of(self, series: SourceSeries, uuid: bytes) -> bool:
-        """No process has spoken for the source since; one that is followed is ended by its follower."""
+        """Return True if no later process owns the source. A followed process is ended by its follower instead."""
         return series.uuid == uuid and self._shared.owners.get(series.name) is None
 
 
 def _refuse_owner(path: Path, series: SourceSeries, final: FinalSnapshot) -> None:
-    """The user that the process had when it was polled; for a process that never was, that of its predecessor."""
+    """Raise FileRefused unless the uid is that of the process when polled, or of its predecessor if it never was."""
     reading = final.reading
     past = series.finals.past(reading.uuid)
     expected = past.uid if past is not None else series.uid
     if expected is not None and reading.uid != expected:
-        text = f"{path}: of user {reading.uid}, and {series.name} belongs to user {expected}"
+        text = f"{path}: written for user {reading.uid}, but {series.name} belongs to user {expected}"
         raise FileRefused("foreign owner", text)

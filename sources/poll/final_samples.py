@@ -1,4 +1,4 @@
-"""From a final snapshot to samples: their time, their births, and whether a later process was polled already. Pure."""
+"""Samples of a final snapshot: times, births, and the case that a successor was polled already. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sources.state.series_births import Ints, KnownSeries, PolledSeries, births,
 from sources.state.series_memory import Placed, Prepared, SourceSeries
 
 RACE_MS = 60_000
-"""The agent may date a poll later than the process dates its end, by the time that the answer took."""
+"""Tolerance in ms: the agent may date the last poll later than the process dates its end."""
 
 
 def prepare(series: SourceSeries, final: FinalSnapshot, placed: Placed, now_ms: int) -> Prepared:
-    """The batches of a final snapshot. After the last poll of its process they are its next poll. After polls of its
-    successor they are late: then nothing else is remembered of them than that they were taken."""
+    """Return the batches of a final snapshot. After the last poll of its process they count as its next poll. After
+    polls of a successor they are late: then the source only remembers that the snapshot was taken."""
     reading = final.reading
     time_ms = _time_of(series, reading)
     born = np.minimum(births_of(series, final, placed), time_ms)
@@ -46,7 +46,7 @@ def prepare(series: SourceSeries, final: FinalSnapshot, placed: Placed, now_ms: 
 
 
 def births_of(series: SourceSeries, final: FinalSnapshot, placed: Placed) -> Ints:
-    """Birth of each placed column, from what is known of the process at its last poll."""
+    """Return the birth of each placed column, from the state of the process at its last poll."""
     reading = final.reading
     if series.uuid == reading.uuid:
         seen = _seen(reading, placed)
@@ -96,7 +96,7 @@ def _ends(series: SourceSeries, row: Ints, time_ms: int, born: Ints) -> Samples:
 def _batches(
     series: SourceSeries, reading: Reading, parts: tuple[Samples, Samples], time_ms: int, now_ms: int
 ) -> Prepared:
-    """The last batch is newer than its samples: by that the log tells that all of the snapshot was taken."""
+    """Return the batches. The last one is newer than its samples, which marks the snapshot as complete in the log."""
     samples, ends = parts
     both = Samples(
         np.concatenate([samples.fingerprint, ends.fingerprint]),

@@ -1,4 +1,4 @@
-"""Decoder of final snapshots: checked bytes become a reading, as the answer to a poll does."""
+"""Decoder of final snapshots: verifies the bytes and returns a reading like that of a poll."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sources.state.finals import MAX_AGE_MS
 from sources.state.reading import Reading
 
 MAX_AHEAD_MS = 60_000
-"""The platform calls a sample `future` that is further ahead."""
+"""Limit beyond which the platform treats a sample as `future`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalSnapshot:
-    """The last values of a process. `memo`: what its last poller left with it, None if it was never polled."""
+    """Last values of a process. `memo`: left with it by its last poller, None if it was never polled."""
 
     reading: Reading
     address: str
@@ -29,7 +29,7 @@ class FinalSnapshot:
 
 
 def decode_final(data: bytes, owner: int, max_series: int, clock: Clock) -> FinalSnapshot:
-    """The final snapshot in the bytes of a file of the user `owner`. FileRefused with the reason."""
+    """Decode the bytes of a file of the user `owner`. Raises FileRefused with the reason."""
     try:
         final = decode_struct(MessageHead(payload_of(data), "final", 0, 0, 0), idl().Final())
         answer = check_columns(final.columns, None, max_series)
@@ -45,10 +45,10 @@ def decode_final(data: bytes, owner: int, max_series: int, clock: Clock) -> Fina
     age_ms = clock.now_ms() - time_ms
     if age_ms > MAX_AGE_MS:
         raise FileRefused(
-            "too old", f"of {age_ms // 86_400_000} days ago, at most {MAX_AGE_MS // 86_400_000} are taken"
+            "too old", f"{age_ms // 86_400_000} days old: at most {MAX_AGE_MS // 86_400_000} days are accepted"
         )
     if -age_ms > MAX_AHEAD_MS:
-        raise FileRefused("future", f"of {-age_ms // 1000} s ahead of this host's clock")
+        raise FileRefused("future", f"{-age_ms // 1000} s ahead of this host's clock")
     reading = Reading(
         answer.uuid,
         answer.birth_ms,

@@ -1,4 +1,4 @@
-"""Processes that an agent follows: those that are registered, of the groups whose lease it holds."""
+"""Processes that an agent follows: the registered ones of groups whose lease it holds."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from sources.state.series_memory import PORT, SourceSeries
 log = logging.getLogger(__name__)
 MAX_ENDPOINTS = 20_000
 LEAVING_S = 1.0
-"""So long an agent that ends waits for processes that are leaving."""
+"""Seconds that a stopping agent waits for processes that have deregistered."""
 SOON_S = 0.05
-"""What discovery says within so short a time goes to the leases together."""
+"""Delay in seconds by which changes are passed on together to the leases."""
 MANY = 10
-"""At least so many znodes, and most of all, gone at once: perhaps nobody left, and ZooKeeper lost its data."""
+"""Minimum of znodes gone at once, if also most of all: ZooKeeper may have lost its data, so the check is delayed."""
 
 
 class Leaseholder(Protocol):
-    """What agrees with other agents on who polls what (sources.poll.group_leases)."""
+    """Assigns groups to agents (sources.poll.group_leases)."""
 
     def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None: ...
 
@@ -34,10 +34,10 @@ class Leaseholder(Protocol):
 
 
 class Following:
-    """Event loop only. `heard`, `listed` are for discovery, `settled` for the leases.
+    """Starts and stops the followers of an agent. Event loop only. Discovery calls `heard`, `listed`; leases `settled`.
 
-    What an earlier run of the agent followed is followed before the leases have spoken, in doubt: the process itself
-    then says whether another agent polls it."""
+    Processes of an earlier run are followed before the leases are settled. Meanwhile the process itself reports if
+    another agent polls it."""
 
     def __init__(self, shared: PollContext, leases: Leaseholder) -> None:
         self._shared, self._leases = shared, leases
@@ -45,32 +45,32 @@ class Following:
         self._standing_down: dict[EndpointAddress, asyncio.Task[None]] = {}
         self._registered: dict[str, frozenset[EndpointAddress]] = {}
         self._mine: frozenset[HostGroup] | None = None
-        """The groups to poll; None until the leases have spoken."""
+        """Groups to poll; None until the leases are settled."""
         self._leaving: frozenset[HostGroup] = frozenset()
         self._telling = self._releasing = False
         self.stopping = False
 
     def resume(self, sources: Iterable[SourceSeries]) -> None:
-        """Follow the processes of the last run, whether ZooKeeper can be asked or not."""
+        """Follow the processes of the last run, even if ZooKeeper is unreachable."""
         for series in sources:
             meta = series.meta
             if PORT in meta and series.live and not meta.get("elsewhere"):
                 self._follow(EndpointAddress(meta["context"], meta["ip"], meta[PORT], series.uuid), series)
-        self._tell_now()  # before the leases can speak: they would not name what they were not told of
+        self._tell_now()  # before the leases settle: they only assign groups that they know
 
     def followed(self) -> list[EndpointAddress]:
-        """The processes that are polled here."""
+        """Return the processes that are polled here."""
         return list(self._followers)
 
-    # --- what discovery says
+    # --- events of discovery
 
     def heard(self, context: str, endpoints: frozenset[EndpointAddress]) -> None:
-        """All registered processes of one context."""
+        """Handle the full set of registered processes of one context."""
         self._registered[context] = endpoints
         self._compare([endpoint for endpoint in self._followers if endpoint.context == context], endpoints)
 
     def listed(self, listing: Listing) -> None:
-        """All registered processes."""
+        """Handle the full set of registered processes."""
         self._registered = dict(listing)
         self._compare(list(self._followers), frozenset().union(*listing.values()))
 
@@ -83,7 +83,7 @@ class Following:
             elif follower.registered:
                 gone.append(endpoint)
         if len(gone) >= MANY and 2 * len(gone) > len(self._followers):
-            log.warning("%d of %d znodes are gone at once: believed in %g s", len(gone), len(known), self._wiped_s)
+            log.warning("%d of %d znodes are gone at once: checked again in %g s", len(gone), len(known), self._wiped_s)
             asyncio.get_running_loop().call_later(self._wiped_s, self._believe, gone)
         else:
             self._believe(gone)
@@ -95,7 +95,7 @@ class Following:
         return self._shared.config.wiped_s
 
     def _believe(self, gone: Iterable[EndpointAddress]) -> None:
-        """These have left, unless they have come back meanwhile."""
+        """Mark endpoints as unregistered unless they have registered again meanwhile."""
         for endpoint in gone:
             if endpoint in self._followers and endpoint not in self._registered.get(endpoint.context, ()):
                 self._followers[endpoint][0].set_registered(False)
@@ -112,10 +112,10 @@ class Following:
         kept = frozenset(group_of(one) for one in self._followers if one not in self._registered.get(one.context, ()))
         self._leases.want(registered, kept)
 
-    # --- what the leases say
+    # --- events of the leases
 
     def settled(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
-        """Follow what is of groups in `mine`, and nothing else; of `leaving` ones say when that is so."""
+        """Follow the processes of the groups `mine` and no others; release groups of `leaving` once none is polled."""
         self._mine, self._leaving = mine, leaving
         for endpoint in [one for one in self._followers if group_of(one) not in mine]:
             self._stand_down(endpoint)
@@ -147,7 +147,7 @@ class Following:
             self._release()
 
     def _release(self) -> None:
-        """Soon, once for all that are done by then: thousands may change hands together."""
+        """Schedule one release of all finished groups: thousands may change hands together."""
         if self._leaving and not self._releasing:
             self._releasing = True
             asyncio.get_running_loop().call_later(SOON_S, self._release_now)
@@ -175,16 +175,16 @@ class Following:
     def _unfollow(self, endpoint: EndpointAddress, task: asyncio.Task[None]) -> None:
         if self._followers.get(endpoint, (None, None))[1] is task:
             del self._followers[endpoint]
-        self._shared.figures.refuse(str(endpoint), Counter())  # a rival may have asked it when it had gone
+        self._shared.figures.refuse(str(endpoint), Counter())  # a rival may have polled it after its end
         if not task.cancelled() and task.exception() is not None:
-            log.error("%s is no longer followed", endpoint, exc_info=task.exception())
+            log.error("the follower of %s failed", endpoint, exc_info=task.exception())
         if not self.stopping:
             self._tell()
             self._release()
 
     async def stop(self) -> None:
-        """End; who is about to leave is heard out, not for long, and whoever stays is followed again at the next
-        start."""
+        """Stop all followers. Poll deregistered processes to their end for at most LEAVING_S. The others are followed
+        again at the next start."""
         self.stopping = True
         followers = [follower for follower, _ in self._followers.values()]
         tasks = [*(task for _, task in self._followers.values()), *self._standing_down.values()]

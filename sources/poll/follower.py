@@ -1,4 +1,4 @@
-"""Follows one process from its registration to its end: polls it at its phase, knows when it has gone."""
+"""Follower of one process from its registration to its end: polls it at its phase and detects its end."""
 
 from __future__ import annotations
 
@@ -19,50 +19,51 @@ from sources.state.series_memory import PORT, Placed, SourceSeries
 
 log = logging.getLogger(__name__)
 _RETRY_S = 1.0
-"""A process that waits for its predecessor to leave, and an end that the sink did not take, try again after this."""
+"""Retry delay in seconds, for a process that waits for its predecessor to end and for refused end markers."""
 _CONCLUDE_S = 0.2
-"""So often a process that has said goodbye is asked while the agent ends."""
+"""Seconds between polls of a deregistered process while the agent stops."""
 _SESSION_MS = 2_000
-"""The znode of a process that is killed stays for longer than this, until its session has timed out."""
+"""Below any session timeout, in ms: the znode of a killed process outlives its last answer by more than this."""
 
 
 class ProcessFollower:
-    """One endpoint. `registered` says whether its znode is there; without it a poll that fails means that it has gone.
+    """Follower of one endpoint. `registered`: its znode exists; without it a failed poll means that the process ended.
 
-    One that is known from an earlier run of the agent counts as `met` once its znode was seen or it answered. How one
-    went that was never met nobody can know: it left while the agent was away, and that is no alarm.
+    A process of an earlier run of the agent is `met` once its znode was seen or it answered. One that was never met
+    ended while the agent was down. The manner of its end is unknown and raises no alarm.
 
-    `_busy` is held during a poll, so that one asked for by a rival does not meet the scheduled one."""
+    `_busy` is held during a poll, so that a poll requested by a rival and the scheduled one do not overlap."""
 
     def __init__(self, endpoint: EndpointAddress, shared: PollContext, series: SourceSeries | None = None) -> None:
         self.endpoint, self._shared = endpoint, shared
         self.registered = True
         self.series = series
-        """The source that this process speaks for; given at start when it did so before."""
+        """Source that this process owns; passed at start if it owned it before."""
         self._labels: dict[str, str] = dict(series.meta.get("labels", {})) if series else {}
         self._poller = Poller(endpoint, shared.config, shared.limits, shared.clock, lambda: shared.sure(endpoint))
         self._left = b""
-        """What was last left with the process for another agent."""
+        """Memo last left with the process for another agent."""
         self._failures = 0
-        """Polls in a row that failed."""
+        """Consecutive failed polls."""
         self._placed: Placed | None = None
         self._identified: tuple[str, str] | None = None
         self._refused_as = ""
         self._met = series is None
         self._superseded = self._over = False
         self._farewell_ms = 0
-        """When it last answered for the first time without its znode."""
+        """Time of the first answer after the last loss of its znode, 0 if none."""
         self._answered_ms = 0
         self._just_answered = False
-        """It answered so shortly before its znode went that it was not killed: this poll may have been its last one."""
+        """True if it answered within _SESSION_MS before the loss of its znode: it was not killed, so that answer may be
+        its last one."""
         self._sampled_ms: int | None = series.last_poll_ms if series else None
         self._wake = asyncio.Event()
         self._busy = asyncio.Lock()
 
-    # --- what discovery says
+    # --- events of discovery
 
     def set_registered(self, registered: bool) -> None:
-        """Its znode is there, or not; when it went, the process is polled once more at once."""
+        """Record the presence of its znode. After a loss the process is polled once more at once."""
         self._met |= registered
         if self.registered and not registered:
             self._farewell_ms = 0
@@ -73,13 +74,13 @@ class ProcessFollower:
             self._wake.set()
         self.registered = registered
 
-    # --- what a rival asks (Owner)
+    # --- calls of a rival (Owner)
 
     async def answers(self, sure: bool) -> bool:
         if not sure and self.registered and not self._poller.failing:
             return True
         try:
-            # Two that ask each other must not wait for ever: who is that busy is alive.
+            # Two rivals that check each other must not deadlock: one that is busy for so long is alive.
             async with asyncio.timeout(2 * self._shared.config.deadline_s):
                 await self._busy.acquire()
         except TimeoutError:
@@ -99,7 +100,7 @@ class ProcessFollower:
     # --- life
 
     async def run(self) -> None:
-        """Until the process has gone; cancel it to stop before."""
+        """Poll the process until it has ended. Cancel to stop earlier."""
         try:
             planned = self._first_tick()
             while True:
@@ -116,8 +117,8 @@ class ProcessFollower:
             self._poller.close()
 
     async def stand_down(self, task: asyncio.Task[None]) -> None:
-        """Another agent polls it from now on: a poll under way is finished and `task`, which runs this, is ended.
-        Nothing is said to have ended."""
+        """Hand the process over to another agent: finish a running poll and cancel `task`, the one of `run`. Its series
+        do not end."""
         async with self._busy:
             self._over = True
             task.cancel()
@@ -133,8 +134,8 @@ class ProcessFollower:
             shared.delivery.store.touch(series)
 
     async def conclude(self) -> None:
-        """When the agent ends, after `run` was cancelled: what has said goodbye is asked whether it is gone. The next
-        start of the agent could not know that it left in order."""
+        """Poll a deregistered process until it has ended. Called when the agent stops, after `run` was cancelled: the
+        next start of the agent could not know that the process ended in order."""
         while not self.registered and self.series is not None:
             async with self._busy:
                 answered = await self._poll()
@@ -145,7 +146,7 @@ class ProcessFollower:
             await asyncio.sleep(_CONCLUDE_S)
 
     def _first_tick(self) -> int:
-        """A process that was polled before goes on at its phase; a new one is asked at once who it is."""
+        """Return the time of the first poll: the next phase if it was polled before, else now, to identify it."""
         now_ms = self._shared.clock.now_ms()
         return now_ms if self.series is None else self._tick(now_ms)
 
@@ -171,7 +172,7 @@ class ProcessFollower:
         return isinstance(owner, ProcessFollower) and not owner.registered
 
     async def _until(self, time_ms: int) -> None:
-        """Wait for the wall clock to reach `time_ms`, or to be set back; or for the znode to come or go."""
+        """Wait until the wall clock reaches `time_ms` or is set back, or the znode appears or disappears."""
         clock = self._shared.clock
         most_ms = time_ms - clock.now_ms() + self._shared.config.period_ms
         while not self._wake.is_set():
@@ -187,7 +188,7 @@ class ProcessFollower:
     # --- one poll
 
     async def _poll(self) -> bool:
-        """Ask once and deliver; False if there was no good answer. The caller holds `_busy`."""
+        """Poll once and deliver; return False if there was no valid answer. The caller holds `_busy`."""
         figures = self._shared.figures
         figures.polls += 1
         samples = 0
@@ -208,7 +209,7 @@ class ProcessFollower:
             return False
         except SinkRefused:
             pass
-        except Exception:  # whatever is wrong with this one, the others go on
+        except Exception:  # an error in one process must not stop the others
             log.exception("%s", self.endpoint)
             figures.poll_errors["internal"] += 1
             figures.problem(str(self.endpoint), f"{self.endpoint}: internal error, see the log")
@@ -221,7 +222,7 @@ class ProcessFollower:
         return True
 
     def _report(self, up: bool, samples: int) -> None:
-        """Say how it is, unless another process speaks for its source, or it may have left while the agent was away."""
+        """Report its status, unless another process owns its source, or it may have ended while the agent was down."""
         if self._refused_as or self._superseded or not self._met:
             return
         labels = self._labels or {"context": self.endpoint.context, "address": self.endpoint.address}
@@ -231,7 +232,7 @@ class ProcessFollower:
         return self.series.name if self.series else f"?{self.endpoint}"
 
     async def _take(self, reading: Reading) -> int:
-        """Samples accepted of a reading; 0 if another process speaks for its source."""
+        """Deliver a reading; return the samples accepted, 0 if another process owns its source."""
         if self._identified != (reading.context, reading.instance):
             await self._identify(reading)
         if self.series is None:
@@ -262,7 +263,7 @@ class ProcessFollower:
             self._poller.leave(late)
 
     async def _identify(self, reading: Reading) -> None:
-        """Find out which source this process speaks for, and whether it may."""
+        """Determine the source of this process and claim it."""
         shared = self._shared
         labels = await shared.placement.labels(self.endpoint.ip)
         labels = {**labels, "context": reading.context, "instance": reading.instance}
@@ -284,7 +285,7 @@ class ProcessFollower:
     def _refuse(self, name: str) -> None:
         owner = self._shared.owners.get(name)
         other = owner.endpoint if isinstance(owner, ProcessFollower) else "another process"
-        text = f"{self.endpoint} refused: {other} already speaks for {name}; give one of the two another instance"
+        text = f"{self.endpoint} refused: {other} already owns the source {name}; give one of the two another instance"
         if self._refused_as != name:
             log.warning("%s", text)
         self._refused_as = name
@@ -301,7 +302,7 @@ class ProcessFollower:
             return
         await shared.take_final(self.endpoint.uuid)
         key, labels, orderly = self._key(), self._labels, self._left_in_order()
-        log.info("%s has gone%s", self.endpoint, "" if orderly else " without goodbye")
+        log.info("%s has ended%s", self.endpoint, "" if orderly else " without notice")
         await self._leave_source()
         if shared.owners.get(key) is not None:
             return
@@ -311,15 +312,15 @@ class ProcessFollower:
             shared.statuses.vanished(key, labels, shared.clock.now_ms())
 
     def _left_in_order(self) -> bool:
-        """It answered once more after its znode went, or just before, and was gone when it was asked again; or it went
-        while the agent was away."""
+        """Return True if it answered once more after the loss of its znode, or just before, and not at the next poll.
+        Also True if it ended while the agent was down."""
         config = self._shared.config
         within_ms = (config.goodbye_s + 2 * config.deadline_s) * 1000
         at_rest = self._shared.clock.now_ms() - self._farewell_ms <= within_ms
         return not self._met or self._just_answered or at_rest
 
     async def _leave_source(self) -> None:
-        """End the series of the source, unless another process took it over meanwhile: it may do so at any `await`."""
+        """End the series of the source, unless another process takes it over; that may happen at any `await`."""
         series, shared = self.series, self._shared
 
         def mine() -> bool:

@@ -1,6 +1,6 @@
-"""Leases on groups of processes: of several agents exactly one polls each, agreed upon in ZooKeeper.
+"""Leases in ZooKeeper on groups of processes: exactly one of several agents polls each group.
 
-`/artimon/polling/agents/<agent>` (ephemeral) says who takes part and which addresses are its host's;
+`/artimon/polling/agents/<agent>` (ephemeral) registers an agent with the addresses of its host;
 `/artimon/polling/leases/<ip>,<context>` (ephemeral) belongs to the agent that polls the group. docs/sources.md.
 """
 
@@ -29,25 +29,25 @@ AGENTS, LEASES = "/artimon/polling/agents", "/artimon/polling/leases"
 CALL_S = 10.0
 STOP_S = 1.0
 AT_ONCE = 500
-"""Calls on their way to ZooKeeper at a time."""
+"""Concurrent calls to ZooKeeper."""
 ATTEMPTS = 3
 BEATS = 4
-"""So often in the time of a session it is shown to be alive."""
+"""Liveness checks of the session per session timeout."""
 DOUBT = 0.8
-"""A session that was not shown to be alive for this part of its time may be over."""
+"""Part of the session timeout after which an unconfirmed session is not trusted."""
 PAUSE_S = 0.05
-"""What changes within so short a time is looked at together."""
+"""Seconds between passes, so that changes within them are handled together."""
 Settled = Callable[[frozenset[HostGroup], frozenset[HostGroup]], None]
 
 
 class Leases:
-    """Takes and gives up leases; tells `settled(mine, leaving)` in the event loop: the groups to poll, and those that
-    are to be given up once `released` is called for them.
+    """Acquires and releases leases. Calls `settled(mine, leaving)` in the event loop: the groups to poll, and those to
+    give up once `released` is called for them.
 
-    An agent that went is waited for during `grace_s`, as long as a restart may take; an agent that came takes groups
-    of other hosts only after that time.
+    The groups of a lost agent stay reserved for `grace_s`, the time of a restart. A new agent takes groups of other
+    hosts only after that time.
 
-    Threads: `_thread` makes every call and alone changes `_held`; the event loop calls `want`, `released`, `sure`."""
+    Threads: only `_thread` makes calls and changes `_held`; the event loop calls `want`, `released`, `sure`."""
 
     def __init__(
         self,
@@ -68,20 +68,20 @@ class Leases:
         self._held: set[HostGroup] = set()
         self._leaving: set[HostGroup] = set()
         self._elsewhere: set[HostGroup] = set()
-        """Wanted, but another agent has them; a watch tells when that is over."""
+        """Wanted groups whose lease another agent holds; a watch reports the release."""
         self._released: deque[HostGroup] = deque()
         self._freed: deque[HostGroup] = deque()
         self._sharing = Sharing(GroupMembers({}))
         self._members: dict[str, frozenset[Network]] = {}
         self._departed: dict[str, tuple[frozenset[Network], float]] = {}
         self._stale = True
-        """The members have to be asked for."""
+        """True if the members must be read again."""
         self._due = self._next = 0.0
-        """When everything is looked at again, and when anything is."""
+        """Monotonic times of the next full check and of the next pass."""
         self._joined = 0.0
         self._proven = -1e9
-        """When the call was made that showed last that the session is alive: an agent that was stopped, or its machine,
-        learns from ZooKeeper only a moment later that it is over."""
+        """Monotonic time of the last call that confirmed the session. After a pause of the process or the machine,
+        ZooKeeper reports the end of the session with a delay."""
         self.failures = 0
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
         session.on_change(self._wake.set)
@@ -89,12 +89,12 @@ class Leases:
     # --- in the event loop
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin, whether ZooKeeper is there or not."""
+        """Start the thread; ZooKeeper need not be reachable."""
         self._loop = loop
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread: soon, or when the session is stopped, which also ends the leases. Not to be called in the
+        """End the thread within STOP_S, or when the session stops, which also ends the leases. Do not call it in the
         event loop."""
         self._stop.set()
         self._wake.set()
@@ -102,24 +102,24 @@ class Leases:
             self._thread.join(STOP_S)
 
     def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None:
-        """Groups that have a registered process, and those with one that is polled though it is not registered: nobody
-        else would find it, so these stay here."""
+        """Set the groups with a registered process, and those with a polled but unregistered one. The latter stay here,
+        because no other agent could discover the process."""
         self._wanted = registered, kept
         self._wake.set()
 
     def released(self, group: HostGroup) -> None:
-        """Nothing of a group that is leaving is polled any more."""
+        """Confirm that no process of a leaving group is polled any more."""
         self._released.append(group)
         self._wake.set()
 
     def sure(self, group: HostGroup) -> bool:
-        """Whether the lease is ours beyond doubt."""
+        """Return True if the lease is held and the session was confirmed recently enough."""
         session = self._session
         alive = session.connected and self._lives == session.lives
         return alive and group in self._held and monotonic() - self._proven < DOUBT * session.timeout_s
 
     def counts(self) -> dict[str, int]:
-        """Agents that take part, leases held here and wanted here but held elsewhere."""
+        """Return the number of agents, of leases held here, and of leases wanted here but held elsewhere."""
         return {"agents": len(self._members), "held": len(self._held), "elsewhere": len(self._elsewhere)}
 
     # --- in the thread
@@ -138,14 +138,14 @@ class Leases:
             self._prove(client)
             if told or monotonic() >= self._next:
                 self._pass(client)
-        except Exception as error:  # the thread must outlive whatever a client library raises
+        except Exception as error:  # the thread must survive any error of the client library
             self.failures += 1
             self._due = self._next = 0.0
-            log.warning("leases: %r; what is polled stays as it is", error, exc_info=not isinstance(error, LOST))
+            log.warning("leases: %r; retrying, present polls continue", error, exc_info=not isinstance(error, LOST))
             self._stop.wait(1.0)
 
     def _prove(self, client: Any) -> None:
-        """The node of this agent is there, and of this session."""
+        """Check that the node of this agent exists and belongs to this session."""
         asked = monotonic()
         stat = client.exists(f"{AGENTS}/{self._name}")
         if stat is not None and stat.ephemeralOwner == client.client_id[0]:
@@ -155,13 +155,13 @@ class Leases:
             self._wake.set()
 
     def _pause(self) -> float:
-        """Until the session has to be shown to be alive, or something be looked at though nothing was told."""
+        """Return the seconds until the next check of the session or the next pass."""
         if not self._session.connected:
             return self._reconcile_s
         return max(PAUSE_S, min(self._session.timeout_s / BEATS, self._next - monotonic()))
 
     def _ends(self) -> float:
-        """When something has to be looked at next."""
+        """Return the monotonic time of the next pass."""
         ends = [self._due, *(until for _, until in self._departed.values())]
         if monotonic() < self._joined + self._grace_s:
             ends.append(self._joined + self._grace_s)
@@ -188,7 +188,7 @@ class Leases:
             self._tell(frozenset((self._held - self._leaving) | unknown), frozenset(self._leaving))
 
     def _look(self, client: Any) -> None:
-        """Who takes part, and whether every lease of ours is still there: somebody may have deleted it."""
+        """Read the members, and drop leases whose node was deleted."""
         self._stale = False
         for path in (AGENTS, LEASES):
             client.ensure_path(path)
@@ -212,7 +212,7 @@ class Leases:
             client.create(path, data, ephemeral=True)
         except NodeExistsError:
             there, stat = client.get(path)
-            if stat.ephemeralOwner != client.client_id[0]:  # what this agent left behind when it was killed
+            if stat.ephemeralOwner != client.client_id[0]:  # left by an earlier session of this agent
                 _ignore_gone(lambda: client.delete(path, version=stat.version))
                 client.create(path, data, ephemeral=True)
             elif there != data:
@@ -220,7 +220,7 @@ class Leases:
         self._joined = self._joined or monotonic()
 
     def _present(self) -> dict[str, frozenset[Network]]:
-        """The agents, and those that went a moment ago."""
+        """Return the agents, including lost ones within their grace period."""
         now = monotonic()
         self._departed = {
             name: gone for name, gone in self._departed.items() if gone[1] > now and name not in self._members
@@ -234,7 +234,7 @@ class Leases:
         return settled or group in self._held or self._name in self._sharing.near(group.ip)
 
     def _claim(self, client: Any, groups: Iterable[HostGroup]) -> set[HostGroup]:
-        """Take these leases; those of which it could not be learned whether another agent has them."""
+        """Acquire leases. Return the groups whose holder could not be determined."""
         open_ = set(groups)
         for _ in range(ATTEMPTS):
             open_ = self._claim_once(client, open_) if open_ else open_
@@ -256,14 +256,14 @@ class Leases:
         return {group for group, result in held if not self._settle(client, group, result)}
 
     def _settle(self, client: Any, group: HostGroup, look: Callable[[], Any]) -> bool:
-        """Whose the lease is that was there already; False if it is free now."""
+        """Determine the holder of an existing lease; return False if the lease is free now."""
         try:
             data, stat = look()
-        except NoNodeError:  # gone between two looks
+        except NoNodeError:  # deleted between two calls
             return False
         if stat.ephemeralOwner == client.client_id[0]:
             self._held.add(group)
-        elif data == self._name.encode():  # of an earlier life of this agent, which was killed
+        elif data == self._name.encode():  # left by an earlier session of this agent
             _ignore_gone(lambda: client.delete(_path(group), version=stat.version))
             return False
         else:
@@ -271,7 +271,7 @@ class Leases:
         return True
 
     def _give_up(self, client: Any) -> None:
-        """Leases whose processes are no longer polled here."""
+        """Delete leases whose processes are no longer polled here."""
         ended = {group for group in _drained(self._released) if group in self._leaving}
         for group, result in self._results(ended, lambda group: client.delete_async(_path(group))):
             _ignore_gone(result)
@@ -283,13 +283,13 @@ class Leases:
             return
         try:
             self._loop.call_soon_threadsafe(self._settled, mine, leaving)
-        except RuntimeError:  # the loop has been closed: the source has stopped
+        except RuntimeError:  # the loop is closed: the source has stopped
             self._stop.set()
 
-    # --- calls, many on their way at once
+    # --- pipelined calls
 
     def _results(self, items: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[tuple[Any, Callable[[], Any]]]:
-        """Each item with what waits for the answer to its call."""
+        """Yield each item with a function that waits for the answer to its call."""
         rest = list(items)
         for at in range(0, len(rest), AT_ONCE):
             calls = [(item, call(item)) for item in rest[at : at + AT_ONCE]]
@@ -297,7 +297,7 @@ class Leases:
                 yield item, partial(answer.get, timeout=CALL_S)
 
     def _answers(self, items: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-        """As `_results`, of those whose nodes are there."""
+        """Yield each item whose node exists with the answer to its call."""
         for item, result in self._results(items, call):
             try:
                 yield item, result()
@@ -319,7 +319,7 @@ class Leases:
 
 
 def _drained(queue: deque[HostGroup]) -> Iterator[HostGroup]:
-    """What other threads put there until now."""
+    """Remove and yield the entries added by other threads."""
     while queue:
         yield queue.popleft()
 
@@ -329,7 +329,7 @@ def _path(group: HostGroup) -> str:
 
 
 def _networks(data: bytes) -> frozenset[Network]:
-    """What an agent says of its host; nothing if it cannot be read."""
+    """Return the networks in an agent's node, none if it is invalid."""
     try:
         return frozenset(ipaddress.ip_network(text) for text in read_table(data)["networks"])
     except (ValueError, KeyError, TypeError):

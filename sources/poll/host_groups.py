@@ -1,7 +1,7 @@
-"""Sharing of processes among agents, as far as it can be computed: pure. Who really does is for a lease to say.
+"""Assignment of processes to agents, pure. It is a preference only: the lease decides.
 
-A *group* is the processes of one context at one address. They stay together, so that the poller sees when two of them
-have the same name, and a restarted one goes on with what is remembered of its predecessor.
+A *group* is the processes of one context at one address. They stay together, so that one agent detects two processes of
+the same name, and a restarted process continues the state of its predecessor.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class HostGroup(NamedTuple):
-    """What one lease is for."""
+    """Unit of a lease: the processes of one context at one address."""
 
     context: str
     ip: str
 
     @property
     def key(self) -> str:
-        """The name of its lease; an address has no comma, whatever a context has."""
+        """Name of its lease. Unambiguous, because an address contains no comma."""
         return f"{self.ip},{self.context}"
 
 
@@ -36,13 +36,13 @@ def group_of(endpoint: EndpointAddress) -> HostGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers:
-    """The agents there are, by name; of each the addresses and networks of its own host."""
+    """Agents by name, with the addresses and networks of each agent's host."""
 
     networks: Mapping[str, frozenset[Network]]
 
     def near(self, ip: str) -> list[str]:
-        """The agents on the host of an address; every agent is on that of a loopback address, for there nobody else
-        could reach it."""
+        """Return the agents on the host of an address. For a loopback address these are all agents: a process there can
+        only be reached from its own host."""
         address = ipaddress.ip_address(ip)
         if address.is_loopback:
             return list(self.networks)
@@ -51,21 +51,22 @@ class GroupMembers:
 
 
 class Sharing:
-    """Answers which agent should poll a group; remembers what is near an address."""
+    """Preferred agent of each group; caches the agents near an address."""
 
     def __init__(self, members: GroupMembers) -> None:
         self.members = members
         self._near: dict[str, list[str]] = {}
 
     def near(self, ip: str) -> list[str]:
-        """As of the members."""
+        """Return the agents on the host of an address, cached."""
         if ip not in self._near:
             self._near[ip] = self.members.near(ip)
         return self._near[ip]
 
     def poller(self, group: HostGroup) -> str:
-        """An agent on its host, if there is one, else any; of several the one whose hash with the group is greatest, so
-        that an agent that comes or goes moves no other's groups. "" if there are none."""
+        """Return the preferred agent of a group: one on its host if there is any, else any; "" without agents.
+
+        Rendezvous hashing: an agent that joins or leaves moves no groups between other agents."""
         able: Iterable[str] = self.near(group.ip) or self.members.networks
         return max(able, key=lambda name: (_weight(name, group), name), default="")
 

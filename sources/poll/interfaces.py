@@ -1,4 +1,4 @@
-"""The addresses of this host, from /proc; where there is none, those that its name has."""
+"""Addresses of this host from /proc; without /proc, the addresses of its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOCAL = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
 
 
 def own_networks(zookeeper: str, more: Iterable[str] = (), proc: Path = PROC) -> frozenset[Network]:
-    """Each address of an interface, alone; the one that leads to ZooKeeper; and the networks `more`, as they are."""
+    """Return the addresses of the interfaces, the local address towards ZooKeeper, and the networks `more`."""
     addresses = {*_ipv4(proc), *_ipv6(proc)} or set(_by_name())
     source = source_address(zookeeper)
     if source is not None:

@@ -1,6 +1,6 @@
-"""Memo of a poller, left with a process for the poller that comes next: births that the process itself does not know.
+"""Memo left with a process for its next poller: births that the process itself does not know.
 
-16 bytes a series, little-endian: fingerprint u64, birth i64. Only of series that did not begin with the process.
+16 bytes per series, little-endian: fingerprint u64, birth i64. Only for series that began later than the process.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ Late = npt.NDArray[np.void]
 
 
 def encode(late: Late) -> bytes:
-    """The newest of them, if all are too many: of what is left out the next poller believes that it began with the
-    process."""
+    """Encode the births, only the newest if there are too many. The next poller assumes for the others that they began
+    with the process."""
     room = MAX_MEMO // LATE.itemsize
     return (late if len(late) <= room else np.sort(late, order="birth_ms")[-room:]).tobytes()
 
 
 def decode(data: bytes) -> Late:
-    """Nothing, if these are no such bytes."""
+    """Decode a memo; invalid bytes yield an empty array."""
     return np.frombuffer(data, LATE) if len(data) % LATE.itemsize == 0 else np.zeros(0, LATE)
 
 
 def late_of(series: SourceSeries) -> Late:
-    """The live series of a source that did not begin with its process."""
+    """Return the live series of a source whose birth is not that of its process."""
     state = series.rows.state
     late = state["live"] & (state["birth_ms"] != series.process_ms)
     found = np.zeros(np.count_nonzero(late), LATE)
@@ -39,8 +39,8 @@ def late_of(series: SourceSeries) -> Late:
 
 
 def inherit(series: SourceSeries, late: Late, reading: Reading, placed: Placed) -> None:
-    """Go on where another agent's poller of the same process stopped. All series but `late` began with the process; the
-    last number of none is known, so that a counter that fell since then is not noticed."""
+    """Continue after another agent's poller of the same process. All series but `late` began with the process. The last
+    values are unknown, so that a counter reset since then goes unnoticed."""
     state, row = series.rows.state, placed.row
     state["live"][row] = True
     state["birth_ms"][row] = reading.birth_ms

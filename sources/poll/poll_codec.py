@@ -1,4 +1,4 @@
-"""The question `getColumns` and its answer, as bytes. Nothing that a process sends is believed unchecked."""
+"""Codec of the call `getColumns` and its answer. Everything that a process sends is validated."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ UUID_BYTES = 16
 METHOD = "getColumns"
 _I32 = struct.Struct(">i")
 _SEQID_AT = 4 + 4 + 4 + len(METHOD)
-"""After the length of the frame, the version, and the method with its length."""
+"""Offset of the sequence number: after the frame length, the version, and the method with its length."""
 
 
 @dataclass(frozen=True, slots=True)
 class PollAnswer:
-    """A checked answer; `schema` is None where the poller's own is still right."""
+    """Validated answer; `schema` is None if the poller's own is still valid."""
 
     uuid: bytes
     birth_ms: int
@@ -37,30 +37,30 @@ class PollAnswer:
     cells: npt.NDArray[np.int64]
     strings: tuple[str, ...]
     memo: bytes | None = None
-    """What the poller before left behind, if it was another one."""
+    """Memo of the previous poller, if it was another one."""
     uid: int | None = None
     """User of the process."""
     time_ms: int = 0
-    """The process's clock."""
+    """Time of the process's clock, epoch milliseconds."""
 
 
 def encode_question(
     known_schema: bytes, name: str, patience_ms: int, memo: bytes | None, kept_ms: int | None = None
 ) -> bytearray:
-    """The call of the agent `name` as it goes on the wire, length included; `number` it before it is sent."""
+    """Encode the call of the agent `name` including the frame length; call `number` on it before sending."""
     poller = idl().Poller(name, patience_ms, memo, True, kept_ms)
     return bytearray(encode_call(idl().Bookkeeper, METHOD, (known_schema, poller), 0))
 
 
 def number(question: bytearray, seqid: int) -> bytes:
-    """A question with this sequence number."""
+    """Set the sequence number of a question and return its bytes."""
     _I32.pack_into(question, _SEQID_AT, seqid)
     return bytes(question)
 
 
 def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: int, name: str = "") -> PollAnswer:
-    """The answer in `frame` (without its length) to the agent `name`. GaveWay; PollError `garbage`, `crc`,
-    `application` or `too many series`."""
+    """Decode the answer in `frame` (without its length) to the agent `name`. Raises GaveWay, or PollError `garbage`,
+    `crc`, `application` or `too many series`."""
     try:
         columns = decode_reply(idl().Bookkeeper, METHOD, frame, seqid)
     except FrameError as error:
@@ -76,7 +76,7 @@ def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: in
 
 
 def check_columns(columns: Any, known: Schema | None, max_series: int) -> PollAnswer:
-    """The answer in a struct `Columns`. TypeError, ValueError, AttributeError or PollError if it is none."""
+    """Validate a struct `Columns` and return the answer. Raises TypeError, ValueError, AttributeError or PollError."""
     endpoint = columns.endpoint
     if len(endpoint.uuid) != UUID_BYTES:
         raise ValueError(f"a uuid of {len(endpoint.uuid)} bytes")
@@ -86,7 +86,7 @@ def check_columns(columns: Any, known: Schema | None, max_series: int) -> PollAn
     fresh = None if columns.schema is None else _schema(columns.schema_id, columns.schema, max_series)
     schema = fresh or known
     if schema is None or schema.id != columns.schema_id:
-        raise ValueError("no schema, though it is not the one that was named in the question")
+        raise ValueError("the schema is missing, and it is not the one named in the request")
     if len(values) != 8 * len(schema):
         raise ValueError(f"{len(values)} bytes of values for {len(schema)} variables")
     cells = np.frombuffer(values, "<i8").astype(np.int64, copy=False)
@@ -121,7 +121,7 @@ def _schema(schema_id: bytes, schema: Any, max_series: int) -> Schema:
 
 
 def _check_cells(schema: Schema, cells: npt.NDArray[np.int64], strings: tuple[str, ...]) -> None:
-    """A string cell must point into the strings, a boolean one be 0 or 1."""
+    """Raise ValueError unless string cells index `strings` and boolean cells are 0 or 1."""
     text = cells[schema.types == ValueType.STRING]
     if len(text) and (text.min() < 0 or text.max() >= len(strings)):
         raise ValueError(f"a string cell points outside the {len(strings)} strings")

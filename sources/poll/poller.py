@@ -1,4 +1,4 @@
-"""Asks one process for its variables: one connection that is kept, one question at a time, a deadline for each."""
+"""Poller of one process: one kept connection, one request at a time, a timeout for each."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from sources.state.reading import Reading, Schema
 
 _LENGTH = struct.Struct(">I")
 _LARGE = 1 << 18
-"""Frames above this many bytes wait for one of few places in memory, and are decoded beside the event loop."""
+"""Size in bytes above which frames wait for a place in memory; above an eighth of it they are decoded in a thread."""
 _DOUBTS = 1.5
-"""An agent that is not sure gives way to one that asked within so many periods."""
+"""Periods: an agent not sure of its lease gives way to another one that polled within this time."""
 
 
 class Poller:
-    """One endpoint. Any error closes the connection, so that a late answer is never taken for the next one's.
+    """Poller of one endpoint. Any error closes the connection, so that a late answer is never taken for the next one.
 
-    `sure`: whether this agent is the one that polls it, beyond doubt. `inherited`: the memo of another agent's poller,
-    from the answer with which this one took its place until it is taken from here."""
+    `sure` returns True if this agent certainly holds the lease. `inherited`: memo of another agent's poller, set by the
+    answer with which this one took over, until the caller clears it."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class Poller:
         self._schema: Schema | None = None
         self._seqid = 0
         self._process_ms = 0
-        """The process's clock at its last answer."""
+        """Time of the process's clock at its last answer."""
         self.failing = False
         self.last_ms = 0.0
-        """Milliseconds from question to answer (or error) of the last poll."""
+        """Duration of the last poll in ms, from request to answer or error."""
 
     async def poll(self) -> Reading:
-        """What the process says now. PollError with the reason; `self.failing` tells afterwards how it went. GaveWay:
-        it is another agent's to poll."""
+        """Poll the process and return the reading; sets `self.failing`. Raises PollError with the reason, GaveWay if
+        another agent polls the process."""
         try:
             reading = await self._poll()
         except GaveWay:
@@ -68,12 +68,12 @@ class Poller:
         return reading
 
     def leave(self, memo: bytes) -> None:
-        """Have the process keep this for the poller that comes after this one."""
+        """Leave a memo with the process for its next poller; sent with the next poll."""
         self._memo = memo
 
     async def confirm(self) -> None:
-        """Tell a process that is ending that its last answer is on the disk, so that it ends without a final snapshot.
-        It may be gone already."""
+        """Tell an ending process that its last answer is durable, so that it needs no final snapshot. The process may
+        have ended already."""
         self._seqid = self._seqid % 0x7FFF_FFFF + 1
         known = self._schema.id if self._schema else b""
         question = encode_question(known, self._config.agent, self._patience_ms(), None, self._process_ms)
@@ -83,16 +83,16 @@ class Poller:
             self.close()
 
     def slim_schema(self) -> None:
-        """The names and labels of the schema are no longer needed."""
+        """Free the names and labels of the schema, which are no longer needed."""
         if self._schema is not None:
             self._schema = self._schema.slim()
 
     def forget_schema(self) -> None:
-        """Ask for the whole schema with the next poll."""
+        """Request the whole schema with the next poll."""
         self._schema = None
 
     def close(self) -> None:
-        """Drop the connection; the next poll makes another."""
+        """Close the connection; the next poll opens a new one."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
@@ -116,7 +116,7 @@ class Poller:
             raise
         reading = self._reading(answer, time_ms)
         if self._memo is memo:
-            self._memo = None  # it has arrived
+            self._memo = None  # delivered
         return reading
 
     def _question(self, memo: bytes | None) -> bytearray:
@@ -129,14 +129,14 @@ class Poller:
         return 0 if self._sure() else round(_DOUBTS * self._config.period_ms)
 
     async def _ask(self, question: bytes) -> bytes:
-        """One question, one frame, within the deadline."""
+        """Send one request and return the frame of its answer within the timeout. Raises PollError."""
         try:
             async with asyncio.timeout(self._config.deadline_s):
                 return await self._exchange(question)
         except TimeoutError:
-            raise PollError("timeout", f"no whole answer within {self._config.deadline_s:g} s") from None
+            raise PollError("timeout", f"no complete answer within {self._config.deadline_s:g} s") from None
         except ConnectionRefusedError as error:
-            raise PollError("refused", "nothing listens there") from error
+            raise PollError("refused", "no process listens there") from error
         except asyncio.IncompleteReadError as error:
             text = f"closed after {len(error.partial)} of {error.expected} bytes"
             raise PollError("closed", text) from error
@@ -148,7 +148,7 @@ class Poller:
         try:
             return await self._send(question)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            # A kept connection that the process closed in the meantime (idle, or it was forked): once more, freshly.
+            # The process closed the kept connection meanwhile (idle timeout or fork): retry on a new one.
             if not reused or (isinstance(error, asyncio.IncompleteReadError) and error.partial):
                 raise
         self.close()
@@ -184,7 +184,7 @@ class Poller:
         self._process_ms = answer.time_ms
         if answer.schema is not None:
             self._schema = answer.schema
-        if self._schema is None:  # decode_answer has made sure of it
+        if self._schema is None:  # unreachable: decode_answer checked it
             raise PollError("garbage", "no schema")
         return Reading(
             answer.uuid,

@@ -1,4 +1,4 @@
-"""The source's session with ZooKeeper, which discovery and leases share."""
+"""ZooKeeper session of the source, shared by discovery and leases."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from artimon.runtime.zookeeper import close_client, zookeeper_client
 
 log = logging.getLogger(__name__)
 PAUSE_S = 5.0
-"""Longest pause between attempts to connect: processes are found again soon after an outage."""
+"""Maximum seconds between attempts to connect, so that discovery resumes soon after an outage."""
 STARTED_S = 5.0
-"""So long a loop that was started may take to begin."""
+"""Seconds that kazoo's loop may take to start; it is not restarted earlier."""
 
 
 class Session:
-    """A client that goes on connecting for ever. Callbacks run in kazoo's threads and must not wait."""
+    """Client that reconnects without end. Callbacks run in kazoo's threads and must not block."""
 
     def __init__(self, hosts: str, timeout_s: float = 10.0) -> None:
-        """Connects to nobody yet. Raises SettingsError."""
+        """Create the client without connecting. Raises SettingsError."""
         self.hosts, self.timeout_s = hosts, timeout_s
         self.client: Any = zookeeper_client(hosts, timeout_s, PAUSE_S)
         self.client.add_listener(self._changed)
         self.connected = False
-        """There is a session, and the server answers."""
+        """True while the session exists and the server answers."""
         self.lives = 0
-        """How many sessions ended: what the session held is gone when this has changed."""
+        """Number of ended sessions. A change means that all ephemeral nodes of the session are gone."""
         self._told: list[Callable[[], None]] = []
         self._begun = 0.0
 
     def on_change(self, told: Callable[[], None]) -> None:
-        """`told` is called whenever the session began, ended or is in doubt."""
+        """Register a callback for every start, suspension or end of the session."""
         self._told.append(told)
 
     def start(self) -> None:
-        """Begin, whether ZooKeeper is there or not."""
+        """Start connecting; ZooKeeper need not be reachable."""
         self._begun = monotonic()
         self.client.start_async()
 
     def revive(self) -> None:
-        """Begin again if kazoo's loop has ended by an error that it did not expect: it stays closed then."""
+        """Restart kazoo's loop if an unexpected error ended it; kazoo does not restart it itself."""
         ended = self.client._connection.connection_stopped.is_set()
         if ended and self._begun and monotonic() - self._begun > STARTED_S:
-            log.warning("the connection to ZooKeeper at %s ended; beginning again", self.hosts)
+            log.warning("the connection to ZooKeeper at %s ended; restarting it", self.hosts)
             self.client.stop()
             self.start()
 
     def stop(self) -> None:
-        """End the session, and with it every ephemeral node. Not to be called in the event loop."""
+        """End the session and with it every ephemeral node. Do not call it in the event loop."""
         self._begun = 0.0
         close_client(self.client)
 

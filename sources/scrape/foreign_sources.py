@@ -1,5 +1,5 @@
-"""All foreign sources of an agent: bean servers, Prometheus pages, scripts. Starts what its configuration names,
-follows the file of sources as it changes, ends what is no longer named.
+"""Foreign sources of an agent: bean servers, Prometheus pages, scripts. Starts the configured sources, reloads the file
+of sources when it changes, and ends the sources removed from it.
 """
 
 from __future__ import annotations
@@ -35,18 +35,17 @@ log = logging.getLogger(__name__)
 RULE_SERIES = "artimon.rule.series"
 KINDS = ("jmx", "jolokia", "prometheus", "script")
 LOOK_S = 30.0
-"""The file of sources is looked at this often at least, else once a period."""
+"""Maximum seconds between two checks of the file of sources; with shorter periods, one per period."""
 _SCRIPTS = 4
-"""So many run at once."""
+"""Concurrent scripts."""
 AnyTarget = JmxTarget | JolokiaTarget | PrometheusTarget | Script
 Key = tuple[str, ...]
 
 
 class SourcesConfig:
-    """The file of sources, as it was when it could be read last. One thread at a time.
+    """Last valid content of the file of sources. One thread at a time.
 
-    Raises ConfigFileError at once if it cannot be read at the start; a file that does not exist is found when it
-    comes."""
+    The constructor raises ConfigFileError if the file is invalid. A missing file is read once it exists."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -59,11 +58,11 @@ class SourcesConfig:
 
     @property
     def rules(self) -> tuple[RelabelRule, ...]:
-        """For all sources: those that stood there at the start."""
+        """Relabel rules for all sources in the present content."""
         return self.content.rules
 
     def look(self) -> SourcesFile:
-        """What it says now; what is wrong with it is in `problem`, and then it is as before."""
+        """Reload the file if it changed and return its content. An error goes to `problem` and the content stays."""
         if self.path is not None:
             try:
                 self._read(self.path)
@@ -71,11 +70,11 @@ class SourcesConfig:
             except (ConfigFileError, OSError) as error:
                 self._seen = None
                 said = str(error).replace("\n", "; ")
-                self.problem = f"{said}: what stood there before goes on"
+                self.problem = f"{said}: the previous content stays in use"
         return self.content
 
     def _read(self, path: Path) -> None:
-        """A file that is gone is as before: nobody stops all that it names by taking it away."""
+        """Read the file if it changed. Deleting it is an error, so that a deletion does not stop all sources."""
         try:
             seen = Signature.of(path.stat())
             if seen != self._seen:
@@ -83,7 +82,7 @@ class SourcesConfig:
                 self._seen, self._there = seen, True
         except FileNotFoundError:
             if self._there:
-                raise ConfigFileError([Problem(str(path), 1, 1, "it is gone")]) from None
+                raise ConfigFileError([Problem(str(path), 1, 1, "the file was deleted")]) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class _Running:
 
 
 class Foreign:
-    """Event loop only, but for reading files."""
+    """Runs the foreign sources of an agent. Event loop only; files are read in threads."""
 
     def __init__(self, shared: PollContext, config: SourcesConfig) -> None:
         self._shared, self._file = shared, config
@@ -106,7 +105,7 @@ class Foreign:
         self._ended = False
 
     async def run(self) -> None:
-        """For ever; what it started ends with it."""
+        """Reload the configuration until cancelled, then stop all sources."""
         try:
             while True:
                 await self._look_safely()
@@ -115,7 +114,7 @@ class Foreign:
             await self._stop(self._running.values())
 
     async def _look_safely(self) -> None:
-        """What runs goes on, whatever is wrong with one look."""
+        """Reload the configuration; an error is reported and the running sources continue."""
         try:
             await self.look()
         except Exception as error:
@@ -123,7 +122,7 @@ class Foreign:
             self._shared.figures.problem("sources file", f"foreign sources: {type(error).__name__}: {error}")
 
     async def look(self) -> None:
-        """Start and stop what the configuration asks for now."""
+        """Start and stop sources according to the present configuration."""
         content, targets, problems = await asyncio.to_thread(self._wanted)
         self._tell(content, problems)
         wanted = {(target.kind, *target.identity): target for target in targets}
@@ -141,20 +140,20 @@ class Foreign:
                 self._start(key, target)
 
     def variables(self) -> list[Variable]:
-        """What each rule does."""
+        """Return the number of series that each rule drops or changes."""
         help_ = "Series that the rule drops or changes"
         counts = self._shared.delivery.rules.counts()
         return [Variable(RULE_SERIES, {"rule": name}, count, help=help_) for name, count in counts.items()]
 
     def figures(self) -> dict[str, int]:
-        """What of Prometheus pages has no use here, and is left out."""
+        """Return the counts of ignored parts of Prometheus pages."""
         pages = [one.source for one in list(self._running.values()) if isinstance(one.source, PageSource)]
         return {
             "timestamps_ignored": sum(page.timestamps for page in pages),
             "exemplars_ignored": sum(page.exemplars for page in pages),
         }
 
-    # --- what is wanted
+    # --- configuration
 
     def _wanted(self) -> tuple[SourcesFile, list[AnyTarget], list[str]]:
         content = self._file.look()
@@ -166,11 +165,11 @@ class Foreign:
     def _tell(self, content: SourcesFile, problems: Iterable[str]) -> None:
         texts = list(problems)
         if content.rules != self._rules_at_start:
-            texts.append(f"{self._file.path}: `relabel:` has changed: that counts from the next start of the agent")
+            texts.append(f"{self._file.path}: `relabel:` has changed: restart the agent to apply it")
         self._shared.figures.problem("sources file", "; ".join(texts[:10]))
 
     async def _end_others(self, wanted: Mapping[Key, AnyTarget], unsure: bool) -> None:
-        """Once: end the series of what the run before polled, and nobody names now. Not while a file cannot be read."""
+        """End, once, sources of the run before that are not configured any more. Not while a file is invalid."""
         if self._ended or unsure:
             return
         self._ended = True
@@ -178,7 +177,7 @@ class Foreign:
             kind = next((kind for kind in KINDS if kind in series.meta), None)
             if kind is None or (kind, *series.meta[kind]) in wanted or not series.live:
                 continue
-            log.info("%s is no longer configured: its series end", series.name)
+            log.info("%s is not configured any more: its series end", series.name)
             try:
                 await self._shared.delivery.end(series)
             except SinkRefused:
@@ -216,7 +215,7 @@ class Foreign:
             await asyncio.wait(tasks, timeout=5)
 
     def _release(self, source: TargetSource[Any]) -> None:
-        """Let another speak for its source."""
+        """Release the source, so that another target can own it."""
         if source.series is not None:
             self._shared.owners.release(source.series.name, source)
 
@@ -227,5 +226,5 @@ class Foreign:
 
 
 def load_rules(config: SourceConfig) -> tuple[BeanRule, ...]:
-    """The mapping rules of the configured files. Raises ConfigFileError."""
+    """Read the mapping rules of the configured files. Raises ConfigFileError."""
     return tuple(rule for path in config.jmx_rules for rule in read_rules(path))

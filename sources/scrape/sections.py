@@ -1,4 +1,4 @@
-"""Sections of the file of sources. Each builds what it describes; paths are relative to the folder of the file."""
+"""Sections of the file of sources. Each builds the object it describes. Paths are relative to the file's folder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _in_folder(text: str, info: ValidationInfo) -> Path:
 def _pattern(text: str, info: ValidationInfo) -> str:
     path = _in_folder(text, info)
     if "*" in str(path.parent) or not text:
-        raise ValueError(f"{text!r:.200}: want a path; a * may stand in its last part only")
+        raise ValueError(f"{text!r:.200}: want a path; * is allowed only in its last part")
     return str(path)
 
 
@@ -69,7 +69,7 @@ def _variable(name: str) -> None:
 
 def _value(text: str) -> None:
     if "\0" in text:
-        raise ValueError("a zero byte: leave it out")
+        raise ValueError("contains a zero byte: remove it")
 
 
 def _bean_url(url: str) -> SplitResult:
@@ -128,7 +128,7 @@ class RelabelSection(Section):
     replacement: str = "$1"
 
     def build(self, name: str = "") -> RelabelRule:
-        """Return the rule; `name`: that of a rule which names itself not."""
+        """Return the rule; `name` is the default name."""
         try:
             return make_rule(self.name or name, **self.model_dump(exclude={"name"}))
         except RuleError as error:
@@ -141,7 +141,7 @@ RelabelRules = Annotated[tuple[CheckedRule, ...], Field(max_length=MAX_RULES)]
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Targets of a job: those of the file, and those of other files, which may change."""
+    """Targets of a job: those listed in the file, and patterns of target files, which may change."""
 
     job: Job
     targets: tuple[PrometheusTarget, ...]
@@ -155,7 +155,7 @@ def _target(given: Any, info: ValidationInfo) -> PrometheusTarget:
 
 
 class TargetGroup(Section):
-    """Targets with labels of their own, as in a file of targets. Read with the `job` as context."""
+    """Targets with additional labels, as in a target file. Read with the `job` as context."""
 
     labels: dict[str, str] = Field(default_factory=dict)
     targets: tuple[Annotated[PrometheusTarget, Conversion(_target)], ...]
@@ -197,14 +197,14 @@ class JobSection(AccessSection):
 
 
 class BeanServerSection(Section):
-    """Settings that both kinds of bean servers have."""
+    """Common settings of both kinds of bean servers."""
 
     context: str
     instance: str = "0"
     url: str
 
     def target(self, url: str) -> JmxTarget:
-        """Return the target of a URL. Errors stand at the key that is at fault."""
+        """Return the target of a URL. Errors point to the key at fault."""
         name = f"{self.context}/{self.instance}"
         with at("context"):
             parse_target(f"{name}=http://x/")
@@ -213,7 +213,7 @@ class BeanServerSection(Section):
 
 
 class PageSection(BeanServerSection):
-    """Bean server with a page of Hadoop's kind."""
+    """Bean server with a `/jmx` page as in Hadoop."""
 
     rules: tuple[RuleSet, ...] = JmxTarget("", "", 0).rule_sets
 
@@ -239,7 +239,7 @@ class JolokiaSection(AccessSection, BeanServerSection):
 
 
 class ScriptSection(Section):
-    """Program that is run at a period."""
+    """Program that is run periodically."""
 
     name: JobName
     command: Annotated[tuple[str, ...], checked(_command)]

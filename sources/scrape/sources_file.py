@@ -41,7 +41,7 @@ class SourcesFile(Section):
 
     @cached_property
     def rules(self) -> tuple[RelabelRule, ...]:
-        """Rules for the series of all sources."""
+        """Relabel rules for the series of all sources."""
         return tuple(rule.build(f"relabel[{number}]") for number, rule in enumerate(self.relabel, 1))
 
     @model_validator(mode="after")
@@ -67,7 +67,7 @@ class SourcesFile(Section):
 
 
 class TargetsFile(RootModel[tuple[TargetGroup, ...]]):
-    """File of targets as Prometheus has it. Read with the `job` as context."""
+    """Target file in the format of Prometheus. Read with the `job` as context."""
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -82,9 +82,9 @@ class TargetsFile(RootModel[tuple[TargetGroup, ...]]):
 
 
 def read_sources(path: Path) -> SourcesFile:
-    """Return the content of a file. Raises FileNotFoundError, and ConfigFileError if it cannot be used.
+    """Return the content of a file. Raises FileNotFoundError, and ConfigFileError if it is invalid.
 
-    A file that everybody may write names no scripts: they would run as the agent."""
+    A world-writable file must not name scripts: they would run as the user of the agent."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def read_sources(path: Path) -> SourcesFile:
     file = read_config(path, form="yaml")
     found = file.validate(SourcesFile, folder=path.parent)
     if found.scripts and mode & stat.S_IWOTH:
-        raise file.error("everybody may write it, so its scripts are not run: `chmod o-w` it")
+        raise file.error("the file is world-writable, so its scripts are not run: use `chmod o-w`")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The targets of Prometheus jobs: those of the file of sources, and those of files of targets, which may change."""
+"""Targets of Prometheus jobs: those of the file of sources, and those of target files, which may change."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sources.targets.page_target import Job, PrometheusTarget
 
 MAX_FILES = 1_000
 GONE_LOOKS = 5
-"""A file that is missing at so many looks in a row has no more targets: some producers unlink before they rename."""
+"""Consecutive checks without a file until its targets are dropped: some producers unlink before they rename."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """A file of targets as it was when it could be read last."""
+    """Last valid content of a target file."""
 
     targets: tuple[PrometheusTarget, ...] = ()
     seen: Signature | None = None
@@ -27,13 +27,13 @@ class _Known:
 
 
 class TargetFiles:
-    """Looked at by one thread at a time. A file that cannot be read keeps the targets that it had."""
+    """Reader of target files. One thread at a time. An unreadable file keeps its last targets."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _Known] = {}
 
     def look(self, pages: Iterable[Pages]) -> tuple[list[PrometheusTarget], list[str]]:
-        """All targets, each instance of a job once, and what is wrong with the files."""
+        """Return all targets, each instance of a job once, and the problems of the files."""
         found: dict[tuple[str, str], PrometheusTarget] = {}
         problems: list[str] = []
         used: set[tuple[str, str]] = set()
@@ -59,7 +59,7 @@ class TargetFiles:
             yield from self._of_file(pages.job, name, problems)
 
     def _matching(self, job: Job, pattern: str, problems: list[str]) -> list[str]:
-        """Names that fit, and those that did before and have not been missing for long."""
+        """Return the names that match, and known ones that matched before."""
         path = Path(pattern)
         before = [name for known_job, name in self._known if known_job == job.name and Path(name).match(pattern)]
         try:
@@ -85,7 +85,7 @@ class TargetFiles:
             problems.append(f"job {job.name}: {name} does not exist")
         except (ConfigFileError, OSError) as error:
             known.seen = None
-            kept = f": its {len(known.targets)} targets of before are kept" if known.targets else ""
+            kept = f": its {len(known.targets)} previous targets stay in use" if known.targets else ""
             said = str(error).replace("\n", "; ")
             problems.append(f"job {job.name}: {said}{kept}")
         return known.targets

@@ -1,4 +1,4 @@
-"""Memory of a source for final snapshots (docs/formats/final.md): its former processes, and snapshots taken."""
+"""Memory of a source for final snapshots (docs/formats/final.md): former processes, and snapshots taken."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from sources.state.reading import NO_PROCESS
 from sources.state.series_births import Flags
 
 MAX_AGE_MS = 7 * 86_400_000
-"""A final snapshot that is older is refused. State of a source is kept for longer (store.FORGET_FILES_MS)."""
+"""Maximum age of a final snapshot. The state of a source is kept for longer (state_store.FORGET_FILES_MS)."""
 MAX_PASTS = 4
 MAX_LATE = 12_000
-"""Births that are kept of a process: as many as its poller leaves with it (memo.py)."""
+"""Maximum births kept of a process: as many as its poller leaves with it (memo.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A process that spoke for the source before. `late`: births of its series that did not begin with it, by
-    fingerprint."""
+    """Former process of the source. `late`: fingerprint -> birth of its series that began later than the process."""
 
     uuid: bytes
     uid: int | None
@@ -33,13 +32,13 @@ class Past:
 
 @dataclass(slots=True)
 class Finals:
-    """`taken`: process -> poll time of the batch that holds its final snapshot."""
+    """Former processes of a source, and snapshots taken: process -> poll time of the batch with its final snapshot."""
 
     pasts: list[Past] = field(default_factory=list)
     taken: dict[bytes, int] = field(default_factory=dict)
 
     def keep(self, past: Past) -> None:
-        """Remember a process that another one has succeeded; the oldest one is forgotten."""
+        """Remember a process that has a successor, and only the newest MAX_PASTS of them."""
         others = [one for one in self.pasts if one.uuid != past.uuid]
         self.pasts = [*others[1 - MAX_PASTS :], past]
 
@@ -47,7 +46,7 @@ class Finals:
         return next((one for one in self.pasts if one.uuid == uuid), None)
 
     def take(self, uuid: bytes, time_ms: int) -> None:
-        """Remember a final snapshot for longer than one may lie in the folder."""
+        """Remember a snapshot as taken for twice the maximum age of a file."""
         self.taken = {one: at for one, at in self.taken.items() if at > time_ms - 2 * MAX_AGE_MS} | {uuid: time_ms}
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +55,7 @@ class Finals:
 
     @classmethod
     def from_json(cls, content: Any) -> Finals:
-        """Inverse of `to_json`. ValueError, KeyError or TypeError if it is none."""
+        """Inverse of `to_json`. Raises ValueError, KeyError or TypeError for invalid content."""
         pasts = [
             Past(bytes.fromhex(uuid), uid, process_ms, last_poll_ms, dict(late))
             for uuid, uid, process_ms, last_poll_ms, late in content["pasts"]
@@ -65,7 +64,7 @@ class Finals:
 
 
 def past_of(uuid: bytes, uid: int | None, process_ms: int, last_poll_ms: int, state: npt.NDArray[np.void]) -> Past:
-    """The process whose series stand in `state`, at its last poll. A series that had ended before began anew since."""
+    """Return the process of the series in `state`, as of its last poll. Series that ended earlier would begin anew."""
     known, alive = state["birth_ms"] >= process_ms, alive_at_end(state)
     last_poll_ms = polled_ms(state, last_poll_ms)
     born = np.where(alive, state["birth_ms"], last_poll_ms)
@@ -76,7 +75,7 @@ def past_of(uuid: bytes, uid: int | None, process_ms: int, last_poll_ms: int, st
 
 
 def alive_at_end(state: npt.NDArray[np.void]) -> Flags:
-    """Series that had a value at the last poll, whether or not the end of the process is known by now."""
+    """Return the mask of series with a value at the last poll, even if the process is known to have ended."""
     live: Flags = state["live"]
     if live.any():
         return live
@@ -85,7 +84,7 @@ def alive_at_end(state: npt.NDArray[np.void]) -> Flags:
 
 
 def polled_ms(state: npt.NDArray[np.void], last_poll_ms: int) -> int:
-    """Time of the last poll that had values; `last_poll_ms` is the time of the end, once that is known."""
+    """Return the time of the last poll with values. `last_poll_ms` is the time of the end once that is known."""
     return last_poll_ms if bool(state["live"].any()) else min(last_poll_ms, _last_ms(state))
 
 
@@ -94,11 +93,11 @@ def _last_ms(state: npt.NDArray[np.void]) -> int:
 
 
 def _begun(state: npt.NDArray[np.void]) -> Flags:
-    """Rows with a sample: one that was just made has none."""
+    """Return the mask of rows that have had a sample."""
     begun: Flags = state["birth_ms"] > 0
     return begun
 
 
 def is_final(polled: Polled) -> bool:
-    """A batch of a final snapshot: its samples are older than the batch, unlike those of a poll."""
+    """Return True for a batch of a final snapshot: unlike in a poll, its samples are older than the batch."""
     return polled.endpoint != NO_PROCESS and int(polled.samples.time_ms.max()) < polled.poll_ms

@@ -1,5 +1,5 @@
-"""Retention of samples: rules that give series their class of retention by name, and polls that are divided
-by it, because a batch is of one class. What a class means in days, the compactor is told (docs/operations.md)."""
+"""Retention of samples: rules that assign series to a class of retention by name, and the division of polls by class,
+because a batch has one class. The compactor is configured with the days of each class (docs/operations.md)."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from sources.state.relabel import RuleError, compile_regex
 from sources.state.series_memory import SourceSeries
 
 MAX_CLASSES = 20
-"""The classes of a platform, `default` included: each has files of its own in every hour of the raw table."""
+"""Maximum classes including `default`: each has separate files in every hour of the raw table."""
 MAX_NAMES = 100_000
-"""So many names are remembered with their class."""
+"""Size of the cache of classes by name."""
 _CLASS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class KeepRuleError(ValueError):
-    """The text of a rule, or all of them together, cannot be used. The message says why and what to write."""
+    """A rule, or the set of rules, is invalid. The message gives the reason and the expected form."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepRule:
-    """Series whose whole name fits `pattern` (RE2) are of the class `keep`."""
+    """Series whose whole name matches `pattern` (RE2) have the class `keep`."""
 
     pattern: re2._Regexp[str]
     keep: str
 
 
 def parse_keep_rules(texts: Sequence[str]) -> tuple[KeepRule, ...]:
-    """Rules such as `debug\\..*=debug`, the first that fits holds. Raises KeepRuleError."""
+    """Parse rules such as `debug\\..*=debug`; the first match applies. Raises KeepRuleError."""
     rules = tuple(map(_parse, texts))
     classes = {rule.keep for rule in rules} | {DEFAULT_KEEP}
     if len(classes) > MAX_CLASSES:
         raise KeepRuleError(
-            f"{len(classes)} classes with {DEFAULT_KEEP!r}: at most {MAX_CLASSES}, for each has files of its own"
+            f"{len(classes)} classes with {DEFAULT_KEEP!r}: use at most {MAX_CLASSES}, as each has separate files"
         )
     return rules
 
@@ -60,17 +60,17 @@ def _parse(text: str) -> KeepRule:
 class Keeping:
     """Divides polls by class. Used by the event loop only.
 
-    What was found of the series of a source is kept for as long as its polls list the same ones in the same order."""
+    The classes of a source's series are cached while its polls list the same series in the same order."""
 
     def __init__(self, rules: Sequence[KeepRule] = ()) -> None:
         self._rules = tuple(rules)
         self._names = [DEFAULT_KEEP, *sorted({rule.keep for rule in rules} - {DEFAULT_KEEP})]
         self._classes: dict[str, int] = {}
-        """Name of a variable -> its class, as an index of `_names`."""
+        """Name of a variable -> index of its class in `_names`."""
         self._known: dict[tuple[str, int], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]] = {}
 
     def divide(self, series: SourceSeries, polled: Sequence[Polled]) -> Sequence[Polled]:
-        """The same samples, each part of one class; announcements go with the first part."""
+        """Return the same samples in parts of one class each; announcements go with the first part."""
         if not self._rules:
             return polled
         found: list[Polled] = []
@@ -98,7 +98,7 @@ class Keeping:
         return found
 
     def forget(self, name: str) -> None:
-        """The source of that name is polled no longer."""
+        """Drop the cache of a source that is not polled any more."""
         for key in [key for key in self._known if key[0] == name]:
             del self._known[key]
 
@@ -115,7 +115,7 @@ def _parts(polled: Polled, classes: npt.NDArray[np.uint8], names: Sequence[str])
 
 
 def _picked(samples: Samples, rows: npt.NDArray[np.intp]) -> Samples:
-    """Some rows; the strings are shared."""
+    """Return the given rows; the strings are shared."""
     return Samples(
         samples.fingerprint[rows],
         samples.time_ms[rows],

@@ -1,4 +1,4 @@
-"""Reading of one poll, whatever it was read from: a process, the host, the agent itself."""
+"""Reading of one poll of any source: a process, the host, the agent itself."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy.typing as npt
 from artimon.model.values import Kind, Value, ValueType, double_to_cell, type_of
 
 NO_PROCESS = bytes(16)
-"""Of what no process answers for, such as a file."""
+"""Process id of sources without a process, such as a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The n columns of a reading; `help` and `units` are by name."""
+    """Schema of the n columns of a reading; `help` and `units` are by name."""
 
     id: bytes
     names: Sequence[str]
@@ -31,17 +31,17 @@ class Schema:
 
     @property
     def whole(self) -> bool:
-        """Names and labels are there."""
+        """True if names and labels are present."""
         return len(self.names) == len(self.types)
 
     def slim(self) -> Schema:
-        """The same columns without names and labels: all that is needed once they have become series."""
+        """Return the same columns without names and labels, which are not needed once they are bound to series."""
         return replace(self, names=(), labels=(), help={}, units={})
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One poll: a cell a column (64 bits, as in `Samples`), read at `time_ms` of the poller's clock."""
+    """Content of one poll: one cell per column (64 bits, as in `Samples`), read at `time_ms` of the poller's clock."""
 
     uuid: bytes
     """Process that answered, 16 bytes."""
@@ -53,18 +53,18 @@ class Reading:
     context: str = ""
     instance: str = ""
     resumes: bool = False
-    """What is counted goes on while it is not read: a series that comes back in the same process keeps its birth."""
+    """True if counting continues while a series is absent: one that returns in the same process keeps its birth."""
     appeared_ms: int | None = None
-    """Birth of a series that the process did not have before; None: the poll before."""
+    """Birth of a series that is new in the process; None: the time of the poll before."""
     created_ms: npt.NDArray[np.int64] | None = None
-    """By column: when its count began, as the process itself tells; 0 where it does not."""
+    """Birth of each column as reported by the process; 0 if it reports none."""
     uid: int | None = None
-    """User of the process, where it tells."""
+    """User id of the process, None if it reports none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable of the host or of the agent, with its value."""
+    """Variable of the host or of the agent, with its value."""
 
     name: str
     labels: Mapping[str, str]
@@ -75,7 +75,7 @@ class Variable:
 
 
 class ReadingMaker:
-    """Turns variables into readings; while all but the values stays, so does the schema object."""
+    """Converts variables to readings. The schema object stays the same while only values change."""
 
     def __init__(self, uuid: bytes, birth_ms: int) -> None:
         self._uuid, self._birth_ms = uuid, birth_ms
@@ -84,7 +84,7 @@ class ReadingMaker:
         self._made = 0
 
     def make(self, variables: Sequence[Variable], time_ms: int) -> Reading:
-        """A reading of numbers and booleans (no strings: the host and the agent have none)."""
+        """Return a reading of numbers and booleans. Strings are not supported: the host and the agent have none."""
         types = [type_of(v.value) for v in variables]
         shape = [
             (v.name, tuple(v.labels.items()), t, v.kind, v.unit, v.help) for v, t in zip(variables, types, strict=True)

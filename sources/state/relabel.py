@@ -1,7 +1,7 @@
 """Rules that keep, drop or rewrite series by their labels: the relabelling of Prometheus, with RE2, for every source.
 
-A rule sees the final labels of a series, the automatic ones included, and its name as `__name__`. A series is judged
-once, when its source first shows it, not at every poll. Pure.
+A rule sees the final labels of a series, including automatic ones, and its name as `__name__`. Rules are applied once,
+when the source first has the series, not at every poll. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NEED_SOURCE = frozenset({"keep", "drop", "keepequal", "dropequal", "hashmod", "
 
 
 class RuleError(ValueError):
-    """A rule that cannot be used: what is wrong with it. `setting` is the one that is meant, "" for the whole."""
+    """A rule is invalid; the text gives the reason. `setting` is the invalid setting, "" for the whole rule."""
 
     def __init__(self, setting: str, text: str) -> None:
         super().__init__(setting, text)
@@ -45,7 +45,7 @@ class RuleError(ValueError):
 
 
 def compile_regex(pattern: str, setting: str = "regex") -> re2._Regexp[str]:
-    """RE2, which takes time linear in the text, of a pattern that must fit a whole value. RuleError."""
+    """Compile a pattern with RE2, which matches in linear time. Callers use `fullmatch`. Raises RuleError."""
     if len(pattern) > MAX_REGEX:
         raise RuleError(setting, f"the regular expression has {len(pattern)} characters: use at most {MAX_REGEX}")
     options = re2.Options()
@@ -61,7 +61,7 @@ def compile_regex(pattern: str, setting: str = "regex") -> re2._Regexp[str]:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Text in which `$1`, `${1}` and `${name}` stand for groups, `$$` for a dollar: (text, group that follows)."""
+    """Text with groups as `$1`, `${1}` or `${name}`, and `$$` for a dollar. Pieces: (text, group after it or -1)."""
 
     pieces: tuple[tuple[str, int], ...]
 
@@ -70,12 +70,12 @@ class Template:
 
 
 def literal(text: str) -> Template:
-    """Text that stands for itself."""
+    """Return a template without groups."""
     return Template(((text, -1),))
 
 
 def parse_template(setting: str, text: str, pattern: re2._Regexp[str]) -> Template:
-    """RuleError if it names a group that `pattern` does not have."""
+    """Parse a template. Raises RuleError if it names a group that `pattern` lacks."""
     pieces: list[tuple[str, int]] = []
     before, at = "", 0
     for found in _GROUP.finditer(text):
@@ -99,8 +99,8 @@ def _group(setting: str, name: str, pattern: re2._Regexp[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RelabelRule:
-    """One rule, checked: make it with `make_rule`. `name` is how it is counted; `sources`: it is for sources whose
-    whole name this matches, "" for all. Equal if all that was written is."""
+    """Validated rule, created by `make_rule`. `name` is the key of its count. `sources`: pattern of the whole names of
+    its sources, "" for all. Rules are equal if all their settings are."""
 
     name: str
     action: Action
@@ -130,21 +130,21 @@ def make_rule(
     replacement: str = "$1",
     sources: str = "",
 ) -> RelabelRule:
-    """A rule with the settings, and the defaults, of Prometheus. RuleError says which setting is wrong."""
+    """Create a rule with the settings and defaults of Prometheus. Raises RuleError with the invalid setting."""
     chosen = next((one for one in ACTIONS if one == action.lower()), None)
     if chosen is None:
         raise RuleError("action", f"no action {action!r}; there are {', '.join(ACTIONS)}")
     for label in source_labels:
         if not _LABEL.fullmatch(label):
-            raise RuleError("source_labels", f"{label!r} is no name of a label")
+            raise RuleError("source_labels", f"{label!r} is not the name of a label")
     if chosen in _NEED_SOURCE and not source_labels:
         raise RuleError("", f"action {chosen} needs `source_labels:`")
     if chosen in _NEED_TARGET and not (_TARGET if chosen == "replace" else _LABEL).fullmatch(target_label):
         raise RuleError("target_label", f"action {chosen} needs a `target_label:`, {target_label!r} is none")
     if chosen not in _NEED_TARGET and target_label:
-        raise RuleError("target_label", f"action {chosen} has no use for a `target_label:`")
+        raise RuleError("target_label", f"action {chosen} does not use `target_label:`: remove it")
     if (chosen == "hashmod") != (modulus > 0):
-        raise RuleError("modulus", "action hashmod, and no other, needs a `modulus:` above 0")
+        raise RuleError("modulus", "a `modulus:` above 0 is required for action hashmod, and only there")
     pattern = compile_regex(regex)
     return RelabelRule(
         name,
@@ -162,7 +162,7 @@ def make_rule(
 
 
 class Rules:
-    """Rules in their order, for one source. `acted` counts the series that each dropped or changed."""
+    """Ordered rules of one source."""
 
     def __init__(self, rules: Sequence[RelabelRule]) -> None:
         self.rules = tuple(rules)
@@ -171,8 +171,8 @@ class Rules:
         return bool(self.rules)
 
     def apply(self, name: str, labels: Mapping[str, str], acted: Counter[str]) -> tuple[str, dict[str, str]] | None:
-        """Name and labels afterwards, None if the series is dropped. Labels that begin with `__` are left out at the
-        end, so rules may keep notes in them."""
+        """Return the new name and labels, None if the series is dropped. `acted` counts the rules that dropped or
+        changed it. Labels that begin with `__` are removed at the end, so rules may use them as temporaries."""
         found = {NAME: name, **{label: value for label, value in labels.items() if value}}
         for rule in self.rules:
             changed = _apply(rule, found)
@@ -224,7 +224,7 @@ def _replaced(rule: RelabelRule, labels: dict[str, str], value: str) -> dict[str
 
 
 def _mapped(rule: RelabelRule, labels: dict[str, str]) -> dict[str, str]:
-    """Labels whose names fit get a copy under the name that the replacement makes."""
+    """Copy labels whose names match to the name given by the replacement."""
     copies = {
         target: value
         for label, value in labels.items()
@@ -239,7 +239,7 @@ def _groups(found: re2._Match[str]) -> tuple[str, ...]:
 
 
 def _with(labels: dict[str, str], label: str, value: str) -> dict[str, str]:
-    """An empty value takes the label away."""
+    """Set a label; an empty value removes it."""
     if value:
         return {**labels, label: value}
     return {name: text for name, text in labels.items() if name != label}
@@ -250,12 +250,12 @@ def _fixed(template: Template) -> str:
 
 
 def _hash(value: str) -> int:
-    """As Prometheus does it, so that both share out alike."""
+    """Hash like Prometheus, so that `hashmod` gives the same result."""
     return int.from_bytes(hashlib.md5(value.encode(), usedforsecurity=False).digest()[8:], "big")
 
 
 class RuleBook:
-    """The rules for all sources of an agent, and how many series each acts on now. Event loop only."""
+    """Rules for all sources of an agent, and the number of series that each acts on now. Event loop only."""
 
     def __init__(self, rules: Sequence[RelabelRule] = ()) -> None:
         self._rules = tuple(rules)
@@ -263,12 +263,12 @@ class RuleBook:
         self._own: dict[str, tuple[str, ...]] = {}
 
     def for_source(self, source: str, own: Rules | None = None) -> Rules | None:
-        """Its `own` rules, then those of the book that are for it; None if there are none."""
+        """Return the `own` rules of a source, then the rules of the book that apply to it; None if there are none."""
         rules = (*(own.rules if own else ()), *(rule for rule in self._rules if rule.is_for(source)))
         return Rules(rules) if rules else None
 
     def acted(self, source: str, rules: Rules | None, counts: Counter[str]) -> None:
-        """What became of the series of a source; it takes the place of what was said of it before."""
+        """Replace the counts of a source: series that each rule dropped or changed."""
         if rules is None:
             self.forget(source)
             return
@@ -276,12 +276,12 @@ class RuleBook:
         self._acted[source] = Counter(counts)
 
     def forget(self, source: str) -> None:
-        """The source has gone."""
+        """Remove the counts of a source."""
         self._acted.pop(source, None)
         self._own.pop(source, None)
 
     def counts(self) -> dict[str, int]:
-        """Rule -> series that it dropped or changed; 0 for one that does nothing."""
+        """Return rule -> series that it dropped or changed, also for rules with 0."""
         names = {rule.name for rule in self._rules}.union(*self._own.values())
         total: Counter[str] = sum(self._acted.values(), Counter())
         return {name: total[name] for name in sorted(names)}

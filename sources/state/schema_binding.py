@@ -1,4 +1,4 @@
-"""From the columns of a schema to series: labels of the application and automatic ones, text, fingerprint. Pure."""
+"""Binding of schema columns to series: application and automatic labels, canonical text, fingerprint. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sources.state.relabel import Rules
 
 @dataclass(frozen=True, slots=True)
 class BoundColumn:
-    """One usable column of a schema: which series it is, and what an announcement says of it."""
+    """Valid column of a schema, with its series and the description for announcements."""
 
     at: int
     text: str
@@ -32,7 +32,7 @@ class BoundColumn:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A schema whose columns have become series; what is left out is counted by reason, with an example of each."""
+    """Schema with its columns bound to series. Refused columns are counted by reason, with one example of each."""
 
     schema: Schema
     columns: tuple[BoundColumn, ...]
@@ -43,9 +43,9 @@ class Bound:
 
 
 def bind(schema: Schema, automatic: Mapping[str, str], rules: Rules | None = None) -> Bound:
-    """The series of a schema; `automatic` labels (context, instance, placement) give way to the application's.
+    """Bind the columns of a schema. Labels of the application override `automatic` ones (context, instance, placement).
 
-    What `rules` drop is no refusal."""
+    Series dropped by `rules` do not count as refused."""
     columns: list[BoundColumn] = []
     refused: Counter[str] = Counter()
     examples: dict[str, str] = {}
@@ -74,13 +74,13 @@ def bind(schema: Schema, automatic: Mapping[str, str], rules: Rules | None = Non
 def ruled(
     name: str, labels: Mapping[str, str], automatic: Mapping[str, str], rules: Rules, acted: Counter[str]
 ) -> str | None:
-    """As `text_of`, after the rules; None if they drop the series. `acted` counts what they do."""
+    """Return the canonical text after the rules, None if they drop the series. `acted` counts the rules that act."""
     left = rules.apply(name, {**automatic, **labels}, acted)
     return None if left is None else canonical(*left)
 
 
 def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) -> str:
-    """The canonical text of a series: `labels` are its own, `automatic` ones give way to them. LabelError."""
+    """Return the canonical text of a series; its own `labels` override `automatic` ones. Raises LabelError."""
     both = {**automatic, **labels}
     if len(both) > LABELS:
         _validate_count(labels, both)
@@ -88,7 +88,7 @@ def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) 
 
 
 class _TextCache:
-    """`text_of` for many variables: most of them share their labels with others, which are checked and written once."""
+    """Cache of `text_of`: most variables share their labels, which are validated and formatted once."""
 
     def __init__(self, automatic: Mapping[str, str]) -> None:
         self._automatic = automatic
@@ -115,6 +115,6 @@ def fingerprints(columns: tuple[BoundColumn, ...]) -> npt.NDArray[np.uint64]:
 def _column(schema: Schema, at: int, name: str, text: str) -> BoundColumn:
     value_type, kind = ValueType(int(schema.types[at])), Kind(int(schema.kinds[at]))
     if value_type == ValueType.ENDED:
-        raise ValueError(f"{name}: {int(value_type)} is no type of a variable")
+        raise ValueError(f"{name}: {int(value_type)} is not the type of a variable")
     help_, unit = schema.help.get(name, ""), schema.units.get(name, "")
     return BoundColumn(at, text, fingerprint(text), value_type, kind, help_, unit)

@@ -1,7 +1,7 @@
 """Births and ends of series: design.md "Birth". Pure, one numpy pass over the series of a poll.
 
-The birth of a sample is when its count began. A series that is there at the first poll of a process began with the
-process; one that appears later, or a counter that falls, began at the poll before.
+The birth of a sample is the start time of its count. A series present at the first poll of a process began with the
+process. One that appears later, or a counter that was reset, began at the poll before.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class KnownSeries:
-    """What is known of the n series of a poll from the poll before; `cell` has the type that the series has now."""
+    """State of the n series of a poll as of the poll before; `cell` has the present type of the series."""
 
     cell: Ints
     birth_ms: Ints
     live: Flags
-    """Had a value at the poll before, and has not ended since."""
+    """True if the series had a value at the poll before and has not ended since."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolledSeries:
-    """What a poll read: n cells with their types and kinds."""
+    """Content of a poll: n cells with their types and kinds."""
 
     cell: Ints
     type: Bytes
@@ -40,10 +40,10 @@ class PolledSeries:
 def births(
     known: KnownSeries, seen: PolledSeries, process_ms: int, poll_before_ms: int | None, appeared_ms: int | None = None
 ) -> Ints:
-    """Birth of each of n samples.
+    """Return the birth of each of n samples.
 
-    `process_ms`: start of the process; `poll_before_ms`: the poll before *of this process*, None at its first;
-    `appeared_ms`: birth of what is not live, None for the poll before.
+    `process_ms`: start time of the process; `poll_before_ms`: its previous poll, None at its first;
+    `appeared_ms`: birth of series that are not live, None for the poll before.
     """
     if poll_before_ms is None:
         return np.full(len(seen.cell), process_ms, np.int64)
@@ -53,19 +53,19 @@ def births(
 
 
 def told(born: Ints, known: KnownSeries, created_ms: Ints, last_ms: Ints, time_ms: int) -> Ints:
-    """`born`, or the birth that the process tells of: of what is new any; of what goes on only one that lies between
-    its sample before (`last_ms`) and this one, so that a wrong clock begins no new life."""
+    """Return `born`, replaced by the birth that the process reports, if any. For a live series this birth must be later
+    than its previous sample (`last_ms`), so that a wrong clock does not look like a reset."""
     sane = (created_ms > 0) & (created_ms <= time_ms)
     return np.where(sane & (~known.live | (created_ms > last_ms)), created_ms, born)
 
 
 def remembered(known: KnownSeries, seen: PolledSeries) -> Ints:
-    """The cells to compare with next time."""
+    """Return the cells to compare with at the next poll."""
     return numbers(seen.type, seen.cell, known.cell, known.live)
 
 
 def below(counter: Flags, type_: Bytes, cell: Ints, before: Ints) -> Flags:
-    """Where a counter stands below its cell `before`; NaN is neither below nor above anything."""
+    """Return the mask of counters below their cell `before`. A NaN is not below anything."""
     fell: Flags = counter & (type_ == ValueType.INTEGER) & (cell < before)
     double = counter & (type_ == ValueType.DOUBLE)
     if bool(double.any()):
@@ -74,7 +74,7 @@ def below(counter: Flags, type_: Bytes, cell: Ints, before: Ints) -> Flags:
 
 
 def numbers(type_: Bytes, cell: Ints, before: Ints, known: Flags) -> Ints:
-    """What was read, but a NaN leaves the last number in place where one is `known`."""
+    """Return `cell`, but keep the last number `before` in place of a NaN where it is `known`."""
     double = type_ == ValueType.DOUBLE
     if not bool(double.any()):
         return cell
@@ -82,5 +82,5 @@ def numbers(type_: Bytes, cell: Ints, before: Ints, known: Flags) -> Ints:
 
 
 def doubles(cells: Ints) -> npt.NDArray[np.float64]:
-    """The same bits as numbers."""
+    """Return the bits of the cells as float64."""
     return np.ascontiguousarray(cells).view(np.float64)

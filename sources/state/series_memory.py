@@ -1,7 +1,7 @@
-"""Memory of a source of its series from poll to poll, and the batches of one poll.
+"""Memory of a source: state of its series between polls, and the batches of one poll.
 
-A poll is prepared without changing what is remembered, handed to the sink, and committed once the sink has it on disk:
-whatever fails in between, the next poll compares with the last one that was accepted.
+A poll is prepared without a change of the state, given to the sink, and committed once the sink has it on disk. After a
+failure the next poll is compared with the last accepted one.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from sources.state.series_births import KnownSeries, PolledSeries, births, remem
 from sources.state.series_rows import Description, SeriesRows, block_of
 
 FORGET_MS = 4 * 86_400_000
-"""A series that ended so long ago gives way to a new one when the source is full; no bucket is kept for longer."""
+"""Age of an ended series in ms at which a full source may reuse its row; no bucket is kept for longer."""
 
 
 PORT = "port"
-"""In the meta of a source that a process speaks for."""
+"""Key in the meta of a source that belongs to a polled process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The columns of a schema that have a row in the source: column `at[i]` is row `row[i]`."""
+    """Columns of a schema that have a row in the source: column `at[i]` has row `row[i]`."""
 
     schema_id: bytes
     at: npt.NDArray[np.int64]
@@ -43,14 +43,14 @@ class Placed:
     type: npt.NDArray[np.uint8]
     kind: npt.NDArray[np.uint8]
     whole: bool
-    """Every column of the schema has a row: `at` is 0, 1, 2 …"""
+    """True if every column of the schema has a row: `at` is 0, 1, 2 …"""
     refused: Counter[str]
     problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A poll on its way to the log, and what will be remembered of it."""
+    """Batches of a poll for the log, and the state to commit once they are accepted."""
 
     polled: tuple[Polled, ...]
     row: npt.NDArray[np.int64]
@@ -63,20 +63,20 @@ class Prepared:
     announced: tuple[tuple[int, int], ...]
     """(block, version)."""
     sampled_ms: npt.NDArray[np.int64] | int
-    """Time of the newest sample of each row; of all of them, where that is the poll's."""
+    """Time of the newest sample of each row, or one time for all rows."""
     uid: int | None = None
     final: bytes = b""
-    """Process whose final snapshot this is."""
+    """Process of the final snapshot, b"" for a poll."""
 
     @property
     def samples(self) -> int:
-        """How many values there are."""
+        """Number of samples without end markers."""
         return sum(len(part.samples) for part in self.polled) - len(self.ended)
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Samples with times of their own, and for each row that they belong to what will be remembered of the newest."""
+    """Samples with individual times, and the state of the newest sample of each row."""
 
     samples: Samples
     row: npt.NDArray[np.int64]
@@ -87,36 +87,36 @@ class Taken:
 
 
 class SourceSeries:
-    """One source. `lock` is held from prepare to commit: the polls of a source are accepted one after another."""
+    """State of one source. `lock` is held from prepare to commit: the polls of a source are accepted in order."""
 
     def __init__(self, name: str, max_series: int = 100_000) -> None:
         self.name, self.max_series = name, max_series
         self.rows = SeriesRows()
         self.uuid = NO_PROCESS
         self.uid: int | None = None
-        """User of the process, None where it is not known."""
+        """User id of the process, None if unknown."""
         self.process_ms = 0
         self.finals = Finals()
         self.last_poll_ms = 0
         self.whole_ms = 0
-        """Of a drop-in file: the newest time in it when it was last read whole."""
+        """Newest time in a drop-in file at its last complete read."""
         self.sync = False
-        """Its state must survive a loss of power: without it the samples that a file holds would count again."""
+        """True if its state must survive a power loss: else the samples of a file would count again."""
         self.meta: dict[str, Any] = {}
-        """Where the process of this source was last polled: context, ip, port, labels; kept with the state."""
+        """Last known place of the source: context, ip, port, labels, file or target; kept with the state."""
         self.lock = asyncio.Lock()
         self.changed = False
-        """Descriptions changed since the state was last written."""
+        """True if descriptions or meta changed since the state was last written."""
         self._versions: dict[int, int] = {}
         self._days: dict[int, int] = {}
         self._dirty: set[int] = set()
         self._orphans: dict[int, tuple[int, int, int, int]] = {}
-        """Fingerprint -> (cell, birth, type, time) that the log told of a series whose text is not known yet."""
+        """Fingerprint -> (cell, birth, type, time) from the log, of series whose text is not known yet."""
 
     # --- schema -> rows
 
     def place(self, bound: Bound, now_ms: int) -> Placed:
-        """Find or make a row for every column; what cannot have one is refused and counted."""
+        """Find or add a row for every column; columns without a row are refused and counted."""
         refused = Counter(bound.refused)
         problems = [f"{self.name}: {reason}: {text}" for reason, text in bound.examples.items()]
         kept: list[tuple[int, BoundColumn]] = []
@@ -132,8 +132,8 @@ class SourceSeries:
     def settle(
         self, columns: Iterable[BoundColumn], now_ms: int, last_ms: int
     ) -> Iterator[tuple[BoundColumn, int, str]]:
-        """The row of each column, found or made, or -1 and the reason why it has none; a new one was last seen at
-        `last_ms`."""
+        """Yield each column with its row, found or added, or with -1 and the reason of the refusal. `last_ms` becomes
+        the time of the newest sample of an added row."""
         spare: list[int] | None = None
         for column in columns:
             row = self.rows.by_fingerprint.get(column.fingerprint)
@@ -143,7 +143,7 @@ class SourceSeries:
             yield column, -1 if reason else self.rows.by_fingerprint[column.fingerprint], reason
 
     def _add(self, column: BoundColumn, now_ms: int, last_ms: int, spare: list[int] | None) -> str:
-        """Make a row for a series seen for the first time; the answer is the reason for a refusal."""
+        """Add a row for a new series; return the reason of a refusal or ""."""
         description = Description(column.text, column.kind, column.help, column.unit, now_ms)
         if spare is None:
             row = self.rows.add(column.fingerprint, column.type, description)
@@ -158,7 +158,7 @@ class SourceSeries:
         return ""
 
     def _meet(self, row: int, column: BoundColumn) -> str:
-        """Bring a known series up to date with what the process now says of it."""
+        """Update the type and description of a known series; return the reason of a refusal or ""."""
         known = self.rows.described[row]
         if known.text != column.text:
             return "fingerprint clash"
@@ -182,7 +182,7 @@ class SourceSeries:
     # --- poll -> batches
 
     def prepare(self, reading: Reading, placed: Placed) -> Prepared:
-        """The batches of one poll: a sample for every placed column, an ENDED row for every series that is gone."""
+        """Return the batches of one poll: a sample for every placed column, an ENDED row for every missing series."""
         time_ms = self._after_last(reading.time_ms)
         row = placed.row
         cell = reading.cells if placed.whole else reading.cells[placed.at]
@@ -214,7 +214,7 @@ class SourceSeries:
         return replace(prepared, uid=reading.uid)
 
     def prepare_end(self, now_ms: int) -> Prepared:
-        """Say of every series that is live that it ended."""
+        """Return batches that end every live series."""
         time_ms = self._after_last(now_ms)
         ended = np.flatnonzero(self.rows.state["live"])
         samples = Samples(
@@ -228,8 +228,8 @@ class SourceSeries:
         return self.prepared(samples, self.uuid, self.process_ms, time_ms, none, none, none, ended)
 
     def prepare_taken(self, taken: Taken, now_ms: int) -> Prepared:
-        """As `prepare`, for samples that have times and births of their own; `ended` series had their last value before
-        now."""
+        """Return the batches of samples with individual times and births. Series in `ended` end now, or at their last
+        sample if that is later."""
         time_ms = self._after_last(now_ms)
         state, ended, new = self.rows.state, taken.ended, taken.samples
         samples = Samples(
@@ -256,7 +256,7 @@ class SourceSeries:
         ended: npt.NDArray[np.int64],
         sampled_ms: npt.NDArray[np.int64] | None = None,
     ) -> Prepared:
-        """Batches of `samples`, with the announcements that are due."""
+        """Return the batches of `samples`, with the announcements that are due."""
         blocks = self._announcements(time_ms)
         polled = [
             Polled(self.name, uuid, process_ms, time_ms, part, blocks=blocks if i == 0 else ())
@@ -267,7 +267,7 @@ class SourceSeries:
         return Prepared(tuple(polled), row, cell, birth_ms, ended, uuid, process_ms, time_ms, announced, when)
 
     def commit(self, prepared: Prepared) -> None:
-        """Remember a poll that the sink has accepted."""
+        """Update the state with a poll that the sink has accepted."""
         self._succeed(prepared.uuid)
         if prepared.final:
             self.take_final(prepared.final, prepared.time_ms)
@@ -286,23 +286,23 @@ class SourceSeries:
             self._dirty.discard(block)
 
     def _succeed(self, uuid: bytes) -> None:
-        """Another process speaks for the source from now on: keep what a final snapshot of the one before needs."""
+        """If `uuid` is a new process, keep the state of its predecessor that a final snapshot of it needs."""
         if self.uuid not in (uuid, NO_PROCESS) and self.process_ms:
             self.finals.keep(past_of(self.uuid, self.uid, self.process_ms, self.last_poll_ms, self.rows.state))
             self.uid, self.changed = None, True
 
     def take_final(self, uuid: bytes, time_ms: int) -> None:
-        """Remember for good that the log has the final snapshot of a process."""
+        """Remember, also on disk, that the log has the final snapshot of a process."""
         self.finals.take(uuid, time_ms)
         self.changed = True
 
     @property
     def live(self) -> int:
-        """How many series have a value and have not ended."""
+        """Number of series with a value that have not ended."""
         return int(self.rows.state["live"].sum())
 
     def _after_last(self, time_ms: int) -> int:
-        """Times of a source grow: a clock that was set back a little does not make two samples of one time."""
+        """Return a time after the last poll if the clock was set back by less than 1 s, so that times do not repeat."""
         back = self.last_poll_ms - time_ms
         return self.last_poll_ms + 1 if 0 <= back < 1_000 else time_ms
 
@@ -333,9 +333,9 @@ class SourceSeries:
     # --- the log at start
 
     def replay(self, polled: Polled) -> None:
-        """Bring what is remembered up to date with a poll that the log holds; an older one changes nothing.
+        """Update the state with a poll from the log; samples of an older poll change nothing.
 
-        The log may hold samples and announcements apart: what has no samples says nothing of the process."""
+        The log may hold samples and announcements apart: a batch without samples does not identify the process."""
         for block in polled.blocks:
             self._learn(block)
         samples, poll_ms = polled.samples, polled.poll_ms
@@ -356,13 +356,13 @@ class SourceSeries:
         self.uuid, self.process_ms, self.last_poll_ms = polled.endpoint, polled.birth_ms, poll_ms
 
     def follows(self, uuid: bytes, birth_ms: int, time_ms: int) -> bool:
-        """Samples of a process at `time_ms` come after all that is remembered, and not from a predecessor."""
+        """Return True if samples of a process at `time_ms` are newer than the state and not from a predecessor."""
         if uuid == self.uuid:
             return time_ms >= self.last_poll_ms
         return birth_ms >= self.process_ms and time_ms > self.last_poll_ms
 
     def _learn(self, block: SeriesBlock) -> None:
-        """Take over rows of an announcement that come next; versions go on from it."""
+        """Add the rows of an announcement that follow the known ones; continue its version."""
         self._versions[block.block] = max(block.version, self._versions.get(block.block, 0))
         for row, info in enumerate(block.series, block.block * MAX_BLOCK):
             if row == self.rows.size:
@@ -373,7 +373,7 @@ class SourceSeries:
                 self.changed = True
 
     def _adopt(self, row: int, print_: int) -> None:
-        """Take over what the log said of a series before its row was known."""
+        """Apply the state from the log of a series whose row was unknown until now."""
         found = self._orphans.pop(print_, None)
         if found is None:
             return
@@ -382,7 +382,7 @@ class SourceSeries:
         known = ValueType(int(state["type"][row]))
         live = type_ != ValueType.ENDED
         state["live"][row], state["birth_ms"][row] = live, birth_ms
-        if live or not state["last_ms"][row]:  # when it ended is not when it had its last value
+        if live or not state["last_ms"][row]:  # the time of an end marker is not that of the last value
             state["last_ms"][row] = time_ms
         if live and type_ == known:
             state["cell"][row] = cell
@@ -409,5 +409,5 @@ def _placed(
 
 
 def _split(samples: Samples) -> list[Samples]:
-    """Parts of at most 10,000 samples; one, maybe empty, at least."""
+    """Split into parts of at most MAX_SAMPLES; at least one part, which may be empty."""
     return [samples.slice(i, i + MAX_SAMPLES) for i in range(0, max(1, len(samples)), MAX_SAMPLES)]

@@ -1,4 +1,4 @@
-"""The series of one source as columns: a row a series, in the order in which they first appeared."""
+"""Series of one source as columns: one row per series, in the order of first appearance."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ STATE_TYPE = np.dtype(
         ("live", np.bool_),
     ]
 )
-"""cell: the last number, in the type that the series has now; live: has a value and has not ended."""
+"""cell: last number, in the present type of the series; live: has a value and has not ended."""
 
 
 @dataclass(slots=True)
 class Description:
-    """The part of a row that only announcements need."""
+    """Part of a row that only announcements need."""
 
     text: str
     kind: Kind
@@ -52,7 +52,7 @@ class SeriesRows:
         return self._state[: self.size]
 
     def add(self, fingerprint: int, type_: ValueType, description: Description) -> int:
-        """A new row at the end."""
+        """Append a row and return its index."""
         row = self.size
         if row == len(self._state):
             self._state = np.concatenate([self._state, np.zeros(row, STATE_TYPE)])
@@ -61,7 +61,7 @@ class SeriesRows:
         return row
 
     def put(self, row: int, fingerprint: int, type_: ValueType, description: Description) -> None:
-        """Give `row` to a series that has no value yet; whatever it held is forgotten."""
+        """Assign `row` to a series without a value and drop its previous content."""
         old = int(self._state["fingerprint"][row])
         if self.by_fingerprint.get(old) == row:
             del self.by_fingerprint[old]
@@ -70,7 +70,7 @@ class SeriesRows:
         self.by_fingerprint[fingerprint] = row
 
     def stale(self, before_ms: int) -> list[int]:
-        """Rows whose series ended and was last seen before `before_ms`; one without a sample was seen when it came."""
+        """Return rows of ended series last seen before `before_ms`; without a sample, the first sight counts."""
         state = self.state
         rows: list[int] = np.flatnonzero(~state["live"] & (state["last_ms"] < before_ms)).tolist()
         return [row for row in rows if state["last_ms"][row] or self.described[row].first_seen_ms < before_ms]

@@ -1,8 +1,9 @@
 """State of a source as two files: docs/sources.md "State".
 
-`<key>.series` (JSON): name, where the process was, and text, kind, help, unit and first sight of every series; written
-when they change. `<key>.values`: a line of JSON, then a fixed-width row a series; written after every accepted poll.
-Both are replaced whole and end with a checksum: one that was damaged is set aside and the source starts without it.
+`<key>.series` (JSON): name, place of the process, and text, kind, help, unit and first sight of every series; written
+when they change. `<key>.values`: one line of JSON, then a fixed-width row per series; written after accepted polls.
+Both are replaced as a whole and end with a checksum. A damaged `.series` is quarantined and the source starts without
+state; damaged `.values` are ignored.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _SUM_BYTES = 8
 
 
 def key_of(source: str) -> str:
-    """The file name of a source, without suffix."""
+    """Return the file name of a source without suffix."""
     return str(xxhash.xxh3_128_hexdigest(source.encode()))
 
 
 def encode_series(series: SourceSeries) -> bytes:
-    """Names and descriptions."""
+    """Encode the `.series` file: name, meta, final snapshots and descriptions."""
     rows = series.rows
     prints = rows.state["fingerprint"].tolist()
     described = [
@@ -53,7 +54,7 @@ def encode_series(series: SourceSeries) -> bytes:
 
 
 def encode_values(series: SourceSeries) -> bytes:
-    """The last poll and, for each series, its last number, birth, time, type and whether it is live."""
+    """Encode the `.values` file: the last poll, and the last number, birth, time, type and liveness of each series."""
     head = {
         "version": VERSION,
         "uuid": series.uuid.hex(),
@@ -66,7 +67,7 @@ def encode_values(series: SourceSeries) -> bytes:
 
 
 def decode(described: bytes, values: bytes | None, max_series: int) -> SourceSeries:
-    """The source as it was written; without `values` every series counts as not live. StateError if damaged."""
+    """Decode a source; without `values` every series counts as not live. Raises StateError if damaged."""
     try:
         content = json.loads(_open(described))
         _expect_version(content)
@@ -103,7 +104,7 @@ def _restore(series: SourceSeries, data: bytes) -> None:
 
 
 def read(path: Path, max_series: int) -> SourceSeries:
-    """The source whose `.series` file is at `path`. StateError if it is damaged; damaged values alone are left out."""
+    """Read the source whose `.series` file is at `path`. Raises StateError if it is damaged; ignores damaged values."""
     values = path.with_suffix(VALUES)
     try:
         described = path.read_bytes()
@@ -116,7 +117,7 @@ def read(path: Path, max_series: int) -> SourceSeries:
 
 
 def write(path: Path, data: bytes, sync: bool = False) -> None:
-    """Replace the file at `path` whole; with `sync` it is on the disk before it takes the place of the old one."""
+    """Replace the file at `path` by rename; with `sync`, fsync the new one first."""
     fresh = path.with_name(path.name + ".new")
     with fresh.open("wb") as file:
         file.write(data)
@@ -127,8 +128,8 @@ def write(path: Path, data: bytes, sync: bool = False) -> None:
 
 
 async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """What `work` returns, from a thread. Who is cancelled meanwhile waits until it has ended: a file that is being
-    written becomes whole, and never has two writers."""
+    """Run `work` in a thread and return its result. Cancellation waits until it has ended, so that a file is written
+    completely and never by two writers."""
     task = asyncio.create_task(asyncio.to_thread(work, *arguments))
     try:
         return await asyncio.shield(task)

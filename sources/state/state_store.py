@@ -1,4 +1,4 @@
-"""All sources of an agent and their state on disk."""
+"""Sources of an agent and their state on disk."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sources.state.series_memory import SourceSeries
 
 log = logging.getLogger(__name__)
 FORGET_FILES_MS = 8 * 86_400_000
-"""State of a source that was not polled for so long is deleted: its announcements are gone by then, too."""
+"""Age in ms at which the state of an unpolled source is deleted: its announcements are gone by then, too."""
 
 
 class SeriesStore:
-    """Name -> source. Used by the event loop only; `load` comes before, and only encoded bytes go to threads."""
+    """Name -> source. Used by the event loop only, except `load` before it starts; threads only get encoded bytes."""
 
     def __init__(self, folder: Path, max_series: int) -> None:
         self._folder, self._max_series = folder, max_series
@@ -32,19 +32,19 @@ class SeriesStore:
         return iter(list(self._sources.values()))
 
     def get(self, name: str) -> SourceSeries:
-        """The source of that name, made if need be."""
+        """Return the source of that name; create it if needed."""
         found = self._sources.get(name)
         if found is None:
             found = self._sources[name] = SourceSeries(name, self._max_series)
         return found
 
     def last_poll_ms(self, name: str) -> int:
-        """When the source of that name was polled last, as far as is known; 0 if it is not."""
+        """Return the time of the last known poll of a source, 0 if unknown."""
         found = self._sources.get(name)
         return found.last_poll_ms if found is not None else 0
 
     def load(self, replay: Iterable[Polled], now_ms: int) -> None:
-        """Read every source from disk, and bring it up to date from what the log holds."""
+        """Read every source from disk and update it from the log."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(self._folder.glob("*" + state_files.SERIES)):
             self._load_one(path, now_ms)
@@ -56,7 +56,7 @@ class SeriesStore:
             series = state_files.read(path, self._max_series)
         except StateError as error:
             self.damaged += 1
-            log.warning("state of a source set aside as %s.damaged: %s", path, error)
+            log.warning("state of a source quarantined as %s.damaged: %s", path, error)
             path.replace(path.with_name(path.name + ".damaged"))
             return
         if series.last_poll_ms < now_ms - FORGET_FILES_MS and not series.live:
@@ -66,26 +66,26 @@ class SeriesStore:
         self._sources[series.name] = series
 
     def touch(self, series: SourceSeries) -> None:
-        """Its state is to be written soon."""
+        """Schedule a write of the state of a source."""
         self._unwritten.add(series.name)
         self._wake.set()
 
     async def write_forever(self) -> None:
-        """Write what was touched, one source after another, beside the event loop."""
+        """Write touched sources one after another in a thread, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             await self.flush()
 
     async def flush(self) -> None:
-        """Write all that was touched. Whoever is cancelled meanwhile, nothing that was touched is forgotten."""
+        """Write all touched sources. After a cancellation the source under way stays touched."""
         async with self._writing:
             while self._unwritten:
                 series = self._sources[self._unwritten.pop()]
                 try:
                     await state_files.in_thread(self._write, *self._encoded(series))
                 except asyncio.CancelledError:
-                    self._unwritten.add(series.name)  # it may have failed
+                    self._unwritten.add(series.name)  # the write may have failed
                     series.changed = True
                     raise
                 except OSError as error:
@@ -94,7 +94,7 @@ class SeriesStore:
                     log.warning("state of %s not written: %s", series.name, error)
 
     async def write_now(self, series: SourceSeries) -> bool:
-        """Write the state of one source, safe against a loss of power; False if the disk did not take it."""
+        """Write the state of one source durably (fsync); return False if a write failed."""
         before, errors = series.sync, self.write_errors
         series.sync = True
         try:

@@ -1,4 +1,4 @@
-"""Targets of the configuration: where a server or a script is, its labels, and the credentials for it. Data only.
+"""Targets of the configuration: address of a server or script, its labels, and the credentials for it. Data only.
 
 May import `sources.state` and `sources.base`.
 """

@@ -1,4 +1,4 @@
-"""A bean server that an agent polls: a `/jmx` page, or a Jolokia agent."""
+"""Bean server that an agent polls: a `/jmx` page, or a Jolokia agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WANTED = "write CONTEXT=http://HOST:PORT/jmx, or CONTEXT/INSTANCE=…"
 
 @dataclass(frozen=True, slots=True)
 class BeanTarget(HttpTarget, ABC):
-    """Where the beans of one process are, and the labels `context` and `instance` of its variables."""
+    """Address of the beans of one process, and the labels `context` and `instance` of its variables."""
 
     context: str
     host: str
@@ -28,7 +28,7 @@ class BeanTarget(HttpTarget, ABC):
     path: str = "/"
     instance: str = "0"
     rule_sets: tuple[str, ...] = ()
-    """Shipped mapping rules that are used beside those of the agent."""
+    """Shipped mapping rules used in addition to those of the agent."""
 
     @property
     @abstractmethod
@@ -43,7 +43,7 @@ class BeanTarget(HttpTarget, ABC):
         return {"context": self.context, "instance": self.instance}
 
     def source(self, host: str) -> str:
-        """The same however it is asked: its series stay when that changes."""
+        """Return a name that does not depend on the protocol, so that series stay when it changes."""
         return f"jmx/{self.context}/{host}/{self.instance}"
 
     def __str__(self) -> str:
@@ -52,11 +52,11 @@ class BeanTarget(HttpTarget, ABC):
 
 @dataclass(frozen=True, slots=True)
 class JmxTarget(BeanTarget):
-    """A page of Hadoop's kind."""
+    """Hadoop `/jmx` page."""
 
     scheme = "http"
     path: str = "/jmx"
-    """With a `?`, it is asked as it stands; without one, for each domain that has rules."""
+    """A path with `?` is requested unchanged; else there is one query for each domain that has rules."""
     rule_sets: tuple[str, ...] = ("jvm", "hdfs", "hbase")
 
     @property
@@ -66,14 +66,14 @@ class JmxTarget(BeanTarget):
 
 @dataclass(frozen=True, slots=True)
 class JolokiaTarget(BeanTarget):
-    """A Jolokia agent."""
+    """Jolokia agent."""
 
     path: str = "/jolokia"
     rule_sets: tuple[str, ...] = ("jvm", "kafka", "zookeeper", "spark", "hbase", "hdfs")
     scheme: str = "http"
     access: Access = field(default_factory=Access)
     bulk: bool = True
-    """All is asked at once, by POST; else one bean after another, by GET, which some servers allow alone."""
+    """True for one POST of all requests; False for one GET each, as some servers allow only GET."""
 
     @property
     def kind(self) -> str:
@@ -81,7 +81,7 @@ class JolokiaTarget(BeanTarget):
 
 
 def parse_target(text: str) -> JmxTarget:
-    """What `CONTEXT=http://HOST:PORT/jmx` names, or CONTEXT/INSTANCE=… where a host has several. TargetError.
+    """Parse `CONTEXT=http://HOST:PORT/jmx`, or `CONTEXT/INSTANCE=…` if a host has several. Raises TargetError.
 
     >>> parse_target("hdfs-namenode=http://127.0.0.1:9870/jmx").url
     'http://127.0.0.1:9870/jmx'

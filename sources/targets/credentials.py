@@ -1,4 +1,4 @@
-"""What a server is shown before it answers, and must show: certificates, a token, a password. All from files."""
+"""Credentials for a server: certificates, a token or a password, all from files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_SECRET = 8_192
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """For one connection: TLS, None for none, and headers."""
+    """Credentials of one connection: headers, and TLS or None."""
 
     tls: ssl.SSLContext | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -24,19 +24,19 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The files are looked at again for each poll, so that they may be renewed. `ca` None: the system's."""
+    """Files of the credentials, checked again for each poll, so that they may be renewed. `ca` None: the system's."""
 
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
     server_name: str = ""
-    """What the certificate of the server must say; "" for the host that was named."""
+    """Expected name in the certificate of the server; "" for the configured host."""
     bearer_token_file: Path | None = None
     username: str = ""
     password_file: Path | None = None
 
     def shown(self, scheme: str) -> Shown:
-        """For http or https. PollError `tls` or `unauthorized` if a file cannot be used. For a thread."""
+        """Load the credentials for http or https. Blocks. Raises PollError `tls` or `unauthorized` for a bad file."""
         headers = self._headers()
         if scheme != "https":
             return Shown(None, headers)
@@ -58,7 +58,7 @@ class Access:
 
 @lru_cache(maxsize=64)
 def _context(ca: Path | None, cert: Path | None, key: Path | None, changed: tuple[int, ...]) -> ssl.SSLContext:  # noqa: ARG001
-    """Made once for each state of the files, of which `changed` tells: reading the system's takes a while."""
+    """Create a TLS context, cached by modification times `changed` of the files: loading the system's CAs is slow."""
     made = ssl.create_default_context(cafile=ca)
     if cert is not None:
         made.load_cert_chain(cert, key)
@@ -66,7 +66,7 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None, changed: tupl
 
 
 def _secret(path: Path) -> str:
-    """One line. Never part of a message."""
+    """Read a secret of one line. It must not appear in messages."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_SECRET).decode("ascii").strip()

@@ -1,4 +1,4 @@
-"""What the sources of foreign servers have in common: where a server is, and what it is called."""
+"""Common part of the targets of foreign servers: address and name."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from bookkeeper.process.addresses import bracketed
 
 
 class Target(Protocol):
-    """A server, or a script, that an agent was told to ask. Its text is how messages name it."""
+    """Server or script that an agent polls. Messages name it by its `str`."""
 
     @property
     def kind(self) -> str:
-        """The key under which its source remembers `identity`."""
+        """Key under which its source stores `identity`."""
         ...
 
     @property
@@ -36,16 +36,16 @@ class Target(Protocol):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Of its own; they take precedence over those of its host."""
+        """Labels of the target; they override those of its host."""
         ...
 
     def source(self, host: str) -> str:
-        """The name of its source, `host` being the label of the machine where it is."""
+        """Return the name of its source. `host` is the label of its machine."""
         ...
 
 
 class HttpTarget:
-    """A target that is asked by HTTP."""
+    """Target that is polled by HTTP."""
 
     __slots__ = ()
     host: str

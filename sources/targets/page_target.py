@@ -1,4 +1,4 @@
-"""A Prometheus page that an agent polls: where it is, its labels, and how to ask for it."""
+"""Prometheus page that an agent polls: address, labels and request settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the targets of a job have in common."""
+    """Common settings of the targets of a job."""
 
     name: str
     scheme: str = "http"
@@ -30,7 +30,7 @@ class Job:
     labels: Mapping[str, str] = field(default_factory=dict)
     honor_labels: bool = False
     proxy: bool = False
-    """What it shows was counted elsewhere: a series that appears later may have counted before."""
+    """True if the page shows counts of other processes: a series that appears later may have counted before."""
     access: Access = field(default_factory=Access)
     max_bytes: int = 16 << 20
     max_series: int = 50_000
@@ -40,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusTarget(HttpTarget):
-    """One page. `instance` tells it from the others of its job."""
+    """One page. `instance` is unique within its job."""
 
     job: Job
     host: str
@@ -63,7 +63,7 @@ class PrometheusTarget(HttpTarget):
         given = {"context": self.job.name, **self.job.labels, **self.own}
         return {**given, "job": given.get("job") or self.job.name, "instance": self.instance}
 
-    def source(self, host: str) -> str:  # noqa: ARG002  # the instance says where it is, for whoever asks
+    def source(self, host: str) -> str:  # noqa: ARG002  # the instance already names the host
         return f"prometheus/{self.job.name}/{self.instance}"
 
     def __str__(self) -> str:
@@ -71,8 +71,8 @@ class PrometheusTarget(HttpTarget):
 
 
 def parse_address(job: Job, text: str, labels: Mapping[str, str]) -> PrometheusTarget:
-    """`HOST:PORT`, or a whole URL, with labels as in the files of Prometheus: `__scheme__` and `__metrics_path__` say
-    how to ask, `instance` is the label, other names that begin with `__` are left out. TargetError.
+    """Parse `HOST:PORT` or a URL, with labels as in the files of Prometheus: `__scheme__` and `__metrics_path__` are
+    used, `instance` is the label, other names that begin with `__` are removed. Raises TargetError.
 
     >>> parse_address(Job("node"), "[::1]:9100", {}).url
     'http://[::1]:9100/metrics'
@@ -108,7 +108,7 @@ def parse_address(job: Job, text: str, labels: Mapping[str, str]) -> PrometheusT
 
 
 def hidden(url: str) -> str:
-    """Without the user and the password that stand in it."""
+    """Return the URL without user and password."""
     return re.sub(r"^([a-z]+://)?[^/@]*@", r"\1…@", url)
 
 
@@ -118,7 +118,7 @@ def _check(made: PrometheusTarget, shown: str) -> None:
     except LabelError as error:
         raise TargetError(f"target {shown!r:.200}: {error}") from error
     if not _HOST.fullmatch(made.host):
-        raise TargetError(f"target {shown!r:.200}: {made.host!r:.80} is no name of a host")
+        raise TargetError(f"target {shown!r:.200}: {made.host!r:.80} is not the name of a host")
     if ":" in made.host:
         try:
             ipaddress.IPv6Address(made.host)
@@ -129,7 +129,7 @@ def _check(made: PrometheusTarget, shown: str) -> None:
 
 
 def check_job_name(name: str) -> str:
-    """A word, because it stands in the name of sources. TargetError."""
+    """Return a valid job name, which is part of names of sources. Raises TargetError."""
     if not _WORD.fullmatch(name):
         raise TargetError(f"job {name!r:.80}: begin with a letter, a digit or _, then use those and . : - only")
     return name

@@ -1,4 +1,4 @@
-"""A script that an agent runs at a period: what stands in the file of sources."""
+"""Script that an agent runs periodically, as configured in the file of sources."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Format = Literal["lines", "prometheus"]
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """`command` is run as it stands, without a shell; what it writes becomes variables, whose label `context` is `name`
-    unless they give another."""
+    """`command` is run without a shell. Its output becomes variables with the label `context` = `name` unless they give
+    another."""
 
     name: str
     command: tuple[str, ...]
     format: Format = "lines"
     period_ms: int | None = None
-    """None: as often as everything is polled."""
+    """None: the period of all polls."""
     deadline_s: float = 10.0
     max_bytes: int = 1 << 20
     given: Mapping[str, str] = field(default_factory=dict)
-    """Labels of all that it says."""
+    """Labels of all its variables."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Besides PATH, HOME, LANG and TZ of the agent, which are all that it gets."""
+    """Added to the only inherited variables: PATH, HOME, LANG, LC_ALL, TZ, TMPDIR."""
 
     host = "127.0.0.1"
     port = 0

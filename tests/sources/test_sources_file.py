@@ -76,7 +76,7 @@ def test_a_file() -> None:
         ('"127.0.0.1:9100"', '"ftp://x/"', "3:15", "want HOST:PORT"),
         ('"127.0.0.1:9100"', '"me:pw@x:1"', "3:15", "without user"),
         ('"127.0.0.1:9100"', '"https://[::1]:9100/y"', "3:39", "second time, first in line 3"),
-        ("targets/*.json", "t*/x.json", "4:13", "last part only"),
+        ("targets/*.json", "t*/x.json", "4:13", "only in its last part"),
         ("{team: infra}", "{te-am: infra}", "5:13", "label name 'te-am'"),
         ("2s", "2", "6:15", "write a number and a unit"),
         ("2s", "25h", "6:15", "want a time such as"),

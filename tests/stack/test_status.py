@@ -65,7 +65,7 @@ def test_a_late_hop_makes_the_stack_unhealthy_and_says_why(tmp_path: Path, capsy
     pid, started = os.getpid(), start_time(os.getpid())
     parts = [PartState(name, Phase.HEALTHY.value, pid, started) for name in ("agent", "spark")]
     write_state(tmp_path, StackState(pid, started, {}, {}, parts))
-    HealthFile(tmp_path / "health" / "agent.json", "agent").write(warnings=["shop/host/0 went without goodbye 9 s ago"])
+    HealthFile(tmp_path / "health" / "agent.json", "agent").write(warnings=["shop/host/0 ended without notice 9 s ago"])
     HealthFile(tmp_path / "health" / "spark.json", "spark").write(raw={"lag_ms": 500_000}, buckets={})
     begun = ManualClock(round(started * 1000))
     assert read_status(tmp_path, begun).healthy, "a process that has just begun may be late"
@@ -73,7 +73,7 @@ def test_a_late_hop_makes_the_stack_unhealthy_and_says_why(tmp_path: Path, capsy
     status = read_status(tmp_path, begun)
     assert not status.healthy
     assert status.problems == ["spark: raw table: Kafka waits for the raw table for 500 s, at most 120 s"]
-    assert status.warnings == ["agent: shop/host/0 went without goodbye 9 s ago"]
+    assert status.warnings == ["agent: shop/host/0 ended without notice 9 s ago"]
     show(status)
     assert "! spark: raw table: Kafka waits" in capsys.readouterr().out
 

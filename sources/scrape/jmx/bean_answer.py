@@ -1,4 +1,4 @@
-"""The JSON of a bean server's answers as beans. Nothing that a server sends is believed unchecked."""
+"""Parser of a bean server's JSON answers. Everything that a server sends is validated."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Bean = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BeanAnswer:
-    """The beans of one poll by their names, in the order in which they came."""
+    """Beans of one poll by name, in the order of the answers."""
 
     beans: dict[str, Bean]
     faults: Faults = field(default_factory=Faults)
 
 
 def parse_answers(answers: Sequence[bytes]) -> BeanAnswer:
-    """The beans of all answers of one poll. PollError `garbage` if one is no answer of a bean server at all.
+    """Parse all answers of one poll. Raises PollError `garbage` if one is not the answer of a bean server.
 
-    Java writes a number that is none as a bare NaN, which is not JSON but read here. A bean without a name, or one that
-    stands in its answer twice, is left out and counted; a server that heeds no query says all of them each time."""
+    Java writes NaN bare, which is not JSON but accepted here. A bean without a name, or one repeated within an answer,
+    is left out and counted. A bean repeated in another answer is not: some servers ignore the query and send all."""
     answer = BeanAnswer({})
     for data in answers:
         here: set[str] = set()
@@ -44,7 +44,7 @@ def _beans(data: bytes, faults: Faults) -> list[Any]:
     try:
         content = json.loads(data, object_pairs_hook=joined)
     except (ValueError, RecursionError) as error:
-        raise PollError("garbage", f"no JSON: {error}; it begins {data[:40]!r}") from error
+        raise PollError("garbage", f"not JSON: {error}; it begins {data[:40]!r}") from error
     beans = content.get("beans") if isinstance(content, dict) else None
     if not isinstance(beans, list):
         raise PollError("garbage", f'no list "beans" in the answer; it begins {data[:40]!r}')
@@ -69,17 +69,17 @@ def _keep(answer: BeanAnswer, here: set[str], bean: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Which process answered: when its JVM started, by its own clock, and its name, such as `4711@web1`."""
+    """Identity of a JVM: its start time by its own clock, in ms, and its name, such as `4711@web1`."""
 
     time_ms: int
     name: str
 
 
 def start_of(answer: BeanAnswer) -> Start | None:
-    """None, and a fault, if the server does not say it."""
+    """Return the identity of the JVM. None, and a fault, if the server does not report it."""
     runtime = answer.beans.get("java.lang:type=Runtime", {})
     time_ms, name = runtime.get("StartTime"), runtime.get("Name")
     if isinstance(time_ms, int) and not isinstance(time_ms, bool) and 0 < time_ms < 1 << 53:
         return Start(time_ms, name if isinstance(name, str) else "")
-    answer.faults.add("no start", f"java.lang:type=Runtime has the StartTime {time_ms!r:.40}: restarts are not seen")
+    answer.faults.add("no start", f"java.lang:type=Runtime has the StartTime {time_ms!r:.40}: restarts are unnoticed")
     return None

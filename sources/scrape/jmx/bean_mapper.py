@@ -1,4 +1,4 @@
-"""From beans to variables by the mapping rules. What a bean's name means to the rules is worked out once."""
+"""Mapper of beans to variables by the mapping rules. The rules that match a bean's name are computed once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sources.scrape.jmx.name_patterns import Pattern, split_bean_name
 from sources.state.reading import Variable
 
 MAX_TEXT = 1 << 20
-"""Bytes of JSON inside a string attribute."""
+"""Maximum characters of JSON inside a string attribute."""
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 Places = tuple[tuple[str, str], ...]
 MAX_REMEMBERED = 10_000
@@ -25,7 +25,7 @@ _short = reprlib.repr
 
 
 class Unfit(ValueError):
-    """A value that its rule cannot use; `reason` is how it is counted."""
+    """A value is unusable for its rule; `reason` is the key under which it is counted."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(reason, text)
@@ -34,32 +34,32 @@ class Unfit(ValueError):
 
 @dataclass(slots=True)
 class Compiled:
-    """A rule met a bean: what its pattern found there, and the labels made so far by what the path found."""
+    """Rule applied to one bean: places matched in the name, and a cache of labels by places matched in the path."""
 
     rule: VariableRule
     found: dict[str, str]
     fixed: bool
-    """The path has no places: one variable at most."""
+    """True if the path has no places, so that it yields at most one variable."""
     labels: dict[tuple[str, ...], dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class MappedName:
-    """A bean's name, worked out; right while its tags are these."""
+    """Rules that match a bean's name; valid while its tags are equal."""
 
     tags: Mapping[str, str]
     compiled: tuple[Compiled, ...]
 
 
 class Mapper:
-    """For one bean server. Used by one thread at a time; remembers as many names as the last answer had."""
+    """Mapper of one bean server. Used by one thread at a time; caches the names of the last answer."""
 
     def __init__(self, rules: Sequence[BeanRule], max_variables: int) -> None:
         self._rules, self._max = tuple(rules), max_variables
         self._known: dict[str, MappedName] = {}
 
     def variables(self, answer: BeanAnswer) -> list[Variable]:
-        """At most `max_variables`; never raises for what a server sent: faults go to `answer.faults`."""
+        """Return at most `max_variables`. Invalid data never raises: it is added to `answer.faults`."""
         made: list[Variable] = []
         known: dict[str, MappedName] = {}
         for name, bean in answer.beans.items():
@@ -79,7 +79,7 @@ class Mapper:
     def _compile(self, name: str, bean: Bean, faults: Faults) -> MappedName:
         split = split_bean_name(name)
         if split is None:
-            faults.add("bad bean", f"{name!r:.80} is no name of a bean")
+            faults.add("bad bean", f"{name!r:.80} is not the name of a bean")
             return MappedName({}, ())
         tags: dict[str, str] = {}
         compiled: list[Compiled] = []
@@ -95,7 +95,7 @@ class Mapper:
 
 
 def _tags(bean: Bean, names: Mapping[str, str] | frozenset[str]) -> dict[str, str]:
-    """The text of the tags; one that is missing or no text is empty."""
+    """Return the texts of the tags; empty if a tag is missing or not a string."""
     return {name: value if isinstance(value := bean.get(name), str) else "" for name in names}
 
 
@@ -123,11 +123,11 @@ def _labels(compiled: Compiled, places: Places) -> dict[str, str]:
     return labels
 
 
-# --- along the path; an end that cannot be reached is yielded as what is wrong with it, and the others go on
+# --- the path; an unreachable leaf is yielded as the error Unfit, and the others follow
 
 
 def _leaf(bean: Bean, path: Sequence[Pattern]) -> tuple[Places, Any]:
-    """What stands at the end of a path without places; None if it is not there."""
+    """Return the value at a path without places, None if it is missing."""
     value: Any = bean
     for step in path:
         try:
@@ -143,7 +143,7 @@ def _leaf(bean: Bean, path: Sequence[Pattern]) -> tuple[Places, Any]:
 def _leaves(
     value: Any, path: Sequence[Pattern], left_out: Sequence[Pattern], places: Places
 ) -> Iterator[tuple[Places, Any]]:
-    """Every end of a path, with what stood at its places."""
+    """Yield every value that a path matches, with the texts at its places."""
     if not path:
         yield places, value
         return
@@ -159,7 +159,7 @@ def _leaves(
 
 
 def _object(value: Any) -> Mapping[str, Any] | None:
-    """A composite, a table of keys and values, or JSON in a string, as a mapping; None if there is nothing.
+    """Return a composite, a table of keys and values, or JSON in a string as a mapping; None for no value.
 
     Raises Unfit for anything else."""
     if isinstance(value, dict) or value is None:
@@ -187,7 +187,7 @@ def _object_in_text(text: str) -> Mapping[str, Any] | None:
 
 
 def _converted(rule: VariableRule, leaf: Any) -> Value | None:
-    """The value of a variable, None where there is none. Raises Unfit."""
+    """Return the value of a variable, None if it is missing. Raises Unfit."""
     if isinstance(leaf, Unfit):
         raise leaf
     if leaf is None:
@@ -199,7 +199,7 @@ def _converted(rule: VariableRule, leaf: Any) -> Value | None:
     if isinstance(leaf, str):
         leaf = _NOT_FINITE.get(leaf, leaf)
     if isinstance(leaf, bool) or not isinstance(leaf, (int, float)):
-        raise Unfit("wrong type", f"no number: {_short(leaf)}")
+        raise Unfit("wrong type", f"not a number: {_short(leaf)}")
     if leaf in rule.missing or leaf != leaf:
         return None
     return _double(rule, leaf) if rule.type == ValueType.DOUBLE else _integer(rule, leaf)
@@ -221,7 +221,7 @@ def _boolean(leaf: Any) -> bool:
 
 def _integer(rule: VariableRule, number: int | float) -> int:
     if not isinstance(number, int):
-        raise Unfit("wrong type", f"{_short(number)} is no whole number: give the rule `type: double`")
+        raise Unfit("wrong type", f"{_short(number)} is not an integer: give the rule `type: double`")
     value = number * rule.multiply // rule.divide
     if not INT64_MIN <= value <= INT64_MAX:
         raise Unfit("out of range", f"{_short(number)} does not fit into 64 bits")

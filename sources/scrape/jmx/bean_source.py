@@ -1,4 +1,4 @@
-"""One bean server as a source: asks it, maps its beans and tells restarts."""
+"""One bean server as a source: polls it, maps its beans and detects restarts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _JSON = "application/json"
 
 @dataclass(slots=True)
 class Process:
-    """The JVM that answers now."""
+    """JVM that answered last."""
 
     uuid: bytes
     birth_ms: int
@@ -38,7 +38,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Beans:
-    """What one poll found: variables by the rules, and which process has them."""
+    """Result of one poll: variables by the rules, and the identity of the process."""
 
     variables: Sequence[Variable]
     start: Start | None
@@ -46,7 +46,7 @@ class Beans:
 
 
 class BeanSource(ReadingSource[Beans]):
-    """A bean server, however it is asked."""
+    """Base of the sources of bean servers, independent of the protocol."""
 
     def __init__(self, target: BeanTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
         super().__init__(target, shared, pool)
@@ -55,7 +55,7 @@ class BeanSource(ReadingSource[Beans]):
 
     @abstractmethod
     def parse(self, raw: Any) -> BeanAnswer:
-        """The beans of an answer. PollError `garbage` if it is none."""
+        """Parse the beans of an answer. Raises PollError `garbage` if it is invalid."""
 
     def read(self, raw: Any) -> Beans:
         answer = self.parse(raw)
@@ -71,7 +71,7 @@ class BeanSource(ReadingSource[Beans]):
         return replace(made, resumes=True, appeared_ms=self._appeared_ms(series, process))
 
     def _which(self, series: SourceSeries, start: Start | None, time_ms: int) -> Process:
-        """The process that answered; one that does not say when it started is taken for the one before."""
+        """Return the process that answered; without a start time it counts as the one before."""
         if start is not None:
             text = f"{series.name}\n{start.time_ms}\n{start.name}"
             uuid = xxhash.xxh3_128_digest(text.encode("utf-8", "surrogatepass"))
@@ -86,13 +86,13 @@ class BeanSource(ReadingSource[Beans]):
         return Process(uuid, birth_ms, ReadingMaker(uuid, birth_ms))
 
     def _appeared_ms(self, series: SourceSeries, process: Process) -> int:
-        """Birth of a series that was not there before: the poll before, if that would have found it; else unknown to
-        us, so that its count is taken as old as the process, and what it shows now never for an increase."""
+        """Return the birth of a new series: the poll before, if that one was complete. Else its count may be as old as
+        the process, so that its first value is not taken for an increase."""
         return series.last_poll_ms if self.clean and series.uuid == process.uuid else process.birth_ms
 
 
 class JmxSource(BeanSource):
-    """A server of Hadoop's kind: asked by GET, once for each domain that has rules."""
+    """Source of a Hadoop `/jmx` server: one GET for each domain that has rules."""
 
     def __init__(self, target: JmxTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
         super().__init__(target, shared, pool, rules)
@@ -109,7 +109,7 @@ class JmxSource(BeanSource):
 
 
 class JolokiaSource(BeanSource):
-    """A Jolokia agent: asked for what the rules name, and for nothing else."""
+    """Source of a Jolokia agent: requests only the attributes that the rules name."""
 
     def __init__(self, target: JolokiaTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
         super().__init__(target, shared, pool, rules)

@@ -1,8 +1,8 @@
-"""The protocol of Jolokia: what is asked for by mapping rules, and the beans of its answers. Pure.
+"""Protocol of Jolokia: requests for mapping rules, and the beans of the answers. Pure.
 
-All is asked at once by POST, a `read` for each bean pattern of the rules, with the attributes that they name. Errors
-come with HTTP 200: each answer has a status of its own. By GET a bean is asked for at a time; its name is then part of
-a path, in which Jolokia has escapes of its own.
+One POST has a `read` for each bean pattern of the rules, with the attributes that they name. Errors come with HTTP 200:
+each answer has its own status. A GET requests one bean pattern; its name is part of the path, with Jolokia's own
+escapes.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from sources.scrape.jmx.name_patterns import BeanPattern, Pattern
 RUNTIME = "java.lang:type=Runtime"
 _START = ("StartTime", "Name")
 _ERROR = "ERROR: "
-"""So begins what Jolokia says instead of the value of an attribute that cannot be read (`ignoreErrors`)."""
+"""Prefix of the text that replaces the value of an unreadable attribute (`ignoreErrors`)."""
 _MISSING = 404
 _WORTHLESS = ("AttributeNotFoundException", "UnsupportedOperationException")
-"""What servers say of attributes that they do not have: a rule for another version of the server."""
+"""Errors of attributes that the server lacks; ignored, as the rule is for another version of the server."""
 _OPTIONS = {"ignoreErrors": "true", "canonicalNaming": "false"}
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One question: the attributes of the beans that fit a pattern; no `attributes` means all."""
+    """One request: attributes of the beans that match a pattern; no `attributes` means all."""
 
     mbean: str
     attributes: tuple[str, ...]
@@ -40,19 +40,19 @@ class Read:
         return "*" in self.mbean or "?" in self.mbean
 
     def body(self) -> dict[str, Any]:
-        """As it stands in a POST."""
+        """Return the request as an entry of a POST body."""
         asked = {"attribute": list(self.attributes)} if self.attributes else {}
         return {"type": "read", "mbean": self.mbean, **asked, "config": _OPTIONS}
 
     def path(self, base: str) -> str:
-        """As a GET."""
+        """Return the request as the path of a GET."""
         parts = ["read", self.mbean, *([",".join(self.attributes)] if self.attributes else [])]
         options = "&".join(f"{name}={value}" for name, value in _OPTIONS.items())
         return f"{base}/{'/'.join(quote(escaped(part), safe='!:=,*/') for part in parts)}?{options}"
 
 
 def escaped(part: str) -> str:
-    """A part of a path as Jolokia wants it: `!` before what would end it.
+    """Escape a part of a path for Jolokia: `!` before `!`, `/` and `"`.
 
     >>> escaped('kafka:name="a/b"!')
     'kafka:name=!"a!/b!"!!'
@@ -61,7 +61,7 @@ def escaped(part: str) -> str:
 
 
 def reads(rules: Iterable[BeanRule]) -> tuple[Read, ...]:
-    """What to ask for; the start of the process first, as in `rules.queries`."""
+    """Return the requests for the rules; the start time of the process comes first, as in `mapping_rules.queries`."""
     wanted: dict[str, set[str] | None] = {RUNTIME: set(_START)}
     for rule in rules:
         name = object_name(rule.pattern)
@@ -72,7 +72,7 @@ def reads(rules: Iterable[BeanRule]) -> tuple[Read, ...]:
 
 
 def _attributes(rule: BeanRule) -> set[str] | None:
-    """The attributes that a rule names; None if it wants all of them, or does not know their names."""
+    """Return the attributes that a rule names; None if it needs all, because a name has places."""
     firsts = [variable.path[0] for variable in rule.variables]
     if not all(first.literal for first in firsts):
         return None
@@ -80,7 +80,7 @@ def _attributes(rule: BeanRule) -> set[str] | None:
 
 
 def object_name(pattern: BeanPattern) -> str:
-    """The pattern as Java has it: `*` at each place."""
+    """Return the pattern as a Java ObjectName with `*` at each place."""
     properties = [f"{key}={_starred(value)}" for key, value in pattern.properties.items()]
     return f"{_starred(pattern.domain)}:{','.join([*properties, *(['*'] if pattern.more else [])])}"
 
@@ -90,7 +90,7 @@ def _starred(pattern: Pattern) -> str:
 
 
 def parse_bulk(data: bytes, asked: Sequence[Read]) -> BeanAnswer:
-    """The beans of an answer to a POST of all questions. PollError `garbage` if it is none, `unauthorized`."""
+    """Parse the answer to a POST of all requests. Raises PollError, e.g. `garbage` or `unauthorized`."""
     answer = BeanAnswer({})
     content = _json(data)
     if not isinstance(content, list) or len(content) != len(asked):
@@ -103,12 +103,12 @@ def parse_bulk(data: bytes, asked: Sequence[Read]) -> BeanAnswer:
 
 
 def parse_singles(answers: Sequence[bytes], asked: Sequence[Read]) -> BeanAnswer:
-    """As `parse_bulk`, of an answer for each question."""
+    """Parse separate answers to the requests, otherwise like `parse_bulk`."""
     answer = BeanAnswer({})
     for data, read in zip(answers, asked, strict=True):
         one = _json(data)
         if len(read.attributes) == 1 and not read.pattern and isinstance(one, dict) and "value" in one:
-            one = {**one, "value": {read.attributes[0]: one["value"]}}  # which a path with one attribute leaves out
+            one = {**one, "value": {read.attributes[0]: one["value"]}}  # a GET of one attribute omits its name
         _take(answer, one, read)
     _sure(answer, len(asked))
     return answer
@@ -118,11 +118,11 @@ def _json(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise PollError("garbage", f"no JSON: {error}; it begins {data[:40]!r}") from error
+        raise PollError("garbage", f"not JSON: {error}; it begins {data[:40]!r}") from error
 
 
 def _whole_error(content: Any) -> None:
-    """One answer for all questions says that none was looked at."""
+    """Raise PollError for a single error in place of the list: the whole request failed."""
     if isinstance(content, dict) and content.get("status", 200) != 200:
         raise PollError(*_said(content))
 
@@ -134,7 +134,7 @@ def _said(one: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _take(answer: BeanAnswer, one: Any, read: Read) -> None:
-    """The beans of one answer. A bean that the server does not have is no error."""
+    """Add the beans of one answer. A bean that the server lacks is not an error."""
     if not isinstance(one, dict) or not isinstance(one.get("status"), int):
         answer.faults.add("bad bean", f"{read.mbean}: no status in {one!r:.80}")
         return
@@ -157,7 +157,7 @@ def _take(answer: BeanAnswer, one: Any, read: Read) -> None:
 
 
 def _good(name: str, attributes: Mapping[str, Any], answer: BeanAnswer) -> dict[str, Any]:
-    """The attributes that have values; of an attribute that could not be read the server says why."""
+    """Return the attributes that have values; add a fault for each unreadable one."""
     good: dict[str, Any] = {}
     for attribute, value in attributes.items():
         if isinstance(value, str) and value.startswith(_ERROR):
@@ -169,7 +169,7 @@ def _good(name: str, attributes: Mapping[str, Any], answer: BeanAnswer) -> dict[
 
 
 def _sure(answer: BeanAnswer, asked: int) -> None:
-    """PollError if every question was refused: an agent whose policy forbids reading is no server that has nothing."""
+    """Raise PollError if every request was refused: a policy that forbids reading must not look like no beans."""
     refused = sum(answer.faults.counts[reason] for reason in ("unauthorized", "jolokia status", "bad bean"))
     if not answer.beans and refused >= asked:
         reason = next(iter(answer.faults.examples))

@@ -1,4 +1,4 @@
-"""Files of mapping rules: YAML whose list `beans` says which attributes become variables. Format: docs/sources.md."""
+"""Files of mapping rules: YAML with a list `beans` that maps attributes to variables. Format: docs/sources.md."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ RULE_SETS = ("hbase", "hdfs", "jvm", "kafka", "spark", "zookeeper")
 _TYPES = {"integer": ValueType.INTEGER, "double": ValueType.DOUBLE, "boolean": ValueType.BOOLEAN}
 _KINDS = {"counter": Kind.COUNTER, "gauge": Kind.GAUGE}
 _UNITS = ("bytes", "ms")
-"""Last words of a name that are its unit."""
+"""Units that are taken from the last word of a name."""
 _EACH = "each"
 
 
 def _path(text: str) -> tuple[Pattern, ...]:
-    """Steps between dots; `tag.Name` is one attribute."""
+    """Parse the steps between dots; `tag.Name` is one attribute."""
     steps = [text] if text.startswith("tag.") else text.split(".")
     if not all(steps):
         raise PatternError(f"{text!r}: want Attribute or Attribute.part.part")
@@ -80,7 +80,7 @@ class VariableSection(Section):
             for label, template in labels.items():
                 lost = {use for use in template.uses if not use.startswith("tag.")} - known
                 if lost:
-                    raise PatternError(f"label {label}: nothing is named <{min(lost)}>")
+                    raise PatternError(f"label {label}: no place is named <{min(lost)}>")
             filled = {label: _filled(one, each) if each else one for label, one in labels.items()}
             yield self._rule(path, filled)
 
@@ -139,5 +139,5 @@ def _rules(file: ConfigFile) -> tuple[BeanRule, ...]:
 
 
 def _filled(template: Template, each: str) -> Template:
-    """`<each>` replaced by its text."""
+    """Replace `<each>` by its text."""
     return Template(tuple((b + each, "", "") if n == _EACH else (b, n, f) for b, n, f in template.pieces))

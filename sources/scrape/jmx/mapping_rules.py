@@ -1,4 +1,4 @@
-"""Mapping rules: which attribute of which bean becomes which variable. The file format: docs/sources.md."""
+"""Mapping rules from attributes of beans to variables. File format: docs/sources.md."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sources.scrape.jmx.name_patterns import BeanPattern, Pattern, Template
 WHOLE = "*:*"
 _MAX_QUERIES = 8
 RUNTIME = "java.lang"
-"""The domain of the bean that says when the JVM started; it is asked first (see `queries`)."""
+"""Domain of the bean with the start time of the JVM; it is requested first (see `queries`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class VariableRule:
-    """One variable of a bean; `path` leads to its number, a step may have places that match several."""
+    """Variable of a bean; `path` leads to its value, and a step with places may match several."""
 
     name: str
     labels: Mapping[str, Template]
@@ -28,28 +28,28 @@ class VariableRule:
     multiply: int = 1
     divide: int = 1
     missing: tuple[float, ...] = ()
-    """Numbers that say that there is no value, such as the -1 of a memory pool without limit."""
+    """Numbers that mean "no value", such as the -1 of a memory pool without limit."""
     values: Mapping[str, int] = field(default_factory=dict)
     """Text -> number; `else` is any other text."""
     except_: tuple[Pattern, ...] = ()
-    """Attributes that the first step of the path matches, but that are not meant."""
+    """Exclusions: attributes that the first step of the path matches, but that are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeanRule:
-    """The variables of the beans that fit a pattern."""
+    """Variables of the beans that match a pattern."""
 
     pattern: BeanPattern
     variables: tuple[VariableRule, ...]
     tags: frozenset[str]
-    """Attributes `tag.…` whose text stands in labels."""
+    """Attributes `tag.…` whose text is used in labels."""
 
 
 def queries(rules: Sequence[BeanRule]) -> tuple[str, ...]:
-    """What to ask a bean server for: its domains that have rules, so that it need not read what nobody wants.
+    """Return the queries for a bean server: only the domains that have rules, to spare it unused beans.
 
-    The start of the process is asked first: were the server to restart between two answers, its new, smaller counters
-    would be taken for ones that fell, and never an old one for a new process's."""
+    The start time of the process is requested first. If the server restarts between two answers, its new, smaller
+    counters then look like resets, and old counters are never attributed to the new process."""
     domains = sorted({rule.pattern.domain.text for rule in rules if rule.pattern.domain.literal} - {RUNTIME})
     if len(domains) >= _MAX_QUERIES or not all(rule.pattern.domain.literal for rule in rules):
         return (WHOLE,)

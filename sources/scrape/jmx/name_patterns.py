@@ -1,6 +1,6 @@
-"""Patterns of the mapping rules: `<word>` stands for any text and gives it a name. Pure.
+"""Patterns of the mapping rules: the place `<word>` matches any non-empty text and names it. Pure.
 
-A bean's name is `domain:key=value,key=value` in any order of its keys; `<_>` matches without giving a name.
+A bean's name is `domain:key=value,key=value` in any order of its keys; the place `<_>` is unnamed.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import re2
 
 MAX_PLACES = 3
-"""Places in one pattern."""
+"""Maximum places in one pattern."""
 _PLACE = re.compile(r"<([a-z_]+)>")
 _USE = re.compile(r"<(tag\.\w+|[a-z_]+)(?:\|([a-z]+))?>")
 
 
 def camel(text: str) -> str:
-    """As Java writes a method's name: `SendHeartbeat` -> `sendHeartbeat`."""
+    """Convert to the case of a Java method: `SendHeartbeat` -> `sendHeartbeat`."""
     return text[:1].lower() + text[1:]
 
 
 def snake(text: str) -> str:
-    """Words joined by underscores: `WriteBlock` -> `write_block`."""
+    """Convert to words joined by underscores: `WriteBlock` -> `write_block`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", text).lower()
 
 
@@ -31,46 +31,46 @@ FILTERS: Mapping[str, Callable[[str], str]] = {"camel": camel, "snake": snake}
 
 
 class PatternError(ValueError):
-    """A pattern or a template that cannot be used: what is wrong with it."""
+    """A pattern or template is invalid; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Text with places; without any it matches itself only."""
+    """Text with places; without places it matches only itself."""
 
     text: str
     places: tuple[str, ...]
     regex: re2._Regexp[str] | None
     pieces: tuple[str, ...] = ()
-    """What stands between the places, and around them."""
+    """Texts before, between and after the places."""
 
     @property
     def literal(self) -> bool:
         return self.regex is None
 
     def match(self, text: str) -> dict[str, str] | None:
-        """What stands at each named place, None if the text is another."""
+        """Return the text at each named place, None if the pattern does not match."""
         if self.regex is None:
             return {} if text == self.text else None
         try:
             found = self.regex.fullmatch(text)
-        except UnicodeEncodeError:  # half a character, which JSON can hold and no label
+        except UnicodeEncodeError:  # a lone surrogate, which JSON can hold but a label cannot
             return None
         return dict(zip(self.places, found.groups(), strict=True)) if found else None
 
 
 def parse_pattern(text: str) -> Pattern:
-    """Raises PatternError."""
+    """Parse a pattern. Raises PatternError."""
     pieces = _PLACE.split(text)
     places = [place for place in pieces[1::2] if place != "_"]
     if "<" in "".join(pieces[0::2]):
-        raise PatternError(f"{text!r}: a place is <word>, of small letters and _")
+        raise PatternError(f"{text!r}: write a place as <word>, in lower-case letters and _")
     if len(pieces) // 2 > MAX_PLACES:
         raise PatternError(f"{text!r}: at most {MAX_PLACES} places")
     if len(set(places)) < len(places):
         raise PatternError(f"{text!r}: one name at two places")
     if any(piece == "" for piece in pieces[2:-1:2]):
-        raise PatternError(f"{text!r}: two places need something between them")
+        raise PatternError(f"{text!r}: two places need text between them")
     if len(pieces) == 1:
         return Pattern(text, (), None)
     parts = [re2.escape(p) if i % 2 == 0 else _group(p) for i, p in enumerate(pieces)]
@@ -83,17 +83,17 @@ def _group(place: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Text in which `<word>` is replaced by what a pattern found, `<word|camel>` by a form of it."""
+    """Text in which `<word>` is replaced by the text at that place, `<word|camel>` by its filtered form."""
 
     pieces: tuple[tuple[str, str, str], ...]
-    """(text, then the name that follows it or "", its filter or "")."""
+    """(text, name of the place after it or "", its filter or "")."""
 
     @property
     def uses(self) -> frozenset[str]:
         return frozenset(name for _, name, _ in self.pieces if name)
 
     def render(self, found: Mapping[str, str]) -> str:
-        """A tag that a bean lacks is empty."""
+        """Fill the template; a missing tag is empty."""
         text = ""
         for before, name, filter_ in self.pieces:
             value = found.get(name, "") if name else ""
@@ -102,7 +102,7 @@ class Template:
 
 
 def parse_template(text: str) -> Template:
-    """Raises PatternError."""
+    """Parse a template. Raises PatternError."""
     pieces: list[tuple[str, str, str]] = []
     at = 0
     for found in _USE.finditer(text):
@@ -113,12 +113,12 @@ def parse_template(text: str) -> Template:
         at = found.end()
     pieces.append((text[at:], "", ""))
     if "<" in "".join(before for before, _, _ in pieces):
-        raise PatternError(f"{text!r}: what is put in is <word>, <word|filter> or <tag.Name>")
+        raise PatternError(f"{text!r}: write <word>, <word|filter> or <tag.Name>")
     return Template(tuple(pieces))
 
 
 def split_bean_name(name: str) -> tuple[str, dict[str, str]] | None:
-    """Domain and key properties of a bean's name, None if it is no such name. Quoted values keep their quotes.
+    """Split a bean's name into domain and key properties, None if it is invalid. Quoted values keep their quotes.
 
     >>> split_bean_name("java.lang:type=MemoryPool,name=Eden Space")
     ('java.lang', {'type': 'MemoryPool', 'name': 'Eden Space'})
@@ -136,7 +136,7 @@ def split_bean_name(name: str) -> tuple[str, dict[str, str]] | None:
 
 
 def _outside_quotes(text: str) -> list[str]:
-    """Parts between commas that stand outside quotes."""
+    """Split at commas outside quotes."""
     if '"' not in text:
         return text.split(",")
     return re.findall(r'(?:[^,"]|"(?:[^"\\]|\\.)*")+', text)
@@ -144,7 +144,7 @@ def _outside_quotes(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class BeanPattern:
-    """Matches names with exactly these keys; `more` allows others besides (written `,*`)."""
+    """Matches names with exactly these keys; `more` (written `,*`) allows additional keys."""
 
     domain: Pattern
     properties: Mapping[str, Pattern]
@@ -156,7 +156,7 @@ class BeanPattern:
         return frozenset(found)
 
     def match(self, domain: str, properties: Mapping[str, str]) -> dict[str, str] | None:
-        """What stands at the places, None for a bean of another name."""
+        """Return the texts at the named places, None if the name does not match."""
         if len(properties) < len(self.properties) or (len(properties) > len(self.properties) and not self.more):
             return None
         found = self.domain.match(domain)
@@ -169,11 +169,11 @@ class BeanPattern:
 
 
 def parse_bean_pattern(text: str) -> BeanPattern:
-    """Raises PatternError."""
+    """Parse the pattern of a bean's name. Raises PatternError."""
     more = text.endswith(",*")
     split = split_bean_name(text[:-2] if more else text)
     if split is None:
-        raise PatternError(f"{text!r} is no name of a bean: write domain:key=value,key=value")
+        raise PatternError(f"{text!r} is not the name of a bean: write domain:key=value,key=value")
     domain, properties = split
     patterns = {key: parse_pattern(value) for key, value in properties.items()}
     pattern = BeanPattern(parse_pattern(domain), patterns, more)

@@ -25,7 +25,7 @@ CREATED = "_created"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What is told of the samples that share a name but for its suffix. `type` "" if it is not told."""
+    """Metadata of the samples whose names differ only in the suffix. `type` is "" if the page gives none."""
 
     name: str
     type: str = ""
@@ -33,14 +33,14 @@ class Family:
     unit: str = ""
 
     def kind(self, sample: str) -> Kind:
-        """What a sample of that name means: buckets, counts and sums of histograms and summaries only grow."""
+        """Return the kind of a sample by name. Buckets, counts and sums of histograms and summaries are counters."""
         if sample[len(self.name) :] in _COUNTING.get(self.type, ()):
             return Kind.COUNTER
         return Kind.UNKNOWN if self.type in ("", "unknown", "untyped") else Kind.GAUGE
 
 
 class Families:
-    """The metadata of one page."""
+    """Families of one page, parsed from its metadata lines."""
 
     def __init__(self, lines: Iterable[bytes] = ()) -> None:
         told: dict[str, dict[str, str]] = {}
@@ -54,7 +54,7 @@ class Families:
         }
 
     def of(self, sample: str) -> Family:
-        """The family of a sample: of its own name, or of a name without a suffix that the family's type allows."""
+        """Return the family of a sample: by its full name, or without a suffix that the family's type allows."""
         found = self._by_name.get(sample)
         if found is not None:
             return found
@@ -65,7 +65,7 @@ class Families:
         return Family(sample)
 
     def created(self, sample: str) -> str:
-        """The family whose samples a sample such as `x_created` tells the birth of, "" if it is no such sample."""
+        """Return the family whose birth a sample such as `x_created` gives, "" for any other sample."""
         if not sample.endswith(CREATED):
             return ""
         family = self.of(sample)

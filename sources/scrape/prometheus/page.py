@@ -1,7 +1,7 @@
-"""From the bytes of a Prometheus page to columns, again and again for one target. For a thread: nothing here touches
-what a source remembers.
+"""Reader of the Prometheus pages of one target: bytes to columns. Runs in a thread: nothing here touches the state of a
+source.
 
-What stands for a series is parsed once, as long as its bytes and the metadata of the page stay the same.
+The text of a series is parsed once while its bytes and the metadata of the page stay the same.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sources.state.series_births import Ints
 
 OPENMETRICS = b"application/openmetrics-text"
 _WITHIN = frozenset({"le", "quantile"})
-"""Labels that tell apart the samples of one histogram or summary."""
+"""Labels that distinguish the samples within one histogram or summary."""
 _OLD = 4
-"""When so many times the series of a page are known, most of them are gone: all are forgotten."""
+"""Size limit of the cache, in multiples of the series limit. Beyond it most entries are stale and all are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageLimits:
-    """What is taken at most of one page; beyond it the rest is left out and counted."""
+    """Limits of one page; the rest is left out and counted."""
 
     series: int = 50_000
     lines: int = 400_000
@@ -39,7 +39,7 @@ class PageLimits:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """n samples, `values` as float64; `created_ms` as in `Reading`. `ignored`: what Artimon has no use for."""
+    """n samples, `values` as float64; `created_ms` as in `Reading`. `ignored`: counts of timestamps and exemplars."""
 
     schema: Schema
     values: npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ class Page:
 
 
 class _Lines:
-    """Samples in the making: column and value of each."""
+    """Builder of a page: column and value of each sample."""
 
     def __init__(self) -> None:
         self.column: list[int] = []
@@ -63,8 +63,8 @@ class _Lines:
 
 
 class PageReader:
-    """Reads the pages of one target. `own`: labels of the target, which a page that gives them too loses to, under the
-    name `exported_…`, as in Prometheus."""
+    """Reads the pages of one target. `own`: labels of the target. Labels of the page with the same names are renamed to
+    `exported_…`, as in Prometheus."""
 
     def __init__(self, own: frozenset[str] = frozenset(), limits: PageLimits | None = None) -> None:
         self._own, self._limits = own, limits or PageLimits()
@@ -85,7 +85,7 @@ class PageReader:
         self._schema: Schema | None = None
 
     def read(self, data: bytes, openmetrics: bool, ended: bool) -> Page:
-        """The samples of a page; `ended`: it is known to be whole. PollError `garbage` if it is none."""
+        """Parse a page. `ended`: it is known to be complete. Raises PollError `garbage` if it is invalid."""
         lines = data.split(b"\n")
         made = _Lines()
         self._close(lines, made, openmetrics, ended)
@@ -100,7 +100,7 @@ class PageReader:
         return self._page(made)
 
     def _close(self, lines: list[bytes], made: _Lines, openmetrics: bool, ended: bool) -> None:
-        """Leave out what is not known to be whole, and what is too much."""
+        """Remove an incomplete last line and lines beyond the limit. Raises PollError if `# EOF` is missing."""
         last = lines.pop()
         if last and (ended or openmetrics):
             lines.append(last)
@@ -116,7 +116,7 @@ class PageReader:
             del lines[self._limits.lines :]
 
     def _take(self, lines: Sequence[bytes], made: _Lines) -> None:
-        """The short way is for a series whose bytes are known, and nothing but a number after it."""
+        """Parse lines. The fast path serves cached series that are followed by nothing but a number."""
         known = self._known
         for number, line in enumerate(lines, 1):
             text, _, value = line.rpartition(b" ")
@@ -130,7 +130,7 @@ class PageReader:
                 self._other(line, number, made)
 
     def _other(self, line: bytes, number: int, made: _Lines) -> None:
-        """Any line: metadata, a blank one, one with a time, a series seen for the first time, a bad one."""
+        """Parse any other line: metadata, a blank line, one with a timestamp, a new series or a bad line."""
         stripped = line.strip(SPACE)
         if not stripped or stripped.startswith(b"#"):
             return
@@ -144,7 +144,7 @@ class PageReader:
             made.faults.add("bad line", f"line {number}: {error}")
 
     def _timed(self, line: bytes, made: _Lines) -> bool:
-        """Whether it is a known series with a value and a time, which is taken here."""
+        """Take a known series with a value and a timestamp; return False for any other line."""
         rest, _, time = line.rpartition(b" ")
         text, _, value = rest.rpartition(b" ")
         at = self._known.get(text)
@@ -204,7 +204,7 @@ class PageReader:
         return Page(self._schema_of(column), value, created_ms, made.faults, made.ignored)
 
     def _created(self, column: Ints, value: npt.NDArray[np.float64], creates: npt.NDArray[np.bool_]) -> Ints:
-        """Of each sample that is none itself: the birth that `…_created` tells, in ms; 0 if it is none or absurd."""
+        """Return for each sample but `…_created` the birth in ms that its `…_created` gives; 0 if missing or absurd."""
         group = np.array(self._group, np.int64)[column]
         born = np.zeros(len(self._groups), np.int64)
         told = value[creates] * 1000

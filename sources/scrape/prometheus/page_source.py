@@ -1,4 +1,4 @@
-"""One Prometheus page as a source: names kept, labels of its target added, births by what the page tells."""
+"""One Prometheus page as a source: keeps names, adds labels of its target, takes births from the page."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sources.targets.page_target import PrometheusTarget
 
 ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 UNKNOWN_MS = 1
-"""Birth of what may have counted for any time before: so long ago that its first value is no increase to anybody."""
+"""Birth of a series of unknown age: so early that no query counts its first value as an increase."""
 
 
 class PageSource(ReadingSource[Page]):
-    """What yields a Prometheus page, however it is had. The process behind a page cannot be told: its series go on
-    until one falls, or tells of another birth."""
+    """Base of sources that yield a Prometheus page. The process behind a page is unknown: a series keeps its birth
+    until its counter resets or it reports another birth."""
 
     def __init__(
         self, target: Target, shared: PollContext, pool: Pool, reader: PageReader, rules: Rules | None
@@ -33,11 +33,11 @@ class PageSource(ReadingSource[Page]):
         super().__init__(target, shared, pool, rules)
         self._reader = reader
         self.timestamps = self.exemplars = 0
-        """Ignored so far."""
+        """Counts of ignored timestamps and exemplars."""
 
     @property
     def appears(self) -> bool:
-        """What is new on a page with no faults began since the page before."""
+        """True if a series that is new on a page began after the previous page, provided that one had no faults."""
         return True
 
     def reading(self, content: Page, series: SourceSeries, time_ms: int) -> Reading:
@@ -57,7 +57,7 @@ class PageSource(ReadingSource[Page]):
 
 
 class PrometheusSource(PageSource):
-    """A page that is had by HTTP."""
+    """Source of a page fetched by HTTP."""
 
     def __init__(self, target: PrometheusTarget, shared: PollContext, pool: Pool) -> None:
         job = target.job
@@ -85,5 +85,5 @@ class PrometheusSource(PageSource):
     def read(self, raw: HttpAnswer) -> Page:
         kind = raw.headers.get(b"content-type", b"text/plain").partition(b";")[0].strip().lower()
         if kind == b"text/html":
-            raise PollError("garbage", f"a page for people, not a Prometheus one; it begins {raw.body[:40]!r}")
+            raise PollError("garbage", f"an HTML page, not a Prometheus one; it begins {raw.body[:40]!r}")
         return self._reader.read(raw.body, kind == OPENMETRICS, raw.ended)

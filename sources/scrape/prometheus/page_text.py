@@ -1,9 +1,9 @@
-r"""The grammar of one line of a Prometheus page: text 0.0.4 and OpenMetrics 1.0. Pure; see docs/sources.md.
+r"""Grammar of one line of a Prometheus page: text 0.0.4 and OpenMetrics 1.0. Pure; see docs/sources.md.
 
     sample   := name [ "{" [label "=" quoted {"," label "=" quoted} [","]] "}" ] value [time] ["#" exemplar]
     metadata := "# HELP" name text | "# TYPE" name type | "# UNIT" name unit
 
-In quotes `\\`, `\"` and `\n` are the escapes; another backslash stands for itself, as for Prometheus.
+In quotes `\\`, `\"` and `\n` are the escapes; any other backslash is literal, as in Prometheus.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TYPES = frozenset(
 
 
 class Sample(NamedTuple):
-    """One line; `text` is what stands for the series as it was written: equal bytes are the same series."""
+    """Parsed line; `text` is the series as written: equal bytes mean the same series."""
 
     text: bytes
     name: str
@@ -52,7 +52,7 @@ class Sample(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """A line of metadata: `what` is HELP, TYPE or UNIT."""
+    """Line of metadata: `what` is HELP, TYPE or UNIT."""
 
     what: str
     name: str
@@ -60,11 +60,11 @@ class Metadata(NamedTuple):
 
 
 def parse_sample(line: bytes) -> Sample:
-    """A line that is neither blank nor a comment, without its newline. LineError says what is wrong with it."""
+    """Parse a line without its newline that is neither blank nor a comment. Raises LineError."""
     line = line.strip(SPACE)
     found = _SAMPLE.fullmatch(line)
     if found is None:
-        raise LineError(f"no sample: {shown(line)}")
+        raise LineError(f"not a sample: {shown(line)}")
     labels = _labels(found[2]) if found[2] else {}
     end = found.end(2) + 1 if found[2] is not None else found.end(1)
     name = found[1].decode("ascii")
@@ -80,14 +80,14 @@ def _labels(text: bytes) -> dict[str, str]:
             raise LineError(f'want label="value" at {shown(text[at:])}')
         label = pair[1].decode("ascii")
         if label in labels:
-            raise LineError(f"label {label} stands there twice")
+            raise LineError(f"label {label} occurs twice")
         labels[label] = _unescaped(decoded(pair[2]), _ESCAPE)
         at = pair.end()
     return labels
 
 
 def parse_value(text: bytes) -> float:
-    """A number as Go and OpenMetrics write it, NaN and infinity included. LineError."""
+    """Parse a number in the notation of Go and OpenMetrics, including NaN and infinity. Raises LineError."""
     try:
         if len(text) > MAX_NUMBER or b"_" in text:
             raise ValueError
@@ -97,7 +97,7 @@ def parse_value(text: bytes) -> float:
 
 
 def parse_told(line: bytes) -> Metadata | None:
-    """What a line that begins with # tells, None if it is a comment for people."""
+    """Parse the metadata of a line that begins with #, None for an ordinary comment."""
     found = _META.fullmatch(line.strip(SPACE))
     if found is None:
         return None

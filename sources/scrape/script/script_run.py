@@ -1,4 +1,4 @@
-"""Runs a script once: what it writes, within limits, and nothing of it left over."""
+"""One run of a script: collects its output within limits and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sources.base.errors import PollError
 from sources.targets.script_target import Script
 
 _COMPLAINT = 300
-"""Bytes of what a script wrote to standard error that are shown."""
+"""Bytes of standard error that are shown in an error, from its end."""
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
 class _Output(asyncio.SubprocessProtocol):
-    """What a script writes. `ended` is done once it has exited and nobody holds its output any more, or has written too
-    much."""
+    """Output of a script. `ended` is done once the script has exited and no process holds its pipes, or the output is
+    too large."""
 
     def __init__(self, limit: int) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -27,7 +27,7 @@ class _Output(asyncio.SubprocessProtocol):
 
     @property
     def complaint(self) -> str:
-        """The end of what it wrote to standard error, on one line."""
+        """End of standard error on one line."""
         return " ".join(self._complaint.decode("utf-8", "replace").split())
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
@@ -36,7 +36,7 @@ class _Output(asyncio.SubprocessProtocol):
             return
         self.written += data
         if len(self.written) > self._limit and not self.ended.done():
-            text = f"more than {self._limit} bytes: raise its `max_bytes:`, or write less"
+            text = f"more than {self._limit} bytes: raise `max_bytes:` of the script, or print less"
             self.ended.set_exception(PollError("output too large", text))
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
@@ -52,11 +52,11 @@ class _Output(asyncio.SubprocessProtocol):
 
 
 async def run_script(script: Script) -> bytes:
-    """What it wrote to standard output. PollError: not started, wrote too much, or ended with another code than 0; the
-    caller has the deadline. If it is not over by itself its whole process group is killed."""
+    """Run a script and return its standard output. Raises PollError if it does not start, writes too much, or exits
+    with a code other than 0. The caller sets the timeout. On failure or cancellation its process group is killed."""
     start = asyncio.ensure_future(_start(script))
     try:
-        # a start that is called off halfway would wait until nobody holds the pipes any more: it is let come to its end
+        # a cancelled subprocess_exec would wait until all holders of the pipes are gone: let the start finish instead
         transport, output = await asyncio.shield(start)
     except asyncio.CancelledError:
         start.add_done_callback(_give_up)
@@ -92,7 +92,7 @@ def _end(transport: asyncio.SubprocessTransport, over: bool) -> None:
     if not over:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(transport.get_pid(), signal.SIGKILL)
-    transport.close()  # and its pipes, whoever else holds them
+    transport.close()  # also closes the pipes, even if other processes hold them
 
 
 def _give_up(start: asyncio.Task[tuple[asyncio.SubprocessTransport, _Output]]) -> None:

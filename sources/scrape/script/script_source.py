@@ -1,4 +1,4 @@
-"""One script as a source: run at a period, its output taken as drop-in lines or as a Prometheus page."""
+"""One script as a source: run periodically, its output is parsed as drop-in lines or as a Prometheus page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sources.targets.script_target import Script
 
 
 class _Running:
-    """What every source is that runs a script: a part of a TargetSource."""
+    """Mixin of a TargetSource that runs a script."""
 
     eager = False
     shared: PollContext
@@ -40,7 +40,7 @@ class _Running:
 
 
 class PageScript(_Running, PageSource):
-    """A script that writes a Prometheus page."""
+    """Source of a script that prints a Prometheus page."""
 
     def __init__(self, script: Script, shared: PollContext, pool: Pool) -> None:
         super().__init__(script, shared, pool, PageReader(), None)
@@ -51,7 +51,7 @@ class PageScript(_Running, PageSource):
 
 
 class LineScript(_Running, TargetSource[Look]):
-    """A script that writes the lines of drop-in files, with times of their own: each counts once."""
+    """Source of a script that prints lines of drop-in files with their own times: each sample counts once."""
 
     def __init__(self, script: Script, shared: PollContext, pool: Pool, owners: SeriesOwners) -> None:
         super().__init__(script, shared, pool)
@@ -86,7 +86,7 @@ class LineScript(_Running, TargetSource[Look]):
 
 
 def _faults(columns: Columns) -> Faults:
-    """What was refused of the lines of a script, as of any other answer."""
+    """Convert the refused lines of a script to faults."""
     faults = Faults()
     for one in columns.refused.named:
         faults.examples.setdefault(one.reason, f"line {one.line}: {one.text}"[:EXAMPLE])

@@ -1,1 +1,1 @@
-"""Base of the sources of foreign servers: an HTTP client, and a source that asks one target again and again."""
+"""Base of the sources of foreign servers: an HTTP client, and a source that polls one target."""

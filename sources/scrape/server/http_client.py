@@ -1,5 +1,5 @@
-"""A small HTTP client for the servers that agents ask: one question a connection, a limit on the answer. Redirects are
-not followed, and nothing is unpacked: what comes is what was asked for, or an error.
+"""Small HTTP client for polled servers: one request per connection, a limit on the answer. Redirects are not followed
+and bodies not decompressed: either is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEX = re.compile(rb"[0-9A-Fa-f]{1,15}")
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What is asked. `address` is the Host header, `headers` are added; with a `body` it is a POST."""
+    """Request. `address` is the Host header, `headers` are added; with a `body` it is a POST."""
 
     address: str
     path: str
@@ -30,7 +30,7 @@ class HttpRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
-        """The bytes on the wire."""
+        """Return the bytes of the request."""
         lines = [
             f"{'GET' if self.body is None else 'POST'} {self.path} HTTP/1.1",
             f"Host: {self.address}",
@@ -47,8 +47,8 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A good answer; names of `headers` in small letters. `ended`: the server said where the body ends, so that what
-    came is all of it."""
+    """Answer with status 200; names of `headers` in lower case. `ended`: the server announced the end of the body, so
+    that it is known to be complete."""
 
     headers: Mapping[bytes, bytes]
     body: bytes
@@ -58,18 +58,19 @@ class HttpAnswer:
 async def ask(
     question: HttpRequest, ip: str, port: int, limit: int, tls: ssl.SSLContext | None = None, server_name: str = ""
 ) -> HttpAnswer:
-    """The answer with status 200, `limit` bytes at most. PollError with the reason; the caller has the deadline."""
+    """Send a request; return the answer, at most `limit` bytes. Raises PollError with the reason, also for a status
+    other than 200. The caller sets the timeout."""
     try:
         reader, writer = await asyncio.open_connection(
             ip, port, limit=MAX_HEAD, ssl=tls, server_hostname=server_name if tls is not None else None
         )
     except ConnectionRefusedError as error:
-        raise PollError("refused", "nothing listens there") from error
+        raise PollError("refused", "no process listens there") from error
     except ssl.SSLError as error:
         raise PollError("tls", f"{error}: check the certificates, and whether the server speaks TLS") from error
     except OSError as error:
         raise PollError("network", str(error)) from error
-    except ValueError as error:  # a name that no certificate can have
+    except ValueError as error:  # a server name that is invalid in a certificate
         raise PollError("tls", f"{server_name!r:.80}: {error}") from error
     try:
         writer.write(question.encoded())
@@ -86,7 +87,7 @@ async def _read(reader: asyncio.StreamReader, limit: int) -> HttpAnswer:
     headers = await _head(reader)
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise PollError(
-            "garbage", f"the body is packed ({headers[b'content-encoding'][:20]!r}), which was not asked for"
+            "garbage", f"the body is compressed ({headers[b'content-encoding'][:20]!r}), which was not requested"
         )
     coding = headers.get(b"transfer-encoding", b"identity").lower()
     if coding == b"chunked":
@@ -115,13 +116,13 @@ async def _body(reader: asyncio.StreamReader, announced: int | None, limit: int)
 
 
 async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
-    """The body that comes in chunks; what follows the last one is not read."""
+    """Read a chunked body; trailers are not read."""
     body = bytearray()
     while True:
         try:
             line = await reader.readuntil(b"\r\n")
         except asyncio.LimitOverrunError as error:
-            raise PollError("garbage", "no size of a chunk") from error
+            raise PollError("garbage", "the size of a chunk is missing") from error
         size = line[:_MAX_SIZE_LINE].partition(b";")[0].strip()
         if not _HEX.fullmatch(size):
             raise PollError("garbage", f"size of a chunk: {size[:20]!r}")
@@ -132,23 +133,23 @@ async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
             raise PollError("answer too large", f"more than {limit} bytes")
         body += await reader.readexactly(length)
         if await reader.readexactly(2) != b"\r\n":
-            raise PollError("garbage", "a chunk is longer than it says")
+            raise PollError("garbage", "a chunk is longer than announced")
 
 
 async def _head(reader: asyncio.StreamReader) -> dict[bytes, bytes]:
-    """The headers of a good answer, names in small letters."""
+    """Return the headers of an answer with status 200, names in lower case. Raises PollError."""
     try:
         text = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
         if not error.partial:
             raise PollError("closed", "closed without an answer") from error
-        raise PollError("garbage", f"no HTTP: it begins {error.partial[:40]!r}") from error
+        raise PollError("garbage", f"not HTTP: it begins {error.partial[:40]!r}") from error
     except asyncio.LimitOverrunError as error:
         raise PollError("garbage", f"no end of the headers within {MAX_HEAD} bytes") from error
     first, *lines = text.split(b"\r\n")
     found = _STATUS.match(first)
     if not found:
-        raise PollError("garbage", f"no HTTP: it begins {first[:40]!r}")
+        raise PollError("garbage", f"not HTTP: it begins {first[:40]!r}")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
     if found[1] != b"200":
         raise PollError("http status", _refusal(first, found[1], headers))
@@ -159,7 +160,7 @@ def _refusal(first: bytes, status: bytes, headers: dict[bytes, bytes]) -> str:
     text = first.decode("latin-1").partition(" ")[2][:80]
     if status[:1] == b"3":
         to = headers.get(b"location", b"").decode("latin-1")[:100]
-        return f"{text}: redirects are not followed (to {to!r}); give the address where they lead"
+        return f"{text}: redirects are not followed (to {to!r}); configure their target"
     return text
 
 

@@ -1,6 +1,6 @@
-"""One foreign server as a source: asks it at its phase of each period, says how it is, ends what is gone.
+"""One foreign server as a source: polls it at its phase, reports its status and ends series that are gone.
 
-What is asked and how an answer is understood is for subclasses to say.
+Subclasses define the request and the parser of the answer.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sources.targets.http_target import Target
 
 log = logging.getLogger(__name__)
 GONE_PERIODS = 5
-"""Without an answer for so long, the series of a server end."""
+"""Periods without an answer after which the series of a server end."""
 _EARLY_TRIES = 12
-"""In a period, until the first answer."""
+"""Polls per period until the first answer."""
 
 
 class TargetReading(Protocol):
-    """What one poll found."""
+    """Parsed content of one poll."""
 
     @property
     def faults(self) -> Faults: ...
@@ -42,8 +42,8 @@ FoundContent = TypeVar("FoundContent", bound=TargetReading)
 
 
 class Pool:
-    """What the foreign servers of an agent share: so many answers are in memory at once, those of targets that failed
-    last time in a quarter as many places of their own. `parsing` is held while an answer is parsed: one at a time."""
+    """Limits shared by the foreign servers of an agent: `concurrency` answers in memory at once, and a separate quarter
+    of it for targets whose last poll failed. `parsing` is held while an answer is parsed: one at a time."""
 
     def __init__(self, concurrency: int = 32) -> None:
         self.limits = PollLimits(concurrency)
@@ -51,61 +51,61 @@ class Pool:
 
 
 class TargetSource(ABC, Generic[Content]):
-    """Everything runs in the event loop, except `read`, one poll at a time."""
+    """Source of one target. Runs in the event loop, except `read`, one poll at a time."""
 
     eager: ClassVar[bool] = True
-    """Until its first answer it is asked several times a period: it may be starting."""
+    """True to poll it _EARLY_TRIES times per period until its first answer, because it may be starting."""
 
     def __init__(self, target: Target, shared: PollContext, pool: Pool) -> None:
         self.target, self.shared, self._pool = target, shared, pool
         self.series: SourceSeries | None = self._series_before()
-        """The source, once it is known where the server stands."""
+        """State of the source, once the host of the server is known."""
         self.labels: dict[str, str] = dict(self.series.meta["labels"]) if self.series else {}
-        """Of all its series: those of its host, then its own; empty until it is known where it stands."""
+        """Labels of all its series: those of its host, then its own; empty until its host is known."""
         self._failing, self._met = False, False
         self._answered_ms = self.series.last_poll_ms if self.series else 0
         self._last_ms = 0.0
 
-    # --- what a subclass says
+    # --- defined by subclasses
 
     @abstractmethod
     async def fetch(self, ip: str) -> Any:
-        """The raw answers of one poll, within the deadline. PollError with the reason."""
+        """Fetch the raw answers of one poll; the caller sets the timeout. Raises PollError with the reason."""
 
     @abstractmethod
     def read(self, raw: Any) -> Content:
-        """What the answers say, in a thread. PollError if they say nothing."""
+        """Parse the raw answers; runs in a thread. Raises PollError if they are invalid."""
 
     @abstractmethod
     async def deliver(self, content: Content, series: SourceSeries, time_ms: int) -> int:
-        """Say what was refused of what a poll found, and hand on the rest: samples accepted. SinkRefused: none."""
+        """Report refusals, deliver the rest and return the samples accepted. Raises SinkRefused: none was."""
 
     def renew(self) -> None:
-        """What it had has ended: what comes next is looked at afresh."""
+        """Reset the state of earlier polls: all series have ended."""
 
     @property
     def period_ms(self) -> int:
-        """Between two polls."""
+        """Period of the polls in ms."""
         return self.shared.config.period_ms
 
     @property
     def deadline_s(self) -> float:
-        """For one poll: connect, ask, read the whole answer."""
+        """Timeout of one poll in seconds: connect, send the request, read the whole answer."""
         return self.shared.config.deadline_s
 
-    # --- what a rival asks (Owner)
+    # --- calls of a rival (Owner)
 
     async def answers(self, sure: bool) -> bool:  # noqa: ARG002
-        """It keeps its source for as long as it is configured, whether it answers or not."""
+        """Return True: a configured target keeps its source even if it does not answer."""
         return True
 
     def supersede(self) -> None:
-        """Never asked to: see `answers`."""
+        """Do nothing: never called, see `answers`."""
 
     # --- life
 
     async def run(self) -> None:
-        """For ever; a poll that fails is counted, and the next one is made all the same."""
+        """Poll until cancelled. A failed poll is counted and does not stop the loop."""
         clock = self.shared.clock
         planned = self._tick() if self.series is not None and self.series.live else clock.now_ms()
         while True:
@@ -115,7 +115,7 @@ class TargetSource(ABC, Generic[Content]):
             planned = self._next()
 
     async def leave(self) -> None:
-        """It is no longer configured: its series end, and nothing more is said of it. `run` was cancelled before."""
+        """End the series of a target removed from the configuration, and its status. `run` was cancelled before."""
         figures, series = self.shared.figures, self.series
         for about in (f"?{self.target}", series.name if series else ""):
             self.shared.statuses.left(about)
@@ -128,7 +128,7 @@ class TargetSource(ABC, Generic[Content]):
         try:
             await self.shared.delivery.end(series)
         except SinkRefused:
-            pass  # said at the next start of the agent, which does not know the target either
+            pass  # the next start of the agent ends them, as the target is not configured then either
 
     def _next(self) -> int:
         tick = self._tick()
@@ -142,7 +142,7 @@ class TargetSource(ABC, Generic[Content]):
         return next_tick(self.shared.clock.now_ms(), phase_ms(name, self.period_ms), self.period_ms, sampled)
 
     def _series_before(self) -> SourceSeries | None:
-        """The source of the last run, so that a server that is down at start is known by its labels."""
+        """Return the source of the last run, so that a server that is down at the start has its labels."""
         for series in self.shared.delivery.store:
             if series.meta.get(self.target.kind) == self.target.identity:
                 return series
@@ -166,7 +166,7 @@ class TargetSource(ABC, Generic[Content]):
             return
         except SinkRefused:
             samples = 0
-        except Exception as error:  # whatever is wrong with this one, the others go on
+        except Exception as error:  # an error in one target must not stop the others
             log.exception("%s", self.target)
             figures.internal(self._about, self.target, error)
             return
@@ -184,7 +184,7 @@ class TargetSource(ABC, Generic[Content]):
                 await self.shared.delivery.end(self.series)
                 self.renew()
             except SinkRefused:
-                pass  # said again with the next poll
+                pass  # repeated after the next failed poll
 
     def _report(self, up: bool, samples: int) -> None:
         key = self.series.name if self.series else f"?{self.target}"
@@ -192,7 +192,7 @@ class TargetSource(ABC, Generic[Content]):
         self.shared.statuses.polled(key, self.labels or unplaced, up, self._last_ms, samples)
 
     async def _poll(self) -> int:
-        """Samples accepted. PollError: there was no good answer."""
+        """Poll once and return the samples accepted. Raises PollError if there was no valid answer."""
         async with self._pool.limits.place(self._failing):
             raw = await self._ask()
             time_ms = self.shared.clock.now_ms()
@@ -209,7 +209,7 @@ class TargetSource(ABC, Generic[Content]):
                 await self._identify(ip)
                 return await self.fetch(ip)
         except TimeoutError:
-            raise PollError("timeout", f"no whole answer within {self.deadline_s:g} s") from None
+            raise PollError("timeout", f"no complete answer within {self.deadline_s:g} s") from None
         finally:
             self._last_ms = (self.shared.clock.monotonic() - began) * 1000
 
@@ -217,10 +217,10 @@ class TargetSource(ABC, Generic[Content]):
         texts = tuple(f"{self.target}: {reason}: {text}" for reason, text in faults.examples.items())
         self.shared.figures.refuse(f"answer of {self.target}", Counter(faults.counts), texts)
 
-    # --- who answers
+    # --- identity
 
     async def _resolved(self) -> str:
-        """The address of the server. PollError `network` if its name has none."""
+        """Return the address of the server. Raises PollError `network` if its name cannot be resolved."""
         host = self.target.host
         try:
             return str(ipaddress.ip_address(host))
@@ -233,7 +233,7 @@ class TargetSource(ABC, Generic[Content]):
         return str(found[0][4][0])
 
     async def _identify(self, ip: str) -> None:
-        """Find out which source this is: once a run, by the address."""
+        """Determine and claim the source, once per run, by the address. Raises PollError if another target owns it."""
         if self.series is not None and self.shared.owners.get(self.series.name) is self:
             return
         target, owners = self.target, self.shared.owners
@@ -257,7 +257,7 @@ class TargetSource(ABC, Generic[Content]):
 
 
 class ReadingSource(TargetSource[FoundContent]):
-    """A server whose answers become readings: every series that it has, at the time of the poll."""
+    """Base of servers whose answers become readings: all their series at the time of the poll."""
 
     def __init__(self, target: Target, shared: PollContext, pool: Pool, rules: Rules | None = None) -> None:
         super().__init__(target, shared, pool)
@@ -267,15 +267,15 @@ class ReadingSource(TargetSource[FoundContent]):
 
     @abstractmethod
     def reading(self, content: FoundContent, series: SourceSeries, time_ms: int) -> Reading:
-        """The reading of a poll; `self.clean` tells of the poll before."""
+        """Return the reading of a poll; `self.clean` refers to the poll before."""
 
     @property
     def clean(self) -> bool:
-        """The poll before, in this run, found everything and had no faults: what is new now was not there then."""
+        """True if the previous poll of this run was complete, so that a series that is new now was absent then."""
         return self._clean
 
     def renew(self) -> None:
-        """Also when another process answers: what it has is placed anew."""
+        """Reset the placed columns; also called when another process answers."""
         self._placed, self._clean = None, False
 
     async def deliver(self, content: FoundContent, series: SourceSeries, time_ms: int) -> int:

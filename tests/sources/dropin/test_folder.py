@@ -134,7 +134,7 @@ def test_a_last_line_without_newline_waits_until_it_is_whole(tmp_path: Path) -> 
         world = World(tmp_path)
         path = world.put("a.artimon", f"{T} n 1", f"{T} m 12", end="")
         assert await world.poll() == 1
-        assert world.problems == [f"{path}:2: no newline at its end: not taken, looked at again"]
+        assert world.problems == [f"{path}:2: no newline at its end: read again at the next poll"]
         await world.poll(GONE_POLLS + 2)
         assert world.values("m") == []
         world.put("a.artimon", f"{T} n 1", f"{T} m 123")
@@ -206,7 +206,7 @@ def test_types(tmp_path: Path) -> None:
         assert world.problems[0].startswith(f"{path}:4: INTEGER where its series is BOOLEAN: d{{")
         path = world.put("a.artimon", f"{T + 20} a 3", f"{T + 21} a 'x'")
         assert await world.poll() == 1
-        assert world.problems == [f"{path}:2: not of the type that its series has"]
+        assert world.problems == [f"{path}:2: not of the type of its series"]
 
     asyncio.run(run())
 
@@ -386,7 +386,7 @@ def test_two_files_and_a_process_of_one_name_are_never_merged(tmp_path: Path) ->
         assert await world.owners.claim(f"file/{HOST}/a", process, sure=True)
         path = world.put("a.artimon", *lines(T, n=1))
         assert await world.poll() == 0
-        assert world.problems == [f"{path}: a process speaks for file/{HOST}/a: rename it"]
+        assert world.problems == [f"{path}: a process already owns file/{HOST}/a: rename it"]
         world.owners.release(f"file/{HOST}/a", process)
         assert await world.poll() == 1
         assert not await world.owners.claim(f"file/{HOST}/a", process, sure=True)

@@ -72,7 +72,7 @@ BAD: list[tuple[bytes, str]] = [
     (b"-5 a 1", "begin with the time"),
     (b"1.5 a 1", "begin with the time"),
     (b"1 ", "begin with the time"),
-    (b"1 {a=b} 1", "no name"),
+    (b"1 {a=b} 1", "want the name"),
     (b"1 a", "no value"),
     (b"1 a{b=c}", "no value"),
     (b"1 a{b=c}5", "want a space"),
@@ -90,7 +90,7 @@ BAD: list[tuple[bytes, str]] = [
     (b"1 a\xff 5", "UTF-8 at byte 2"),
     (b"1 a{b=\xff} 5", "UTF-8"),
     (b"1 a '\xff'", "UTF-8"),
-    (b"1 a '\\x'", "no escape"),
+    (b"1 a '\\x'", "not a valid escape"),
     (b"1 a '" + b"x" * 40_000 + b"'", "at most 32768"),
 ]
 

@@ -28,8 +28,8 @@ def dangling(path: Path) -> None:
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (link, "symbolic link"),
     (dangling, "symbolic link"),
-    (lambda path: path.mkdir(), "no regular file"),
-    (lambda path: os.mkfifo(path), "no regular file"),
+    (lambda path: path.mkdir(), "not a regular file"),
+    (lambda path: os.mkfifo(path), "not a regular file"),
 ]
 
 
@@ -196,7 +196,7 @@ def test_a_folder_too_full_to_be_listed_is_named_and_ends_nothing(
         await world.poll()
         monkeypatch.setattr("sources.dropin.folder_files.MAX_ENTRIES", 0)
         await world.poll(GONE_POLLS + 1)
-        assert world.problems == [f"{world.folder}: more than 0 entries: the others are not looked at"]
+        assert world.problems == [f"{world.folder}: more than 0 entries: the others are ignored"]
         assert world.values("n") == [1]
 
     asyncio.run(run())

@@ -89,15 +89,15 @@ BAD: list[tuple[str, Serve, str]] = [
     ("http status", saying(b"HTTP/1.1 500 Server Error\r\n\r\n"), "500 Server Error"),
     ("http status", saying(b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\n\r\n"), "redirects are not followed"),
     ("garbage", body_of(b"<html><body>hello</body></html>"), "<html>"),
-    ("garbage", body_of(b'{"beans":[{"name":"java'), "no JSON"),
-    ("garbage", saying(b"SSH-2.0-OpenSSH_9.2\r\n\r\n\r\n"), "no HTTP"),
-    ("garbage", saying(b"SSH-2.0-OpenSSH_9.2\r\n"), "no HTTP"),
+    ("garbage", body_of(b'{"beans":[{"name":"java'), "not JSON"),
+    ("garbage", saying(b"SSH-2.0-OpenSSH_9.2\r\n\r\n\r\n"), "not HTTP"),
+    ("garbage", saying(b"SSH-2.0-OpenSSH_9.2\r\n"), "not HTTP"),
     ("garbage", saying(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000), "headers"),
     ("garbage", saying(b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}"), "Content-Length"),
     ("garbage", saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n{}\r\n"), "size of a chunk"),
-    ("garbage", saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n"), "longer than it says"),
+    ("garbage", saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n"), "longer than announced"),
     ("garbage", saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: zip\r\n\r\n{}"), "Transfer-Encoding"),
-    ("garbage", saying(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n{}"), "packed"),
+    ("garbage", saying(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n{}"), "compressed"),
     ("closed", saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"), "closed"),
     ("answer too large", saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7FFFFFFF\r\n{"), "more than"),
     ("closed", saying(b""), "without an answer"),
@@ -142,7 +142,7 @@ def test_a_server_that_is_down_is_named_and_its_series_end_after_five_periods(tm
         await until(lambda: last(sink, "jvm.gc.collections") is None, "the end of the series")
         last_good, ended = values(sink, "jvm.gc.collections")[-2][0], values(sink, "jvm.gc.collections")[-1][0]
         assert 4 * 500 < ended - last_good < 12 * 500
-        assert any("nothing listens" in problem for problem in source.figures()["problems"])
+        assert any("no process listens" in problem for problem in source.figures()["problems"])
         server.beans[0]["CollectionCount"] = 9
         await server.up()
         await until(lambda: last(sink, "jvm.gc.collections") == 9, "the server again")

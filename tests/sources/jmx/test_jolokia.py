@@ -97,7 +97,7 @@ def test_an_error_within_an_answer_is_counted_and_the_others_are_taken() -> None
 @pytest.mark.parametrize(
     ("data", "reason", "text"),
     [
-        (b"<html>", "garbage", "no JSON"),
+        (b"<html>", "garbage", "not JSON"),
         (b"{}", "garbage", "no list of 3"),
         (b"[]", "garbage", "no list of 3"),
         (b"[1, 2, 3]", "garbage", "no status"),

@@ -203,7 +203,7 @@ OM = "application/openmetrics-text; version=1.0.0"
 BAD: list[tuple[str, Serve, str]] = [
     ("http status", saying(b"HTTP/1.1 503 Service Unavailable\r\n\r\n"), "503"),
     ("http status", saying(b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n"), "redirects are not followed"),
-    ("garbage", page("<html></html>", "text/html"), "for people"),
+    ("garbage", page("<html></html>", "text/html"), "an HTML page"),
     ("garbage", page("hello world, this is\n"), "no samples"),
     ("garbage", page("a_total 5\n", OM), "# EOF"),
     ("answer too large", page("a_total 5\n" + "#" * 5_000), "at most 4096"),
@@ -292,10 +292,10 @@ def test_the_file_of_sources_is_followed(tmp_path: Path) -> None:
         for wrong in ("prometheus: [", '{"prometheus": [{"job": "shop"}]}', "x: 1"):
             world.file.write_text(wrong)
             await until(lambda: world.named("sources.yaml:1:"), "the problem")
-            assert world.named("goes on")
+            assert world.named("stays in use")
         before = len(world.history("a_total"))
         world.file.unlink()
-        await until(lambda: world.named("it is gone"), "the problem")
+        await until(lambda: world.named("the file was deleted"), "the problem")
         await until(lambda: len(world.history("a_total")) > before + 1, "two more polls")
         assert world.last("a_total") == 5
         polls = len(world.server.paths)
@@ -332,7 +332,7 @@ def test_files_of_targets_are_followed_and_a_bad_one_drops_none(tmp_path: Path) 
         for bad in ("[{", '[{"targets": ["http://"]}]'):
             put(bad)
             await until(lambda: world.named("one.json:1:"), f"the problem of {bad!r}")
-            assert world.named("targets of before are kept")
+            assert world.named("previous targets stay in use")
             put(good)
             await until(lambda: not world.named("one.json"), "the end of the problem")
         put(good, "two.json")
