@@ -248,7 +248,6 @@ class Classes:
 
     def exceptions(self, start: int, stop: int) -> tuple[npt.NDArray[np.intp], Words] | None:
         """Return the indexes of nonzero numbers in [start, stop), relative to `start`, and the numbers.
-
         None if zero is not the largest class or `start` is not a multiple of 64."""
         first = start // 64 * 64
         if self.rest.parts or first != start:

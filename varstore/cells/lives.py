@@ -144,7 +144,6 @@ class Lives:
 
     def read(self, slots: Cells, floor_ms: int) -> npt.NDArray[np.void]:
         """Return lives of these slots as BIRTH_TYPE, sorted by (row, birth); `row` is the index in `slots`.
-
         The newest birth of a series is always included, others if their last sample is later than `floor_ms`."""
         rows = np.flatnonzero(self._known.take(slots))
         held = slots[rows]
@@ -171,9 +170,7 @@ class Lives:
         return old
 
     def newest_quick(self, slots: Cells) -> int:
-        """Return the least last time of the newest lives of slots (may include NO_SLOT); 0 if there are no slots.
-
-        A lower bound: the newest sample of none of the slots is older."""
+        """Return a quick lower bound of the newest sample times of slots (may include NO_SLOT); 0 without slots."""
         return int(self._last_time.take(slots, mode="wrap").min()) if len(slots) else 0
 
     def prune(self, first: int, end: int) -> None:

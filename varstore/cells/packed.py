@@ -155,7 +155,6 @@ class Packed:
 
     def single_in(self, mine: Words, stop: int) -> bool:
         """Quick test that all cells marked by `mine`, all before `stop`, hold one sample; False if it cannot tell.
-
         Bit i % 64 of word i // 64 of `mine` marks place i."""
         if self.patch is not None or not self.shape.single or stop > self.n:
             return False

@@ -121,7 +121,6 @@ class Ring(Rows):
         self, number: int, chosen: Selection, names: Collection[str]
     ) -> Packed | dict[str, npt.NDArray[Any]] | None:
         """Return one bucket of slots of one segment for reading after the lock is released; None if it is empty.
-
         Either immutable packed cells, to be read at `chosen.parts[0].inside`, or copies of the fields `names`."""
         row = self._held.get(number)
         if row is None:

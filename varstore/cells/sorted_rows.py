@@ -82,7 +82,6 @@ class _Cells:
 
 def usable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
     """Return masks (n,) of the rows to aggregate and (series,) of the series that can be aggregated.
-
     A series can be if its times rise and it begins with a number or boolean whose type all its samples have; end
     markers are skipped. The rows to aggregate are the samples of such series up to `until_ms`."""
     first = rows.type[rows.starts]
@@ -98,7 +97,6 @@ def usable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
 
 class Folded:
     """Chosen rows aggregated into cells and lives.
-
     steps: of the levels in ms, ascending. floors: per level, buckets that end at this time or earlier are late."""
 
     def __init__(self, rows: SortedRows, keep: Mask, steps: Sequence[int], floors: Sequence[int]) -> None:
@@ -126,7 +124,6 @@ class Folded:
 
     def parts(self, step_ms: int, slots: Cells, some: Mask) -> Iterator[tuple[int, Addend]]:
         """Yield (bucket number, addend) of a level, ascending, for the series of the mask `some`.
-
         slots: (series,) slot of each series, distinct where `some`."""
         everything = bool(some.all())
         found = [cells if everything else cells.of(some.take(cells.series)) for cells in self._levels[step_ms]]

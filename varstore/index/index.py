@@ -238,7 +238,6 @@ class Index:
 
     def select(self, matchers: Collection[Matcher], vshards: int | None = None) -> Slots:
         """Return the slots of all series that fit all matchers, ascending; vshards: mask, None: all.
-
         Raises SelectError. Slots may be freed as soon as this returns: see `find`."""
         tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
         self._warm(tests)
@@ -247,7 +246,6 @@ class Index:
 
     def find(self, matchers: Collection[Matcher], vshards: int | None = None) -> tuple[Slots, list[Entry]]:
         """Return the slots of `select` and their entries, as far as they still exist.
-
         With the store's lock held, `SlotTable.holds(slots, fingerprints of the entries)` tells which exist then."""
         tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
         self._warm(tests)
@@ -348,9 +346,7 @@ class Index:
         return fitting
 
     def first(self, matchers: Collection[Matcher], limit: int, vshards: int | None = None) -> tuple[Slots, list[Entry]]:
-        """Return the first `limit` of `find` in canonical order, one of each set of twins.
-
-        Builds entries only for the names that can be among them."""
+        """Return the first `limit` of `find` in canonical order, one of each set of twins; reads only names needed."""
         tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
         self._warm(tests)
         with self._lock:
@@ -390,8 +386,8 @@ class Index:
         return list(map(Entry, pairs, types, kinds, self._version.take(slots).tolist(), prints))
 
     def codes(self, label: str, slots: Slots) -> tuple[Codes, list[str]]:
-        """Return (n,) codes and values: `values[code]` is the value of `label` (NAME: the name), "" if a series has
-        none or is no longer announced. Codes may have gaps; equal values have equal codes."""
+        """Return (n,) codes and values: `values[code]` is the value of `label` (NAME: the name), "" if a series has no
+        value or left the index. Codes may have gaps; equal values have equal codes."""
         with self._lock:
             interned = self._values_of(label)
             if interned is None:
@@ -454,7 +450,6 @@ class Index:
 
     def load(self, announced: Announced) -> None:
         """Load series that another process exported, without checking limits or twins: that process did.
-
         Slots that are announced here already stay unchanged."""
         with self._lock:
             rows = np.flatnonzero(self._names.codes.take(announced.slots) == ABSENT)

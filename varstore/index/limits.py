@@ -130,7 +130,6 @@ def _group_bytes() -> list[int]:
 
 def settle_capacity(capacity: int, levels: Sequence[Level], limit: int) -> int:
     """Return the capacity to reserve; for 0 as many series as `limit` bytes allow, at most DEFAULT_CAPACITY.
-
     Raises LimitError if a nonzero `capacity` needs more than `limit` bytes."""
     fits = max(1, limit // bytes_a_series(levels))
     if capacity == 0:

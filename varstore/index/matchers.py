@@ -15,9 +15,7 @@ Test = Callable[[str], bool]
 
 
 def compile_matcher(matcher: Matcher) -> Test:
-    """Compile a matcher to a test of values; an absent label has value "".
-
-    Raises SelectError for an unknown operator or a bad pattern."""
+    """Compile a test of values; an absent label has "". SelectError for an unknown operator or a bad pattern."""
     value = matcher.value
     match matcher.op:
         case "=":

@@ -95,7 +95,6 @@ class SlotTable:
 
     def holds(self, slots: Slots, fingerprints: Fingerprints) -> Mask:
         """Mask of the slots that hold series with these fingerprints now.
-
         Detects slots that were freed between a lookup in the index and taking the lock."""
         same: Mask = self.in_use.take(slots)
         same &= self.fingerprint.take(slots) == fingerprints
@@ -129,7 +128,6 @@ class SlotTable:
 
     def add(self, fingerprints: Fingerprints, vshard: int) -> Slots:
         """Return (n,) slots, allocating new ones for unknown fingerprints in the order given.
-
         NO_SLOT (and counted in `refused`) at capacity, for barred series, and for all new ones while closed."""
         slots = self.find(fingerprints, vshard)
         missing = slots == NO_SLOT

@@ -66,7 +66,6 @@ class Answers:
 
     def select(self, request: SelectRequest, levels: Sequence[Level], whose: str, gone: Gone = never) -> Buckets:
         """Return copies of the buckets of every announced series that fits; `whose` names the shard in errors.
-
         Raises SelectError, which names the limit or the levels, and Cancelled once `gone` returns True."""
         check_request(request, levels)
         waiting = Waiting(gone)
@@ -180,7 +179,6 @@ class Answers:
         births: npt.NDArray[np.void],
     ) -> tuple[str, ...]:
         """Read the cells of STRING series again and replace them by indexes into the returned strings.
-
         Call with the lock held: numbers of strings are reused, so all must be read at the same moment."""
         texts = np.flatnonzero(is_text)
         held = ring.read(slots[texts], request.grid, {"count", "last"})

@@ -94,9 +94,7 @@ class _Job:
 
 class Pushdown:
     """Push-downs of one shard. `cells` is the lock of the store, held for about HOLD_S at a time to capture rows, once
-    per part if a function reads lives, and once per chunk.
-
-    answers: reads the buckets of twins."""
+    per part if a function reads lives, and once per chunk. `answers` reads the buckets of twins."""
 
     def __init__(
         self, store: BucketStore, index: Index, cells: FairLock, levels: Sequence[Level], answers: Answers
@@ -107,10 +105,8 @@ class Pushdown:
         self._turns = Turns(AT_ONCE)
 
     def run(self, request: AggregateRequest, gone: Gone = never) -> Aggregate:
-        """Return the partial result of all announced series that fit.
-
-        Raises SelectError, also as DeadlinePassed or Cancelled (`gone` returned True), and NotPushed if the caller must
-        select buckets instead."""
+        """Return the partial result of all announced series that fit. Raises SelectError, also as DeadlinePassed or
+        Cancelled (`gone` returned True), and NotPushed if the caller must select buckets instead."""
         waiting = Waiting(gone, request.deadline_ms)
         check_aggregate(request)
         check_request(request.buckets(), self._levels)
@@ -415,8 +411,7 @@ def _refuse_wrapped(types: Types, stats: dict[str, Cells]) -> None:
 
 
 def check_memory(request: AggregateRequest, series: int, classes: int) -> None:
-    """Raise SelectError if the work would take more than MEMORY_BYTES, NotPushed if a push-down would not pay or
-    gathers too much."""
+    """Raise SelectError if the work needs over MEMORY_BYTES, NotPushed if it hardly reduces or gathers too much."""
     if classes > MANY_CLASSES and classes * 2 > series:
         raise NotPushed(f"{series} series make {classes} classes")
     windows, most = request.windows, part_size(request.windows.width, request.windows.outputs, classes)

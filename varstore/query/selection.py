@@ -72,9 +72,7 @@ class Selections:
         return self._index.changes, self._slots.epoch
 
     def find(self, request: AggregateRequest) -> Selection:
-        """Return the selection of a request, cached or new.
-
-        Raises SelectError for a bad matcher, and SelectionChanged if slots were freed meanwhile."""
+        """Return a cached or new selection. SelectError: bad matcher; SelectionChanged: slots were freed meanwhile."""
         key = (request.matchers, request.vshards, request.by, request.without)
         with self._lock:
             held = self._kept.get(key)

@@ -211,7 +211,6 @@ class Shard:
 
     def export(self, vshards: int) -> Export:
         """Begin an image of these virtual shards as they are now; iterate over it for its parts, then close it.
-
         Feeding and queries continue meanwhile. Raises ValueError if one is not held or not ready."""
         return self.holdings.export(vshards)
 
@@ -266,7 +265,6 @@ class Shard:
 
     def select(self, request: SelectRequest, gone: Gone = never) -> Buckets:
         """Return copies of the buckets of every announced series that fits.
-
         Raises SelectError, which names the limit or the levels, and Cancelled once `gone` returns True."""
         self.check_held(request.vshards)
         buckets = self._answers.select(self._narrowed(request), self.level_list, f"shard {self.id}", gone)
@@ -350,9 +348,7 @@ class Shard:
             }
 
     def _next_offsets(self) -> dict[str, int]:
-        """Return the least next offset of all groups by partition number; call with `_reading` held.
-
-        If a topic was recreated, one of its ids is shown."""
+        """Return the least next offset of all groups by partition; the last topic id wins. With `_reading` held."""
         return {
             str(key.partition): min(group.next_offset(key) for group in self._groups)
             for group in self._groups

@@ -146,7 +146,6 @@ class BucketStore:
 
     def fold(self, folded: Folded, slots: Cells, some: Mask) -> None:
         """Add cells and lives of the series of the mask `some`, all up to `settled_ms`.
-
         slots: (series,) distinct where `some`, arbitrary elsewhere; `begin_anew` was called and types match."""
         for ring in self.rings:
             for number, part in folded.parts(ring.step_ms, slots, some):
@@ -222,8 +221,7 @@ class BucketStore:
         np.maximum.at(self._ended, rows.slots[usable], rows.time_ms[usable])
 
     def _typed(self, rows: _Rows, run: Run, tally: Tally) -> tuple[_Rows, Bounds]:
-        """Drop rows in type conflict and convert cells to the type of the series; order INTEGER and BOOLEAN, DOUBLE,
-        STRING."""
+        """Drop rows in type conflict, convert cells to the type of the series, order rows by class of type."""
         verdict = self.types.judge(rows.slots, rows.type, rows.time_ms, run.distinct)
         if verdict is not None:
             if len(verdict.converted):
@@ -295,7 +293,6 @@ class BucketStore:
 
     def silent_ms(self) -> int:
         """Return the time floor of silence: a series without a sample or end marker later than this is forgotten.
-
         Its next sample starts from nothing. It was silent for longer than the longest level, by append time. Constant
         within a bucket of the longest level."""
         return self.longest.too_old(self.head_ms) - SILENT_ROWS * self.longest.step_ms
@@ -309,7 +306,6 @@ class BucketStore:
 
     def begin_anew(self, slots: Cells) -> None:
         """Clear silent ones of these slots (may include NO_SLOT) before samples are added.
-
         So results do not depend on the time at which a silent slot is freed."""
         floor = self.silent_ms()
         if self.lives.newest_quick(slots) > floor:
@@ -337,7 +333,6 @@ class BucketStore:
 
     def clear_one_row(self, slots: Cells) -> bool:
         """Clear the cells of silent slots in one row, so that `reset` has less to do. False if no row has any.
-
         Nearly always False, because rows that old belong to later buckets by now."""
         newest = self._newest(slots)
         for ring in self.rings:  # the finest first: others may still absorb its open rows

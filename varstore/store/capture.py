@@ -69,8 +69,7 @@ class Capture:
                 self._guard_row(at, int(number), blocks)
 
     def guard_row(self, at: int, number: int) -> None:
-        """Save the older bucket, if any, whose row bucket `number` of a ring takes; writes to slots of this capture
-        are not covered."""
+        """Save the older bucket whose row bucket `number` takes; does not cover writes to slots of this capture."""
         self._guard_row(at, number, np.zeros(0, np.int64))
 
     def _guard_row(self, at: int, number: int, blocks: Cells) -> None:

@@ -59,7 +59,6 @@ class Catalogue:
         self, source: str, vshard: int, parsed: Sequence[Parsed], version: int, seen_ms: int, arriving: bool = False
     ) -> Slots:
         """Add series of a block announced at `seen_ms` (append time, 0: unknown); return the slots of known series.
-
         A series beyond a limit is refused: it loses its slot and its samples, and gets no slot until an announcement
         finds room again. While its virtual shard is `arriving` from another process it keeps the slot."""
         prints = np.array([fingerprint(info.text) for info, _, _ in parsed], np.uint64)

@@ -53,9 +53,7 @@ class Exports:
         self._under: dict[str, _Under] = {}
 
     def begin(self, vshards: int) -> tuple[str, Export]:
-        """Begin an export; return its id and the export.
-
-        Raises TooManyExports, and ValueError if a virtual shard is not held or not ready."""
+        """Begin an export; return (id, export). TooManyExports; ValueError if a virtual shard is not held or ready."""
         self.give_up()
         with self._lock:
             if len(self._under) >= AT_ONCE:

@@ -105,7 +105,6 @@ def _head(head: bytes, where: str) -> tuple[int, int]:
 
 def read_frames(files: Iterable[tuple[str, Callable[[], BinaryIO]]]) -> Iterator[Frame]:
     """Yield every frame of files in order; a few are decoded ahead in other threads. files: (name, opener) pairs.
-
     Raises ImageError at a damaged or truncated frame, and OSError."""
     with ThreadPoolExecutor(THREADS, thread_name_prefix="frames") as pool:
         ahead: deque[Future[Frame]] = deque()

@@ -77,7 +77,6 @@ class Group:
 
     def forget_lost(self, append_ms: int, reach_ms: int) -> None:
         """Forget ranges known to be lost more than `reach_ms` before `append_ms`, as no bucket is that old.
-
         Sets `known_ms` of new ranges to `append_ms`, the append time of the batch just applied."""
         for key, lost in list(self.lost.items()):
             if not lost.known_ms:
@@ -87,7 +86,6 @@ class Group:
 
     def go_back(self, key: Partition, offset: int) -> None:
         """Go back to `offset` after the log was truncated there: records from `offset` on are new.
-
         Ranges lost before stay lost, even if other records have their offsets now."""
         self.positions[key] = offset
         if key in self.lost:
@@ -111,7 +109,6 @@ class Group:
 
     def equals(self, other: Group, topic_id: str) -> bool:
         """True if both may be merged: same offsets of the topic that is read, same batches seen, same ranges lost.
-
         Offsets of other topics, which are gone, do not matter."""
         alike = self.ready == other.ready and self.lost == other.lost
         return alike and self._of(topic_id) == other._of(topic_id) and self.lanes == other.lanes
@@ -245,7 +242,6 @@ class Groups:
         self, topic_id: str, now: Mapping[int, int], ends: Mapping[tuple[int, int], int]
     ) -> list[tuple[Partition, int, int]]:
         """Set the leader epochs to `now` and go back in partitions whose log was truncated below the next offset.
-
         ends: end offset of the log of each epoch of `other_epochs`; records applied above it are gone, and those there
         now are new. Returns (partition, from, to) of each step back. A group that already applied records of the new
         leader goes back too; it drops them as repeats."""

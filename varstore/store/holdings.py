@@ -126,9 +126,7 @@ class Holdings:
     # adopting and dropping
 
     def add(self, group: Group) -> None:
-        """Hold the virtual shards of a group; the store has none or all of their data.
-
-        Raises ValueError if one is held already."""
+        """Hold the virtual shards of a group; the store has none or all of their data. ValueError if one is held."""
         with self._locks.moving, self._locks.feeding, self._locks.reading:
             self.groups.add(group)
 
@@ -147,7 +145,6 @@ class Holdings:
         self, vshards: int, frames: Iterable[Frame], exact: bool, landed: Callable[[], None] = lambda: None
     ) -> list[Group]:
         """Take over the virtual shards of an image. Raises ImageError, and then holds none of them.
-
         exact: the store is empty, and every series gets its previous slot. landed: called before anything else can
         change, with locks held."""
         with self._locks.moving:
@@ -167,7 +164,6 @@ class Holdings:
 
     def _arrive(self, coming: Import, parts: Iterator[Frame], exact: bool) -> Iterator[Frame]:
         """Accept announcements of the arriving virtual shards from now on; return the remaining parts.
-
         With `exact` slots are imported first: an announcement must not get a slot that a series of the image had."""
         with self._locks.announcing:
             with self._locks.reading:
@@ -234,7 +230,6 @@ class Holdings:
 
     def freeze(self, vshards: int, known: Mapping[Key, int], journal: bool) -> Frozen:
         """Freeze the current state of these virtual shards; rows with the version in `known` are not captured.
-
         journal: take the journal of announced series and begin a new one. The capture must be closed with `thaw`."""
         with self._locks.moving, self._locks.feeding:
             began = monotonic()

@@ -65,7 +65,6 @@ class Intake:
 
     def runs(self, pieces: Sequence[Piece], samples: Samples) -> Iterator[Run]:
         """Yield runs of whole batches in the order of the pieces; apply each before requesting the next.
-
         In a run of several batches a slot occurs once, and all were appended in one bucket of the longest level."""
         group: list[tuple[Piece, Block]] = []
         for piece in pieces:

@@ -77,7 +77,6 @@ class Admitted(NamedTuple):
 
 def admit(groups: Groups, range_: FeedRange, shard: str) -> Admitted | FeedAnswer:
     """Return the target of a checked range, or the answer if it begins above the next offset (a gap) or is not new.
-
     Raises BatchError (GroupChanged) if it does not match the virtual shards of this process."""
     group = groups.find(range_.vshards)
     check_owned(group.vshards, range_, shard)

@@ -52,7 +52,6 @@ class Series:
 
     def take(self, frame: Frame, coming: Import) -> Slots:
         """Import one frame; return the slots whose series are known now. Raises ImageError if frames do not fit.
-
         Rows of an older file whose slot belongs to another series by now are skipped."""
         try:
             if frame.kind == "values":
