@@ -153,5 +153,5 @@ def refusals(status: Mapping[str, Any]) -> list[str]:
         found.append(f"capacity of {status['capacity']} series reached: samples of new series are refused")
     if status["refused_names"]:
         worst = ", ".join(f"{name} ({count})" for name, count in status["refused_names"][:3])
-        found.append(f"{status['refused_series']} announced series are refused, most of {worst}")
+        found.append(f"{status['refused_series']} announced series are refused, most often of {worst}")
     return found

@@ -341,7 +341,7 @@ class _Units:
         owners = vshards[first].astype(np.int16)
         held = self._owner[units]
         if ((held != -1) & (held != owners)).any() or (vshards != self._expand(units, owners, slots)).any():
-            raise ValueError("slots of one unit in two virtual shards")
+            raise ValueError("slots of one unit are in two virtual shards")
         self._release_until(int(units[-1]) + 1)
         self._owner[units] = owners
         self._live[units] += counts.astype(np.uint8)

@@ -46,7 +46,7 @@ def check_request(request: SelectRequest, levels: Sequence[Level], series: int =
         steps = ", ".join(f"{level.count} x {level.step_s} s" for level in levels)
         raise SelectError(f"no level has buckets of {grid.step_ms} ms: the levels are {steps}")
     if grid.end_ms % grid.step_ms:
-        raise SelectError(f"the grid ends at {grid.end_ms} ms, which is no multiple of its step of {grid.step_ms} ms")
+        raise SelectError(f"the grid ends at {grid.end_ms} ms: use a multiple of its step of {grid.step_ms} ms")
     unknown = sorted(set(request.statistics) - set(STATISTICS))
     if unknown:
         raise SelectError(f"unknown statistic {unknown[0]!r}: use some of {', '.join(STATISTICS)}")
@@ -87,7 +87,7 @@ class Answers:
                     return self.buckets(request, slots, prints, waiting)
                 except Changed:
                     continue
-        raise SelectError(f"{whose} cannot answer: series change faster than they are read, try again")
+        raise SelectError(f"{whose} cannot answer: series changed during every attempt to read them, try again")
 
     def buckets(self, request: SelectRequest, slots: Slots, prints: Fingerprints, waiting: Waiting) -> Buckets:
         """Return the buckets of these series, which had these slots. Raises Changed if a slot has another by now."""

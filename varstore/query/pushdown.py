@@ -115,7 +115,7 @@ class Pushdown:
                 return self._once(request, waiting)
             except (Changed, SelectionChanged):
                 continue
-        raise NotPushed("series change faster than they are read")
+        raise NotPushed("series changed during every attempt to read them")
 
     def _once(self, request: AggregateRequest, waiting: Waiting) -> Aggregate:
         selection = self._selections.find(request)
@@ -418,7 +418,7 @@ def check_memory(request: AggregateRequest, series: int, classes: int) -> None:
     held = min(series, most) * (windows.width + 8) * COLUMN_BYTES
     cells = (classes * 24 + min(classes, most) * 48) * windows.outputs
     if request.reducer in ORDERED and series * windows.outputs * GATHERED_BYTES > MEMORY_BYTES:
-        raise NotPushed(f"{series} series of {windows.outputs} buckets are too many to be sorted in the shard")
+        raise NotPushed(f"{series} series of {windows.outputs} buckets are too many to sort in the shard")
     needed = series * 64 + SLICE_BYTES + held + cells
     if needed > MEMORY_BYTES:
         raise SelectError(

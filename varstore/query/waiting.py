@@ -47,4 +47,4 @@ class Waiting:
         if now >= self._look:
             self._look = now + GONE_S
             if self._gone():
-                raise Cancelled("who asked has closed the connection")
+                raise Cancelled("the caller has closed the connection")

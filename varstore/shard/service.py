@@ -137,7 +137,7 @@ class ShardService:
         began, answered = monotonic(), False
         if not self._selects.acquire(timeout=SELECT_WAIT_S):
             self._count(began, False)
-            raise idl().ShardError(message=f"shard {self._shard.id} is busy with {SELECTS_AT_ONCE} other questions")
+            raise idl().ShardError(message=f"shard {self._shard.id} is busy with {SELECTS_AT_ONCE} queries: try again")
         with self._counting:
             self.working += 1
         try:
@@ -194,7 +194,7 @@ class ShardService:
             case "levels":
                 return [list(level) for level in self._shard.levels()]
             case what:
-                raise SelectError(f"unknown question {what!r}: ask for names, label_values, find or levels")
+                raise SelectError(f"unknown request {what!r}: use names, label_values, find or levels")
 
     def status(self) -> bytes:
         """Return `Shard.status` as JSON."""

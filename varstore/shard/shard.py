@@ -201,7 +201,7 @@ class Shard:
         with self._feeding, self._reading:
             back = self._groups.follow_epochs(topic_id, now, ends)
         for key, was, offset in back:
-            log.warning("shard %s: the log of %s was cut: from %d back to %d", self.id, key, was, offset)
+            log.warning("shard %s: log of %s was truncated: went back from offset %d to %d", self.id, key, was, offset)
 
     def is_wanted(self, source: str, block: int, version: int) -> bool:
         """True if an announced block is new and of a virtual shard that is held or being adopted."""

@@ -123,7 +123,7 @@ class Capture:
             for first in range(0, self._blocks, BLOCKS_A_PART):
                 with cells:
                     if self._closed:
-                        raise CaptureClosed("the copy was given up")
+                        raise CaptureClosed("the capture was closed: begin a new image")
                     columns = self._take(key, np.arange(first, min(first + BLOCKS_A_PART, self._blocks)))
                 if columns is not None and len(columns["slot"]):
                     yield key, columns

@@ -73,7 +73,7 @@ class Catalogue:
                 if slot != NO_SLOT:
                     outcome = self._index.add(slot, name, labels, info.type, info.kind, version, seen_ms)
                 if outcome is Outcome.CLASH:
-                    log.error("fingerprint of %s (source %s) has two texts: both are set aside", info.text, source)
+                    log.error("%s (source %s): its fingerprint has two texts, both are set aside", info.text, source)
                 elif outcome is Outcome.KNOWN:
                     known.append(slot)
                 elif not arriving:
@@ -139,7 +139,7 @@ class Catalogue:
             return
         table.closed = full
         table.changed()
-        state = "more than %d bytes are used: new series are refused" if full else "%d bytes are enough again"
+        state = "memory limit of %d bytes reached: new series are refused" if full else "below %d bytes again"
         log.warning(state, self.memory_bytes)
 
     def _pass(self, vshards: int) -> bool:

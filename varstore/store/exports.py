@@ -39,7 +39,7 @@ class _Under:
                 self._last = next(self._parts, b"")
                 self._number = number
             elif number != self._number or number < 0:
-                raise NoSuchExport(f"part {number} of an image: {self._number + 1} is the next one")
+                raise NoSuchExport(f"part {number} of an image was requested, the next one is {self._number + 1}")
             self.asked_at = monotonic()
             return self._last
 
@@ -57,7 +57,7 @@ class Exports:
         self.give_up()
         with self._lock:
             if len(self._under) >= AT_ONCE:
-                raise TooManyExports(f"{AT_ONCE} images are being fetched already: try again later")
+                raise TooManyExports(f"{AT_ONCE} images are being exported already: try again later")
         export = self._begin(vshards)
         id_ = secrets.token_hex(8)
         with self._lock:
@@ -69,7 +69,7 @@ class Exports:
         with self._lock:
             under = self._under.get(id_)
         if under is None:
-            raise NoSuchExport(f"image {id_!r} was given up or never begun: begin again")
+            raise NoSuchExport(f"image {id_!r} timed out or was never begun: begin again")
         return under.part(number)
 
     def end(self, id_: str) -> None:

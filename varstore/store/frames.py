@@ -58,13 +58,13 @@ def encode_frame(kind: str, meta: Mapping[str, Any], columns: Mapping[str, Any])
     told = json.dumps({"format": FORMAT, "kind": kind, **meta})
     schema = pa.schema([(name, array.type) for name, array in arrays.items()], {_KEY: told.encode()})
     if (size := sum(array.nbytes for array in arrays.values())) > MAX_DECODED:
-        raise ImageError(f"a part {kind} of {size} bytes of columns: at most {MAX_DECODED} are allowed")
+        raise ImageError(f"part {kind!r} has {size} bytes of columns: at most {MAX_DECODED} are allowed")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
         writer.write_batch(pa.record_batch(list(arrays.values()), schema=schema))
     payload = sink.getvalue()
     if len(payload) > MAX_FRAME:
-        raise ImageError(f"a part {kind} of {len(payload)} bytes: at most {MAX_FRAME} are allowed")
+        raise ImageError(f"part {kind!r} has {len(payload)} bytes: at most {MAX_FRAME} are allowed")
     return _HEAD.pack(MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload)) + bytes(payload)
 
 
@@ -73,7 +73,7 @@ def decode_frame(data: bytes | memoryview, where: str = "image") -> Frame:
     length, checksum = _head(bytes(data[: _HEAD.size]), where)
     payload = memoryview(data)[_HEAD.size :]
     if len(payload) != length or xxhash.xxh3_64_intdigest(payload) != checksum:
-        raise ImageError(f"{where}: a part is damaged or cut ({len(payload)} bytes of {length})")
+        raise ImageError(f"{where}: a part is damaged or truncated ({len(payload)} of {length} bytes)")
     try:
         batch = read_ipc(payload, 0, _LIMITS)
         told = json.loads(batch.schema.metadata[_KEY])
@@ -82,7 +82,7 @@ def decode_frame(data: bytes | memoryview, where: str = "image") -> Frame:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ImageError(f"{where}: unreadable part: {error}") from error
     if found != FORMAT:
-        raise ImageError(f"{where}: format {found}, this program reads {FORMAT}")
+        raise ImageError(f"{where}: format {found} is unsupported, this version reads format {FORMAT}")
     return Frame(kind, told, columns)
 
 
@@ -96,10 +96,10 @@ def _plain(array: Any) -> npt.NDArray[Any] | list[str | None]:
 
 def _head(head: bytes, where: str) -> tuple[int, int]:
     if len(head) != _HEAD.size:
-        raise ImageError(f"{where}: cut inside the head of a part")
+        raise ImageError(f"{where}: truncated in the head of a part")
     magic, length, checksum = _HEAD.unpack(head)
     if magic != MAGIC or length > MAX_FRAME:
-        raise ImageError(f"{where}: no part of an image begins here")
+        raise ImageError(f"{where}: bad magic or length in the head of a part")
     return length, checksum
 
 

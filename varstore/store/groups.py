@@ -214,7 +214,7 @@ class Groups:
         """Add a group. Raises ValueError if one of its virtual shards is held already, or it has none."""
         twice = in_mask(group.vshards & self.vshards)
         if twice or not group.vshards:
-            raise ValueError(f"virtual shards {twice} are held already" if twice else "a group without virtual shards")
+            raise ValueError(f"virtual shards {twice} are held already" if twice else "the group has no virtual shards")
         self._groups.append(group)
 
     def remove(self, vshards: int) -> int:

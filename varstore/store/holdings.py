@@ -291,7 +291,7 @@ class Holdings:
         """See Shard.export."""
         lacking = vshards & ~self._ready()
         if lacking or not vshards:
-            raise ValueError(f"virtual shards {in_mask(lacking)} are not held, or not whole: no image of them")
+            raise ValueError(f"virtual shards {in_mask(lacking)} are not held or not ready: cannot export them")
         frozen = self.freeze(vshards, {}, False)
         front = [head_frame(self._levels, frozen.head_ms, frozen.groups), *map(group_frame, frozen.groups)]
 

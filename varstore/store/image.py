@@ -161,7 +161,7 @@ class Import:
     def take(self, frame: Frame) -> None:
         """Import one part. Raises ImageError if it does not fit."""
         if self._seen_end:
-            raise ImageError("a part after the end of an image")
+            raise ImageError("the image has a part after its end")
         try:
             match frame.kind:
                 case "head":
@@ -179,7 +179,7 @@ class Import:
                 case "values" | "series" | "blocks":
                     pass  # Holdings has imported it
                 case kind:
-                    raise ImageError(f"unknown part {kind!r} of an image")
+                    raise ImageError(f"the image has a part of unknown kind {kind!r}")
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise error if isinstance(error, ImageError) else ImageError(f"part {frame.kind}: {error!r}") from error
         self._parts += 1
@@ -187,7 +187,7 @@ class Import:
     def finish(self) -> None:
         """Raise ImageError unless the image is complete."""
         if not self._seen_end:
-            raise ImageError("the image has no end: it was cut")
+            raise ImageError("the image is truncated: its end is missing")
         held = 0
         for group in self.groups:
             held |= group.vshards
@@ -209,14 +209,14 @@ class Import:
 
     def _end(self, frame: Frame) -> None:
         if frame.meta["parts"] != self._parts:
-            raise ImageError(f"{self._parts} parts came, there were {frame.meta['parts']}")
+            raise ImageError(f"the image has {self._parts} parts, {frame.meta['parts']} were written")
         self._seen_end = True
 
     def local(self, slots: npt.NDArray[Any]) -> Cells:
         """Map slots of the image to (n,) local slots, NO_SLOT for unwanted series. ImageError if one is unknown."""
         found = slots.astype(np.int64)
         if len(found) and int(found.max()) >= len(self._map):
-            raise ImageError(f"slot {int(found.max())} was not announced by an earlier part")
+            raise ImageError(f"slot {int(found.max())} is in no earlier part of the image")
         return self._map.take(found)
 
     def local_or_none(self, slots: npt.NDArray[Any]) -> Cells:
@@ -257,7 +257,7 @@ class Import:
         self.slots.append(here[here != NO_SLOT])
         if (here == NO_SLOT).any():
             refused = int((here == NO_SLOT).sum())
-            raise ImageError(f"{refused} series of the image find no slot: the capacity is reached")
+            raise ImageError(f"{refused} series of the image got no slot: capacity reached or new series refused")
         return here
 
     def _interned(self, columns: Columns) -> Columns:
@@ -269,7 +269,7 @@ class Import:
         for row in np.flatnonzero(texts != np.array(None)).tolist():
             last[row] = self._store.texts.intern(texts[row])
             if last[row] == NO_TEXT:
-                raise ImageError("the strings of the image find no room")
+                raise ImageError("no room for the strings of the image: the limit of string bytes is reached")
         return {**columns, "last": last}
 
     def _lives(self, frame: Frame) -> None:

@@ -30,13 +30,13 @@ def check_range(range_: FeedRange) -> None:
     last = range_.start - 1
     for entry in range_.entries:
         if not last < entry.offset < range_.until:
-            raise BatchError(f"{where}: offset {entry.offset} after {last}, they must rise and stay inside")
+            raise BatchError(f"{where}: offset {entry.offset} after {last}: offsets must rise inside the range")
         if entry.rows and not (entry.owned and entry.id is not None):
             raise BatchError(f"{where}: {entry.rows} rows at offset {entry.offset}, which this shard does not own")
         last = entry.offset
     rows = sum(entry.rows for entry in range_.entries)
     if range_.until < range_.start or rows != len(range_.samples):
-        raise BatchError(f"{where}: entries promise {rows} rows, {len(range_.samples)} came")
+        raise BatchError(f"{where}: entries announce {rows} rows, {len(range_.samples)} came")
     _check_types(where, range_.samples)
 
 
@@ -44,11 +44,11 @@ def _check_types(where: str, samples: Samples) -> None:
     counts = np.bincount(samples.type, minlength=256)
     strings = int(counts[ValueType.STRING])
     if int(counts[list(ValueType)].sum()) != len(samples):
-        raise BatchError(f"{where}: type codes other than {[int(t) for t in ValueType]}")
+        raise BatchError(f"{where}: unknown type codes, use {[int(t) for t in ValueType]}")
     if strings:
         cells = samples.cell[samples.type == ValueType.STRING]
         if int(cells.min()) < 0 or int(cells.max()) >= len(samples.strings):
-            raise BatchError(f"{where}: a string beyond the {len(samples.strings)} that came")
+            raise BatchError(f"{where}: a string index is outside the {len(samples.strings)} strings")
 
 
 @lru_cache(maxsize=65_536)

@@ -76,6 +76,6 @@ class Series:
 
 def _codes(codes: npt.NDArray[Any], keep: npt.NDArray[np.bool_], texts: list[str]) -> npt.NDArray[np.int32]:
     if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(texts):
-        raise ImageError("a label has a value that did not come")
+        raise ImageError("a label code is outside the values of its label")
     kept: npt.NDArray[np.int32] = codes[keep].astype(np.int32)
     return kept
