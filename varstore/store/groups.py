@@ -38,8 +38,8 @@ class Lost(NamedTuple):
     start: int
     until: int
     known_ms: int = 0
-    """Append time of the first batch applied after the loss; 0: none yet. The lost batches were appended before that,
-    or little later."""
+    """Greatest append time applied when the first batch after the loss was; 0: none yet. The lost batches were appended
+    before that, or little later."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +77,7 @@ class Group:
 
     def forget_lost(self, append_ms: int, reach_ms: int) -> None:
         """Forget ranges known to be lost more than `reach_ms` before `append_ms`, as no bucket is that old.
-        Sets `known_ms` of new ranges to `append_ms`, the append time of the batch just applied."""
+        `append_ms` is the greatest append time applied; it becomes `known_ms` of new ranges."""
         for key, lost in list(self.lost.items()):
             if not lost.known_ms:
                 self.lost[key] = lost._replace(known_ms=append_ms)
