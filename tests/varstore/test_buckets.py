@@ -180,7 +180,7 @@ def test_ended_until_something_newer_comes() -> None:
     ("request_", "text"),
     [
         (SelectRequest((), Grid(NOW, 7_000, 1)), "60 x 60 s, 48 x 300 s, 96 x 900 s, 72 x 3600 s"),
-        (SelectRequest((), Grid(NOW + 1, 60_000, 1)), "no multiple"),
+        (SelectRequest((), Grid(NOW + 1, 60_000, 1)), "use a multiple of its step"),
         (SelectRequest((), Grid(NOW, 60_000, 1), limit=4), "5 series of shard 0 fit, at most 4"),
         (SelectRequest((), Grid(NOW, 60_000, 1), ("mean",)), "unknown statistic 'mean'"),
         (SelectRequest((), Grid(NOW, 60_000, 10_000_000)), "ask for fewer"),

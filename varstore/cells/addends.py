@@ -1,4 +1,4 @@
-"""Addends: values that are added to distinct cells of a block."""
+"""Addends: statistics to add to distinct cells of a block."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class Addend:
     """Statistics of n distinct cells."""
 
     at: Cells
-    """Places in the block."""
+    """Indexes of the cells in the block."""
     offset: Cells
     """Time of `last`, ms after the left edge of its bucket."""
     last: Cells
     bounds: Bounds
     count: Counts | None = None
-    """Samples for each cell; None: one, so that every folded statistic is `last`."""
+    """Samples of each cell; None: one each, so every folded statistic equals `last`."""
     folded: Mapping[str, Cells] = field(default_factory=dict)
-    """Of each folded statistic; empty where `count` is None."""
+    """One column per folded statistic; empty if `count` is None."""
 
     def value(self, name: str) -> Cells:
-        """A folded statistic."""
+        """Column of one folded statistic."""
         return self.last if self.count is None else self.folded[name]
 
     def of(self, keep: Mask, less: int) -> Addend:
-        """The rows of `keep`, their places counted from `less`."""
+        """Select the rows of `keep` and subtract `less` from their cell indexes."""
         return Addend(
             self.at[keep] - less,
             self.offset[keep],
@@ -48,7 +48,7 @@ class Addend:
 
 
 def addend_of(stats: Stats, rows: Cells | slice, at: Cells, start_ms: int, bounds: Bounds) -> Addend:
-    """Statistics of some buckets, all of which begin at `start_ms`, for the cells `at`."""
+    """Make an addend for the cells `at` from statistics of buckets that all begin at `start_ms`."""
     count, offset, last = stats["count"][rows], stats["last_time"][rows] - start_ms, stats["last"][rows]
     if (count == 1).all():
         return Addend(at, offset, last, bounds)
@@ -57,7 +57,7 @@ def addend_of(stats: Stats, rows: Cells | slice, at: Cells, start_ms: int, bound
 
 
 def collapse(at: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: TextTable, start_ms: int) -> Addend:
-    """The addend with one row for each distinct cell of `at`; rows of one cell have one class of value."""
+    """Aggregate samples into one row per distinct cell of `at`; samples of a cell must have one class of value."""
     order = ranks(cells, bounds, texts)
     groups = [
         _collapse_class(at[rows], time_ms[rows], cells[rows], order[rows], double)

@@ -1,7 +1,7 @@
-"""Arrays of 64-bit numbers that never change again, stored as narrow as they are, any of them read in O(1).
+"""Immutable compressed columns of 64-bit numbers with O(1) random access.
 
-`encode` picks the smallest of: one number for all; an offset of 8, 16 or 32 bits from a base; classes of widths, each a
-bitmap with ranks and an array of its members; plain 64 bits.
+`encode` picks the smallest encoding: a constant; offsets of 8, 16 or 32 bits from a base; width classes, each with a
+rank bitmap and an array of its members; plain 64 bits.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
 Where = npt.NDArray[np.int64] | slice
-"""Places in a column: numbers, or a slice with start and stop and no step."""
+"""Indexes into a column: an array, or a slice with start and stop and no step."""
 
 MASK = (1 << 64) - 1
 _LOOKED_AT = 1_499
-"""Members that are looked at to choose widths: a wrong guess costs bytes, never a value."""
+"""Bound on the sample of numbers from which widths are chosen; a bad sample costs bytes, never correctness."""
 _BITMAP_BYTES: Final = 1.25 / 8
-"""Of a bitmap, each member of the column: one bit, and 16 of a rank for 64 of them."""
+"""Bytes of a bitmap per number of the column: one bit, and a 16-bit rank per 64 numbers."""
 _DECODE_ALL = 5
-"""Of one in so many members and more, everything is decoded: cheaper than ranks."""
+"""Decode the whole column if at least 1/5 of it is requested: cheaper than ranks."""
 
 
 class Column(Protocol):
-    """n numbers of 64 bits."""
+    """Column of n 64-bit numbers."""
 
     @property
     def nbytes(self) -> int:
@@ -35,27 +35,27 @@ class Column(Protocol):
         ...
 
     def take(self, where: Where) -> Words:
-        """The numbers there, in order; perhaps a view that must not be written to."""
+        """Return the numbers at `where`, in its order; possibly a read-only view."""
         ...
 
     def at(self, place: int) -> int:
-        """One number: much quicker than `take` of one place."""
+        """Return one number; much faster than `take` of one index."""
         ...
 
 
 def size_of(where: Where) -> int:
-    """How many places."""
+    """Number of indexes."""
     return where.stop - where.start if isinstance(where, slice) else len(where)
 
 
 def places_of(where: Where) -> npt.NDArray[np.int64]:
-    """The places as numbers."""
+    """Return the indexes as an array."""
     return np.arange(where.start, where.stop) if isinstance(where, slice) else where
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The same number everywhere."""
+    """Column with one number at every index."""
 
     value: np.uint64
     nbytes: int = 0
@@ -69,7 +69,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """All 64 bits of each."""
+    """Column of uncompressed 64-bit numbers."""
 
     values: Words
 
@@ -87,7 +87,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """8, 16 or 32 bits above a base, modulo 2^64."""
+    """Column of 8-, 16- or 32-bit offsets from a base, modulo 2^64."""
 
     base: np.uint64
     values: npt.NDArray[Any]
@@ -106,13 +106,13 @@ class Narrow:
 
 
 class Width(NamedTuple):
-    """A class of numbers: `bits` of them matter, beginning at bit `shift`; the others are zero."""
+    """Width class: numbers with `bits` significant bits from bit `shift` on; all other bits are zero."""
 
     bits: int
     shift: int
 
     def fits(self, values: Words) -> npt.NDArray[np.bool_]:
-        """Which of them this class can hold."""
+        """Mask of the numbers that this class can hold."""
         outside = values
         if self.bits:
             outside = values << np.uint64(self.bits) if self.shift else values >> np.uint64(self.bits)
@@ -122,14 +122,14 @@ class Width(NamedTuple):
 
 ZERO, FULL = Width(0, 0), Width(64, 0)
 _WIDTHS = (ZERO, Width(8, 0), Width(16, 0), Width(16, 48), Width(32, 0), Width(32, 32), Width(48, 0), Width(48, 16))
-"""By bits. High ones suit doubles with few significant bits, low ones integers."""
+"""Sorted by bits. Shifted classes suit doubles with few significant bits, the others integers."""
 _PARTS: dict[int, tuple[type[Any], ...]] = {
     0: (), 8: (np.uint8,), 16: (np.uint16,), 32: (np.uint32,), 48: (np.uint32, np.uint16), 64: (np.uint64,),
 }  # fmt: skip
 
 
 class Members:
-    """The numbers of one class, in order."""
+    """Numbers of one width class, in column order."""
 
     __slots__ = ("parts", "width")
 
@@ -156,7 +156,7 @@ class Members:
         return values
 
     def at(self, rank: int) -> int:
-        """One of them; zero where all are."""
+        """Return the number with this rank; zero in the class of zeros."""
         value = 0
         for i, part in enumerate(self.parts):
             value |= int(part.item(rank)) << 32 * i
@@ -164,7 +164,7 @@ class Members:
 
 
 class Marked:
-    """The members of one class, and the bitmap that says where they are."""
+    """Members of one width class and the rank bitmap of their indexes in the column."""
 
     __slots__ = ("members", "ranks", "words")
 
@@ -182,21 +182,21 @@ class Marked:
         return self.words.nbytes + self.ranks.nbytes + self.members.nbytes
 
     def mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Which of [start, stop) are members; `start` is a multiple of 64."""
+        """Mask of the members in [start, stop); `start` is a multiple of 64."""
         octets = self.words.view(np.uint8)[start // 8 : -(-stop // 8)]
         return np.unpackbits(octets, count=stop - start, bitorder="little").view(np.bool_)
 
 
 class Classes:
-    """Each number in the narrowest class that is worth its bitmap; the most numerous class needs none.
+    """Column that stores each number in the narrowest class worth its bitmap; the largest class needs no bitmap.
 
-    Invariant: a number that no bitmap marks is in `rest`, and its rank there is its place less the ranks of all others.
+    Invariant: numbers that no bitmap marks are in `rest`; their rank there is their index less the ranks of the others.
     """
 
     __slots__ = ("marked", "n", "rest")
 
     def __init__(self, values: Words, widths: Sequence[Width]) -> None:
-        """`widths` by bits, FULL last."""
+        """`widths` are sorted by bits, FULL last."""
         self.n = len(values)
         masks: list[npt.NDArray[np.bool_]] = []
         free = np.ones(self.n, np.bool_)
@@ -238,7 +238,7 @@ class Classes:
         return self.rest.at(rest)
 
     def zero_in(self, mine: Words) -> bool:
-        """Whether all numbers that `mine` marks are zero; False where zero is not the rule."""
+        """True if all numbers that `mine` marks are zero; always False if zero is not the largest class."""
         if self.rest.parts:
             return False
         for one in self.marked:
@@ -247,8 +247,8 @@ class Classes:
         return True
 
     def exceptions(self, start: int, stop: int) -> tuple[npt.NDArray[np.intp], Words] | None:
-        """Places in [start, stop) that are not zero, counted from `start`, and what is there; None where zero is not
-        the rule."""
+        """Return the indexes of nonzero numbers in [start, stop), relative to `start`, and the numbers.
+        None if zero is not the largest class or `start` is not a multiple of 64."""
         first = start // 64 * 64
         if self.rest.parts or first != start:
             return None
@@ -298,9 +298,9 @@ class Classes:
 
 
 def encode(values: Words, plain: bool = False) -> Column:
-    """The smallest column of these numbers, of which there are 1 to 65,536; the array is not kept.
+    """Encode 1 to 65,536 numbers as the smallest column; the array is not kept.
 
-    plain: no classes, because this column is read often."""
+    plain: use no width classes, for a column that is read often."""
     low, high = values.min(), values.max()
     if low == high:
         return Constant(low)
@@ -318,7 +318,7 @@ def encode(values: Words, plain: bool = False) -> Column:
 
 
 def _choose(some: Words) -> tuple[list[Width], float]:
-    """The classes to use, FULL last, and the bytes a number takes with them."""
+    """Return the width classes to use, FULL last, and the bytes per number with them."""
     free, n = np.ones(len(some), np.bool_), len(some)
     counts: dict[Width, int] = {}
     for width in _WIDTHS:
@@ -326,7 +326,7 @@ def _choose(some: Words) -> tuple[list[Width], float]:
         counts[width] = int(np.count_nonzero(mask))
         free &= ~mask
     counts[FULL] = int(np.count_nonzero(free))
-    for width in _WIDTHS:  # a class that does not earn its bitmap goes into the next wider one that holds it
+    for width in _WIDTHS:  # a class that is not worth its bitmap is merged into the next wider one
         wider = _next_wider(width, counts)
         if counts[width] * (wider.bits - width.bits) / 8 <= _BITMAP_BYTES * n:
             counts[wider] += counts.pop(width)
@@ -336,7 +336,7 @@ def _choose(some: Words) -> tuple[list[Width], float]:
 
 
 def _next_wider(width: Width, counts: dict[Width, int]) -> Width:
-    """The narrowest of `counts` that holds whatever `width` does, and more."""
+    """Return the narrowest class of `counts` that is wider than `width` and holds all its numbers."""
     for other in counts:
         if other.bits > width.bits and (width == ZERO or bool(other.shift) == bool(width.shift)):
             return other

@@ -1,4 +1,4 @@
-"""Cells that are open: plain arrays of every statistic, one place a slot."""
+"""Open cells: one plain array per statistic, one element per slot."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from varstore.cells.memory import give_back, lazy_block
 Columns = Mapping[str, npt.NDArray[Any]]
 
 LAYOUT = tuple(sorted(FIELDS, key=lambda name: -np.dtype(FIELDS[name]).itemsize))
-"""Order of the columns in a block, which keeps each aligned."""
+"""Order of the columns in a block, widest first, so that each is aligned."""
 WIDE_BYTES = sum(np.dtype(FIELDS[name]).itemsize for name in FOLDS)
 NARROW_BYTES = sum(np.dtype(dtype).itemsize for dtype in FIELDS.values()) - WIDE_BYTES
 CELL_BYTES = NARROW_BYTES + WIDE_BYTES
-"""Of a cell with all statistics; only where some cell holds two samples are the folded ones written."""
+"""Bytes of a cell with all statistics; folded ones are written only for cells of two samples or more."""
 
 
 class Dense:
-    """n cells. Not locked: the owner's lock guards it.
+    """Block of n cells. Not locked: the owner's lock guards it.
 
-    Invariants: count == 0 means that a cell is empty, whatever the other arrays hold. Where count == 1, folded
-    statistics are not written: they are `last`. `wide`: some were written.
+    Invariants: a cell with count == 0 is empty, whatever the other arrays hold. A cell with count == 1 has no folded
+    statistics written; they equal `last`. `wide` is True if any folded statistics were written.
     """
 
     __slots__ = ("_block", "_columns", "count", "last", "n", "offset", "wide")
@@ -43,7 +43,7 @@ class Dense:
 
     @classmethod
     def reserve(cls, n: int) -> Dense:
-        """n empty cells; what is not written takes no memory."""
+        """Make n empty cells on lazily allocated pages; unwritten pages take no memory."""
         block = lazy_block(n * CELL_BYTES)
         arrays, at = {}, 0
         for name in LAYOUT:
@@ -53,21 +53,21 @@ class Dense:
 
     @classmethod
     def of(cls, columns: Columns) -> Dense:
-        """Cells of these arrays, which become its own."""
+        """Wrap these arrays and take ownership of them."""
         return cls(len(columns["count"]), None, columns, True)
 
     @classmethod
     def empty(cls, n: int) -> Dense:
-        """n empty cells, for short."""
+        """Make n empty cells for short use, without a reserved block."""
         return cls(n, None, {name: np.zeros(n, dtype) for name, dtype in FIELDS.items()}, False)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of pages that were written, if every cell was."""
+        """Upper bound in bytes of the pages written: the size if every cell was written."""
         return self.n * (NARROW_BYTES + (WIDE_BYTES if self.wide else 0))
 
     def part(self, start: int, stop: int) -> Dense:
-        """Views of some cells, to read and to empty."""
+        """Views of cells [start, stop), for reading and emptying."""
         arrays = {name: column[start:stop] for name, column in self._columns.items()}
         return Dense(stop - start, None, arrays, self.wide)
 
@@ -85,7 +85,7 @@ class Dense:
     # reading
 
     def cell(self, place: int, names: Sequence[str]) -> tuple[int, ...] | None:
-        """Some of FIELDS of one cell, in the order of `names`; None where it is empty."""
+        """Return the fields `names` of one cell, in that order; None if the cell is empty."""
         count = self.count.item(place)
         if not count:
             return None
@@ -93,13 +93,13 @@ class Dense:
         return tuple([columns["last" if single and name in FOLDS else name].item(place) for name in names])
 
     def counts(self, where: Where) -> Counts:
-        """Samples in these cells."""
+        """Return the sample counts of these cells."""
         return self.count[where] if isinstance(where, slice) else self.count.take(where)
 
     def cells(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
-        """Some of FIELDS of these cells; folded ones of one sample are it. Where count is 0 they mean nothing.
+        """Return the fields `names` of these cells; folded ones of one sample equal it. Undefined where count is 0.
 
-        A slice may give views."""
+        A slice may return views."""
         out: dict[str, npt.NDArray[Any]] = {}
         one: Mask | None = None
         for name in names:
@@ -119,14 +119,14 @@ class Dense:
     # writing
 
     def put(self, where: Where, columns: Columns) -> None:
-        """Overwrite cells with every one of FIELDS."""
+        """Overwrite cells; `columns` has all of FIELDS."""
         wide = self.wide = self.wide or bool((columns["count"] > 1).any())
         for name, column in self._columns.items():
             if wide or name not in FOLDS:
                 column[where] = columns[name]
 
     def merge(self, part: Addend, texts: TextTable) -> None:
-        """Add `part` to its cells."""
+        """Add the statistics of `part` to its cells."""
         at = part.at
         before = self.count.take(at)
         self.count[at] = before + np.uint32(1) if part.count is None else before + part.count
@@ -145,7 +145,7 @@ class Dense:
         self.offset[at] = part.offset
 
     def _newer(self, part: Addend, before: Counts, old_last: Cells, texts: TextTable) -> Mask | None:
-        """The cells whose last `part.last` becomes; None: all."""
+        """Mask of the cells whose last value `part.last` replaces; None: all."""
         old_offset = self.offset.take(part.at)
         newer: Mask = part.offset > old_offset
         if newer.all():
@@ -159,7 +159,7 @@ class Dense:
     def _widen(
         self, rows: slice, part: Addend, before: Counts, old_last: Cells, dtype: type[np.int64] | type[np.float64]
     ) -> None:
-        """Folded statistics of those cells that hold two samples or more now."""
+        """Update the folded statistics of cells that now hold two samples or more."""
         if rows.stop <= rows.start:
             return
         before = before[rows]
@@ -185,9 +185,9 @@ class Dense:
                 column[at] = fold.join(held, new)
 
     def absorb(self, other: Dense, later_ms: int, kinds: npt.NDArray[np.uint8], texts: TextTable) -> None:
-        """Add cell by cell what another block of as many cells holds, whose bucket begins `later_ms` after this one.
+        """Add another block cell by cell; its bucket begins `later_ms` after this one.
 
-        kinds: type codes of the series. `other` may be shorter; its cells are those of the first slots."""
+        kinds: type codes of the series. `other` may be shorter; its cells belong to the first slots."""
         n = other.n
         new, old = other.count, self.count[:n]
         some = new > 0
@@ -220,7 +220,7 @@ class Dense:
                 self._columns[name][:n] = other._columns[name]
 
     def _join(self, other: Dense, kinds: npt.NDArray[np.uint8], fresh: Mask) -> None:
-        """Folded statistics of both; nothing changes where `other` is empty, all of it is taken where `fresh`."""
+        """Join the folded statistics of both; cells stay where `other` is empty and are copied where `fresh`."""
         n = other.n
         everything = slice(0, n)
         mine, theirs = self.cells(everything, FOLDS), other.cells(everything, FOLDS)
@@ -237,7 +237,7 @@ class Dense:
 
 
 def copy_row(row: Columns | None, out: Mapping[str, Cells], at: int) -> None:
-    """One row of what `Ring.read_row` gave into row `at` of each matrix; what holds nothing stays as it is."""
+    """Copy a row from `Ring.read_row` into row `at` of each matrix; elements of empty cells stay unchanged."""
     if row is None:
         return
     some = row["count"] > 0

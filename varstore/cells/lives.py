@@ -1,6 +1,6 @@
 """Lives of series: per birth the time of the first sample, and time and value of the last one.
 
-The part of an increase that a reset would hide follows from them in any order of arrival.
+From these the part of an increase that a reset would hide is computed, whatever the order of arrival.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from varstore.cells.older import BIRTH, FIRST, LAST, LAST_TIME, SEGMENT, OlderLi
 from varstore.cells.texts import Texts
 
 LIVES_A_SERIES = 5_000
-"""More than one a minute for three days; beyond it the life that went longest ago is dropped and counted."""
+"""Limit of lives of one series: one a minute for three days is 4,320. Beyond it the life with the oldest last sample
+is dropped and counted."""
 OLDER_A_SLOT = 16
-"""Older lives that there is room for, times the slots; beyond it a segment of slots that wants more loses an eighth of
-its own and as many as are new, those that went longest ago. They are dropped and counted."""
+"""Limit of older lives in all, per slot of capacity. Beyond it a segment that adds lives drops those with the oldest
+last samples, an eighth of its lives and at least as many as it adds; they are counted."""
 LIFE_COLUMNS = ("birth", "first", "last_ms", "last")
-"""Of an image."""
+"""Columns of lives in an image."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 class Lives:
-    """The life with the greatest birth in arrays by slot, older ones packed. The owner's lock guards it."""
+    """Newest life of each slot (greatest birth) in arrays by slot, older ones packed. The owner's lock guards it."""
 
     def __init__(self, capacity: int) -> None:
         self._known: Mask = lazy_zeros(capacity, np.bool_)
@@ -40,12 +41,12 @@ class Lives:
         self._older = OlderLives(capacity)
         self._room = OLDER_A_SLOT * capacity
         self.forgotten_ms = 0
-        """A life that went on at this time or before, and of which a sample comes now, begins anew: so it does not
-        matter when `prune` is called with it."""
+        """A new sample restarts a life whose last sample is at this time or earlier: results are the same whether
+        `prune` removed that life before or not."""
         self.dropped = 0
 
     def add(self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Texts) -> None:
-        """One sample each of distinct slots."""
+        """Add one sample to each of distinct slots."""
         known = self._known.take(slots)
         birth = self._birth.take(slots)
         same = known & (birth == birth_ms)
@@ -69,7 +70,7 @@ class Lives:
     def add_repeated(
         self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Texts
     ) -> None:
-        """Samples of which several may be of one slot: the first and the last of each life tell all that is kept."""
+        """Add samples, possibly several of one slot; only the first and last of each life need to be applied."""
         order = np.lexsort((ranks(cells, bounds, texts), time_ms, birth_ms, slots))
         begins = np.ones(len(order), np.bool_)
         begins[1:] = (np.diff(slots[order]) != 0) | (np.diff(birth_ms[order]) != 0)
@@ -104,12 +105,12 @@ class Lives:
         self._first[slots] = np.minimum(self._first.take(slots), time_ms)
 
     def _retire(self, slots: Cells) -> None:
-        """The current lives of these slots become older ones; they have the greatest births."""
+        """Move the current lives of these slots to the older ones; they have the greatest births."""
         current = (self._birth, self._first, self._last_time, self._last)
         self._older.append(slots, np.array([array.take(slots) for array in current], np.int64))
 
     def _merge(self, slots: Cells, lives: Cells, bounds: Bounds, texts: Texts) -> None:
-        """Samples of distinct slots, as lives (4, n), of births before the current ones."""
+        """Merge samples of distinct slots, as lives (4, n), whose births are before the current ones."""
         at, found = self._older.find(slots, lives[BIRTH])
         if found.any():
             held = self._older.get(slots[found], at[found])
@@ -121,7 +122,7 @@ class Lives:
             self._bound(new)
 
     def _merged(self, held: Cells, lives: Cells, bounds: Bounds, texts: Texts) -> Cells:
-        """(4, n) what lives become with a sample more, each of the same slot and birth."""
+        """Return `held` (4, n) with one more sample each, of the same slot and birth."""
         newer = lives[LAST_TIME] > held[LAST_TIME]
         tied = lives[LAST_TIME] == held[LAST_TIME]
         if tied.any():
@@ -133,7 +134,7 @@ class Lives:
         return merged
 
     def _bound(self, slots: Cells) -> None:
-        """Keep the limits after one life more of each of `slots`."""
+        """Enforce the limits after one life was added to each of `slots`."""
         for slot in slots[self._older.count.take(slots) > LIVES_A_SERIES].tolist():
             self._older.drop_oldest(slot)
             self.dropped += 1
@@ -142,8 +143,8 @@ class Lives:
                 self.dropped += self._older.thin(int(segment), int(added))
 
     def read(self, slots: Cells, floor_ms: int) -> npt.NDArray[np.void]:
-        """Lives of these slots as BIRTH_TYPE, `row` counts in `slots`, by (row, birth): of each series the newest
-        birth always, others if their last sample is later than `floor_ms`."""
+        """Return lives of these slots as BIRTH_TYPE, sorted by (row, birth); `row` is the index in `slots`.
+        The newest birth of a series is always included, others if their last sample is later than `floor_ms`."""
         rows = np.flatnonzero(self._known.take(slots))
         held = slots[rows]
         arrays = (rows, *(array.take(held) for array in (self._birth, self._first, self._last_time, self._last)))
@@ -157,35 +158,35 @@ class Lives:
         return joined[np.argsort(joined["row"], kind="stable")]
 
     def newest_ms(self, slots: Cells) -> Cells:
-        """(n,) time of the newest sample of each slot, 0 where there is none."""
+        """Return (n,) times of the newest sample of each slot, 0 if it has none."""
         newest: Cells = np.maximum(self._last_time.take(slots), self._older.newest_ms(slots))
         return newest
 
     def silent(self, slots: Cells, floor_ms: Cells | int) -> Mask:
-        """Which slots have no sample later than `floor_ms`, or none at all. Quick where none is silent."""
+        """Mask of the slots without a sample later than `floor_ms`. Fast if none is silent."""
         old = self._last_time.take(slots) <= floor_ms
         if self._older.total and old.any():
             old[old] = self._older.newest_ms(slots[old]) <= (floor_ms if isinstance(floor_ms, int) else floor_ms[old])
         return old
 
     def newest_quick(self, slots: Cells) -> int:
-        """The least of the last times of the newest lives of slots (NO_SLOT among them): no sample is older."""
+        """Return a quick lower bound of the newest sample times of slots (may include NO_SLOT); 0 without slots."""
         return int(self._last_time.take(slots, mode="wrap").min()) if len(slots) else 0
 
     def prune(self, first: int, end: int) -> None:
-        """Forget older lives that are forgotten by now, of slots [first, end) and their neighbours."""
+        """Remove older lives that ended by `forgotten_ms`, in all segments that slots [first, end) touch."""
         for segment in range(first // SEGMENT, -(-end // SEGMENT)):
             self._older.prune(segment, self.forgotten_ms)
 
     def forget(self, slots: Cells) -> None:
-        """These slots have no lives any longer."""
+        """Remove all lives of these slots."""
         self._known[slots] = False
         for array in (self._birth, self._first, self._last_time, self._last):
             array[slots] = 0
         self._older.drop(slots)
 
     def to_double(self, slots: Cells) -> None:
-        """Values of INTEGER series that became DOUBLE."""
+        """Convert the values of INTEGER series that became DOUBLE."""
         known = slots[self._known.take(slots)]
         self._last.view(np.float64)[known] = self._last.take(known).astype(np.float64)
         held = known[self._older.count.take(known) > 0]
@@ -194,19 +195,19 @@ class Lives:
             self._older.set_last(held, lives[LAST].astype(np.float64).view(np.int64))
 
     def held_last(self, slots: Cells) -> list[int]:
-        """Every value cell that a life of `slots` holds."""
+        """Return every value cell that a life of `slots` holds."""
         held: list[int] = self._last.take(slots[self._known.take(slots)]).tolist()
         held.extend(self._older.read(slots)[1][LAST].tolist())
         return held
 
     def export(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """The newest life of each slot: `known`, `birth`, `first`, `last_ms`, `last`, each (n,)."""
+        """Return the newest life of each slot: `known`, `birth`, `first`, `last_ms`, `last`, each (n,)."""
         columns: dict[str, npt.NDArray[Any]] = {"known": self._known.take(slots)}
         columns.update((name, array.take(slots)) for name, array in self._columns().items())
         return columns
 
     def load(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Inverse of `export`: what distinct `slots` hold is replaced, their older lives are forgotten."""
+        """Inverse of `export`: replace the newest lives of distinct `slots` and remove their older ones."""
         self._known[slots] = columns["known"]
         for name, array in self._columns().items():
             array[slots] = columns[name]
@@ -216,17 +217,17 @@ class Lives:
         return dict(zip(LIFE_COLUMNS, (self._birth, self._first, self._last_time, self._last), strict=True))
 
     def export_older(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """Older lives: `slot`, `birth`, `first`, `last_ms`, `last`; in the order of `slots`, of one slot by birth."""
+        """Return older lives as `slot`, `birth`, `first`, `last_ms`, `last`, in the order of `slots`, then by birth."""
         row, lives = self._older.read(slots)
         return {"slot": slots[row], **dict(zip(LIFE_COLUMNS, lives, strict=True))}
 
     def load_older(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Inverse of `export_older`, for any numbers of slots: what the slots that occur hold is replaced."""
+        """Inverse of `export_older`: replace the older lives of the slots that occur; slot numbers may differ."""
         lives = np.array([columns[name] for name in LIFE_COLUMNS], np.int64)
         self._older.put(columns["slot"].astype(np.int64), lives)
 
     def bytes(self) -> int:
-        """About what older lives take."""
+        """Estimate of the bytes of older lives."""
         return self._older.bytes()
 
 

@@ -1,4 +1,4 @@
-"""A lock that a loop cannot starve others of."""
+"""Fair locks: a thread that takes one in a loop cannot starve the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class FairLock:
-    """A mutex for threads that take it again and again: who waits gets it before the last holder gets it back.
+    """Mutex for threads that take it repeatedly: a waiting thread gets it before the last holder gets it again.
 
     Invariant: `_turn` is only held while waiting for `_held`, so at most one waits for `_held` and the others queue
     behind it. Order: `_turn`, then `_held`."""
@@ -26,10 +26,10 @@ class FairLock:
 
 
 class Turns:
-    """Lets `at_once` threads work at a time; who waits gets its turn before the last worker gets the next one.
+    """Fair semaphore of `at_once` threads: a waiting thread gets a permit before the last holder gets another.
 
-    Invariant: `_turn` is only held while waiting for `_free`. Order: `_turn`, then `_free`; nothing else is taken
-    before either is given back, but what the work itself takes."""
+    Invariant: `_turn` is only held while waiting for `_free`. Order: `_turn`, then `_free`, then locks that the work
+    itself takes."""
 
     def __init__(self, at_once: int) -> None:
         self._turn, self._free = threading.Lock(), threading.BoundedSemaphore(at_once)

@@ -1,4 +1,4 @@
-"""Big zeroed arrays of which only touched pages are resident."""
+"""Lazily allocated zeroed arrays: only touched pages are resident."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 
 class CapacityError(MemoryError):
-    """The machine does not lend the address space that the stated capacity needs."""
+    """The system refuses the address space that the configured capacity needs."""
 
 
 def lazy_block(size: int) -> mmap.mmap:
-    """`size` zero bytes; a page becomes resident when it is first written.
+    """Map `size` zero bytes; a page becomes resident when it is first written.
 
-    Huge pages are refused: with them one written cell a bucket row would keep 2 MiB (numpy asks for them on its own).
+    Huge pages are disabled: with them one written cell per bucket row would keep 2 MiB (numpy enables them by default).
     """
     try:
         block = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -27,12 +27,12 @@ def lazy_block(size: int) -> mmap.mmap:
 
 
 def lazy_zeros(cells: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """(cells,) zeros of `dtype` on pages of their own, see `lazy_block`."""
+    """Array of `cells` zeros of `dtype` in its own `lazy_block`."""
     return np.frombuffer(lazy_block(max(1, cells) * np.dtype(dtype).itemsize), dtype)[:cells]
 
 
 def give_back(block: mmap.mmap, start: int, length: int) -> None:
-    """Bytes [start, start + length) of a block become zero; their whole pages are resident no longer."""
+    """Zero bytes [start, start + length) of a block and release the pages that lie wholly inside."""
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
     end = (start + length) // mmap.PAGESIZE * mmap.PAGESIZE
     if first >= end:

@@ -1,4 +1,4 @@
-"""Lives of series that are not their newest: packed by segments of slots, so that every change touches little."""
+"""Older lives of series (all but the newest), packed by segments of slots so that a change copies little."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from artimon.compute.ties import Cells
 from varstore.cells.memory import lazy_zeros
 
 SEGMENT = 256
-"""Slots whose lives lie together."""
+"""Slots of a segment, whose lives are stored together; a slot within it fits 8 bits."""
 BIRTH, FIRST, LAST_TIME, LAST = range(4)
 _NO_LIVES = np.zeros((4, 0), np.int64)
 
@@ -30,11 +30,11 @@ class OlderLives:
         self._lives: dict[int, Cells] = {}  # segment -> (4, lives): birth, first, last time, last
 
     def segments(self) -> list[int]:
-        """Segments that hold something."""
+        """Return the segments that hold lives."""
         return list(self._slots)
 
     def append(self, slots: Cells, lives: Cells) -> None:
-        """Add one life each to distinct slots, `lives` of shape (4, slots); each birth is greater than those held."""
+        """Append one life to each of distinct slots, `lives` (4, slots); each birth is greater than those held."""
         self._put(slots, lives)
 
     def _append(self, segment: int, within: npt.NDArray[np.uint8], lives: Cells) -> None:
@@ -47,7 +47,7 @@ class OlderLives:
         self._lives[segment] = np.insert(self._lives[segment], at, lives, axis=1)
 
     def find(self, slots: Cells, births: Cells) -> tuple[Cells, npt.NDArray[np.bool_]]:
-        """(n,) where in its segment the life of each slot and birth stands, or belongs; and whether it is there."""
+        """Return (n,) positions of each (slot, birth) in its segment, or of its insertion; mask of those found."""
         at, found = np.zeros(len(slots), np.int64), np.zeros(len(slots), np.bool_)
         for segment, part in _by_segment(slots):
             if segment in self._slots:
@@ -56,7 +56,7 @@ class OlderLives:
         return at, found
 
     def _find(self, segment: int, within: npt.NDArray[np.uint8], wanted: Cells) -> tuple[Cells, npt.NDArray[np.bool_]]:
-        """`find` in one segment: all rows halve their ranges at once."""
+        """`find` in one segment: binary search of all rows at once."""
         held, births = self._slots[segment], self._lives[segment][BIRTH]
         low, last = np.searchsorted(held, within), np.searchsorted(held, within, "right")
         high = last.copy()
@@ -68,25 +68,25 @@ class OlderLives:
         return low, (low < last) & (births.take(low, mode="clip") == wanted)
 
     def get(self, slots: Cells, at: Cells) -> Cells:
-        """(4, n) the lives at the places that `find` gave."""
+        """Return (4, n) lives at the positions that `find` returned."""
         lives = np.empty((4, len(slots)), np.int64)
         for segment, part in _by_segment(slots):
             lives[:, part] = self._lives[segment][:, at[part]]
         return lives
 
     def set(self, slots: Cells, at: Cells, lives: Cells) -> None:
-        """Overwrite the lives at the places that `find` gave; their births stay."""
+        """Overwrite the lives at the positions that `find` returned; births must not change."""
         for segment, part in _by_segment(slots):
             self._lives[segment][:, at[part]] = lives[:, part]
 
     def insert(self, slots: Cells, at: Cells, lives: Cells) -> None:
-        """Add one life each to distinct slots, (4, n), at the places that `find` gave."""
+        """Insert one life for each of distinct slots, (4, n), at the positions that `find` returned."""
         for segment, part in _by_segment(slots):
             within = (slots[part] % SEGMENT).astype(np.uint8)
             if segment not in self._slots:
                 self._slots[segment], self._lives[segment] = within, np.ascontiguousarray(lives[:, part])
                 continue
-            # where two slots have one place the first comes first: a part is in the order of slots
+            # insertions at the same position keep their order, and `part` is in the order of slots
             self._slots[segment] = np.insert(self._slots[segment], at[part], within)
             self._lives[segment] = np.insert(self._lives[segment], at[part], lives[:, part], axis=1)
         np.add.at(self.count, slots, 1)
@@ -100,7 +100,7 @@ class OlderLives:
         return int(np.searchsorted(held, within)), int(np.searchsorted(held, within, "right"))
 
     def read(self, slots: Cells) -> tuple[Cells, Cells]:
-        """All lives of `slots`: (n,) row of each in `slots`, and (4, n); by row and birth."""
+        """Return all lives of `slots`: (n,) index of each in `slots`, and (4, n) lives; sorted by index and birth."""
         rows = np.flatnonzero(self.count.take(slots))
         if not len(rows):
             return rows, _NO_LIVES
@@ -113,7 +113,7 @@ class OlderLives:
         return row[order], lives[:, order]
 
     def _read(self, rows: Cells, slots: Cells) -> tuple[Cells, Cells]:
-        """Of rows whose slots lie in one segment."""
+        """`read` for rows whose slots are all in one segment."""
         segment = int(slots[rows[0]]) // SEGMENT
         held, within = self._slots[segment], (slots[rows] % SEGMENT).astype(np.uint8)
         first = np.searchsorted(held, within)
@@ -123,14 +123,14 @@ class OlderLives:
         return np.repeat(rows, many), self._lives[segment][:, at]
 
     def newest_ms(self, slots: Cells) -> Cells:
-        """(n,) greatest last time of an older life of each slot, 0 where there is none."""
+        """Return (n,) greatest last times among the older lives of each slot, 0 if it has none."""
         newest = np.zeros(len(slots), np.int64)
         rows, lives = self.read(slots)
         np.maximum.at(newest, rows, lives[LAST_TIME])
         return newest
 
     def set_last(self, slots: Cells, last: Cells) -> None:
-        """Write the last cells of all lives of distinct `slots`, in the order that `read` gives."""
+        """Replace the last cells of all lives of distinct `slots`; `last` is in the order of `read`."""
         rows, lives = self.read(slots)
         lives = lives.copy()
         lives[LAST] = last
@@ -138,7 +138,7 @@ class OlderLives:
         self._put(slots[rows], lives)
 
     def put(self, slots: Cells, lives: Cells) -> None:
-        """Replace everything of the slots that occur by these lives, sorted by birth for each slot."""
+        """Replace all lives of the slots that occur with these, which are sorted by birth within each slot."""
         self.drop(distinct(slots))
         self._put(slots, lives)
 
@@ -149,14 +149,14 @@ class OlderLives:
         self.total += len(slots)
 
     def drop(self, slots: Cells) -> None:
-        """Forget every life of these slots."""
+        """Remove all lives of these slots."""
         slots = slots[self.count.take(slots) > 0]
         for segment in distinct(slots // SEGMENT).tolist():
             within = slots[slots // SEGMENT == segment] % SEGMENT
             self._keep(segment, ~np.isin(self._slots[segment], within))
 
     def drop_oldest(self, slot: int) -> None:
-        """Forget the life of this slot that went longest ago."""
+        """Remove the life of this slot with the oldest last sample."""
         first, last = self._range(slot)
         segment = slot // SEGMENT
         keep = np.ones(len(self._slots[segment]), np.bool_)
@@ -164,12 +164,12 @@ class OlderLives:
         self._keep(segment, keep)
 
     def prune(self, segment: int, floor_ms: int) -> None:
-        """Forget the lives of a segment whose last sample is not later than `floor_ms`."""
+        """Remove the lives of a segment whose last sample is at `floor_ms` or earlier."""
         if segment in self._slots:
             self._keep(segment, self._lives[segment][LAST_TIME] > floor_ms)
 
     def thin(self, segment: int, least: int) -> int:
-        """Forget an eighth of a segment's lives, and not less than `least`, those that went longest ago; how many."""
+        """Remove the lives with the oldest last samples: 1/8 of the segment, at least `least`. Return the number."""
         if segment not in self._lives:
             return 0
         times = self._lives[segment][LAST_TIME]
@@ -192,12 +192,12 @@ class OlderLives:
             del self._slots[segment], self._lives[segment]
 
     def bytes(self) -> int:
-        """About what the lives take."""
+        """Estimate of the bytes that the lives take."""
         return self.total * 33 + len(self._slots) * 500
 
 
 def _by_segment(slots: Cells) -> Iterator[tuple[int, Cells]]:
-    """(segment, indexes of its slots in `slots`, in the order of slots)."""
+    """Yield (segment, indexes of its slots in `slots`, sorted by slot)."""
     order = np.argsort(slots, kind="stable")
     segment = slots[order] // SEGMENT
     for part in np.split(order, np.flatnonzero(np.diff(segment)) + 1):

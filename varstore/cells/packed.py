@@ -1,8 +1,7 @@
-"""Cells that are closed: every statistic stored narrow, without loss, and still readable cell by cell.
+"""Closed cells: every statistic compressed without loss, with random access to single cells.
 
-Each statistic is first made small: a folded one becomes its difference to a guess, which the table of statistics names
-and which is made of the columns before it. A cell that holds one sample, or the same value again and again, is zero in
-all of them.
+Each statistic is first made small: a folded one is stored as its difference to a guess, which the table of statistics
+names and which is computed from other columns. A cell of one sample, or of one repeated value, is zero in all of them.
 
 | column | integers, booleans, strings | doubles |
 | count  | xor with the most frequent count | the same |
@@ -12,8 +11,8 @@ all of them.
 | max    | max - last | bits xor bits of last |
 | sum    | zigzag of sum - count * last | bits xor bits of count * last |
 
-All arithmetic is modulo 2^64, and the guess for a double is made again from the same numbers by the same operation, so
-every bit comes back.
+All arithmetic is modulo 2^64. Decoding computes the guess for a double from the same numbers by the same operation, so
+every bit is restored.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from varstore.cells.columns import MASK, Classes, Column, Constant, Where, Words
 from varstore.cells.dense import CELL_BYTES, Columns, Dense
 
 PATCH_CELLS = 2_048
-"""Cells of a segment that may differ from its columns before it is opened again."""
+"""Limit of patched cells of a packed segment; beyond it the segment is opened again."""
 _ONE = np.uint64(1)
 _ZERO = Constant(np.uint64(0))
 _NEEDS = {
     **{name: (name,) for name in FIELDS if name not in FOLDED},
     **{name: ("count", "last") if statistic.scaled else ("last",) for name, statistic in FOLDED.items()},
 }
-"""Columns that stand for themselves, by what is made of them."""
+"""Columns without a guess that are needed to decode each field."""
 
 
 def zigzag(values: Cells) -> Words:
-    """Small numbers of either sign made small: 0, -1, 1, -2 … become 0, 1, 2, 3 …"""
+    """Map signed to unsigned numbers: 0, -1, 1, -2 … become 0, 1, 2, 3 …"""
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
@@ -52,13 +51,13 @@ def unzigzag(words: Words) -> Cells:
 
 
 def _guess_of_ints(statistic: Statistic, columns: Columns) -> Cells:
-    """last, or count * last modulo 2^64."""
+    """Return last, or count * last modulo 2^64."""
     guess: Cells = columns["last"]
     return guess * columns["count"].astype(np.int64) if statistic.scaled else guess
 
 
 def _guess_of_doubles(statistic: Statistic, columns: Columns) -> Cells:
-    """Bits of last, or of count * last. Of one sample the bits of last: NaN times one is not always the same NaN."""
+    """Return the bits of last, or of count * last. For one sample always last: NaN * 1 may have other bits."""
     count, last = columns.get("count"), columns["last"]
     if not statistic.scaled or count is None:
         return last
@@ -81,17 +80,17 @@ def _unpacked_ints(statistic: Statistic, words: Words, guess: Cells) -> Cells:
 
 
 def _signed(word: int) -> int:
-    """Modulo 2^64, as int64 has it."""
+    """Reduce modulo 2^64 to the range of int64."""
     word &= MASK
     return word - (1 << 64) if word >> 63 else word
 
 
 class NotOne(Exception):
-    """A cell that can only be read together with others."""
+    """The cell must be read with `cells`, not alone."""
 
 
 class Patch:
-    """The cells of a packed segment that changed since, by place."""
+    """Cells of a packed segment that changed after packing, sorted by place."""
 
     __slots__ = ("at", "columns")
 
@@ -100,14 +99,14 @@ class Patch:
         self.columns: dict[str, npt.NDArray[Any]] = {name: np.zeros(0, dtype) for name, dtype in FIELDS.items()}
 
     def put(self, at: Cells, columns: Columns) -> None:
-        """`at` is distinct."""
+        """Add or replace cells; `at` is distinct."""
         joined = np.concatenate((at, self.at))
         self.at, first = np.unique(joined, return_index=True)  # of two the first: the new one
         for name, held in self.columns.items():
             self.columns[name] = np.concatenate((columns[name].astype(held.dtype), held)).take(first)
 
     def over(self, where: Cells, out: dict[str, npt.NDArray[Any]]) -> None:
-        """Put what changed into `out`, columns of the cells at `where`."""
+        """Overwrite the changed cells in `out`, columns of the cells at `where`."""
         found = np.minimum(np.searchsorted(self.at, where), len(self.at) - 1)
         hit = np.flatnonzero(self.at.take(found) == where)
         if len(hit):
@@ -117,21 +116,21 @@ class Patch:
 
 
 class Shape(NamedTuple):
-    """What columns are relative to."""
+    """Parameters for decoding the columns."""
 
     n: int
     mode: int
-    """The most frequent count."""
+    """Most frequent count; counts are stored xor this."""
     offset_base: int
     plain_last: bool
     single: bool
-    """No cell holds more than one sample."""
+    """True if no cell holds more than one sample."""
 
 
 class Packed:
-    """The cells of one segment of one row. Places at and beyond `n` are empty unless patched.
+    """Packed cells of one segment of one row. Places from `n` on are empty unless patched.
 
-    Everything but `patch` never changes."""
+    Immutable except for `patch`."""
 
     __slots__ = ("columns", "doubles", "n", "patch", "shape")
 
@@ -141,22 +140,22 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays but the mask of doubles, which rows share."""
+        """Bytes of all arrays except the mask of doubles, which rows share."""
         patch = self.patched * (CELL_BYTES + 8)
         return sum(column.nbytes for column in self.columns.values()) + patch
 
     def counts(self, where: Where) -> Counts:
-        """Samples in these cells."""
+        """Return the sample counts of these cells."""
         counts: Counts = self.cells(where, ("count",))["count"]
         return counts
 
     def frozen(self) -> Packed | None:
-        """The same cells, never to change; None if some were patched."""
+        """Return an immutable view of the same cells; None if some are patched."""
         return Packed(self.shape, self.columns, self.doubles) if self.patch is None else None
 
     def single_in(self, mine: Words, stop: int) -> bool:
-        """Whether it is known at once that all cells that `mine` marks (bit i % 64 of word i // 64 stands for place i),
-        which are before `stop`, hold one sample."""
+        """Quick test that all cells marked by `mine`, all before `stop`, hold one sample; False if it cannot tell.
+        Bit i % 64 of word i // 64 of `mine` marks place i."""
         if self.patch is not None or not self.shape.single or stop > self.n:
             return False
         column = self.columns["count"]
@@ -165,23 +164,23 @@ class Packed:
         return self.shape.mode == 1 and isinstance(column, Classes) and column.zero_in(mine)
 
     def cells(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
-        """Some of FIELDS of these cells; folded ones of one sample are it. Where count is 0 they mean nothing.
+        """Return the fields `names` of these cells; folded ones of one sample equal it. Undefined where count is 0.
 
-        Perhaps views, which must not be written to."""
+        Arrays may be views and must not be written to."""
         last_place = where.stop - 1 if isinstance(where, slice) else int(where.max(initial=-1))
         if last_place >= self.n:
             return self._beyond(where, names)
         out = self._decode(where, names)
         if self.patch is not None:
             places = places_of(where)
-            out = {name: column.copy() for name, column in out.items()}  # some are views, some are one array
+            out = {name: column.copy() for name, column in out.items()}  # some are views, some share one array
             self.patch.over(places, out)
         return out
 
     def cell(self, place: int, names: Sequence[str]) -> tuple[int, ...] | None:
-        """Some of FIELDS of one cell, in the order of `names`; None where it is empty.
+        """Return the fields `names` of one cell, in that order; None if the cell is empty.
 
-        Raises NotOne where it has to be read with `cells`."""
+        Raises NotOne if it must be read with `cells`."""
         if self.patch is not None:
             raise NotOne
         if place >= self.n:
@@ -198,13 +197,13 @@ class Packed:
         return tuple([known[name] if name in known else self._wide(name, place, count, last, double) for name in names])
 
     def _wide(self, name: str, place: int, count: int, last: int, double: bool) -> int:
-        """A folded statistic of a cell."""
+        """Return a folded statistic of a cell."""
         if self.shape.single or count == 1:
             return last
         raw, statistic = self.columns[name].at(place), FOLDED[name]
         if double:
             if statistic.scaled:
-                raise NotOne  # the guess is made of doubles
+                raise NotOne  # the guess is computed with doubles
             return _signed(last & MASK ^ raw)
         guess = count * last if statistic.scaled else last
         return _signed(guess + (statistic.sign * raw if statistic.sign else raw >> 1 ^ -(raw & 1)))
@@ -220,7 +219,7 @@ class Packed:
         return out
 
     def _decode(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
-        if self.shape.single:  # then they are all the last
+        if self.shape.single:  # then all folded statistics equal `last`
             columns = self._decode_first(where, {"last" if name in FOLDS else name for name in names})
             return {name: columns["last" if name in FOLDS else name] for name in names}
         columns = self._decode_first(where, {need for name in names for need in _NEEDS[name]})
@@ -246,7 +245,7 @@ class Packed:
         return self.doubles if isinstance(self.doubles, bool) else self.doubles[where]
 
     def _decode_first(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
-        """Of `names` those that stand for themselves."""
+        """Decode those of `names` that need no guess: count, offset, last."""
         columns: dict[str, npt.NDArray[Any]] = {}
         if "count" in names:
             columns["count"] = self._counts(where)
@@ -260,7 +259,7 @@ class Packed:
         return columns
 
     def _counts(self, where: Where) -> Counts:
-        """If all are the same, an array without memory (its stride is 0)."""
+        """Decode counts; if all are equal, as a broadcast array with stride 0."""
         column = self.columns["count"]
         if isinstance(column, Constant):
             return np.broadcast_to(np.uint32(int(column.value) ^ self.shape.mode), (size_of(where),))
@@ -277,16 +276,16 @@ class Packed:
         return (column.take(where) ^ np.uint64(self.shape.mode)).astype(np.uint32)
 
     def copy(self, where: Where) -> dict[str, npt.NDArray[Any]]:
-        """All FIELDS of these cells, to write to."""
+        """Return writable copies of all FIELDS of these cells."""
         return {name: column.copy() for name, column in self.cells(where, tuple(FIELDS)).items()}
 
     @property
     def patched(self) -> int:
-        """Cells that changed since they were packed."""
+        """Number of cells that changed after packing."""
         return 0 if self.patch is None else len(self.patch.at)
 
     def put(self, where: Where, columns: Columns) -> bool:
-        """Overwrite distinct cells with every one of FIELDS; False, and nothing done, if it must be opened for that."""
+        """Overwrite distinct cells; `columns` has all of FIELDS. False without effect if the patch would be too big."""
         where = places_of(where)
         patch = self.patch or Patch()
         if len(patch.at) + len(where) > PATCH_CELLS:
@@ -298,7 +297,7 @@ class Packed:
         return True
 
     def open(self, n: int) -> Dense:
-        """The same cells in an open block of n."""
+        """Return the same cells in an open block of n."""
         block = Dense.reserve(n)
         stop = self.n if self.patch is None or not len(self.patch.at) else max(self.n, int(self.patch.at[-1]) + 1)
         block.put(slice(0, stop), self.cells(slice(0, stop), tuple(FIELDS)))
@@ -306,7 +305,7 @@ class Packed:
 
 
 def _either(doubles: Mask | bool, ints: Any, floats: Any) -> Any:
-    """`floats()` where `doubles`, `ints()` elsewhere; only what is needed is computed."""
+    """Select `floats()` where `doubles` and `ints()` elsewhere; call only those that are needed."""
     if doubles is True:
         return floats()
     if doubles is False:
@@ -315,9 +314,9 @@ def _either(doubles: Mask | bool, ints: Any, floats: Any) -> Any:
 
 
 def pack(block: Dense, doubles: Mask | bool, plain_last: bool) -> Packed | None:
-    """The cells of a block, or None if all are empty. The block is not kept.
+    """Pack the cells of a block; None if all are empty. The block is not kept.
 
-    doubles: which hold doubles. plain_last: `last` is read often, so it is not put into classes."""
+    doubles: mask of the cells that hold doubles. plain_last: encode `last` without classes, as it is read often."""
     n = block.n
     everything = slice(0, n)
     count = block.count
@@ -348,7 +347,7 @@ def pack(block: Dense, doubles: Mask | bool, plain_last: bool) -> Packed | None:
 
 
 def _pack_folded(held: Columns, doubles: Mask | bool) -> dict[str, Column]:
-    """Columns of the folded statistics."""
+    """Encode the folded statistics."""
     small = held["count"] <= 1
     fewer = bool(small.any())
     columns: dict[str, Column] = {}

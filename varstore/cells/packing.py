@@ -1,4 +1,4 @@
-"""Packs the segments of one level, and remembers which slots hold doubles, so that rows share that."""
+"""Packing of the segments of one level; rows share the masks of slots that hold doubles."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from varstore.cells.typing_rules import NO_TYPE
 
 
 class Packer:
-    """Not locked: the owner's lock guards it."""
+    """Packer of the segments of one level. Not locked: the owner's lock guards it."""
 
     def __init__(self, kinds: Kinds, plain_last: bool, segment: int = SEGMENT) -> None:
-        """plain_last: `last` is read often, so it stays as it is."""
+        """plain_last: encode `last` without zigzag and classes, as it is read often."""
         self.kinds, self.plain_last, self.segment = kinds, plain_last, segment
         self._doubles: dict[int, Mask] = {}  # by segment, as they were when last packed
 
     def kinds_in(self, segment: int, n: int) -> npt.NDArray[np.uint8]:
-        """Types of the first `n` slots of a segment."""
+        """Return the types of the first `n` slots of a segment."""
         start = segment * self.segment
         return self.kinds.of(np.arange(start, start + n))
 
     def pack(self, segment: int, block: Dense, kinds: npt.NDArray[np.uint8] | None = None) -> Packed | None:
-        """The cells of the first slots of a segment; None if all are empty. The block is not kept."""
+        """Pack the cells of the first slots of a segment; None if all are empty. The block is not kept."""
         if kinds is None:
             kinds = self.kinds_in(segment, block.n)
         return pack(block, self._doubles_in(segment, kinds), self.plain_last)
 
     def _doubles_in(self, segment: int, kinds: npt.NDArray[np.uint8]) -> Mask | bool:
-        """Which hold doubles, or True or False for all. Slots without a type hold nothing: they may be anything.
+        """Mask of the slots that hold doubles, or True or False for all. Slots without a type are empty: either fits.
 
-        If nothing that matters changed since last time, it is the same array."""
+        Returns the previous array while it still fits, so that rows share it."""
         doubles: Mask = kinds == ValueType.DOUBLE
         if not doubles.any():
             return False
@@ -50,5 +50,5 @@ class Packer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what rows share."""
+        """Bytes of the masks that rows share."""
         return sum(mask.nbytes for mask in self._doubles.values())

@@ -1,4 +1,4 @@
-"""One level: a ring of bucket rows, read, exported and imported. rows.py has what happens to them."""
+"""One level: a ring of bucket rows; reading, export and import. rows.py opens, fills, closes and packs rows."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from varstore.cells.segments import Row, Selection, choose
 
 
 class Ring(Rows):
-    """A level. Not locked: the owner's lock guards it."""
+    """Ring of the bucket rows of one level. Not locked: the owner's lock guards it."""
 
     # reading
 
     def numbers(self) -> list[int]:
-        """Bucket numbers of the rows that hold something, ascending."""
+        """Return the bucket numbers of nonempty rows, ascending."""
         return sorted(number for number in self._held if self.version(number))
 
     def version(self, number: int) -> int:
-        """Changes whenever anything of bucket `number` changes, and never falls; 0 while nothing came."""
+        """Version of bucket `number`: rises with every change of the bucket; 0 before the first."""
         row = self._held.get(number)
         if row is None:
             return 0
         return max(row.changed, *(one.changed for one in self._pending(number)), 0)
 
     def selection(self, slots: Cells) -> Selection:
-        """Slots to read in many rows."""
+        """Group slots once for reading them in many rows."""
         return Selection(slots, self._segment)
 
     def _cells(self, number: int, chosen: Selection, names: Collection[str]) -> dict[str, npt.NDArray[Any]] | None:
-        """Some of FIELDS of bucket `number`, perhaps views; None if it holds nothing."""
+        """Return the fields `names` of bucket `number`, possibly as views; None if the bucket is empty."""
         row = self._held.get(number)
         if row is None:
             return None
@@ -55,7 +55,7 @@ class Ring(Rows):
         return cells.cells(slice(0, cells.n), names)
 
     def _stored(self, row: Row, chosen: Selection, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
-        """What this level itself has."""
+        """Return fields of the row as this level stores it, without pending open rows of the finest level."""
         if row.open is not None and row.open_from == 0:
             return row.open.cells(chosen.slots, names)
         parts = chosen.parts
@@ -74,12 +74,12 @@ class Ring(Rows):
     def read_row(
         self, number: int, slots: Cells | Selection, names: Collection[str]
     ) -> dict[str, npt.NDArray[Any]] | None:
-        """One bucket, time-major: `names` of STATISTICS for these slots, each (n,); None if nothing is held.
+        """Return the statistics `names` of one bucket for these slots, each (n,); None if the bucket is empty.
 
         count is an unsigned integer of any width, last, min, max and sum are cells (int64), last_time is int64 epoch
         ms. Only `count` is defined where count == 0; the rest is then arbitrary: mask with `count > 0`. Arrays may be
-        read-only views of the store: use or copy them before the owner's lock is given back, and never write to them.
-        Many rows of the same slots: give `selection(slots)`. Slots that ascend are faster, a run of them most so."""
+        read-only views of the store: use or copy them before the owner's lock is released, and never write to them.
+        To read many rows of the same slots pass `selection(slots)`. Ascending slots are faster, a run is fastest."""
         chosen = slots if isinstance(slots, Selection) else self.selection(slots)
         held = self._cells(number, chosen, {FIELD_OF[name] for name in names})
         if held is None:
@@ -88,9 +88,9 @@ class Ring(Rows):
         return {name: held[FIELD_OF[name]] + left_ms if name == "last_time" else held[name] for name in names}
 
     def read_few(self, slots: Cells, first: int, out: Mapping[str, Cells]) -> None:
-        """Into each row of `out`, zeros before, what `read_row` has of the buckets from number `first` on.
+        """Fill each row of `out`, zero before, with the statistics of the buckets from number `first` on.
 
-        Cell by cell: much quicker than row by row where there are few slots."""
+        Reads cell by cell: much faster than `read_row` for few slots."""
         fields = [FIELD_OF[name] for name in out]
         each = slots.tolist()
         for i in range(len(next(iter(out.values())))):
@@ -110,7 +110,7 @@ class Ring(Rows):
                     matrix[i, j] = value + left_ms if name == "last_time" else value
 
     def _cell(self, row: Row, slot: int, fields: Sequence[str]) -> tuple[int, ...] | None:
-        """One cell; None where it is empty. NotOne: see `Packed.cell`."""
+        """Return one cell; None if it is empty. Raises NotOne like `Packed.cell`."""
         if row.open is not None and slot >= row.open_from:
             return row.open.cell(slot, fields)
         segment, place = divmod(slot, self._segment)
@@ -120,8 +120,8 @@ class Ring(Rows):
     def peek(
         self, number: int, chosen: Selection, names: Collection[str]
     ) -> Packed | dict[str, npt.NDArray[Any]] | None:
-        """One bucket of slots of one segment, to be looked at once the lock is given back: packed cells that never
-        change, to be read at `chosen.parts[0].inside`; or copies of `names` of FIELDS; None if nothing is held."""
+        """Return one bucket of slots of one segment for reading after the lock is released; None if it is empty.
+        Either immutable packed cells, to be read at `chosen.parts[0].inside`, or copies of the fields `names`."""
         row = self._held.get(number)
         if row is None:
             return None
@@ -135,7 +135,7 @@ class Ring(Rows):
         return frozen or {name: column.copy() for name, column in block.cells(part.inside, names).items()}
 
     def read(self, slots: Cells, grid: Grid, statistics: Collection[str]) -> dict[str, Cells]:
-        """The statistics asked for, shape (grid.n, slots), zero where count is zero. The grid is one of this level."""
+        """Return `statistics`, each (grid.n, slots), zero where count is zero; the grid has the step of this level."""
         names = set(statistics) | {"count"}
         out = {name: np.zeros((grid.n, len(slots)), np.int64) for name in statistics}
         first = grid.start_ms // self.step_ms + 1
@@ -147,8 +147,8 @@ class Ring(Rows):
     # whole rows, for images
 
     def export_row(self, number: int, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """FIELDS of bucket `number`, each (n,): folded statistics where count > 1, `last` and its offset where
-        count > 0; elsewhere they are zero."""
+        """Return FIELDS of bucket `number`, each (n,): folded statistics where count > 1, `last` and its offset where
+        count > 0, zero elsewhere."""
         held = self._cells(number, self.selection(slots), ALL_FIELDS)
         if held is None:
             return {name: np.zeros(len(slots), dtype) for name, dtype in FIELDS.items()}
@@ -159,7 +159,7 @@ class Ring(Rows):
         }
 
     def close_some(self, number: int) -> bool:
-        """Close one segment of what `import_row` of that bucket would close at once; False if nothing is left."""
+        """Close one segment of the rows that `import_row` of that bucket would close at once; False if none is left."""
         row = self._held.get(number)
         rows = self._pending(number) + ([row] if row is not None and row.open is not None else [])
         if not rows:
@@ -168,10 +168,10 @@ class Ring(Rows):
         return True
 
     def import_row(self, number: int, slots: Cells, columns: Columns) -> None:
-        """Overwrite cells of bucket `number` with what `export_row` gave; ignored if a later bucket has its place.
+        """Overwrite cells of bucket `number` with an `export_row`; ignored if a later bucket has its place.
 
-        What comes for it later goes to every level at once: the coarser levels of an image have it already. Fastest
-        with as many slots of a segment as can be had at once."""
+        The row is closed, so later samples go to every level at once: an image has this bucket in its coarser levels
+        already. Fastest with as many slots of a segment per call as possible."""
         for pending in self._pending(number):
             if self._finest is not None:
                 self._finest._close(pending)
@@ -186,7 +186,7 @@ class Ring(Rows):
             n = min(self._segment, self._used - part.segment * self._segment)
             if part.segment in row.segments or 2 * size_of(part.inside) < n:
                 self._put(row, part.segment, part.inside, cells)
-            else:  # most of a segment: it need not be open in between
+            else:  # most of a segment: pack it directly, without opening it
                 block = Dense.empty(n)
                 block.put(part.inside, cells)
                 self._keep(row, part.segment, block)
@@ -195,7 +195,7 @@ class Ring(Rows):
     # single series
 
     def _rewrite(self, slots: Cells, change: Any, numbers: Collection[int] | None = None) -> None:
-        """Put `change(columns)` into every cell of these slots that is not empty; of some rows, None: of all."""
+        """Replace every nonempty cell of these slots by `change(columns)`, in buckets `numbers` (None: in all)."""
         chosen = self.selection(slots)
         for row in [row for row in self._held.values() if numbers is None or row.number in numbers]:
             for part in chosen.parts:
@@ -212,19 +212,19 @@ class Ring(Rows):
         self._pack_surplus()
 
     def clear(self, slots: Cells, numbers: Collection[int] | None = None) -> None:
-        """Empty every cell of these slots; of these buckets, None: of all."""
+        """Empty every cell of these slots in buckets `numbers` (None: in all)."""
         self._rewrite(slots, lambda columns: {**columns, "count": np.zeros_like(columns["count"])}, numbers)
 
     def numbers_until(self, time_ms: int) -> list[int]:
-        """Buckets, of those that hold something, that may hold samples up to `time_ms`, ascending."""
+        """Return the nonempty buckets that may hold samples up to `time_ms`, ascending."""
         return [number for number in self.numbers() if (number - 1) * self.step_ms < time_ms]
 
     def to_double(self, slots: Cells) -> None:
-        """The cells of INTEGER series that became DOUBLE."""
+        """Convert the cells of INTEGER series that became DOUBLE."""
         self._rewrite(slots, to_double)
 
     def held_last(self, slots: Cells) -> Cells:
-        """Every `last` cell that one of `slots` holds, in no order."""
+        """Return every `last` cell that one of `slots` holds, unordered."""
         found, chosen = [np.zeros(0, np.int64)], self.selection(slots)
         for row in self._held.values():
             if row.changed:
@@ -235,7 +235,7 @@ class Ring(Rows):
     # memory
 
     def bytes_used(self) -> int:
-        """Bytes of cells that are resident: open, packed, and packed ones that were opened again."""
+        """Estimate of the resident bytes of cells: open, packed, and reopened."""
         opened = sum(self._used * (row.open.nbytes // max(1, row.open.n)) for row in self._open if row.open is not None)
         packed = sum(block.nbytes for row in self._held.values() for block in row.segments.values())
         return opened + packed + self._packer.nbytes

@@ -1,11 +1,11 @@
-"""The rows of one level: how they open, are filled, close and are packed. The newest are open arrays over all slots,
-older ones packed segments of 65,536.
+"""Rows of one level: opening, filling, closing and packing. The newest rows are open arrays over all slots, older ones
+packed segments of 65,536 slots.
 
-A level whose step is a multiple of the finest one's is not touched by ordinary samples. They go into open rows of the
-finest level alone; when such a row closes, each of its segments is added, cell by cell, to the buckets of the coarser
-levels that cover it (`Dense.absorb`, a few ns a series), and packed. Until then whoever reads a coarser bucket adds
-what the open rows hold. That is why a sample costs one random access to each array, and not one a level. What comes
-for a closed row goes to every level at once.
+Ordinary samples do not touch a level whose step is a multiple of the finest one's. They go into open rows of the finest
+level only. When such a row closes, each of its segments is added, cell by cell, to the buckets of the coarser levels
+that cover it (`Dense.absorb`, a few ns a series), and packed. Until then reading a coarser bucket adds the cells of the
+open rows. So a sample costs one random access to each array, not one per level. Samples for a closed row go to every
+level at once.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from varstore.cells.segments import SEGMENT, Kinds, Row, Samples
 from varstore.cells.unpacked import Unpacked
 
 AHEAD = 2
-"""Rows beyond the bucket of the append time: one that opens early, one that nobody can reach."""
+"""Rows of a ring that late samples cannot use: one for the next bucket, which may open early, and one unused."""
 OPEN_ROWS = 3
-"""Rows of the finest level that are open at a time: samples of a whole minute may be two minutes on their way."""
+"""Rows of the finest level open at a time: samples of a whole minute may take two minutes to arrive."""
 MOST_OPEN = OPEN_ROWS + 3
-"""Beyond them the oldest is closed at once, whatever it costs."""
+"""Limit of open rows; beyond it the oldest is closed at once, at any cost."""
 UNPACK_AT = 1_024
-"""A packed segment to which so many cells come at once is opened again."""
+"""Open a packed segment again, instead of patching it, if at least this many cells come at once."""
 STALE_PATCH = 256
-"""A packed segment with more changed cells than this is packed again when nothing comes any more."""
+"""Pack a packed segment with more patched cells than this again once its bucket is over and writes cease."""
 _NEVER = np.iinfo(np.int64).min
 ALL_FIELDS = tuple(FIELDS)
 
 
 class Rows:
-    """A level of `level.count` buckets and `spare` more. Not locked: the owner's lock guards it.
+    """Rows of a level: `level.count` buckets and `spare` more. Not locked: the owner's lock guards it.
 
     Invariant: bucket k (it ends at k * step) has the place k % rows, and `_greatest[place]` is the greatest k that ever
-    opened there; what comes for a smaller one is gone.
+    opened there; samples for a smaller k at that place are dropped.
     """
 
     def __init__(
@@ -70,43 +70,43 @@ class Rows:
             self._changes = self._finest._changes
         self._greatest = np.full(self.rows, _NEVER, np.int64)
         self._held: dict[int, Row] = {}
-        self._open: list[Row] = []  # those with an open block, ascending
+        self._open: list[Row] = []  # rows with an open block, ascending
         self._pool: list[Dense] = []
         self._unpacked = Unpacked()
         self._used = 0
         self._head_ms = 0
 
     def _fits_on(self, finest: Rows) -> bool:
-        """Whether buckets here are made of whole ones of `finest`, and take whatever those take."""
+        """True if buckets here consist of whole ones of `finest`, and accept every sample that `finest` accepts."""
         reach = (self.rows - AHEAD - 1) * self.step_ms
         return self.step_ms % finest.step_ms == 0 and reach >= (finest.rows - AHEAD) * finest.step_ms
 
     @property
     def follows(self) -> bool:
-        """Whether samples reach this level through the finest one, but for those that `add` of it names."""
+        """True if samples reach this level through the finest one, except those that its `add` returns."""
         return self._finest is not None
 
     def too_old(self, append_ms: int) -> int:
-        """The greatest sample time that is late for this level in a batch appended at `append_ms`."""
+        """Return the greatest sample time that is late for this level in a batch appended at `append_ms`."""
         return bucket_end(append_ms, self.step_ms) - (self.rows - AHEAD) * self.step_ms
 
     def too_old_each(self, append_ms: Cells) -> Cells:
-        """`too_old` of each append time."""
+        """Return `too_old` of each append time."""
         return bucket_ends(append_ms, self.step_ms) - (self.rows - AHEAD) * self.step_ms
 
     # writing
 
     def add(self, samples: Samples, used: int) -> Mask | None:
-        """Add rows that are not too old; which of them each follower must be given as well, None: none.
+        """Add samples that are not too old. Return a mask of those to add to each follower too, None: none.
 
-        used: all slots in use are below it."""
+        used: upper bound of the slots in use."""
         self._used = max(self._used, used)
         number = -(-samples.time_ms // self.step_ms)
         first = int(number[0])
         if (number == first).all():
             return self._add_to(first, samples)
         direct = np.zeros(len(number), np.bool_)
-        for k in distinct(number).tolist():  # ascending: of two that want one place the later bucket stays
+        for k in distinct(number).tolist():  # ascending: of two buckets with one place the later one stays
             mine = number == k
             closed = self._add_to(k, samples.pick(mine))
             if closed is not None:
@@ -114,7 +114,7 @@ class Rows:
         return direct if direct.any() else None
 
     def _add_to(self, number: int, samples: Samples) -> Mask | None:
-        """Rows of one bucket; which of them did not go into an open row."""
+        """Add samples of one bucket; return a mask of those that did not go into an open row, None: none."""
         row = self._row(number)
         if row is None:
             return np.ones(len(samples.slots), np.bool_)
@@ -134,12 +134,12 @@ class Rows:
         return samples.slots < row.open_from
 
     def settled_ms(self, head_ms: int) -> int:
-        """No sample up to this time is in an open row, or will open one."""
+        """Return the time up to which no sample is in an open row or opens one."""
         newest = head_ms // self.step_ms - OPEN_ROWS
         return min([newest, *(row.number - 1 for row in self._open)]) * self.step_ms
 
     def fold(self, number: int, part: Addend, used: int) -> None:
-        """Add cells of a bucket, all before `settled_ms`, to this level alone."""
+        """Add cells of a bucket, all up to `settled_ms`, to this level only."""
         self._used = max(self._used, used)
         row = self._row(number, imported=True)
         if row is not None:
@@ -154,7 +154,7 @@ class Rows:
         return collapse(slots, time_ms, cells, bounds, self._texts, start_ms)
 
     def _add_closed(self, row: Row, part: Addend) -> None:
-        """Add to segments, one after another."""
+        """Add to the segments of a closed part of a row."""
         segments = part.at // self._segment
         for segment in distinct(segments).tolist():
             mine = part.of(segments == segment, segment * self._segment)
@@ -178,7 +178,7 @@ class Rows:
             self._writable(row, segment).put(at, columns)
 
     def _writable(self, row: Row, segment: int) -> Dense:
-        """The open block of a segment of a row, made if there is none."""
+        """Return the open block of a segment of a row; create or unpack it if needed."""
         block = row.segments.get(segment)
         if not isinstance(block, Dense):
             n = min(self._segment, self.capacity - segment * self._segment)
@@ -190,7 +190,7 @@ class Rows:
     # rows
 
     def _row(self, number: int, imported: bool = False) -> Row | None:
-        """The row of a bucket, made if it is not there; None if a later bucket has its place."""
+        """Return the row of a bucket, created if missing; None if a later bucket has its place."""
         place = number % self.rows
         current = int(self._greatest[place])
         if current > number:
@@ -210,24 +210,24 @@ class Rows:
     def _open_row(self, row: Row) -> None:
         row.open = self._pool.pop() if self._pool else Dense.reserve(self.capacity)
         self._open = sorted([*self._open, row], key=lambda one: one.number)
-        for follower in self._followers:  # its bucket opens now, though it is filled later
+        for follower in self._followers:  # the covering bucket opens now, but is filled later
             follower._row(follower._covering(row.number, self))
         while len(self._open) > MOST_OPEN:
             self._close(self._open[0])
 
     def _covering(self, number: int, finest: Rows) -> int:
-        """The bucket here that holds bucket `number` of the finest level."""
+        """Return the bucket of this level that covers bucket `number` of the finest level."""
         return -(-number * finest.step_ms // self.step_ms)
 
     def _pending(self, number: int) -> list[Row]:
-        """Open rows of the finest level that bucket `number` covers."""
+        """Return the open rows of the finest level that bucket `number` covers."""
         finest = self._finest
         if finest is None:
             return []
         return [row for row in finest._open if self._covering(row.number, finest) == number]
 
     def _drop(self, number: int) -> None:
-        """Forget a row: a later bucket takes its place."""
+        """Remove a row whose place a later bucket takes."""
         row = self._held.get(number)
         if row is not None:
             self._close(row)
@@ -237,9 +237,9 @@ class Rows:
     # closing
 
     def tend(self, head_ms: int) -> bool:
-        """Close or pack one segment that is due, which takes some ms; False if none is.
+        """Close or pack one segment that is due, which takes some ms; False if none is due.
 
-        head_ms: the greatest append time."""
+        head_ms: greatest append time."""
         self._head_ms = max(self._head_ms, head_ms)
         if self._open and (self._open[0].number + OPEN_ROWS - 1) * self.step_ms <= self._head_ms:
             self._close_segment(self._open[0])
@@ -247,12 +247,12 @@ class Rows:
         return self._pack_due()
 
     def _close(self, row: Row) -> None:
-        """All of it at once."""
+        """Close all open segments of a row at once."""
         while row.open is not None:
             self._close_segment(row)
 
     def _close_segment(self, row: Row) -> None:
-        """Add the first open segment to the followers, pack it, and free its pages."""
+        """Add the first open segment to the followers, pack it, and release its pages."""
         block = row.open
         if block is None:
             return
@@ -275,7 +275,7 @@ class Rows:
         self._keep(row, segment, cells, kinds)
 
     def _absorb(self, number: int, segment: int, cells: Dense, kinds: npt.NDArray[np.uint8]) -> None:
-        """A segment of bucket `number` of the finest level closes."""
+        """Add a closing segment of bucket `number` of the finest level."""
         finest = self._finest
         if finest is None or not cells.count.any():
             return
@@ -300,11 +300,11 @@ class Rows:
             pass
 
     def leave_unpacked(self, segments: int) -> None:
-        """So many open segments of closed rows are left alone by whoever writes, for a while: see `pack_one`."""
+        """Let writes leave this many open segments of closed rows unpacked, for `pack_one` to pack later."""
         self._unpacked.spare = segments
 
     def pack_one(self) -> bool:
-        """Pack the segment to which nothing came for longest, if there are too many; whether there are more."""
+        """Pack the least recently written segment if there are too many. Return True if more are to be packed."""
         surplus = self._unpacked.surplus(-(-self._used // self._segment))
         if surplus > 0:
             self._pack(*self._unpacked.oldest())
@@ -318,7 +318,7 @@ class Rows:
         self._keep(row, segment, block.open(n) if isinstance(block, Packed) else block.part(0, n))
 
     def _keep(self, row: Row, segment: int, block: Dense, kinds: npt.NDArray[np.uint8] | None = None) -> None:
-        """A segment of a closed row from now on is what these cells are packed."""
+        """Pack these cells as a segment of a closed row; no-op if all are empty."""
         packed = self._packer.pack(segment, block, kinds)
         if packed is not None:
             row.segments[segment] = packed

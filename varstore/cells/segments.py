@@ -1,4 +1,4 @@
-"""What a level is made of: rows, their segments, and slots grouped by segment."""
+"""Components of a level: rows, their segments, and slots grouped by segment."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ SEGMENT = 65_536
 
 
 class Kinds(Protocol):
-    """Types of series by slot."""
+    """Lookup of the types of series by slot."""
 
     def of(self, slots: Cells) -> npt.NDArray[np.uint8]:
-        """(n,) type codes."""
+        """Return (n,) type codes."""
         ...
 
 
 class Samples(NamedTuple):
-    """Rows for one level, ordered by class of type; arrays of length n, never written to."""
+    """Samples for one level, ordered by class of type; read-only arrays of length n."""
 
     slots: Cells
     time_ms: Cells
     cells: Cells
     bounds: Bounds
     distinct: bool
-    """Whether no slot occurs twice."""
+    """True if no slot occurs twice."""
 
     def pick(self, keep: Mask) -> Samples:
-        """The rows of `keep`."""
+        """Select the samples of `keep`."""
         bounds = self.bounds.cut(keep)
         return Samples(self.slots[keep], self.time_ms[keep], self.cells[keep], bounds, self.distinct)
 
 
 @dataclass(slots=True)
 class Row:
-    """One bucket of every series.
+    """Row of a level: one bucket of every series.
 
-    Invariant: cells of slots from `open_from` on are in `open` if there is one, all others in segments. What is in
-    `open` has not been added to coarser levels, what is in segments has."""
+    Invariant: cells of slots from `open_from` on are in `open` if there is one, all others in segments. Cells in
+    `open` have not been added to coarser levels; cells in segments have."""
 
     number: int
     open: Dense | None = None
     open_from: int = 0
-    """A multiple of the segment. `open` is empty before it."""
+    """First slot of the open part, a multiple of the segment size. `open` is empty before it."""
     segments: dict[int, Dense | Packed] = field(default_factory=dict)
-    """Those that are missing are empty."""
+    """Closed segments by number; missing ones are empty."""
     changed: int = 0
-    """Number of the last change of anything in it."""
+    """Number of the last change to the row."""
 
     def block(self, segment: int, size: int) -> Dense | Packed | None:
-        """The cells of a segment, to read; None if all are empty."""
+        """Return the cells of a segment for reading; None if all are empty."""
         start = segment * size
         if self.open is not None and start >= self.open_from:
             return self.open.part(start, min(start + size, self.open.n))
@@ -68,7 +68,7 @@ class Row:
 
 
 class Chosen(NamedTuple):
-    """Some slots of one segment: their places in it, and in the list they were chosen from."""
+    """Chosen slots of one segment: their places in the segment, and in the list they were chosen from."""
 
     segment: int
     inside: Where
@@ -76,7 +76,7 @@ class Chosen(NamedTuple):
 
 
 def choose(slots: Cells, size: int = SEGMENT) -> list[Chosen]:
-    """The slots by segment, fastest if they ascend; slices where they follow one another."""
+    """Group the slots by segment; fastest if they ascend. Consecutive places become slices."""
     if not len(slots):
         return []
     segments = slots // size
@@ -94,7 +94,7 @@ def choose(slots: Cells, size: int = SEGMENT) -> list[Chosen]:
 
 
 def _run(places: Cells) -> Where:
-    """A slice if they follow one another."""
+    """Return a slice if the places are consecutive."""
     first, last = int(places[0]), int(places[-1])
     if last - first == len(places) - 1 and (len(places) == 1 or bool((np.diff(places) == 1).all())):
         return slice(first, last + 1)
@@ -102,7 +102,7 @@ def _run(places: Cells) -> Where:
 
 
 class Selection:
-    """Slots that are read in many rows, grouped once."""
+    """Slots to read in many rows, grouped by segment once."""
 
     __slots__ = ("parts", "slots")
 

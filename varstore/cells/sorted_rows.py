@@ -1,7 +1,7 @@
-"""Rows of the raw table, sorted by series and time, joined to cells of every level before the store is touched.
+"""Aggregation of raw table rows, sorted by series and time, into cells of every level before the store is touched.
 
-That is what makes a refill cheap: some passes over all rows, and one random access for each cell instead of one for
-each sample. Pure: it knows no slots and takes no lock."""
+This makes a refill cheap: some passes over all rows, and one random access for each cell instead of one for each
+sample. Pure functions: they know no slots and take no lock."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _WHOLE = (int(ValueType.INTEGER), int(ValueType.BOOLEAN))
 
 @dataclass(slots=True)
 class SortedRows:
-    """n rows of which those of one series of one source follow one another; arrays of length n, never written to."""
+    """n rows grouped by series and source; read-only arrays of length n."""
 
     time_ms: Cells
     birth_ms: Cells
     type: npt.NDArray[np.uint8]
     cell: Cells
     starts: Cells
-    """(series,) where each series begins; the first is 0."""
+    """(series,) first row of each series; starts[0] is 0."""
     counts: Cells = field(init=False)
-    """(series,)"""
+    """(series,) number of rows of each series."""
     of: Cells = field(init=False)
-    """(n,) which series a row is of."""
+    """(n,) series index of each row."""
 
     def __post_init__(self) -> None:
         self.counts = np.diff(self.starts, append=len(self.time_ms))
@@ -43,7 +43,7 @@ class SortedRows:
 
 
 class Life(NamedTuple):
-    """The first or the last sample of lives of distinct series."""
+    """First or last samples of lives of series."""
 
     series: Cells
     birth_ms: Cells
@@ -51,27 +51,27 @@ class Life(NamedTuple):
     cell: Cells
 
     def of(self, keep: Mask) -> Life:
-        """Some of them."""
+        """Select the samples of `keep`."""
         return Life(*(column[keep] for column in self))
 
 
 class Lives(NamedTuple):
-    """Lives of series of one class of type, by their ends."""
+    """First and last samples of the lives of series of one class of type."""
 
     doubles: bool
     first: Life
     last: Life
     once: bool
-    """Whether no series occurs twice."""
+    """True if no series occurs twice."""
 
 
 @dataclass(slots=True)
 class _Cells:
-    """Cells of one level and one class of type, by series and bucket; arrays of equal length."""
+    """Cells of one level and one class of type, sorted by series and bucket; arrays of equal length."""
 
     series: Cells
     number: Cells
-    """Of the bucket: it ends at number * step."""
+    """Bucket number: the bucket ends at number * step."""
     stats: Stats
     double: bool
 
@@ -81,8 +81,9 @@ class _Cells:
 
 
 def usable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
-    """(n,) which rows can be folded, (series,) of which series all rows up to `until_ms` can: they are numbers of one
-    type, at times that rise. What comes later, and what only says that a series ended, is no obstacle."""
+    """Return masks (n,) of the rows to aggregate and (series,) of the series that can be aggregated.
+    A series can be if its times rise and it begins with a number or boolean whose type all its samples have; end
+    markers are skipped. The rows to aggregate are the samples of such series up to `until_ms`."""
     first = rows.type[rows.starts]
     valued = rows.type != ValueType.ENDED
     odd = valued & (rows.type != np.repeat(first, rows.counts))
@@ -95,8 +96,8 @@ def usable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
 
 
 class Folded:
-    """The chosen rows as cells and lives. `steps`: of the levels, ascending; `floors`: what is at this time or before
-    is too old for them."""
+    """Chosen rows aggregated into cells and lives.
+    steps: of the levels in ms, ascending. floors: per level, buckets that end at this time or earlier are late."""
 
     def __init__(self, rows: SortedRows, keep: Mask, steps: Sequence[int], floors: Sequence[int]) -> None:
         self._levels: dict[int, list[_Cells]] = {step: [] for step in steps}
@@ -122,8 +123,8 @@ class Folded:
             self._levels[step].append(cells if young.all() else cells.of(young))
 
     def parts(self, step_ms: int, slots: Cells, some: Mask) -> Iterator[tuple[int, Addend]]:
-        """By number of the bucket, ascending: addends to the cells of `slots` ((series,), distinct where they are used)
-        in a level; of `some` series."""
+        """Yield (bucket number, addend) of a level, ascending, for the series of the mask `some`.
+        slots: (series,) slot of each series, distinct where `some`."""
         everything = bool(some.all())
         found = [cells if everything else cells.of(some.take(cells.series)) for cells in self._levels[step_ms]]
         if not any(len(cells.number) for cells in found):
@@ -141,7 +142,7 @@ class Folded:
 
 
 class _Values(NamedTuple):
-    """Samples of one class of type."""
+    """Samples of one class of type, sorted by series and time."""
 
     of: Cells
     time_ms: Cells
@@ -157,7 +158,7 @@ def _lives(values: _Values, birth_ms: Cells) -> Lives:
 
 
 def _first(values: _Values, step: int) -> _Cells:
-    """Samples to cells."""
+    """Aggregate samples into cells."""
     number = (values.time_ms + (step - 1)) // step
     begins = begins_of(values.of, number)
     stats = cut_samples(begins, values.time_ms, values.cell, values.double)
@@ -165,13 +166,13 @@ def _first(values: _Values, step: int) -> _Cells:
 
 
 def _coarser(cells: _Cells, fine: int, step: int) -> _Cells:
-    """Cells of a level to those of another."""
+    """Aggregate cells of step `fine` into cells of `step`."""
     number = (cells.number * fine + (step - 1)) // step
     begins = begins_of(cells.series, number)
     return _Cells(cells.series[begins], number[begins], cut_buckets(begins, cells.stats, cells.double), cells.double)
 
 
 def _by_number(number: Cells) -> Cells:
-    """A stable order; of few different numbers numpy sorts in one pass."""
+    """Stable argsort; numpy sorts 16-bit numbers in linear time."""
     near = number - number.min()
     return np.argsort(near.astype(np.uint16) if int(near.max()) < 65_536 else near, kind="stable")

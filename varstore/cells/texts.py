@@ -1,4 +1,4 @@
-"""The strings that cells of STRING series point at."""
+"""Interned strings that cells of STRING series refer to."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 NO_TEXT = -1
 DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
 _ENTRY_BYTES = 150
-"""What one entry costs beside its characters, roughly."""
+"""Rough bytes of one entry besides its characters."""
 
 
 class Texts:
-    """Interned strings with small numbers. Numbers of strings that no cell holds any longer are used again.
+    """Interned strings with small numbers. Numbers of strings that no cell holds any longer are reused.
 
     Not locked: the owner's lock guards it."""
 
@@ -30,15 +30,15 @@ class Texts:
         return self._texts[id] or ""
 
     def bytes(self) -> int:
-        """About what it takes."""
+        """Estimate of the bytes used."""
         return self._bytes
 
     def wants_sweep(self) -> bool:
-        """Whether enough was added since the last `keep` for another one to be worth its while."""
+        """True if enough was added since the last `keep` to make another one worthwhile."""
         return self._bytes > self._sweep_at
 
     def intern(self, text: str) -> int:
-        """The number of `text`; NO_TEXT if the limit is reached."""
+        """Return the number of `text`; NO_TEXT if the limit is reached."""
         id = self._ids.get(text)
         if id is not None:
             return id
@@ -56,7 +56,7 @@ class Texts:
         return id
 
     def keep(self, ids: Iterable[int]) -> None:
-        """Forget every string whose number is not in `ids`."""
+        """Remove every string whose number is not in `ids`."""
         kept = set(ids)
         for id, text in enumerate(self._texts):
             if text is not None and id not in kept:

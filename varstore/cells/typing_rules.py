@@ -1,8 +1,8 @@
-"""Which type a series has, and what becomes of a sample of another one.
+"""Types of series, and rules for samples of another type.
 
-A series is of the type of its first sample. INTEGER becomes DOUBLE once. An INTEGER sample from before the first
-DOUBLE one, that only arrives after it, is taken as a double: it is late, not a change back. Anything else is a
-conflict. This is the one thing that depends on the order of arrival, which Kafka fixes for each source.
+A series has the type of its first sample. INTEGER becomes DOUBLE once. An INTEGER sample older than the first DOUBLE
+one that arrives after it is converted to DOUBLE: it is late, not a change back. Any other type is a conflict. Only
+this depends on the order of arrival, which Kafka fixes for each source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TypeCodes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """On n rows: which to keep, which of them to take as doubles; and the slots that become DOUBLE now."""
+    """Verdict on n rows: masks of those to keep and to convert to double, and the slots that become DOUBLE now."""
 
     keep: Mask
     as_double: Mask
@@ -34,32 +34,32 @@ class Verdict:
 
 
 class Types:
-    """Type of every slot. Not locked: the owner's lock guards it."""
+    """Types of all slots. Not locked: the owner's lock guards it."""
 
     def __init__(self, capacity: int) -> None:
-        self._type_up: TypeCodes = lazy_zeros(capacity, np.uint8)  # type + 1, so that untouched pages say "none"
+        self._type_up: TypeCodes = lazy_zeros(capacity, np.uint8)  # type + 1, so that untouched pages mean "none"
         self._double_from: Cells = lazy_zeros(capacity, np.int64)
 
     def of(self, slots: Cells) -> TypeCodes:
-        """(n,) type codes, NO_TYPE where no sample came."""
+        """Return (n,) type codes, NO_TYPE for slots without a sample."""
         up = self._type_up.take(slots)
         return np.where(up == 0, NO_TYPE, up - 1).astype(np.uint8)
 
     def slots_of(self, type_: ValueType, used: int) -> Cells:
-        """Slots below `used` that have this type."""
+        """Return the slots below `used` that have this type."""
         return np.flatnonzero(self._type_up[:used] == type_ + 1)
 
     def known(self, slots: Cells) -> Mask:
-        """Which slots have a type."""
+        """Mask of the slots that have a type."""
         known: Mask = self._type_up.take(slots) != 0
         return known
 
     def forget(self, slots: Cells) -> None:
-        """These slots have no type any longer."""
+        """Remove the types of these slots."""
         self._type_up[slots] = 0
 
     def export(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """`type` (NO_TYPE: none) and `double_from` of each slot."""
+        """Return `type` (NO_TYPE: none) and `double_from` of each slot."""
         return {"type": self.of(slots), "double_from": self._double_from.take(slots)}
 
     def load(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -69,7 +69,7 @@ class Types:
         self._double_from[slots] = columns["double_from"]
 
     def judge(self, slots: Cells, types: TypeCodes, time_ms: Cells, distinct: bool) -> Verdict | None:
-        """Settle the types of these slots; None if every row has the type of its series already."""
+        """Set types of new series and judge the rows; None if every row has the type of its series already."""
         held = self._type_up.take(slots)
         other = held != types + np.uint8(1)
         if not other.any():
@@ -84,10 +84,10 @@ class Types:
 
     def _settle(self, slots: Cells, types: TypeCodes, time_ms: Cells) -> None:
         self._type_up[slots] = types + np.uint8(1)
-        self._double_from[slots] = time_ms  # read of DOUBLE series only
+        self._double_from[slots] = time_ms  # only read for DOUBLE series
 
     def _judge_each(self, rows: Cells, slots: Cells, types: TypeCodes, time_ms: Cells) -> Verdict:
-        """Row after row, so that a batch with several samples of a series is judged in its own order."""
+        """Judge row by row, so that several samples of a series are judged in the order of the batch."""
         keep, as_double = np.ones(len(slots), np.bool_), np.zeros(len(slots), np.bool_)
         converted: list[int] = []
         for row in rows.tolist():
@@ -102,7 +102,7 @@ class Types:
                 as_double[row] = True
             elif held != new:
                 keep[row] = False
-        if converted:  # rows of this very run that came before the change
+        if converted:  # rows of this run that came before the change
             mine = np.isin(slots, converted) & (types == ValueType.INTEGER)
             as_double |= mine & keep
         return Verdict(keep, as_double, np.array(converted, np.int64))

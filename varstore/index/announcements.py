@@ -1,4 +1,4 @@
-"""Follows the `series` topic: every partition, from the beginning, for ever."""
+"""Consumer of the `series` topic: reads every partition from the beginning and then follows it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST_PAUSE_S = 0.5
 
 
 class NotThere(RuntimeError):
-    """The topic does not exist yet."""
+    """Raised while the topic does not exist yet."""
 
 
 def _every(_header: BatchHeader) -> bool:
@@ -34,10 +34,10 @@ def _every(_header: BatchHeader) -> bool:
 
 
 class Announcements:
-    """Reads announcements in a thread of its own and hands each block to `announce`.
+    """Reads announcements in a background thread and passes each block to `announce`.
 
-    Blocks are idempotent and carry versions, so that after any trouble it begins again at the beginning; and so it
-    does when the shard takes over virtual shards, whose announcements it has let pass until then (`again`)."""
+    Blocks are idempotent and versioned, so it starts again from the beginning after any error. It does the same when
+    the shard takes over virtual shards, whose announcements it skipped until then (`again`)."""
 
     def __init__(
         self,
@@ -47,39 +47,38 @@ class Announcements:
         clock: Clock = SYSTEM_CLOCK,
         wanted: Callable[[BatchHeader], bool] = _every,
     ) -> None:
-        """`announce` takes a block and its append time; `wanted` says by the header alone
-        whether a block is worth the decoding."""
+        """announce: called with a block and its append time. wanted: decides by the header alone whether to decode a
+        block."""
         self._kafka, self._topic, self._clock = kafka, topic, clock
         self._announce, self._wanted = announce, wanted
         self._stop = threading.Event()
         self._retry = Retry(f"announcements of topic {topic} at {kafka}", clock, FIRST_PAUSE_S)
         self._thread = threading.Thread(target=self._run, name="announcements", daemon=True)
         self.readings = 1
-        """How many readings from the beginning were asked for."""
+        """Number of readings from the beginning that were requested."""
         self.due = 1
-        """The reading that will have read all that is wanted now."""
+        """Number of the reading that covers all that is wanted now."""
         self.read = 0
-        """The last of them that has read everything that stood in the topic when it began."""
+        """Number of the last reading that reached the end that the topic had when the reading began."""
         self.refused = 0
 
     @property
     def problem(self) -> str:
-        """Reason for which announcements are not read, "" while they are."""
+        """Error that keeps announcements from being read; "" if there is none."""
         return f"{self._retry.name}: {self._retry.problem}" if self._retry.problem else ""
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that stood in the topic at the start has been read."""
+        """True if the first reading reached the end that the topic had at its start."""
         return self.read > 0
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the thread and return at once."""
         self._thread.start()
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """What happens inside makes blocks wanted that were not: when it is over all is read once more. For one
-        thread."""
+        """Context in which more blocks become wanted; requests another reading at its end. For one thread."""
         self.due = self.readings + 1
         try:
             yield
@@ -87,7 +86,7 @@ class Announcements:
             self.readings = self.due
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stop.set()
         self._thread.join(timeout_s)
 
@@ -115,7 +114,7 @@ class Announcements:
             consumer.close()
 
     def _reading(self, consumer: Any, partitions: Sequence[TopicPartition]) -> None:
-        """From the beginning, until another reading is asked for."""
+        """Read from the beginning, then follow the topic until another reading is requested."""
         reading = self.readings
         ends = self._ends(consumer, self._topic)
         # by offset, so that the positions below are those of this reading from here on
@@ -138,7 +137,7 @@ class Announcements:
 
     def _take(self, records: Sequence[Any]) -> None:
         for record in records:
-            if record.value is None:  # a tombstone: compaction needs it, we do not
+            if record.value is None:  # a tombstone, only needed for compaction
                 continue
             try:
                 header = parse_header(record.value)

@@ -1,4 +1,4 @@
-"""Names and labels to slots: by slot the number of each label's value, matchers over these numbers."""
+"""Label index: maps names and labels to slots. Stores codes of label values by slot, and matches over these codes."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _TYPES = {int(type_): type_ for type_ in ValueType}
 _KINDS = {int(kind): kind for kind in Kind}
 _BITS = 31
 _AT_ONCE = 4_096
-"""Entries that are made under one hold of the lock."""
+"""Entries built under one hold of the lock."""
 _MANY = 8
-"""Names that belong to one in so many slots or more are looked for in all of them."""
+"""Scan all slots, instead of reading postings, for names held by more than 1/8 of them."""
 
 _FEW = 16
-"""Slots whose codes are made dense one by one."""
+"""Up to this many slots, codes are made dense in plain Python, which is faster than numpy."""
 _RARER = 16
-"""A label's value that so many times fewer series have than the name goes first, where the name is no rare one."""
+"""Match an exact label value first if it has less than 1/16 of the series of the name and the name is frequent."""
 
 Shape = tuple[str, ...]
-"""The labels that a series has, sorted."""
+"""Sorted label names of a series."""
 
 
 class Entry(NamedTuple):
-    """What is announced of one series; `pairs` begin with the name. Sorting by `pairs` gives the canonical order."""
+    """Announced series; `pairs` begin with the name. Sorting by `pairs` gives the canonical order."""
 
     pairs: tuple[tuple[str, str], ...]
     type: ValueType
@@ -58,19 +58,18 @@ class Entry(NamedTuple):
 
 
 class Outcome(Enum):
-    """What became of one announced series."""
+    """Result of announcing one series."""
 
     KNOWN = 1
     CLASH = 2
-    """Its fingerprint has another text: both are set aside."""
+    """Another text has the same fingerprint: both series are quarantined."""
     REFUSED = 3
-    """A limit is reached, see `Limits`."""
+    """A limit of `Limits` is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """Columns of announced series: by row the slot and what is known of it. For each label codes of its values:
-    `values[code]`, where 0 stands for absent."""
+    """Columns of announced series, one row per slot. Labels are dictionary-encoded: `values[code]`, code 0: absent."""
 
     slots: Slots
     type: npt.NDArray[np.uint8]
@@ -78,14 +77,14 @@ class Announced:
     version: npt.NDArray[np.int64]
     seen_s: npt.NDArray[np.uint32]
     labels: Mapping[str, tuple[Codes, list[str]]]
-    """The name too, as NAME."""
+    """Codes and values by label, the name included as NAME."""
 
 
 class Index:
-    """An index of the announced series. `_lock` guards everything here; it is taken last, nothing is locked under it.
+    """Index of the announced series. `_lock` guards everything here; it is taken last, nothing is locked under it.
 
-    Invariant: a slot has a name, a shape and a value of each label of its shape, or nothing of all that: if it is not
-    announced, or was set aside."""
+    Invariant: a slot has a name, a shape and a value for each label of its shape, or none of these if it is not
+    announced or is quarantined."""
 
     def __init__(self, table: SlotTable | None = None, limits: Limits | None = None) -> None:
         self._table = table or SlotTable(1_000)
@@ -102,18 +101,18 @@ class Index:
         self._seen_s: npt.NDArray[np.uint32] = lazy_zeros(size, np.uint32)
         self._clashing: set[int] = set()
         self.version = 0
-        """Changes whenever an answer may have become another one."""
+        """Rises when a series is added by an announcement."""
         self._end = 0
-        """No slot from here on was ever announced."""
+        """Upper bound of the slots ever announced."""
         self.changes = 0
-        """Grows whenever another set of series may fit some matchers, or a kind changes. Read without the lock."""
+        """Rises whenever the series that fit some matchers may change, or a kind changes. Read without the lock."""
 
     def __len__(self) -> int:
         return self._names.live
 
     @property
     def clashes(self) -> int:
-        """Series whose fingerprint was announced with two texts."""
+        """Number of series whose fingerprint was announced with two texts."""
         return len(self._clashing)
 
     # announcements
@@ -128,8 +127,8 @@ class Index:
         version: int,
         seen_ms: int = 0,
     ) -> Outcome:
-        """Note one series, announced at `seen_ms` (append time, 0: not known). A greater version replaces the type held
-        and kind."""
+        """Add one series, announced at `seen_ms` (append time, 0: unknown). Type and kind are replaced unless the known
+        version is greater."""
         with self._lock:
             seen_s = _seconds(seen_ms)
             if slot in self._clashing:
@@ -166,7 +165,7 @@ class Index:
         return Outcome.KNOWN
 
     def has_room(self, name: str) -> bool:
-        """Whether one series more of that name is allowed."""
+        """True if one more series of that name is allowed."""
         with self._lock:
             return not self._is_full(name)
 
@@ -197,23 +196,22 @@ class Index:
     # forgetting
 
     def stale(self, slots: Slots, floor_ms: int, now_ms: int) -> Mask:
-        """Which of `slots` no announcement since `floor_ms` (append time) names; where it is not known when the last
-        one was appended, it counts as if it was now. Not of slots that are being announced at this moment: no lock is
-        taken, because whoever asks holds another."""
+        """Mask of the slots not announced since `floor_ms` (append time). An unknown time of an announced slot is set
+        to `now_ms`. Takes no lock, as the caller holds another: slots must not be announced at the same time."""
         seen_s = self._seen_s.take(slots)
         unknown = slots[(seen_s == 0) & (self._names.codes.take(slots) != ABSENT)]
         self._seen_s[unknown] = _seconds(now_ms)
         return self._seen_s.take(slots).astype(np.int64) * 1000 <= floor_ms
 
     def remove(self, slots: Slots) -> None:
-        """Forget everything of distinct slots."""
+        """Remove the series of distinct slots."""
         with self._lock:
             self._clashing.difference_update(slots.tolist())
             self._seen_s[slots] = 0
             self._remove(slots[self._names.codes.take(slots) != ABSENT])
 
     def _remove(self, slots: Slots) -> None:
-        """Of announced slots all but what `remove` does itself."""
+        """Remove names, labels and versions of announced slots."""
         if not len(slots):
             return
         self.changes += 1
@@ -230,16 +228,16 @@ class Index:
         self._version[slots] = 0
 
     def _by_shape(self, slots: Slots) -> list[tuple[Shape, npt.NDArray[np.int64]]]:
-        """Each shape, and the rows of `slots` that have it."""
+        """Return each shape and the indexes in `slots` of those that have it."""
         codes = self._shapes.codes.take(slots)
         if len(codes) and (codes == codes[0]).all():
             return [(self._shapes.values[codes[0]], np.arange(len(slots)))]
         return [(self._shapes.values[code], np.flatnonzero(codes == code)) for code in distinct(codes).tolist()]
 
-    # questions
+    # queries
 
     def select(self, matchers: Collection[Matcher], vshards: int | None = None) -> Slots:
-        """Slots (ascending) of every series that fits all matchers, of the virtual shards in a mask (None: of all).
+        """Return the slots of all series that fit all matchers, ascending; vshards: mask, None: all.
         Raises SelectError. Slots may be freed as soon as this returns: see `find`."""
         tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
         self._warm(tests)
@@ -247,8 +245,8 @@ class Index:
             return self._select(tests, vshards)
 
     def find(self, matchers: Collection[Matcher], vshards: int | None = None) -> tuple[Slots, list[Entry]]:
-        """`select`, and the entry of each. With the store's lock held, `SlotTable.holds(slots, fingerprints of the
-        entries)` says which of them are still there."""
+        """Return the slots of `select` and their entries, as far as they still exist.
+        With the store's lock held, `SlotTable.holds(slots, fingerprints of the entries)` tells which exist then."""
         tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
         self._warm(tests)
         with self._lock:
@@ -257,7 +255,7 @@ class Index:
         return self._made(slots, prints)
 
     def _made(self, slots: Slots, prints: npt.NDArray[np.uint64]) -> tuple[Slots, list[Entry]]:
-        """Those that still are what they were, with their entries."""
+        """Return the slots that still hold these fingerprints, with their entries."""
         entries: list[Entry] = []
         kept = []
         for first in range(0, len(slots), _AT_ONCE):
@@ -280,10 +278,10 @@ class Index:
         return self._names if label == NAME else self._labels.get(label)
 
     def _select(self, tests: Sequence[tuple[Matcher, Test]], vshards: int | None) -> Slots:
-        # what leaves fewest comes first: names have postings, and an exact value takes one comparison a slot
+        # most selective first: names have postings, and an exact value takes one comparison a slot
         tests = sorted(tests, key=lambda each: (each[0].label != NAME, each[0].op != "=", not each[0].value))
         rare = self._rarest(tests)
-        if rare is not None:  # fewer than the name has: one look at all slots instead of its long posting
+        if rare is not None:  # far fewer than the name has: scan all slots instead of its long posting
             slots = self._fitting(None, *rare)
         elif not tests or tests[0][0].label != NAME:
             slots = None
@@ -298,7 +296,7 @@ class Index:
         return slots
 
     def _rarest(self, tests: Sequence[tuple[Matcher, Test]]) -> tuple[Matcher, Test] | None:
-        """The exact value that fewest series have, if it is a label's and the name has far more."""
+        """Return the exact label matcher with the fewest series, if the name has far more; else None."""
         least, found = self._end, None
         for matcher, test in tests:
             if matcher.op == "=" and matcher.value:
@@ -312,7 +310,7 @@ class Index:
         return found
 
     def _of_names(self, matcher: Matcher, test: Test) -> Slots | None:
-        """Slots of the names that fit; None: of every name."""
+        """Return the slots of the names that fit; None: all announced slots."""
         if matcher.op == "=":
             code = self._names.code(matcher.value)
             return self._postings.read([code] if code != ABSENT else [])
@@ -326,7 +324,7 @@ class Index:
         return self._postings.read(codes.tolist())
 
     def _fitting(self, slots: Slots | None, matcher: Matcher, test: Test) -> Slots | None:
-        """Those of `slots` (None: of all that are announced) that fit."""
+        """Return those of `slots` (None: all announced) that fit; None: all announced."""
         interned = self._values_of(matcher.label)
         if interned is None:
             return slots if test("") else np.zeros(0, np.int64)
@@ -348,7 +346,7 @@ class Index:
         return fitting
 
     def first(self, matchers: Collection[Matcher], limit: int, vshards: int | None = None) -> tuple[Slots, list[Entry]]:
-        """The first `limit` of `find` in canonical order, of twins one: what has no place in it is not looked at."""
+        """Return the first `limit` of `find` in canonical order, one of each set of twins; reads only names needed."""
         tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
         self._warm(tests)
         with self._lock:
@@ -368,7 +366,7 @@ class Index:
         return slots[np.array(chosen, np.int64)], [entries[i] for i in chosen]
 
     def entries(self, slots: Slots) -> list[Entry]:
-        """What is announced of each slot. KeyError if one is not announced."""
+        """Return the entry of each slot. Raises KeyError if one is not announced."""
         with self._lock:
             return self._entries(slots)
 
@@ -388,8 +386,8 @@ class Index:
         return list(map(Entry, pairs, types, kinds, self._version.take(slots).tolist(), prints))
 
     def codes(self, label: str, slots: Slots) -> tuple[Codes, list[str]]:
-        """(n,) codes and values: `values[code]` is the value of `label` (NAME: the name), "" where a series has none,
-        or is no longer announced. Codes are not dense; equal values have equal codes."""
+        """Return (n,) codes and values: `values[code]` is the value of `label` (NAME: the name), "" if a series has no
+        value or left the index. Codes may have gaps; equal values have equal codes."""
         with self._lock:
             interned = self._values_of(label)
             if interned is None:
@@ -405,25 +403,25 @@ class Index:
             return dense.astype(np.int32), [interned.values[code] for code in used.tolist()]
 
     def types(self, slots: Slots) -> npt.NDArray[np.uint8]:
-        """(n,) types as announced."""
+        """Return (n,) announced types."""
         return self._type.take(slots)
 
     def kinds(self, slots: Slots) -> npt.NDArray[np.uint8]:
-        """(n,) kinds as announced."""
+        """Return (n,) announced kinds."""
         return self._kind.take(slots)
 
     def labels_of(self, slots: Slots) -> list[str]:
-        """Every label that one of `slots` has, sorted."""
+        """Return all labels of `slots`, sorted."""
         with self._lock:
             shapes = distinct(self._shapes.codes.take(slots)).tolist()
             return sorted({label for shape in shapes for label in self._shapes.values[shape]})
 
     def names(self) -> list[str]:
-        """Every name, sorted."""
+        """Return all names, sorted."""
         return self.values(NAME)
 
     def values(self, label: str | None) -> list[str]:
-        """Values of a label, sorted; None: every label."""
+        """Return the values of a label, sorted; label None: all labels."""
         with self._lock:
             if label is None:
                 return sorted(self._labels)
@@ -434,7 +432,7 @@ class Index:
     # images
 
     def export(self, slots: Slots) -> Announced:
-        """What is announced of those of `slots` that are."""
+        """Return the announced series among `slots`."""
         with self._lock:
             slots = slots[self._names.codes.take(slots) != ABSENT]
             shapes = distinct(self._shapes.codes.take(slots)).tolist()
@@ -451,8 +449,8 @@ class Index:
             )
 
     def load(self, announced: Announced) -> None:
-        """Take over what another process exported; limits are not asked. Slots that are announced here already are
-        left as they are. What is loaded is not compared with twins: they were there."""
+        """Load series that another process exported, without checking limits or twins: that process did.
+        Slots that are announced here already stay unchanged."""
         with self._lock:
             rows = np.flatnonzero(self._names.codes.take(announced.slots) == ABSENT)
             if not len(rows):
@@ -468,7 +466,7 @@ class Index:
 
     def _load_labels(self, slots: Slots, labels: Mapping[str, tuple[Codes, list[str]]]) -> None:
         names = sorted(labels)
-        shape, rows = np.zeros(len(slots), np.int64), np.zeros(1, np.int64)  # one of each shape
+        shape, rows = np.zeros(len(slots), np.int64), np.zeros(1, np.int64)  # rows: one row of each shape
         for first in range(0, len(names), _BITS):
             for bit, label in enumerate(names[first : first + _BITS]):
                 codes, values = labels[label]
@@ -484,7 +482,7 @@ class Index:
         self._shapes.set(slots, own.take(shape))
 
     def bytes(self) -> int:
-        """About what it takes. Takes no lock."""
+        """Estimate of the bytes used. Takes no lock."""
         labels = sum(interned.bytes() for interned in list(self._labels.values()))
         return 18 * self._end + self._names.bytes() + self._shapes.bytes() + labels
 
@@ -498,5 +496,5 @@ def _rows(column: tuple[Codes, list[str]], rows: Slots) -> tuple[Codes, list[str
 
 
 def vshard_table(vshards: int) -> Mask:
-    """(256,) whether each virtual shard is in a mask."""
+    """Return (256,) booleans: True for each virtual shard in a mask."""
     return np.array([vshards >> vshard & 1 for vshard in range(VSHARDS)], np.bool_)

@@ -1,4 +1,4 @@
-"""The values of one label: a small number for each value, and by slot the number of the value it has."""
+"""Dictionary encoding of the values of one label: a code for each value, and the code of each slot; postings."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ Mask = npt.NDArray[np.bool_]
 
 ABSENT = 0
 VERDICTS_KEPT = 16
-"""Matchers of one label whose outcome for each value is remembered."""
+"""Matchers of one label whose results per value are cached."""
 _FEW = 1_000
 _ENTRY_BYTES = 130
-"""What one value costs beside its characters, roughly."""
+"""Rough bytes of one value."""
 
 
 class Interned(Generic[V]):
-    """Not locked: the owner's lock guards it, but for what `warm` says.
+    """Interned values of one label by slot. Not locked: the owner's lock guards it, except as stated at `warm`.
 
-    Invariants: `counts[code]` slots have that code, and a code that none has is free to mean another value; code 0
-    means that a slot has none."""
+    Invariants: `_counts[code]` slots have that code; a code without slots may be reused for another value; a slot
+    with code 0 has no value."""
 
     def __init__(self, size: int, absent: V) -> None:
         self.codes: Codes = lazy_zeros(size, np.int32)
         self.values: list[V] = [absent]
-        """By code; of a free code what it last meant."""
+        """Values by code; a free code keeps its last value."""
         self.live = 0
-        """Slots that have a value."""
+        """Number of slots that have a value."""
         self._ids: dict[V, int] = {}
         self._counts = array("q", [0])
         self._free: list[int] = []
@@ -48,27 +48,27 @@ class Interned(Generic[V]):
         self._reused = 0
 
     def __len__(self) -> int:
-        """Values that some slot has."""
+        """Number of values in use."""
         return len(self._ids)
 
     def present(self) -> list[V]:
-        """Values that some slot has, in no order."""
+        """Return the values in use, unordered."""
         return list(self._ids)
 
     def code(self, value: V) -> int:
-        """The code of a value, ABSENT if no slot has it."""
+        """Return the code of a value, ABSENT if no slot has it."""
         return self._ids.get(value, ABSENT)
 
     def count(self, codes: npt.NDArray[np.int64] | Codes) -> int:
-        """Slots that have one of these codes (not ABSENT)."""
+        """Return the number of slots that have one of these codes (not ABSENT)."""
         return int(np.frombuffer(self._counts, np.int64).take(codes).sum())
 
     def count_of(self, code: int) -> int:
-        """Slots that have this code (not ABSENT)."""
+        """Return the number of slots that have this code (not ABSENT)."""
         return self._counts[code]
 
     def intern(self, value: V) -> int:
-        """The code of a value, a new one if need be; the caller gives it to some slot."""
+        """Return the code of a value, a new one if needed; the caller must assign it to a slot."""
         code = self._ids.get(value)
         if code is not None:
             return code
@@ -90,7 +90,7 @@ class Interned(Generic[V]):
                 fits[code] = isinstance(value, str) and test(value)
 
     def set(self, slots: Slots, codes: Codes) -> None:
-        """Give values to distinct slots that have none."""
+        """Assign values to distinct slots that have none."""
         self.codes[slots] = codes
         used, many = np.unique(codes, return_counts=True)
         np.frombuffer(self._counts, np.int64)[used] += many
@@ -103,20 +103,20 @@ class Interned(Generic[V]):
         self.live += 1
 
     def value_of(self, slot: int) -> V:
-        """The value that a slot has."""
+        """Return the value of a slot."""
         return self.values[int(self.codes[slot])]
 
     def values_at(self, slots: Slots) -> list[V]:
-        """The value of each slot."""
+        """Return the value of each slot."""
         return list(map(self.values.__getitem__, self.codes.take(slots).tolist()))
 
     def dense(self, slots: Slots) -> tuple[Codes, list[V]]:
-        """(n,) numbers and values, of which 0 is `absent`: only those that occur."""
+        """Return (n,) dense codes and the values that occur; code 0 is `absent`."""
         used, codes = np.unique(np.append(self.codes.take(slots), ABSENT), return_inverse=True)
         return codes[:-1].astype(np.int32), [self.values[code] for code in used.tolist()]
 
     def load(self, slots: Slots, codes: Codes, values: Sequence[V]) -> Codes:
-        """`set` by what `dense` gave somewhere else, none of them absent; the codes here."""
+        """`set` from a `dense` of another process, none of them absent; return the local codes."""
         own = np.zeros(len(values), np.int32)
         for code in distinct(codes).tolist():
             own[code] = self.intern(values[code])
@@ -125,7 +125,7 @@ class Interned(Generic[V]):
         return mine
 
     def clear(self, slots: Slots) -> None:
-        """Distinct slots, all of which have a value, have none."""
+        """Remove the values of distinct slots, all of which have one."""
         codes, many = np.unique(self.codes.take(slots), return_counts=True)
         self.codes[slots] = ABSENT
         counts = np.frombuffer(self._counts, np.int64)
@@ -139,7 +139,7 @@ class Interned(Generic[V]):
         self._free.extend(codes)
 
     def warm(self, matcher: Matcher, test: Test, lock: threading.Lock) -> None:
-        """Prepare `fits`. Called *without* `lock`, the owner's: a pattern may have to look at a million values."""
+        """Prepare `fits`. Call *without* holding `lock`, the owner's: a pattern may be tested on a million values."""
         key = (matcher.op, matcher.value)
         with lock:
             known = len(self._verdicts[key][1]) if key in self._verdicts else 0
@@ -153,7 +153,7 @@ class Interned(Generic[V]):
                 self._remember(key, test, np.concatenate((held, more)))
 
     def fits(self, matcher: Matcher, test: Test) -> Mask:
-        """By code whether its value fits. What the last matchers said is remembered."""
+        """Mask by code of the values that fit; results of the last matchers are cached."""
         key = (matcher.op, matcher.value)
         held = self._verdicts[key][1] if key in self._verdicts else np.zeros(0, np.bool_)
         if len(held) < len(self.values):
@@ -169,21 +169,21 @@ class Interned(Generic[V]):
             self._verdicts.popitem(last=False)
 
     def bytes(self) -> int:
-        """About what it takes."""
+        """Estimate of the bytes used."""
         return 4 * self.live + _ENTRY_BYTES * len(self.values)
 
 
 class Postings:
-    """Slots by code of one label. Entries are only added: whoever reads looks at the codes of the slots.
+    """Posting lists of one label: slots by code. They may contain stale slots, which `read` filters by current code.
 
-    Invariant: every slot that has a code stands in the posting of that code."""
+    Invariant: every slot that has a code is in the posting list of that code."""
 
     def __init__(self, interned: Interned[str]) -> None:
         self._interned = interned
         self._slots: dict[int, array[int]] = {}
 
     def add(self, slots: Slots, codes: Codes) -> None:
-        """After `Interned.set` of the same."""
+        """Add slots; call after `Interned.set` of the same."""
         order = np.argsort(codes, kind="stable")
         slots, codes = slots[order].astype(np.int32), codes[order]
         for part in np.split(np.arange(len(codes)), np.flatnonzero(np.diff(codes)) + 1):
@@ -199,7 +199,7 @@ class Postings:
             held.append(slot)
 
     def forget(self, codes: Sequence[int]) -> None:
-        """After `Interned.clear`: postings of codes that few slots have any longer get shorter."""
+        """Shorten posting lists that are mostly stale; call after `Interned.clear`."""
         for code in codes:
             held, count = self._slots.get(code), self._interned.count_of(code)
             if held is not None and not count:
@@ -208,7 +208,7 @@ class Postings:
                 self._slots[code] = array("i", self.read([code]).astype(np.int32).tobytes())
 
     def read(self, codes: Sequence[int]) -> Slots:
-        """Slots that have one of these codes, ascending."""
+        """Return the slots that have one of these codes, ascending."""
         found = [np.frombuffer(self._slots[code], np.int32) for code in codes if code in self._slots]
         if not found:
             return np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""How much a shard takes: series of one name, labels, memory; and who was refused."""
+"""Limits of a shard (series of one name, labels, memory, capacity) and counts of refused series."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from artimon.model.grid import Level
 from artimon.runtime.process_options import MiB, Option
 
 DEFAULT_CAPACITY = 1_000_000
-"""Series of a shard, where memory allows them."""
+"""Default capacity of a shard in series, if memory suffices."""
 SPARE_ROWS = 4
-"""Bucket rows of a level beside its range: two ahead of the settled end, two for predecessors."""
+"""Bucket rows of a level beyond its range: two ahead of the settled end, two for predecessors."""
 FINEST_SPARE_ROWS = SPARE_ROWS + 15
-"""The finest level serves windows that start before the range."""
+"""`SPARE_ROWS` of the finest level: it serves windows that start before the range."""
 SERIES_A_NAME = 200_000
 LABELS = 1_000
-"""Different label names in one shard; each takes an array of its own."""
+"""Limit of distinct label names in one shard, as each has its own array."""
 NAMES_COUNTED = 1_000
 WORST = 20
 MEMORY_SHARE = 0.8
-"""Of the machine's memory that a shard takes unless told otherwise."""
+"""Default share of the machine's memory that a process may use."""
 _CELL_BYTES, _FINEST_CELL_BYTES = 40, 16
 _SLOT_BYTES = 250
-"""Slot, newest life, labels."""
+"""Bytes per series of slot, newest life and labels."""
 
 
 class LimitError(ValueError):
-    """A stated capacity that the machine has no memory for. The text says how much is needed."""
+    """The machine lacks the memory for the configured capacity. The text says how much is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a shard is allowed to take."""
+    """Limits of a shard."""
 
     series_a_name: Annotated[
         int,
@@ -65,22 +65,22 @@ DEFAULT_LIMITS = Limits()
 
 
 class Refusals:
-    """Series refused by their announcements, counted by name; of many names the worst are kept. Not locked."""
+    """Counts of refused announced series by name; of many names the worst are kept. Not locked."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self.total = 0
 
     def note(self, name: str) -> None:
-        """One series more of that name."""
+        """Count one more refused series of that name."""
         self.total += 1
         if name not in self._counts and len(self._counts) >= NAMES_COUNTED:
             least = min(self._counts, key=self._counts.__getitem__)
-            self._counts[name] = self._counts.pop(least)  # a bound from above: none that is worse gets lost
+            self._counts[name] = self._counts.pop(least)  # an upper bound: no worse name is lost
         self._counts[name] = self._counts.get(name, 0) + 1
 
     def lifted(self, name: str) -> None:
-        """One of them got its slot after all."""
+        """Uncount a series whose refusal was lifted."""
         self.total = max(0, self.total - 1)
         count = self._counts.get(name, 0) - 1
         if count > 0:
@@ -89,20 +89,20 @@ class Refusals:
             self._counts.pop(name, None)
 
     def worst(self, n: int = WORST) -> list[tuple[str, int]]:
-        """The names with most refused series, worst first."""
+        """Return the names with most refused series, worst first."""
         return sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))[:n]
 
 
 def bytes_a_series(levels: Sequence[Level]) -> int:
-    """What a series takes at most, when every row is filled and nothing can be packed: one sample a bucket in the
-    finest level, several in the others."""
+    """Return the greatest bytes per series: all rows filled and nothing packed, one sample a bucket in the finest
+    level, several in the others."""
     first, *others = (level.count + (SPARE_ROWS if i else FINEST_SPARE_ROWS) for i, level in enumerate(levels))
     return first * _FINEST_CELL_BYTES + sum(others) * _CELL_BYTES + _SLOT_BYTES
 
 
 def memory_limit(machine_bytes: int = 0) -> int:
-    """Bytes that a process may take here: a share of the smallest of the machine's memory, its control group's limit
-    and its own address space."""
+    """Return the bytes that a process may use: a share of the least of the machine's memory, the limit of its control
+    group and its address space limit (RLIMIT_AS). machine_bytes 0: read from /proc."""
     found = [machine_bytes or _machine_bytes(), *_group_bytes()]
     soft = resource.getrlimit(resource.RLIMIT_AS)[0]
     if soft != resource.RLIM_INFINITY:
@@ -114,7 +114,7 @@ def _machine_bytes() -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
-    return 1 << 62  # nothing is known, nothing is refused
+    return 1 << 62  # unknown memory: no limit
 
 
 def _group_bytes() -> list[int]:
@@ -129,8 +129,8 @@ def _group_bytes() -> list[int]:
 
 
 def settle_capacity(capacity: int, levels: Sequence[Level], limit: int) -> int:
-    """The capacity to reserve: that which is stated, or LimitError if it needs more than `limit` bytes; for 0 as many
-    series as there is memory for, at most DEFAULT_CAPACITY."""
+    """Return the capacity to reserve; for 0 as many series as `limit` bytes allow, at most DEFAULT_CAPACITY.
+    Raises LimitError if a nonzero `capacity` needs more than `limit` bytes."""
     fits = max(1, limit // bytes_a_series(levels))
     if capacity == 0:
         return min(DEFAULT_CAPACITY, fits)
@@ -145,7 +145,7 @@ def settle_capacity(capacity: int, levels: Sequence[Level], limit: int) -> int:
 
 
 def refusals(status: Mapping[str, Any]) -> list[str]:
-    """What of `Shard.status` somebody should do something about."""
+    """Return warnings about refused series in a `Shard.status`, for the operator."""
     found = []
     if status["memory_full"]:
         found.append("the memory limit is reached: new series are refused")
@@ -153,5 +153,5 @@ def refusals(status: Mapping[str, Any]) -> list[str]:
         found.append(f"capacity of {status['capacity']} series reached: samples of new series are refused")
     if status["refused_names"]:
         worst = ", ".join(f"{name} ({count})" for name, count in status["refused_names"][:3])
-        found.append(f"{status['refused_series']} announced series are refused, most of {worst}")
+        found.append(f"{status['refused_series']} announced series are refused, most often of {worst}")
     return found

@@ -1,4 +1,4 @@
-"""Conditions on label values: exact, prefix, regular expressions in linear time."""
+"""Matchers on label values: exact, prefix, and regular expressions in linear time (RE2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Test = Callable[[str], bool]
 
 
 def compile_matcher(matcher: Matcher) -> Test:
-    """Whether a value fits; an absent label has "". SelectError for an unknown operator or a bad pattern."""
+    """Compile a test of values; an absent label has "". SelectError for an unknown operator or a bad pattern."""
     value = matcher.value
     match matcher.op:
         case "=":

@@ -1,4 +1,4 @@
-"""(virtual shard, fingerprint) -> slot: an open-addressing hash table in numpy, looked up thousands at a time."""
+"""Slot table (virtual shard, fingerprint) -> slot: an open-addressing hash table in numpy with batch lookups."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ Mask = npt.NDArray[np.bool_]
 NO_SLOT = -1
 VSHARDS = 256
 UNIT = 16
-"""Slots of one unit belong to one virtual shard."""
+"""Slots of an allocation unit; all slots of a unit belong to one virtual shard."""
 PAGE = 256
-"""A big virtual shard grows by this many slots at once, so that its slots are runs."""
+"""Greatest growth step of a big virtual shard in slots; big steps keep its slots in runs."""
 BARRED = 200_000
-"""Refused series that are remembered; the one that was refused first is forgotten first."""
+"""Limit of remembered refused series; the oldest refusal is forgotten first."""
 _BLOCK = 1_024
-_EMPTY, _TOMB = 0, -1  # of the table, which holds slot + 1: memory nobody touched says "empty"
+_EMPTY, _TOMB = 0, -1  # table entries are slot + 1, so that untouched memory means "empty"
 
 
 class SlotTable:
-    """Slots of at most `capacity` series. A series is a fingerprint *in a virtual shard*: reported by sources of two
-    of them it has two slots, which are twins. Not locked: the owner's lock guards it.
+    """Slots of at most `capacity` series. A series is a fingerprint *in a virtual shard*: if sources of two virtual
+    shards report it, it has two slots, called twins. Not locked: the owner's lock guards it.
 
     Arrays by slot have `size` >= capacity cells, because units belong to virtual shards and some stay half empty.
-    Invariants: the table is at most three quarters full, so that a probe ends, and a run of places that are not empty
-    ends with one that is taken; a unit has an owner as long as one of its slots is in use; `epoch` changes whenever
-    an answer of `find` or `add` may have become wrong."""
+    Invariants: the table is at most three quarters full, so that a probe ends; a run of nonempty places ends with one
+    that is in use, not a tombstone; a unit has an owner while one of its slots is in use; `epoch` changes whenever an
+    earlier result of `find` or `add` may have become wrong."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.size = -(-(capacity + min(VSHARDS * PAGE, capacity // 8) + VSHARDS * UNIT) // _BLOCK) * _BLOCK
         self.used = 0
-        """Every slot in use is below it; it never falls."""
+        """Upper bound of the slots in use; never falls."""
         self.live = 0
-        """Slots in use."""
+        """Number of slots in use."""
         self.epoch = 0
         self.closed = False
-        """Whether new series are refused although there are slots; whoever opens it again calls `changed`."""
+        """True if new series are refused although there are slots. Call `changed` after setting it to False."""
         self.refused = 0
-        """Series that found no slot, counted once for each time they were looked up to be added."""
+        """Number of refusals of a slot; a series counts each time it is to be added."""
         self.fingerprint: Fingerprints = lazy_zeros(self.size, np.uint64)
         self.vshard: npt.NDArray[np.uint8] = lazy_zeros(self.size, np.uint8)
         self.in_use: Mask = lazy_zeros(self.size, np.bool_)
-        self._twin: Mask = lazy_zeros(self.size, np.bool_)  # may say so of one whose twins are gone
+        self._twin: Mask = lazy_zeros(self.size, np.bool_)  # may stay True after the twins are gone
         self._barred: dict[tuple[int, int], None] = {}
         self._units = _Units(self.size)
         places = 1 << (self.size * 2 - 1).bit_length()
@@ -62,7 +62,7 @@ class SlotTable:
     # look up
 
     def find(self, fingerprints: Fingerprints, vshard: int) -> Slots:
-        """(n,) slots, NO_SLOT where a fingerprint is unknown in that virtual shard."""
+        """Return (n,) slots, NO_SLOT for fingerprints unknown in that virtual shard."""
         at = (fingerprints & self._mask).astype(np.int64)
         slots = self._table.take(at).astype(np.int64) - 1
         hit = self._is(slots, fingerprints, vshard)
@@ -81,31 +81,31 @@ class SlotTable:
         return found
 
     def _is(self, slots: Slots, fingerprints: Fingerprints, vshard: int) -> Mask:
-        """Where the places that say `slots` (negative: none) hold these series."""
+        """Mask of the `slots` (negative: none) that have these fingerprints in that virtual shard."""
         same: Mask = self.fingerprint.take(slots, mode="wrap") == fingerprints
         same &= self.vshard.take(slots, mode="wrap") == vshard
         same &= slots >= 0
         return same
 
     def still(self, slots: Slots, fingerprints: Fingerprints, vshard: int) -> Mask:
-        """Where slots, NO_SLOT among them, hold these very series now. Cheaper than `find`."""
+        """Mask of the slots (may include NO_SLOT) that hold exactly these series now. Cheaper than `find`."""
         same = self._is(slots, fingerprints, vshard)
         same &= self.in_use.take(slots, mode="wrap")
         return same
 
     def holds(self, slots: Slots, fingerprints: Fingerprints) -> Mask:
-        """Where slots hold series with these fingerprints now: whoever looked them up in the index before the lock was
-        taken finds out what was freed since."""
+        """Mask of the slots that hold series with these fingerprints now.
+        Detects slots that were freed between a lookup in the index and taking the lock."""
         same: Mask = self.in_use.take(slots)
         same &= self.fingerprint.take(slots) == fingerprints
         return same
 
     def of(self, vshard: int) -> Slots:
-        """Slots in use of a virtual shard, ascending."""
+        """Return the slots in use of a virtual shard, ascending."""
         return self._units.slots_of(vshard, self.in_use)
 
     def twins(self, slots: Slots) -> Slots:
-        """Which of distinct `slots` share their fingerprint with another of them."""
+        """Return those of distinct `slots` that share their fingerprint with another of them."""
         may = slots[self._twin.take(slots)]
         if not len(may):
             return may
@@ -113,7 +113,7 @@ class SlotTable:
         return may[counts[which] > 1]
 
     def twins_of(self, slot: int) -> list[int]:
-        """The other slots of the same fingerprint."""
+        """Return the other slots with the same fingerprint."""
         if not self._twin[slot]:
             return []
         print_ = self.fingerprint[slot]
@@ -124,11 +124,11 @@ class SlotTable:
             at = (at + 1) & int(self._mask)
         return found
 
-    # give and take back
+    # allocate and free
 
     def add(self, fingerprints: Fingerprints, vshard: int) -> Slots:
-        """(n,) slots, new ones for unknown fingerprints in the order given. NO_SLOT (and counted) at capacity, for
-        barred series, and for all new ones while the table is closed."""
+        """Return (n,) slots, allocating new ones for unknown fingerprints in the order given.
+        NO_SLOT (and counted in `refused`) at capacity, for barred series, and for all new ones while closed."""
         slots = self.find(fingerprints, vshard)
         missing = slots == NO_SLOT
         if not missing.any():
@@ -150,7 +150,7 @@ class SlotTable:
         return fresh
 
     def _give(self, fresh: Fingerprints, vshard: int) -> Slots:
-        """Slots of the first of `fresh`, of all of them if there is room."""
+        """Allocate slots for the first of `fresh`; for all of them if there is room."""
         made = self._units.take(vshard, len(fresh), self.in_use)
         self.refused += len(fresh) - len(made)
         fresh = fresh[: len(made)]
@@ -167,7 +167,7 @@ class SlotTable:
         return made
 
     def _mark_twins(self, made: Slots) -> None:
-        """Note which of these series, just inserted, live in another virtual shard too."""
+        """Mark those of these series, just inserted, that are in another virtual shard too, and their twins."""
         at = (self.fingerprint.take(made) & self._mask).astype(np.int64)
         while len(made):
             slots = self._table.take(at).astype(np.int64) - 1
@@ -179,7 +179,7 @@ class SlotTable:
             made, at = made[on], (at[on] + 1) & int(self._mask)
 
     def _insert(self, slots: Slots) -> None:
-        """Of those that want one place, the last one written gets it, the others go on."""
+        """Insert slots: of several with one place, the last one written gets it, the others probe on."""
         at = (self.fingerprint.take(slots) & self._mask).astype(np.int64)
         while len(slots):
             held = self._table.take(at)
@@ -196,7 +196,7 @@ class SlotTable:
         self._insert(np.flatnonzero(self.in_use[: self.used]))
 
     def free(self, slots: Slots) -> None:
-        """Give distinct slots in use back; whoever keeps something by slot has cleared it."""
+        """Free distinct slots in use; all other state by slot must be cleared before."""
         if not len(slots):
             return
         self._unlink(slots)
@@ -215,7 +215,7 @@ class SlotTable:
             pending, at = pending[~hit], (at[~hit] + 1) & int(self._mask)
 
     def _bury(self, at: Slots) -> None:
-        """Tombstones in front of an empty place end no probe: they become empty too, and those before them."""
+        """Turn tombstones in front of an empty place into empty places, and those before them: no probe needs them."""
         self._tombs += len(at)
         while len(at):
             at = at[(self._table.take(at) == _TOMB) & (self._table.take((at + 1) & int(self._mask)) == _EMPTY)]
@@ -225,8 +225,8 @@ class SlotTable:
             at = (at - 1) & int(self._mask)
 
     def restore(self, slots: Slots, fingerprints: Fingerprints, vshards: npt.NDArray[np.uint8]) -> None:
-        """Give exactly these slots, free ones, to these series, unknown ones. Slots of one unit are of one virtual
-        shard, as they were where this comes from. ValueError if there is no such slot."""
+        """Assign exactly these free slots to these unknown series. Slots of a unit must be of one virtual shard, as in
+        the table they come from. Raises ValueError if they do not fit."""
         if not len(slots):
             return
         if int(slots.max()) >= self.size or self.live + len(slots) > self.capacity:
@@ -239,13 +239,13 @@ class SlotTable:
         self._mark_twins(slots)
 
     def bytes(self) -> int:
-        """About what it takes."""
+        """Estimate of the bytes used."""
         return self._table.nbytes + self.used * 11 + 200 * len(self._barred)
 
     # refusals
 
     def bar(self, fingerprints: Sequence[int], vshard: int) -> None:
-        """Give these series no slot from now on; they have none now."""
+        """Refuse slots to these series from now on; they have none now."""
         for print_ in fingerprints:
             if len(self._barred) >= BARRED:
                 del self._barred[next(iter(self._barred))]
@@ -253,7 +253,7 @@ class SlotTable:
             self._barred[vshard, print_] = None
 
     def unbar(self, fingerprint: int, vshard: int) -> bool:
-        """Take a refusal back; whether there was one."""
+        """Lift a refusal; True if there was one."""
         if (vshard, fingerprint) not in self._barred:
             return False
         del self._barred[vshard, fingerprint]
@@ -261,21 +261,21 @@ class SlotTable:
         return True
 
     def is_barred(self, fingerprint: int, vshard: int) -> bool:
-        """Whether a series gets no slot."""
+        """True if a series is refused a slot."""
         return (vshard, fingerprint) in self._barred
 
     @property
     def barred(self) -> int:
-        """Series that get no slot."""
+        """Number of series that are refused a slot."""
         return len(self._barred)
 
     def changed(self) -> None:
-        """What was looked up before may be wrong: a slot was freed, or a refused series may have one now."""
+        """Invalidate earlier lookups: a slot was freed, or a refused series may get one now."""
         self.epoch += 1
 
 
 def _once(fingerprints: Fingerprints) -> Fingerprints:
-    """Each of them once, in the order given."""
+    """Return the distinct fingerprints in the order given."""
     ordered = np.sort(fingerprints)
     if not (ordered[1:] == ordered[:-1]).any():
         return fingerprints
@@ -284,13 +284,13 @@ def _once(fingerprints: Fingerprints) -> Fingerprints:
 
 
 class _Units:
-    """Who owns which unit of slots, and where there is room."""
+    """Owners of the units of slots, and units with free slots."""
 
     def __init__(self, size: int) -> None:
         self._owner: npt.NDArray[np.int16] = np.full(size // UNIT, -1, np.int16)
         self._live: npt.NDArray[np.uint8] = np.zeros(size // UNIT, np.uint8)
         self._first_unused = 0
-        self._released: list[int] = []  # a heap: the lowest first, so that what is used stays together
+        self._released: list[int] = []  # a heap: lowest first, so that used units stay together
         self._room: list[dict[int, None]] = [{} for _ in range(VSHARDS)]
         self._of = np.zeros(VSHARDS, np.int64)
 
@@ -300,7 +300,7 @@ class _Units:
         return slots[in_use[slots]]
 
     def take(self, vshard: int, wanted: int, in_use: Mask) -> Slots:
-        """At most `wanted` free slots of units of `vshard`, which counts as their being used."""
+        """Allocate at most `wanted` free slots of units of `vshard`."""
         room, units, found = self._room[vshard], [], 0
         while found < wanted:
             if not room and not self._grow(vshard, wanted - found):
@@ -320,28 +320,28 @@ class _Units:
         return free
 
     def _grow(self, vshard: int, wanted: int) -> bool:
-        """Get units for about `wanted` slots, more the more it has; False if there are none."""
+        """Add units for about `wanted` slots, and more for a big virtual shard; False if there are none."""
         own = int(self._of[vshard]) // 8
         more = max(-(-min(wanted, 4 * PAGE) // UNIT), 1, min(own, PAGE) // UNIT)
         released = list[int]()
         while self._released and len(released) < more:
             unit = heapq.heappop(self._released)
-            if self._owner[unit] == -1:  # else somebody claimed it
+            if self._owner[unit] == -1:  # else it was claimed
                 released.append(unit)
         until = min(self._first_unused + more - len(released), len(self._owner))
         units = released + list(range(self._first_unused, until))
         self._first_unused = until
         self._owner[units] = vshard
-        self._room[vshard].update(dict.fromkeys(reversed(units)))  # the last one in is the first to be filled
+        self._room[vshard].update(dict.fromkeys(reversed(units)))  # the last one in is filled first
         return bool(units)
 
     def claim(self, slots: Slots, vshards: npt.NDArray[np.uint8]) -> None:
-        """These very slots are used from now on."""
+        """Mark exactly these slots as used. Raises ValueError if a unit would have two owners."""
         units, first, counts = np.unique(slots // UNIT, return_index=True, return_counts=True)
         owners = vshards[first].astype(np.int16)
         held = self._owner[units]
         if ((held != -1) & (held != owners)).any() or (vshards != self._expand(units, owners, slots)).any():
-            raise ValueError("slots of one unit in two virtual shards")
+            raise ValueError("slots of one unit are in two virtual shards")
         self._release_until(int(units[-1]) + 1)
         self._owner[units] = owners
         self._live[units] += counts.astype(np.uint8)

@@ -1,4 +1,4 @@
-"""From matchers to the `Buckets` that an engine answers with: series in columns, rows copied a few at a time."""
+"""Selection of `Buckets` by matchers: series in columns, rows copied a few at a time under the store's lock."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from varstore.store.bucket_store import NO_TYPE, BucketStore
 
 ANSWER_BYTES = 256 * 1024 * 1024
 HOLD_S = 0.003
-"""How long the store's lock is held at a time, but for one row or one chunk of series at least."""
+"""Seconds for which the store's lock is held at a time, except to finish a row or a chunk of series."""
 FEW = 6
-"""Series that are read cell by cell: half a microsecond a number, where a row takes some 20 whatever it holds."""
+"""Read up to this many series cell by cell: 0.5 us a number, whereas a row takes about 20 us whatever its size."""
 CHUNK = 16_384
-"""Series whose lives are copied at a time."""
+"""Number of series whose lives are copied at a time."""
 TRIES, SEARCHES = 3, 10
 _TEXT = int(ValueType.STRING)
 
 
 class Changed(Exception):
-    """Slots changed their series or their types while they were read: read again."""
+    """Slots changed their series or types during the read: read again."""
 
 
 def check_request(request: SelectRequest, levels: Sequence[Level], series: int = 1) -> None:
-    """SelectError unless a level has the grid's step and the answer stays inside 256 MiB."""
+    """Raise SelectError unless a level has the grid's step and the answer takes at most ANSWER_BYTES."""
     grid = request.grid
     if not any(level.step_ms == grid.step_ms for level in levels):
         steps = ", ".join(f"{level.count} x {level.step_s} s" for level in levels)
         raise SelectError(f"no level has buckets of {grid.step_ms} ms: the levels are {steps}")
     if grid.end_ms % grid.step_ms:
-        raise SelectError(f"the grid ends at {grid.end_ms} ms, which is no multiple of its step of {grid.step_ms} ms")
+        raise SelectError(f"the grid ends at {grid.end_ms} ms: use a multiple of its step of {grid.step_ms} ms")
     unknown = sorted(set(request.statistics) - set(STATISTICS))
     if unknown:
         raise SelectError(f"unknown statistic {unknown[0]!r}: use some of {', '.join(STATISTICS)}")
@@ -59,14 +59,14 @@ def check_request(request: SelectRequest, levels: Sequence[Level], series: int =
 
 
 class Answers:
-    """Of one shard. `cells` is the lock of the store, held for HOLD_S at a time; the last of TRIES holds it for all."""
+    """Answers selects of one shard. `cells` is the lock of the store, held for about HOLD_S at a time."""
 
     def __init__(self, store: BucketStore, index: Index, cells: FairLock) -> None:
         self._store, self._index, self._cells = store, index, cells
 
     def select(self, request: SelectRequest, levels: Sequence[Level], whose: str, gone: Gone = never) -> Buckets:
-        """Copies of the buckets of every announced series that fits. SelectError names the limit, which `whose`
-        series exceed, or the levels; Cancelled once `gone` says that nobody waits."""
+        """Return copies of the buckets of every announced series that fits; `whose` names the shard in errors.
+        Raises SelectError, which names the limit or the levels, and Cancelled once `gone` returns True."""
         check_request(request, levels)
         waiting = Waiting(gone)
         for _ in range(SEARCHES):
@@ -87,10 +87,10 @@ class Answers:
                     return self.buckets(request, slots, prints, waiting)
                 except Changed:
                     continue
-        raise SelectError(f"{whose} cannot answer: series change faster than they are read, try again")
+        raise SelectError(f"{whose} cannot answer: series changed during every attempt to read them, try again")
 
     def buckets(self, request: SelectRequest, slots: Slots, prints: Fingerprints, waiting: Waiting) -> Buckets:
-        """The buckets of these series, which had these slots. Changed if one has another by now."""
+        """Return the buckets of these series, which had these slots. Raises Changed if a slot has another by now."""
         ring = self._store.ring(request.grid.step_ms)
         if ring is None:
             raise SelectError(f"no level has buckets of {request.grid.step_ms} ms")
@@ -123,14 +123,14 @@ class Answers:
         )
 
     def _series(self, slots: Slots, prints: Fingerprints, types: npt.NDArray[np.uint8]) -> SeriesTable:
-        """The type is that of the samples, as announced where none came."""
+        """Make the table of series, typed by their samples, or as announced if there are none."""
         own = np.where(types == NO_TYPE, self._index.types(slots), types).astype(np.uint8)
         labels = [NAME, *self._index.labels_of(slots)]
         columns = {label: self._index.codes(label, slots) for label in labels}
         return SeriesTable(prints, own, self._index.kinds(slots), columns)
 
     def _rows(self, ring: Ring, request: SelectRequest, slots: Slots, waiting: Waiting) -> dict[str, Cells]:
-        """(grid.n, slots) of each statistic, zero where count is, and what is needed besides."""
+        """Return each statistic and those it needs as (grid.n, slots), zero where count is zero."""
         grid = request.grid
         names = with_needs(request.statistics)
         out = {name: np.zeros((grid.n, len(slots)), np.int64) for name in names}
@@ -152,7 +152,7 @@ class Answers:
         return out
 
     def _lives(self, slots: Slots, waiting: Waiting) -> tuple[npt.NDArray[np.void], Cells, Cells]:
-        """Lives, times of the newest samples, and times of ends."""
+        """Return lives, times of the newest samples, and times of end markers."""
         if len(slots) <= CHUNK:
             with self._cells:
                 newest_ms = self._store.lives.newest_ms(slots)
@@ -178,8 +178,8 @@ class Answers:
         read: dict[str, Cells],
         births: npt.NDArray[np.void],
     ) -> tuple[str, ...]:
-        """With the lock held: cells of STRING series read once more and made indices into the strings that are returned
-        (numbers of strings are used again, so all of them come from one moment)."""
+        """Read the cells of STRING series again and replace them by indexes into the returned strings.
+        Call with the lock held: numbers of strings are reused, so all must be read at the same moment."""
         texts = np.flatnonzero(is_text)
         held = ring.read(slots[texts], request.grid, {"count", "last"})
         read["count"][:, texts] = held["count"]
@@ -192,7 +192,7 @@ class Answers:
         births["last"][alive] = np.searchsorted(ids, last)
         if "last" in read:
             read["last"][:, texts] = np.where(some, np.searchsorted(ids, held["last"]), 0)
-        for name in FOLDS.keys() & read.keys():  # strings have none
+        for name in FOLDS.keys() & read.keys():  # strings have no folded statistics
             read[name][:, texts] = 0
         return tuple(self._store.texts[id] for id in ids.tolist())
 

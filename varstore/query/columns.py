@@ -1,4 +1,4 @@
-"""One bucket of one part, captured under the lock of the store and looked at without it."""
+"""One bucket of one part, captured under the lock of the store and read without it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ WIDE = 2.0**62
 
 
 class MayWrap(Exception):
-    """A sum may not be what its 64 bits say."""
+    """A sum of integers may exceed 64 bits."""
 
 
 class Captured(NamedTuple):
-    """What a part held of a bucket: packed cells that never change, or copies of fields; None: nothing."""
+    """Captured bucket of a part: immutable packed cells, or copies of fields; source None: empty."""
 
     number: int
     version: int
@@ -32,37 +32,37 @@ class Captured(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of copies."""
+        """Bytes of the copies."""
         return sum(array.nbytes for array in self.source.values()) if isinstance(self.source, Mapping) else 0
 
 
 class Reading(NamedTuple):
-    """What a function reads of each bucket."""
+    """Statistics that a window function reads of each bucket."""
 
     names: frozenset[str]
-    """Statistics."""
+    """Statistics read for all series."""
     rarely: frozenset[str]
-    """Statistics that are looked at for few series."""
+    """Statistics read for few series only."""
 
     @classmethod
     def of(cls, statistics: Collection[str]) -> Reading:
-        """`statistics` of a window function."""
+        """Make it from the `statistics` of a window function."""
         names = frozenset(statistics) | {"count"}
         rarely = {"min"} if "last_time" in names else with_needs(names) - names
         return cls(names - rarely, frozenset(rarely))
 
     @property
     def fields(self) -> set[str]:
-        """All of it, as a ring calls it."""
+        """Names of all these statistics as FIELDS of a ring."""
         return {FIELD_OF[name] for name in self.names | self.rarely}
 
     def capture(self, ring: Ring, number: int, part: Part) -> Captured:
-        """With the owner's lock held."""
+        """Capture a bucket of a part. Call with the owner's lock held."""
         return Captured(number, ring.version(number), ring.peek(number, part.chosen, self.fields))
 
 
 class PartColumn:
-    """A `Column` of all that is read of a part."""
+    """`Column` (artimon/compute/rolling.py) of all slots read of a part."""
 
     def __init__(self, captured: Captured, part: Part, left_ms: int) -> None:
         self._source, self._part, self._left_ms = captured.source, part, np.int64(left_ms)
@@ -92,7 +92,7 @@ class PartColumn:
         return found
 
     def cells(self, statistic: str) -> Ints:
-        """(series,) of what is read."""
+        """Return (slots read,) cells of a statistic."""
         if statistic == "last_time":
             time = self._read.get(statistic)
             if time is None:
@@ -102,7 +102,7 @@ class PartColumn:
         return self._field("last" if packed and self.count is None and statistic in FOLDS else statistic)
 
     def refuse_wrapped(self) -> None:
-        """MayWrap where a sum of integers may not be what its 64 bits say."""
+        """Raise MayWrap if a sum of integers may exceed 64 bits."""
         count, double = self.count, self._part.double
         if count is None or double is True:
             return

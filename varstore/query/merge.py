@@ -1,4 +1,4 @@
-"""One answer from those of several shards. A series that two of them hold (it has two sources) becomes one row."""
+"""Merging of answers of several shards. A series that two of them hold (it has two sources) becomes one row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from artimon.model.values import ValueType
 
 
 def has_twins(parts: Sequence[Buckets]) -> bool:
-    """Whether some series stands in two answers."""
+    """True if a series occurs twice in the answers."""
     if sum(len(part.series) for part in parts) < 2:
         return False
     prints = np.sort(np.concatenate([SeriesTable.of(part.series).fingerprints for part in parts]))
@@ -26,12 +26,12 @@ def has_twins(parts: Sequence[Buckets]) -> bool:
 
 
 def unite(parts: Sequence[Buckets], request: SelectRequest) -> Buckets:
-    """Rows of all parts one after another; twins, which need all statistics, joined into the first row of them."""
+    """Concatenate the rows of all parts; join twins, which need all statistics, into their first row."""
     joined = _concatenate(parts, request)
     if has_twins(parts):
         joined = _join_twins(joined)
     notes = joined.notes
-    if "sum" not in request.statistics:  # it was only read to unite twins
+    if "sum" not in request.statistics:  # it was only read to join twins
         notes = tuple(note for note in notes if BEYOND_64_BITS not in note)
     return replace(joined, statistics={name: joined.statistics[name] for name in request.statistics}, notes=notes)
 
@@ -77,7 +77,7 @@ def _join_twins(buckets: Buckets) -> Buckets:
 
 
 class _Twins:
-    """Copies of an answer's arrays in which rows are joined."""
+    """Copies of the arrays of an answer, in which twins are joined."""
 
     def __init__(self, buckets: Buckets) -> None:
         self._buckets = buckets
@@ -89,7 +89,7 @@ class _Twins:
         self._notes: list[str] = []
 
     def join(self, into: int, row: int) -> None:
-        """Row `row` into row `into`. Where their types cannot be one, `row` is left out and a note says so."""
+        """Join row `row` into row `into`. If their types are incompatible, `row` is left out and a note says so."""
         if not self._one_type(into, row):
             name = self._buckets.series[into].name
             self._notes.append(f"a series of {name} has two types on two shards: only one is shown")
@@ -115,8 +115,8 @@ class _Twins:
         return bool((self._births["row"] == row).any())
 
     def _one_type(self, into: int, row: int) -> bool:
-        """Make INTEGER cells DOUBLE where the twin is; False if the types have nothing in common. What a source
-        announced and never sent has no type: it hides nothing."""
+        """Convert INTEGER cells if the twin is DOUBLE; False if the types are incompatible. A row without samples has
+        no type and fits any."""
         if not self._has_samples(row):
             return True
         if not self._has_samples(into):
@@ -135,7 +135,7 @@ class _Twins:
         return True
 
     def _later(self, into: int, row: int, type_: ValueType) -> npt.NDArray[np.bool_]:
-        """Where the last sample of `row` is the last of both."""
+        """Mask of the buckets in which the last sample of `row` is the last of both."""
         times, cells = self._statistics["last_time"], self._statistics["last"]
         rank = self._rank(cells[row], type_) > self._rank(cells[into], type_)
         later: npt.NDArray[np.bool_] = (times[row] > times[into]) | ((times[row] == times[into]) & rank)
@@ -165,7 +165,7 @@ class _Twins:
         self._births = births[births["row"] != row]
 
     def united(self, target: Cells) -> Buckets:
-        """The answer without the rows that went into others."""
+        """Return the answer without the rows that were joined into others."""
         kept = np.flatnonzero(target == np.arange(len(target)))
         births = self._births
         births["row"] = np.searchsorted(kept, births["row"])

@@ -1,4 +1,4 @@
-"""How the members of a selection lie in the store and in classes: in parts that are read and reduced one by one."""
+"""Layout of the members of a selection in the store and in classes: parts that are read and reduced one by one."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from varstore.index.slots import Slots
 Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
 DENSE = 1.5
-"""A range of slots is read whole if it is at most so many times as long as what is wanted of it."""
+"""Read a range of slots whole if it is at most this many times as long as the number of members in it."""
 PART, LEAST_PART = 65_536, 4_096
-"""Slots of a part: what is computed of one row of it stays in the processor's cache. Multiples of 64."""
+"""Greatest and least slots of a part, multiples of 64: temporaries of one row stay in the processor's cache."""
 WINDOW_CELLS = 2_000_000
-"""Of a part, all columns that a window needs at a time."""
+"""Limit of cells of a part in the columns that a window needs at a time."""
 CLASS_CELLS = 1_500_000
-"""Of a part, all windows of its classes."""
+"""Limit of cells of a part in the windows of its classes."""
 KEPT_CLASSES, KEPT_MEMBERS, KEPT_ROWS = 2_000, 200_000, 100
-"""Reduced rows are kept for questions of at most so many members and classes, counted in each part: the
-newest ones, at most 8 MB a question."""
+"""Cache reduced rows for queries of at most this many classes, summed over parts, and members; the newest rows of each
+part, at most 8 MB a query."""
 _WHOLE, _REAL, _LEFT_OUT = 0, 1, 2
 
 
 @dataclass(slots=True)
 class Group:
-    """Members of one kind of value: `rows` of the order, sorted by class."""
+    """Members with one kind of value: `rows` of the order of a part, sorted by class."""
 
     rows: slice
     double: bool
@@ -47,70 +47,70 @@ class Group:
 
 @dataclass(slots=True)
 class Part:
-    """Some slots of one segment."""
+    """Part of a selection: slots of one segment, read and reduced together."""
 
     chosen: Chosen
-    """What is read."""
+    """Slots read."""
     rows: slice
-    """The members, of the selection."""
+    """Range of the members in the selection."""
     places: Cells
-    """(members,) where they are in what is read, ascending."""
+    """(members,) index of each member in the slots read, ascending."""
     order: Cells
-    """The same in the order of kinds and classes, but for those whose values are left out."""
+    """`places` sorted by kind and class, without members whose values are left out."""
     asked: Cells
-    """Members whose type the window function takes."""
+    """Places of the members whose type the window function takes."""
     double: Some
-    """Which of what is read is DOUBLE."""
+    """Mask of the slots read that are DOUBLE."""
     groups: list[Group]
     marks: Words
-    """A bit for each place of the segment that is a member's; see `Packed.single_in`."""
+    """Bitmap over the places of the segment, set for members; see `Packed.single_in`."""
     stop: int
     """All members are before this place of the segment."""
     strangers: Mask | None
-    """What is read besides the members; None: nothing."""
+    """Mask of the slots read that are not members; None: there are none."""
     kept: dict[int, Any] = field(default_factory=dict)
     """Reduced rows by bucket number."""
 
     @property
     def inside(self) -> Where:
-        """What is read, in its segment."""
+        """Places in the segment of the slots read."""
         return self.chosen.parts[0].inside
 
     @property
     def size(self) -> int:
-        """How much is read."""
+        """Number of slots read."""
         return len(self.chosen.slots)
 
     def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What belongs to the members of the selection, where it is in what is read; zero elsewhere."""
+        """Spread values of the members of the selection over the slots read; zero elsewhere."""
         out: npt.NDArray[Any] = np.zeros(self.size, values.dtype)
         out[self.places] = values[self.rows]
         return out
 
     def taken(self, places: Places) -> Places:
-        """Those of `places` where the window function was asked for."""
+        """Return those of `places` that are in `asked`."""
         mine = np.zeros(self.size, np.bool_)
         mine[self.asked] = True
         return places[mine[places]]
 
     def some(self, mask: Mask) -> Some:
-        """`spread` of a mask of the selection."""
+        """`spread` of a mask of the selection; a bool if it is the same for all members."""
         mine: Mask = mask[self.rows]
         return bool(mine[0]) if (mine == mine[0]).all() else self.spread(mask)
 
 
 class Layout:
-    """`types` and `codes` are by member, `slots` ascend. Immutable, but for what the parts keep."""
+    """Parts of a selection; `types` and `codes` are by member, `slots` ascend. Immutable except for `Part.kept`."""
 
     def __init__(self, how: tuple[str, str, int], slots: Slots, codes: Cells, types: Types, ring: Ring) -> None:
-        """`how`: window function, reducer, and slots of a part."""
+        """how: window function, reducer, and slots of a part."""
         (self.function, self.reducer, each), self.types = how, types
         self.texts = types == STRING
         self._real = types == DOUBLE
         kind = self._kinds()
         size = int(codes.max(initial=0)) + 1
         whole = codes + kind * size if kind.any() else codes
-        key = whole.astype(np.uint16 if 3 * size <= 1 << 16 else np.int64)  # few classes are sorted by counting
+        key = whole.astype(np.uint16 if 3 * size <= 1 << 16 else np.int64)  # numpy sorts 16-bit keys in linear time
         slices = cut(slots, each, ring.segment)
         self.parts = [self._part(slots, rows, key, size, ring) for rows in slices]
         classes = sum(len(group.codes) for part in self.parts for group in part.groups)
@@ -150,7 +150,7 @@ class Layout:
 
 
 def part_size(width: int, outputs: int, classes: int) -> int:
-    """Slots of a part for so many windows, each of so many columns; fewer where nearly each slot is a class."""
+    """Return the slots of a part for `outputs` windows of `width` columns each; fewer if there are many classes."""
     most = min(PART, WINDOW_CELLS // (width + 1))
     if classes > CLASS_CELLS // outputs:
         most = min(most, CLASS_CELLS // outputs)
@@ -158,7 +158,7 @@ def part_size(width: int, outputs: int, classes: int) -> int:
 
 
 def cut(slots: Slots, each: int, segment: int) -> Iterator[slice]:
-    """Ascending slots in slices of one segment: of `each` slots where they are dense, of as many members elsewhere."""
+    """Cut ascending slots into slices within a segment: `each` slots if they are dense, else `each` members."""
     bounds = np.flatnonzero(np.diff(slots // segment)) + 1
     for start, stop in zip([0, *bounds.tolist()], [*bounds.tolist(), len(slots)], strict=True):
         if start == stop:
@@ -179,7 +179,7 @@ def _marks(places: Cells, segment: int) -> tuple[Words, int]:
 
 
 def groups_of(key: Cells, size: int) -> list[Group]:
-    """Stretches of equal keys, which ascend: kind * size + class."""
+    """Group runs of equal keys by kind; keys (kind * size + class) ascend."""
     if not len(key):
         return []
     starts = np.concatenate(([0], np.flatnonzero(key[1:] != key[:-1]) + 1))

@@ -1,8 +1,8 @@
-"""Push-down: a shard selects, windows and reduces by itself and answers a partial result for each class.
+"""Push-down: a shard selects, windows and reduces series itself and returns a partial result for each class.
 
-Two ways give the same answer. Most functions go part by part of the series, and of each part bucket by bucket
-(artimon/compute/rolling.py). The others go by chunks of series through the evaluator's own arithmetic. Series of
-this process that are twins are read as buckets, united and reduced apart."""
+Two ways give the same answer. Most functions run part by part of the series, and in each part bucket by bucket
+(artimon/compute/rolling.py). The others run by chunks of series through the arithmetic of the evaluator. Twins in this
+process are read as buckets, joined and reduced separately."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ from varstore.query.waiting import DeadlinePassed, Gone, Waiting, never
 from varstore.store.bucket_store import BucketStore
 
 MEMORY_BYTES = 256 * 1024 * 1024
-"""What one push-down may take beside the store itself."""
+"""Limit of the memory of one push-down besides the store."""
 SLICE_BYTES = 4 * 1024 * 1024
 COLUMN_BYTES = 32
-"""Of a bucket of a series while a window needs it."""
+"""Bytes of a bucket of a series while a window needs it."""
 GATHERED_BYTES = 26
-"""Of a value that is sorted with others."""
+"""Bytes of a gathered value, for reducers that sort."""
 CHUNK_CELLS = 500_000
 TRIES = 3
 QUICK = frozenset({"last", "min", "max", "sum", "mean"})
-"""Of one bucket, what they give is kept as long as the bucket stays as it is."""
+"""Window functions whose results for one bucket are cached until the bucket changes."""
 MANY_CLASSES = 10_000
 LEAST_BEST, MOST_BEST = 1_000, 20_000
-"""Members that may be chosen: so many are worth it, and no more than half of all."""
+"""Bounds on the limit of chosen members: half of the selection, but at least 1,000 and at most 20,000."""
 AT_ONCE = max(1, min(4, (os.cpu_count() or 1) - 1))
-"""Questions that are computed at a time, part by part in turn: threads that wait for the interpreter's lock after every
-step of numpy make feeding wait as well, and a core is left to it."""
+"""Queries computed at a time, taking turns part by part. Threads that wait for the interpreter's lock after every step
+of numpy delay feeding too, so one core is left to it."""
 
 Make = Callable[[Span], Rolling]
 
@@ -82,7 +82,7 @@ __all__ = ["DeadlinePassed", "Pushdown", "check_memory"]
 
 @dataclass(slots=True)
 class _Job:
-    """One push-down under way."""
+    """Push-down in progress."""
 
     request: AggregateRequest
     ring: Ring
@@ -93,9 +93,8 @@ class _Job:
 
 
 class Pushdown:
-    """Of one shard. `cells` is the lock of the store; it is never held longer than HOLD_S or one row.
-
-    `answers` makes buckets of twins."""
+    """Push-downs of one shard. `cells` is the lock of the store, held for about HOLD_S at a time to capture rows, once
+    per part if a function reads lives, and once per chunk. `answers` reads the buckets of twins."""
 
     def __init__(
         self, store: BucketStore, index: Index, cells: FairLock, levels: Sequence[Level], answers: Answers
@@ -106,8 +105,8 @@ class Pushdown:
         self._turns = Turns(AT_ONCE)
 
     def run(self, request: AggregateRequest, gone: Gone = never) -> Aggregate:
-        """The partial result of everything announced that fits. Raises SelectError, of which DeadlinePassed and
-        Cancelled (`gone` says that nobody waits any more); NotPushed where buckets must be asked for instead."""
+        """Return the partial result of all announced series that fit. Raises SelectError, also as DeadlinePassed or
+        Cancelled (`gone` returned True), and NotPushed if the caller must select buckets instead."""
         waiting = Waiting(gone, request.deadline_ms)
         check_aggregate(request)
         check_request(request.buckets(), self._levels)
@@ -116,7 +115,7 @@ class Pushdown:
                 return self._once(request, waiting)
             except (Changed, SelectionChanged):
                 continue
-        raise NotPushed("series change faster than they are read")
+        raise NotPushed("series changed during every attempt to read them")
 
     def _once(self, request: AggregateRequest, waiting: Waiting) -> Aggregate:
         selection = self._selections.find(request)
@@ -180,7 +179,7 @@ class Pushdown:
         return with_members(found)
 
     def _ended(self, slots: Cells) -> Cells:
-        """With the lock held: (n,) when the source said that a series ended, 0 where it goes on."""
+        """Return (n,) times of end markers, 0 if a newer sample came. Call with the lock held."""
         said = self._store.said_ended(slots)
         rows = np.flatnonzero(said)
         if len(rows):
@@ -189,7 +188,7 @@ class Pushdown:
         return said
 
     def _check_unchanged(self, job: _Job) -> None:
-        """Changed unless every slot still has the series and the type with which it was read."""
+        """Raise Changed unless every slot still has the series and type with which it was read."""
         selection, slots = job.selection, self._store.slots
         with self._cells:
             same = np.array_equal(self._store.type_of(selection.slots), job.types)
@@ -216,7 +215,7 @@ class Pushdown:
             self._tell(job, layout, part, rows, reducing)
 
     def _layout(self, job: _Job) -> Layout:
-        """That of an equal question before, if types are as they were."""
+        """Return the cached layout of an equal query if the types are unchanged, else make one."""
         windows, selection = job.request.windows, job.selection
         size = part_size(windows.width, windows.outputs, len(selection.classes))
         how = windows.function, job.request.reducer, size
@@ -230,7 +229,7 @@ class Pushdown:
     def _roll(
         self, job: _Job, layout: Layout, part: Part, scratch: Scratch, reducing: Reducing, make: Make
     ) -> PartRows | PartValues:
-        """All windows of a part by the rolling form `make`. Raises Odd, MayWrap."""
+        """Compute and reduce all windows of a part with the rolling form `make`. Raises Odd and MayWrap."""
         windows, function = job.request.windows, FUNCTIONS[job.request.windows.function]
         wide = windows.wide(job.request.grid)
         rows: PartRows | PartValues
@@ -247,7 +246,7 @@ class Pushdown:
         captured, lives = self._capture(job, part, keeps)
         members: Some = True
         if function.total and (function.min_count if windows.min_count is None else windows.min_count) <= 0:
-            held_rows = list(captured)  # an empty window has a value, but only of members: who has a sample at all
+            held_rows = list(captured)  # an empty window has a value, but only for series with any sample
             for one in held_rows:
                 column = _column(one, part, 0, function) if isinstance(one, Captured) else None
                 rows.see(column is not None and column.present)
@@ -278,7 +277,7 @@ class Pushdown:
     def _capture(
         self, job: _Job, part: Part, keeps: bool
     ) -> tuple[Iterator[Captured | Kept], npt.NDArray[np.void] | None]:
-        """Every row of the grid; and lives, of the same moment, where the function reads them."""
+        """Capture every row of the grid, and lives of the same moment if the function reads them."""
         grid, function = job.request.grid, FUNCTIONS[job.request.windows.function]
         numbers = iter(range(grid.start_ms // grid.step_ms + 1, grid.end_ms // grid.step_ms + 1))
         reading = Reading.of(function.statistics)
@@ -292,8 +291,8 @@ class Pushdown:
     def _captured(
         self, job: _Job, part: Part, reading: Reading, numbers: Iterator[int], keeps: bool
     ) -> Iterator[Captured | Kept]:
-        """Rows as they come, captured some at a time. Those that stay as they were when they were last reduced are not
-        read again."""
+        """Yield rows, captured some at a time under the lock. Rows unchanged since they were last reduced are not read
+        again."""
         kept, ring = part.kept if keeps else {}, job.ring
         while True:
             found, copied = list[Captured | Kept](), 0
@@ -313,7 +312,7 @@ class Pushdown:
             yield from found
 
     def _tell(self, job: _Job, layout: Layout, part: Part, rows: Seen, reducing: Reducing) -> None:
-        """What is said of a part besides its values."""
+        """Add the counts and gauges of a part to the result."""
         function, counts = FUNCTIONS[job.request.windows.function], reducing.counts
         seen, texts = rows.seen().take(part.places), layout.texts[part.rows]
         counts.sampled += int(seen.sum())
@@ -341,7 +340,7 @@ class Pushdown:
                 reducing.add(data, selection.codes[rows], rows)
 
     def _first_gauge(self, selection: Selection, reducing: Reducing) -> Class:
-        """In canonical order, with the name first."""
+        """Return name and labels of the first counted gauge in canonical order; empty if there is none."""
         if not reducing.counts.gauges:
             return ()
         return first_of_slots(self._index, selection.slots[np.concatenate(reducing.gauge_rows)])
@@ -383,7 +382,7 @@ def _span(job: _Job, part: Part, wide: Grid, lives: npt.NDArray[np.void] | None)
 
 
 def _column(held: Captured | None, part: Part, left_ms: int, function: Function) -> PartColumn | None:
-    """The bucket that begins at `left_ms`; MayWrap where its sums may."""
+    """Return the column of the bucket that begins at `left_ms`; None if empty. MayWrap if a sum may exceed 64 bits."""
     if held is None or held.source is None:
         return None
     column = PartColumn(held, part, left_ms)
@@ -393,7 +392,7 @@ def _column(held: Captured | None, part: Part, left_ms: int, function: Function)
 
 
 def _is_quick(request: AggregateRequest) -> bool:
-    """Whether each window is one bucket, and an empty one never has a result."""
+    """True if each window is one bucket of a QUICK function, and an empty one never has a result."""
     windows = request.windows
     least = 1 if windows.min_count is None else windows.min_count
     return (
@@ -412,14 +411,14 @@ def _refuse_wrapped(types: Types, stats: dict[str, Cells]) -> None:
 
 
 def check_memory(request: AggregateRequest, series: int, classes: int) -> None:
-    """SelectError where the work would take more than MEMORY_BYTES; NotPushed where hardly anything is reduced."""
+    """Raise SelectError if the work needs over MEMORY_BYTES, NotPushed if it hardly reduces or gathers too much."""
     if classes > MANY_CLASSES and classes * 2 > series:
         raise NotPushed(f"{series} series make {classes} classes")
     windows, most = request.windows, part_size(request.windows.width, request.windows.outputs, classes)
     held = min(series, most) * (windows.width + 8) * COLUMN_BYTES
     cells = (classes * 24 + min(classes, most) * 48) * windows.outputs
     if request.reducer in ORDERED and series * windows.outputs * GATHERED_BYTES > MEMORY_BYTES:
-        raise NotPushed(f"{series} series of {windows.outputs} buckets are too many to be sorted in the shard")
+        raise NotPushed(f"{series} series of {windows.outputs} buckets are too many to sort in the shard")
     needed = series * 64 + SLICE_BYTES + held + cells
     if needed > MEMORY_BYTES:
         raise SelectError(

@@ -1,4 +1,4 @@
-"""Values of one window after another reduced by class, a part of the members at a time."""
+"""Reduction by class, window by window, one part of the members at a time."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from varstore.query.parts import DENSE, KEPT_ROWS, PART, Group, Part, Places
 
 Mask = npt.NDArray[np.bool_]
 BLOCK = 4_096
-"""Classes that are added to the others at a time."""
+"""Classes of a part added to the total at a time."""
 
 
 class _Rows:
-    """All windows of one group; arrays of (outputs, classes), zero where nothing was put."""
+    """Reduced windows of one group; arrays of (outputs, classes), neutral where nothing was added."""
 
     def __init__(self, group: Group, reducer: str, outputs: int) -> None:
         self.group = group
@@ -47,7 +47,7 @@ class _Rows:
         self.rest = np.zeros(shape) if sums and group.double else None
 
     def row(self, output: int, shared: bool) -> _Reduced:
-        """`shared`: views of what will not change any more."""
+        """Return one window; shared: as views of the arrays, which will not change any more."""
         arrays = (self.count[output], self.cells if self.cells is None else self.cells[output])
         rest = None if self.rest is None else self.rest[output]
         if not shared:
@@ -56,7 +56,7 @@ class _Rows:
         return _Reduced(*arrays, rest, self.wide.get(output))
 
     def put(self, output: int, row: _Reduced) -> None:
-        """What `row` gave."""
+        """Set one window from a result of `row`."""
         self.count[output] = row.members
         if self.cells is not None and row.cells is not None:
             self.cells[output] = row.cells
@@ -66,7 +66,7 @@ class _Rows:
             self.wide[output] = row.wide
 
     def sums(self) -> Sums:
-        """(classes, outputs)."""
+        """Return the sums of all windows as (classes, outputs)."""
         cells = self.cells if self.cells is not None else self.count
         if self.rest is not None:
             found = of_halves(cells.view(np.float64), self.rest)
@@ -78,7 +78,7 @@ class _Rows:
 
 
 class _Reduced(NamedTuple):
-    """One window of one group; each (classes of the group,)."""
+    """Reduced window of one group; each (classes of the group,)."""
 
     members: Cells
     cells: Cells | None
@@ -88,23 +88,23 @@ class _Reduced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReducedRow:
-    """All of one row of a part that a result needs, as long as the row stays as it is."""
+    """Cached reduction of one row of a part, valid until the version of the row changes."""
 
     version: int
     groups: tuple[_Reduced, ...]
     present: npt.NDArray[np.uint8] | None
-    """Bits of what has a sample; None: all."""
+    """Bitmap of the slots read that have a sample; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A row that need not be read."""
+    """Row that need not be read, as its reduction is cached."""
 
     row: ReducedRow
 
 
 class Scratch:
-    """Arrays of one question that are used again and again."""
+    """Reused temporary arrays of one query."""
 
     def __init__(self) -> None:
         self.cells = np.empty(PART, np.int64)
@@ -113,34 +113,34 @@ class Scratch:
 
 
 class Seen:
-    """What is told of a part besides its values."""
+    """Slots of a part that have samples, and the count of approximate values."""
 
     def __init__(self, part: Part) -> None:
         self._part = part
         self._seen: Some = False
         self.approximate = 0
-        """Values that are guesses."""
+        """Number of values that are approximate."""
 
     def see(self, present: Some) -> None:
-        """Who had a sample in a bucket."""
+        """Add the mask of slots with a sample in a bucket."""
         if isinstance(present, bool):
             self._seen = self._seen if not present else True
         elif self._seen is not True:
             self._seen = present.copy() if isinstance(self._seen, bool) else np.logical_or(self._seen, present)
 
     def seen(self) -> Mask:
-        """Of what is read, who had a sample in one of the buckets."""
+        """Return the mask of the slots read that had a sample in any of the buckets."""
         return np.full(self._part.size, self._seen) if isinstance(self._seen, bool) else self._seen
 
     def count_guesses(self, guesses: Places | None, present: Some) -> None:
-        """Values of one window that are guesses, where they are there."""
+        """Count the approximate values of one window that are present."""
         if guesses is not None and len(guesses):
             guesses = self._part.taken(guesses)
             self.approximate += len(guesses) if isinstance(present, bool) else int(present[guesses].sum())
 
 
 class PartRows(Seen):
-    """One reducer over all windows of a part."""
+    """Reduction of all windows of a part by one reducer."""
 
     def __init__(self, part: Part, reducer: str, outputs: int, scratch: Scratch) -> None:
         super().__init__(part)
@@ -149,7 +149,7 @@ class PartRows(Seen):
         self._rows = [_Rows(group, reducer, outputs) for group in part.groups]
 
     def add(self, output: int, values: Shown) -> None:
-        """Values of one window, of all that is read of the part."""
+        """Reduce the values of one window, given for all slots read of the part."""
         cells, present, guesses = values
         if present is False:
             return
@@ -161,31 +161,31 @@ class PartRows(Seen):
             self._reduce(rows, output, arranged[of], None if shown is None else shown[of])
 
     def keep(self, output: int, number: int, version: int, present: Some) -> None:
-        """A row for the next question, once the part is done."""
+        """Mark a row to be cached for the next query once the part is done."""
         bits = None if isinstance(present, bool) else np.packbits(present)
         self._keeping.append((output, number, version, bits))
 
     def _keep(self) -> None:
-        kept, shared = self._part.kept, len(self._keeping) * 2 > self._outputs  # few rows must not keep all others
+        kept, shared = self._part.kept, len(self._keeping) * 2 > self._outputs  # few rows must not keep all arrays
         for output, number, version, bits in self._keeping:
             if len(kept) >= KEPT_ROWS and number not in kept:
                 kept.pop(min(list(kept)), None)
             kept[number] = ReducedRow(version, tuple(rows.row(output, shared) for rows in self._rows), bits)
 
     def put(self, output: int, row: ReducedRow) -> None:
-        """A row that was reduced before."""
+        """Set one window from a cached row."""
         for rows, reduced in zip(self._rows, row.groups, strict=True):
             rows.put(output, reduced)
         bits = row.present
         self.see(True if bits is None else np.unpackbits(bits, count=self._part.size).view(np.bool_))
 
     def _arranged(self, cells: Ints) -> Ints:
-        """In the order of the groups, to write to."""
+        """Copy cells into scratch in the order of the groups."""
         order = self._part.order
         out = self._scratch.cells[: len(order)]
         if self._reducer != "count":
             hot = self._scratch.hot[: len(cells)]
-            np.copyto(hot, cells)  # in order, which is far quicker than to fetch it from memory in another order
+            np.copyto(hot, cells)  # sequential, so that the random access below hits the cache
             hot.take(order, mode="clip", out=out)  # "raise" would buffer
         return out
 
@@ -211,7 +211,7 @@ class PartRows(Seen):
             rows.wide[output] = integer_sums(cells, group.starts)
 
     def _add_floats(self, values: Floats, starts: Cells, high: Floats, low: Floats) -> None:
-        """`exact.float_sums` without new arrays, up to the sum of both halves."""
+        """`exact.float_sums` without new arrays and without the sum of both halves."""
         largest = max(float(values.max()), -float(values.min()))
         if not largest <= HUGE:
             sums = float_sums(values[:, None], starts)

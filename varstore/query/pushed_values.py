@@ -1,4 +1,4 @@
-"""Values of one window after another of a part, for reducers that must see all members of a class at once."""
+"""Values of a part, window by window, for reducers that need all members of a class at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from varstore.query.pushed_rows import Mask, Seen
 
 
 class PartValues(Seen):
-    """One reducer over all windows of a part: what it gathers, or chooses."""
+    """Values that a reducer gathers, or members that it chooses, over all windows of a part."""
 
     def __init__(self, part: Part, reducing: Reducing) -> None:
         super().__init__(part)
@@ -30,7 +30,7 @@ class PartValues(Seen):
             self._values = np.full((outputs, members), np.nan)
 
     def add(self, output: int, values: Shown) -> None:
-        """Values of one window, of all that is read of the part."""
+        """Add the values of one window, given for all slots read of the part."""
         cells, present, guesses = values
         if present is False:
             if self._values is not None:
@@ -57,7 +57,7 @@ class PartValues(Seen):
         return self._present
 
     def into(self, reducing: Reducing) -> None:
-        """Hand over what came of it."""
+        """Add members, and gathered values or chosen members, to the result."""
         part, seen = self._part, self.seen().take(self._part.order)
         codes = np.zeros(len(part.order), np.int64)
         for group in part.groups:

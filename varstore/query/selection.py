@@ -1,4 +1,4 @@
-"""Which slots a push-down reads and which class each belongs to: from codes, kept while the index stays as it is."""
+"""Selections of push-downs: slots and their classes, computed from label codes and cached until the index changes."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from varstore.index.slots import Slots, SlotTable
 KEPT = 8
 LAYOUTS = 4
 KEPT_SERIES = 2_000_000
-"""Series of all selections that are kept, about 60 bytes each."""
+"""Limit of series in all cached selections, about 60 bytes each."""
 
 
 class SelectionChanged(Exception):
-    """Slots were freed while they were looked up: look again."""
+    """Slots were freed during the lookup: try again."""
 
 
 @dataclass(slots=True)
 class Selection:
-    """Announced series that fit, in arrays by ascending slot; nothing of it depends on samples."""
+    """Announced series that fit, in arrays by ascending slot; independent of samples."""
 
     slots: Slots
     prints: npt.NDArray[np.uint64]
     kinds: npt.NDArray[np.uint8]
     codes: Cells
-    """The class of each, an index into `classes`."""
+    """Class of each series, an index into `classes`."""
     classes: tuple[Class, ...]
     stamp: tuple[int, int]
     layouts: dict[Hashable, Any] = field(default_factory=dict)
-    """What a reader of these slots found out and wants to find again; at most LAYOUTS."""
+    """Cached layouts of these slots; at most LAYOUTS."""
 
     def remember(self, key: Hashable, layout: Any) -> None:
-        """For the next reader; of too many the oldest goes."""
+        """Cache a layout; evicts the oldest beyond LAYOUTS."""
         if len(self.layouts) >= LAYOUTS:
             self.layouts.pop(next(iter(self.layouts), None), None)
         self.layouts[key] = layout
@@ -51,7 +51,7 @@ class Selection:
         return len(self.slots)
 
     def part(self, rows: npt.NDArray[np.intp]) -> Selection:
-        """Some of the series; all classes stay."""
+        """Select some of the series; all classes stay."""
         return Selection(
             self.slots[rows], self.prints[rows], self.kinds[rows], self.codes[rows], self.classes, self.stamp
         )
@@ -61,7 +61,7 @@ _Key = tuple[tuple[Matcher, ...], int | None, tuple[str, ...] | None, tuple[str,
 
 
 class Selections:
-    """The last few, for dashboards that ask again and again. `_lock` guards `_kept` only."""
+    """Cache of the last selections, for dashboards that repeat queries. `_lock` guards `_kept` only."""
 
     def __init__(self, index: Index, slots: SlotTable) -> None:
         self._index, self._slots = index, slots
@@ -72,7 +72,7 @@ class Selections:
         return self._index.changes, self._slots.epoch
 
     def find(self, request: AggregateRequest) -> Selection:
-        """Raises SelectError for a bad matcher, SelectionChanged where slots were freed meanwhile."""
+        """Return a cached or new selection. SelectError: bad matcher; SelectionChanged: slots were freed meanwhile."""
         key = (request.matchers, request.vshards, request.by, request.without)
         with self._lock:
             held = self._kept.get(key)
@@ -96,7 +96,7 @@ class Selections:
         labels = self._labels(request, slots)
         codes, classes = classes_of_slots(self._index, labels, slots)
         made = Selection(slots, self._slots.fingerprint.take(slots), self._index.kinds(slots), codes, classes, stamp)
-        if self._slots.epoch != stamp[1]:  # a slot may have become another series between two look-ups
+        if self._slots.epoch != stamp[1]:  # a slot may have got another series between two lookups
             raise SelectionChanged
         return made
 
@@ -108,7 +108,7 @@ class Selections:
 
 
 def classes_of_slots(index: Index, labels: Sequence[str], slots: Slots) -> tuple[Cells, tuple[Class, ...]]:
-    """Dense codes of the classes that these labels make of the slots, and the labels of each class."""
+    """Return dense codes of the classes of the slots by these labels, and the labels of each class."""
     codes, made = np.zeros(len(slots), np.int64), 1
     classes: list[Class] = [()]
     for label in labels:
@@ -126,7 +126,7 @@ def _with(pairs: Class, label: str, value: str) -> Class:
 
 
 def dense(codes: Cells, most: int) -> tuple[Cells, Cells]:
-    """The codes that occur, ascending, and the place of each in them; all are below `most`."""
+    """Return the codes that occur, ascending, and the index of each code in them; all are below `most`."""
     if most > 4 * len(codes) + 1_024:
         used, places = np.unique(codes, return_inverse=True)
         return used, places.reshape(-1)
@@ -137,12 +137,12 @@ def dense(codes: Cells, most: int) -> tuple[Cells, Cells]:
 
 
 def first_of_slots(index: Index, slots: Slots) -> Class:
-    """Name and labels of the one that is first in canonical order; at least one slot."""
+    """Return name and labels of the first series in canonical order; needs at least one slot."""
     pairs: list[tuple[str, str]] = []
     labels = [NAME, *sorted(set(index.labels_of(slots)) - {NAME})]
     for at, label in enumerate(labels):
         if pairs and not all(_carried(index, labels[at:], slots)):
-            break  # one has no more labels: it is before all that have
+            break  # a series without further labels sorts before the others
         codes, values = index.codes(label, slots)
         used = [code for code in np.unique(codes).tolist() if values[code]]
         if used:
@@ -153,7 +153,7 @@ def first_of_slots(index: Index, slots: Slots) -> Class:
 
 
 def _carried(index: Index, labels: Sequence[str], slots: Slots) -> npt.NDArray[np.bool_]:
-    """(slots,) whether a slot has one of these labels."""
+    """Mask (slots,) of the slots that have any of these labels."""
     found = np.zeros(len(slots), np.bool_)
     for label in labels:
         codes, values = index.codes(label, slots)

@@ -1,4 +1,4 @@
-"""Whether somebody still waits for an answer: looked at between steps of the work, so that it ends soon if not."""
+"""Deadline and cancellation of a query, checked between steps of the work so that it ends soon."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from time import monotonic
 from artimon.model.select import SelectError
 
 GONE_S = 0.02
-"""So often it is looked whether who asked is gone: one system call."""
+"""Least interval in seconds between checks for a closed connection, each one system call."""
 
 Gone = Callable[[], bool]
 
 
 class DeadlinePassed(SelectError):
-    """Nobody waits for this answer any more."""
+    """The deadline of the query has passed."""
 
     of_query = False
 
 
 class Cancelled(SelectError):
-    """Who asked has closed the connection."""
+    """The caller has closed the connection."""
 
     of_query = False
 
 
 def never() -> bool:
-    """Of who cannot go."""
+    """`Gone` of a caller that cannot disconnect."""
     return False
 
 
 class Waiting:
-    """Of one question, for the thread that answers it."""
+    """Deadline and cancellation of one query, for the thread that answers it."""
 
     def __init__(self, gone: Gone = never, deadline_ms: int | None = None) -> None:
-        """`deadline_ms`: milliseconds from now after which nobody waits; None: for ever."""
+        """deadline_ms: timeout in milliseconds from now; None: no timeout."""
         now = monotonic()
         self._gone, self._deadline_ms, self._look = gone, deadline_ms, now
         self._until = None if deadline_ms is None else now + deadline_ms / 1000
 
     def check(self) -> None:
-        """Raises DeadlinePassed, Cancelled."""
+        """Raise DeadlinePassed or Cancelled if the query should end."""
         now = monotonic()
         if self._until is not None and now > self._until:
             raise DeadlinePassed(f"the deadline of {self._deadline_ms} ms has passed: ask for less")
         if now >= self._look:
             self._look = now + GONE_S
             if self._gone():
-                raise Cancelled("who asked has closed the connection")
+                raise Cancelled("the caller has closed the connection")

@@ -1,4 +1,4 @@
-"""The Thrift face of a shard: what arrives is checked and handed on, what goes out is encoded."""
+"""Thrift service of a shard: decodes and forwards requests, encodes answers."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ MAX_NAMES = 100_000
 MAX_FOUND = 100_000
 
 Notes = Callable[[int | None], tuple[str, ...]]
+"""Reasons why answers about these virtual shards (mask; None: all held) are not complete yet; empty: complete."""
 Found = TypeVar("Found", Buckets, Aggregate)
-"""Why answers about these virtual shards (mask; None: all that are held) are not whole yet; empty: they are."""
 
 
 def whole(_vshards: int | None) -> tuple[str, ...]:
-    """Notes of a shard that holds everything."""
+    """Notes of a shard whose answers are always complete."""
     return ()
 
 
 @lru_cache(maxsize=1)
 def idl() -> Any:
-    """The loaded artimon/model/shard.thrift: `.Shard` is the service, `.ShardError`, `.FeedAnswer`."""
+    """Load artimon/model/shard.thrift once: `.Shard` is the service, `.ShardError` and `.FeedAnswer` are types."""
     path = Path(artimon.model.__file__).with_name("shard.thrift")
     return thriftpy2.load(str(path), module_name="artimon_shard_thrift")
 
 
 class ShardService:
-    """Handler of the service Shard. Everything that goes wrong is a ShardError with a text for the caller.
+    """Handler of the service Shard. Expected errors become a ShardError with a text for the caller.
 
-    `notes` says why answers are not whole yet."""
+    notes: returns the reasons why answers are not complete yet."""
 
     def __init__(self, shard: Shard, notes: Notes = whole) -> None:
         self._shard, self._notes = shard, notes
@@ -62,11 +62,11 @@ class ShardService:
         self._answered = self._refused = self._cancelled = 0
         self._took_s = 0.0
         self.working = 0
-        """Questions for buckets that are worked on."""
+        """Number of queries in progress."""
 
     def figures(self) -> dict[str, int]:
-        """Questions for buckets since the start: how many, their time together, how many were refused, and of those
-        how many were cancelled because nobody waited any more."""
+        """Return counts of queries since the start: answered, total time in ms, refused, and of these cancelled because
+        the caller was gone or its deadline passed."""
         self._exports.give_up()
         with self._counting:
             return {
@@ -83,7 +83,7 @@ class ShardService:
             self._refused += not answered
 
     def feed(self, parts: Sequence[bytes]) -> Any:
-        """Apply a range."""
+        """Apply a range; see `Shard.feed`."""
         try:
             answer = self._shard.feed(decode_range(parts))
         except (BatchError, ShardBroken) as error:
@@ -91,15 +91,15 @@ class ShardService:
         return idl().FeedAnswer(**dataclasses.asdict(answer))
 
     def groups(self) -> str:
-        """JSON of `Shard.groups`."""
+        """Return `Shard.groups` as JSON."""
         return json.dumps(self._shard.groups())
 
     def rewind(self, topic_id: str, partition: int, offset: int) -> None:
-        """The log was cut."""
+        """Go back to `offset` of a truncated log; see `Shard.rewind`."""
         self._shard.rewind(Partition(topic_id, partition), offset)
 
     def export_begin(self, vshards: str) -> str:
-        """Begin an image of these virtual shards (hex mask); JSON."""
+        """Begin an image of these virtual shards (hex mask); return its id and groups as JSON."""
         try:
             id_, export = self._exports.begin(from_hex(vshards))
         except (ValueError, TooManyExports) as error:
@@ -107,37 +107,37 @@ class ShardService:
         return json.dumps({"id": id_, "groups": [group.summary() for group in export.groups]})
 
     def export_next(self, id: str, part: int) -> bytes:
-        """The next part, or the last one once more; empty after the last."""
+        """Return the next part, or the last one again; empty after the end."""
         try:
             return self._exports.part(id, part)
         except (NoSuchExport, CaptureClosed) as error:
             raise idl().ShardError(message=str(error)) from error
 
     def export_end(self, id: str) -> None:
-        """Free an image."""
+        """Close an image."""
         self._exports.end(id)
 
     def drop(self, vshards: str) -> str:
-        """Let go of virtual shards (hex mask); those that were held."""
+        """Drop virtual shards (hex mask); return those that were held."""
         try:
             return to_hex(self._shard.drop(from_hex(vshards)))
         except ValueError as error:
             raise idl().ShardError(message=str(error)) from error
 
     def select(self, request: bytes) -> bytes:
-        """JSON request, Arrow answer."""
+        """Answer a JSON request for buckets in Arrow."""
         return self._answer(lambda: self._select(request))
 
     def aggregate(self, request: bytes) -> bytes:
-        """JSON request, Arrow answer: a partial result."""
+        """Answer a JSON request for a partial aggregate in Arrow."""
         return self._answer(lambda: self._aggregate(request))
 
     def _answer(self, answer: Callable[[], bytes]) -> bytes:
-        """Counted; not more than SELECTS_AT_ONCE at a time."""
+        """Run a query and count it; at most SELECTS_AT_ONCE run at a time."""
         began, answered = monotonic(), False
         if not self._selects.acquire(timeout=SELECT_WAIT_S):
             self._count(began, False)
-            raise idl().ShardError(message=f"shard {self._shard.id} is busy with {SELECTS_AT_ONCE} other questions")
+            raise idl().ShardError(message=f"shard {self._shard.id} is busy with {SELECTS_AT_ONCE} queries: try again")
         with self._counting:
             self.working += 1
         try:
@@ -170,12 +170,12 @@ class ShardService:
         return encode_aggregate(self._noted(self._shard.aggregate(asked, caller_is_gone), asked.vshards))
 
     def _noted(self, found: Found, vshards: int | None) -> Found:
-        """Partial, with the reasons, where these virtual shards are not whole."""
+        """Mark an answer as partial and add the reasons if these virtual shards are not complete."""
         notes = self._notes(vshards)
         return dataclasses.replace(found, notes=found.notes + notes, partial=True) if notes else found
 
     def find(self, request: bytes) -> bytes:
-        """JSON request, JSON answer {"found": [...]}."""
+        """Answer a JSON request for metadata with JSON {"found": [...]}."""
         try:
             found = self._find(json.loads(request))
         except (SelectError, ValueError, KeyError, TypeError) as error:
@@ -194,15 +194,15 @@ class ShardService:
             case "levels":
                 return [list(level) for level in self._shard.levels()]
             case what:
-                raise SelectError(f"unknown question {what!r}: ask for names, label_values, find or levels")
+                raise SelectError(f"unknown request {what!r}: use names, label_values, find or levels")
 
     def status(self) -> bytes:
-        """JSON of `Shard.status`."""
+        """Return `Shard.status` as JSON."""
         return json.dumps(self._shard.status()).encode()
 
 
 def series_to_json(series: Series) -> list[Any]:
-    """[fingerprint, name, labels, type, kind]."""
+    """Return [fingerprint, name, labels, type, kind]."""
     return [series.fingerprint, series.name, dict(series.labels), int(series.type), int(series.kind)]
 
 

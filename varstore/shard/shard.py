@@ -1,4 +1,4 @@
-"""One shard: fed ranges of Kafka partitions and announcements, asked for buckets of series by their labels."""
+"""One shard: takes ranges of Kafka partitions and announcements, and answers queries for series by their labels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EVERY_VIRTUAL_SHARD = frozenset(range(VIRTUAL_SHARDS))
 
 
 class ShardBroken(RuntimeError):
-    """Half of a range was applied: what this process holds is not to be trusted any longer, start it again."""
+    """A range was applied only in part: the data of this process is inconsistent, restart it."""
 
 
 @dataclass(slots=True)
@@ -49,12 +49,12 @@ class _Counts:
 
 
 class Shard:
-    """Buckets, index and positions of the virtual shards it holds. `announce` is for one thread, the rest for any.
+    """Buckets, index and positions of the virtual shards it holds. Thread-safe; `announce` is for one thread only.
 
-    Locks, in this order: `moving` of `Holdings` for taking over and letting go; `_feeding` for a whole range, so that
-    ranges are applied one after another and a position moves with its data; `_announcing` for one announced block;
-    `_cells` for one run, the slots of one block, or one copy for a reader; `_reading` for the groups and counts. The
-    index has its own, taken last. No I/O under any of them but `moving`.
+    Locks, in this order: `moving` of `Holdings` for adopting and dropping; `_feeding` for a whole range, so that ranges
+    are applied one after another and a position moves with its data; `_announcing` for one announced block; `_cells`
+    for one run, the slots of one block, or one copy for a reader; `_reading` for the groups and counts. The index has
+    its own, taken last. No I/O under any of them except `moving`.
     A reader may see a range half applied, never a run; it never waits longer than one run or one other reader.
     """
 
@@ -76,22 +76,22 @@ class Shard:
         self.holdings = Holdings(self._store, self._index, locks, self.level_list, mask_of(owned))
         self._groups = self.holdings.groups
         self.cells = locks.cells
-        """The store's lock, for whoever copies parts of it."""
+        """Lock of the store, for copying parts of it."""
         self._catalogue = Catalogue(self._store, self._index, self._cells, limits)
         self._answers = Answers(self._store, self._index, self._cells)
         self._pushdown = Pushdown(self._store, self._index, self._cells, self.level_list, self._answers)
         self._counts = _Counts(Tally())
         self._newest_ms = 0
         self.broken = ""
-        """Why this shard takes no more, empty while it is sound."""
+        """Reason why this shard accepts no more ranges, empty while it is consistent."""
 
     # feed
 
     def feed(self, range_: FeedRange) -> FeedAnswer:
-        """Apply what is new of a range; of a gap apply nothing. The answer's next offset is the truth.
+        """Apply the new part of a range; nothing if it begins after a gap. The answer's next offset is authoritative.
 
-        BatchError for a range that contradicts itself or is not ours (nothing is applied); ShardBroken after a failure
-        half-way."""
+        Raises BatchError for a range that is inconsistent or for other virtual shards (nothing is applied), and
+        ShardBroken after a partial failure."""
         check_range(range_)
         with self._feeding:
             if self.broken:
@@ -106,7 +106,7 @@ class Shard:
             runs = self._intake.runs(sifted.pieces, range_.samples)
             while True:
                 with self._cells:
-                    run = next(runs, None)  # allots slots
+                    run = next(runs, None)  # allocates slots
                     if run is None:
                         break
                     tally.add(self._store.apply(run))
@@ -127,31 +127,31 @@ class Shard:
 
     @staticmethod
     def _newest_of(range_: FeedRange) -> int:
-        """The greatest poll time: a sample's own time may lie far in the future."""
+        """Return the greatest poll time, as the time of a sample may be far in the future."""
         return max(entry.poll_ms for entry in range_.entries if entry.rows)
 
     # groups
 
     def groups(self) -> list[dict[str, Any]]:
-        """Of each group: `vshards` (hex mask), `positions` ([topic id, partition, next offset] of all that was fed),
-        `ready` (whether it holds all that its positions promise) and, if Kafka deleted something before it was read,
-        `lost` ([topic id, partition, start, until, append time of what came next]). JSON."""
+        """Return the groups for JSON: `vshards` (hex mask), `positions` ([topic id, partition, next offset] each),
+        `ready` (True if everything below the positions is here) and, if Kafka deleted records before they were read,
+        `lost` ([topic id, partition, start, until, append time of the next batch])."""
         with self._reading:
             return [group.summary() for group in self._groups]
 
     @property
     def vshards(self) -> int:
-        """The mask of all virtual shards that are held, ready or not."""
+        """Mask of all virtual shards held, ready or not."""
         return self.holdings.vshards
 
     @property
     def ready(self) -> int:
-        """The mask of the virtual shards that are ready."""
+        """Mask of the virtual shards that are ready."""
         with self._reading:
             return self._groups.ready
 
     def lost(self) -> list[tuple[int, dict[Partition, Lost]]]:
-        """Of each group that lacks what Kafka no longer has: its virtual shards (mask), and what that is."""
+        """Return the virtual shards (mask) and lost ranges of each group that lacks ranges that Kafka deleted."""
         with self._reading:
             return [(group.vshards, dict(group.lost)) for group in self._groups.lost]
 
@@ -167,28 +167,27 @@ class Shard:
         ready: bool = True,
         epochs: Mapping[Partition, int] | None = None,
     ) -> None:
-        """Hold more virtual shards from now on (mask): as an image says (parts that `export` gave), else empty, at
-        offset 0 of every partition, written under `epochs` or later ones. With `ready` False their answers are not
-        whole until `set_ready`.
+        """Hold more virtual shards (mask): from an image (parts of `export`), or else empty at offset 0 of every
+        partition, written under `epochs` or later ones. With `ready` False their answers are partial until `set_ready`.
 
-        An image may hold more virtual shards than these; its groups appear when all of it is in. Announcements of the
-        series topic must be read again. ValueError if one is held already, ImageError if the image is damaged, cut,
-        lacks one, or does not fit in: nothing is held then."""
+        An image may have more virtual shards than these; its groups appear once it is complete. Announcements of the
+        series topic must be read again. Raises ValueError if one is held already, and ImageError if the image is
+        damaged, truncated, lacks one, or does not fit in: nothing is held then."""
         if image is None:
             self.holdings.add(Group(vshards, ready=ready, epochs=dict(epochs or {})))
         else:
             self.holdings.adopt(vshards, image)
 
     def set_ready(self, vshards: int) -> None:
-        """Groups that hold one of these virtual shards hold all now that their positions promise."""
+        """Mark groups that hold any of these virtual shards as ready: everything below their positions is here."""
         self.holdings.set_ready(vshards)
 
     def drop(self, vshards: int) -> int:
-        """Hold these virtual shards no longer, forget their series; the mask of those that were held."""
+        """Drop these virtual shards and their series; return the mask of those that were held."""
         return self.holdings.drop(vshards)
 
     def rewind(self, key: Partition, offset: int) -> None:
-        """The log of a partition was cut: what stands at `offset` and above is new from now on."""
+        """Go back to `offset` of a partition whose log was truncated: records from `offset` on are new."""
         with self._feeding, self._reading:
             self._groups.rewind(key, offset)
 
@@ -202,42 +201,42 @@ class Shard:
         with self._feeding, self._reading:
             back = self._groups.follow_epochs(topic_id, now, ends)
         for key, was, offset in back:
-            log.warning("shard %s: the log of %s was cut: from %d back to %d", self.id, key, was, offset)
+            log.warning("shard %s: log of %s was truncated: went back from offset %d to %d", self.id, key, was, offset)
 
     def is_wanted(self, source: str, block: int, version: int) -> bool:
-        """Whether an announcement says something new of what is held, or is being taken over."""
+        """True if an announced block is new and of a virtual shard that is held or being adopted."""
         if not self.holdings.known >> vshard_of(source) & 1:
             return False
         return self.holdings.blocks.get((source, block), -1) < version
 
     def export(self, vshards: int) -> Export:
-        """The image of these virtual shards as they are now: iterate over it for its parts, close it. Feeding and
-        questions go on meanwhile. ValueError if one is not held or not ready."""
+        """Begin an image of these virtual shards as they are now; iterate over it for its parts, then close it.
+        Feeding and queries continue meanwhile. Raises ValueError if one is not held or not ready."""
         return self.holdings.export(vshards)
 
     @property
     def applied(self) -> int:
-        """Samples applied since the start."""
+        """Number of samples applied since the start."""
         with self._reading:
             return self._counts.total.applied
 
     def positions(self) -> dict[Partition, int]:
-        """Next offset of every partition that was fed; of several groups the one that is furthest behind."""
+        """Return the next offset of every partition that was fed: the least of all groups."""
         with self._reading:
             keys = {key for group in self._groups for key in group.positions}
             return {key: min(group.next_offset(key) for group in self._groups) for key in keys}
 
     def allow_memory(self, limit: int) -> None:
-        """New series are refused while more than so many bytes are used."""
+        """Set the memory limit in bytes beyond which new series are refused."""
         self._catalogue.memory_bytes = limit
 
     # announcements
 
     def announce(self, block: SeriesBlock, append_ms: int = 0) -> bool:
-        """Learn the series of a block, appended at `append_ms` (0: not known); False if its source is not ours or a
-        version as great is known.
+        """Add the series of a block, appended at `append_ms` (0: unknown).
 
-        Series of older versions stay known until they are silent: see `Catalogue`."""
+        False if its virtual shard is not held, or an equal or newer version is known. Series of older versions stay
+        until they are silent: see `Catalogue`."""
         vshard = vshard_of(block.source)
         if not self.holdings.known >> vshard & 1:
             return False
@@ -246,7 +245,7 @@ class Shard:
             return False
         parsed = [entry for info in block.series if (entry := self._parse(block.source, info)) is not None]
         with self._announcing:
-            if not self.holdings.known >> vshard & 1:  # let go of meanwhile
+            if not self.holdings.known >> vshard & 1:  # dropped meanwhile
                 return False
             arriving = not self.holdings.vshards >> vshard & 1
             slots = self._catalogue.announce(block.source, vshard, parsed, block.version, append_ms, arriving)
@@ -262,62 +261,62 @@ class Shard:
             log.warning("announcement of source %s: %s", source, error)
             return None
 
-    # questions
+    # queries
 
     def select(self, request: SelectRequest, gone: Gone = never) -> Buckets:
-        """Copies of the buckets of every announced series that fits. SelectError names the limit or the levels;
-        Cancelled once `gone` says that nobody waits."""
+        """Return copies of the buckets of every announced series that fits.
+        Raises SelectError, which names the limit or the levels, and Cancelled once `gone` returns True."""
         self.check_held(request.vshards)
         buckets = self._answers.select(self._narrowed(request), self.level_list, f"shard {self.id}", gone)
         self.check_held(request.vshards)  # once more: they may have been dropped meanwhile
         return buckets
 
     def _narrowed(self, request: Request) -> Request:
-        """The request without a mask that names everything."""
+        """Return the request without its mask if that includes everything held."""
         vshards = request.vshards
         everything = vshards is not None and vshards & self.vshards == self.vshards
         return replace(request, vshards=None) if everything else request
 
     def aggregate(self, request: AggregateRequest, gone: Gone = never) -> Aggregate:
-        """The partial result of a push-down. Raises SelectError, NotPushed; see `Pushdown.run`."""
+        """Return the partial result of a push-down. Raises SelectError and NotPushed; see `Pushdown.run`."""
         self.check_held(request.vshards)
         found = self._pushdown.run(self._narrowed(request), gone)
         self.check_held(request.vshards)
         return found
 
     def check_held(self, vshards: int | None) -> None:
-        """SelectError, beginning with NOT_HELD, unless all of these virtual shards are held."""
+        """Raise SelectError, beginning with NOT_HELD, unless all of these virtual shards are held."""
         lacking = (vshards or 0) & ~self.vshards
         if lacking:
             raise SelectError(f"{NOT_HELD}: shard {self.id} does not hold virtual shards {in_mask(lacking)[:8]}")
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
-        """The first `limit` series that fit, in canonical order, with or without buckets."""
+        """Return the first `limit` series that fit, in canonical order, with or without buckets."""
         slots, entries = self._index.first(matchers, limit)
         prints = np.array([entry.fingerprint for entry in entries], np.uint64)
         with self._cells:
             same = self._store.slots.holds(slots, prints)
             types = np.where(same, self._store.type_of(slots), NO_TYPE).tolist()
-        # the type is that of the samples, as announced where none came
+        # the type of the samples, or the announced one if there are none
         return [
             Series(e.fingerprint, e.name, e.labels, e.type if type_ == NO_TYPE else ValueType(type_), e.kind)
             for type_, e in zip(types, entries, strict=True)
         ]
 
     def names(self) -> list[str]:
-        """Every announced name, sorted."""
+        """Return all announced names, sorted."""
         return self._index.names()
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        """The first `limit` values of a label, sorted; None: the labels."""
+        """Return the first `limit` values of a label, sorted; label None: the labels."""
         return self._index.values(label)[:limit]
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """(step_ms, buckets) of each level, finest first."""
+        """Return (step_ms, buckets) of each level, finest first."""
         return tuple((level.step_ms, level.count) for level in self.level_list)
 
     def status(self) -> dict[str, Any]:
-        """Counts for health and `artimon status`, JSON."""
+        """Return counts for health and `artimon status`, for JSON."""
         table = self._store.slots
         with self._reading:
             total = self._counts.total
@@ -349,7 +348,7 @@ class Shard:
             }
 
     def _next_offsets(self) -> dict[str, int]:
-        """With `_reading` held: per partition, of the group that is furthest behind; a topic made anew goes before."""
+        """Return the least next offset of all groups by partition; the last topic id wins. With `_reading` held."""
         return {
             str(key.partition): min(group.next_offset(key) for group in self._groups)
             for group in self._groups

@@ -1,4 +1,4 @@
-"""The buckets of every series of one shard: fingerprint to slot, time to bucket row, statistics brought up to date.
+"""Buckets of every series of one shard: map fingerprint to slot and time to bucket row, and update the statistics.
 
 `Run` is the unit of work: rows of some batches, applied to all levels in a few passes of numpy.
 """
@@ -28,45 +28,45 @@ from varstore.index.slots import NO_SLOT, SlotTable
 from varstore.store.capture import Capture
 
 SILENT_ROWS = 6
-"""Buckets of the longest level for which a series is remembered that no level takes samples of any longer."""
+"""Buckets of the longest level for which a series is kept after its last sample is late for every level."""
 FUTURE_MS = 60_000
-"""A sample may be this much later than the append time of its batch."""
-_STATE_BYTES = 52  # type 9, end 8, newest life 33, number of older ones 2
+"""Limit in ms by which a sample may be later than the append time of its batch."""
+_STATE_BYTES = 52  # per slot: type 9, end 8, newest life 33, number of older lives 2
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
 class Run:
-    """Rows of batches that follow one another; arrays of length n, never written to."""
+    """Rows of consecutive batches; read-only arrays of length n."""
 
     slots: Cells
-    """NO_SLOT where the series was refused."""
+    """Slot of each row, NO_SLOT if the series was refused."""
     time_ms: Cells
     birth_ms: Cells
     type: npt.NDArray[np.uint8]
     cell: Cells
-    """Of STRING rows: an index into `strings`."""
+    """Value of each row; for STRING rows an index into `strings`."""
     append_ms: Cells
     """(batches,) append time of each batch."""
     batch_rows: Cells
     """(batches,) its number of rows."""
     distinct: bool
-    """Whether no slot occurs twice."""
+    """True if no slot occurs twice."""
     strings: Sequence[str] = ()
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of samples; rows that only say that a series ended are in none of the counts."""
+    """Counts of samples by outcome; end markers are not counted."""
 
     applied: int = 0
     late: int = 0
     future: int = 0
     conflicts: int = 0
-    """A type that the series may not change to."""
+    """Samples of a type that the series may not change to."""
     refused: int = 0
-    """No slot, or no room for a string."""
+    """Samples without a slot, or without room for their string."""
 
     def add(self, other: Tally) -> None:
         self.applied += other.applied
@@ -78,7 +78,7 @@ class Tally:
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of a run that are still in play, with the append time of each."""
+    """Remaining rows of a run, with the append time of each."""
 
     slots: Cells
     time_ms: Cells
@@ -104,7 +104,7 @@ class _Rows:
 class BucketStore:
     """All levels, lives and types of up to `capacity` series. Not locked: the owner's lock guards everything here.
 
-    Any order of the same samples gives the same answers, but for the last bits of sums of doubles, and for a change
+    Any order of the same samples gives the same answers, except for the last bits of sums of doubles, and for a change
     of type (see typing_rules)."""
 
     def __init__(self, levels: Sequence[Level] = DEFAULT_LEVELS, capacity: int = DEFAULT_CAPACITY) -> None:
@@ -119,19 +119,19 @@ class BucketStore:
             self.rings.append(Ring(level, spare, capacity, self.types, self.texts, finest))
         self._ended: Cells = lazy_zeros(capacity, np.int64)
         self.captures: list[Capture] = []
-        """Copies under way: each is told of what is about to change."""
+        """Copies in progress; each is notified before a change."""
         self.head_ms = 0
         """Greatest append time applied."""
         self.longest = max(self.rings, key=lambda ring: ring.rows * ring.step_ms)
 
     def apply(self, run: Run) -> Tally:
-        """Add the samples of `run`; late, future, wrong type, no room: those are counted instead."""
+        """Add the samples of `run`; late, future, conflicting and refused ones are only counted."""
         tally = Tally()
         for capture in self.captures:
             capture.guard(run.slots, run.time_ms)
         self._advance(int(run.append_ms.max()))
         self.begin_anew(run.slots)
-        with np.errstate(all="ignore"):  # inf - inf in a sum of doubles is NaN, not news
+        with np.errstate(all="ignore"):  # inf - inf in a sum of doubles is NaN without a warning
             rows = self._admitted(run, tally)
             rows, bounds = self._typed(rows, run, tally)
             if len(rows):
@@ -141,12 +141,12 @@ class BucketStore:
         return tally
 
     def settled_ms(self) -> int:
-        """Rows up to this time can be folded: none of them is in an open row, or would open one."""
+        """Return the time up to which `fold` may be used: no such sample is in an open row or opens one."""
         return min(ring.settled_ms(self.head_ms) for ring in self.rings if not ring.follows)
 
     def fold(self, folded: Folded, slots: Cells, some: Mask) -> None:
-        """Add cells and lives of `some` series, all before `settled_ms`, of distinct slots ((series,), anything where
-        not `some`), that `begin_anew` has seen and whose types are theirs."""
+        """Add cells and lives of the series of the mask `some`, all up to `settled_ms`.
+        slots: (series,) distinct where `some`, arbitrary elsewhere; `begin_anew` was called and types match."""
         for ring in self.rings:
             for number, part in folded.parts(ring.step_ms, slots, some):
                 for capture in self.captures:
@@ -160,11 +160,11 @@ class BucketStore:
                 add(slots.take(life.series), life.birth_ms, life.time_ms, life.cell, bounds, self.texts)
 
     def tend(self) -> bool:
-        """A few ms of closing and packing rows, if there is any to do: once a run is enough to keep up."""
+        """Close or pack rows for a few ms if any are due; one call per run keeps up. False if nothing was due."""
         return any(ring.tend(self.head_ms) for ring in self.rings)
 
     def bytes_used(self) -> int:
-        """About what is resident: cells, and the state by slot."""
+        """Estimate of the resident bytes of cells and per-slot state."""
         state = self.slots.used * _STATE_BYTES + self.slots.bytes() + self.lives.bytes() + self.texts.bytes()
         return sum(ring.bytes_used() for ring in self.rings) + state
 
@@ -173,7 +173,7 @@ class BucketStore:
         return sum(ring.bytes_reserved() for ring in self.rings)
 
     def _admitted(self, run: Run, tally: Tally) -> _Rows:
-        """Rows with a value that are neither future nor too old for every level; ends are noted."""
+        """Select rows with a slot and a value that are neither future nor late for every level; store end markers."""
         append_ms = np.repeat(run.append_ms, run.batch_rows)
         rows = _Rows(run.slots, run.time_ms, run.birth_ms, run.type, run.cell, append_ms)
         ended = rows.type == ValueType.ENDED
@@ -196,14 +196,14 @@ class BucketStore:
 
     @staticmethod
     def _future(rows: _Rows) -> Mask | None:
-        """Which rows are future; None if none is."""
+        """Mask of future rows; None if there are none."""
         if not len(rows) or int(rows.time_ms.max()) <= int(rows.append_ms.min()) + FUTURE_MS:
             return None
         return rows.time_ms > rows.append_ms + FUTURE_MS
 
     @staticmethod
     def _late(rows: _Rows, rings: Sequence[Ring]) -> Mask | None:
-        """Which rows are too old for each of `rings`; None if none is."""
+        """Mask of rows too old for every one of `rings`; None if there are none."""
         if not len(rows):
             return None
         newest, oldest = int(rows.append_ms.max()), int(rows.time_ms.min())
@@ -221,7 +221,7 @@ class BucketStore:
         np.maximum.at(self._ended, rows.slots[usable], rows.time_ms[usable])
 
     def _typed(self, rows: _Rows, run: Run, tally: Tally) -> tuple[_Rows, Bounds]:
-        """Rows whose type their series takes, cells made its own, ordered INTEGER and BOOLEAN, DOUBLE, STRING."""
+        """Drop rows in type conflict, convert cells to the type of the series, order rows by class of type."""
         verdict = self.types.judge(rows.slots, rows.type, rows.time_ms, run.distinct)
         if verdict is not None:
             if len(verdict.converted):
@@ -238,7 +238,7 @@ class BucketStore:
         return rows, bounds
 
     def _interned(self, rows: _Rows, bounds: Bounds, strings: Sequence[str], tally: Tally) -> _Rows:
-        """Cells of STRING rows made numbers of `texts`; rows for which there is no room are left out."""
+        """Replace the cells of STRING rows by numbers of `texts`; drop rows without room for their string."""
         if self.texts.wants_sweep():
             self._sweep_texts()
         cells = rows.cell.copy()
@@ -253,7 +253,7 @@ class BucketStore:
         return rows.pick(~lost)
 
     def _add(self, rows: _Rows, bounds: Bounds, distinct: bool) -> None:
-        rest: tuple[_Rows, Bounds] | None = None  # what the levels that follow the finest one must be given
+        rest: tuple[_Rows, Bounds] | None = None  # rows to add directly to the levels that follow the finest one
         for ring in self.rings:
             if not ring.follows:
                 direct = self._add_to(ring, rows, bounds, distinct)
@@ -265,7 +265,7 @@ class BucketStore:
         lives(rows.slots, rows.birth_ms, rows.time_ms, rows.cell, bounds, self.texts)
 
     def _add_to(self, ring: Ring, rows: _Rows, bounds: Bounds, distinct: bool) -> Mask | None:
-        """Add those that are not too late for it; says which of all its followers must be given."""
+        """Add the rows that are not late for a level; return a mask of those to add to its followers too."""
         late = self._late(rows, [ring])
         if late is None:
             return ring.add(Samples(rows.slots, rows.time_ms, rows.cell, bounds, distinct), self.slots.used)
@@ -286,26 +286,27 @@ class BucketStore:
 
     def _advance(self, append_ms: int) -> None:
         self.head_ms = max(self.head_ms, append_ms)
-        # twice as long as they are shown, so that a late sample never finds half of a life that is shown
+        # twice the time for which lives are shown, so that a late sample never restarts a life that is shown
         self.lives.forgotten_ms = self.longest.too_old(self.head_ms) - self.longest.rows * self.longest.step_ms
 
     # silence
 
     def silent_ms(self) -> int:
-        """A series without a sample or an end later than this is forgotten: what comes of it now begins anew. It was
-        silent for longer than the longest level, by append time. Constant within a bucket of the longest level."""
+        """Return the time floor of silence: a series without a sample or end marker later than this is forgotten.
+        Its next sample starts from nothing. It was silent for longer than the longest level, by append time. Constant
+        within a bucket of the longest level."""
         return self.longest.too_old(self.head_ms) - SILENT_ROWS * self.longest.step_ms
 
     def silent(self, slots: Cells) -> Mask:
-        """(n,) which slots are forgotten, or never had anything."""
+        """Mask (n,) of the slots that are silent, or never had a sample."""
         silent = self.lives.silent(slots, self.silent_ms())
         if silent.any():
             silent[silent] = self._ended.take(slots[silent]) <= self.silent_ms()
         return silent
 
     def begin_anew(self, slots: Cells) -> None:
-        """Clear what is forgotten of these slots (NO_SLOT among them), to which something is about to be added. So
-        it makes no difference when a slot is freed."""
+        """Clear silent ones of these slots (may include NO_SLOT) before samples are added.
+        So results do not depend on the time at which a silent slot is freed."""
         floor = self.silent_ms()
         if self.lives.newest_quick(slots) > floor:
             return
@@ -313,7 +314,7 @@ class BucketStore:
         self.reset(slots[self.silent(slots)])
 
     def reset(self, slots: Cells) -> None:
-        """Clear everything but the slots themselves."""
+        """Clear cells, types, lives and ends of these slots; the slots stay in use."""
         slots = slots[self.types.known(slots) | (self._ended.take(slots) != 0)]
         if not len(slots):
             return
@@ -331,10 +332,10 @@ class BucketStore:
         return int(self.lives.newest_ms(slots).max()) if len(slots) else 0
 
     def clear_one_row(self, slots: Cells) -> bool:
-        """Clear the cells of silent slots in one row, if one has any: so that `reset` finds nothing to do. False if no
-        row has: nearly always, because rows that old belong to later buckets by now."""
+        """Clear the cells of silent slots in one row, so that `reset` has less to do. False if no row has any.
+        Nearly always False, because rows that old belong to later buckets by now."""
         newest = self._newest(slots)
-        for ring in self.rings:  # the finest first, others may still take over what it holds
+        for ring in self.rings:  # the finest first: others may still absorb its open rows
             for number in ring.numbers_until(newest):
                 held = ring.read_row(number, slots, ("count",))
                 if held is not None and held["count"].any():
@@ -345,7 +346,7 @@ class BucketStore:
         return False
 
     def forget(self, slots: Cells) -> None:
-        """Clear distinct slots in use, and give them back. The index has forgotten them already."""
+        """Clear and free distinct slots in use, after the index removed them."""
         self._guard(slots)
         self.reset(slots)
         self.slots.free(slots)
@@ -355,15 +356,15 @@ class BucketStore:
             capture.guard_all(slots)
 
     def moved_to(self, head_ms: int) -> None:
-        """What was imported had come as far as this append time."""
+        """Advance the head to the append time that an import had reached."""
         self._advance(head_ms)
 
     # images
 
     def export_slots(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """State of each slot: `fingerprint` uint64, `vshard`, `type` uint8 (NO_TYPE: none), `double_from`, `ended`
-        int64, and of the newest life `known` bool, `birth`, `first`, `last_ms`, `last` int64 (a cell; of STRING
-        series a number of `texts`)."""
+        """Return the state of each slot: `fingerprint` uint64, `vshard`, `type` uint8 (NO_TYPE: none), `double_from`,
+        `ended` int64, and for the newest life `known` bool, `birth`, `first`, `last_ms`, `last` int64 (a cell; for
+        STRING series a number of `texts`)."""
         return {
             "fingerprint": self.slots.fingerprint.take(slots),
             "vshard": self.slots.vshard.take(slots),
@@ -373,18 +374,18 @@ class BucketStore:
         }
 
     def export_older(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """Older lives: `slot`, `birth`, `first`, `last_ms`, `last`; in the order of `slots`, of one slot by birth."""
+        """Return older lives as `slot`, `birth`, `first`, `last_ms`, `last`, in the order of `slots`, then by birth."""
         return self.lives.export_older(slots)
 
     def import_slots(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Replace the state of distinct slots by what `export_slots` gave; `last` with numbers of `texts` here.
-        Older lives are forgotten."""
+        """Replace the state of distinct slots by an `export_slots` whose `last` has numbers of this store's `texts`.
+        Older lives are removed."""
         self._ended[slots] = columns["ended"]
         self.types.load(slots, columns)
         self.lives.load(slots, columns)
 
     def import_older(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Replace the older lives of the slots that occur by what `export_older` gave; after `import_slots`."""
+        """Replace the older lives of the slots that occur by an `export_older`; call after `import_slots`."""
         self.lives.load_older(columns)
 
     def _sweep_texts(self) -> None:
@@ -395,40 +396,40 @@ class BucketStore:
         self.texts.keep(held)
 
     def ring(self, step_ms: int) -> Ring | None:
-        """The level of that step, None if there is none."""
+        """Return the level of that step, None if there is none."""
         return next((ring for ring in self.rings if ring.step_ms == step_ms), None)
 
     def floor_ms(self) -> int:
-        """What the longest level no longer takes: lives that went before it are not shown."""
+        """Return the time at which a sample is late for every level; lives that ended by then are not shown."""
         return min(ring.too_old(self.head_ms) for ring in self.rings)
 
     def read(self, slots: Cells, grid: Grid, statistics: Collection[str]) -> dict[str, Cells]:
-        """(grid.n, slots) of each statistic; KeyError unless a level has the grid's step."""
+        """Return each statistic as (grid.n, slots). Raises KeyError unless a level has the grid's step."""
         ring = self.ring(grid.step_ms)
         if ring is None:
             raise KeyError(grid.step_ms)
         return ring.read(slots, grid, statistics)
 
     def births(self, slots: Cells) -> npt.NDArray[np.void]:
-        """Lives of these slots as BIRTH_TYPE; those that went before every level only if they are the newest."""
+        """Return lives of these slots as BIRTH_TYPE; those that ended by `floor_ms` only if they are the newest."""
         return self.lives.read(slots, self.floor_ms())
 
     def said_ended(self, slots: Cells) -> Cells:
-        """(n,) when the source said that a series ended, whatever came later; 0 where it never did."""
+        """Return (n,) times of the last end markers, even if samples came later; 0 if there is none."""
         return self._ended.take(slots)
 
     def ended_ms(self, slots: Cells, newest_ms: Cells) -> Cells:
-        """(n,) when the source said that a series ended, 0 where something newer came."""
+        """Return (n,) times of the last end markers, 0 if a newer sample came."""
         ended = self._ended.take(slots)
         return np.where(ended >= newest_ms, ended, 0)
 
     def type_of(self, slots: Cells) -> npt.NDArray[np.uint8]:
-        """(n,) types, NO_TYPE where no sample came."""
+        """Return (n,) types, NO_TYPE for slots without a sample."""
         return self.types.of(slots)
 
 
 def _in_classes(rows: _Rows) -> tuple[_Rows, Bounds]:
-    """Rows ordered by class of type, and where the classes begin."""
+    """Order rows by class of type; return them and the bounds of the classes."""
     if not len(rows):
         return rows, Bounds(0, 0)
     first = rows.type[0]

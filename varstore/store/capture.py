@@ -1,8 +1,8 @@
-"""A consistent copy of some slots and rows of a store, made piece by piece while samples go on being applied.
+"""Copy-on-write capture: a consistent copy of slots and rows of a store, made piece by piece while samples are applied.
 
-A piece is what one row, or the state by slot, holds of up to 1,024 slots. Whoever is about to change a piece that is
-not copied yet copies it first (`guard`): so an apply pays for the few pieces that it touches, nobody waits for the
-whole, and what is taken later still is what stood there at the beginning.
+A piece is one row, or the per-slot state, for a block of up to 1,024 slots. Each writer copies a pending piece before
+changing it (`guard`). So an apply pays for the few pieces that it touches, no thread waits for the whole copy, and
+every piece is as it was at the beginning.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from varstore.cells.ring import Ring
 
 BLOCK_BITS = 10
 BLOCKS_A_PART = 64
-"""65,536 slots: what is copied under one hold of the lock, and goes into one part of an image."""
+"""Blocks copied under one hold of the lock: 65,536 slots, one part of an image."""
 STATE = (-1, 0)
-"""Key of the state by slot; rows have (number of the ring, number of the bucket)."""
+"""Key of the per-slot state; rows have (number of the ring, number of the bucket)."""
 LIVES = (-2, 0)
 """Key of the older lives: a slot may occur several times."""
 
@@ -31,17 +31,17 @@ Copy = Callable[[Key, Cells], Columns]
 
 
 class CaptureClosed(RuntimeError):
-    """Parts of a copy that was given up."""
+    """The capture was closed while its parts were read."""
 
 
 class Capture:
-    """Everything but `parts` and `close` is called with the store's lock held, the constructor too.
+    """Copy in progress. Call everything except `parts` with the store's lock held, the constructor too.
 
-    Invariant: a piece is pending (as it was at the beginning, in the store), or saved, or taken."""
+    Invariant: a piece is pending (unchanged in the store since the beginning), or saved, or taken."""
 
     def __init__(self, rings: Sequence[Ring], copy: Copy, slots: Cells, keys: Sequence[Key]) -> None:
-        """Of these slots (ascending) the pieces of `keys`. `copy(key, slots)` gives columns that begin with "slot",
-        ascending, some of `slots`."""
+        """Capture the pieces `keys` of these slots (ascending). `copy(key, slots)` returns columns that begin with
+        "slot", ascending, a subset of `slots`."""
         self._rings, self._copy = rings, copy
         self._blocks = int(slots[-1] >> BLOCK_BITS) + 1 if len(slots) else 0
         self._edges = np.searchsorted(slots, np.arange(self._blocks + 1) << BLOCK_BITS)
@@ -53,10 +53,10 @@ class Capture:
         self._keys = list(keys)
         self._closed = False
 
-    # for whoever changes something
+    # for writers
 
     def guard(self, slots: Cells, time_ms: Cells) -> None:
-        """Samples of these slots (-1: none) and times are about to be applied."""
+        """Save the pieces that samples of these slots (-1: none) and times will change."""
         if not len(slots) or not self._pending:
             return
         blocks = self._blocks_of(slots)
@@ -69,7 +69,7 @@ class Capture:
                 self._guard_row(at, int(number), blocks)
 
     def guard_row(self, at: int, number: int) -> None:
-        """Bucket `number` of a ring is about to be opened or written to, by slots that are not of this capture."""
+        """Save the older bucket whose row bucket `number` takes; does not cover writes to slots of this capture."""
         self._guard_row(at, number, np.zeros(0, np.int64))
 
     def _guard_row(self, at: int, number: int, blocks: Cells) -> None:
@@ -82,7 +82,7 @@ class Capture:
             self._save((at, held), np.arange(self._blocks))
 
     def guard_all(self, slots: Cells) -> None:
-        """Anything of these slots is about to change."""
+        """Save all pieces of these slots before an arbitrary change."""
         if len(slots):
             blocks = self._blocks_of(slots)
             for key in list(self._pending):
@@ -100,7 +100,7 @@ class Capture:
             self._saved[key, block] = columns
 
     def _fresh(self, key: Key, blocks: Cells) -> Iterator[tuple[int, Columns]]:
-        """Copies of pending pieces, which are pending no longer."""
+        """Copy pending pieces and mark them as not pending."""
         if not len(blocks):
             return
         columns = self._copy(key, self._slots_in(blocks))
@@ -115,15 +115,15 @@ class Capture:
             return self._slots[self._edges[first] : self._edges[last + 1]]
         return np.concatenate([self._slots[self._edges[b] : self._edges[b + 1]] for b in blocks.tolist()])
 
-    # for whoever takes the copy
+    # for the reader of the copy
 
     def parts(self, cells: AbstractContextManager[Any]) -> Iterator[tuple[Key, Columns]]:
-        """Every key's columns, in parts of up to 65,536 slots; `cells` is the store's lock, held for one part each."""
+        """Yield the columns of every key in parts of up to 65,536 slots; `cells` is the store's lock, held per part."""
         for key in self._keys:
             for first in range(0, self._blocks, BLOCKS_A_PART):
                 with cells:
                     if self._closed:
-                        raise CaptureClosed("the copy was given up")
+                        raise CaptureClosed("the capture was closed: begin a new image")
                     columns = self._take(key, np.arange(first, min(first + BLOCKS_A_PART, self._blocks)))
                 if columns is not None and len(columns["slot"]):
                     yield key, columns
@@ -132,7 +132,7 @@ class Capture:
 
     def _take(self, key: Key, blocks: Cells) -> Columns | None:
         pending = blocks[self._pending[key][blocks]]
-        if len(pending) == int(self._filled[blocks].sum()):  # nothing of it was touched
+        if len(pending) == int(self._filled[blocks].sum()):  # all pieces are still unchanged
             self._pending[key][blocks] = False
             return self._copy(key, self._slots_in(blocks))
         pieces = dict(self._fresh(key, pending))
@@ -149,12 +149,12 @@ class Capture:
         return {name: np.concatenate([_column(piece, name) for piece in ordered]) for name in names}
 
     def close(self) -> None:
-        """Nothing is copied from now on. With the store's lock held."""
+        """Stop copying and free saved pieces. Call with the store's lock held."""
         self._closed = True
         self._pending.clear()
         self._saved.clear()
 
 
 def _column(piece: Columns, name: str) -> npt.NDArray[Any]:
-    """A column of a piece; texts are left out where there are none."""
+    """Return a column of a piece; a missing one (`text`) becomes all None."""
     return piece[name] if name in piece else np.full(len(piece["slot"]), None, object)

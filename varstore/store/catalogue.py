@@ -1,4 +1,4 @@
-"""Which series a shard has: they come by announcements, within limits, and go when they are silent."""
+"""Catalogue of the series of a shard: announcements add them within limits, silence removes them."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ from varstore.store.bucket_store import BucketStore
 log = logging.getLogger(__name__)
 
 SLICE = 8_192
-"""Slots that are looked at under one hold of the lock."""
+"""Slots checked for silence under one hold of the lock."""
 FORGOTTEN_AT_ONCE = 512
 SLICES_A_RANGE = 4
 LOOK_EVERY = 8
-"""Ranges, after which the memory is looked at."""
+"""Number of ranges between checks of the memory."""
 _NONE = np.zeros(0, np.int64)
 
 Parsed = tuple[SeriesInfo, str, dict[str, str]]
-"""What an announcement says of a series, its name and labels."""
+"""Announced series, its name and its labels."""
 
 
 class Catalogue:
-    """Joins table, index and store. One call of `announce` at a time, and of `tend` (by whoever feeds); both take
-    `cells`, the store's lock, for short, and the index's under it.
+    """Joins slot table, index and store. One call of `announce` at a time, and one of `tend` (by the feeding thread);
+    both take `cells`, the store's lock, briefly, and the index's under it.
 
-    Invariant: a slot that the index names is in use. So the index forgets a slot before it is freed, under one hold of
-    `cells`, and slots that an announcement under way has got are `_pinned`: they are not freed."""
+    Invariant: a slot that the index names is in use. So the index removes a slot before it is freed, under one hold of
+    `cells`, and slots of an announcement in progress are `_pinned`: they are not freed."""
 
     def __init__(self, store: BucketStore, index: Index, cells: FairLock, limits: Limits) -> None:
         self._store, self._index, self._cells, self._limits = store, index, cells, limits
         self.memory_bytes = limits.memory_bytes or memory_limit()
-        """New series are refused while more is used."""
+        """Memory limit; new series are refused while more is used."""
         self.refusals = Refusals()
         self._pinned = _NONE
         self._next = 0
-        """First slot of the next slice; at the end of the table a pass is over."""
+        """First slot of the next slice; a pass ends at the end of the table."""
         self._passing = False
         self._passed_ms = 0
-        """What was silent since when the last pass began."""
+        """Time floor of silence when the last pass began."""
         self._tended = 0
         self.expired = 0
-        """Series that were forgotten because they were silent."""
+        """Number of series removed because they were silent."""
 
     # announcements
 
     def announce(
         self, source: str, vshard: int, parsed: Sequence[Parsed], version: int, seen_ms: int, arriving: bool = False
     ) -> Slots:
-        """Learn series of a block announced at `seen_ms` (append time, 0: not known); their slots. What exceeds a
-        limit is refused: it loses its slot and what came of it, and gets none until an announcement finds room again.
-        While its virtual shard is `arriving` from elsewhere it keeps the slot until then."""
+        """Add series of a block announced at `seen_ms` (append time, 0: unknown); return the slots of known series.
+        A series beyond a limit is refused: it loses its slot and its samples, and gets no slot until an announcement
+        finds room again. While its virtual shard is `arriving` from another process it keeps the slot."""
         prints = np.array([fingerprint(info.text) for info, _, _ in parsed], np.uint64)
         with self._cells:
             self._lift(prints, vshard, parsed)
@@ -73,7 +73,7 @@ class Catalogue:
                 if slot != NO_SLOT:
                     outcome = self._index.add(slot, name, labels, info.type, info.kind, version, seen_ms)
                 if outcome is Outcome.CLASH:
-                    log.error("fingerprint of %s (source %s) has two texts: both are set aside", info.text, source)
+                    log.error("%s (source %s): its fingerprint has two texts, both are set aside", info.text, source)
                 elif outcome is Outcome.KNOWN:
                     known.append(slot)
                 elif not arriving:
@@ -95,7 +95,7 @@ class Catalogue:
     def _refuse(
         self, rows: Sequence[int], prints: Fingerprints, slots: Slots, vshard: int, parsed: Sequence[Parsed]
     ) -> None:
-        """With `cells` held."""
+        """Bar and remove refused series. Call with `cells` held."""
         table = self._store.slots
         fresh = [row for row in rows if not table.is_barred(int(prints[row]), vshard)]
         for row in fresh:
@@ -107,14 +107,14 @@ class Catalogue:
     # forgetting
 
     def forget(self, slots: Slots) -> None:
-        """With `cells` held: nothing is known of distinct slots in use any longer; best some 500 of them at once."""
+        """Remove distinct slots in use from index and store; best some 500 at once. Call with `cells` held."""
         self._index.remove(slots)
         self._store.forget(slots)
 
     def tend(self, vshards: int = EVERY) -> bool:
-        """A little of what is to be done from time to time, after a range was applied: look for room, forget what is
-        silent of the virtual shards in a mask, those that are held and not still arriving. Takes `cells` several
-        times; whether there is more to do."""
+        """Do a little upkeep after a range was applied: check the memory, remove silent series. True if more is due.
+
+        vshards: mask of the virtual shards to check, those held and not still arriving. Takes `cells` several times."""
         if self._tended % LOOK_EVERY == 0:
             with self._cells:
                 self._look_for_room()
@@ -126,7 +126,7 @@ class Catalogue:
         return True
 
     def sweep(self) -> None:
-        """A whole pass, and what is left of the one under way."""
+        """Finish the pass in progress and make a whole one."""
         for _ in range(2):
             self._passed_ms = 0
             while self.tend():
@@ -139,11 +139,11 @@ class Catalogue:
             return
         table.closed = full
         table.changed()
-        state = "more than %d bytes are used: new series are refused" if full else "%d bytes are enough again"
+        state = "memory limit of %d bytes reached: new series are refused" if full else "below %d bytes again"
         log.warning(state, self.memory_bytes)
 
     def _pass(self, vshards: int) -> bool:
-        """One slice; False if no pass is due. A pass begins when the longest level has a new bucket."""
+        """Check one slice; False if the pass is over or none is due. A pass is due per bucket of the longest level."""
         store, floor = self._store, self._store.silent_ms()
         if not self._passing:
             if floor <= self._passed_ms:
@@ -160,7 +160,7 @@ class Catalogue:
             slots = slots[:FORGOTTEN_AT_ONCE]
             end = int(slots[-1]) + 1
         if store.clear_one_row(slots):
-            return True  # the same slots again, under another hold of the lock
+            return True  # check the same slots again under another hold of the lock
         stale = self._index.stale(slots, floor, store.head_ms)
         self.forget(slots[stale])
         store.reset(slots[~stale])

@@ -1,4 +1,4 @@
-"""Images that other processes fetch part by part; one that nobody asks for any longer is given up."""
+"""Images that other processes fetch part by part; an export without requests is closed after a timeout."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ SILENCE_S = 60.0
 
 
 class NoSuchExport(LookupError):
-    """It was given up, ended, or never begun; or parts are not asked for one after another."""
+    """The export timed out, ended or was never begun; or parts were requested out of order."""
 
 
 class TooManyExports(RuntimeError):
-    """Others fetch images already."""
+    """The limit of concurrent exports is reached."""
 
 
 class _Under:
-    """One export. `_lock` is held while a part is made."""
+    """Export in progress. `_lock` is held while a part is made."""
 
     def __init__(self, export: Export) -> None:
         self.export = export
@@ -32,20 +32,20 @@ class _Under:
         self.asked_at = monotonic()
 
     def part(self, number: int) -> bytes:
-        """The part of that number: the next one, or the last one again; empty after the end."""
+        """Return the part `number`: the next one, or the last one again; empty after the end."""
         with self._lock:
             self.asked_at = monotonic()
             if number == self._number + 1:
                 self._last = next(self._parts, b"")
                 self._number = number
             elif number != self._number or number < 0:
-                raise NoSuchExport(f"part {number} of an image: {self._number + 1} is the next one")
+                raise NoSuchExport(f"part {number} of an image was requested, the next one is {self._number + 1}")
             self.asked_at = monotonic()
             return self._last
 
 
 class Exports:
-    """For any thread. `_lock` guards the dict and is not held while parts are made."""
+    """Exports in progress, by id. Thread-safe: `_lock` guards the dict and is not held while parts are made."""
 
     def __init__(self, begin: Callable[[int], Export]) -> None:
         self._begin = begin
@@ -53,11 +53,11 @@ class Exports:
         self._under: dict[str, _Under] = {}
 
     def begin(self, vshards: int) -> tuple[str, Export]:
-        """Its id, and the export. TooManyExports; ValueError if a virtual shard is not held or not whole."""
+        """Begin an export; return (id, export). TooManyExports; ValueError if a virtual shard is not held or ready."""
         self.give_up()
         with self._lock:
             if len(self._under) >= AT_ONCE:
-                raise TooManyExports(f"{AT_ONCE} images are being fetched already: try again later")
+                raise TooManyExports(f"{AT_ONCE} images are being exported already: try again later")
         export = self._begin(vshards)
         id_ = secrets.token_hex(8)
         with self._lock:
@@ -65,22 +65,22 @@ class Exports:
         return id_, export
 
     def part(self, id_: str, number: int) -> bytes:
-        """See `_Under.part`. NoSuchExport."""
+        """Return a part of an export, see `_Under.part`. Raises NoSuchExport."""
         with self._lock:
             under = self._under.get(id_)
         if under is None:
-            raise NoSuchExport(f"image {id_!r} was given up or never begun: begin again")
+            raise NoSuchExport(f"image {id_!r} timed out or was never begun: begin again")
         return under.part(number)
 
     def end(self, id_: str) -> None:
-        """Free it; nothing happens if it is not there."""
+        """Close an export; no-op if it does not exist."""
         with self._lock:
             under = self._under.pop(id_, None)
         if under is not None:
             under.export.close()
 
     def give_up(self) -> None:
-        """End those that nobody asked for lately; called every few seconds."""
+        """Close exports without a request for SILENCE_S seconds; called every few seconds."""
         now = monotonic()
         with self._lock:
             silent = [id_ for id_, under in self._under.items() if now - under.asked_at > SILENCE_S]

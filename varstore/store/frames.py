@@ -1,4 +1,4 @@
-"""Frames: checksummed Arrow tables one after another, in files and on the wire. docs/formats/image.md."""
+"""Frames: checksummed Arrow record batches in sequence, in files and on the wire. docs/formats/image.md."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ MAGIC = b"AIMG"
 _HEAD = struct.Struct("<4sIQ")  # magic, bytes of the payload, xxh3-64 of the payload
 MAX_FRAME = 256 * 1024 * 1024
 MAX_DECODED = 512 * 1024 * 1024
-"""Bytes of the columns of a frame once they are decompressed."""
+"""Limit of the decompressed bytes of the columns of a frame."""
 _LIMITS = IpcLimits(1 << 24, MAX_DECODED, 256, 1 << 20)
 _KEY = b"artimon.image"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
-"""In the calling thread alone: the other core is for whoever feeds and asks."""
+"""Compress in the calling thread only, to leave the other core to feeding and queries."""
 
 
 THREADS = 2
 AHEAD = 4
-"""Frames that are read before they are asked for."""
+"""Number of frames decoded ahead."""
 
 
 class ImageError(ValueError):
-    """An image or a file of a snapshot is damaged, cut, of another format, or not what was asked for."""
+    """An image or a snapshot file is damaged, truncated, of another format, or does not match the request."""
 
 
 class Frame(NamedTuple):
@@ -50,7 +50,7 @@ class Frame(NamedTuple):
 
 
 def encode_frame(kind: str, meta: Mapping[str, Any], columns: Mapping[str, Any]) -> bytes:
-    """One frame; object arrays and lists become utf8."""
+    """Encode one frame; object arrays and lists become utf8. Raises ImageError if it is too big."""
     arrays = {
         name: pa.array(column, pa.utf8()) if isinstance(column, list) or column.dtype == object else pa.array(column)
         for name, column in columns.items()
@@ -58,22 +58,22 @@ def encode_frame(kind: str, meta: Mapping[str, Any], columns: Mapping[str, Any])
     told = json.dumps({"format": FORMAT, "kind": kind, **meta})
     schema = pa.schema([(name, array.type) for name, array in arrays.items()], {_KEY: told.encode()})
     if (size := sum(array.nbytes for array in arrays.values())) > MAX_DECODED:
-        raise ImageError(f"a part {kind} of {size} bytes of columns: at most {MAX_DECODED} are allowed")
+        raise ImageError(f"part {kind!r} has {size} bytes of columns: at most {MAX_DECODED} are allowed")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
         writer.write_batch(pa.record_batch(list(arrays.values()), schema=schema))
     payload = sink.getvalue()
     if len(payload) > MAX_FRAME:
-        raise ImageError(f"a part {kind} of {len(payload)} bytes: at most {MAX_FRAME} are allowed")
+        raise ImageError(f"part {kind!r} has {len(payload)} bytes: at most {MAX_FRAME} are allowed")
     return _HEAD.pack(MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload)) + bytes(payload)
 
 
 def decode_frame(data: bytes | memoryview, where: str = "image") -> Frame:
-    """Inverse of `encode_frame`. ImageError for anything else."""
+    """Inverse of `encode_frame`. Raises ImageError for anything else."""
     length, checksum = _head(bytes(data[: _HEAD.size]), where)
     payload = memoryview(data)[_HEAD.size :]
     if len(payload) != length or xxhash.xxh3_64_intdigest(payload) != checksum:
-        raise ImageError(f"{where}: a part is damaged or cut ({len(payload)} bytes of {length})")
+        raise ImageError(f"{where}: a part is damaged or truncated ({len(payload)} of {length} bytes)")
     try:
         batch = read_ipc(payload, 0, _LIMITS)
         told = json.loads(batch.schema.metadata[_KEY])
@@ -82,7 +82,7 @@ def decode_frame(data: bytes | memoryview, where: str = "image") -> Frame:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ImageError(f"{where}: unreadable part: {error}") from error
     if found != FORMAT:
-        raise ImageError(f"{where}: format {found}, this program reads {FORMAT}")
+        raise ImageError(f"{where}: format {found} is unsupported, this version reads format {FORMAT}")
     return Frame(kind, told, columns)
 
 
@@ -96,16 +96,16 @@ def _plain(array: Any) -> npt.NDArray[Any] | list[str | None]:
 
 def _head(head: bytes, where: str) -> tuple[int, int]:
     if len(head) != _HEAD.size:
-        raise ImageError(f"{where}: cut inside the head of a part")
+        raise ImageError(f"{where}: truncated in the head of a part")
     magic, length, checksum = _HEAD.unpack(head)
     if magic != MAGIC or length > MAX_FRAME:
-        raise ImageError(f"{where}: no part of an image begins here")
+        raise ImageError(f"{where}: bad magic or length in the head of a part")
     return length, checksum
 
 
 def read_frames(files: Iterable[tuple[str, Callable[[], BinaryIO]]]) -> Iterator[Frame]:
-    """Every frame of files, given by name and how to open them, in order; a few are decoded ahead in other threads.
-    ImageError where one is damaged or cut; OSError."""
+    """Yield every frame of files in order; a few are decoded ahead in other threads. files: (name, opener) pairs.
+    Raises ImageError at a damaged or truncated frame, and OSError."""
     with ThreadPoolExecutor(THREADS, thread_name_prefix="frames") as pool:
         ahead: deque[Future[Frame]] = deque()
         for data, where in _each(files):

@@ -1,6 +1,6 @@
-"""The virtual shards of a process in groups that stand at the same offsets, and what each group has seen.
+"""Groups of the virtual shards of a process: those of a group have the same offsets and have seen the same batches.
 
-Pure bookkeeping: no I/O, no clock, not locked. Time is the append time of what was fed.
+Pure bookkeeping: no I/O, no clock, not locked. Time is the append time of the batches fed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from artimon.model.vshards import from_hex, in_mask, to_hex, union
 from varstore.store.frames import Frame, ImageError
 
 FORGET_LANE_MS = 97 * 24 * 3600 * 1000
-"""Lanes silent for this long are forgotten: what is polled 90 days before its append is refused by everybody."""
+"""Lanes silent for 97 days are forgotten: every process refuses batches polled 90 days before their append."""
 _FORGET_EVERY_MS = 24 * 3600 * 1000
 
 
 class GroupChanged(BatchError):
-    """A range for a set of virtual shards that is none of the groups. The text begins with GROUP_CHANGED."""
+    """A range is for a set of virtual shards that equals no group. The text begins with GROUP_CHANGED."""
 
 
 class Partition(NamedTuple):
-    """One partition of one topic; a topic made anew has another id, and starts at 0."""
+    """Partition of a topic; a recreated topic has another id, and starts at 0."""
 
     topic_id: str
     partition: int
@@ -38,45 +38,46 @@ class Lost(NamedTuple):
     start: int
     until: int
     known_ms: int = 0
-    """The greatest append time that was applied when the next batch was; 0: none was yet. What is lost was appended
+    """Greatest append time applied when the first batch after the loss was; 0: none yet. The lost batches were appended
     before that, or little later."""
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Invariant: of the virtual shards in `vshards` every batch below `positions` that is not `lost` has been applied
-    or was a repeat, and its number stands in `lanes`.
+    """Virtual shards with the same offsets. Invariant: every batch of `vshards` below `positions` that is not `lost`
+    has been applied or was a repeat, and its number is in `lanes`.
 
-    `lanes` is shared by all partitions of all topics: what agents send again to a topic made anew is a repeat."""
+    `lanes` covers all partitions of all topics: batches that agents send again to a recreated topic are repeats."""
 
     vshards: int
-    """A mask, never 0 while the group is in use."""
+    """Mask of virtual shards, never 0 while the group is in use."""
     positions: dict[Partition, int] = field(default_factory=dict)
-    """Next offsets; a partition that nothing came of is absent, and stands at 0."""
+    """Next offset of each partition; absent partitions start at 0."""
     lanes: LaneRanges = field(default_factory=LaneRanges)
     last_ms: dict[LaneId, int] = field(default_factory=dict)
     """Append time of the newest batch of each lane."""
     epochs: dict[Partition, int] = field(default_factory=dict)
-    """Leader epoch of each partition, when it was last looked at: what was applied until then was written under it, or
-    before. By that a log is known whose end was lost, whatever has been written there since."""
+    """Leader epoch of each partition at the last check: batches applied until then were written under it, or before.
+    It reveals a truncated log even if other records were written there since."""
     ready: bool = True
-    """Whether it holds all that its positions promise: False while older periods are still to come."""
+    """True if everything below its positions is here; False while older periods are still to come."""
     forgot_ms: int = 0
-    """Append time at which lanes were last looked through."""
+    """Append time at which silent lanes were last removed."""
     lost: dict[Partition, Lost] = field(default_factory=dict)
-    """What it never got and Kafka no longer has, until that is found elsewhere, or to be lost for everybody. Of several
-    ranges of a partition all that lies between them too."""
+    """Ranges that it never got and Kafka deleted, until they are found elsewhere or known to be lost for every process.
+    Several ranges of a partition are one that spans the gaps too."""
 
     def next_offset(self, key: Partition) -> int:
         return self.positions.get(key, 0)
 
     def lose(self, key: Partition, until: int) -> None:
-        """Kafka no longer has what lies below `until`. What is lost already is lost once."""
+        """Record that Kafka deleted the offsets from the next one to `until`; extends a range lost before."""
         start = self.next_offset(key)
         self.lost[key] = Lost(min(start, self.lost[key].start) if key in self.lost else start, until)
 
     def forget_lost(self, append_ms: int, reach_ms: int) -> None:
-        """A batch was appended at `append_ms`. What was lost `reach_ms` before is of no bucket any more."""
+        """Forget ranges known to be lost more than `reach_ms` before `append_ms`, as no bucket is that old.
+        `append_ms` is the greatest append time applied; it becomes `known_ms` of new ranges."""
         for key, lost in list(self.lost.items()):
             if not lost.known_ms:
                 self.lost[key] = lost._replace(known_ms=append_ms)
@@ -84,21 +85,21 @@ class Group:
                 del self.lost[key]
 
     def go_back(self, key: Partition, offset: int) -> None:
-        """The log was cut: what stands at `offset` and above is new. What was lost before is lost all the same,
-        whatever has its offsets now."""
+        """Go back to `offset` after the log was truncated there: records from `offset` on are new.
+        Ranges lost before stay lost, even if other records have their offsets now."""
         self.positions[key] = offset
         if key in self.lost:
             start, until, known_ms = self.lost[key]
             self.lost[key] = Lost(min(start, offset), min(until, offset), known_ms)
 
     def copy(self, vshards: int) -> Group:
-        """The same for some of its virtual shards; nothing is shared with this one."""
+        """Return a deep copy for some of its virtual shards."""
         positions, last_ms, epochs = dict(self.positions), dict(self.last_ms), dict(self.epochs)
         lanes, lost = self.lanes.copy(), dict(self.lost)
         return Group(vshards, positions, lanes, last_ms, epochs, self.ready, self.forgot_ms, lost)
 
     def forget_lanes(self, append_ms: int) -> None:
-        """Once a day of append time: lanes that were silent too long."""
+        """Remove lanes that were silent for FORGET_LANE_MS; checked once a day of append time."""
         if append_ms - self.forgot_ms < _FORGET_EVERY_MS:
             return
         self.forgot_ms = append_ms
@@ -107,8 +108,8 @@ class Group:
             self.lanes.forget(lane)
 
     def equals(self, other: Group, topic_id: str) -> bool:
-        """Whether both may become one: they stand at the same offsets of the topic that is read, have seen the same
-        batches and lack the same. (Offsets of topics that are gone do not matter then.)"""
+        """True if both may be merged: same offsets of the topic that is read, same batches seen, same ranges lost.
+        Offsets of other topics, which are gone, do not matter."""
         alike = self.ready == other.ready and self.lost == other.lost
         return alike and self._of(topic_id) == other._of(topic_id) and self.lanes == other.lanes
 
@@ -116,7 +117,7 @@ class Group:
         return {key.partition: at for key, at in self.positions.items() if key.topic_id == topic_id and at}
 
     def absorb(self, other: Group) -> None:
-        """Become the union with a group that equals this one."""
+        """Merge a group that equals this one into it."""
         self.vshards |= other.vshards
         for key, at in other.positions.items():
             self.positions[key] = max(at, self.next_offset(key))
@@ -127,7 +128,7 @@ class Group:
         self.forgot_ms = min(self.forgot_ms, other.forgot_ms)
 
     def summary(self) -> dict[str, Any]:
-        """What `groups()` says of it."""
+        """Return its entry in `groups()`."""
         return {
             "vshards": to_hex(self.vshards),
             "positions": [[*key, at] for key, at in sorted(self.positions.items())],
@@ -136,7 +137,7 @@ class Group:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, as images and snapshots hold it."""
+        """Return the whole group as JSON, for images and snapshots."""
         return {
             **self.summary(),
             "lanes": self.lanes.to_json(),
@@ -146,7 +147,7 @@ class Group:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Group:
-        """Inverse of `to_json`. ValueError, KeyError, TypeError for anything else."""
+        """Inverse of `to_json`. Raises ValueError, KeyError or TypeError for anything else."""
         return cls(
             from_hex(data["vshards"]),
             {Partition(str(topic), int(partition)): int(at) for topic, partition, at in data["positions"]},
@@ -159,7 +160,7 @@ class Group:
 
     @classmethod
     def of_frame(cls, frame: Frame) -> Group:
-        """Of a part "group" of an image. ImageError."""
+        """Decode a part "group" of an image. Raises ImageError."""
         try:
             return cls.from_json(json.loads(frame.columns["json"][0]))
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -167,7 +168,7 @@ class Group:
 
 
 class Groups:
-    """The groups of a process. Invariant: no virtual shard is in two of them."""
+    """Groups of a process. Invariant: no virtual shard is in two of them."""
 
     def __init__(self, groups: Iterable[Group] = ()) -> None:
         self._groups = list(groups)
@@ -180,27 +181,27 @@ class Groups:
 
     @property
     def vshards(self) -> int:
-        """The mask of all that is held."""
+        """Mask of all virtual shards held."""
         return union(group.vshards for group in self._groups)
 
     @property
     def ready(self) -> int:
-        """The mask of the groups that are ready."""
+        """Mask of the virtual shards of groups that are ready."""
         return union(group.vshards for group in self._groups if group.ready)
 
     @property
     def lost(self) -> list[Group]:
-        """Those that lack what Kafka no longer has."""
+        """Groups that lack ranges that Kafka deleted."""
         return [group for group in self._groups if group.lost]
 
     def excuse(self, lost: Mapping[Partition, Lost]) -> None:
-        """Exactly this is lost for everybody: groups that lack it, and nothing else, lack nothing."""
+        """Clear the lost ranges of groups that lack exactly `lost`, which no process has."""
         for group in self._groups:
             if group.lost == lost:
                 group.lost = {}
 
     def find(self, vshards: int) -> Group:
-        """The group of exactly these. GroupChanged if there is no such group."""
+        """Return the group of exactly these virtual shards. Raises GroupChanged if none matches."""
         for group in self._groups:
             if group.vshards == vshards:
                 return group
@@ -210,14 +211,14 @@ class Groups:
         )
 
     def add(self, group: Group) -> None:
-        """One more. ValueError if one of its virtual shards is held already, or it has none."""
+        """Add a group. Raises ValueError if one of its virtual shards is held already, or it has none."""
         twice = in_mask(group.vshards & self.vshards)
         if twice or not group.vshards:
-            raise ValueError(f"virtual shards {twice} are held already" if twice else "a group without virtual shards")
+            raise ValueError(f"virtual shards {twice} are held already" if twice else "the group has no virtual shards")
         self._groups.append(group)
 
     def remove(self, vshards: int) -> int:
-        """Take virtual shards out of whatever group holds them; the mask of those that were held."""
+        """Remove virtual shards from the groups that hold them; return the mask of those that were held."""
         held = self.vshards & vshards
         for group in self._groups:
             group.vshards &= ~vshards
@@ -225,13 +226,13 @@ class Groups:
         return held
 
     def rewind(self, key: Partition, offset: int) -> None:
-        """What stands at `offset` and above is new. What was seen stays seen: what comes again is a repeat."""
+        """Go back to `offset` in every group beyond it. Batches seen stay seen: they are repeats if they come again."""
         for group in self._groups:
             if group.next_offset(key) > offset:
                 group.go_back(key, offset)
 
     def other_epochs(self, topic_id: str, now: Mapping[int, int]) -> set[tuple[int, int]]:
-        """(partition, epoch as a group knows it) where it is not what it is `now`."""
+        """Return (partition, epoch known to a group) for every known epoch that differs from `now`."""
         known = {
             (key.partition, at) for one in self._groups for key, at in one.epochs.items() if key.topic_id == topic_id
         }
@@ -240,16 +241,17 @@ class Groups:
     def follow_epochs(
         self, topic_id: str, now: Mapping[int, int], ends: Mapping[tuple[int, int], int]
     ) -> list[tuple[Partition, int, int]]:
-        """The epochs are these `now`; `ends`: where the log of an epoch of `other_epochs` ends. What was applied above
-        that is in the log no longer: what stands there is new. Which groups went back in which partition, from where to
-        where. (One that applied what the new leader wrote goes back too: it drops that as repeats.)"""
+        """Set the leader epochs to `now` and go back in partitions whose log was truncated below the next offset.
+        ends: end offset of the log of each epoch of `other_epochs`; records applied above it are gone, and those there
+        now are new. Returns (partition, from, to) of each step back. A group that already applied records of the new
+        leader goes back too; it drops them as repeats."""
         back = []
         for group in self._groups:
             for partition, epoch in now.items():
                 key = Partition(topic_id, partition)
                 known = group.epochs.get(key, epoch)
                 if known != epoch and (partition, known) not in ends:
-                    continue  # it came meanwhile
+                    continue  # this epoch became known after `ends` was read
                 end = ends.get((partition, known), group.next_offset(key))
                 if known != epoch and group.next_offset(key) > end:
                     back.append((key, group.next_offset(key), end))
@@ -258,11 +260,11 @@ class Groups:
         return back
 
     def merge(self, group: Group, topic_id: str) -> None:
-        """Join `group`, which was just fed from that topic, with every group that equals it now."""
+        """Merge every group that equals `group`, which was just fed from that topic, into it."""
         for other in [one for one in self._groups if one is not group and one.equals(group, topic_id)]:
             group.absorb(other)
             self._groups.remove(other)
 
     def copies(self, vshards: int) -> list[Group]:
-        """Copies of the groups, reduced to these virtual shards."""
+        """Return copies of the groups, restricted to these virtual shards."""
         return [group.copy(mask) for group in self._groups if (mask := group.vshards & vshards)]

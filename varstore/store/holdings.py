@@ -1,4 +1,4 @@
-"""Which virtual shards a process holds: in groups, taken over from an image, given away, frozen at one point."""
+"""Virtual shards that a process holds, in groups: adopting them from an image, dropping, and freezing them."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ log = logging.getLogger(__name__)
 BlockKey = tuple[str, int]
 """(source, block) of an announcement."""
 FORGET_SLOTS = 1_024
-"""Slots that are cleared under one hold of the lock."""
+"""Slots cleared under one hold of the lock."""
 STATE_KINDS = ("head", "group", "blocks", "slots")
-"""Parts of an image up to the last one that gives series their slots."""
+"""Kinds of the parts of an image up to the last one that assigns slots to series."""
 FORGET_BLOCK_MS = 9 * 24 * 3_600_000
-"""An announced block is forgotten if its version, the time of the announcement, is further than this from the append
-time of samples. The topic has nothing that old, and sources announce daily; if it comes again, it is learnt again."""
+"""Age limit of announced blocks: distance between the version, the time of the announcement, and the append time of
+samples. The topic retains nothing that old, and sources announce daily; a block that comes again is added again."""
 _FORGET_EVERY_MS = 24 * 3_600_000
 JOURNAL_SLOTS = 500_000
-"""Series learnt since the last snapshot that are remembered one by one; beyond it the next one writes all."""
+"""Limit of the journal of series announced since the last snapshot; beyond it the next snapshot writes all series."""
 
 
 @dataclass(slots=True)
 class Locks:
-    """Order: moving > feeding > announcing > cells > reading. Only `moving` is held for long, by whoever adopts, drops
-    or begins an export: neither feeding nor questions ever take it."""
+    """Locks of a shard. Order: moving > feeding > announcing > cells > reading. Only `moving` is held for long, while
+    adopting, dropping or beginning an export; feeding and queries never take it."""
 
     feeding: threading.Lock = field(default_factory=threading.Lock)
     cells: FairLock = field(default_factory=FairLock)
@@ -55,7 +55,7 @@ class Locks:
 
 @dataclass(slots=True)
 class Frozen:
-    """What virtual shards held at one point: the small things copied, the rest in a capture under way."""
+    """State of virtual shards at one point in time: small parts as copies, the rest in a capture in progress."""
 
     groups: list[Group]
     head_ms: int
@@ -64,58 +64,58 @@ class Frozen:
     blocks: dict[BlockKey, int]
     """Version of each announced block."""
     learnt: set[int] | None
-    """Slots whose series were announced since `learnt` was last taken; None: it is not known which."""
+    """Slots whose series were announced since the journal was last taken; None: unknown."""
     rows: dict[Key, int]
-    """Version of every row that holds something, captured or not."""
+    """Version of every nonempty row, captured or not."""
     forgotten: int
     pause_s: float
-    """How long nothing could be applied."""
+    """Seconds during which no batch could be applied."""
 
 
 class Holdings:
-    """The groups of a shard and everything that changes them but feeding. For any thread.
+    """Groups of a shard and all operations that change them except feeding. Thread-safe.
 
     Invariant: the slots of a virtual shard that is neither held nor arriving are free."""
 
     def __init__(self, store: BucketStore, index: Index, locks: Locks, levels: Sequence[Level], vshards: int) -> None:
         self._store, self._index, self._locks, self._levels = store, index, locks, levels
         self.store = store
-        """For whoever fills what is not ready yet, under the lock of cells."""
+        """Store, for filling groups that are not ready yet, under the lock of cells."""
         self.groups = Groups([Group(vshards)] if vshards else [])
         """Guarded by `reading`; changed with `feeding` held as well."""
         self.arriving = 0
-        """Mask of what is being adopted: announcements of it count already. Guarded by `reading`."""
+        """Mask of virtual shards being adopted; their announcements are accepted already. Guarded by `reading`."""
         self.blocks: dict[BlockKey, int] = {}
         """Greatest version of each announced block. Guarded by `announcing`."""
         self._forgot_ms = 0
         self._learnt: set[int] | None = None
         self.forgotten = 0
-        """How often virtual shards were let go of. What is announced is not part of a capture: an image under way may
-        lack some of it then."""
+        """Number of times virtual shards were removed. Announced series are not part of a capture: after a removal an
+        image in progress may lack some."""
 
-    # what is held
+    # holding
 
     @property
     def vshards(self) -> int:
-        """The mask of all virtual shards that are held, ready or not."""
+        """Mask of all virtual shards held, ready or not."""
         with self._locks.reading:
             return self.groups.vshards
 
     @property
     def known(self) -> int:
-        """The mask of those whose announcements are wanted."""
+        """Mask of the virtual shards whose announcements are accepted."""
         with self._locks.reading:
             return self.groups.vshards | self.arriving
 
     def learnt(self, slots: Slots) -> None:
-        """Series of these slots were announced, or announced anew. With `announcing` held."""
+        """Add slots whose series were announced, or announced again, to the journal. Call with `announcing` held."""
         if self._learnt is not None:
             self._learnt.update(slots.tolist())
             if len(self._learnt) > JOURNAL_SLOTS:
                 self._learnt = None
 
     def forget_blocks(self, append_ms: int) -> None:
-        """Once a day of append time: blocks of sources that are gone. Without it their number would only grow."""
+        """Remove blocks of sources that are gone, once a day of append time; otherwise their number would only grow."""
         if append_ms - self._forgot_ms < _FORGET_EVERY_MS:
             return
         self._forgot_ms = append_ms
@@ -123,15 +123,15 @@ class Holdings:
             for key in [key for key, at in self.blocks.items() if abs(append_ms - at) > FORGET_BLOCK_MS]:
                 del self.blocks[key]
 
-    # give and take
+    # adopting and dropping
 
     def add(self, group: Group) -> None:
-        """Hold the virtual shards of a group, of which the store has nothing or all. ValueError if one is held."""
+        """Hold the virtual shards of a group; the store has none or all of their data. ValueError if one is held."""
         with self._locks.moving, self._locks.feeding, self._locks.reading:
             self.groups.add(group)
 
     def set_ready(self, vshards: int) -> None:
-        """Groups that hold one of these virtual shards hold all now that their positions promise."""
+        """Mark groups that hold any of these virtual shards as ready: everything below their positions is here."""
         with self._locks.feeding, self._locks.reading:
             for group in self.groups:
                 group.ready = group.ready or bool(group.vshards & vshards)
@@ -144,8 +144,9 @@ class Holdings:
     def take_in(
         self, vshards: int, frames: Iterable[Frame], exact: bool, landed: Callable[[], None] = lambda: None
     ) -> list[Group]:
-        """Hold what the frames of an image say; `exact`: the store is empty and every series gets the slot it had.
-        `landed`: called before anything else can change, locks held. ImageError: nothing is held then."""
+        """Take over the virtual shards of an image. Raises ImageError, and then holds none of them.
+        exact: the store is empty, and every series gets its previous slot. landed: called before anything else can
+        change, with locks held."""
         with self._locks.moving:
             coming, parts = Import(self._store, self._locks.cells, vshards, exact), iter(frames)
             try:
@@ -162,8 +163,8 @@ class Holdings:
             return coming.groups
 
     def _arrive(self, coming: Import, parts: Iterator[Frame], exact: bool) -> Iterator[Frame]:
-        """Let announcements of what comes count from now on; the parts that are left. With `exact`, after its slots
-        were taken: an announcement must not get a slot that a series of the image had."""
+        """Accept announcements of the arriving virtual shards from now on; return the remaining parts.
+        With `exact` slots are imported first: an announcement must not get a slot that a series of the image had."""
         with self._locks.announcing:
             with self._locks.reading:
                 twice = in_mask(coming.wanted & self.groups.vshards)
@@ -191,7 +192,7 @@ class Holdings:
         coming.finish()
 
     def _take_blocks(self, frame: Frame, coming: Import) -> None:
-        """With `announcing` held."""
+        """Merge announced blocks of wanted virtual shards. Call with `announcing` held."""
         columns = frame.columns
         told = zip(columns["source"], columns["block"].tolist(), columns["version"].tolist(), strict=True)
         for source, block, version in told:
@@ -207,7 +208,7 @@ class Holdings:
         return dropped
 
     def _forget(self, vshards: int) -> None:
-        """All series of virtual shards that nobody feeds any longer, and which announcements were read."""
+        """Remove all series and announced blocks of virtual shards that are no longer fed."""
         self.forgotten += 1
         with self._locks.announcing, self._locks.reading:
             self.arriving &= ~vshards
@@ -228,8 +229,8 @@ class Holdings:
     # freeze
 
     def freeze(self, vshards: int, known: Mapping[Key, int], journal: bool) -> Frozen:
-        """What these virtual shards hold now; rows whose version is that in `known` are not captured. `journal`: take
-        what was learnt since the last time, and note it from now on. The capture must be closed with `thaw`."""
+        """Freeze the current state of these virtual shards; rows with the version in `known` are not captured.
+        journal: take the journal of announced series and begin a new one. The capture must be closed with `thaw`."""
         with self._locks.moving, self._locks.feeding:
             began = monotonic()
             with self._locks.announcing, self._locks.cells:
@@ -257,13 +258,13 @@ class Holdings:
                 )
 
     def row_versions(self) -> dict[Key, int]:
-        """Version of every row that holds something. With `cells` held."""
+        """Return the version of every nonempty row. Call with `cells` held."""
         return {
             (at, number): ring.version(number) for at, ring in enumerate(self._store.rings) for number in ring.numbers()
         }
 
     def begin_journal(self) -> None:
-        """What is learnt from now on is remembered; so far all is saved."""
+        """Begin an empty journal of announced series: all series so far are saved."""
         self._learnt = set()
 
     def _slots_of(self, vshards: int) -> Slots:
@@ -272,14 +273,14 @@ class Holdings:
         return np.flatnonzero(wanted.take(table.vshard[: table.used]) & table.in_use[: table.used])
 
     def thaw(self, frozen: Frozen) -> None:
-        """Nothing of it is needed any longer."""
+        """Close the capture of `frozen`."""
         with self._locks.cells:
             frozen.capture.close()
             if frozen.capture in self._store.captures:
                 self._store.captures.remove(frozen.capture)
 
     def not_taken(self, frozen: Frozen) -> None:
-        """What was learnt before it was not saved after all."""
+        """Put the journal of `frozen` back, as it was not saved."""
         with self._locks.announcing:
             if frozen.learnt is None or self._learnt is None:
                 self._learnt = None
@@ -290,13 +291,13 @@ class Holdings:
         """See Shard.export."""
         lacking = vshards & ~self._ready()
         if lacking or not vshards:
-            raise ValueError(f"virtual shards {in_mask(lacking)} are not held, or not whole: no image of them")
+            raise ValueError(f"virtual shards {in_mask(lacking)} are not held or not ready: cannot export them")
         frozen = self.freeze(vshards, {}, False)
         front = [head_frame(self._levels, frozen.head_ms, frozen.groups), *map(group_frame, frozen.groups)]
 
         def back() -> Iterator[bytes]:
             yield from self.series_parts(frozen.slots)
-            if frozen.forgotten == self.forgotten:  # else who takes it reads the announcements again
+            if frozen.forgotten == self.forgotten:  # else the importer reads the announcements again
                 yield blocks_frame(frozen.blocks, vshards)
 
         return Export(
@@ -310,11 +311,11 @@ class Holdings:
         )
 
     def series_parts(self, slots: Slots) -> Iterator[bytes]:
-        """What is announced of these slots, in frames."""
+        """Yield the announced series of these slots as frames."""
         return series_frames(self._index, self._store.slots, slots)
 
     def state_frames(self, frozen: Frozen) -> Iterator[bytes]:
-        """The small parts of a snapshot: head, groups, blocks."""
+        """Yield the small parts of a snapshot: head, groups, blocks."""
         yield head_frame(self._levels, frozen.head_ms, frozen.groups)
         yield from map(group_frame, frozen.groups)
         yield blocks_frame(frozen.blocks, ~0)
@@ -325,7 +326,7 @@ class Holdings:
 
 
 def blocks_frame(blocks: Mapping[BlockKey, int], vshards: int) -> bytes:
-    """Which announcements of these virtual shards are known."""
+    """Encode the known announced blocks of these virtual shards."""
     mine = sorted(key for key in blocks if vshards >> vshard_of(key[0]) & 1)
     return encode_frame(
         "blocks",

@@ -1,4 +1,4 @@
-"""Everything of some virtual shards at one point, in bounded parts: what is written (`Export`) and taken in (`Import`).
+"""Images: the whole state of some virtual shards at one point, in bounded parts; written by `Export`, read by `Import`.
 
 Used for moves between processes (part by part) and by snapshots, whose files hold the same frames.
 docs/formats/image.md.
@@ -27,11 +27,11 @@ from varstore.store.groups import Group
 Cutter = AbstractContextManager[Any]
 
 
-# out
+# export
 
 
 def copier(store: BucketStore) -> Callable[[Key, Cells], Columns]:
-    """What a Capture copies; to be called with the store's lock held. Cells of strings come with their texts."""
+    """Make the copy function of a Capture; call it with the store's lock held. Cells of strings come with `text`."""
 
     def copy(key: Key, slots: Cells) -> Columns:
         if key == STATE:
@@ -55,7 +55,7 @@ def _row(store: BucketStore, key: Key, slots: Cells) -> Columns:
 
 
 def _texts(store: BucketStore, columns: Columns) -> npt.NDArray[np.object_] | None:
-    """The strings that `last` stands for, None where it is a number; None if all are numbers."""
+    """Return the strings that `last` refers to, None for numbers; None if all are numbers."""
     is_text = store.type_of(columns["slot"]) == ValueType.STRING
     if "known" in columns:
         is_text &= columns["known"]
@@ -67,7 +67,7 @@ def _texts(store: BucketStore, columns: Columns) -> npt.NDArray[np.object_] | No
 
 
 def state_frame(key: Key, columns: Columns, levels: Sequence[Level]) -> bytes:
-    """One part of a capture."""
+    """Encode one part of a capture."""
     narrow = {**columns, "slot": columns["slot"].astype(np.uint32)}
     if key == STATE:
         return encode_frame("slots", {}, narrow)
@@ -77,19 +77,19 @@ def state_frame(key: Key, columns: Columns, levels: Sequence[Level]) -> bytes:
 
 
 def head_frame(levels: Sequence[Level], head_ms: int, groups: Sequence[Group]) -> bytes:
-    """The first part."""
+    """Encode the first part."""
     told = {"levels": [[level.step_ms, level.count] for level in levels], "head_ms": head_ms, "groups": len(groups)}
     return encode_frame("head", told, {})
 
 
 def group_frame(group: Group) -> bytes:
-    """One group with all that it has seen."""
+    """Encode one group with its positions and lanes."""
     return encode_frame("group", {}, {"json": [json.dumps(group.to_json())]})
 
 
 def hot_first(store: BucketStore, wanted: Iterable[Key] | None = None) -> list[Key]:
-    """Keys of the rows that hold something, those first that will soon change: the newest of each level, then the
-    oldest, whose places new buckets take."""
+    """Return the keys of nonempty rows, those that will change soon first: the newest of each level, then the oldest,
+    whose places new buckets take."""
     keys = [(at, number) for at, ring in enumerate(store.rings) for number in ring.numbers()]
     chosen = keys if wanted is None else [key for key in keys if key in set(wanted)]
 
@@ -103,7 +103,7 @@ def hot_first(store: BucketStore, wanted: Iterable[Key] | None = None) -> list[K
 
 
 class Export:
-    """An image under way: iterate over it once for its parts, then close it."""
+    """Image being exported: iterate over it once for its parts, then close it."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Export:
         groups: Sequence[Group],
     ) -> None:
         self.groups = groups
-        """Copies of what is exported."""
+        """Copies of the exported groups."""
         self._capture, self._cells, self._levels = capture, cells, levels
         self._front, self._back, self._done = front, back, done
 
@@ -134,21 +134,21 @@ class Export:
         yield from self._back()
 
     def close(self) -> None:
-        """Free what is held for it."""
+        """Release the capture."""
         self._done()
 
 
-# in
+# import
 
 
 class Import:
-    """Takes the parts of an image into a store that holds none of its virtual shards yet.
+    """Imports the parts of an image into a store that holds none of its virtual shards yet.
 
-    Nothing is visible to feeders before the caller adds `groups`. Called by one thread; `cells` is taken for each
-    part. After an ImageError the caller forgets `slots`."""
+    Nothing is visible to feeders before the caller adds `groups`. Used by one thread; `cells` is taken for each part.
+    After an ImageError the caller removes the series of `wanted`."""
 
     def __init__(self, store: BucketStore, cells: Cutter, wanted: int, exact: bool = False) -> None:
-        """`wanted`: mask; `exact`: the store is empty, and every series gets the slot it had."""
+        """wanted: mask of virtual shards. exact: the store is empty, and every series gets its previous slot."""
         self._store, self._cells, self.wanted, self._exact = store, cells, wanted, exact
         self._map: Cells = np.full(0, NO_SLOT, np.int64)
         self._parts = 0
@@ -156,12 +156,12 @@ class Import:
         self.groups: list[Group] = []
         self.head_ms = 0
         self.slots: list[Cells] = []
-        """Slots that were made."""
+        """Slots that were allocated."""
 
     def take(self, frame: Frame) -> None:
-        """One part. ImageError if it does not fit."""
+        """Import one part. Raises ImageError if it does not fit."""
         if self._seen_end:
-            raise ImageError("a part after the end of an image")
+            raise ImageError("the image has a part after its end")
         try:
             match frame.kind:
                 case "head":
@@ -177,17 +177,17 @@ class Import:
                 case "end":
                     self._end(frame)
                 case "values" | "series" | "blocks":
-                    pass  # Holdings has taken it
+                    pass  # Holdings has imported it
                 case kind:
-                    raise ImageError(f"unknown part {kind!r} of an image")
+                    raise ImageError(f"the image has a part of unknown kind {kind!r}")
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise error if isinstance(error, ImageError) else ImageError(f"part {frame.kind}: {error!r}") from error
         self._parts += 1
 
     def finish(self) -> None:
-        """ImageError unless all of it came."""
+        """Raise ImageError unless the image is complete."""
         if not self._seen_end:
-            raise ImageError("the image has no end: it was cut")
+            raise ImageError("the image is truncated: its end is missing")
         held = 0
         for group in self.groups:
             held |= group.vshards
@@ -209,18 +209,18 @@ class Import:
 
     def _end(self, frame: Frame) -> None:
         if frame.meta["parts"] != self._parts:
-            raise ImageError(f"{self._parts} parts came, there were {frame.meta['parts']}")
+            raise ImageError(f"the image has {self._parts} parts, {frame.meta['parts']} were written")
         self._seen_end = True
 
     def local(self, slots: npt.NDArray[Any]) -> Cells:
-        """(n,) slots here of slots there, NO_SLOT where a series is not wanted."""
+        """Map slots of the image to (n,) local slots, NO_SLOT for unwanted series. ImageError if one is unknown."""
         found = slots.astype(np.int64)
         if len(found) and int(found.max()) >= len(self._map):
-            raise ImageError(f"slot {int(found.max())} was not announced by an earlier part")
+            raise ImageError(f"slot {int(found.max())} is in no earlier part of the image")
         return self._map.take(found)
 
     def local_or_none(self, slots: npt.NDArray[Any]) -> Cells:
-        """As `local`, NO_SLOT also where no part named the slot."""
+        """Map slots like `local`, with NO_SLOT also for slots that no part named."""
         found = slots.astype(np.int64)
         beyond = found >= len(self._map)
         if beyond.any():
@@ -257,11 +257,11 @@ class Import:
         self.slots.append(here[here != NO_SLOT])
         if (here == NO_SLOT).any():
             refused = int((here == NO_SLOT).sum())
-            raise ImageError(f"{refused} series of the image find no slot: the capacity is reached")
+            raise ImageError(f"{refused} series of the image got no slot: capacity reached or new series refused")
         return here
 
     def _interned(self, columns: Columns) -> Columns:
-        """With `last` of texts as numbers of this store's."""
+        """Replace `last` of string series by numbers of this store's `texts`."""
         texts = columns.get("text")
         if texts is None:
             return columns
@@ -269,7 +269,7 @@ class Import:
         for row in np.flatnonzero(texts != np.array(None)).tolist():
             last[row] = self._store.texts.intern(texts[row])
             if last[row] == NO_TEXT:
-                raise ImageError("the strings of the image find no room")
+                raise ImageError("no room for the strings of the image: the limit of string bytes is reached")
         return {**columns, "last": last}
 
     def _lives(self, frame: Frame) -> None:
@@ -286,7 +286,7 @@ class Import:
         keep = here != NO_SLOT
         columns = _pick(frame.columns, keep)
         closing = True
-        while closing:  # segment by segment, so that nobody waits for all of it
+        while closing:  # segment by segment, so that the lock is held only briefly
             with self._cells:
                 closing = ring.close_some(number)
         with self._cells:
@@ -296,7 +296,7 @@ class Import:
 
 
 def _pick(columns: Mapping[str, Any], keep: npt.NDArray[np.bool_]) -> Columns:
-    """Some rows; texts as objects."""
+    """Select rows; lists of texts become object arrays."""
     whole = bool(keep.all())
     plain = {name: np.array(c, object) if isinstance(c, list) else c for name, c in columns.items()}
     return plain if whole else {name: column[keep] for name, column in plain.items()}

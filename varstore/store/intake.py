@@ -1,4 +1,4 @@
-"""From a feed range to runs: which rows are new, which slots they have, and how many batches go in one pass."""
+"""Conversion of a feed range into runs: look up the slots of new rows and group batches into passes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from varstore.index.slots import NO_SLOT, Fingerprints, Slots, SlotTable
 from varstore.store.bucket_store import Run
 
 RUN_ROWS = 32_768
-"""About what fits in the second-level cache with its temporaries."""
+"""Limit of rows of several batches in a run; about what fits into the L2 cache with its temporaries."""
 CACHED_ROWS = 8_000_000
-"""64 MB of slots at most."""
+"""Limit of cached slots: 64 MB at 8 bytes each."""
 _LAST_MARK = 255
 
 
 class Piece(NamedTuple):
-    """An owned batch that nobody has seen: rows [start, end) of its range."""
+    """Owned batch that was not applied before: rows [start, end) of its range."""
 
     entry: FeedEntry
     start: int
@@ -35,37 +35,37 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Block:
-    """The slots of one list of fingerprints of one source."""
+    """Slots of one list of fingerprints of one source."""
 
     vshard: int
     slots: Slots
     distinct: bool
     whole: bool
-    """Whether no series of it was refused."""
+    """True if no series of it was refused."""
     epoch: int
-    """Of the table, when the slots were found or seen to be right."""
+    """Epoch of the table when the slots were looked up or last verified."""
 
     @property
     def known(self) -> Slots:
-        """Without NO_SLOT."""
+        """Slots without NO_SLOT."""
         return self.slots if self.whole else self.slots[self.slots != NO_SLOT]
 
 
 class Intake:
-    """Finds slots and groups batches. Not locked: the owner's lock guards it, and the table."""
+    """Looks up slots and groups batches. Not locked: the owner's lock guards it and the table."""
 
     def __init__(self, table: SlotTable, step_ms: int = 3_600_000, cached_rows: int = CACHED_ROWS) -> None:
-        """`step_ms`: of the longest level. What is forgotten depends on its bucket of the append time alone."""
+        """step_ms: step of the longest level; silence depends only on its bucket of the append time."""
         self._table, self._step_ms = table, step_ms
         self._cached_rows = cached_rows
         self._cache: OrderedDict[tuple[str, int], Block] = OrderedDict()
         self._held_rows = 0
-        self._marks: npt.NDArray[np.uint8] = lazy_zeros(table.size, np.uint8)  # `_mark`: in the run that is collected
+        self._marks: npt.NDArray[np.uint8] = lazy_zeros(table.size, np.uint8)  # `_mark`: in the current run
         self._mark = 0
 
     def runs(self, pieces: Sequence[Piece], samples: Samples) -> Iterator[Run]:
-        """Runs of whole batches in the order of the pieces; apply each before you ask for the next. In a run of
-        several batches a slot occurs once, and all were appended in one bucket of the longest level."""
+        """Yield runs of whole batches in the order of the pieces; apply each before requesting the next.
+        In a run of several batches a slot occurs once, and all were appended in one bucket of the longest level."""
         group: list[tuple[Piece, Block]] = []
         for piece in pieces:
             fingerprints = samples.fingerprint[piece.start : piece.end]
@@ -73,7 +73,7 @@ class Intake:
             if group and not self._joins(group, piece, block):
                 yield _run(group, samples)
                 group = []
-                block = self._block(piece, fingerprints)  # the lock was given back: slots may have been freed
+                block = self._block(piece, fingerprints)  # the lock was released: slots may have been freed
             if not group:
                 self._next_mark()
             if block.distinct:
@@ -110,8 +110,8 @@ class Intake:
         return fresh
 
     def _holds(self, block: Block, fingerprints: Fingerprints) -> bool:
-        """Whether what is cached is right: the hash of a block may be wrong, slots may have been freed, and a refused
-        series may have room now."""
+        """True if a cached block is valid: its hash may collide, slots may have been freed, and a refused series may
+        have room now."""
         if len(fingerprints) != len(block.slots):
             return False
         if block.epoch == self._table.epoch:

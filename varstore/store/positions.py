@@ -1,4 +1,4 @@
-"""What of a range is to be applied: it is checked, trimmed, and repeats are dropped by identity."""
+"""Admission of feed ranges: check a range, trim it to the next offset, and drop repeats by identity."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from varstore.store.intake import Piece
 
 @dataclass(slots=True)
 class Sifted:
-    """What of a range is to be applied, and how many owned batches were repeats."""
+    """Pieces of a range to apply, and the number of owned batches that were repeats."""
 
     pieces: list[Piece]
     repeated: int
 
 
 def check_range(range_: FeedRange) -> None:
-    """BatchError unless offsets rise inside [start, until) and the rows add up: nothing of such a range is applied."""
+    """Raise BatchError unless offsets rise inside [start, until) and rows add up; a bad range is not applied at all."""
     where = f"feed of {range_.topic_id}/{range_.partition} [{range_.start}, {range_.until})"
     last = range_.start - 1
     for entry in range_.entries:
         if not last < entry.offset < range_.until:
-            raise BatchError(f"{where}: offset {entry.offset} after {last}, they must rise and stay inside")
+            raise BatchError(f"{where}: offset {entry.offset} after {last}: offsets must rise inside the range")
         if entry.rows and not (entry.owned and entry.id is not None):
             raise BatchError(f"{where}: {entry.rows} rows at offset {entry.offset}, which this shard does not own")
         last = entry.offset
     rows = sum(entry.rows for entry in range_.entries)
     if range_.until < range_.start or rows != len(range_.samples):
-        raise BatchError(f"{where}: entries promise {rows} rows, {len(range_.samples)} came")
+        raise BatchError(f"{where}: entries announce {rows} rows, {len(range_.samples)} came")
     _check_types(where, range_.samples)
 
 
@@ -44,22 +44,22 @@ def _check_types(where: str, samples: Samples) -> None:
     counts = np.bincount(samples.type, minlength=256)
     strings = int(counts[ValueType.STRING])
     if int(counts[list(ValueType)].sum()) != len(samples):
-        raise BatchError(f"{where}: type codes other than {[int(t) for t in ValueType]}")
+        raise BatchError(f"{where}: unknown type codes, use {[int(t) for t in ValueType]}")
     if strings:
         cells = samples.cell[samples.type == ValueType.STRING]
         if int(cells.min()) < 0 or int(cells.max()) >= len(samples.strings):
-            raise BatchError(f"{where}: a string beyond the {len(samples.strings)} that came")
+            raise BatchError(f"{where}: a string index is outside the {len(samples.strings)} strings")
 
 
 @lru_cache(maxsize=65_536)
 def vshard_of(source: str) -> int:
-    """`virtual_shard`, remembered."""
+    """Cached `virtual_shard`."""
     return virtual_shard(source)
 
 
 def check_owned(vshards: int, range_: FeedRange, shard: str) -> None:
-    """BatchError unless exactly the batches of these virtual shards are owned: rows of others would be counted twice,
-    rows left out would be lost."""
+    """Raise BatchError unless exactly the batches of these virtual shards are owned: rows of others would be counted
+    twice, missing rows would be lost."""
     for source, owned in {(entry.source, entry.owned) for entry in range_.entries if entry.id is not None}:
         vshard = vshard_of(source)
         if owned and not vshards >> vshard & 1:
@@ -69,15 +69,15 @@ def check_owned(vshards: int, range_: FeedRange, shard: str) -> None:
 
 
 class Admitted(NamedTuple):
-    """A range that brings something new, and the group that it is for."""
+    """Partition of a range with new batches, and the group that it is for."""
 
     key: Partition
     group: Group
 
 
 def admit(groups: Groups, range_: FeedRange, shard: str) -> Admitted | FeedAnswer:
-    """What a checked range is to be applied to; or the answer where it begins above the next offset (a gap) or brings
-    nothing new. BatchError if it is not ours."""
+    """Return the target of a checked range, or the answer if it begins above the next offset (a gap) or is not new.
+    Raises BatchError (GroupChanged) if it does not match the virtual shards of this process."""
     group = groups.find(range_.vshards)
     check_owned(group.vshards, range_, shard)
     key = Partition(range_.topic_id, range_.partition)
@@ -87,7 +87,7 @@ def admit(groups: Groups, range_: FeedRange, shard: str) -> Admitted | FeedAnswe
 
 
 def advance(groups: Groups, admitted: Admitted, range_: FeedRange) -> None:
-    """All of a range is applied. One without entries says that Kafka no longer has its offsets."""
+    """Set the next offset after a whole range was applied. A range without entries means Kafka deleted its offsets."""
     if not range_.entries:
         admitted.group.lose(admitted.key, range_.until)
     admitted.group.positions[admitted.key] = range_.until
@@ -95,7 +95,7 @@ def advance(groups: Groups, admitted: Admitted, range_: FeedRange) -> None:
 
 
 def sift(group: Group, range_: FeedRange) -> Sifted:
-    """Trim what lies below the next offset, drop repeats by identity, note the numbers of all the rest."""
+    """Skip entries below the next offset, drop repeats by identity, and record the numbers of the rest in `lanes`."""
     sifted = Sifted([], 0)
     row = 0
     below = group.next_offset(Partition(range_.topic_id, range_.partition))

@@ -1,4 +1,4 @@
-"""The announced series of an image: codes of names and labels, and the texts that they stand for."""
+"""Announced series of an image: dictionary-encoded names and labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CODES = "codes:"
 
 
 def series_frames(index: Index, table: SlotTable, slots: Slots) -> Iterator[bytes]:
-    """For up to 65,536 announced slots of `slots` a frame "values" for each label, then a frame "series"."""
+    """Yield, per 65,536 of `slots`, a frame "values" for each label and then a frame "series" of the announced ones."""
     for first in range(0, len(slots), SERIES_A_PART):
         announced = index.export(slots[first : first + SERIES_A_PART])
         if not len(announced.slots):
@@ -44,15 +44,15 @@ def series_frames(index: Index, table: SlotTable, slots: Slots) -> Iterator[byte
 
 
 class Series:
-    """Takes these frames into an index. What is newer comes first: a series that is there is left as it is."""
+    """Imports these frames into an index. Newer frames must come first: a series that is there is left unchanged."""
 
     def __init__(self, index: Index, table: SlotTable) -> None:
         self._index, self._table = index, table
         self._values: dict[str, list[str]] = {}
 
     def take(self, frame: Frame, coming: Import) -> Slots:
-        """One frame; the slots whose series are known now. Rows of slots that another series has by now (of an older
-        file) are left out. ImageError if frames do not fit together."""
+        """Import one frame; return the slots whose series are known now. Raises ImageError if frames do not fit.
+        Rows of an older file whose slot belongs to another series by now are skipped."""
         try:
             if frame.kind == "values":
                 self._values[str(frame.meta["label"])] = [value or "" for value in frame.columns["value"]]
@@ -76,6 +76,6 @@ class Series:
 
 def _codes(codes: npt.NDArray[Any], keep: npt.NDArray[np.bool_], texts: list[str]) -> npt.NDArray[np.int32]:
     if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(texts):
-        raise ImageError("a label has a value that did not come")
+        raise ImageError("a label code is outside the values of its label")
     kept: npt.NDArray[np.int32] = codes[keep].astype(np.int32)
     return kept
