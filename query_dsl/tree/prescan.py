@@ -1,6 +1,6 @@
-"""A linear look at the text before any parser sees it: caps length, nesting and operators, finds what is not closed.
+"""Linear scan before parsing: limits length, nesting and operators, and finds unclosed brackets and quotes.
 
-Deep input makes recursive parsers overflow their stack; this pass is a loop and keeps only a list of open brackets.
+Deep input overflows the stack of recursive parsers; this scan is a loop that keeps only a list of open brackets.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LOOKS_LIKE = (
         "\u2260": ": write !=",
     }
 )
-"""What word processors make of what was typed."""
+"""Typographic characters that word processors insert -> hint."""
 _OPERATORS = frozenset("+-*/%&|~<>=!^@.")
 
 
 def prescan(text: str) -> None:
-    """Raise QueryError with the place of the first thing that breaks a limit."""
+    """Raise QueryError with the place of the first violation."""
     if len(text) > MAX_LENGTH:
         raise QueryError(f"the query has {len(text)} characters: use at most {MAX_LENGTH}")
     _Scan(text).run()
@@ -69,7 +69,7 @@ class _Scan:
         elif char in _OPERATORS:
             self.operator(char)
         elif char == "\0" or char == "\\" or not char.isascii():
-            # Python would read other forms of a letter as the letter, so that a text is not what it seems
+            # Python normalises some Unicode letters to others, so that the text would not mean what it shows
             raise self.fail(f"this character has no place in a query{_LOOKS_LIKE.get(char, '')}", self.at)
 
     def operator(self, char: str) -> None:
