@@ -1,4 +1,4 @@
-"""How far a series is off from what it was at the same time of the weeks before."""
+"""Deviation of a series from its values at the same time of previous weeks (a seasonal z-score)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WEEK_MS = 7 * 24 * HOUR_MS
 DEVIATION_WEEKS = 4
 MOST_WEEKS = 52
 MOST_CELLS = 50_000_000
-"""Means of all weeks together: 400 MB."""
+"""Maximum number of values over all weeks, to bound memory: 400 MB as float64."""
 
 
 def _deviation(asked: Asked) -> Matrix:
@@ -49,7 +49,7 @@ def _deviation(asked: Asked) -> Matrix:
 
 
 def _means(asked: Asked, weeks: int) -> Matrix:
-    """Means of the windows so many weeks ago; of no series where none fits there."""
+    """Return the window means `weeks` weeks ago; without series if none matches there."""
     earlier = Grid(asked.grid.end_ms - weeks * WEEK_MS, asked.grid.step_ms, asked.grid.n)
     try:
         return asked.window("mean", asked.args["window"], earlier)
@@ -61,7 +61,7 @@ def _means(asked: Asked, weeks: int) -> Matrix:
 
 
 def _put(rows: dict[Key, int], found: Matrix, values: Floats, known: Bools) -> None:
-    """The means of one week into the rows of the same series."""
+    """Copy the means of one week to the rows of the same series."""
     pairs = [(rows[key], i) for i, key in enumerate(found.keys) if key in rows]
     if pairs:
         into, of = (list(side) for side in zip(*pairs, strict=True))
@@ -70,7 +70,7 @@ def _put(rows: dict[Key, int], found: Matrix, values: Floats, known: Bools) -> N
 
 
 def _plain(values: Floats, past: Floats, known: Bools, count: Ints) -> Floats:
-    """(value - mean) / standard deviation; all less the newest week that is known, so that equal weeks do not vary."""
+    """(value - mean) / standard deviation. The newest known week is subtracted first: equal weeks have variance 0."""
     base = np.take_along_axis(past, known.argmax(axis=2)[:, :, None], axis=2)
     off = np.where(known, past - base, 0.0)
     mean = off.sum(axis=2) / count

@@ -1,4 +1,4 @@
-"""Filters: which series of an answer stay, each as it is, in the order they had."""
+"""Filters select series of a result; series and their order stay unchanged."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from query_dsl.tree.selector import accepts, matcher_text, parse_selector
 
 RANKS = ("last", "mean", "max", "min")
 NUMERIC = ("min", "max", "mean")
-"""Values that only numbers have."""
+"""Summaries that require numbers."""
 
 
 def fitting(keys: Sequence[Key], matchers: Sequence[Matcher]) -> Bools:
-    """(series,) whose name and labels fit every matcher; each value of a label is looked at once."""
+    """Mask (series,) of the keys that all matchers accept; each distinct label value is tested once."""
     out = np.ones(len(keys), np.bool_)
     for matcher in matchers:
         seen: dict[str, bool] = {}
@@ -45,7 +45,7 @@ def fitting(keys: Sequence[Key], matchers: Sequence[Matcher]) -> Bools:
 
 
 def _fitting_said(keys: Sequence[Key], args: Args, context: Evaluation) -> Bools:
-    """The same for the selector of the arguments; says why if nothing is left."""
+    """Do the same for the selector in the arguments; add a note with the reason if no series is left."""
     matchers = parse_selector(args["selector"], of_all=False).matchers
     fits = fitting(keys, matchers)
     if len(keys) and not fits.any():
@@ -75,7 +75,7 @@ def _fits_samples(found: Irregular, args: Args, context: Evaluation) -> Irregula
 
 
 def _against(name: str) -> Callable[[Asked], Matrix]:
-    """Keeps series whose value of `name` compares with a given one."""
+    """Make the filter that compares the summary `name` of a series with the given value."""
 
     def run(asked: Asked) -> Matrix:
         op, value = asked.args["op"], asked.args["value"]
@@ -91,7 +91,7 @@ def _against(name: str) -> Callable[[Asked], Matrix]:
 
 
 def meets(column: Cells, name: str, op: str, value: float | bool | str, strings: tuple[str, ...]) -> Bools:
-    """(series,) that meet `name op value`; a series without values meets nothing."""
+    """Mask (series,) of the series that satisfy `name op value`; a series without values never does."""
     if name == "any":
         return np.asarray(compared(column, op, value, strings).any(axis=1))
     if name == "all":

@@ -1,4 +1,4 @@
-"""Arithmetic of each value alone."""
+"""Point functions of arithmetic."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from query_dsl.tree.names import read_only_table
 
 Float = Callable[[Floats, Args], Floats]
 Whole = Callable[[Ints, Args], tuple[Ints, Bools | bool]]
-"""Cells, and where int64 holds the result."""
+"""Returns cells, and a mask of the results that fit into int64."""
 INT64 = np.iinfo(np.int64)
 MOST_DIGITS = 15
-"""Digits after the point that a float64 can tell; more leave a value as it is."""
+"""Maximum decimal digits for rounding; more would leave a float64 unchanged."""
 LEAST_DIGITS = -18
-"""10^18 is the greatest power of ten in int64."""
+"""Minimum digits for rounding: 10^18 is the greatest power of ten in int64."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ruled(PointFunction):
-    """A function whose arguments must go together: `rule` says why not."""
+    """A function with a constraint between arguments: `rule` returns the problem, or "" if there is none."""
 
     rule: Callable[[Args], str]
 
@@ -50,7 +50,7 @@ def numeric(
     rule: Callable[[Args], str] = lambda _args: "",
     unit: str = OF_SERIES,
 ) -> PointFunction:
-    """A function of float64 values; with `whole`, INTEGER and BOOLEAN stay exact instead."""
+    """Make a function of float64 values; with `whole`, INTEGER and BOOLEAN are computed exactly."""
 
     def run(column: Cells, args: Args, _points: Points) -> Cells:
         types, cells, present = column
@@ -77,7 +77,7 @@ def numeric(
 
 
 def _absolute(cells: Ints, _args: Args) -> tuple[Ints, Bools]:
-    least = cells == INT64.min  # has no positive counterpart
+    least = cells == INT64.min  # has no positive counterpart in int64
     return np.abs(np.where(least, 0, cells)), ~least
 
 
@@ -98,21 +98,21 @@ def _round(column: Cells, args: Args, _points: Points) -> Cells:
 
 
 def _round_floats(values: Floats, digits: int) -> Floats:
-    """The double nearest to the value rounded as a decimal, halves to the even digit."""
+    """Round to the nearest decimal with `digits` digits, halves to even, as the nearest double."""
     if digits == 0:
         return np.round(values)
     unit = 10.0 ** abs(digits)
     scaled = values * unit if digits > 0 else values / unit
     whole = np.rint(scaled)
     out = np.ascontiguousarray(whole / unit if digits > 0 else whole * unit)
-    # scaling itself rounds: where that may have made or hidden a half, each value is rounded as the decimal that it is
+    # scaling rounds, too: where it may have created or hidden a half, Python rounds the exact decimal value
     doubtful = np.isfinite(values) & ~(np.abs(np.abs(scaled - whole) - 0.5) > 1e-9 * np.maximum(np.abs(scaled), 1.0))
     out[doubtful] = [round(value, digits) for value in values[doubtful].tolist()]
     return out
 
 
 def _round_whole(cells: Ints, digits: int) -> tuple[Ints, Bools]:
-    """Halves to the even multiple, and where int64 holds it."""
+    """Round integers, halves to the even multiple; also return a mask of the results that fit into int64."""
     if digits >= 0:
         return cells, np.ones(cells.shape, np.bool_)
     unit = 10**-digits

@@ -1,4 +1,4 @@
-"""Functions of texts: regular expressions are RE2's, whose time grows with the text only."""
+"""Point functions of texts. Regular expressions are RE2, which runs in time linear in the text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
 
 MAX_TEXT = 65_536
-"""Characters of a text that `replace` may make."""
+"""Maximum length of a text made by `replace`, in characters."""
 MAX_REPLACEMENT = 1_000
 _PIECE = re.compile(r"\\(.?)", re.DOTALL)
 
@@ -25,7 +25,7 @@ class _Replace(PointFunction):
 
 
 def _template(text: str, groups: int) -> list[str | int]:
-    """A replacement as texts and numbers of groups. QueryError for what it cannot be."""
+    """Parse a replacement to texts and group numbers. QueryError if it is too long or invalid."""
     if len(text) > MAX_REPLACEMENT:
         raise QueryError(f"replace: replacement has {len(text)} characters: use at most {MAX_REPLACEMENT}")
     out: list[str | int] = []
@@ -73,7 +73,7 @@ def _replace(column: Cells, args: Args, points: Points) -> Cells:
 
 def _filler(template: list[str | int]) -> Callable[[re.Match[str]], str]:
     def fill(found: re.Match[str]) -> str:
-        # a group that took no part stands for nothing
+        # a group that did not match is ""
         return "".join(piece if isinstance(piece, str) else found.group(piece) or "" for piece in template)
 
     return fill

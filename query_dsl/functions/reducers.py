@@ -1,5 +1,5 @@
-"""Table of the reducers: many series of one class to one series, bucket by bucket. An entry is the reducer, its
-documentation and its test; it is added in the file of its function."""
+"""Table of the reducers, which combine the series of a class bucket by bucket. An entry is the reducer with its
+documentation and its test; add it in the file of its function."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Transforms of time and order, and the table of all transforms.
 
-`sort` and `limit` keep an order that is not the canonical one; so does every step after them that leaves the keys as
-they are. A step that makes new keys (a reducer, an operator, relabel and its like) sorts its series canonically again.
+`sort` sets a non-canonical order; `limit` and later steps that leave the keys unchanged keep it. A step that makes new
+keys (a reducer, an operator, relabel and similar ones) restores the canonical order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from query_dsl.tree.timing import format_duration
 
 
 def _shift(asked: Asked) -> Matrix:
-    """As it was earlier: the same as offset."""
+    """Evaluate the child earlier; the same as offset."""
     ms, grid = asked.args["d"], asked.grid
     if ms % grid.step_ms:
         raise QueryError(
@@ -79,9 +79,9 @@ def _limit(asked: Asked) -> Matrix:
 def integral(
     values: Floats, present: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], times: Ints, initial: float
 ) -> Floats:
-    """(series, columns) at each point: `initial` plus the sum over the points before of value x seconds to the next
-    point (left rectangle), added from the oldest on."""
-    order = np.argsort(~present, axis=1, kind="stable")  # the points of each series first
+    """Return (series, columns) integrals by left rectangles: `initial` plus, for each earlier point, value x seconds to
+    the next point, summed from the oldest."""
+    order = np.argsort(~present, axis=1, kind="stable")  # moves the present points of each series to the front
     packed = np.take_along_axis(np.where(present, values, 0.0), order, axis=1)
     apart = np.diff(np.where(np.take_along_axis(present, order, axis=1), times[order], 0), axis=1)
     counts = present.sum(axis=1, keepdims=True)
