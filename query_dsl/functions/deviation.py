@@ -26,7 +26,7 @@ def _deviation(asked: Asked) -> Matrix:
     grid, weeks = asked.grid, asked.args["weeks"]
     if WEEK_MS % grid.step_ms:
         raise QueryError(
-            f"deviation: a week is no multiple of the step {format_duration(grid.step_ms)}; "
+            f"deviation: a week is not a multiple of the step {format_duration(grid.step_ms)}; "
             'choose one that is, as in .bucketize("mean", "1h") before it'
         )
     now = _means(asked, 0)

@@ -93,7 +93,7 @@ def _alone(types: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], cell: Ints) -
 def _value(asked: Asked) -> Matrix:
     value = asked.args["value"]
     if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
-        raise QueryError(f"fill value: {value} is no 64-bit integer: write it as {float(value):g}")
+        raise QueryError(f"fill value: {value} is not a 64-bit integer: write it as {float(value):g}")
     text = isinstance(value, str)
     found = asked.context.suited(asked.child(), "fill value", numbers=not text, texts=text)
     found, cell = typed_value(found, value)
@@ -128,7 +128,7 @@ def _looking_back(asked: Asked) -> tuple[Matrix, int]:
     lead = min(wanted, held_before(asked))
     if lead + asked.grid.n > MAX_COLUMNS:
         raise QueryError(
-            f"fill {asked.entry.name} would read {lead + asked.grid.n} buckets a series: use at most {MAX_COLUMNS}, "
+            f"fill {asked.entry.name} would read {lead + asked.grid.n} buckets per series: use at most {MAX_COLUMNS}, "
             "with a shorter range or a smaller max_gap"
         )
     found = asked.child(asked.grid.widen(lead))

@@ -63,9 +63,9 @@ def comparable(types: npt.NDArray[np.uint8], value: float | bool | str) -> Bools
 def check_comparison(function: str, op: str, value: float | bool | str) -> None:
     """Raise QueryError for an ordering of texts, and for an integer beyond 64 bits."""
     if isinstance(value, str) and op not in ("==", "!="):
-        raise QueryError(f"{function}: texts are only equal or not: use == or != with {value!r:.80}")
+        raise QueryError(f"{function}: texts have no order: use == or != with {value!r:.80}")
     if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
-        raise QueryError(f"{function}: {value} is no 64-bit integer: write it as {float(value):g}")
+        raise QueryError(f"{function}: {value} is not a 64-bit integer: write it as {float(value):g}")
 
 
 def summary(column: Cells, what: str) -> Cells:

@@ -117,7 +117,7 @@ def clash(first: Key, second: Key, labels: Class, side: str, match: Match, op: s
     elif match.ignoring is not None:
         remedy = f"take {_or(differ)} out of ignoring=, or "
     else:
-        remedy = f"reduce by a label that tells them apart from others, or add on= with {_or(differ)}, or "
+        remedy = f"reduce by a label that distinguishes them, or add on= with {_or(differ)}, or "
     other = "left" if side == "left" else "right"
     allow = f", or allow many to one with group_{other}=[]" if many else ""
     return QueryError(
@@ -196,7 +196,7 @@ def _lonely(left: Rows, right: Rows, sides: tuple[Sequence[Key], Sequence[Key]],
     )
 
 
-_KEEP = 'keep the name with .map("mul", 2) and its like'
+_KEEP = 'keep the name with .map("mul", 2) and the like'
 
 
 def check_distinct(keys: Sequence[Key], before: Sequence[Key], op: str, instead: str = _KEEP) -> None:

@@ -83,18 +83,18 @@ class _Refused(ValueError):
 
 def _entry(point: EntryPoint, found: Mapping[str, Entry]) -> Entry:
     if not point.name.isidentifier() or point.name.startswith("_"):
-        raise _Refused("its name is no name of a function: letters, digits and _, no digit or _ first")
+        raise _Refused("its name is not a valid function name: use letters, digits and _, beginning with a letter")
     if point.name in built_in_names():
-        raise _Refused("the language has a function of this name, which cannot be replaced")
+        raise _Refused("a built-in function has this name and cannot be replaced")
     if point.name in found:
-        raise _Refused("another package brings a function of this name")
+        raise _Refused("another package provides a function of this name")
     entry = point.load()
     if not isinstance(entry, Entry):
-        raise _Refused(f"it is no entry (Mapper, PointFunction, Reducer, Operator or Step) but {type(entry).__name__}")
+        raise _Refused(f"not an entry (Mapper, PointFunction, Reducer, Operator, Step) but {type(entry).__name__}")
     if getattr(entry, "family", "") == "presence":
         raise _Refused("steps of this family are methods, which packages cannot add")
     if entry.name != point.name:
-        raise _Refused(f"its entry is called {entry.name!r}: let both names be the same")
+        raise _Refused(f"its entry is called {entry.name!r}: use the same name for both")
     return entry
 
 

@@ -145,11 +145,11 @@ def _clamp(values: Floats, args: Args) -> Floats:
 
 def _clamp_rule(args: Args) -> str:
     low, high = args["low"], args["high"]
-    return "" if low <= high else f"low={low} is not at most high={high}: give the lesser one first"
+    return "" if low <= high else f"low={low} is not at most high={high}: give the smaller one first"
 
 
 def _log_rule(args: Args) -> str:
-    return "" if args["base"] != 1 and math.isfinite(args["base"]) else "base must not be 1 nor infinite"
+    return "" if args["base"] != 1 and math.isfinite(args["base"]) else "base must be finite and not 1"
 
 
 def _finite(column: Cells, _args: Args, _points: Points) -> Cells:

@@ -64,7 +64,7 @@ def _replace(column: Cells, args: Args, points: Points) -> Cells:
     def replaced(text: str) -> int:
         made = pattern.sub(fill, text)
         if len(made) > MAX_TEXT:
-            raise QueryError(f"replace makes a text of {len(made)} characters of {text!r:.80}: at most {MAX_TEXT}")
+            raise QueryError(f"replace makes a text of {len(made)} characters from {text!r:.80}: at most {MAX_TEXT}")
         return texts.cell(made)
 
     cells, _ = by_text(points.strings, column.cells, column.present, replaced)

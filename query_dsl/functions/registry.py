@@ -125,7 +125,7 @@ def _choice(argument: Argument, value: object, what: str) -> str:
 def _label(argument: Argument, value: object, what: str) -> str:
     text = _text(argument, value, what)
     if not _LABEL.fullmatch(text):
-        raise QueryError(f"{what}: {text!r:.80} is no name of a label: letters, digits and _, no digit first")
+        raise QueryError(f"{what}: {text!r:.80} is not a label name: use letters, digits and _, no digit first")
     return text
 
 
@@ -159,7 +159,7 @@ def _zone(argument: Argument, value: object, what: str) -> str:
     except (KeyError, ValueError, OSError):
         from zoneinfo import available_timezones
 
-        raise QueryError(f"{what}: there is no time zone {text!r:.80}{near(text, available_timezones())}") from None
+        raise QueryError(f"{what}: unknown time zone {text!r:.80}{near(text, available_timezones())}") from None
     return text
 
 

@@ -201,7 +201,7 @@ def _one_type(found: Irregular, places: Ints, keys: list[Key]) -> Irregular:
     wrong = mixed[places] & ~np.isin(found.types, (INTEGER, DOUBLE))
     if wrong.any():
         name = keys[int(places[np.flatnonzero(wrong)[0]])].name
-        raise QueryError(f"merge: the series of {name} have types that cannot be one: cast them before")
+        raise QueryError(f"merge: the series of {name} have incompatible types: cast them first")
     whole = mixed[places] & (found.types == INTEGER)
     cells = np.where(whole[found.owner], found.cells.astype(np.float64).view(np.int64), found.cells)
     return found.like(types=np.where(whole, DOUBLE, found.types).astype(np.uint8), cells=cells)

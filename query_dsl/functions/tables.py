@@ -45,8 +45,8 @@ def entry_of(family: str, name: str) -> Entry:
     known = list(TABLES[family])
     others = [other for other, table in TABLES.items() if name in table and other != family]
     if others:
-        what = " and a ".join(_WORDS[o] for o in others)
-        raise QueryError(f"{name} is no {_WORDS[family]} but a {what}").about(name)
+        what = " and ".join(_WORDS[o] for o in others)
+        raise QueryError(f"{name} is not a {_WORDS[family]}; it exists as {what}").about(name)
     hint = elsewhere(name, known) or list_of(known)
     raise QueryError(f"unknown {_WORDS[family]} {name!r:.80}{hint}").about(name)
 

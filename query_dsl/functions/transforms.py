@@ -28,7 +28,7 @@ def _shift(asked: Asked) -> Matrix:
     ms, grid = asked.args["d"], asked.grid
     if ms % grid.step_ms:
         raise QueryError(
-            f"shift by {format_duration(ms)} is no multiple of the step {format_duration(grid.step_ms)}: "
+            f"shift by {format_duration(ms)} is not a multiple of the step {format_duration(grid.step_ms)}: "
             f"use {format_duration(-(-ms // grid.step_ms) * grid.step_ms)}"
         )
     found = asked.child(Grid(grid.end_ms - ms, grid.step_ms, grid.n))
@@ -39,7 +39,7 @@ class _Clip(Step):
     def check(self, args: Args) -> None:
         start, end = args["start"], args["end"]
         if start.relative == end.relative and start.ms >= end.ms:
-            raise QueryError(f"clip: the start {start} does not lie before the end {end}")
+            raise QueryError(f"clip: the start {start} is not before the end {end}")
 
 
 def _clip(asked: Asked) -> Matrix:

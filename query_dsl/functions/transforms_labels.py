@@ -44,7 +44,7 @@ def labelled(key: Key, label: str, value: str, function: str) -> Key:
 
 def rekeyed(found: Matrix, keys: list[Key], function: str) -> Matrix:
     """Replace the keys and restore the canonical order; QueryError if two series become equal."""
-    check_distinct(keys, found.keys, function, "leave another label to tell them apart")
+    check_distinct(keys, found.keys, function, "keep a label that distinguishes them")
     if keys == list(found.keys):
         return found
     ordered, column = in_order(keys, found.column)
@@ -55,7 +55,7 @@ def renamed(found: Irregular, keys: list[Key], function: str, context: Evaluatio
     """Replace the keys of raw samples; add a note with the number of series that became equal."""
     same = len(keys) - len(set(keys))
     if same > len(found.keys) - len(set(found.keys)):
-        context.note(f"{function}: {same} series have a key that another one has: merge puts them together")
+        context.note(f"{function}: {same} series share a key with another one: use merge to combine them")
     return found.renamed(keys)
 
 

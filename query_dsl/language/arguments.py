@@ -35,11 +35,11 @@ def read_number(value: object, what: str) -> int | float:
 def read_rules(nulls: object, min_count: object) -> Rules:
     """Check the rules for missing values."""
     if not isinstance(nulls, str) or nulls not in NULLS:
-        raise QueryError(f"nulls={nulls!r:.80}: say one of {', '.join(map(repr, NULLS))}").about(nulls)
+        raise QueryError(f"nulls={nulls!r:.80}: use one of {', '.join(map(repr, NULLS))}").about(nulls)
     if min_count is None:
         return Rules(nulls)
     if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 0:
-        raise QueryError(f"min_count={min_count!r:.80}: say a number that is not negative").about(min_count)
+        raise QueryError(f"min_count={min_count!r:.80}: use a number that is not negative").about(min_count)
     return Rules(nulls, checked_literal(min_count, "min_count"))
 
 

@@ -46,9 +46,7 @@ def collector_of(own: Collector[Any] | None) -> Collector[Any]:
     """Return `own`, else the collector opened last. QueryError if there is none."""
     found = own or _Last.collector
     if found is None:
-        raise QueryError(
-            "nobody answers this query: open a session first with artimon.connect(), or begin with session.fetch(...)"
-        )
+        raise QueryError("this query has no session: open one with artimon.connect(), or begin with session.fetch(...)")
     return found
 
 

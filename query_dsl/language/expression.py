@@ -220,7 +220,7 @@ class Expr:
     def named(self, name: str) -> Expr:
         """Rename the series."""
         if not isinstance(name, str) or not name:
-            raise QueryError(f"a name is a text that is not empty, not {name!r:.80}").about(name)
+            raise QueryError(f"a name must be a non-empty text, not {name!r:.80}").about(name)
         return self._wrap(nodes.Named(self.node, checked_literal(name, "named")))
 
     # --- whole series ---
@@ -447,7 +447,7 @@ def apply(
     if isinstance(name, Own):
         return _apply_own(name, [operand_of(each, name.name) for each in (left, *operands)], match, gives)
     if gives is not None:
-        raise QueryError(f"gives= is for own functions; what {name} gives is fixed")
+        raise QueryError(f"gives= is for own functions; the result type of {name} is fixed")
     operator = look_up(OPERATORS, name, "operator")
     if not operands or (len(operands) > 1 and operator.name not in FOLDED):
         wanted = "two or more operands" if operator.name in FOLDED else "two operands"

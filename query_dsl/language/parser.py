@@ -48,15 +48,15 @@ _HINTS: Mapping[type[ast.AST], str] = MappingProxyType(
     {
         ast.BoolOp: "write & for and, | for or, with each comparison in parentheses",
         ast.Lambda: "own functions exist in Python only, not in text",
-        ast.IfExp: "there is no if in a query",
+        ast.IfExp: "a query cannot contain if",
         ast.JoinedStr: "write a plain text without f",
-        ast.Subscript: "there are no subscripts: choose series with the selector",
-        ast.NamedExpr: "there is no assignment in a query",
+        ast.Subscript: "a query cannot contain subscripts: select series with the selector",
+        ast.NamedExpr: "a query cannot contain an assignment",
         ast.Tuple: "write a list [..], or one expression",
         ast.Dict: "put the selector in quotes: fetch('name{label=\"value\"}')",
         ast.Set: "put the selector in quotes: fetch('name{label=\"value\"}')",
         ast.Not: "write ~(…) in place of not",
-        ast.UAdd: "leave out the +: only - stands before a query",
+        ast.UAdd: "remove the +: only - is a unary operator of numbers",
     }
 )
 
@@ -178,7 +178,7 @@ class _Reader:
                 told = f"call it: .{name}(…)" if name in METHODS else self.unknown_method(name)
                 raise self.fail_at_end(tree, name, told)
         kind = type(tree.op) if isinstance(tree, ast.UnaryOp) else type(tree)
-        raise self.fail(tree, _HINTS.get(kind, "this has no place in a query"))
+        raise self.fail(tree, _HINTS.get(kind, "this is not allowed in a query"))
 
     def refuse_bare_name(self, tree: ast.Attribute) -> None:
         """Raise QueryError for a dotted name in place of a query, such as a variable without fetch()."""
@@ -187,21 +187,21 @@ class _Reader:
             inner = inner.value
         if isinstance(inner, ast.Name) and inner.id not in FUNCTIONS:
             name = ast.unparse(tree)
-            raise self.fail(tree, f"unknown name {name!r:.80}: data enters by fetch({name!r:.80})")
+            raise self.fail(tree, f"unknown name {name!r:.80}: read data with fetch({name!r:.80})")
 
     def name(self, tree: ast.expr, name: str) -> Expr:
         if name in _NUMBERS:
             return Expr(nodes.Scalar(_NUMBERS[name], span=self.span(tree)))
         if name in FUNCTIONS:
             raise self.fail(tree, f"call it: {name}(…)")
-        raise self.fail(tree, f"unknown name {name!r}{near(name, FUNCTIONS)}: data enters by fetch('{name}')")
+        raise self.fail(tree, f"unknown name {name!r}{near(name, FUNCTIONS)}: read data with fetch('{name}')")
 
     def comparison(self, tree: ast.Compare) -> Expr:
         if len(tree.ops) > 1:
             raise self.fail(tree, "comparisons do not chain: write (a > 1) & (a < 5), each in parentheses")
         op = _COMPARE.get(type(tree.ops[0]))
         if op is None:
-            raise self.fail(tree, "in, is and not are no operators of a query: use == != < <= > >=")
+            raise self.fail(tree, "in, is and not are not supported: use == != < <= > >=")
         return self.guarded(tree, apply, op, self.read(tree.left), self.read(tree.comparators[0]))
 
     def unknown_method(self, name: str) -> str:
@@ -209,7 +209,7 @@ class _Reader:
 
     def unknown_function(self, name: str) -> str:
         if name in METHODS:
-            return f"{name} stands behind what it works on: fetch('NAME').{name}(…)"
+            return f"{name} is a method: write fetch('NAME').{name}(…)"
         return f"unknown function {name}(){elsewhere(name, FUNCTIONS) or list_of(FUNCTIONS)}"
 
     def call(self, tree: ast.Call) -> Expr:
@@ -234,7 +234,7 @@ class _Reader:
         options: dict[str, object] = {}
         for keyword in tree.keywords:
             if keyword.arg is None:
-                raise self.fail(keyword.value, "** has no place in a query")
+                raise self.fail(keyword.value, "** is not allowed in a query")
             if keyword.arg in options:
                 raise self.fail(keyword.value, f"{keyword.arg}= is given twice")
             options[keyword.arg] = self.value(name, keyword.value)
@@ -259,7 +259,7 @@ class _Reader:
 
     def argument(self, function: str, index: int, tree: ast.expr) -> object:
         if isinstance(tree, ast.Starred):
-            raise self.fail(tree, "* has no place in a query")
+            raise self.fail(tree, "* is not allowed in a query")
         if index == 0 and function in _TAKES_NAME and isinstance(tree, ast.Name):
             return tree.id
         return self.value(function, tree)

@@ -42,7 +42,7 @@ def plot_matrix(
     _time_axis(matrix, axes)
     remarks = [f"{len(drawn)} of {len(rows)} series shown"] if len(drawn) < len(rows) else []
     if len(rows) < len(matrix):
-        remarks.append(f"{len(matrix) - len(rows)} series of text left out")
+        remarks.append(f"{len(matrix) - len(rows)} STRING series left out")
     remarks += ["partial"] if matrix.partial else []
     remarks += ["no series"] if not len(matrix) else []
     _texts(matrix, axes, matrix.query if title is None else title, remarks)
@@ -55,7 +55,7 @@ def _new_axes() -> Any:
     try:
         from matplotlib import pyplot
     except ImportError as problem:
-        raise PlotError(f"charts need matplotlib, which the extra artimon[notebook] brings ({problem})") from problem
+        raise PlotError(f"charts need matplotlib: install artimon[notebook] ({problem})") from problem
     return pyplot.subplots(figsize=(9, 4), layout="constrained")[1]
 
 
@@ -70,7 +70,7 @@ def _words(matrix: MatrixValues, axes: Any) -> Floats:
     texts = [matrix.tolist(i) for i in range(len(matrix))]
     known = sorted({text for row in texts for text in row if isinstance(text, str)})
     if len(known) > MAX_WORDS:
-        raise PlotError(f"{len(known)} different texts, at most {MAX_WORDS} can be drawn: look at the table instead")
+        raise PlotError(f"{len(known)} different texts, at most {MAX_WORDS} can be drawn: use the table instead")
     axes.set_yticks(range(len(known)), [_short(word) for word in known], parse_math=False)
     place = {word: float(i) for i, word in enumerate(known)}
     return np.array([[place[text] if isinstance(text, str) else np.nan for text in row] for row in texts], np.float64)

@@ -131,7 +131,7 @@ def promql(text: str) -> str:
         return ""
     said = translated(text.strip())
     example = 'fetch(\'NAME{a="b"}\').rate("5m").sum(by=["label"])'
-    return f"this looks like PromQL; write {said}" if said else f"this looks like PromQL; a query reads {example}"
+    return f"this looks like PromQL; write {said}" if said else f"this looks like PromQL; write a query like {example}"
 
 
 def translated(text: str, depth: int = 0) -> str | None:

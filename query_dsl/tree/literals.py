@@ -17,7 +17,9 @@ def checked_literal(value: Value, what: str) -> Value:
         for element in value:
             checked_literal(element, what)
     elif isinstance(value, int) and value.bit_length() > _BITS:
-        raise QueryError(f"{what}: an integer of {value.bit_length()} bits is no 64-bit integer: write it with a point")
+        raise QueryError(
+            f"{what}: an integer of {value.bit_length()} bits is not a 64-bit integer: write it as a float"
+        )
     elif isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
         raise QueryError(f"{what}: a text cannot hold lone surrogates: UTF-8 has no form for them")
     return value

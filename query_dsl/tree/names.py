@@ -66,4 +66,4 @@ def named_function(function: object) -> str | Own:
         return _PYTHON_NAMES.get(name, name)
     if callable(function):
         return Own(str(name or type(function).__name__), function)
-    raise QueryError(f'{function!r:.80} is no function: name one, as in "mean", or give one of Python')
+    raise QueryError(f'{function!r:.80} is not a function: give a name such as "mean", or a Python function')

@@ -133,7 +133,7 @@ class _Reader:
             )
         if of_all and not any(_rejects_nothing(m) for m in matchers):
             raise self.fail(
-                'the selector fits every series: name a variable, or give one matcher that an absent label ("") fails',
+                'the selector matches all series: name a variable, or add a matcher that rejects an absent label ("")',
                 0,
                 len(self.text),
             )
@@ -191,7 +191,7 @@ class _Reader:
         start = self.at
         mark = self.text[start : start + 1]
         if mark not in ("'", '"'):
-            raise self.fail(f'the value of {label} must stand in quotes, as in {label}="a"')
+            raise self.fail(f'the value of {label} must be in quotes, as in {label}="a"')
         out: list[str] = []
         self.at += 1
         while self.at < len(self.text):

@@ -38,7 +38,7 @@ def _duration(value: object, what: str) -> int:
 
 def _bounded(total: int, value: object, what: str) -> int:
     if not 0 < total <= MAX_MS:
-        raise QueryError(f"{what} {value!r:.80} must be more than nothing and at most {MAX_MS} ms")
+        raise QueryError(f"{what} {value!r:.80} must be more than 0 and at most {MAX_MS} ms")
     return total
 
 
@@ -81,7 +81,7 @@ def _instant(value: object, what: str) -> Instant:
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > MAX_MS:
-            raise QueryError(f"{what} lies outside of {MAX_MS} ms around the epoch")
+            raise QueryError(f"{what} is more than {MAX_MS} ms away from the epoch")
         return Instant(value)
     if isinstance(value, str) and value.startswith("now"):
         return _relative(value, what)
