@@ -89,16 +89,16 @@ def _robust(values: Floats, past: Floats, known: Bools, count: Ints) -> Floats:
 DEVIATION = Step(
     name="deviation",
     family="map",
-    summary="Standard deviations that the mean of a window lies off those at the same hour in earlier weeks (DOUBLE).",
+    summary="Distance of a window's mean from those at this hour of earlier weeks, in standard deviations (DOUBLE).",
     example="fetch('orders').deviation(window='1h', weeks=4, robust=True)",
     case=Example(((1.0, None, 4.0),), (None, None, None)),
     case_args="'10ms', 2",
     arguments=(
-        Argument("window", "duration", "how long the window before each point is", HOUR_MS),
+        Argument("window", "duration", "length of the window before each point", HOUR_MS),
         Argument(
             "weeks",
             "integer",
-            "how many weeks it is compared with",
+            "number of earlier weeks to compare with",
             DEVIATION_WEEKS,
             least=1,
             most=MOST_WEEKS,

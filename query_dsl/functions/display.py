@@ -137,7 +137,7 @@ def _masked(found: Matrix, keep: Bools) -> Matrix:
     return Matrix(found.keys, found.grid, Cells(found.types, found.cells, keep), found.strings)
 
 
-_N = Argument("n", "integer", "the most points of a series", least=2, unit="points")
+_N = Argument("n", "integer", "maximum number of points per series", least=2, unit="points")
 
 ENTRIES: tuple[Step, ...] = (
     Step(

@@ -185,7 +185,7 @@ FILLS: Mapping[str, Step] = read_only_table(
         "INTEGER stays exact, with a DOUBLE it becomes DOUBLE; a text fills STRING series only.",
         ', 0, max_gap="2m"',
         _value,
-        (Argument("value", "value", "what to put there"), _GAP),
+        (Argument("value", "value", "the value that fills the gaps"), _GAP),
         1.0, 0.0, 0.0, 4.0, 0.0,
     ),
     _entry(

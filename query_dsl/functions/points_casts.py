@@ -148,7 +148,7 @@ _GIVEN = ((-1.5, None, 4.0),)
 CASTS = read_only_table(
     PointFunction(
         name="to_integer",
-        summary="INTEGER, decimals cut off; missing for NaN, what 64 bits do not hold, and texts that are no number.",
+        summary="INTEGER, decimals truncated; missing for NaN, numbers beyond 64 bits, and non-numeric texts.",
         example="fetch('version').to_integer()",
         case=Example(_GIVEN, (-1.0, None, 4.0)),
         run=_to_integer,
@@ -156,7 +156,7 @@ CASTS = read_only_table(
     ),
     PointFunction(
         name="to_double",
-        summary="DOUBLE; BOOLEAN is 1 or 0, and a text that is no number is missing.",
+        summary="DOUBLE; BOOLEAN is 1 or 0, and a non-numeric text becomes missing.",
         example="fetch('version').to_double()",
         case=Example((("-1.5", None, "four"),), (-1.5, None, None)),
         run=_to_double,
@@ -173,7 +173,7 @@ CASTS = read_only_table(
     ),
     PointFunction(
         name="to_string",
-        summary="STRING: INTEGER in decimal digits, DOUBLE in the fewest digits that tell it, true or false.",
+        summary="STRING: INTEGER in decimal digits, DOUBLE in the fewest digits that identify it, true or false.",
         example="fetch('build.number').to_string()",
         case=Example(_GIVEN, (-1.5, None, 4.0)),
         run=_to_string,

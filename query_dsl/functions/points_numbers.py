@@ -165,7 +165,7 @@ def _case(*expect: float | None) -> Example:
 NUMBER = Argument("number", "number", "the other operand", unit="of the series")
 FACTOR = Argument("number", "number", "the other operand", unit="none")
 ROUNDED = (
-    "Nearest integer, halves to the even one; with `digits` the nearest of so many decimals, or of tens if negative."
+    "Nearest integer, halves to even; with `digits` rounds to that many decimals, or to powers of ten if negative."
 )
 
 NUMBERS = read_only_table(
@@ -228,14 +228,14 @@ NUMBERS = read_only_table(
         "fetch('x').log(base=10)",
         _case(math.nan, None, 2.0),
         _log,
-        (Argument("base", "number", "what is raised to the logarithm, not 1", math.e, above=0, unit="none"),),
+        (Argument("base", "number", "base of the logarithm, not 1", math.e, above=0, unit="none"),),
         case_args="base=2",
         rule=_log_rule,
         unit="none",
     ),
     numeric(
         "pow",
-        "The value to the power of `exponent` (DOUBLE); NaN where that is no real number.",
+        "The value to the power of `exponent` (DOUBLE); NaN where the result is not real.",
         "fetch('x').pow(2)",
         _case(2.25, None, 16.0),
         _with(power, "exponent"),
@@ -245,11 +245,11 @@ NUMBERS = read_only_table(
     ),
     numeric(
         "mod",
-        "What is left over by whole multiples of `divisor`, with its sign (DOUBLE); NaN by 0.",
+        "Remainder of the division by `divisor`, with the sign of the divisor (DOUBLE); NaN by 0.",
         "fetch('x').mod(60)",
         _case(1.5, None, 1.0),
         _with(np.mod, "divisor"),
-        (Argument("divisor", "number", "what is taken off as often as it goes", unit="of the series"),),
+        (Argument("divisor", "number", "the divisor", unit="of the series"),),
         case_args="3",
     ),
     numeric(
@@ -290,7 +290,7 @@ NUMBERS = read_only_table(
     ),
     PointFunction(
         name="finite",
-        summary="Only what is finite: NaN and infinities become missing; keeps the type.",
+        summary="Finite values; NaN and infinities become missing; keeps the type.",
         example="(fetch('a') / fetch('b')).finite()",
         case=Example(((-1.5, math.nan, math.inf),), (-1.5, None, None)),
         run=_finite,

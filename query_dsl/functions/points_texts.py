@@ -84,7 +84,7 @@ PATTERN = Argument("pattern", "regex", "a regular expression (RE2)")
 TEXTS = read_only_table(
     PointFunction(
         name="match",
-        summary="Whether the whole text matches the regular expression: STRING to BOOLEAN.",
+        summary="True if the whole text matches the regular expression: STRING to BOOLEAN.",
         example="fetch('build.version').match('2\\\\..*')",
         case=Example((("2.1", None, "12.1"),), (1.0, None, 0.0)),
         case_args="'2[.].*'",
@@ -100,7 +100,7 @@ TEXTS = read_only_table(
         example="fetch('build.version').replace('-.*', '')",
         case=Example((("2-beta", None, "12"),), (2.0, None, 12.0)),
         case_args="'-.*', ''",
-        arguments=(PATTERN, Argument("replacement", "text", "what stands there instead; \\1 to \\9 are groups")),
+        arguments=(PATTERN, Argument("replacement", "text", "the replacement; \\1 to \\9 are groups")),
         run=_replace,
         numbers=False,
         texts=True,

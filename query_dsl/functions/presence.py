@@ -53,7 +53,7 @@ def _newest(present: Bools, times: Ints) -> list[int]:
     return newest
 
 
-_AGE = Argument("age", "duration", "how old a sample may be")
+_AGE = Argument("age", "duration", "maximum age of a sample")
 _GIVEN = ((1.0, None, None),)
 
 
@@ -74,7 +74,7 @@ FILTERS: tuple[Step, ...] = (
     _filter(
         "stale",
         "Series whose newest sample in the range is more than age before its end; of any type. Series without a sample "
-        "in the range are not there to be kept: ask the method .stale for them.",
+        "in the range are not included: use the method .stale for them.",
         True,
     ),
     _filter("fresh", "Series whose newest sample in the range is at most age before its end; of any type.", False),

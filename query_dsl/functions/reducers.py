@@ -49,7 +49,7 @@ _MERGED = (
     ),
     Reducer(
         name="count",
-        summary="How many members have a value (INTEGER), of any type; the count of nothing is 0.",
+        summary="Number of members that have a value (INTEGER), of any type; 0 if none has.",
         example="fetch('build.version').count(by=[\"dc\"])",
         case=Example(GIVEN, (2.0, 0.0, 1.0)),
         pushed="count",

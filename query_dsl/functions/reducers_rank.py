@@ -103,11 +103,11 @@ def _label_of(members: Members, label: str, greatest: bool) -> Reduced:
 
 
 RANKS = ("last", "mean", "max", "min", "each")
-_K = Argument("k", "integer", "how many members of each class", least=1, unit="series")
+_K = Argument("k", "integer", "number of members of each class", least=1, unit="series")
 _RANK = Argument(
     "rank",
     "choice",
-    "what members are compared by: their newest value in the range, their mean, max or min over it, or at each step",
+    "value to rank by: newest, mean, max or min over the range, or the value at each step",
     "last",
     choices=RANKS,
 )

@@ -95,7 +95,7 @@ def value_range(members: Members, _args: Args) -> Reduced:
     return Reduced(Cells(np.where(integer, INTEGER, DOUBLE).astype(np.uint8), cells, present))
 
 
-_DDOF = Argument("ddof", "integer", "what is taken off the number of values to divide by", 1, least=0, unit="values")
+_DDOF = Argument("ddof", "integer", "delta degrees of freedom: the divisor is n - ddof", 1, least=0, unit="values")
 ENTRIES = (
     Reducer(
         name="quantile",
@@ -106,11 +106,11 @@ ENTRIES = (
         pushed="quantile",
         run=quantile,
         arguments=(
-            Argument("q", "number", "which quantile: 0.5 is the median", least=0, most=1, unit="share"),
+            Argument("q", "number", "the quantile: 0.5 is the median", least=0, most=1, unit="share"),
             Argument(
                 "method",
                 "choice",
-                "how it lies between two values, as numpy calls it",
+                "interpolation between two values, named as in numpy",
                 "linear",
                 choices=tuple(METHODS),
             ),
@@ -170,7 +170,7 @@ ENTRIES = (
     ),
     Reducer(
         name="range",
-        summary="Greatest less smallest value; exact INTEGER where every member is INTEGER, else DOUBLE.",
+        summary="Greatest minus smallest value; exact INTEGER where every member is INTEGER, else DOUBLE.",
         example='fetch(\'temperature\').reduce("range", by=["rack"])',
         case=Example(GIVEN, (3.0, None, 0.0)),
         run=value_range,

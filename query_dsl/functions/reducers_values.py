@@ -196,7 +196,7 @@ def _monotonic(counts: Floats, present: Bools) -> Floats:
 ENTRIES = (
     Reducer(
         name="count_values",
-        summary="A series for each value that members have, the value as a label, with how many have it (INTEGER), "
+        summary="One series per distinct value, the value as a label: the number of members that have it (INTEGER), "
         "0 where none has; at most 10000 series.",
         example='fetch(\'build.version\').count_values("version", by=["dc"])',
         case=Example(GIVEN, (1.0, 0.0, 0.0)),
@@ -217,7 +217,7 @@ ENTRIES = (
         case_args="q=0.5, le='i'",
         run=histogram_quantile,
         arguments=(
-            Argument("q", "number", "which quantile; below 0 gives -Inf, above 1 +Inf", unit="share"),
+            Argument("q", "number", "the quantile; below 0 gives -Inf, above 1 +Inf", unit="share"),
             Argument("le", "label", "the label of the upper bounds", "le"),
         ),
         carried="le",

@@ -207,7 +207,7 @@ def _one_type(found: Irregular, places: Ints, keys: list[Key]) -> Irregular:
     return found.like(types=np.where(whole, DOUBLE, found.types).astype(np.uint8), cells=cells)
 
 
-_LABEL = "label that tells the new series apart"
+_LABEL = "label that distinguishes the new series"
 _ROW = (1.0, 1.0, 5.0)
 
 
@@ -239,7 +239,7 @@ ENTRIES: tuple[Step, ...] = (
         "the last of each run. NaN equals NaN. Of any type.",
         "",
         _compact,
-        Argument("ranges", "flag", "whether the last sample of each run stays", False),
+        Argument("ranges", "flag", "True keeps the last sample of each run, too", False),
         row=(1.0, None, 5.0),
     ),
     _entry(
@@ -256,7 +256,7 @@ ENTRIES: tuple[Step, ...] = (
         "any type.",
         ', "1d"',
         _modulo,
-        Argument("period", "duration", "for example a day, to lay days over one another"),
+        Argument("period", "duration", "for example a day, to overlay days"),
         Argument("label", "label", _LABEL, "quotient"),
     ),
     _entry(

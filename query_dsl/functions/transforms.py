@@ -108,25 +108,25 @@ _STEP = Argument("step", "duration", "width of the buckets")
 TRANSFORMS: Mapping[str, Step] = read_only_table(
     Step(
         name="shift",
-        summary="Values d later: what was a week ago stands at now. On a grid a multiple of the step (as .offset); "
+        summary="Values moved d later: with 1w those of a week ago. On a grid a multiple of the step (as .offset); "
         "raw samples move by any d. Of any type.",
         example='fetch(\'temperature\').transform("shift", "1w")',
         case=Example((_ROW,), (None, 1.0, None)),
         case_args='"1m"',
-        arguments=(Argument("d", "duration", "how much later"),),
+        arguments=(Argument("d", "duration", "time to move by"),),
         family="transform",
         run=_shift,
         on_samples=shift_samples,
     ),
     _Clip(
         name="clip",
-        summary="Only what lies in (start, end]; the rest is missing. A bucket counts by its end. Of any type.",
+        summary="Values in (start, end]; others become missing. A bucket counts by its end. Of any type.",
         example='fetch(\'temperature\').transform("clip", "now-8m", "now-4m")',
         case=Example((_ROW,), (1.0, None, None)),
         case_args="0, 60000",
         arguments=(
-            Argument("start", "instant", "left out itself"),
-            Argument("end", "instant", "the last instant that counts"),
+            Argument("start", "instant", "start of the range, exclusive"),
+            Argument("end", "instant", "end of the range, inclusive"),
         ),
         family="transform",
         run=_clip,
@@ -148,7 +148,7 @@ TRANSFORMS: Mapping[str, Step] = read_only_table(
         example='fetch(\'temperature\').transform("sort", rank="max", descending=True).limit(3)',
         case=Example(((1.0, None, 5.0), (2.0, 3.0, None)), (2.0, 3.0, None)),
         arguments=(
-            Argument("rank", "choice", "by what", "last", choices=("last", "mean", "max", "min", "first", "name")),
+            Argument("rank", "choice", "sort key", "last", choices=("last", "mean", "max", "min", "first", "name")),
             Argument("descending", "flag", "greatest first", False),
         ),
         family="transform",
@@ -160,7 +160,7 @@ TRANSFORMS: Mapping[str, Step] = read_only_table(
         example="fetch('temperature').transform(\"limit\", 10)",
         case=Example(((1.0, None, 5.0), (2.0, 3.0, None)), (1.0, None, 5.0)),
         case_args="1",
-        arguments=(Argument("n", "integer", "how many", least=1, unit="series"),),
+        arguments=(Argument("n", "integer", "number of series", least=1, unit="series"),),
         family="transform",
         run=_limit,
         on_samples=limit_samples,
