@@ -1,12 +1,12 @@
-"""The query language: one text, one tree, one evaluator over whatever store answers it.
+"""The query language: text, tree, and one evaluator over any store.
 
-Parts in reading order; each imports only those before it:
+Packages in reading order; each imports only those before it:
 
     tree         selectors, times, nodes of the tree, errors
     results      values of series: on a grid, raw, as tables and plots
-    functions    entries of all functions, and matching by labels
+    functions    entries of all functions, and label matching
     language     expressions, parser, printer, completion
-    stores       memory, history, both, with limits: one protocol
+    stores       memory, history, both, limits: one protocol
     evaluation   plan, run and explain a query
 
 >>> from query_dsl import fetch, parse

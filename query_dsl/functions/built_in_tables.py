@@ -1,4 +1,4 @@
-"""Tables of the functions that the language itself has, by family."""
+"""Tables of the built-in functions, by family."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS: Mapping[str, Mapping[str, Step]] = MappingProxyType(
         "presence": presence.PRESENCE,
     }
 )
-"""Functions of whole series: family -> name -> entry. Those of "map" are neither over one window nor of one value."""
+"""Functions of whole series: family -> name -> entry. "map" has those that are neither window nor point functions."""
 
 TABLES: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
     {
@@ -35,5 +35,5 @@ TABLES: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
 
 @cache
 def built_in_names() -> frozenset[str]:
-    """Every name that the language has already: functions, methods and words that begin a query."""
+    """Return all names that the language reserves: functions, methods and words that begin a query."""
     return WORDS.union(*TABLES.values())

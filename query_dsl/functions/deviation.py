@@ -1,4 +1,4 @@
-"""How far a series is off from what it was at the same time of the weeks before."""
+"""Deviation of a series from its values at the same time of previous weeks (a seasonal z-score)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ WEEK_MS = 7 * 24 * HOUR_MS
 DEVIATION_WEEKS = 4
 MOST_WEEKS = 52
 MOST_CELLS = 50_000_000
-"""Means of all weeks together: 400 MB."""
+"""Maximum number of values over all weeks, to bound memory: 400 MB as float64."""
 
 
 def _deviation(asked: Asked) -> Matrix:
     grid, weeks = asked.grid, asked.args["weeks"]
     if WEEK_MS % grid.step_ms:
         raise QueryError(
-            f"deviation: a week is no multiple of the step {format_duration(grid.step_ms)}; "
+            f"deviation: a week is not a multiple of the step {format_duration(grid.step_ms)}; "
             'choose one that is, as in .bucketize("mean", "1h") before it'
         )
     now = _means(asked, 0)
@@ -49,7 +49,7 @@ def _deviation(asked: Asked) -> Matrix:
 
 
 def _means(asked: Asked, weeks: int) -> Matrix:
-    """Means of the windows so many weeks ago; of no series where none fits there."""
+    """Return the window means `weeks` weeks ago; without series if none matches there."""
     earlier = Grid(asked.grid.end_ms - weeks * WEEK_MS, asked.grid.step_ms, asked.grid.n)
     try:
         return asked.window("mean", asked.args["window"], earlier)
@@ -61,7 +61,7 @@ def _means(asked: Asked, weeks: int) -> Matrix:
 
 
 def _put(rows: dict[Key, int], found: Matrix, values: Floats, known: Bools) -> None:
-    """The means of one week into the rows of the same series."""
+    """Copy the means of one week to the rows of the same series."""
     pairs = [(rows[key], i) for i, key in enumerate(found.keys) if key in rows]
     if pairs:
         into, of = (list(side) for side in zip(*pairs, strict=True))
@@ -70,7 +70,7 @@ def _put(rows: dict[Key, int], found: Matrix, values: Floats, known: Bools) -> N
 
 
 def _plain(values: Floats, past: Floats, known: Bools, count: Ints) -> Floats:
-    """(value - mean) / standard deviation; all less the newest week that is known, so that equal weeks do not vary."""
+    """(value - mean) / standard deviation. The newest known week is subtracted first: equal weeks have variance 0."""
     base = np.take_along_axis(past, known.argmax(axis=2)[:, :, None], axis=2)
     off = np.where(known, past - base, 0.0)
     mean = off.sum(axis=2) / count
@@ -89,16 +89,16 @@ def _robust(values: Floats, past: Floats, known: Bools, count: Ints) -> Floats:
 DEVIATION = Step(
     name="deviation",
     family="map",
-    summary="Standard deviations that the mean of a window lies off those at the same hour in earlier weeks (DOUBLE).",
+    summary="Distance of a window's mean from those at this hour of earlier weeks, in standard deviations (DOUBLE).",
     example="fetch('orders').deviation(window='1h', weeks=4, robust=True)",
     case=Example(((1.0, None, 4.0),), (None, None, None)),
     case_args="'10ms', 2",
     arguments=(
-        Argument("window", "duration", "how long the window before each point is", HOUR_MS),
+        Argument("window", "duration", "length of the window before each point", HOUR_MS),
         Argument(
             "weeks",
             "integer",
-            "how many weeks it is compared with",
+            "number of earlier weeks to compare with",
             DEVIATION_WEEKS,
             least=1,
             most=MOST_WEEKS,

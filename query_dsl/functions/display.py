@@ -1,4 +1,4 @@
-"""Down-sampling for display: fewer points that look the same. What is left out becomes missing; the grid stays."""
+"""Down-sampling for display: fewer points, same look. Dropped points become missing; the grid stays."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from query_dsl.results.cells import DOUBLE, STRING, Bools, Cells, Example, Float
 from query_dsl.results.matrix import Matrix
 
 BLOCK_CELLS = 4_000_000
-"""Cells that one pass works on, so that memory stays small whatever the number of series."""
+"""Cells per pass; bounds memory independent of the number of series."""
 
 
 def triangles(values: Floats, present: Bools, times: Ints, n: int) -> Bools:
-    """(series, columns) the at most n >= 2 points of each series that Largest-Triangle-Three-Buckets keeps: the first,
-    the last, and of each of n - 2 stretches of points the one that spans the greatest triangle with the one kept
-    before and the mean of the stretch after. NaN spans none."""
+    """Mask (series, columns) of at most n >= 2 points per series, chosen by Largest-Triangle-Three-Buckets: the first,
+    the last, and from each of n - 2 stretches of points the one with the largest triangle, formed with the previously
+    kept point and the mean of the next stretch. NaN ranks below every triangle."""
     counts = present.sum(axis=1)
     many = np.flatnonzero(counts > n)
     keep = present.copy()
@@ -28,7 +28,7 @@ def triangles(values: Floats, present: Bools, times: Ints, n: int) -> Bools:
 
 
 def _triangles(values: Floats, present: Bools, times: Ints, n: int) -> Bools:
-    """The same of series that all have more than n points."""
+    """Do the same for series that all have more than n points."""
     rows = np.arange(len(values))[:, None]
     counts = present.sum(axis=1, keepdims=True)
     at = np.argsort(~present, axis=1, kind="stable")[:, : int(counts.max())]  # columns of the points of each series
@@ -58,7 +58,7 @@ def _triangles(values: Floats, present: Bools, times: Ints, n: int) -> Bools:
 
 
 def _stretch(number: int, counts: Ints, n: int) -> tuple[Ints, Ints]:
-    """(series, 1) the points from, and before, which a stretch reaches; the one after the last holds the last point."""
+    """Return first and end index (series, 1) of a stretch; the stretch after the last holds only the last point."""
     if number >= n - 2:
         return counts - 1, counts
     inner = counts - 2
@@ -75,8 +75,8 @@ def _mean(values: Floats, begin: Ints, end: Ints) -> Floats:
 
 
 def extremes(column: Cells, n: int) -> Bools:
-    """(series, columns) the at most n >= 2 points of each series that are the least and the greatest of one of n // 2
-    equal stretches of the grid; of equal ones the oldest; NaN only where a stretch holds nothing else."""
+    """Mask (series, columns) of at most n >= 2 points per series: least and greatest of each of n // 2 equal stretches
+    of the grid. Ties take the oldest; NaN counts only if a stretch has no other value."""
     types, cells, present = column
     columns = present.shape[1]
     many = present.sum(axis=1) > n
@@ -96,7 +96,7 @@ def extremes(column: Cells, n: int) -> Bools:
 
 
 def _mark(keep: Bools, cells: Ints, present: Bools, rows: Ints, stretch: slice, real: bool) -> None:
-    """Mark the least and the greatest of a stretch."""
+    """Mark the least and the greatest value of a stretch."""
     taken, there = np.ascontiguousarray(cells[rows, stretch]), present[rows, stretch]
     some = there.any(axis=1)
     usable = there
@@ -112,7 +112,7 @@ def _mark(keep: Bools, cells: Ints, present: Bools, rows: Ints, stretch: slice, 
         least = np.where(usable, taken, limits.max).argmin(axis=1)
         greatest = np.where(usable, taken, limits.min).argmax(axis=1)
     for place in (least, greatest):
-        # where every usable value is the filler itself, the first place may be a missing one
+        # if every usable value equals the filler, argmin may return a missing place
         wrong = some & ~usable[np.arange(len(rows)), place]
         place = np.where(wrong, usable.argmax(axis=1), place)
         keep[rows[some], stretch.start + place[some]] = True
@@ -137,7 +137,7 @@ def _masked(found: Matrix, keep: Bools) -> Matrix:
     return Matrix(found.keys, found.grid, Cells(found.types, found.cells, keep), found.strings)
 
 
-_N = Argument("n", "integer", "the most points of a series", least=2, unit="points")
+_N = Argument("n", "integer", "maximum number of points per series", least=2, unit="points")
 
 ENTRIES: tuple[Step, ...] = (
     Step(

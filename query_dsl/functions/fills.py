@@ -1,8 +1,8 @@
-"""Fillers: a value where one is missing. Gaps are measured between the ends of buckets; what was there stays.
+"""Fillers of missing values. Gaps are measured between bucket ends; present values stay.
 
-None extrapolates: `previous` and `linear` see values up to `max_gap` before the range, `linear` needs a value on both
-sides. Without `max_gap` a gap may have any length, but nothing before the range is looked at, so that the answer is the
-same however far back an engine reaches.
+No filler extrapolates: `previous` and `linear` use values up to `max_gap` before the range, `linear` needs a value on
+both sides. Without `max_gap` a gap may have any length, but values before the range are not read, so that the result
+does not depend on the retention of an engine.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _INT_MAX, _INT_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def neighbours(present: Bools) -> tuple[Ints, Ints]:
-    """(series, columns) the present column at or before each (-1: none), and at or after it (`columns`: none)."""
+    """Return the present column at or before each column (-1: none), and at or after it (`columns`: none)."""
     return newest(present), oldest(present)
 
 
 def fill_value(column: Cells, value: Cells, longest: int | None) -> Cells:
-    """`value` ((series, 1) cells of the same types) in every run of at most `longest` missing columns (None: any)."""
+    """Put `value`, (series, 1) cells of the same types, in runs of at most `longest` missing columns (None: any)."""
     types, cells, present = column
     before, after = neighbours(present)
     gap = ~present
@@ -40,7 +40,7 @@ def fill_value(column: Cells, value: Cells, longest: int | None) -> Cells:
 
 
 def fill_near(column: Cells, near: Ints, farthest: int | None) -> Cells:
-    """Each missing column as column `near` of its series, if that exists and lies at most `farthest` away."""
+    """Fill missing columns from column `near` of their series, if it exists and is at most `farthest` away."""
     types, cells, present = column
     n = present.shape[1]
     there = (near >= 0) & (near < n)
@@ -50,7 +50,7 @@ def fill_near(column: Cells, near: Ints, farthest: int | None) -> Cells:
 
 
 def fill_linear(column: Cells, farthest: int | None) -> Cells:
-    """The straight line between the neighbours of each missing column, if they are at most `farthest` apart; DOUBLE."""
+    """Interpolate linearly between the neighbours of missing columns, if at most `farthest` apart; DOUBLE."""
     types, cells, present = column
     n = present.shape[1]
     before, after = neighbours(present)
@@ -62,14 +62,14 @@ def fill_linear(column: Cells, farthest: int | None) -> Cells:
     steps, apart = np.arange(n) - before, np.maximum(after - before, 1)
     with np.errstate(all="ignore"):
         line = left + (right - left) * steps / apart
-        wide = ~np.isfinite(line) & np.isfinite(left) & np.isfinite(right)  # the difference overflowed
+        wide = ~np.isfinite(line) & np.isfinite(left) & np.isfinite(right)  # right - left overflowed
         if wide.any():
             line = np.where(wide, left * (1 - steps / apart) + right * (steps / apart), line)
     return doubles(np.where(present, values, line), np.asarray(present | inside))
 
 
 def typed_value(found: Matrix, value: float | bool | str) -> tuple[Matrix, Cells]:
-    """The series in the types that filling with `value` gives, and the value as a cell of each."""
+    """Convert the series to the types that filling with `value` gives, and the value to a cell of each series."""
     if isinstance(value, str):
         strings = found.strings if value in found.strings else (*found.strings, value)
         cell = np.full((len(found), 1), strings.index(value), np.int64)
@@ -93,7 +93,7 @@ def _alone(types: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], cell: Ints) -
 def _value(asked: Asked) -> Matrix:
     value = asked.args["value"]
     if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
-        raise QueryError(f"fill value: {value} is no 64-bit integer: write it as {float(value):g}")
+        raise QueryError(f"fill value: {value} is not a 64-bit integer: write it as {float(value):g}")
     text = isinstance(value, str)
     found = asked.context.suited(asked.child(), "fill value", numbers=not text, texts=text)
     found, cell = typed_value(found, value)
@@ -123,12 +123,12 @@ def _columns(asked: Asked) -> int | None:
 
 
 def _looking_back(asked: Asked) -> tuple[Matrix, int]:
-    """The child with the columns before the grid in which a value may count, and how many those are."""
+    """Return the child with extra columns before the grid, up to `max_gap`, and their number."""
     wanted = _columns(asked) or 0
     lead = min(wanted, held_before(asked))
     if lead + asked.grid.n > MAX_COLUMNS:
         raise QueryError(
-            f"fill {asked.entry.name} would read {lead + asked.grid.n} buckets a series: use at most {MAX_COLUMNS}, "
+            f"fill {asked.entry.name} would read {lead + asked.grid.n} buckets per series: use at most {MAX_COLUMNS}, "
             "with a shorter range or a smaller max_gap"
         )
     found = asked.child(asked.grid.widen(lead))
@@ -138,13 +138,13 @@ def _looking_back(asked: Asked) -> tuple[Matrix, int]:
 
 
 def held_before(asked: Asked) -> int:
-    """How many columns before the grid the store can hold; MAX_COLUMNS where nobody knows (raw samples)."""
+    """Return the number of columns before the grid that the store can hold; MAX_COLUMNS if unknown (raw samples)."""
     held = asked.context.columns_held_before(asked.grid)
     return MAX_COLUMNS if held is None else held
 
 
 def _say_short(found: Matrix, lead: int, asked: Asked) -> None:
-    """That a value further back than the store reaches might have filled something."""
+    """Add a note if values older than the store's retention could have filled gaps."""
     unfilled = ~found.present[:, : lead + 1].any(axis=1) if found.grid.n else np.zeros(0, np.bool_)
     if unfilled.any():
         start, gap = format_time(found.grid.start_ms), format_duration(asked.args["max_gap"])
@@ -185,7 +185,7 @@ FILLS: Mapping[str, Step] = read_only_table(
         "INTEGER stays exact, with a DOUBLE it becomes DOUBLE; a text fills STRING series only.",
         ', 0, max_gap="2m"',
         _value,
-        (Argument("value", "value", "what to put there"), _GAP),
+        (Argument("value", "value", "the value that fills the gaps"), _GAP),
         1.0, 0.0, 0.0, 4.0, 0.0,
     ),
     _entry(

@@ -1,4 +1,4 @@
-"""Filters: which series of an answer stay, each as it is, in the order they had."""
+"""Filters select series of a result; series and their order stay unchanged."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from query_dsl.tree.selector import accepts, matcher_text, parse_selector
 
 RANKS = ("last", "mean", "max", "min")
 NUMERIC = ("min", "max", "mean")
-"""Values that only numbers have."""
+"""Summaries that require numbers."""
 
 
 def fitting(keys: Sequence[Key], matchers: Sequence[Matcher]) -> Bools:
-    """(series,) whose name and labels fit every matcher; each value of a label is looked at once."""
+    """Mask (series,) of the keys that all matchers accept; each distinct label value is tested once."""
     out = np.ones(len(keys), np.bool_)
     for matcher in matchers:
         seen: dict[str, bool] = {}
@@ -45,7 +45,7 @@ def fitting(keys: Sequence[Key], matchers: Sequence[Matcher]) -> Bools:
 
 
 def _fitting_said(keys: Sequence[Key], args: Args, context: Evaluation) -> Bools:
-    """The same for the selector of the arguments; says why if nothing is left."""
+    """Do the same for the selector in the arguments; add a note with the reason if no series is left."""
     matchers = parse_selector(args["selector"], of_all=False).matchers
     fits = fitting(keys, matchers)
     if len(keys) and not fits.any():
@@ -75,7 +75,7 @@ def _fits_samples(found: Irregular, args: Args, context: Evaluation) -> Irregula
 
 
 def _against(name: str) -> Callable[[Asked], Matrix]:
-    """Keeps series whose value of `name` compares with a given one."""
+    """Make the filter that compares the summary `name` of a series with the given value."""
 
     def run(asked: Asked) -> Matrix:
         op, value = asked.args["op"], asked.args["value"]
@@ -91,7 +91,7 @@ def _against(name: str) -> Callable[[Asked], Matrix]:
 
 
 def meets(column: Cells, name: str, op: str, value: float | bool | str, strings: tuple[str, ...]) -> Bools:
-    """(series,) that meet `name op value`; a series without values meets nothing."""
+    """Mask (series,) of the series that satisfy `name op value`; a series without values never does."""
     if name == "any":
         return np.asarray(compared(column, op, value, strings).any(axis=1))
     if name == "all":
@@ -125,10 +125,10 @@ def _best(greatest: bool) -> Callable[[Asked], Matrix]:
     return run
 
 
-_OP = Argument("op", "choice", "how to compare; texts by == and != only", choices=COMPARISONS)
+_OP = Argument("op", "choice", "comparison; texts allow == and != only", choices=COMPARISONS)
 _VALUE = Argument("value", "value", "a number, true or false, or a text")
-_RANK = Argument("rank", "choice", "by which value of a series in the range", "last", choices=RANKS)
-_K = Argument("k", "integer", "how many series to keep", least=1, unit="series")
+_RANK = Argument("rank", "choice", "value of a series in the range to rank by", "last", choices=RANKS)
+_K = Argument("k", "integer", "number of series to keep", least=1, unit="series")
 _GIVEN = ((1.0, None, 5.0),)
 
 
@@ -158,33 +158,29 @@ FILTERS: Mapping[str, Step] = read_only_table(
         run=_fits,
         on_samples=_fits_samples,
     ),
+    _comparison("last", "Series whose newest value in the range meets the comparison; STRING by == and !=.", ">", "4"),
+    _comparison("first", "Series whose oldest value in the range meets the comparison; STRING too.", "<", "4"),
     _comparison(
-        "last", "Series whose newest value in the range compares so with a value; STRING by == and !=.", ">", "4"
-    ),
-    _comparison("first", "Series whose oldest value in the range compares so with a value; STRING too.", "<", "4"),
-    _comparison(
-        "any", "Series of which one value at least compares so; STRING too. None does in an empty series.", "<", "2"
+        "any", "Series with a value that meets the comparison; STRING too. False for an empty series.", "<", "2"
     ),
     _comparison(
         "all",
-        "Series all of whose values compare so, missing ones left out; STRING too. False of an empty series.",
+        "Series of which all present values meet the comparison; STRING too. False for an empty series.",
         ">=",
         "1",
     ),
-    _comparison(
-        "min", "Series whose smallest value in the range compares so with a number; STRING is left out.", ">=", "1"
-    ),
+    _comparison("min", "Series whose smallest value in the range meets the comparison; STRING is left out.", ">=", "1"),
     _comparison(
         "max",
-        "Series whose greatest value in the range compares so with a number; STRING is left out.",
+        "Series whose greatest value in the range meets the comparison; STRING is left out.",
         "<",
         "5",
         stays=False,
     ),
-    _comparison("mean", "Series whose mean over the range compares so with a number; STRING is left out.", "==", "3.0"),
+    _comparison("mean", "Series whose mean over the range meets the comparison; STRING is left out.", "==", "3.0"),
     Step(
         name="size",
-        summary="Series that have so many values in the range, of any type.",
+        summary="Series whose number of values in the range meets the comparison, of any type.",
         example='fetch(\'temperature\').filter("size", ">=", 5)',
         case=Example(_GIVEN, _GIVEN[0]),
         case_args='"==", 2',

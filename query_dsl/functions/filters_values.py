@@ -1,4 +1,4 @@
-"""What filters and rankings know of a series: one value of it, exact, and how that compares. Kernels over arrays."""
+"""Array kernels of filters and rankings: one exact summary value per series, and comparisons of it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _INT_MAX, _INT_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def compared(column: Cells, op: str, value: float | bool | str, strings: tuple[str, ...]) -> Bools:
-    """(series, columns) whether a value stands there and compares so. Two INTEGER (BOOLEAN too) compare as integers,
-    else as float64. A text and a number are never equal, and neither is before the other."""
+    """Mask (series, columns) of the present values for which `op` holds. INTEGER and BOOLEAN compare with integers
+    exactly, other numbers as float64. A text and a number are always unequal, and neither < nor > holds."""
     types, cells, present = column
     out = np.full(cells.shape, op == "!=")
     rows = np.flatnonzero(comparable(types, value))
@@ -56,21 +56,21 @@ def compared(column: Cells, op: str, value: float | bool | str, strings: tuple[s
 
 
 def comparable(types: npt.NDArray[np.uint8], value: float | bool | str) -> Bools:
-    """(series,) that are of a value's kind: STRING for a text, all others for a number."""
+    """Mask (series,) of the types comparable with `value`: STRING with a text, all others with a number."""
     return np.asarray((types == STRING) == isinstance(value, str))
 
 
 def check_comparison(function: str, op: str, value: float | bool | str) -> None:
-    """QueryError for a comparison that cannot be."""
+    """Raise QueryError for an ordering of texts, and for an integer beyond 64 bits."""
     if isinstance(value, str) and op not in ("==", "!="):
-        raise QueryError(f"{function}: texts are only equal or not: use == or != with {value!r:.80}")
+        raise QueryError(f"{function}: texts have no order: use == or != with {value!r:.80}")
     if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
-        raise QueryError(f"{function}: {value} is no 64-bit integer: write it as {float(value):g}")
+        raise QueryError(f"{function}: {value} is not a 64-bit integer: write it as {float(value):g}")
 
 
 def summary(column: Cells, what: str) -> Cells:
-    """(series, 1) cells of one value a series: last, first, min, max (their types; BOOLEAN extremes INTEGER), mean
-    (DOUBLE). Missing where a series has no value. min, max and mean need numbers."""
+    """Summarise each series to one cell (series, 1): last, first, min, max (type kept; extremes of BOOLEAN are INTEGER)
+    or mean (DOUBLE). Missing if a series has no value. min, max and mean need numbers."""
     types, cells, present = column
     some: Bools = np.asarray(present.any(axis=1, keepdims=True))
     if what in ("last", "first"):
@@ -96,8 +96,8 @@ def _extreme(column: Cells, what: str) -> Ints:
 
 
 def ranked(column: Cells, what: str, greatest_first: bool) -> Rows:
-    """Rows in the order of their value of `what`, ties in the order of the rows: numbers, then NaN, then STRING and
-    series without a value, whichever way round. Exact, beyond 2^53 too."""
+    """Sort rows stably by their summary `what`: numbers, then NaN, then STRING and series without a value, in both
+    directions. Exact beyond 2^53."""
     types, cells, present = column
     text = types == STRING
     if text.any():
@@ -106,12 +106,12 @@ def ranked(column: Cells, what: str, greatest_first: bool) -> Rows:
     keys, number = order_keys(values)
     nan = values.present & ~number
     group = np.where(number, 0, np.where(nan, 1, 2))[:, 0]
-    return np.lexsort((np.where(number, ~keys if greatest_first else keys, 0)[:, 0], group))  # ~ turns the order round
+    return np.lexsort((np.where(number, ~keys if greatest_first else keys, 0)[:, 0], group))  # ~ reverses the order
 
 
 def best(column: Cells, what: str, k: int, greatest: bool) -> Rows:
-    """The k rows whose value of `what` is greatest (or least), in the order of the rows; series without a value are
-    never among them. NaN comes after every number."""
+    """Return the k rows with the greatest (or least) summary `what`, in row order, without STRING series and series
+    without a value. NaN comes after every number."""
     order = ranked(column, what, greatest)
     valued = column.present.any(axis=1) & (column.types != STRING)
     return np.sort(order[valued[order]][:k])

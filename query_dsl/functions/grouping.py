@@ -1,4 +1,4 @@
-"""Equivalence classes: which series have equal labels, and what their class is called."""
+"""Equivalence classes of series with equal labels, and the keys of these classes."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _LABELS_OF = itemgetter(1)
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """`codes`: class of each series. `keys`: what the classes are called. Canonical order, no class is empty."""
+    """`codes`: class number of each series. `keys`: keys of the classes, in canonical order. No class is empty."""
 
     keys: tuple[Key, ...]
     codes: Codes
 
     @property
     def order(self) -> Rows:
-        """Series by class, within a class as they were."""
-        width = np.uint16 if len(self.keys) <= 2**16 else np.int64  # numpy sorts short integers by their digits
+        """Rows sorted by class; the sort is stable."""
+        width = np.uint16 if len(self.keys) <= 2**16 else np.int64  # numpy uses radix sort for short integers
         return np.argsort(self.codes.astype(width), kind="stable")
 
 
 def class_key(labels: Class) -> Key:
-    """The series that a class becomes: its labels; the name only if it was listed."""
+    """Return the key of a class: its labels, and the name only if `__name__` is among them."""
     name = next((value for label, value in labels if label == NAME), "")
     return Key(name, tuple(pair for pair in labels if pair[0] != NAME))
 
 
 def classes_of(table: LabelTable, by: Labels | None, without: Labels | None) -> Classes:
-    """Classes by equal labels: those of `by`, or all but those of `without`."""
+    """Return the classes by the labels `by`, or by all labels except `without`."""
     codes, count = class_codes(table, by, without)
     keys = keys_at(table, by, without, first_rows(codes, count))
     order = sorted(range(count), key=keys.__getitem__)
@@ -48,7 +48,7 @@ def classes_of(table: LabelTable, by: Labels | None, without: Labels | None) -> 
 
 
 def class_codes(table: LabelTable, by: Labels | None, without: Labels | None) -> tuple[Codes, int]:
-    """Number of the class of each series, from 0 without gaps, in no special order; and how many there are."""
+    """Return the class number of each series, from 0 without gaps in any order, and the number of classes."""
     if by is None and not without:
         labels = list(map(_LABELS_OF, table.keys))
         number = {one: code for code, one in enumerate(dict.fromkeys(labels))}
@@ -58,7 +58,7 @@ def class_codes(table: LabelTable, by: Labels | None, without: Labels | None) ->
 
 
 def keys_at(table: LabelTable, by: Labels | None, without: Labels | None, rows: Rows) -> list[Key]:
-    """What the classes of the series at `rows` are called."""
+    """Return the keys of the classes of the series at `rows`."""
     if by is None:
         labels = map(_LABELS_OF, map(table.keys.__getitem__, rows.tolist()))
         if not without:
@@ -82,6 +82,6 @@ def keys_at(table: LabelTable, by: Labels | None, without: Labels | None, rows: 
 
 
 def differing(first: Key, second: Key) -> list[str]:
-    """Labels in which two series differ; `__name__` if their names do."""
+    """Return the labels in which two series differ, including `__name__` if their names differ."""
     labels = {label for label, _ in {*first.labels} ^ {*second.labels}}
     return sorted(labels | ({NAME} if first.name != second.name else set()))

@@ -1,4 +1,4 @@
-"""Pairs the series of two operands by equivalence class: by hash, and never silently one to many."""
+"""Hash join of the series of two operands by equivalence class; one-to-many only if the query allows it."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from query_dsl.tree.nodes import Labels, Match
 from query_dsl.tree.selector import series_text
 
 NONE = -1
-"""In place of a row: this side has no partner, `fill` stands for it."""
+"""Placeholder for a missing partner row; `fill` supplies its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Row `left[i]` goes with row `right[i]` and makes the series `keys[i]`."""
+    """Pairs of rows: `left[i]` and `right[i]` give the series `keys[i]`."""
 
     left: Rows
     right: Rows
     keys: list[Key]
     dropped: int = 0
-    """Series left out because unmatched="drop" asked for it."""
+    """Number of series dropped because of unmatched="drop"."""
 
 
 def text(key: Key) -> str:
-    """A series as people write it."""
+    """Format a series as `name{label="value"}`."""
     return series_text(key.name, dict(key.labels))
 
 
 def classifier(by: Labels | None, without: Labels | None) -> Callable[[Key], Class]:
-    """Key -> its class: the `by` labels that it has, or all its labels but those of `without` (never the name)."""
+    """Return a function from key to class: its `by` labels, or all labels except `without` and the name."""
     if by is not None:
         wanted = sorted(set(by))
         return lambda key: tuple((label, value) for label in wanted if (value := key.get(label)))
@@ -47,8 +47,8 @@ def classifier(by: Labels | None, without: Labels | None) -> Callable[[Key], Cla
 
 
 def check_labels(labels: Labels, keys: Sequence[Key], said: str, table: LabelTable | None = None) -> None:
-    """QueryError with near names if no series carries one of the labels, which the query names by what is `said`.
-    `table`: that of the keys, if there is one."""
+    """Raise QueryError with similar names if a label occurs in no series. `said` is the query's argument, for the
+    message; `table` the label table of the keys, if already built."""
     if not keys or not labels:
         return
     table = table or LabelTable(keys)
@@ -60,7 +60,7 @@ def check_labels(labels: Labels, keys: Sequence[Key], said: str, table: LabelTab
 
 
 class Matched(NamedTuple):
-    """Two operands by class: `table` has the series of both, left ones first, `codes` their classes below `classes`."""
+    """Two operands by class: `table` has both series, left first; `left` and `right` are class numbers < `classes`."""
 
     table: LabelTable
     left: Codes
@@ -69,7 +69,7 @@ class Matched(NamedTuple):
 
 
 def matched(left: Sequence[Key], right: Sequence[Key], match: Match) -> Matched:
-    """Classes of both sides by the labels that `match` compares; QueryError for an `on` label that nobody has."""
+    """Classify both sides by the labels that `match` compares; QueryError for an `on` label that no series has."""
     both = (*left, *right)
     table = LabelTable(both)
     if match.on is not None:
@@ -79,7 +79,7 @@ def matched(left: Sequence[Key], right: Sequence[Key], match: Match) -> Matched:
 
 
 def pair(left: Sequence[Key], right: Sequence[Key], match: Match, op: str) -> Pairs:
-    """Which rows go together; QueryError on none or several partners, unless the query allows it."""
+    """Pair the rows of both sides; QueryError on no or several partners, unless the query allows it."""
     found = matched(left, right, match)
     if match.group_left is None:
         _refuse_clash(found.left, left, found.classes, "left", match, op)
@@ -100,7 +100,7 @@ def pair(left: Sequence[Key], right: Sequence[Key], match: Match, op: str) -> Pa
 
 
 def _refuse_clash(codes: Codes, keys: Sequence[Key], count: int, side: str, match: Match, op: str) -> None:
-    """QueryError if two series of a side are of one class."""
+    """Raise QueryError if two series of a side are in one class."""
     first = first_rows(codes, count)[codes]
     again = np.flatnonzero(first != np.arange(len(codes)))
     if len(again):
@@ -110,14 +110,14 @@ def _refuse_clash(codes: Codes, keys: Sequence[Key], count: int, side: str, matc
 
 
 def clash(first: Key, second: Key, labels: Class, side: str, match: Match, op: str, many: bool = True) -> QueryError:
-    """Two series of one class, where one is wanted; `many`: whether group_left and group_right are a way out."""
+    """Return the error for two series in one class; `many`: True if group_left and group_right are a remedy."""
     differ = differing(first, second)
     if match.on is not None:
         remedy = f"add {_or(differ)} to on=, or " if differ else ""
     elif match.ignoring is not None:
         remedy = f"take {_or(differ)} out of ignoring=, or "
     else:
-        remedy = f"reduce by a label that tells them apart from others, or add on= with {_or(differ)}, or "
+        remedy = f"reduce by a label that distinguishes them, or add on= with {_or(differ)}, or "
     other = "left" if side == "left" else "right"
     allow = f", or allow many to one with group_{other}=[]" if many else ""
     return QueryError(
@@ -131,7 +131,7 @@ def _or(labels: Sequence[str]) -> str:
 
 
 def _partners(found: Matched) -> tuple[Rows, Rows]:
-    """Rows of the left with their rows of the right: every pair of one class, in the order of the left."""
+    """Return all pairs (left row, right row) of equal class, in the order of the left."""
     by_class = np.argsort(found.right, kind="stable")
     counts = np.bincount(found.right, minlength=found.classes)
     starts = np.cumsum(counts) - counts
@@ -142,8 +142,8 @@ def _partners(found: Matched) -> tuple[Rows, Rows]:
 
 
 def _result_keys(table: LabelTable, left: Rows, right: Rows, match: Match) -> list[Key]:
-    """The labels of the class; with group_left or group_right those of the many side plus the named ones. Rows are
-    those of the table."""
+    """Return the labels of the class, or with group_left or group_right those of the many side plus the listed ones.
+    `left` and `right` are rows of the table."""
     if match.group_left is None and match.group_right is None:
         return keys_at(table, match.on, match.ignoring, left)
     many, one, extra = (left, right, match.group_left)
@@ -156,14 +156,14 @@ def _result_keys(table: LabelTable, left: Rows, right: Rows, match: Match) -> li
 
 
 def _widened(many: Key, one: Key | None, extra: Labels) -> Key:
-    """The many side's labels, those named being the other's: absent where it has none."""
+    """Copy the `extra` labels from `one` to the labels of `many`; a label that `one` lacks becomes absent."""
     merged = dict(many.labels) | {label: one.get(label) if one is not None else "" for label in extra}
     name = merged.pop(NAME, "")
     return Key(name, tuple(sorted((label, value) for label, value in merged.items() if value)))
 
 
 def _with_lonely(pairs: Pairs, left: Rows, right: Rows, table: LabelTable, offset: int, match: Match) -> Pairs:
-    """The pairs, and those without a partner, whose other row is NONE."""
+    """Append the series without a partner; their other row is NONE."""
     keys = _lonely_keys(table, left, match, match.group_left, match.group_right)
     keys += _lonely_keys(table, offset + right, match, match.group_right, match.group_left)
     none_left, none_right = np.full(len(right), NONE), np.full(len(left), NONE)
@@ -175,8 +175,8 @@ def _with_lonely(pairs: Pairs, left: Rows, right: Rows, table: LabelTable, offse
 
 
 def _lonely_keys(table: LabelTable, rows: Rows, match: Match, many: Labels | None, one: Labels | None) -> list[Key]:
-    """What series without a partner become: `many` the labels that they would have taken from it, `one` those that it
-    would have taken from them."""
+    """Return the result keys of series without a partner. `many`: the labels they would take from a partner; `one`: the
+    labels a partner would take from them."""
     if many is not None:
         return [_widened(table.keys[row], None, many) for row in rows.tolist()]
     keys = keys_at(table, match.on, match.ignoring, rows)
@@ -196,11 +196,11 @@ def _lonely(left: Rows, right: Rows, sides: tuple[Sequence[Key], Sequence[Key]],
     )
 
 
-_KEEP = 'keep the name with .map("mul", 2) and its like'
+_KEEP = 'keep the name with .map("mul", 2) and the like'
 
 
 def check_distinct(keys: Sequence[Key], before: Sequence[Key], op: str, instead: str = _KEEP) -> None:
-    """QueryError if two series became the same, naming what they were, and what may be done `instead`."""
+    """Raise QueryError if two series have become equal; it names both originals and the remedy `instead`."""
     if len(set(keys)) == len(keys):
         return
     seen: dict[Key, int] = {}

@@ -1,4 +1,4 @@
-"""Window functions of the language, made of the entries in artimon/compute/functions.py."""
+"""Window functions of the language, generated from the entries in artimon/compute/functions.py."""
 
 from __future__ import annotations
 

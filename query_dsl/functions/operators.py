@@ -1,5 +1,5 @@
-"""Operators between two operands. What they do with cells is in operators_run.py, which series they take together in
-query_dsl/functions/join.py and sets.py."""
+"""Entries of the operators between two operands. operators_run.py computes their cells; query_dsl/functions/join.py and
+query_dsl/evaluation/sets.py match their series."""
 
 from __future__ import annotations
 

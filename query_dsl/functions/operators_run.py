@@ -1,4 +1,4 @@
-"""What operators do with the cells of two operands, row by row."""
+"""Array kernels of operators: cells of two operands, row by row."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ _ROOT = 0.5
 
 
 def power(values: Floats, exponents: Floats | float) -> Floats:
-    """Powers as IEEE 754 has them. numpy.power takes the square root for one exponent of 0.5: NaN of -inf, not inf."""
+    """IEEE 754 powers. numpy.power takes the square root for a single exponent 0.5: NaN for -inf instead of inf."""
     function = np.float_power if np.any(np.equal(exponents, _ROOT)) else np.power
     return np.asarray(function(values, exponents))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operator(Entry):
-    """`run` works on arrays: of float64, or of int64 where both sides are whole and the operator is exact or compares,
-    or of texts.
+    """`run` takes float64 arrays; int64 arrays if both sides are whole and the operator is exact or a comparison; or
+    texts.
 
-    family: arithmetic (DOUBLE), comparison (BOOLEAN) and logic (BOOLEAN of BOOLEAN) give the labels that were compared
-    and no name; mask and set give series of their operands with name and labels. `run` of those tells where a value
-    stays: of where it stands on the left and whether the right is true (mask), of where it stands on its own side and
-    where something that matches stands on the other (set)."""
+    family: arithmetic (DOUBLE), comparison (BOOLEAN) and logic (BOOLEAN of BOOLEAN) give the matched labels without a
+    name; mask and set give series of their operands with name and labels. `run` of these two returns a mask of kept
+    values from two masks. mask: presence on both sides, truth on the right. set: presence on its side, presence of
+    a match on the other side."""
 
     symbol: str
     precedence: int
-    """Of Python: a greater one binds tighter."""
+    """Precedence as in Python: a greater one binds tighter."""
     family: str
     run: Callable[[Any, Any], Any]
     method: str = ""
-    """What it is called as a method, where it has no symbol: `.and_`."""
+    """Method name of an operator without a symbol: `.and_`."""
     exact: bool = False
-    """Whether INTEGER and BOOLEAN give exact INTEGER."""
+    """True if INTEGER and BOOLEAN operands give exact INTEGER."""
 
     @property
     def texts(self) -> bool:
-        """Whether series of STRING are given to it: it takes them, or refuses them itself."""
+        """True if the operator receives STRING series: it supports them, or rejects them itself."""
         return self.name in ("eq", "ne") or self.family in ("logic", "mask", "set")
 
 
 def apply_operator(operator: Operator, left: Cells, right: Cells, texts: tuple[Strings, Strings]) -> Cells:
-    """Rows of `left` with rows of `right`, one to one; missing where one of them is. All are `able`; no sets."""
+    """Apply an operator to paired rows; missing where either is. All rows are `able`; not for family set."""
     present = np.asarray(left.present & right.present)
     if operator.family == "arithmetic":
         return _arithmetic(operator, left, right, present)
@@ -84,7 +84,7 @@ def _arithmetic(operator: Operator, left: Cells, right: Cells, present: Bools) -
 
 
 def able(operator: Operator, left: Types, right: Types) -> Bools:
-    """Which rows the operator can take, so far as it wants BOOLEAN; QueryError if there are rows and it takes none."""
+    """Mask of the rows with the BOOLEAN types that the operator needs; QueryError if it accepts none of the rows."""
     if operator.family not in ("logic", "mask"):
         return np.ones(len(left), np.bool_)
     out = np.asarray(right == BOOLEAN)
@@ -112,7 +112,7 @@ def _compare(operator: Operator, left: Cells, right: Cells, texts: tuple[Strings
 
 
 def _objects(side: Cells, rows: Bools, texts: Strings) -> Any:
-    """Texts of STRING rows, and for other rows something that equals no text."""
+    """Return the texts of STRING rows, and 0, which equals no text, for other rows."""
     table = np.array([*texts, None], object)
     out = np.full(side.cells[rows].shape, None, object)
     is_text = side.types[rows] == STRING

@@ -1,4 +1,4 @@
-"""The order of values of all types: what rankings and sorting go by."""
+"""Sort keys of values of all types, for ranking and sorting."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ INT_MIN = np.iinfo(np.int64).min
 
 
 def order_keys(column: Cells) -> tuple[Ints, Bools]:
-    """Integers that stand in the order of the values, of all types and all series together, and where they do: not
-    where a value is missing or NaN. Exact, beyond 2^53 too."""
+    """Return int64 keys with the order of the values, comparable over types and series, and a mask of valid keys: not
+    missing, not NaN. Exact beyond 2^53."""
     types, cells, present = column
     integers = whole(types)
     if integers.all():
@@ -32,7 +32,7 @@ def _too_great(cells: Ints, present: Bools) -> bool:
 
 
 def _ranks(values: Floats, cells: Ints, integers: Bools, number: Bools) -> Ints:
-    """Ranks of integers and doubles together: by the nearest double, then by what an integer differs from it."""
+    """Rank integers and doubles together: by the nearest double, then by an integer's difference from it."""
     high = values[number]
     exact = np.broadcast_to(integers[:, None], number.shape)[number]
     low = np.zeros(len(high), np.int64)

@@ -1,8 +1,8 @@
-"""Functions that installed packages bring: entry points of the group "artimon.functions", each a name and an Entry.
+"""Functions from installed packages: entry points of the group "artimon.functions", each a name and an Entry.
 
-They are looked for when a name is asked that the language does not know, and then once. What is broken is a warning
-that names it, and is left out; a name of the language itself cannot be taken. A query in text can call these and no
-other own function: who installs a package trusts it. Shards know none of them, so they run where the query is asked.
+They are loaded once per process, at the first unknown function name or completion. A broken plugin is skipped with a
+warning; built-in names cannot be replaced. Query text can call plugins but no other user-defined functions, because
+installing a package implies trust. Shards do not load plugins, so they run in the process that evaluates the query.
 
     [project.entry-points."artimon.functions"]
     spread = "my_package.functions:SPREAD"
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @cache
 def plugins() -> Mapping[str, Entry]:
-    """Name -> entry of every function that installed packages bring. Looked up once in a process."""
+    """Return name -> entry of the functions of installed packages. Loaded once per process."""
     found, problems = load(sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)))
     for problem in problems:
         _log.warning("%s", problem)
@@ -35,7 +35,7 @@ def plugins() -> Mapping[str, Entry]:
 
 
 def load(points: Iterable[EntryPoint]) -> tuple[Mapping[str, Entry], tuple[str, ...]]:
-    """The entries, and what is wrong with those left out."""
+    """Load entry points; return the valid entries, and a message for each rejected one."""
     found: dict[str, Entry] = {}
     problems = []
     for point in points:
@@ -47,8 +47,8 @@ def load(points: Iterable[EntryPoint]) -> tuple[Mapping[str, Entry], tuple[str, 
 
 
 class Extended(Mapping[str, E]):
-    """A table of the language; a name that no table of the language has is looked for among the plugins of `kind` (of
-    Steps: and of `family`). Only the language's own are counted and listed."""
+    """Table of built-in functions that falls back to plugins of `kind` (for Steps also of `family`) for names that are
+    not built in. Length and iteration cover built-in functions only."""
 
     def __init__(self, table: Mapping[str, E], kind: type[E], family: str = "") -> None:
         self._table, self._kind, self._family = table, kind, family
@@ -67,7 +67,7 @@ class Extended(Mapping[str, E]):
         return not self._family or getattr(entry, "family", "") == self._family
 
     def every(self) -> tuple[str, ...]:
-        """All names, those of plugins too."""
+        """Return all names, including plugins."""
         return (*self._table, *(name for name, entry in plugins().items() if self._takes(entry)))
 
     def __iter__(self) -> Iterator[str]:
@@ -78,23 +78,23 @@ class Extended(Mapping[str, E]):
 
 
 class _Refused(ValueError):
-    """An entry point that is not taken, and why."""
+    """Rejection of an entry point; the message has the reason."""
 
 
 def _entry(point: EntryPoint, found: Mapping[str, Entry]) -> Entry:
     if not point.name.isidentifier() or point.name.startswith("_"):
-        raise _Refused("its name is no name of a function: letters, digits and _, no digit or _ first")
+        raise _Refused("its name is not a valid function name: use letters, digits and _, beginning with a letter")
     if point.name in built_in_names():
-        raise _Refused("the language has a function of this name, which cannot be replaced")
+        raise _Refused("a built-in function has this name and cannot be replaced")
     if point.name in found:
-        raise _Refused("another package brings a function of this name")
+        raise _Refused("another package provides a function of this name")
     entry = point.load()
     if not isinstance(entry, Entry):
-        raise _Refused(f"it is no entry (Mapper, PointFunction, Reducer, Operator or Step) but {type(entry).__name__}")
+        raise _Refused(f"not an entry (Mapper, PointFunction, Reducer, Operator, Step) but {type(entry).__name__}")
     if getattr(entry, "family", "") == "presence":
         raise _Refused("steps of this family are methods, which packages cannot add")
     if entry.name != point.name:
-        raise _Refused(f"its entry is called {entry.name!r}: let both names be the same")
+        raise _Refused(f"its entry is called {entry.name!r}: use the same name for both")
     return entry
 
 

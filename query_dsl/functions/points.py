@@ -1,4 +1,4 @@
-"""Functions of each value alone. NA stays NA; the name is kept."""
+"""Table of point functions, which work on each value separately. NA stays NA; the name is kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from query_dsl.tree.names import read_only_table
 
 
 def invert(column: Cells) -> Cells:
-    """Not, of BOOLEAN cells."""
+    """Negate BOOLEAN cells."""
     return Cells(np.full(len(column.types), BOOLEAN, np.uint8), 1 - column.cells, column.present)
 
 

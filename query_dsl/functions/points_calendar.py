@@ -1,4 +1,4 @@
-"""Parts of the date and time at which a value stands."""
+"""Calendar parts (year, weekday, hour, …) of the times of values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from query_dsl.results.cells import INTEGER, Bools, Cells, Example, Ints, of_typ
 from query_dsl.tree.names import read_only_table
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# a day less on both sides, so that any zone's date is within datetime's years
+# one day of margin on both sides keeps dates in any time zone within datetime's years
 LEAST_MS = int((datetime(1, 1, 2, tzinfo=UTC) - EPOCH) / timedelta(milliseconds=1))
 MOST_MS = int((datetime(9999, 12, 31, tzinfo=UTC) - EPOCH) / timedelta(milliseconds=1))
 
@@ -32,10 +32,10 @@ PARTS: Mapping[str, Callable[[datetime], int]] = MappingProxyType(
 
 
 def part_of(part: str, zone: str, ends: Ints) -> tuple[Ints, Bools]:
-    """(n,) the part of each time, and where it has one: years 1 to 9999."""
+    """Return the part of each time (n,), and a mask of the supported times: years 1 to 9999."""
     read, place = PARTS[part], ZoneInfo(zone)
     known = (ends >= LEAST_MS) & (ends <= MOST_MS)
-    # offsets from UTC of former times have seconds: whole minutes would not do
+    # historical UTC offsets have seconds, so whole minutes are too coarse
     seconds, where = np.unique(np.where(known, ends, 0) // 1000, return_inverse=True)
     found = [read((EPOCH + timedelta(seconds=second)).astimezone(place)) for second in seconds.tolist()]
     return np.array(found, np.int64)[where], known

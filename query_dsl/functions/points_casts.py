@@ -1,4 +1,4 @@
-"""Values of one type as values of another. What cannot be read is missing."""
+"""Conversions between value types. A value that cannot be converted becomes missing."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
 
 MAX_TEXTS = 1_000_000
-"""Texts that one function may make."""
+"""Maximum number of new texts per function call."""
 MAX_NUMBER = 1_000
-"""Characters of a text that may be a number."""
+"""Maximum length of a text that is parsed as a number, in characters."""
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DOUBLE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
 _TRUTH = {"true": 1, "false": 0}
 
 
 def read_integer(text: str) -> int | None:
-    """The whole number that a text stands for, decimals cut off; None for what is none, or none of 64 bits."""
+    """Parse an integer, truncating decimals; None if the text is not a number or exceeds 64 bits."""
     if len(text) <= MAX_NUMBER and _INTEGER.fullmatch(text):
         number = int(text)
         return number if INT64_MIN <= number <= INT64_MAX else None
@@ -46,14 +46,14 @@ def read_integer(text: str) -> int | None:
 
 
 def read_double(text: str) -> float | None:
-    """The number that a text stands for, also NaN and infinities; None for what is none."""
+    """Parse a number, NaN and infinities included; None for other texts."""
     return float(text) if len(text) <= MAX_NUMBER and _DOUBLE.fullmatch(text) else None
 
 
 def by_text(
     strings: Sequence[str], cells: Ints, present: Bools, read: Callable[[str], int | None]
 ) -> tuple[Ints, Bools]:
-    """`read` of the text of each STRING cell, once for equal ones; a mask where it gives None."""
+    """Apply `read` to each distinct text of STRING cells; return the results and a mask, False where it gives None."""
     out, known = np.zeros(cells.shape, np.int64), np.zeros(cells.shape, np.bool_)
     used, place = np.unique(cells[present], return_inverse=True)
     found = [read(strings[i]) for i in used.tolist()]
@@ -63,7 +63,7 @@ def by_text(
 
 
 class Texts:
-    """Makes cells of texts, one for equal texts. Raises QueryError beyond MAX_TEXTS."""
+    """Interns texts as cells, one per distinct text. Raises QueryError beyond MAX_TEXTS new texts."""
 
     def __init__(self, function: str, points: Points) -> None:
         self._function, self._points = function, points
@@ -85,7 +85,7 @@ class Texts:
 def _numbers_and_texts(
     column: Cells, points: Points, kind: int, numbers: Callable[[Cells], Cells], read: Callable[[str], int | None]
 ) -> Cells:
-    """Cells of type `kind`: `numbers` of the series that are no STRING, `read` of each text of the others."""
+    """Convert to type `kind`: series of numbers by `numbers`, STRING series by `read` of each text."""
     types, cells, present = column
     texts = types == STRING
     out, there = np.zeros(cells.shape, np.int64), present.copy()
@@ -106,7 +106,7 @@ def _whole(column: Cells) -> Cells:
     values = as_floats(types, cells)
     double = (types == DOUBLE)[:, None]
     fits = (values >= -(2.0**63)) & (values < 2.0**63)
-    cut = np.where(fits & double, values, 0.0).astype(np.int64)  # astype goes towards 0
+    cut = np.where(fits & double, values, 0.0).astype(np.int64)  # astype truncates towards 0
     return of_type(INTEGER, np.where(double, cut, cells), present & (fits | ~double))
 
 
@@ -148,7 +148,7 @@ _GIVEN = ((-1.5, None, 4.0),)
 CASTS = read_only_table(
     PointFunction(
         name="to_integer",
-        summary="INTEGER, decimals cut off; missing for NaN, what 64 bits do not hold, and texts that are no number.",
+        summary="INTEGER, decimals truncated; missing for NaN, numbers beyond 64 bits, and non-numeric texts.",
         example="fetch('version').to_integer()",
         case=Example(_GIVEN, (-1.0, None, 4.0)),
         run=_to_integer,
@@ -156,7 +156,7 @@ CASTS = read_only_table(
     ),
     PointFunction(
         name="to_double",
-        summary="DOUBLE; BOOLEAN is 1 or 0, and a text that is no number is missing.",
+        summary="DOUBLE; BOOLEAN is 1 or 0, and a non-numeric text becomes missing.",
         example="fetch('version').to_double()",
         case=Example((("-1.5", None, "four"),), (-1.5, None, None)),
         run=_to_double,
@@ -173,7 +173,7 @@ CASTS = read_only_table(
     ),
     PointFunction(
         name="to_string",
-        summary="STRING: INTEGER in decimal digits, DOUBLE in the fewest digits that tell it, true or false.",
+        summary="STRING: INTEGER in decimal digits, DOUBLE in the fewest digits that identify it, true or false.",
         example="fetch('build.number').to_string()",
         case=Example(_GIVEN, (-1.5, None, 4.0)),
         run=_to_string,

@@ -1,4 +1,4 @@
-"""Arithmetic of each value alone."""
+"""Point functions of arithmetic."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from query_dsl.tree.names import read_only_table
 
 Float = Callable[[Floats, Args], Floats]
 Whole = Callable[[Ints, Args], tuple[Ints, Bools | bool]]
-"""Cells, and where int64 holds the result."""
+"""Returns cells, and a mask of the results that fit into int64."""
 INT64 = np.iinfo(np.int64)
 MOST_DIGITS = 15
-"""Digits after the point that a float64 can tell; more leave a value as it is."""
+"""Maximum decimal digits for rounding; more would leave a float64 unchanged."""
 LEAST_DIGITS = -18
-"""10^18 is the greatest power of ten in int64."""
+"""Minimum digits for rounding: 10^18 is the greatest power of ten in int64."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ruled(PointFunction):
-    """A function whose arguments must go together: `rule` says why not."""
+    """A function with a constraint between arguments: `rule` returns the problem, or "" if there is none."""
 
     rule: Callable[[Args], str]
 
@@ -50,7 +50,7 @@ def numeric(
     rule: Callable[[Args], str] = lambda _args: "",
     unit: str = OF_SERIES,
 ) -> PointFunction:
-    """A function of float64 values; with `whole`, INTEGER and BOOLEAN stay exact instead."""
+    """Make a function of float64 values; with `whole`, INTEGER and BOOLEAN are computed exactly."""
 
     def run(column: Cells, args: Args, _points: Points) -> Cells:
         types, cells, present = column
@@ -77,7 +77,7 @@ def numeric(
 
 
 def _absolute(cells: Ints, _args: Args) -> tuple[Ints, Bools]:
-    least = cells == INT64.min  # has no positive counterpart
+    least = cells == INT64.min  # has no positive counterpart in int64
     return np.abs(np.where(least, 0, cells)), ~least
 
 
@@ -98,21 +98,21 @@ def _round(column: Cells, args: Args, _points: Points) -> Cells:
 
 
 def _round_floats(values: Floats, digits: int) -> Floats:
-    """The double nearest to the value rounded as a decimal, halves to the even digit."""
+    """Round to the nearest decimal with `digits` digits, halves to even, as the nearest double."""
     if digits == 0:
         return np.round(values)
     unit = 10.0 ** abs(digits)
     scaled = values * unit if digits > 0 else values / unit
     whole = np.rint(scaled)
     out = np.ascontiguousarray(whole / unit if digits > 0 else whole * unit)
-    # scaling itself rounds: where that may have made or hidden a half, each value is rounded as the decimal that it is
+    # scaling rounds, too: where it may have created or hidden a half, Python rounds the exact decimal value
     doubtful = np.isfinite(values) & ~(np.abs(np.abs(scaled - whole) - 0.5) > 1e-9 * np.maximum(np.abs(scaled), 1.0))
     out[doubtful] = [round(value, digits) for value in values[doubtful].tolist()]
     return out
 
 
 def _round_whole(cells: Ints, digits: int) -> tuple[Ints, Bools]:
-    """Halves to the even multiple, and where int64 holds it."""
+    """Round integers, halves to the even multiple; also return a mask of the results that fit into int64."""
     if digits >= 0:
         return cells, np.ones(cells.shape, np.bool_)
     unit = 10**-digits
@@ -145,11 +145,11 @@ def _clamp(values: Floats, args: Args) -> Floats:
 
 def _clamp_rule(args: Args) -> str:
     low, high = args["low"], args["high"]
-    return "" if low <= high else f"low={low} is not at most high={high}: give the lesser one first"
+    return "" if low <= high else f"low={low} is not at most high={high}: give the smaller one first"
 
 
 def _log_rule(args: Args) -> str:
-    return "" if args["base"] != 1 and math.isfinite(args["base"]) else "base must not be 1 nor infinite"
+    return "" if args["base"] != 1 and math.isfinite(args["base"]) else "base must be finite and not 1"
 
 
 def _finite(column: Cells, _args: Args, _points: Points) -> Cells:
@@ -165,7 +165,7 @@ def _case(*expect: float | None) -> Example:
 NUMBER = Argument("number", "number", "the other operand", unit="of the series")
 FACTOR = Argument("number", "number", "the other operand", unit="none")
 ROUNDED = (
-    "Nearest integer, halves to the even one; with `digits` the nearest of so many decimals, or of tens if negative."
+    "Nearest integer, halves to even; with `digits` rounds to that many decimals, or to powers of ten if negative."
 )
 
 NUMBERS = read_only_table(
@@ -228,14 +228,14 @@ NUMBERS = read_only_table(
         "fetch('x').log(base=10)",
         _case(math.nan, None, 2.0),
         _log,
-        (Argument("base", "number", "what is raised to the logarithm, not 1", math.e, above=0, unit="none"),),
+        (Argument("base", "number", "base of the logarithm, not 1", math.e, above=0, unit="none"),),
         case_args="base=2",
         rule=_log_rule,
         unit="none",
     ),
     numeric(
         "pow",
-        "The value to the power of `exponent` (DOUBLE); NaN where that is no real number.",
+        "The value to the power of `exponent` (DOUBLE); NaN where the result is not real.",
         "fetch('x').pow(2)",
         _case(2.25, None, 16.0),
         _with(power, "exponent"),
@@ -245,11 +245,11 @@ NUMBERS = read_only_table(
     ),
     numeric(
         "mod",
-        "What is left over by whole multiples of `divisor`, with its sign (DOUBLE); NaN by 0.",
+        "Remainder of the division by `divisor`, with the sign of the divisor (DOUBLE); NaN by 0.",
         "fetch('x').mod(60)",
         _case(1.5, None, 1.0),
         _with(np.mod, "divisor"),
-        (Argument("divisor", "number", "what is taken off as often as it goes", unit="of the series"),),
+        (Argument("divisor", "number", "the divisor", unit="of the series"),),
         case_args="3",
     ),
     numeric(
@@ -290,7 +290,7 @@ NUMBERS = read_only_table(
     ),
     PointFunction(
         name="finite",
-        summary="Only what is finite: NaN and infinities become missing; keeps the type.",
+        summary="Finite values; NaN and infinities become missing; keeps the type.",
         example="(fetch('a') / fetch('b')).finite()",
         case=Example(((-1.5, math.nan, math.inf),), (-1.5, None, None)),
         run=_finite,

@@ -1,4 +1,4 @@
-"""Functions of texts: regular expressions are RE2's, whose time grows with the text only."""
+"""Point functions of texts. Regular expressions are RE2, which runs in time linear in the text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
 
 MAX_TEXT = 65_536
-"""Characters of a text that `replace` may make."""
+"""Maximum length of a text made by `replace`, in characters."""
 MAX_REPLACEMENT = 1_000
 _PIECE = re.compile(r"\\(.?)", re.DOTALL)
 
@@ -25,7 +25,7 @@ class _Replace(PointFunction):
 
 
 def _template(text: str, groups: int) -> list[str | int]:
-    """A replacement as texts and numbers of groups. QueryError for what it cannot be."""
+    """Parse a replacement to texts and group numbers. QueryError if it is too long or invalid."""
     if len(text) > MAX_REPLACEMENT:
         raise QueryError(f"replace: replacement has {len(text)} characters: use at most {MAX_REPLACEMENT}")
     out: list[str | int] = []
@@ -64,7 +64,7 @@ def _replace(column: Cells, args: Args, points: Points) -> Cells:
     def replaced(text: str) -> int:
         made = pattern.sub(fill, text)
         if len(made) > MAX_TEXT:
-            raise QueryError(f"replace makes a text of {len(made)} characters of {text!r:.80}: at most {MAX_TEXT}")
+            raise QueryError(f"replace makes a text of {len(made)} characters from {text!r:.80}: at most {MAX_TEXT}")
         return texts.cell(made)
 
     cells, _ = by_text(points.strings, column.cells, column.present, replaced)
@@ -73,7 +73,7 @@ def _replace(column: Cells, args: Args, points: Points) -> Cells:
 
 def _filler(template: list[str | int]) -> Callable[[re.Match[str]], str]:
     def fill(found: re.Match[str]) -> str:
-        # a group that took no part stands for nothing
+        # a group that did not match is ""
         return "".join(piece if isinstance(piece, str) else found.group(piece) or "" for piece in template)
 
     return fill
@@ -84,7 +84,7 @@ PATTERN = Argument("pattern", "regex", "a regular expression (RE2)")
 TEXTS = read_only_table(
     PointFunction(
         name="match",
-        summary="Whether the whole text matches the regular expression: STRING to BOOLEAN.",
+        summary="True if the whole text matches the regular expression: STRING to BOOLEAN.",
         example="fetch('build.version').match('2\\\\..*')",
         case=Example((("2.1", None, "12.1"),), (1.0, None, 0.0)),
         case_args="'2[.].*'",
@@ -100,7 +100,7 @@ TEXTS = read_only_table(
         example="fetch('build.version').replace('-.*', '')",
         case=Example((("2-beta", None, "12"),), (2.0, None, 12.0)),
         case_args="'-.*', ''",
-        arguments=(PATTERN, Argument("replacement", "text", "what stands there instead; \\1 to \\9 are groups")),
+        arguments=(PATTERN, Argument("replacement", "text", "the replacement; \\1 to \\9 are groups")),
         run=_replace,
         numbers=False,
         texts=True,

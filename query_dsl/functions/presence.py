@@ -14,7 +14,7 @@ from query_dsl.tree.names import read_only_table
 
 
 def _stale(asked: Asked) -> Matrix:
-    """true where the newest sample is more than `age` old, or none is known."""
+    """Return true where the newest sample is older than `age` or unknown."""
     age = asked.args["age"]
     found = asked.seen(age)
     old = ~found.known | (asked.grid.ends()[None, :] - found.newest > age)
@@ -27,7 +27,7 @@ def _last_seen(asked: Asked) -> Matrix:
 
 
 def keeping(fresh: bool) -> Callable[[Asked], Matrix]:
-    """Series whose newest sample in the range is old, or is not."""
+    """Make the filter for series whose newest sample in the range is recent (`fresh`) or old."""
 
     def run(asked: Asked) -> Matrix:
         found, data = asked.child(), asked.data(("last_time",))
@@ -42,7 +42,7 @@ def keeping(fresh: bool) -> Callable[[Asked], Matrix]:
 
 
 def said(left: Matrix, found: Matrix, asked: Asked, name: str) -> Matrix:
-    """Note that a filter left nothing."""
+    """Add a note if a filter removed all series; return `left`."""
     if len(found) and not len(left):
         asked.context.note(f"filter {name}: none of {len(found)} series is left")
     return left
@@ -53,7 +53,7 @@ def _newest(present: Bools, times: Ints) -> list[int]:
     return newest
 
 
-_AGE = Argument("age", "duration", "how old a sample may be")
+_AGE = Argument("age", "duration", "maximum age of a sample")
 _GIVEN = ((1.0, None, None),)
 
 
@@ -74,7 +74,7 @@ FILTERS: tuple[Step, ...] = (
     _filter(
         "stale",
         "Series whose newest sample in the range is more than age before its end; of any type. Series without a sample "
-        "in the range are not there to be kept: ask the method .stale for them.",
+        "in the range are not included: use the method .stale for them.",
         True,
     ),
     _filter("fresh", "Series whose newest sample in the range is at most age before its end; of any type.", False),

@@ -1,5 +1,5 @@
-"""Table of the reducers: many series of one class to one series, bucket by bucket. An entry is the reducer, its
-documentation and its test; it is added in the file of its function."""
+"""Table of the reducers, which combine the series of a class bucket by bucket. An entry is the reducer with its
+documentation and its test; add it in the file of its function."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MERGED = (
     ),
     Reducer(
         name="count",
-        summary="How many members have a value (INTEGER), of any type; the count of nothing is 0.",
+        summary="Number of members that have a value (INTEGER), of any type; 0 if none has.",
         example="fetch('build.version').count(by=[\"dc\"])",
         case=Example(GIVEN, (2.0, 0.0, 1.0)),
         pushed="count",

@@ -1,4 +1,4 @@
-"""What a reducer is, and the classes of series that it is given."""
+"""Base of the reducers, and their input: series grouped by class."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from query_dsl.results.label_codes import Rows
 
 Column = TypeVar("Column", bound=npt.NDArray[Any])
 GIVEN = ((1.0, None, 2.0), (4.0, None, None))
-"""The series of most examples."""
+"""Input series of most examples."""
 BLOCK_CELLS = 2_000_000
-"""Values that are sorted together: what bounds the memory."""
+"""Maximum number of values sorted together; bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -27,48 +27,48 @@ class Members:
     """Series sorted by class, in canonical order within one. No class is empty."""
 
     keys: Sequence[Key]
-    """What each series is called."""
+    """Key of each series."""
     column: Cells
     codes: Ints
-    """(series,) class of each, ascending."""
+    """Class number of each series, (series,), ascending."""
     classes: tuple[Key, ...]
     strings: tuple[str, ...]
     note: Callable[[str], None]
-    """Says something with the answer."""
+    """Adds a note to the answer."""
 
     @cached_property
     def starts(self) -> Ints:
-        """(classes,) the first row of each class."""
+        """First row of each class, (classes,)."""
         return np.flatnonzero(np.diff(self.codes, prepend=-1))
 
     @cached_property
     def sizes(self) -> Ints:
-        """(classes,) series of each class, whether they have a value or not."""
+        """Number of series in each class, (classes,), with or without values."""
         return np.diff(np.append(self.starts, len(self.codes)))
 
     @cached_property
     def counts(self) -> Ints:
-        """(classes, n) members that have a value."""
+        """Number of members with a value, (classes, n)."""
         return np.add.reduceat(self.column.present, self.starts, axis=0, dtype=np.int64)
 
     @cached_property
     def floats(self) -> Floats:
-        """(series, n) values as float64; arbitrary where there is none."""
+        """Values as float64, (series, n); arbitrary where missing."""
         return as_floats(self.column.types, self.column.cells)
 
     def every(self, of_class: Column) -> Column:
-        """What was computed for each class, for each of its members."""
+        """Repeat a value per class for each member."""
         return np.repeat(of_class, self.sizes, axis=0)  # type: ignore[return-value]
 
     def first(self, chosen: Bools) -> tuple[Rows, Bools]:
-        """(classes, n) the first row of the class where `chosen`, and where there is one."""
+        """Return the first row of each class where `chosen` is true, (classes, n), and a mask of valid rows."""
         n = len(self.codes)
         rows = np.where(chosen, np.arange(n, dtype=np.int32)[:, None], np.int32(n))
         found = np.minimum.reduceat(rows, self.starts, axis=0)
         return np.minimum(found, n - 1).astype(np.intp), found < n
 
     def blocks(self) -> Iterator[tuple[Rows, Rows]]:
-        """Classes of equal size, not too many at once: their numbers (k,), the rows of their members (k, size)."""
+        """Yield blocks of classes of equal size, bounded by BLOCK_CELLS: class numbers (k,), member rows (k, size)."""
         order = np.argsort(self.sizes, kind="stable")
         bounds = np.flatnonzero(np.diff(self.sizes[order], prepend=-1)).tolist()
         for start, stop in zip(bounds, [*bounds[1:], len(order)], strict=True):
@@ -79,14 +79,14 @@ class Members:
                 yield chosen, self.starts[chosen][:, None] + np.arange(size)
 
     def only(self, rows: Bools) -> Members:
-        """The chosen series. A class that keeps none has no meaning in `starts`, `sizes` and `counts`."""
+        """Select series. `starts`, `sizes` and `counts` are invalid if a class loses all its members."""
         keys = [key for key, kept in zip(self.keys, rows.tolist(), strict=True) if kept]
         return Members(keys, take(self.column, rows), self.codes[rows], self.classes, self.strings, self.note)
 
 
 class Reduced(NamedTuple):
-    """What a reducer gives: a row for each class, or rows with `keys` of their own, `codes` being their classes.
-    `min_count` and `nulls` are applied to it. `sparse`: rows without any value are left out."""
+    """Result of a reducer: one row per class, or rows with explicit `keys` and their classes `codes`. The caller
+    applies `min_count` and `nulls`. `sparse`: rows without values are dropped."""
 
     column: Cells
     strings: tuple[str, ...] = ()
@@ -97,24 +97,24 @@ class Reduced(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Reducer(Entry):
-    """Many series of one class to one, bucket by bucket, or to a few of them. What has fewer values than `min_count` is
-    masked."""
+    """Combines the series of a class to one, bucket by bucket, or selects some of them. Buckets with fewer values than
+    `min_count` are masked."""
 
     run: Callable[[Members, Args], Reduced] | None = None
-    """None where the result is that of partials."""
+    """None if the result is computed from partials."""
     pushed: str = ""
-    """The partial that a store may compute (artimon/compute/classes.py)."""
+    """Name of the partial that a store can compute (artimon/compute/classes.py)."""
     from_partial: Callable[[Cells], Cells] | None = None
-    """What is made of the result of that partial, where it is another."""
+    """Converts the result of the partial, if it is not the final result."""
     min_count: int = 1
-    """What `min_count` is when the query does not say."""
+    """Default of `min_count`."""
     total: bool = False
-    """Whether a bucket without values has a result when `min_count` is 0 (0 for sum and count)."""
+    """True if a bucket without values has a result when `min_count` is 0 (0 for sum and count)."""
     strings: bool = False
-    """Whether STRING series take part."""
+    """True if STRING series are accepted."""
     one_kind: bool = False
-    """Whether a class is either of STRING or of numbers: where it has both, STRING series are left out."""
+    """True if a class must not mix STRING with numbers: STRING series are dropped from mixed classes."""
     carried: str = ""
-    """The argument that names a label which one of the series must have."""
+    """Name of the argument with a label that at least one series must have."""
     split: str = ""
-    """The argument that names a label which tells members of a class apart, so that classes are without it."""
+    """Name of the argument with a label that distinguishes members of a class; classes exclude it."""

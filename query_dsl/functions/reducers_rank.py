@@ -1,4 +1,4 @@
-"""Reducers by rank: the greatest and smallest members, and what they are called."""
+"""Reducers by rank: the greatest and smallest members, and labels of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def argmin(members: Members, args: Args) -> Reduced:
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
-    """(series, n) keys of which the greatest are wanted, where a number stands, and where NaN does."""
+    """Sort keys (series, n), greatest wanted, with masks of numbers and of NaN."""
 
     keys: Ints
     number: Bools
@@ -57,7 +57,7 @@ def _best(members: Members, args: Args, greatest: bool) -> Reduced:
 
 
 def _chosen(members: Members, ranked: _Ranked, k: int) -> Bools:
-    """The k best of each class and column: numbers, then NaN; of equal ones the first."""
+    """Mask of the k best per class and column: numbers, then NaN; ties take the first."""
     out = ranked.number | ranked.nan
     for _, rows in members.blocks():
         size = rows.shape[1]
@@ -74,7 +74,7 @@ def _chosen(members: Members, ranked: _Ranked, k: int) -> Bools:
 
 
 def judged_by(column: Cells, rank: str) -> Cells:
-    """One column: the newest, mean, greatest or smallest value of each series; NaN where one is, but for the newest."""
+    """Summarise each series to one cell by `rank`: last, mean, max or min. Any NaN gives NaN, except for last."""
     types, cells, present = column
     some = np.asarray(present.any(axis=1, keepdims=True))
     if rank == "last":
@@ -92,7 +92,7 @@ def judged_by(column: Cells, rank: str) -> Cells:
 
 
 def _label_of(members: Members, label: str, greatest: bool) -> Reduced:
-    """The label of the member with the extreme value, the first of several; of NaN where there is nothing else."""
+    """Return the label of the member with the extreme value; ties take the first; NaN counts only without numbers."""
     ranked = _ranked(members.column, greatest)
     extreme = np.maximum.reduceat(ranked.keys, members.starts, axis=0)
     numbers = np.logical_or.reduceat(ranked.number, members.starts, axis=0)
@@ -103,11 +103,11 @@ def _label_of(members: Members, label: str, greatest: bool) -> Reduced:
 
 
 RANKS = ("last", "mean", "max", "min", "each")
-_K = Argument("k", "integer", "how many members of each class", least=1, unit="series")
+_K = Argument("k", "integer", "number of members of each class", least=1, unit="series")
 _RANK = Argument(
     "rank",
     "choice",
-    "what members are compared by: their newest value in the range, their mean, max or min over it, or at each step",
+    "value to rank by: newest, mean, max or min over the range, or the value at each step",
     "last",
     choices=RANKS,
 )

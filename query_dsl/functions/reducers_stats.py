@@ -1,4 +1,4 @@
-"""Reducers that compute: order statistics, spread, first and last, range."""
+"""Reducers: order statistics, variance, first and last, range."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Examp
 
 
 def quantile(members: Members, args: Args) -> Reduced:
-    """Of every class and bucket; NaN where a member is NaN."""
+    """Quantile per class and bucket; NaN if a member is NaN."""
     return _ordered(members, lambda ordered, counts: quantile_of(ordered, counts, args["q"], args["method"]))
 
 
@@ -22,12 +22,12 @@ def median(members: Members, _args: Args) -> Reduced:
 
 
 def mad(members: Members, _args: Args) -> Reduced:
-    """Median of the distances to the median, unscaled."""
+    """Median absolute deviation, unscaled."""
     return _ordered(members, distance_of)
 
 
 def _ordered(members: Members, statistic: Statistic) -> Reduced:
-    """`statistic` of (k, n, size) ascending values, missing ones behind, and of (k, n) how many there are."""
+    """Apply `statistic` to ascending values (k, n, size), missing ones last, and their counts (k, n)."""
     counts, out = members.counts, np.zeros(members.counts.shape)
     present, values = members.column.present, members.floats
     with np.errstate(all="ignore"):
@@ -38,7 +38,7 @@ def _ordered(members: Members, statistic: Statistic) -> Reduced:
 
 
 def var(members: Members, args: Args) -> Reduced:
-    """Two passes: the mean, then the squares of the distances to it."""
+    """Variance in two passes: the mean, then the squared distances from it."""
     column, counts, ddof = members.column, members.counts, args["ddof"]
     mean = as_floats(*result_of(partial_of("mean", column, members.starts))[:2])
     with np.errstate(all="ignore"):
@@ -63,7 +63,7 @@ def last(members: Members, _args: Args) -> Reduced:
 
 
 def _picked(members: Members, rows: Ints, present: Bools) -> Reduced:
-    """The cells of (classes, n) rows, in the type of the class: its members' own, or DOUBLE if they have several."""
+    """Take cells of `rows` (classes, n), in the type of the class: that of its members, DOUBLE if they differ."""
     types, cells, _ = members.column
     kinds = class_types(members)
     mixed = members.every(kinds) != types
@@ -76,26 +76,26 @@ def _picked(members: Members, rows: Ints, present: Bools) -> Reduced:
 
 
 def class_types(members: Members) -> Types:
-    """(classes,) the type of all members, DOUBLE where they differ."""
+    """Return the type of each class (classes,): that of its members, DOUBLE if they differ."""
     types, starts = members.column.types, members.starts
     least, most = np.minimum.reduceat(types, starts), np.maximum.reduceat(types, starts)
     return np.where(least == most, least, DOUBLE).astype(np.uint8)
 
 
 def value_range(members: Members, _args: Args) -> Reduced:
-    """max - min, INTEGER of INTEGER; a difference that int64 cannot hold is missing."""
+    """max - min, INTEGER of INTEGER; a difference that overflows int64 is missing."""
     types, starts = members.column.types, members.starts
     integer = np.logical_and.reduceat(types == INTEGER, starts)
     low, high = (result_of(partial_of(name, members.column, starts)) for name in ("min", "max"))
     with np.errstate(all="ignore"):
-        cells = high.cells - low.cells  # wraps to a negative number where int64 is too short
+        cells = high.cells - low.cells  # wraps to a negative number on overflow
         floats = as_floats(high.types, high.cells) - as_floats(low.types, low.cells)
     present = low.present & (~integer[:, None] | (cells >= 0))
     cells = np.where(integer[:, None], cells, floats.view(np.int64))
     return Reduced(Cells(np.where(integer, INTEGER, DOUBLE).astype(np.uint8), cells, present))
 
 
-_DDOF = Argument("ddof", "integer", "what is taken off the number of values to divide by", 1, least=0, unit="values")
+_DDOF = Argument("ddof", "integer", "delta degrees of freedom: the divisor is n - ddof", 1, least=0, unit="values")
 ENTRIES = (
     Reducer(
         name="quantile",
@@ -106,11 +106,11 @@ ENTRIES = (
         pushed="quantile",
         run=quantile,
         arguments=(
-            Argument("q", "number", "which quantile: 0.5 is the median", least=0, most=1, unit="share"),
+            Argument("q", "number", "the quantile: 0.5 is the median", least=0, most=1, unit="share"),
             Argument(
                 "method",
                 "choice",
-                "how it lies between two values, as numpy calls it",
+                "interpolation between two values, named as in numpy",
                 "linear",
                 choices=tuple(METHODS),
             ),
@@ -170,7 +170,7 @@ ENTRIES = (
     ),
     Reducer(
         name="range",
-        summary="Greatest less smallest value; exact INTEGER where every member is INTEGER, else DOUBLE.",
+        summary="Greatest minus smallest value; exact INTEGER where every member is INTEGER, else DOUBLE.",
         example='fetch(\'temperature\').reduce("range", by=["rack"])',
         case=Example(GIVEN, (3.0, None, 0.0)),
         run=value_range,

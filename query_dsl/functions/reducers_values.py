@@ -1,4 +1,4 @@
-"""Reducers that make other series of a class: how often each value occurs, quantiles of histograms."""
+"""Reducers that derive new series from a class: frequencies of values, quantiles of histograms."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from query_dsl.tree.selector import series_text
 MAX_SERIES = 10_000
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|[Ii]nf)")
 TINY = 1e-12
-"""Bucket counts that differ by less, relative to their sum, are equal: sums of rates are not exact."""
+"""Relative tolerance (of the sum) for equal bucket counts, because sums of rates are inexact."""
 
 
 def count_values(members: Members, args: Args) -> Reduced:
-    """A series for each value that a member of the class has anywhere, with how many have it, 0 where none has."""
+    """Count the members with each value: one series per class and distinct value, 0 where no member has it."""
     label = args["label"]
     _refuse_own_label(members, label)
     n = members.column.cells.shape[1]
@@ -66,17 +66,17 @@ def _refuse_own_label(members: Members, label: str) -> None:
 
 
 def _places(codes: Ints, present: Bools) -> tuple[Ints, Ints]:
-    """Class and column of every value."""
+    """Return the class and the column of each present value."""
     rows, columns = np.nonzero(present)
     return codes[rows], columns
 
 
 def _texts(kind: int, cells: Ints, strings: tuple[str, ...], present: Bools) -> tuple[list[str], Ints]:
-    """Distinct texts of the values, and for each value that is present which of them it is."""
+    """Return the distinct values as texts, and the index into them for each present value."""
     values = cells[present]
     if kind == DOUBLE:
         floats = values.view(np.float64) + 0.0  # -0.0 is 0.0
-        values = np.where(np.isnan(floats), np.nan, floats).view(np.int64)  # NaN is NaN, whatever its bits
+        values = np.where(np.isnan(floats), np.nan, floats).view(np.int64)  # one bit pattern for all NaN
     known, codes = np.unique(values, return_inverse=True)
     if kind == DOUBLE:
         return [repr(value) for value in known.view(np.float64).tolist()], codes
@@ -92,7 +92,7 @@ def _with_label(key: Key, label: str, text: str) -> Key:
 
 
 def histogram_quantile(members: Members, args: Args) -> Reduced:
-    """By cumulative buckets, whose upper bounds stand in the label `le`, as Prometheus defines it."""
+    """Quantile of cumulative buckets with upper bounds in the label `le`, as defined by Prometheus."""
     bounds, members = _bounded(members, args["le"])
     buckets, present, codes, bounds = _coalesced(members, bounds)
     n = buckets.shape[1]
@@ -111,7 +111,7 @@ def histogram_quantile(members: Members, args: Args) -> Reduced:
 
 
 def _bounded(members: Members, label: str) -> tuple[Floats, Members]:
-    """Upper bound of each member, and the members that have one."""
+    """Parse upper bounds; return them and the members that have one."""
     column = LabelTable(members.keys).column(label)
     parsed = [float(value) if _NUMBER.fullmatch(value) else math.nan for value in column.values]
     bounds = np.array(parsed)[column.codes]
@@ -126,7 +126,7 @@ def _bounded(members: Members, label: str) -> tuple[Floats, Members]:
 
 
 def _coalesced(members: Members, bounds: Floats) -> tuple[Floats, Bools, Ints, Floats]:
-    """Counts, presence, class and bound of each bucket, by class and bound; those with one bound added up."""
+    """Return counts, presence, class and bound of buckets, sorted by class and bound; equal bounds are summed."""
     order = np.lexsort((bounds, members.codes))
     codes, bounds = members.codes[order], bounds[order]
     present = members.column.present[order]
@@ -144,7 +144,7 @@ def _coalesced(members: Members, bounds: Floats) -> tuple[Floats, Bools, Ints, F
 
 
 def _say_endless(members: Members, owners: Ints, last: Floats) -> None:
-    """Name the classes that have no bucket for everything."""
+    """Add a note with the classes that lack the +Inf bucket."""
     lacking = owners[last != math.inf]
     if len(lacking):
         key = members.classes[int(lacking[0])]
@@ -155,7 +155,7 @@ def _say_endless(members: Members, owners: Ints, last: Floats) -> None:
 
 
 def _quantiles(q: float, bounds: Floats, counts: Floats, present: Bools) -> Floats:
-    """(k, n) of (k, size) bounds and (k, size, n) cumulative counts, some of which are missing."""
+    """Return quantiles (k, n) of bounds (k, size) and cumulative counts (k, size, n), some of them missing."""
     k, size, n = counts.shape
     if math.isnan(q) or not 0 <= q <= 1:
         return np.full((k, n), math.nan if math.isnan(q) else math.copysign(math.inf, q))
@@ -174,13 +174,13 @@ def _quantiles(q: float, bounds: Floats, counts: Floats, present: Bools) -> Floa
         found |= hit
         begun |= here
         before, below = np.where(here, count, before), np.where(here, bound, below)
-    out = np.where(found, out, below)  # in the last bucket: the bound below it
+    out = np.where(found, out, below)  # in the +Inf bucket: the bound below it
     known = present[:, -1] & (bounds[:, -1, None] == math.inf) & begun & (total != 0) & ~np.isnan(total)
     return np.where(known, out, math.nan)
 
 
 def _monotonic(counts: Floats, present: Bools) -> Floats:
-    """No count below the one before it, nor above it by a trifle."""
+    """Make counts non-decreasing, and equal to the previous count within TINY."""
     out = counts.copy()
     before, begun = np.zeros(counts[:, 0].shape), np.zeros(counts[:, 0].shape, np.bool_)
     for place in range(counts.shape[1]):
@@ -196,7 +196,7 @@ def _monotonic(counts: Floats, present: Bools) -> Floats:
 ENTRIES = (
     Reducer(
         name="count_values",
-        summary="A series for each value that members have, the value as a label, with how many have it (INTEGER), "
+        summary="One series per distinct value, the value as a label: the number of members that have it (INTEGER), "
         "0 where none has; at most 10000 series.",
         example='fetch(\'build.version\').count_values("version", by=["dc"])',
         case=Example(GIVEN, (1.0, 0.0, 0.0)),
@@ -217,7 +217,7 @@ ENTRIES = (
         case_args="q=0.5, le='i'",
         run=histogram_quantile,
         arguments=(
-            Argument("q", "number", "which quantile; below 0 gives -Inf, above 1 +Inf", unit="share"),
+            Argument("q", "number", "the quantile; below 0 gives -Inf, above 1 +Inf", unit="share"),
             Argument("le", "label", "the label of the upper bounds", "le"),
         ),
         carried="le",

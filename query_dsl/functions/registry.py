@@ -1,5 +1,5 @@
-"""What a function of the language is: its name, its arguments and how it is described. Builder, parser, printer and the
-reference page know functions only through this; adding one is adding an entry to a table of its family."""
+"""Entries of functions: name, arguments, documentation. Builder, parser, printer and the reference page use functions
+only through entries; to add a function, add an entry to the table of its family."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from query_dsl.tree.timing import Instant, format_duration, parse_duration, pars
 MAX_REGEX = 1_000
 MAX_TEXTS = 1_000
 REQUIRED: Any = object()
-"""The default of an argument that has none."""
+"""Marks an argument without a default."""
 
 Args = Mapping[str, Any]
-"""Every argument of a function by name, defaults filled in; durations in milliseconds."""
+"""All arguments of a function by name, defaults included; durations in milliseconds."""
 Given = tuple[tuple[str, Any], ...]
-"""What a query says: arguments that differ from their defaults, in the order of the entry, each as `Argument.read`
-gives it."""
+"""Arguments that differ from their defaults, in the order of the entry, as returned by `Argument.read`."""
 Kind = Literal[
     "duration", "number", "integer", "text", "flag", "choice", "label", "labels", "texts", "regex", "zone", "instant",
     "value", "selector",
@@ -36,8 +35,8 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument; `unit` is what a number counts, which a duration says itself. Bounds are inclusive, `above` and
-    `below` are not."""
+    """One argument. `unit` is the unit of a number; durations include theirs. `least` and `most` are inclusive bounds,
+    `above` and `below` exclusive."""
 
     name: str
     kind: Kind
@@ -55,7 +54,7 @@ class Argument:
         return self.default is REQUIRED
 
     def read(self, value: object, function: str) -> Any:
-        """The value as the tree keeps it: durations in ms, lists as tuples. QueryError for what it cannot be."""
+        """Check and convert a value for the tree: durations to ms, lists to tuples. QueryError if it is invalid."""
         if value is None and self.default is None:
             return None
         what = f"{function}: {self.name}"
@@ -65,7 +64,7 @@ class Argument:
             raise problem.about(value) from None
 
     def show(self, value: Any) -> str:
-        """The text that `read` makes the same value of."""
+        """Format a value such that `read` returns it unchanged."""
         if value is None:
             return "None"
         if self.kind == "duration":
@@ -78,7 +77,7 @@ class Argument:
 
 
 def show_instant(instant: Instant) -> str:
-    """An instant as a literal of the language."""
+    """Format an instant as a literal of the language."""
     text = str(instant)
     return str(instant.ms) if text.endswith("ms") and not instant.relative else repr(text)
 
@@ -126,7 +125,7 @@ def _choice(argument: Argument, value: object, what: str) -> str:
 def _label(argument: Argument, value: object, what: str) -> str:
     text = _text(argument, value, what)
     if not _LABEL.fullmatch(text):
-        raise QueryError(f"{what}: {text!r:.80} is no name of a label: letters, digits and _, no digit first")
+        raise QueryError(f"{what}: {text!r:.80} is not a label name: use letters, digits and _, no digit first")
     return text
 
 
@@ -160,7 +159,7 @@ def _zone(argument: Argument, value: object, what: str) -> str:
     except (KeyError, ValueError, OSError):
         from zoneinfo import available_timezones
 
-        raise QueryError(f"{what}: there is no time zone {text!r:.80}{near(text, available_timezones())}") from None
+        raise QueryError(f"{what}: unknown time zone {text!r:.80}{near(text, available_timezones())}") from None
     return text
 
 
@@ -202,8 +201,8 @@ _READ: Mapping[str, Callable[[Argument, object, str], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What every function has. `example` is a text that parses; `case` is run with the arguments `case_args`; `unit` is
-    that of the result."""
+    """Base of all entries. `example` is a text that parses; tests run `case` with the arguments `case_args`; `unit` is
+    the unit of the result."""
 
     name: str
     summary: str
@@ -217,11 +216,11 @@ class Entry:
         return next((argument for argument in self.arguments if argument.name == name), None)
 
     def check(self, _args: Args) -> None:
-        """Raise QueryError for arguments that do not go together. For families to extend."""
+        """Raise QueryError for an invalid combination of arguments. Families override this."""
 
 
 def given(entry: Entry, positional: Sequence[object], named: Mapping[str, object]) -> Given:
-    """What a call says, in the order of the entry. QueryError for what is missing, unknown, given twice, or wrong."""
+    """Bind the arguments of a call, in entry order. QueryError for missing, unknown, repeated or invalid ones."""
     arguments, name = entry.arguments, entry.name
     if len(positional) > len(arguments):
         wanted = ", ".join(argument.name for argument in arguments) or "no argument"
@@ -252,12 +251,12 @@ def _differs(value: object, default: object) -> bool:
 
 
 def arguments_of(entry: Entry, said: Given) -> Args:
-    """Every argument, defaults filled in. A default of kind duration is in milliseconds."""
+    """Return all arguments, defaults included. A default of kind duration is in milliseconds."""
     return {argument.name: argument.default for argument in entry.arguments} | dict(said)
 
 
 def show_arguments(entry: Entry, said: Given) -> list[str]:
-    """Texts of the arguments: the required ones by position, others by name."""
+    """Format the arguments: required ones by position, others by name."""
     values = dict(said)
     out = []
     for argument in entry.arguments:
@@ -269,24 +268,24 @@ def show_arguments(entry: Entry, said: Given) -> list[str]:
 
 @dataclass(slots=True)
 class Points:
-    """What a point function may need besides the values: `ends` (n,) of the buckets in epoch ms, the texts that cells
-    of STRING stand for. `add_text` makes a new one."""
+    """Context of a point function: `ends` (n,) of the buckets in epoch ms, and the string table `strings` of STRING
+    cells, which `add_text` extends."""
 
     ends: Ints
     strings: list[str]
 
     def add_text(self, text: str) -> int:
-        """The cell of a text."""
+        """Append a text and return its cell."""
         self.strings.append(text)
         return len(self.strings) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointFunction(Entry):
-    """A function of each value alone. `run` gives the columns of the same series; what it masks is missing."""
+    """A function of single values. `run` returns cells of the same series; values it masks become missing."""
 
     run: Callable[[Cells, Args, Points], Cells]
     numbers: bool = True
-    """Whether it takes numbers (INTEGER, DOUBLE, BOOLEAN as 1/0)."""
+    """True if it accepts numbers (INTEGER, DOUBLE, BOOLEAN as 1/0)."""
     texts: bool = False
-    """Whether it takes STRING."""
+    """True if it accepts STRING."""

@@ -1,4 +1,4 @@
-"""Transforms of raw samples, whose points stand at times of their own."""
+"""Transforms of raw samples."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from query_dsl.results.irregular import Irregular
 from query_dsl.tree.errors import QueryError
 
 MAX_MADE = 10_000
-"""Series that one step may make of others."""
+"""Maximum number of series that one step may add."""
 _INT_MAX, _INT_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def shift_samples(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
-    """Every time `d` later, births and ends too."""
+    """Move all times `d` later, including start times and ends."""
     ms = args["d"]
     births = None if found.births is None else found.births + ms
     ended = np.where(found.ended_ms > 0, found.ended_ms + ms, 0)
@@ -28,20 +28,20 @@ def shift_samples(found: Irregular, args: Args, _context: Evaluation) -> Irregul
 
 
 def clip_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
-    """Samples in (start, end]."""
+    """Keep samples in (start, end]."""
     start, end = (args[name].resolve(context.now_ms) for name in ("start", "end"))
     return found.keep((found.times > start) & (found.times <= end))
 
 
 def limit_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
-    """The first series."""
+    """Keep the first n series."""
     if args["n"] < len(found):
         context.note(f"limit: the first {args['n']} of {len(found)} series")
     return found.take(np.arange(min(args["n"], len(found))))
 
 
 def integrate_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
-    """Left rectangles, each series added up from its oldest sample on; DOUBLE."""
+    """Integrate by left rectangles from the oldest sample of each series; DOUBLE."""
     found = context.numeric(found, "integrate")
     values, times = floats_of(found), found.times
     out = np.empty(found.samples, np.float64)
@@ -56,13 +56,13 @@ def integrate_samples(found: Irregular, args: Args, context: Evaluation) -> Irre
 
 
 def floats_of(found: Irregular) -> Floats:
-    """(samples,) values as float64; STRING gives any number."""
+    """Return values as float64, (samples,); arbitrary for STRING."""
     cells = np.ascontiguousarray(found.cells)
     return np.where(found.types[found.owner] == DOUBLE, cells.view(np.float64), cells.astype(np.float64))
 
 
 def _dedup(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
-    """Of the samples of one time the last one."""
+    """Keep the last sample of each time."""
     return found.keep(~_same_as_next(found, found.times))
 
 
@@ -73,12 +73,12 @@ def _same_as_next(found: Irregular, values: Ints) -> Bools:
 
 
 def _equal_to_next(found: Irregular) -> Bools:
-    """(samples,) whether the next sample of the series has an equal value; NaN equals NaN, 0.0 equals -0.0."""
+    """Mask (samples,): True if the next sample of the series has an equal value; NaN equals NaN, 0.0 equals -0.0."""
     return _same_as_next(found, comparable_cells(found))
 
 
 def comparable_cells(found: Irregular) -> Ints:
-    """(samples,) cells that are equal where values of one series are."""
+    """Return cells (samples,) that are equal where values within a series are equal."""
     cells = np.ascontiguousarray(found.cells)
     values = cells.view(np.float64)
     double = found.types[found.owner] == DOUBLE
@@ -88,7 +88,7 @@ def comparable_cells(found: Irregular) -> Ints:
 
 
 def _compact(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
-    """The first sample of each run of equal values and the last of the series; with ranges the last of each run."""
+    """Keep the first sample of each run of equal values and the last of the series; with `ranges` of each run."""
     equal = _equal_to_next(found)
     first = np.ones(found.samples, np.bool_)
     first[1:] = ~equal[:-1]
@@ -100,7 +100,7 @@ def _compact(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
 
 
 def divided(found: Irregular, part: Ints, texts: Sequence[str], label: str, name: str, hint: str) -> Irregular:
-    """Sample k in a series of its own row and part[k], whose label is texts[part]; no sample is lost."""
+    """Split series: sample k goes to the series of its row with label texts[part[k]]; no sample is lost."""
     places, owner = np.unique(found.owner * np.int64(len(texts) or 1) + part, return_inverse=True)
     if len(places) > MAX_MADE + len(found):
         raise QueryError(f"{name} would make {len(places)} series of {len(found)}: at most {MAX_MADE} more; {hint}")
@@ -113,7 +113,7 @@ def divided(found: Irregular, part: Ints, texts: Sequence[str], label: str, name
 
 
 def _split(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
-    """A new series after every gap that is longer than `gap`, numbered from 0."""
+    """Start a new series after each gap longer than `gap`, numbered from 0."""
     breaks = np.zeros(found.samples, np.int64)
     breaks[1:] = (np.diff(found.times) > args["gap"]) & (found.owner[1:] == found.owner[:-1])
     run = np.cumsum(breaks)
@@ -124,7 +124,7 @@ def _split(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
 
 
 def _modulo(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
-    """Times modulo the period; a series for each quotient."""
+    """Take times modulo the period, with one series per quotient."""
     period = args["period"]
     numbers, part = np.unique(found.times // period, return_inverse=True)
     texts = [str(number) for number in numbers.tolist()]
@@ -134,7 +134,7 @@ def _modulo(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
 
 
 def _value_split(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
-    """A series for each value."""
+    """Split each series by value."""
     cells, owner = comparable_cells(found), found.owner
     texts: list[str] = []
     part = np.zeros(found.samples, np.int64)
@@ -150,7 +150,7 @@ def _value_split(found: Irregular, args: Args, _context: Evaluation) -> Irregula
 
 
 def value_text(kind: int, cell: int, strings: Sequence[str]) -> str:
-    """A value as a label: integers in decimal, doubles as Python writes them, true, false, texts as they are."""
+    """Format a value as a label: decimal integers, doubles by repr, true or false, texts unchanged."""
     if kind == DOUBLE:
         return repr(float(np.int64(cell).view(np.float64)))
     if kind == BOOLEAN:
@@ -159,7 +159,7 @@ def value_text(kind: int, cell: int, strings: Sequence[str]) -> str:
 
 
 def _mode(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
-    """Of each series its most frequent values, each where it came first."""
+    """Keep the most frequent values of each series, each at its first time."""
     owner, cells = found.owner, comparable_cells(found)
     order = np.lexsort((np.arange(found.samples), cells, owner))
     sorted_owner, sorted_cells = owner[order], cells[order]
@@ -175,7 +175,7 @@ def _mode(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
 
 
 def _merge(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
-    """Series of one name and one set of labels as one; INTEGER and DOUBLE become DOUBLE."""
+    """Merge series with equal names and labels; INTEGER and DOUBLE become DOUBLE."""
     numbers: dict[Key, int] = {}
     places = np.array([numbers.setdefault(key, len(numbers)) for key in found.keys], np.int64)
     if len(numbers) == len(found):
@@ -191,7 +191,7 @@ def _merge(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
 
 
 def _one_type(found: Irregular, places: Ints, keys: list[Key]) -> Irregular:
-    """The same with one type for all series of one place; QueryError where there is none."""
+    """Convert the series of each place to a common type; QueryError if there is none."""
     low, high = np.full(len(keys), 255, np.uint8), np.zeros(len(keys), np.uint8)
     np.minimum.at(low, places, found.types)
     np.maximum.at(high, places, found.types)
@@ -201,13 +201,13 @@ def _one_type(found: Irregular, places: Ints, keys: list[Key]) -> Irregular:
     wrong = mixed[places] & ~np.isin(found.types, (INTEGER, DOUBLE))
     if wrong.any():
         name = keys[int(places[np.flatnonzero(wrong)[0]])].name
-        raise QueryError(f"merge: the series of {name} have types that cannot be one: cast them before")
+        raise QueryError(f"merge: the series of {name} have incompatible types: cast them first")
     whole = mixed[places] & (found.types == INTEGER)
     cells = np.where(whole[found.owner], found.cells.astype(np.float64).view(np.int64), found.cells)
     return found.like(types=np.where(whole, DOUBLE, found.types).astype(np.uint8), cells=cells)
 
 
-_LABEL = "label that tells the new series apart"
+_LABEL = "label that distinguishes the new series"
 _ROW = (1.0, 1.0, 5.0)
 
 
@@ -239,7 +239,7 @@ ENTRIES: tuple[Step, ...] = (
         "the last of each run. NaN equals NaN. Of any type.",
         "",
         _compact,
-        Argument("ranges", "flag", "whether the last sample of each run stays", False),
+        Argument("ranges", "flag", "True keeps the last sample of each run, too", False),
         row=(1.0, None, 5.0),
     ),
     _entry(
@@ -256,7 +256,7 @@ ENTRIES: tuple[Step, ...] = (
         "any type.",
         ', "1d"',
         _modulo,
-        Argument("period", "duration", "for example a day, to lay days over one another"),
+        Argument("period", "duration", "for example a day, to overlay days"),
         Argument("label", "label", _LABEL, "quotient"),
     ),
     _entry(

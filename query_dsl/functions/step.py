@@ -1,4 +1,4 @@
-"""Entries of functions over whole series, and the call that the evaluator hands to them."""
+"""Entries of functions over whole series, and the call context that the evaluator passes to them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from query_dsl.tree import nodes
 
 S = TypeVar("S", Matrix, Irregular)
 NEVER = -(2**62)
-"""Stands for a time where none is known."""
+"""Placeholder for an unknown time."""
 
 
 class Evaluation(Protocol):
-    """The running evaluation of a query, as far as functions use it."""
+    """Interface of a running evaluation for functions."""
 
     now_ms: int
 
@@ -35,38 +35,38 @@ class Evaluation(Protocol):
         ...
 
     def numeric(self, found: S, function: str) -> S:
-        """The series without those of STRING. Raises QueryError if none is left."""
+        """Drop STRING series. Raises QueryError if none is left."""
         ...
 
     def suited(self, found: S, function: str, *, numbers: bool, texts: bool) -> S:
-        """The series that a function takes. Raises QueryError if none is left."""
+        """Keep the series of the accepted types. Raises QueryError if none is left."""
         ...
 
     def matrix(self, node: nodes.Node, grid: Grid, function: str) -> Matrix:
-        """Evaluate a node on a grid, for the function of this name."""
+        """Evaluate a node on a grid; `function` is the calling function's name."""
         ...
 
     def statistics(self, node: nodes.Node, grid: Grid, names: Sequence[str]) -> BucketData:
-        """Statistics of buckets of a fetch (perhaps shifted in time); of another node its values, one a bucket."""
+        """Return bucket statistics of a fetch (possibly with offset); for other nodes their values, one per bucket."""
         ...
 
     def window(self, node: nodes.Window, grid: Grid) -> Matrix:
-        """A window function at every end of the grid."""
+        """Evaluate a window function at each bucket end of the grid."""
         ...
 
     def last_seen(self, node: nodes.Node, grid: Grid, back_ms: int | None, function: str) -> Seen:
-        """Times of the newest samples of a fetch (perhaps shifted in time)."""
+        """Return the times of the newest samples of a fetch (possibly with offset)."""
         ...
 
     def columns_held_before(self, grid: Grid) -> int | None:
-        """Number of buckets before the grid that the store can hold; None if unknown (raw samples)."""
+        """Return the number of buckets before the grid that the store can hold; None if unknown (raw samples)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """`newest`: (series, grid.n) time of the newest sample at or before the end of each bucket, NEVER where none is
-    known. Series that fit but have no sample in the range are here too. Canonical order."""
+    """`newest`: (series, grid.n) time of the newest sample at or before the end of each bucket, NEVER if unknown.
+    Includes matching series without a sample in the range. Canonical order."""
 
     keys: tuple[Key, ...]
     newest: Ints
@@ -78,8 +78,8 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One step of a query on one grid. Operands are evaluated when they are asked for, on any grid of the same step:
-    wider to look back, shifted for earlier weeks."""
+    """One step of a query on one grid. Operands are evaluated on demand, on any grid of the same step: wider for
+    look-back, shifted for earlier weeks."""
 
     node: nodes.Step
     entry: Step
@@ -88,38 +88,38 @@ class Asked:
     context: Evaluation
 
     def child(self, grid: Grid | None = None) -> Matrix:
-        """The series that the step works on."""
+        """Evaluate the input of the step."""
         return self.context.matrix(self.node.child, grid or self.grid, self.entry.name)
 
     def data(self, statistics: Sequence[str], grid: Grid | None = None) -> BucketData:
-        """The same as statistics of buckets where the child is a fetch (perhaps shifted in time), else as computed
-        values, one a bucket."""
+        """Return the input as bucket statistics if the child is a fetch (possibly with offset), else as computed
+        values, one per bucket."""
         return self.context.statistics(self.node.child, grid or self.grid, statistics)
 
     def seen(self, back_ms: int | None) -> Seen:
-        """Times of the newest samples of the child, a fetch, as known at each bucket of the grid, looking `back_ms`
-        back at least (None: as far as the level holds)."""
+        """Return the times of the newest samples of the child, a fetch, for each bucket of the grid; the look-back is
+        at least `back_ms` (None: the retention of the level)."""
         return self.context.last_seen(self.node.child, self.grid, back_ms, self.entry.name)
 
     def window(self, function: str, window_ms: int, grid: Grid) -> Matrix:
-        """A window function over the child."""
+        """Evaluate a window function over the child."""
         return self.context.window(nodes.Window(self.node.child, function, window_ms, span=self.node.span), grid)
 
     def operand(self, name: str, grid: Grid | None = None) -> Matrix:
-        """A further operand of the entry."""
+        """Evaluate the additional operand `name`."""
         other = self.node.others[self.entry.operands.index(name)]
         return self.context.matrix(other, grid or self.grid, f"{self.entry.name}: {name}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Entry):
-    """A function of whole series: a filter, a filler, a transform. `run` answers series on a grid and asks for its
-    operands itself, on any grid; `on_samples` answers raw samples. One of both at least."""
+    """A function of whole series: a filter, a filler, a transform. `run` computes series on a grid and evaluates its
+    operands itself, on any grid; `on_samples` works on raw samples. At least one of both is set."""
 
     family: Literal["map", "filter", "fill", "transform", "presence"]
     run: Callable[[Asked], Matrix] | None = None
     on_samples: Callable[[Irregular, Args, Evaluation], Irregular] | None = None
     operands: tuple[str, ...] = ()
-    """Names of further expressions that it takes, before its arguments."""
+    """Names of additional query operands; they precede the arguments."""
     fetched: bool = False
-    """Whether its child must be a fetch (perhaps shifted in time)."""
+    """True if its child must be a fetch (possibly with offset)."""

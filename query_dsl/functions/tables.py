@@ -1,4 +1,4 @@
-"""Every function of the language, by family."""
+"""All functions, plugins included, by family."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLES: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
 
 
 def names_of(*families: str) -> frozenset[str]:
-    """What can be called of these families, functions of installed packages too."""
+    """Return the names of all functions in these families, plugins included."""
     tables = [TABLES[family] for family in families]
     return frozenset(
         name for table in tables for name in (table.every() if isinstance(table, Extended) else table)
@@ -38,15 +38,15 @@ def names_of(*families: str) -> frozenset[str]:
 
 
 def entry_of(family: str, name: str) -> Entry:
-    """The entry of a function; QueryError with near names, of other families too."""
+    """Return the entry of a function. QueryError with similar names, and with other families that have the name."""
     found = TABLES[family].get(name)
     if found is not None:
         return found
     known = list(TABLES[family])
     others = [other for other, table in TABLES.items() if name in table and other != family]
     if others:
-        what = " and a ".join(_WORDS[o] for o in others)
-        raise QueryError(f"{name} is no {_WORDS[family]} but a {what}").about(name)
+        what = " and ".join(_WORDS[o] for o in others)
+        raise QueryError(f"{name} is not a {_WORDS[family]}; it exists as {what}").about(name)
     hint = elsewhere(name, known) or list_of(known)
     raise QueryError(f"unknown {_WORDS[family]} {name!r:.80}{hint}").about(name)
 

@@ -1,7 +1,7 @@
 """Transforms of time and order, and the table of all transforms.
 
-`sort` and `limit` keep an order that is not the canonical one; so does every step after them that leaves the keys as
-they are. A step that makes new keys (a reducer, an operator, relabel and its like) sorts its series canonically again.
+`sort` sets a non-canonical order; `limit` and later steps that leave the keys unchanged keep it. A step that makes new
+keys (a reducer, an operator, relabel and similar ones) restores the canonical order.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from query_dsl.tree.timing import format_duration
 
 
 def _shift(asked: Asked) -> Matrix:
-    """As it was earlier: the same as offset."""
+    """Evaluate the child earlier; the same as offset."""
     ms, grid = asked.args["d"], asked.grid
     if ms % grid.step_ms:
         raise QueryError(
-            f"shift by {format_duration(ms)} is no multiple of the step {format_duration(grid.step_ms)}: "
+            f"shift by {format_duration(ms)} is not a multiple of the step {format_duration(grid.step_ms)}: "
             f"use {format_duration(-(-ms // grid.step_ms) * grid.step_ms)}"
         )
     found = asked.child(Grid(grid.end_ms - ms, grid.step_ms, grid.n))
@@ -39,7 +39,7 @@ class _Clip(Step):
     def check(self, args: Args) -> None:
         start, end = args["start"], args["end"]
         if start.relative == end.relative and start.ms >= end.ms:
-            raise QueryError(f"clip: the start {start} does not lie before the end {end}")
+            raise QueryError(f"clip: the start {start} is not before the end {end}")
 
 
 def _clip(asked: Asked) -> Matrix:
@@ -79,9 +79,9 @@ def _limit(asked: Asked) -> Matrix:
 def integral(
     values: Floats, present: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], times: Ints, initial: float
 ) -> Floats:
-    """(series, columns) at each point: `initial` plus the sum over the points before of value x seconds to the next
-    point (left rectangle), added from the oldest on."""
-    order = np.argsort(~present, axis=1, kind="stable")  # the points of each series first
+    """Return (series, columns) integrals by left rectangles: `initial` plus, for each earlier point, value x seconds to
+    the next point, summed from the oldest."""
+    order = np.argsort(~present, axis=1, kind="stable")  # moves the present points of each series to the front
     packed = np.take_along_axis(np.where(present, values, 0.0), order, axis=1)
     apart = np.diff(np.where(np.take_along_axis(present, order, axis=1), times[order], 0), axis=1)
     counts = present.sum(axis=1, keepdims=True)
@@ -108,25 +108,25 @@ _STEP = Argument("step", "duration", "width of the buckets")
 TRANSFORMS: Mapping[str, Step] = read_only_table(
     Step(
         name="shift",
-        summary="Values d later: what was a week ago stands at now. On a grid a multiple of the step (as .offset); "
+        summary="Values moved d later: with 1w those of a week ago. On a grid a multiple of the step (as .offset); "
         "raw samples move by any d. Of any type.",
         example='fetch(\'temperature\').transform("shift", "1w")',
         case=Example((_ROW,), (None, 1.0, None)),
         case_args='"1m"',
-        arguments=(Argument("d", "duration", "how much later"),),
+        arguments=(Argument("d", "duration", "time to move by"),),
         family="transform",
         run=_shift,
         on_samples=shift_samples,
     ),
     _Clip(
         name="clip",
-        summary="Only what lies in (start, end]; the rest is missing. A bucket counts by its end. Of any type.",
+        summary="Values in (start, end]; others become missing. A bucket counts by its end. Of any type.",
         example='fetch(\'temperature\').transform("clip", "now-8m", "now-4m")',
         case=Example((_ROW,), (1.0, None, None)),
         case_args="0, 60000",
         arguments=(
-            Argument("start", "instant", "left out itself"),
-            Argument("end", "instant", "the last instant that counts"),
+            Argument("start", "instant", "start of the range, exclusive"),
+            Argument("end", "instant", "end of the range, inclusive"),
         ),
         family="transform",
         run=_clip,
@@ -148,7 +148,7 @@ TRANSFORMS: Mapping[str, Step] = read_only_table(
         example='fetch(\'temperature\').transform("sort", rank="max", descending=True).limit(3)',
         case=Example(((1.0, None, 5.0), (2.0, 3.0, None)), (2.0, 3.0, None)),
         arguments=(
-            Argument("rank", "choice", "by what", "last", choices=("last", "mean", "max", "min", "first", "name")),
+            Argument("rank", "choice", "sort key", "last", choices=("last", "mean", "max", "min", "first", "name")),
             Argument("descending", "flag", "greatest first", False),
         ),
         family="transform",
@@ -160,7 +160,7 @@ TRANSFORMS: Mapping[str, Step] = read_only_table(
         example="fetch('temperature').transform(\"limit\", 10)",
         case=Example(((1.0, None, 5.0), (2.0, 3.0, None)), (1.0, None, 5.0)),
         case_args="1",
-        arguments=(Argument("n", "integer", "how many", least=1, unit="series"),),
+        arguments=(Argument("n", "integer", "number of series", least=1, unit="series"),),
         family="transform",
         run=_limit,
         on_samples=limit_samples,

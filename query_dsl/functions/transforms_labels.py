@@ -1,5 +1,5 @@
-"""Transforms of names and labels: on a grid two series that become the same are an error; raw samples may share a key
-until `merge` puts them together."""
+"""Transforms of names and labels. On a grid two series with the same new key are an error; raw samples may share a key
+until `merge` combines them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REFERENCE = re.compile(r"\$(?:(\$)|([A-Za-z0-9_]+)|\{([A-Za-z0-9_]+)\})")
 
 
 def labelled(key: Key, label: str, value: str, function: str) -> Key:
-    """The key with a label set; "" removes it, `__name__` is the name."""
+    """Set a label of a key; "" removes it, `__name__` sets the name. QueryError beyond the limits of labels."""
     if len(value) * 4 > MAX_VALUE_BYTES and len(value.encode()) > MAX_VALUE_BYTES:
         raise QueryError(
             f"{function}: {label}={quote(value[:40])}… of {text(key)} would have {len(value.encode())} bytes; "
@@ -43,8 +43,8 @@ def labelled(key: Key, label: str, value: str, function: str) -> Key:
 
 
 def rekeyed(found: Matrix, keys: list[Key], function: str) -> Matrix:
-    """The matrix under other keys, in canonical order; QueryError if two series became the same."""
-    check_distinct(keys, found.keys, function, "leave another label to tell them apart")
+    """Replace the keys and restore the canonical order; QueryError if two series become equal."""
+    check_distinct(keys, found.keys, function, "keep a label that distinguishes them")
     if keys == list(found.keys):
         return found
     ordered, column = in_order(keys, found.column)
@@ -52,10 +52,10 @@ def rekeyed(found: Matrix, keys: list[Key], function: str) -> Matrix:
 
 
 def renamed(found: Irregular, keys: list[Key], function: str, context: Evaluation) -> Irregular:
-    """Raw samples under other keys; says how many series have become equal."""
+    """Replace the keys of raw samples; add a note with the number of series that became equal."""
     same = len(keys) - len(set(keys))
     if same > len(found.keys) - len(set(found.keys)):
-        context.note(f"{function}: {same} series have a key that another one has: merge puts them together")
+        context.note(f"{function}: {same} series share a key with another one: use merge to combine them")
     return found.renamed(keys)
 
 
@@ -82,9 +82,9 @@ def _label_replace(keys: Keys, args: Args) -> list[Key]:
 
 
 def replacer(pattern: str, replacement: str) -> Callable[[str], str | None]:
-    """Value -> the replacement with its groups filled in, or None where the pattern (RE2) does not match all of it.
+    """Return a function from a value to the expanded replacement, or None if the RE2 pattern does not match all of it.
 
-    `$1`, `$name` (the longest name that can be read), `${name}`; `$$` is a `$`; a group that there is not is ""."""
+    References: `$1`, `$name` (longest possible name), `${name}`; `$$` is a `$`; an unknown group is ""."""
     regex: Any = compile_regex(pattern)
     named: dict[str, int] = dict(regex.groupindex)
     count = int(regex.groups)
@@ -108,7 +108,7 @@ def _check_name(value: str, what: str) -> None:
 
 
 class _Texts(Step):
-    """A step whose texts become labels."""
+    """A step whose text arguments become labels."""
 
     def check(self, args: Args) -> None:
         for name, value in args.items():
@@ -117,7 +117,7 @@ class _Texts(Step):
 
 
 def _join_labels(asked: Asked) -> Matrix:
-    """Labels of the one partner, many to one."""
+    """Copy labels from the partner of each series, many to one."""
     found, other = asked.child(), asked.operand("other")
     on, labels = asked.args["on"], asked.args["labels"]
     check_labels(on, found.keys, f"on={list(on)!r}")
@@ -150,7 +150,7 @@ def _two_partners(first: Key, second: Key, on: Sequence[str], labels: Sequence[s
 
 
 def _steps(relabel: Relabel, name: str) -> tuple[Any, Any]:
-    """`run` and `on_samples` of a change of keys."""
+    """Make `run` and `on_samples` of a step that changes keys."""
 
     def run(asked: Asked) -> Matrix:
         found = asked.child()

@@ -1,4 +1,4 @@
-"""Arguments that many functions share: labels, rules for missing values, how operands are matched."""
+"""Arguments shared by many functions: labels, rules for missing values, label matching."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIVES = Argument("gives", "choice", "type of the result", "DOUBLE", choices=("DO
 
 
 def read_labels(value: object, argument: str) -> tuple[str, ...] | None:
-    """A list of label names as a tuple, None for None."""
+    """Check a list of label names and return it as a tuple; None for None."""
     if value is None:
         return None
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
@@ -26,27 +26,27 @@ def read_labels(value: object, argument: str) -> tuple[str, ...] | None:
 
 
 def read_number(value: object, what: str) -> int | float:
-    """A number that is no truth value."""
+    """Check a number; truth values are rejected."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise QueryError(f"{what} takes a number, not {value!r:.80}").about(value)
     return checked_literal(value, what)
 
 
 def read_rules(nulls: object, min_count: object) -> Rules:
-    """How missing values are treated."""
+    """Check the rules for missing values."""
     if not isinstance(nulls, str) or nulls not in NULLS:
-        raise QueryError(f"nulls={nulls!r:.80}: say one of {', '.join(map(repr, NULLS))}").about(nulls)
+        raise QueryError(f"nulls={nulls!r:.80}: use one of {', '.join(map(repr, NULLS))}").about(nulls)
     if min_count is None:
         return Rules(nulls)
     if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 0:
-        raise QueryError(f"min_count={min_count!r:.80}: say a number that is not negative").about(min_count)
+        raise QueryError(f"min_count={min_count!r:.80}: use a number that is not negative").about(min_count)
     return Rules(nulls, checked_literal(min_count, "min_count"))
 
 
 def read_match(
     on: object, ignoring: object, group_left: object, group_right: object, unmatched: object, fill: object
 ) -> Match:
-    """How two operands are paired."""
+    """Check the options of label matching."""
     if on is not None and ignoring is not None:
         raise QueryError("say on=[..] or ignoring=[..], not both")
     if group_left is not None and group_right is not None:
@@ -64,7 +64,7 @@ def read_match(
 
 
 def own_arguments(function: Own, args: Sequence[object], named: Mapping[str, object]) -> Given:
-    """Arguments of an own function: only the type that it gives."""
+    """Check the arguments of a user-defined function; the only one is `gives`, its result type."""
     unknown = [*map(repr, args), *(name for name in named if name != "gives")]
     if unknown:
         raise QueryError(f"own function {function.name} takes no {', '.join(unknown)!s:.80}: close over it")

@@ -1,7 +1,7 @@
-"""What can stand at a place of a query that is being written: names, labels, values of labels, functions.
+"""Completion of unfinished queries: variable names, labels, label values, functions.
 
-Reads the text before the place only, as far as brackets and quotes go, and never runs or parses it: it is not finished.
-So it works in the cell of a notebook too, whose other lines are any Python.
+Scans brackets and quotes of the text before the cursor. It neither parses nor runs the text, which is incomplete, so it
+works in notebook cells with arbitrary other Python, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from query_dsl.tree.selector import parse_selector
 MAX_TEXT, MAX_WORD = 20_000, 100
 LIMIT = 1_000
 LOOKED_AT = 1_000
-"""So many series tell which labels go with a selector."""
+"""Limit of the series read to find the labels of a selector; bounds the cost of one completion."""
 _SELECTING = frozenset({"fetch", "samples", "absent", "filter"})
 _SESSION_CALLS = re.compile(r"(\w+)\s*(?:\.\s*(?:find|history)\s*\(|\[)\s*$")
 _LABELS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right", "labels"})
@@ -43,7 +43,7 @@ _VALUE_PART = re.compile(r"(?:^|,)\s*(\w+)\s*(=~|!~|!=|=)\s*(['\"])((?:[^'\"\\]|
 
 @dataclass(frozen=True, slots=True)
 class Completions:
-    """Words that can stand in place of text[start:end], sorted; `kind` says what they are."""
+    """Sorted candidates for text[start:end]; `kind` is name, label, value, function or method."""
 
     start: int
     end: int
@@ -53,7 +53,7 @@ class Completions:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A bracket or a quote that is not closed: where it stands, and the word before it (`fetch`, `.map`)."""
+    """An unclosed bracket or quote: its position, and the word before it (`fetch`, `map`)."""
 
     mark: str
     at: int
@@ -63,10 +63,10 @@ class _Open:
 def complete(
     text: str, position: int | None, store: Store, *, code: bool = False, sessions: Collection[str] = ()
 ) -> Completions:
-    """What can stand at `position` (None: the end). Raises what the store raises.
+    """Return the completions at `position` (None: the end). Passes on exceptions of the store.
 
-    `code`: the text is Python around queries, of which only what is in quotes is ours; `sessions` are variables in it
-    whose `find(`, `history(` and `[` take selectors."""
+    `code`: the text is Python, and only text in quotes is completed. `sessions`: names of variables whose `find(`,
+    `history(` and `[` take selectors."""
     end = len(text) if position is None else max(0, min(position, len(text)))
     written = text[max(0, end - MAX_TEXT) : end]
     shift = end - len(written)
@@ -80,7 +80,7 @@ def complete(
 
 
 def _opened(text: str) -> list[_Open]:
-    """Brackets and quotes that are open at the end of the text, outermost first."""
+    """Return the brackets and quotes that are open at the end of the text, outermost first."""
     found: list[_Open] = []
     i = 0
     while i < len(text):
@@ -95,7 +95,7 @@ def _opened(text: str) -> list[_Open]:
                 i += len(quote)
                 continue
             if char == "\n" and len(quote) == 1:
-                found.pop()  # a quote that was never closed ends with its line
+                found.pop()  # an unclosed quote ends with its line
         elif char in "'\"":
             mark = char * 3 if text.startswith(char * 3, i) else char
             found.append(_Open(mark, i, ""))
@@ -140,7 +140,7 @@ def _in_quotes(text: str, opened: list[_Open], store: Store, sessions: Collectio
 
 
 def _outside(text: str, opened: list[_Open]) -> Completions:
-    """Functions, methods behind a dot, and operators as the first word of apply( or map(."""
+    """Complete functions, methods after a dot, and function names after apply(, map( and the like."""
     word = _WORD.search(text)
     begun = word.group() if word else ""
     start = len(text) - len(begun)
@@ -156,7 +156,7 @@ def _outside(text: str, opened: list[_Open]) -> Completions:
 
 
 def _in_selector(start: int, inside: str, quote: str, store: Store) -> Completions:
-    """Of `name{label="value"` the part that is being written, in the quotes of a text."""
+    """Complete the last part of `name{label="value"` inside quotes."""
     name, brace, rest = inside.partition("{")
     if not brace:
         return _fitting(start, name, store.names(), "name")
@@ -174,13 +174,13 @@ def _in_selector(start: int, inside: str, quote: str, store: Store) -> Completio
 
 
 def _quoted(rest: str) -> bool:
-    """Whether the end lies in the quotes of a value."""
+    """Return True if the text ends inside the quotes of a value."""
     opened = _opened(rest)
     return bool(opened) and opened[-1].mark in "'\""
 
 
 def _matchers(name: str, rest: str) -> tuple[Matcher, ...]:
-    """What is written so far, as far as it is whole."""
+    """Parse the matchers written so far; if that fails, only the name; if that fails, none."""
     try:
         return parse_selector(f"{name}{{{rest}}}" if rest else name).matchers
     except QueryError:
@@ -191,13 +191,13 @@ def _matchers(name: str, rest: str) -> tuple[Matcher, ...]:
 
 
 def _labels(store: Store, matchers: tuple[Matcher, ...]) -> Iterable[str]:
-    """Labels of the series that fit; of all, if none does."""
+    """Return the labels of the matching series, or all labels if none matches."""
     found = store.find(matchers, LOOKED_AT) if matchers else []
     return {label for series in found for label in series.labels} or store.label_values(None)
 
 
 def _values(store: Store, label: str, matchers: tuple[Matcher, ...]) -> Iterable[str]:
-    """Values that series which fit have; of all, if none does or there are too many to look at."""
+    """Return the label's values in matching series; all its values if no series matches or too many do."""
     if label == NAME:
         return store.names()
     found = store.find(matchers, LOOKED_AT) if matchers else []
@@ -207,7 +207,7 @@ def _values(store: Store, label: str, matchers: tuple[Matcher, ...]) -> Iterable
 
 
 def _labels_of(text: str, store: Store) -> Iterable[str]:
-    """Labels of what the text has fetched so far."""
+    """Return the labels of the last 4 selectors in the text, or all labels if they match nothing."""
     selectors = re.findall(r"(?:fetch|samples)\(\s*(?:'([^'\n]*)'|\"([^\"\n]*)\")", text)[-4:]
     found: set[str] = set()
     for single, double in selectors:

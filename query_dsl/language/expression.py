@@ -1,8 +1,8 @@
 """The fluent wrapper: `fetch('x').rate("5m").sum(by=["dc"])`. Immutable; every method returns a new expression.
 
-Checks names of functions, durations and arguments at once, so that the mistake shows where it was made. The parser
-calls the very same methods (those in METHODS and FUNCTIONS), so text and Python mean the same. Methods that stand for
-one registered function are made from its entry: see query_dsl/language/shortcuts.py.
+Each call checks function names, durations and arguments immediately, so an error shows the faulty call. The parser
+calls the same methods (those in METHODS and FUNCTIONS), so text and Python mean the same. Methods for one registered
+function are generated from its entry: see query_dsl/language/shortcuts.py.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 100
 MAX_PARTS = 10_000
-"""Nodes of a tree: an expression used twice in another counts twice."""
+"""Maximum number of nodes in a tree; an expression that is used twice counts twice."""
 RESOLUTIONS = ("raw",)
 
 
 class Expr:
-    """A query that has not run. Operators + - * / % ** compare & | ~ pair series by their labels."""
+    """A query that has not run. The operators (+ - * / % **, comparisons, & | ~) match series by their labels."""
 
     __slots__ = ("collector", "depth", "node", "parts", "text")
-    __array_ufunc__ = None  # numpy arrays leave the operators to us
+    __array_ufunc__ = None  # numpy arrays delegate operators to Expr
     __hash__ = object.__hash__
 
     def __getattr__(self, name: str) -> Callable[..., Expr]:
-        """Of what is not there: methods are made from the entries of functions (query_dsl/language/shortcuts.py)."""
+        """Raise AttributeError with a hint; Python calls this only for unknown attributes."""
         known = [method for method in dir(type(self)) if not method.startswith("_")]
         hint = "" if name.startswith("_") else elsewhere(name, known)
         raise AttributeError(f"a query has no method {name!r}{hint}", name=name, obj=self)
@@ -68,42 +68,42 @@ class Expr:
     # --- answers ---
 
     def bound(self, collector: Collector[Any]) -> Expr:
-        """The same query, to be answered by `collector`; what is built from it is too."""
+        """Return the same query bound to `collector`; expressions built from it are bound, too."""
         return Expr(self.node, self.depth, self.text, shared(self.collector, collector), self.parts)
 
     def collect(self, at: object = None, **options: Any) -> Matrix:
-        """Run the query as of the instant `at` (None: now): in its session, or in the one opened last. `options` are
-        those of the session's `query`."""
+        """Run the query as of the instant `at` (None: now) in its session, or else in the one opened last. `options`
+        are those of the session's `query`."""
         return collector_of(self.collector).query(self, at, **options)
 
     def explain(self, at: object = None, **options: Any) -> Any:
-        """What running the query does: grid, level, engine and why; see the session's `explain`."""
+        """Return the query plan: grid, level, engine and the reason; see the session's `explain`."""
         return collector_of(self.collector).explain(self, at, **options)
 
     def to_pandas(self, at: object = None) -> pd.DataFrame:
-        """`collect` and `Matrix.to_pandas` in one."""
+        """Run `collect` and `Matrix.to_pandas`."""
         return self.collect(at).to_pandas()
 
     def plot(self, ax: Any = None, at: object = None, **options: Any) -> Any:
-        """`collect` and `Matrix.plot` in one."""
+        """Run `collect` and `Matrix.plot`."""
         return self.collect(at).plot(ax, **options)
 
     # --- time ---
 
     def range(self, duration: str) -> Expr:
-        """The grid of the query reaches back this far: `.range("10m")`."""
+        """Set the length of the time range: `.range("10m")`."""
         return self._wrap(nodes.Range(self.node, parse_duration(duration, "range")))
 
     def between(self, start: object, end: object) -> Expr:
-        """The grid covers (start, end]: ISO 8601, "now-1h", datetime or epoch milliseconds."""
+        """Set the time range to (start, end]: ISO 8601, "now-1h", datetime or epoch milliseconds."""
         return self._wrap(nodes.Between(self.node, parse_instant(start, "start"), parse_instant(end, "end")))
 
     def at(self, instant: object) -> Expr:
-        """One bucket: the newest that ends at or before the instant."""
+        """Evaluate one bucket: the newest that ends at or before the instant."""
         return self._wrap(nodes.At(self.node, parse_instant(instant, "instant")))
 
     def offset(self, duration: str) -> Expr:
-        """As it was this long before: `.offset("1d")`."""
+        """Evaluate the query this much earlier: `.offset("1d")`."""
         return self._wrap(nodes.Offset(self.node, parse_duration(duration, "offset")))
 
     # --- windows and points ---
@@ -118,7 +118,7 @@ class Expr:
         max_gap: str | None = None,
         **named: object,
     ) -> Expr:
-        """A function of each series: over a window, `.map("mean", "5m")`, or of each value, `.map("clamp", 0, 100)`.
+        """Apply a function to each series: over a window, `.map("mean", "5m")`, or per value, `.map("clamp", 0, 100)`.
         Arguments of a window function follow its window: `.map("quantile", "5m", q=0.9)`."""
         name = self._function(function, (MAPPERS, POINTS, MAP_STEPS))
         if isinstance(name, str) and (name in POINTS or name in MAP_STEPS):
@@ -145,7 +145,7 @@ class Expr:
         )
 
     def _function(self, function: object, tables: Sequence[Any]) -> str | Own:
-        """The name of a registered function; a callable that is none of them is an own function."""
+        """Return the name of a registered function; any other callable becomes a user-defined function."""
         name = named_function(function)
         if isinstance(name, str) and callable(function) and not any(name in table for table in tables):
             return Own(name, function)
@@ -155,15 +155,15 @@ class Expr:
         return self._wrap(nodes.Point(self.node, name, given(POINTS[name], args, named)))
 
     def rate(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
-        """Increase a second over the window (one step if none is given)."""
+        """Increase per second over the window (one step if none is given)."""
         return self.map("rate", window, max_gap=max_gap)
 
     def increase(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
-        """Growth of a counter over the window (one step if none is given)."""
+        """Increase of a counter over the window (one step if none is given)."""
         return self.map("increase", window, max_gap=max_gap)
 
     def delta(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
-        """Difference to the value before the window (one step if none is given)."""
+        """Difference from the value before the window (one step if none is given)."""
         return self.map("delta", window, max_gap=max_gap)
 
     def bucketize(
@@ -176,7 +176,7 @@ class Expr:
         max_gap: str | None = None,
         **named: object,
     ) -> Expr:
-        """One value per bucket of `step`: sets the step of the query's grid."""
+        """Compute one value per bucket of `step`; sets the step of the query's grid."""
         name = self._function(function, (MAPPERS,))
         if isinstance(name, str):
             said = given(look_up(MAPPERS, name, "function"), args, named)
@@ -198,7 +198,7 @@ class Expr:
         min_count: int | None = None,
         **named: object,
     ) -> Expr:
-        """One series per class of equal labels: `.reduce("mean", by=["dc"])`; by=[] is one class of all."""
+        """Compute one series per class of equal labels: `.reduce("mean", by=["dc"])`; by=[] puts all in one class."""
         name = self._function(function, (REDUCERS,))
         text = name if isinstance(name, str) else name.name
         if isinstance(name, str):
@@ -218,15 +218,15 @@ class Expr:
         return self._wrap(nodes.Reduce(self.node, name, *classes, read_rules(nulls, min_count), said))
 
     def named(self, name: str) -> Expr:
-        """The same series under this name."""
+        """Rename the series."""
         if not isinstance(name, str) or not name:
-            raise QueryError(f"a name is a text that is not empty, not {name!r:.80}").about(name)
+            raise QueryError(f"a name must be a non-empty text, not {name!r:.80}").about(name)
         return self._wrap(nodes.Named(self.node, checked_literal(name, "named")))
 
     # --- whole series ---
 
     def filter(self, condition: str, *args: object, **named: object) -> Expr:
-        """Series that meet a condition: `.filter("last", ">", 5)`, or that fit a selector: `.filter('{rack="r1"}')`."""
+        """Keep series that meet a condition: `.filter("last", ">", 5)`, or a selector: `.filter('{rack="r1"}')`."""
         if isinstance(condition, str) and condition not in STEPS["filter"] and not args and not named:
             if not any(mark in condition for mark in "{.*"):
                 entry_of("filter", condition)
@@ -234,11 +234,11 @@ class Expr:
         return self._step("filter", condition, args, named)
 
     def fill(self, method: str, *args: object, **named: object) -> Expr:
-        """Values where some are missing: `.fill("linear", max_gap="5m")`."""
+        """Fill in missing values: `.fill("linear", max_gap="5m")`."""
         return self._step("fill", method, args, named)
 
     def transform(self, function: str, *args: object, **named: object) -> Expr:
-        """A function of whole series: `.transform("shift", "1d")`."""
+        """Apply a function to whole series: `.transform("shift", "1d")`."""
         if function == "resample" and nodes.on_samples(self.node):
             return self.bucketize("last", *args, **named)  # type: ignore[arg-type]
         return self._step("transform", function, args, named)
@@ -276,26 +276,26 @@ class Expr:
             )
 
     def scalar(self) -> Expr:
-        """The one series as a plain value that changes with time: it goes with every series of the other operand."""
+        """Turn the only series into a scalar that varies over time: it matches every series of the other operand."""
         self._on_grid("scalar")
         return self._wrap(nodes.ToScalar(self.node))
 
     # --- two operands ---
 
     def where(self, condition: object, **match: Any) -> Expr:
-        """Values where the condition is true; others are missing: `q.where(q > 5)`. `match` as in `apply`."""
+        """Keep values where the condition is true; others become missing: `q.where(q > 5)`. `match` as in `apply`."""
         return apply("mask", self, condition, **match)
 
     def and_(self, other: object, **match: Any) -> Expr:
-        """Values of series that have a partner with a value there. `match` as in `apply`."""
+        """Keep values where a matching series of `other` has a value. `match` as in `apply`."""
         return apply("set_and", self, other, **match)
 
     def or_(self, other: object, **match: Any) -> Expr:
-        """These series, and those of `other` where none of these with their labels has a value."""
+        """Return these series, and those of `other` where no series here with equal labels has a value."""
         return apply("set_or", self, other, **match)
 
     def unless(self, other: object, **match: Any) -> Expr:
-        """Values of series that have no partner with a value there."""
+        """Keep values where no matching series of `other` has a value."""
         return apply("set_unless", self, other, **match)
 
     # --- operators ---
@@ -388,7 +388,7 @@ class Expr:
         raise QueryError("a query has no elements before it runs: run it first, with .collect() in a session")
 
     def equals(self, other: Expr) -> bool:
-        """Whether both are the same tree."""
+        """Return True if both have the same tree."""
         return nodes.same(self.node, other.node)
 
     def __str__(self) -> str:
@@ -399,8 +399,8 @@ class Expr:
 
 
 def fetch(selector: str, *, resolution: str | None = None) -> Expr:
-    """Series that fit the selector: `fetch('memcached.hits{dc="jb"}')`. resolution="raw" reads the history, whose
-    samples are cut into the same buckets."""
+    """Fetch the series that match the selector: `fetch('memcached.hits{dc="jb"}')`. resolution="raw" reads the history
+    and puts its samples into the same buckets."""
     if resolution is not None and resolution not in RESOLUTIONS:
         hint = near(str(resolution), RESOLUTIONS)
         raise QueryError(f'resolution={resolution!r:.80}: say "raw", or nothing{hint}').about(resolution)
@@ -408,13 +408,13 @@ def fetch(selector: str, *, resolution: str | None = None) -> Expr:
 
 
 def samples(selector: str) -> Expr:
-    """Raw samples of the series that fit, at their own times: from the history. `bucketize` puts them on a grid."""
+    """Fetch raw samples of the matching series from the history. `bucketize` puts them on a grid."""
     return Expr(nodes.Samples(parse_selector(selector)))
 
 
 def absent(selector: str, expected: Sequence[str] = ()) -> Expr:
-    """One BOOLEAN series: true in buckets where nothing that fits has a sample. With `expected`, label sets such as
-    'host="a"', one series for each of them."""
+    """Return one BOOLEAN series: true in buckets where no matching series has a sample. With `expected`, a list of
+    label sets such as 'host="a"', return one series per label set."""
     found = parse_selector(selector)
     if isinstance(expected, str) or not isinstance(expected, Sequence) or not all(isinstance(e, str) for e in expected):
         wanted = "a list of label sets, as in ['host=\"a\"']"
@@ -438,8 +438,8 @@ def apply(
     fill: float | None = None,
     gives: str | None = None,
 ) -> Expr:
-    """An operator between series with equal labels: all of them, those of `on`, or all but those of `ignoring`. add,
-    mul, min, max, and, or take more than two operands; own functions any number."""
+    """Apply an operator to series with equal labels: all labels, those of `on`, or all except `ignoring`. add, mul,
+    min, max, and, or take two or more operands; user-defined functions any number."""
     match = read_match(on, ignoring, group_left, group_right, unmatched, fill)
     name = named_function(op)
     if isinstance(name, str) and callable(op) and name not in OPERATORS:
@@ -447,7 +447,7 @@ def apply(
     if isinstance(name, Own):
         return _apply_own(name, [operand_of(each, name.name) for each in (left, *operands)], match, gives)
     if gives is not None:
-        raise QueryError(f"gives= is for own functions; what {name} gives is fixed")
+        raise QueryError(f"gives= is for own functions; the result type of {name} is fixed")
     operator = look_up(OPERATORS, name, "operator")
     if not operands or (len(operands) > 1 and operator.name not in FOLDED):
         wanted = "two or more operands" if operator.name in FOLDED else "two operands"
@@ -459,13 +459,13 @@ def apply(
 
 
 FOLDED = frozenset({"add", "mul", "min", "max", "and", "or"})
-"""Operators of more than two operands: taken from the left."""
+"""Operators that accept more than two operands; they are applied from left to right."""
 
 
 def _binary(op: str, first: Expr, second: Expr, match: nodes.Match) -> Expr:
     for side in (first, second):
         side._on_grid(op)
-    # a sum of many terms is one level: left operands of operators are evaluated in a loop
+    # a sum of many terms counts as one level, because left operands are evaluated in a loop
     left_depth = first.depth if isinstance(first.node, nodes.Binary) else first.depth + 1
     collector = shared(first.collector, second.collector)
     node = nodes.Binary(op, first.node, second.node, match)
@@ -485,7 +485,7 @@ def _apply_own(function: Own, operands: list[Expr], match: nodes.Match, gives: s
 
 
 def operand_of(value: object, op: str) -> Expr:
-    """An expression, or a plain value as one. QueryError for anything else."""
+    """Return an expression; a number or text becomes a literal. QueryError for anything else."""
     if isinstance(value, Expr):
         return value
     value = plain(value)

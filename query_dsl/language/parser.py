@@ -1,7 +1,7 @@
-"""Text to tree: a subset of Python's expression grammar, read with `ast` through an allow-list and never evaluated.
+"""Parser of query text: a subset of Python's expression grammar, read with `ast` by an allow-list and never evaluated.
 
 Allowed: calls of FUNCTIONS and METHODS, literals, lists of literals, + - * / % **, one comparison at a time, & | ~,
-and unary minus. Bare names stand only where a function is named (`map(mean, "5m")`), and `nan`, `inf` for numbers.
+and unary minus. Bare names are allowed only as function names (`map(mean, "5m")`) and for the numbers `nan`, `inf`.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ _TAKES_QUERY = frozenset(
     {"apply", "where", "and_", "or_", "unless", "transform"}
     | {name for table in STEPS.values() for name, step in table.items() if step.operands}
 )
-"""Calls whose arguments may be queries themselves."""
+"""Calls that accept queries as arguments."""
 _HINTS: Mapping[type[ast.AST], str] = MappingProxyType(
     {
         ast.BoolOp: "write & for and, | for or, with each comparison in parentheses",
         ast.Lambda: "own functions exist in Python only, not in text",
-        ast.IfExp: "there is no if in a query",
+        ast.IfExp: "a query cannot contain if",
         ast.JoinedStr: "write a plain text without f",
-        ast.Subscript: "there are no subscripts: choose series with the selector",
-        ast.NamedExpr: "there is no assignment in a query",
+        ast.Subscript: "a query cannot contain subscripts: select series with the selector",
+        ast.NamedExpr: "a query cannot contain an assignment",
         ast.Tuple: "write a list [..], or one expression",
         ast.Dict: "put the selector in quotes: fetch('name{label=\"value\"}')",
         ast.Set: "put the selector in quotes: fetch('name{label=\"value\"}')",
         ast.Not: "write ~(…) in place of not",
-        ast.UAdd: "leave out the +: only - stands before a query",
+        ast.UAdd: "remove the +: only - is a unary operator of numbers",
     }
 )
 
 
 def parse(text: str) -> Expr:
-    """The query of `text`; QueryError tells place and cause. Nothing of the text is ever run."""
+    """Parse a query; QueryError has the place and the cause. The text is never executed."""
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not {text!r:.80}")
     prescan(text)
@@ -80,8 +80,8 @@ def parse(text: str) -> Expr:
 def _tree(text: str) -> ast.expr:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's opinion on escapes such as "\d", which selectors allow
-            # in parentheses, so that a query may run over several lines
+            warnings.simplefilter("ignore")  # for escapes such as "\d", which selectors allow
+            # parentheses allow a query to span several lines
             return ast.parse(f"(\n{text}\n)", mode="eval").body
     except SyntaxError as problem:
         line, column = (problem.lineno or 2) - 1, (problem.offset or 1) - 1
@@ -96,7 +96,7 @@ def _tree(text: str) -> ast.expr:
 
 
 def _position(text: str, line: int, column: int) -> int:
-    """Character position of a column in a line (both from the wrapped text; lines count from 1)."""
+    """Convert a line and column of the text to a character position; lines count from 1."""
     start = 0
     for _ in range(line - 1):
         start = text.find("\n", start) + 1 or len(text)
@@ -104,7 +104,7 @@ def _position(text: str, line: int, column: int) -> int:
 
 
 class _Reader:
-    """Builds expressions from a Python tree by calling the builder, and notes where each stood."""
+    """Converts a Python tree to expressions by calling the builder, and records the place of each node."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -116,7 +116,7 @@ class _Reader:
         return start, max(1, stop - start)
 
     def place(self, line: int, byte_column: int) -> int:
-        """ast counts lines from 1 (the first is our bracket) and columns in bytes."""
+        """Convert a place of `ast`, which counts lines from 1 (our parenthesis is the first) and columns in bytes."""
         row = min(max(0, line - 2), len(self.lines) - 1)
         column = len(self.lines[row].encode()[:byte_column].decode(errors="ignore"))
         return sum(len(before) + 1 for before in self.lines[:row]) + column
@@ -126,7 +126,7 @@ class _Reader:
         return QueryError(message, position, self.text, length)
 
     def guarded(self, tree: ast.expr, build: Callable[..., Expr], *args: object, **options: object) -> Expr:
-        """Call the builder; its errors get the place of `tree`, its node the span."""
+        """Call the builder; its errors and its node get the place of `tree`."""
         return self.built(self.span(tree), {}, build, *args, **options)
 
     def built(
@@ -137,7 +137,7 @@ class _Reader:
         *args: object,
         **options: object,
     ) -> Expr:
-        """The same; `places`: where arguments stand, by the `id` of their values, each of which is there once."""
+        """Do the same with a given span; `places` maps the `id` of an argument value, if unique, to its place."""
         try:
             made = build(*args, **options)
         except QueryError as problem:
@@ -146,7 +146,7 @@ class _Reader:
         return Expr(dataclasses.replace(made.node, span=span), made.depth, parts=made.parts)
 
     def read(self, tree: ast.expr) -> Expr:
-        """An expression; the chain of left operands of + - * / & | is read in a loop."""
+        """Convert an expression; the chain of left operands of binary operators is read in a loop."""
         chain: list[tuple[ast.BinOp, str]] = []
         while isinstance(tree, ast.BinOp):
             op = _BINARY.get(type(tree.op))
@@ -178,30 +178,30 @@ class _Reader:
                 told = f"call it: .{name}(…)" if name in METHODS else self.unknown_method(name)
                 raise self.fail_at_end(tree, name, told)
         kind = type(tree.op) if isinstance(tree, ast.UnaryOp) else type(tree)
-        raise self.fail(tree, _HINTS.get(kind, "this has no place in a query"))
+        raise self.fail(tree, _HINTS.get(kind, "this is not allowed in a query"))
 
     def refuse_bare_name(self, tree: ast.Attribute) -> None:
-        """A dotted name that stands where a query should: somebody's variable."""
+        """Raise QueryError for a dotted name in place of a query, such as a variable without fetch()."""
         inner = tree.value
         while isinstance(inner, ast.Attribute):
             inner = inner.value
         if isinstance(inner, ast.Name) and inner.id not in FUNCTIONS:
             name = ast.unparse(tree)
-            raise self.fail(tree, f"unknown name {name!r:.80}: data enters by fetch({name!r:.80})")
+            raise self.fail(tree, f"unknown name {name!r:.80}: read data with fetch({name!r:.80})")
 
     def name(self, tree: ast.expr, name: str) -> Expr:
         if name in _NUMBERS:
             return Expr(nodes.Scalar(_NUMBERS[name], span=self.span(tree)))
         if name in FUNCTIONS:
             raise self.fail(tree, f"call it: {name}(…)")
-        raise self.fail(tree, f"unknown name {name!r}{near(name, FUNCTIONS)}: data enters by fetch('{name}')")
+        raise self.fail(tree, f"unknown name {name!r}{near(name, FUNCTIONS)}: read data with fetch('{name}')")
 
     def comparison(self, tree: ast.Compare) -> Expr:
         if len(tree.ops) > 1:
             raise self.fail(tree, "comparisons do not chain: write (a > 1) & (a < 5), each in parentheses")
         op = _COMPARE.get(type(tree.ops[0]))
         if op is None:
-            raise self.fail(tree, "in, is and not are no operators of a query: use == != < <= > >=")
+            raise self.fail(tree, "in, is and not are not supported: use == != < <= > >=")
         return self.guarded(tree, apply, op, self.read(tree.left), self.read(tree.comparators[0]))
 
     def unknown_method(self, name: str) -> str:
@@ -209,7 +209,7 @@ class _Reader:
 
     def unknown_function(self, name: str) -> str:
         if name in METHODS:
-            return f"{name} stands behind what it works on: fetch('NAME').{name}(…)"
+            return f"{name} is a method: write fetch('NAME').{name}(…)"
         return f"unknown function {name}(){elsewhere(name, FUNCTIONS) or list_of(FUNCTIONS)}"
 
     def call(self, tree: ast.Call) -> Expr:
@@ -225,7 +225,7 @@ class _Reader:
         raise self.fail(tree, "only named functions can be called")
 
     def fail_at_end(self, tree: ast.expr, name: str, message: str) -> QueryError:
-        """A mistake in the last word of `tree`."""
+        """Return a QueryError that marks the last word of `tree`."""
         position, length = self.span(tree)
         return QueryError(message, position + length - len(name), self.text, len(name))
 
@@ -234,7 +234,7 @@ class _Reader:
         options: dict[str, object] = {}
         for keyword in tree.keywords:
             if keyword.arg is None:
-                raise self.fail(keyword.value, "** has no place in a query")
+                raise self.fail(keyword.value, "** is not allowed in a query")
             if keyword.arg in options:
                 raise self.fail(keyword.value, f"{keyword.arg}= is given twice")
             options[keyword.arg] = self.value(name, keyword.value)
@@ -249,7 +249,7 @@ class _Reader:
             raise self.inside_selector(problem, tree) from None
 
     def called(self, tree: ast.Call) -> nodes.Span:
-        """Of a method without what it is called on."""
+        """Return the span of a call; for a method, without the expression before the dot."""
         start, length = self.span(tree)
         if isinstance(tree.func, ast.Attribute):
             before, own = self.span(tree.func)
@@ -259,13 +259,13 @@ class _Reader:
 
     def argument(self, function: str, index: int, tree: ast.expr) -> object:
         if isinstance(tree, ast.Starred):
-            raise self.fail(tree, "* has no place in a query")
+            raise self.fail(tree, "* is not allowed in a query")
         if index == 0 and function in _TAKES_NAME and isinstance(tree, ast.Name):
             return tree.id
         return self.value(function, tree)
 
     def value(self, function: str, tree: ast.expr) -> object:
-        """A literal; where the function takes queries, a query."""
+        """Convert an argument to a literal, or to a query where the function takes queries."""
         literal = isinstance(tree, ast.Constant | ast.List) or (isinstance(tree, ast.Name) and tree.id in _NUMBERS)
         minus = isinstance(tree, ast.UnaryOp) and isinstance(tree.operand, ast.Constant | ast.Name)
         return self.read(tree) if function in _TAKES_QUERY and not (literal or minus) else self.literal(tree)
@@ -280,7 +280,7 @@ class _Reader:
                 node = self.single(tree).node
                 if isinstance(node, nodes.Scalar):
                     return node.value
-            case ast.Call(func=ast.Name(id="own")):  # what prints in place of a function of Python
+            case ast.Call(func=ast.Name(id="own")):  # printed form of a user-defined function
                 raise self.fail(tree, _HINTS[ast.Lambda])
             case ast.Name() | ast.Attribute():
                 name = ast.unparse(tree)
@@ -293,7 +293,7 @@ class _Reader:
         signature = _signature(build)
         parameters = signature.parameters.values()
         known = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)  # the entry of the function knows its arguments
+        open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)  # the entry of the function checks its arguments
         for keyword in tree.keywords:
             if keyword.arg not in known and not open_ended:
                 shown = [k for k in known if k != "self"]
@@ -305,7 +305,7 @@ class _Reader:
             raise self.fail(tree, f"{name}(): {problem}; it takes {name}{parameters_of(build)}") from None
 
     def inside_selector(self, problem: QueryError, tree: ast.Call) -> QueryError:
-        """A place within a selector becomes a place within the query."""
+        """Convert a place within a selector to a place within the query."""
         if problem.text == self.text or not tree.args or problem.position is None:
             return problem
         start, length = self.span(tree.args[0])
@@ -316,7 +316,7 @@ class _Reader:
 
 
 def _signature(build: Callable[..., Expr]) -> inspect.Signature:
-    """Of a function or of a bound method; remembered, because it takes longer to make than all else of a call."""
+    """Return the signature of a function or bound method; cached, because it is the costliest part of a call."""
     function = getattr(build, "__func__", build)
     if not isinstance(function, FunctionType):
         return inspect.signature(build)

@@ -1,4 +1,4 @@
-"""Tree to text, such that parsing it gives the same tree. Own functions have no text: `own(NAME)` stands for them."""
+"""Printer of trees: parsing the text gives the same tree. User-defined functions print as `own(NAME)`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from query_dsl.tree.timing import format_duration
 _ATOM = 100
 _UNARY = 8
 _TAKEN = frozenset({"range"})
-"""Reducers whose name is that of another method."""
+"""Reducers whose name is taken by another method."""
 _SHORT = frozenset({"rate", "increase", "delta"})
 _POWER = 9
 
 
 def print_node(node: Node) -> str:
-    """The text of a tree."""
+    """Return the text of a tree."""
     return _print(node)[0]
 
 
 def _print(node: Node) -> tuple[str, int]:
-    """(text, precedence of its outermost operator)."""
+    """Return (text, precedence of its outermost operator)."""
     match node:
         case Binary():
             return _binary(node)
@@ -62,12 +62,12 @@ def _grouped(node: Node, precedence: int) -> str:
 def _scalar(value: float | bool | str) -> tuple[str, int]:
     text = repr(value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    # numbers are bracketed before a method, since 1.abs() is no Python
+    # numbers need parentheses before a method, because 1.abs() is invalid Python
     return text, _UNARY if number else _ATOM
 
 
 def _binary(node: Binary) -> tuple[str, int]:
-    """The chain of left operands is printed in a loop: a sum of 500 terms is no recursion."""
+    """Print the chain of left operands in a loop, so that a sum of 500 terms does not recurse."""
     chain = [node]
     while isinstance(chain[-1].left, Binary):
         chain.append(chain[-1].left)
@@ -83,8 +83,8 @@ def _binary(node: Binary) -> tuple[str, int]:
             right = _print(link.right)[0]
             text, precedence = f"apply({link.op!r}, {text}, {right}{_match(link.match)})", _ATOM
             continue
-        # a comparison takes no comparison on either side, other operators group to the left
-        power = operator.precedence == _POWER  # groups to the right, and its right side may have a sign
+        # comparisons do not chain; other operators are left-associative
+        power = operator.precedence == _POWER  # right-associative, and its right operand may have a sign
         loose = precedence < operator.precedence or (
             (operator.family == "comparison" or power) and precedence == operator.precedence
         )
@@ -134,7 +134,7 @@ def _method(node: Node) -> str:
 
 
 def _function(function: str | Own, entry: Entry | None, args: nodes.Given) -> tuple[str, str]:
-    """(name as a literal, arguments after a comma)."""
+    """Return (name as a literal, arguments after a comma)."""
     if isinstance(function, Own):
         return _own(function), _own_args(args)
     shown = [f"{name}={_argument(entry, name, value)}" for name, value in args]
@@ -174,7 +174,7 @@ def _reduce(node: nodes.Reduce) -> str:
     if isinstance(node.function, Own):
         return f"reduce({_own(node.function)}, {labels}{_rules(node.rules)}{_own_args(node.args)})"
     shown = show_arguments(REDUCERS[node.function], node.args)
-    if node.function in _TAKEN or node.function not in built_in_names():  # functions of packages are no methods
+    if node.function in _TAKEN or node.function not in built_in_names():  # functions of plugins are not methods
         return f"reduce({', '.join([repr(node.function), *shown, labels])}{_rules(node.rules)})"
     return f"{node.function}({', '.join([*shown, labels])}{_rules(node.rules)})"
 

@@ -1,7 +1,7 @@
-"""Methods of expressions that stand for one registered function: `.topk(5, by=["dc"])`, `.ewma("10m", alpha=0.3)`.
+"""Methods of expressions for single registered functions: `.topk(5, by=["dc"])`, `.ewma("10m", alpha=0.3)`.
 
-They are made from the entries, with signature and description, so that completion and `help` know them. A name that
-several families have belongs to the first of: methods of Expr itself, reducers, window functions, points, steps."""
+They are generated from the entries, with signature and docstring for completion and `help`. A name in several families
+belongs to the first of: methods of Expr itself, reducers, window functions, points, steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RULES = {"nulls": "skip", "min_count": None}
 
 
 class _Needed:
-    """Stands for an argument that has no default and follows one that has: the entry says that it is missing."""
+    """Default of a required argument that follows an optional one; the entry reports it as missing."""
 
     def __repr__(self) -> str:
         return "…"
@@ -42,7 +42,7 @@ def _parameters(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any
     first = [inspect.Parameter(name, _POSITIONAL, default=default) for name, default in before.items()]
     if isinstance(entry, Step):
         first += [inspect.Parameter(name, _POSITIONAL) for name in entry.operands]
-    if any(p.default is not inspect.Parameter.empty for p in first):  # no parameter without a default after one with
+    if any(p.default is not inspect.Parameter.empty for p in first):  # required ones cannot follow optional ones
         own = [p.replace(default=_NEEDED) if p.default is inspect.Parameter.empty else p for p in own]
     rest = [inspect.Parameter(name, _KEYWORD, default=default) for name, default in after.items()]
     every = [inspect.Parameter("self", _POSITIONAL), *first, *own, *rest]
@@ -65,7 +65,7 @@ def _reducing(entry: Entry) -> Callable[..., Expr]:
         return self.reduce(entry.name, *args, **named)
 
     signature = _parameters(entry, {}, {"by": None, "without": None, **_RULES})
-    if not entry.arguments:  # what stands there is a window by mistake: `reduce` says so
+    if not entry.arguments:  # accept a window given by mistake, so that `reduce` can explain the error
         every = [*signature.parameters.values()]
         every.insert(1, inspect.Parameter("window", inspect.Parameter.VAR_POSITIONAL))
         signature = inspect.Signature(every)
@@ -110,25 +110,25 @@ def _methods() -> dict[str, Callable[..., Expr]]:
 
 
 METHODS: Mapping[str, Callable[..., Expr]] = MappingProxyType(_methods())
-"""What text may call on an expression; the parser knows nothing else."""
+"""Methods that query text may call on an expression; the parser accepts no others."""
 FUNCTIONS: Mapping[str, Callable[..., Expr]] = MappingProxyType(
     {"fetch": fetch, "samples": samples, "absent": absent, "apply": apply}
 )
 
 
 def described(table: Mapping[str, Callable[..., Expr]]) -> dict[str, str]:
-    """Name -> arguments and the first sentence of what it does: what pages and completion show."""
+    """Return name -> arguments and first sentence of the docstring, for pages and completion."""
     return {name: f"{parameters_of(call)} · {_sentence(call)}" for name, call in table.items()}
 
 
 def parameters_of(call: Callable[..., Expr]) -> str:
-    """What stands between the brackets of a call, with them."""
+    """Format the parameters of a call, with parentheses."""
     shown = []
     for parameter in inspect.signature(call).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD or parameter.name == "self":
             continue
         if parameter.kind is parameter.VAR_POSITIONAL and parameter.name == "window":
-            continue  # stands there for an error only
+            continue  # exists for an error message only
         star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
         optional = "=…" if parameter.kind is parameter.KEYWORD_ONLY else ""
         if parameter.name not in _RULES:

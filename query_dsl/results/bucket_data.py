@@ -1,4 +1,4 @@
-"""What window functions work on: statistics of buckets, straight from a store or made of a matrix that was computed."""
+"""Input of window functions: statistics of buckets, read from a store or derived from a computed matrix."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True)
 class BucketData(Arrays):
-    """Arrays with the names of their series, in canonical order of the keys."""
+    """Arrays with the keys of their series, in canonical order."""
 
     keys: tuple[Key, ...]
     strings: tuple[str, ...]
 
     def shifted(self, ms: int) -> BucketData:
-        """The same data as if everything had happened `ms` later."""
+        """Return the data with all times moved `ms` later."""
         stats = dict(self.stats)
         if "last_time" in stats:
             stats["last_time"] = stats["last_time"] + ms
@@ -39,7 +39,7 @@ class BucketData(Arrays):
         return replace(self, grid=grid, stats=stats, lives=lives, ended_ms=ended)
 
     def only(self, rows: Rows) -> BucketData:
-        """The chosen series, in the order of `rows`."""
+        """Select series, in the order of `rows`."""
         if len(rows) == len(self.keys) and (rows == np.arange(len(rows))).all():
             return self
         place = np.full(len(self.keys), -1, np.int64)
@@ -53,14 +53,14 @@ class BucketData(Arrays):
             keys=tuple(map(self.keys.__getitem__, rows.tolist())),
             kinds=self.kinds[rows],
             types=self.types[rows],
-            stats={name: matrix.T.take(rows, axis=1).T for name, matrix in self.stats.items()},  # as shards hold them
+            stats={name: matrix.T.take(rows, axis=1).T for name, matrix in self.stats.items()},  # layout of shards
             lives=lives,
             ended_ms=self.ended_ms[rows],
         )
 
 
 def from_buckets(buckets: Buckets) -> BucketData:
-    """The answer of a store, series in its order."""
+    """Convert the answer of a store; series keep their order."""
     table, n = SeriesTable.of(buckets.series), len(buckets.series)
     ended = buckets.ended_ms if len(buckets.ended_ms) == n else np.zeros(n, np.int64)
     return BucketData(
@@ -76,7 +76,7 @@ def from_buckets(buckets: Buckets) -> BucketData:
 
 
 def from_cells(keys: tuple[Key, ...], grid: Grid, column: Cells, strings: tuple[str, ...]) -> BucketData:
-    """Computed values as buckets of one sample each, taken at the end of the bucket."""
+    """Convert computed values to buckets with one sample each, at the end of the bucket."""
     types, cells, present = column
     return BucketData(
         keys=keys,
@@ -92,7 +92,7 @@ def from_cells(keys: tuple[Key, ...], grid: Grid, column: Cells, strings: tuple[
 
 
 def padded(data: BucketData, grid: Grid) -> BucketData:
-    """The data on a wider `grid` of the same step, with empty buckets where it had none."""
+    """Extend the data to a wider `grid` of the same step; added buckets are empty."""
     left = (data.grid.start_ms - grid.start_ms) // grid.step_ms
     right = (grid.end_ms - data.grid.end_ms) // grid.step_ms
     if left == 0 and right == 0:
@@ -101,7 +101,7 @@ def padded(data: BucketData, grid: Grid) -> BucketData:
 
 
 def distinct(data: BucketData) -> BucketData:
-    """The same with one cell for equal texts, so that cells of STRING can be compared."""
+    """Map equal texts to one cell, so that cells of STRING can be compared."""
     texts = np.flatnonzero(data.types == STRING)
     if not len(texts) or len(set(data.strings)) == len(data.strings):
         return data
@@ -114,5 +114,5 @@ def distinct(data: BucketData) -> BucketData:
 
 
 def numeric(types: Types) -> Bools:
-    """(series,) that numbers can be made of."""
+    """Return a mask (series,) of the series with numeric types."""
     return np.asarray(types != STRING)

@@ -1,4 +1,4 @@
-"""What the values of a matrix are (see artimon/compute/cells.py), and what its series are called."""
+"""Cells (values of a matrix, see artimon/compute/cells.py) and keys (names and labels of series)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from artimon.compute.function import Example
 
 
 class Key(NamedTuple):
-    """What a series is called, labels as sorted pairs; sorting keys gives the canonical order."""
+    """Name and labels of a series, labels as sorted pairs; sorting keys gives the canonical order."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
 
     def get(self, label: str) -> str:
-        """Value of a label, of the name for `__name__`, "" where absent."""
+        """Return the value of a label, the name for `__name__`, "" if absent."""
         if label == "__name__":
             return self.name
         for name, value in self.labels:

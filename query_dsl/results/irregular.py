@@ -1,7 +1,7 @@
-"""Raw samples: series whose points stand at times of their own, not on a grid. Immutable.
+"""Raw samples: series with individual sample times instead of a grid. Immutable.
 
-All samples lie one after another, series by series; `starts` says where each series begins. So a step over a million
-samples is a few array operations, whatever the number of series.
+Samples are stored contiguously, series by series; `starts` has the offset of each series. So a step over a million
+samples takes a few array operations, independent of the number of series.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 Rows = npt.NDArray[np.intp]
 MAX_SERIES = 40
 SHOWN = 3
-"""Newest samples that a table shows of each series."""
+"""Number of newest samples shown per series in a table."""
 MAX_TEXT = 24
 _NAMES = {INTEGER: "integer", DOUBLE: "double", BOOLEAN: "boolean", STRING: "string"}
 
 
 class Irregular(Keyed):
-    """Series in canonical order, each with its samples in the order of time.
+    """Series in canonical order, each with its samples in time order.
 
-    `keys`, `types`, `kinds`, `ended_ms`: one a series (`ended_ms` 0 where it goes on). `starts`: (series + 1,), the
-    samples of series i are starts[i] .. starts[i + 1]. `times` (epoch ms), `cells`, `births` (ms): one a sample;
-    `births` is None where births are not known. A cell is 64 bits of its series' type. Two series may have one key,
-    and two samples one time, until `merge` and `dedup` say what is to become of them. Arrays are read-only.
+    `keys`, `types`, `kinds`, `ended_ms`: one per series (`ended_ms` is 0 for a series that has not ended). `starts`:
+    (series + 1,), series i has samples starts[i] .. starts[i + 1] - 1. `times` (epoch ms), `cells`, `births` (start
+    times, ms): one per sample; `births` is None if unknown. A cell is 64 bits of its series' type. Series may share a
+    key until `merge`; samples of one series may share a time until `dedup`. Arrays are read-only.
     """
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Irregular(Keyed):
         kinds: Sequence[int] | Types | None = None,
         ended_ms: Sequence[int] | Ints | None = None,
     ) -> Irregular:
-        """Of one list of times and one of cells a series, in any order; samples of one time keep theirs."""
+        """Build from one list of times and one of cells per series, in any order; the sort by time is stable."""
         n = len(keys)
         starts = np.concatenate(([0], np.cumsum([len(one) for one in times]))).astype(np.int64)
         made = cls(
@@ -119,42 +119,42 @@ class Irregular(Keyed):
 
     @property
     def counts(self) -> Ints:
-        """(series,) how many samples each has."""
+        """Number of samples of each series, (series,)."""
         return np.asarray(np.diff(self.starts))
 
     @property
     def owner(self) -> Ints:
-        """(samples,) the row that each sample belongs to."""
+        """Row of the series of each sample, (samples,)."""
         return np.repeat(np.arange(len(self.keys), dtype=np.int64), self.counts)
 
     @property
     def samples(self) -> int:
-        """How many there are in all."""
+        """Total number of samples."""
         return len(self.times)
 
     def span(self, i: int) -> slice:
-        """Where the samples of series i lie."""
+        """Return the slice of the samples of series i."""
         return slice(int(self.starts[i]), int(self.starts[i + 1]))
 
     def times_of(self, i: int) -> list[int]:
-        """Times of series i, epoch milliseconds, ascending."""
+        """Return the times of series i, epoch milliseconds, ascending."""
         return [int(time) for time in self.times[self.span(i)]]
 
     def row(self, i: int) -> npt.NDArray[Any]:
-        """Values of series i in its own type: int64, float64, bool, or objects (str)."""
+        """Return the values of series i in its type: int64, float64, bool, or objects (str)."""
         return typed(int(self.types[i]), self.cells[self.span(i)], self.strings)
 
     def tolist(self, i: int) -> list[tuple[int, Scalar]]:
-        """(time in epoch ms, value) of each sample of series i."""
+        """Return (time in epoch ms, value) of each sample of series i."""
         return list(zip(self.times_of(i), self.row(i).tolist(), strict=True))
 
     def column(self, i: int) -> Cells:
-        """Series i as cells of one row, every one present."""
+        """Return series i as one row of cells, all present."""
         cells = self.cells[self.span(i)][None, :]
         return Cells(self.types[i : i + 1], cells, np.ones(cells.shape, np.bool_))
 
     def __eq__(self, other: object) -> bool:
-        """Equal series, types, times and values (NaN equals NaN); notes do not count."""
+        """Compare series, types, times and values (NaN equals NaN); ignore notes."""
         if not isinstance(other, Irregular):
             return NotImplemented
         same = self.keys == other.keys and self.types.tolist() == other.types.tolist()
@@ -164,20 +164,20 @@ class Irregular(Keyed):
 
     __hash__ = None  # type: ignore[assignment]
 
-    # -- making others of it
+    # -- derived copies
 
     def like(self, **parts: Any) -> Irregular:
-        """The same with some of its parts replaced, under the names of the attributes."""
+        """Return a copy with the given attributes replaced."""
         given = {name: getattr(self, name) for name in self.__slots__} | parts
         return Irregular(**given)
 
     def computed(self, **parts: Any) -> Irregular:
-        """As `like`, of values that no source sent: without births, ends and kinds."""
+        """As `like`, for computed values: without start times, ends and kinds."""
         n = len(self.keys)
         return self.like(births=None, ended_ms=np.zeros(n, np.int64), kinds=np.zeros(n, np.uint8), **parts)
 
     def take(self, rows: Rows) -> Irregular:
-        """The chosen series, in the order of `rows`."""
+        """Select series, in the order of `rows`."""
         if len(rows) == len(self.keys) and (rows == np.arange(len(rows))).all():
             return self
         counts = self.counts[rows]
@@ -193,31 +193,31 @@ class Irregular(Keyed):
         )
 
     def keep(self, mask: Bools) -> Irregular:
-        """Only the samples where `mask` (samples,) is true; series that lose all of them stay, empty."""
+        """Keep the samples where `mask` (samples,) is true; series without samples left stay, empty."""
         if mask.all():
             return self
         before = np.concatenate(([0], np.cumsum(mask))).astype(np.int64)
         return self.like(starts=before[self.starts], **self._at(np.flatnonzero(mask)))
 
     def filled(self) -> Irregular:
-        """Without the series that have no sample."""
+        """Drop the series that have no sample."""
         return self.take(np.flatnonzero(self.counts))
 
     def sorted(self) -> Irregular:
-        """The samples of each series in the order of time; those of one time keep their order."""
+        """Sort the samples of each series by time; the sort is stable."""
         if self.samples < 2:
             return self
         later = (self.times[1:] >= self.times[:-1]) | (self.owner[1:] != self.owner[:-1])
         return self if later.all() else self.like(**self._at(np.lexsort((self.times, self.owner))))
 
     def renamed(self, keys: Sequence[Key]) -> Irregular:
-        """The same samples under other keys, one a series, in canonical order; equal keys keep their order."""
+        """Replace the keys, one per series, and sort canonically; equal keys keep their order."""
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
         return self.like(keys=tuple(keys)).take(order)
 
     def regrouped(self, owner: Ints, rows: Rows, keys: Sequence[Key]) -> Irregular:
-        """Samples in other series: sample k goes to series owner[k], which has keys[owner[k]] and the type and kind
-        of the row rows[owner[k]] of this one. Result in canonical order."""
+        """Reassign samples: sample k goes to series owner[k], with key keys[owner[k]] and the type and kind of row
+        rows[owner[k]] of this object. The result is in canonical order."""
         order = np.lexsort((self.times, owner))
         starts = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(keys))))).astype(np.int64)
         made = self.like(
@@ -237,25 +237,25 @@ class Irregular(Keyed):
     def with_notes(
         self, notes: tuple[str, ...], complete: bool, partial: bool, origin: Origin | None = None
     ) -> Irregular:
-        """The same samples with what must be said about them, and where they came from."""
+        """Set the notes, the flags and the origin."""
         return self.like(notes=notes, complete=complete, partial=partial, origin=origin or self.origin)
 
     def with_query(self, query: str) -> Irregular:
-        """The same samples with the text of the query that they answer."""
+        """Set the text of the query."""
         return self.like(query=query)
 
-    # -- other forms
+    # -- conversions
 
     def _points_of(self, i: int) -> dict[str, Any]:
         values = [json_value(v) for v in self.row(i).tolist()]
         return {"type": ValueType(int(self.types[i])).name, "times": self.times_of(i), "values": values}
 
     def to_arrow(self) -> Any:
-        """An Arrow table, a row a sample: series, time (UTC), and a nullable column of each type."""
+        """Convert to an Arrow table, one row per sample: series, time (UTC), and a nullable column per type."""
         return _arrow_table(self)
 
     def to_pandas(self) -> pd.DataFrame:
-        """A frame with the columns of `to_arrow`, nullable: integers stay exact, pd.NA is missing, NaN stays NaN."""
+        """Convert to a frame with the columns of `to_arrow`: integers stay exact, pd.NA is missing, NaN stays NaN."""
         return _pandas_frame(self)
 
     def __repr__(self) -> str:
@@ -276,7 +276,7 @@ def _joined(parts: Sequence[Sequence[int] | Ints]) -> Ints:
 
 
 def _arrow_table(answer: Irregular) -> Any:
-    """Columns series (dictionary), time (ms, UTC), integer, double, boolean, string."""
+    """Build the columns series (dictionary), time (ms, UTC), integer, double, boolean, string."""
     import pyarrow as pa
 
     owner = answer.owner
@@ -303,7 +303,7 @@ def _typed_column(answer: Irregular, kind: int, missing: Any) -> Any:
 
 
 def _pandas_frame(answer: Irregular) -> pd.DataFrame:
-    """The Arrow table in nullable columns."""
+    """Convert the Arrow table to nullable pandas columns."""
     import pandas as pd
     import pyarrow as pa
 
@@ -314,7 +314,7 @@ def _pandas_frame(answer: Irregular) -> pd.DataFrame:
 
 
 def _text_table(answer: Irregular) -> str:
-    """Title, a line a series with its newest samples (times in UTC), and the notes."""
+    """Render the title, one line per series with its newest samples (times in UTC), and the notes."""
     title, rows, remarks = _pieces(answer)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -322,7 +322,7 @@ def _text_table(answer: Irregular) -> str:
 
 
 def _html_table(answer: Irregular) -> str:
-    """The same as a table of HTML, every text escaped."""
+    """Render the same as an HTML table, every text escaped."""
     title, rows, remarks = _pieces(answer)
     lines = [f"<p>{html.escape(title)}</p>"]
     if len(rows) > 1:
@@ -347,7 +347,7 @@ def _pieces(answer: Irregular) -> tuple[str, list[list[str]], list[str]]:
 
 
 def _newest(answer: Irregular, i: int) -> list[str]:
-    """Of one series, without a Python object for each of its samples."""
+    """Format the newest samples of one series; creates Python objects only for these."""
     end = int(answer.starts[i + 1])
     begin = max(int(answer.starts[i]), end - SHOWN)
     few = answer.like(

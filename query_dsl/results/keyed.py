@@ -1,4 +1,4 @@
-"""What every answer has, on a grid or not: series by their keys, notes, and the forms that follow from both."""
+"""Common part of all query results, on a grid or not: keys of series, notes, and conversions based on them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Scalar = int | float | bool | str | None
 
 
 class Keyed:
-    """Series in canonical order. `keys`: one a series; `notes`, `complete`, `partial`: what must be known of them.
-    `tolist`, `to_arrow` and `_points_of` are those of the answer itself."""
+    """Base class of results: series in canonical order, one of `keys` per series, `notes` and the flags `complete` and
+    `partial`. Subclasses implement `tolist`, `to_arrow` and `_points_of`."""
 
     __slots__ = ()
     keys: tuple[Key, ...]
@@ -35,7 +35,7 @@ class Keyed:
         raise NotImplementedError
 
     def _points_of(self, i: int) -> dict[str, Any]:
-        """Type and values of series i as JSON has them."""
+        """Return the type and values of series i, JSON-ready."""
         raise NotImplementedError
 
     @property
@@ -54,7 +54,7 @@ class Keyed:
         return [series_text(key.name, dict(key.labels)) for key in self.keys]
 
     def find(self, **labels: str) -> int:
-        """Row of the one series that has these labels; LookupError if there is none or more than one."""
+        """Return the row of the only series with these labels; LookupError if there is none or more than one."""
         rows = [i for i, key in enumerate(self.keys) if all(key.get(k) == v for k, v in labels.items())]
         if len(rows) != 1:
             raise LookupError(
@@ -66,11 +66,11 @@ class Keyed:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """(series, what `tolist` gives of it) in canonical order."""
+        """Yield (series, its `tolist`) in canonical order."""
         return ((name, self.tolist(i)) for i, name in enumerate(self.series))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, times in ms: NA is None, NaN "NaN", infinities "Infinity" and "-Infinity"; integers exact."""
+        """Convert to JSON-ready data, times in ms: NA is None, NaN "NaN", infinities "Infinity" and "-Infinity"."""
         return {
             "complete": self.complete,
             "partial": self.partial,
@@ -81,11 +81,11 @@ class Keyed:
         }
 
     def to_json(self, indent: int | None = None) -> str:
-        """`to_dict` as JSON text."""
+        """Convert `to_dict` to JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
 
     def to_polars(self) -> Any:
-        """The table of `to_arrow` as a polars.DataFrame. QueryError if Polars is not installed."""
+        """Convert the table of `to_arrow` to a polars.DataFrame. QueryError if Polars is not installed."""
         try:
             polars: Any = import_module("polars")
         except ImportError:
@@ -94,7 +94,7 @@ class Keyed:
 
 
 def typed(kind: int, cells: Ints, strings: tuple[str, ...]) -> npt.NDArray[Any]:
-    """Cells of one type as that type: int64, float64, bool, or objects (str)."""
+    """Convert cells of one type to int64, float64, bool, or objects (str)."""
     if kind == DOUBLE:
         return np.asarray(np.ascontiguousarray(cells).view(np.float64))
     if kind == BOOLEAN:
@@ -106,7 +106,7 @@ def typed(kind: int, cells: Ints, strings: tuple[str, ...]) -> npt.NDArray[Any]:
 
 
 def json_value(value: Scalar) -> Scalar:
-    """As JSON has it: NaN and infinities as texts."""
+    """Replace NaN and infinities by texts, which JSON can represent."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -1,4 +1,4 @@
-"""Labels of many series as columns of numbers, so that series are grouped and paired without a step of Python each."""
+"""Dictionary-encoded labels of many series, so that grouping and joining need no Python loop over series."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _NAME_OF, _LABELS_OF = itemgetter(0), itemgetter(1)
 _FIRST, _SECOND = itemgetter(0), itemgetter(1)
 MAX_RADIX = 2**40
 DENSE = 8
-"""Codes that take at most so many numbers a row are counted, others are sorted."""
+"""Limit of the code range per row: within it codes are renumbered by a table, beyond it by sorting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`values[codes[i]]` is the label of series i, "" where it has none; values are sorted."""
+    """One label, encoded: `values[codes[i]]` is its value in series i, "" if absent; values are sorted."""
 
     codes: Codes
     values: list[str]
 
 
 class _Group:
-    """Series with equally many labels. `rows` None: all of them."""
+    """Series with the same number of labels. `rows` None: all series."""
 
     def __init__(self, rows: Rows | None, labels: list[Labels], length: int) -> None:
         self.rows, self.labels, self.length = rows, labels, length
         self._names: list[str | list[str] | None] = [None] * length
 
     def names(self, place: int) -> str | list[str]:
-        """The label that all have at that place, or that of each."""
+        """Return the label name at `place` if it is the same in all series, else the names per series."""
         found = self._names[place]
         if found is None:
             names = list(map(_FIRST, map(itemgetter(place), self.labels)))
@@ -48,14 +48,14 @@ class _Group:
         return found
 
     def values(self, label: str) -> list[str] | None:
-        """Value of the label in every series; None if none has it."""
+        """Return the label's value in each series; None if no series has it."""
         guess = next((place for place, pair in enumerate(self.labels[0]) if pair[0] == label), -1)
         if guess >= 0 and self.names(guess) == label:
             return list(map(_SECOND, map(itemgetter(guess), self.labels)))
         out: list[str] | None = None
         for place in range(self.length):
             names = self.names(place)
-            if isinstance(names, str):  # another label, or the guess had found it
+            if isinstance(names, str):  # a different label, or the guess would have matched
                 continue
             here = list(map(eq, names, repeat(label)))
             if any(here):
@@ -66,7 +66,7 @@ class _Group:
 
 
 class LabelTable:
-    """Labels of `keys`; a column is made when it is asked for."""
+    """Encoded labels of `keys`; columns are built on first use."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self.keys = keys
@@ -77,7 +77,7 @@ class LabelTable:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Every label that a series carries; `__name__` if one has a name."""
+        """Labels that occur in any series; includes `__name__` if a series has a name."""
         found: set[str] = set()
         for group in self._groups:
             for names in map(group.names, range(group.length)):
@@ -87,11 +87,11 @@ class LabelTable:
         return frozenset(found)
 
     def carries(self, label: str) -> bool:
-        """Whether a series has this label."""
+        """Return True if any series has this label."""
         return len(self.column(label).values) > 1
 
     def column(self, label: str) -> Column:
-        """The values of a label, of the name for `__name__`."""
+        """Return the column of a label; `__name__` is the name."""
         found = self._columns.get(label)
         if found is None:
             values = list(map(_NAME_OF, self.keys)) if label == NAME else self._values(label)
@@ -123,7 +123,7 @@ class LabelTable:
 
 
 def keys_of(names: Iterable[str], labels: Iterable[Labels]) -> list[Key]:
-    """Many keys at once; as long as the shorter of both."""
+    """Build many keys at once; stops at the end of the shorter input."""
     return list(map(tuple.__new__, repeat(Key), zip(names, labels, strict=False)))
 
 
@@ -134,7 +134,7 @@ def _coded(values: list[str]) -> Column:
 
 
 def combined(columns: Sequence[Column], rows: int) -> tuple[Codes, int]:
-    """One code a row, from 0 without gaps, for the columns together, ordered as their values are; and how many."""
+    """Combine columns to one code per row, from 0 without gaps, in value order; also return the number of codes."""
     total, size = np.zeros(rows, np.int64), 1
     for column in columns:
         if size * len(column.values) > MAX_RADIX:
@@ -145,7 +145,7 @@ def combined(columns: Sequence[Column], rows: int) -> tuple[Codes, int]:
 
 
 def dense(codes: Codes, size: int) -> tuple[Codes, int]:
-    """Codes below `size` renumbered without gaps, in their order; and how many there are."""
+    """Renumber codes below `size` without gaps, keeping their order; also return the number of codes."""
     if not len(codes):
         return codes, 0
     if size > DENSE * len(codes) + 1024:
@@ -158,7 +158,7 @@ def dense(codes: Codes, size: int) -> tuple[Codes, int]:
 
 
 def first_rows(codes: Codes, count: int) -> Rows:
-    """The first row of each code; -1 where there is none."""
+    """Return the first row of each code; -1 for an unused code."""
     out = np.full(count, -1, np.intp)
     out[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     return out

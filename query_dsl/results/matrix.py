@@ -1,4 +1,4 @@
-"""The answer to a query: series in canonical order on one grid, every value exact, present or missing. Immutable."""
+"""Result of a query: series in canonical order on one grid, each value exact, present or missing. Immutable."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from query_dsl.results.render import render_html, render_table
 
 
 class Matrix(MatrixValues):
-    """Series x buckets, shown as a table and drawn as lines."""
+    """Series x buckets, with display as a table and as a line chart."""
 
     __slots__ = ()
 
     def plot(self, ax: Any = None, *, title: str | None = None, legend: int = 12, **line: Any) -> Any:
-        """Draw a line a series and return matplotlib's Axes; missing values are gaps. See query_dsl/results/plot.py."""
+        """Draw a line per series, return matplotlib's Axes; missing values are gaps. See query_dsl/results/plot.py."""
         return plot_matrix(self, ax, title=title, legend=legend, **line)
 
     def __repr__(self) -> str:
@@ -29,6 +29,6 @@ class Matrix(MatrixValues):
 
 
 def in_order(keys: list[Key], column: Cells) -> tuple[tuple[Key, ...], Cells]:
-    """Keys and rows in canonical order."""
+    """Sort keys and rows canonically."""
     order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
     return tuple(keys[i] for i in order), Cells(column.types[order], column.cells[order], column.present[order])

@@ -1,4 +1,4 @@
-"""Values of series on one grid: the data of a matrix, without its display."""
+"""Values of series on one grid: the data of a matrix without display."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class MatrixValues(Keyed):
-    """Series x buckets. NA (missing) is a mask and never NaN, which is a value.
+    """Series x buckets. NA (missing) is a mask; NaN is a value.
 
-    `keys`, `types`: one a series. `cells`, `present`: (series, grid.n), read-only; a cell is 64 bits of its own type.
-    `notes`: what a reader must know. `complete`: whether the store held the whole grid. `partial`: whether a shard did
-    not answer. `query`: its text where it is known; `origin`: which engine and level gave it, where it is the answer to
-    a query. Like the notes they take no part in equality.
+    `keys`, `types`: one per series. `cells`, `present`: (series, grid.n), read-only; a cell is 64 bits of its series'
+    type. `notes`: remarks for the reader. `complete`: True if the store held the whole grid. `partial`: True if a shard
+    did not answer. `query`: its text if known; `origin`: engine and level of a query's answer. Equality ignores notes,
+    flags, query and origin.
     """
 
     __slots__ = ("_column", "complete", "grid", "keys", "notes", "origin", "partial", "query", "strings")
@@ -49,7 +49,7 @@ class MatrixValues(Keyed):
 
     @property
     def column(self) -> Cells:
-        """Types, cells and mask together, read-only."""
+        """Types, cells and mask, read-only."""
         return self._column
 
     @property
@@ -71,8 +71,8 @@ class MatrixValues(Keyed):
 
     @property
     def values(self) -> np.ma.MaskedArray[Any, Any]:
-        """(series, n) masked array: int64 if every series is INTEGER, bool if BOOLEAN, objects if one is a STRING, else
-        float64 (which cannot hold every INTEGER: `row` can)."""
+        """Masked array (series, n): int64 if every series is INTEGER, bool if BOOLEAN, objects if one is STRING, else
+        float64 (inexact for INTEGER beyond 2^53; `row` is exact)."""
         kinds = set(self.types.tolist())
         if kinds == {INTEGER}:
             data: npt.NDArray[Any] = self.cells
@@ -87,7 +87,7 @@ class MatrixValues(Keyed):
         return np.ma.MaskedArray(data, ~self.present)
 
     def row(self, i: int) -> np.ma.MaskedArray[Any, Any]:
-        """Series i in its own type: int64, float64, bool, or objects (str), missing values masked."""
+        """Return series i in its type: int64, float64, bool, or objects (str), missing values masked."""
         data = self._typed(i)
         masked = np.ma.MaskedArray(data, ~self.present[i])
         masked.setflags(write=False)
@@ -97,21 +97,21 @@ class MatrixValues(Keyed):
         return typed(int(self.types[i]), self.cells[i], self.strings)
 
     def tolist(self, i: int) -> list[Scalar]:
-        """Series i as Python values, None where missing."""
+        """Return series i as Python values, None where missing."""
         return [v if p else None for v, p in zip(self._typed(i).tolist(), self.present[i].tolist(), strict=True)]
 
     def latest(self) -> list[Scalar]:
-        """Value of each series in the newest bucket, None where missing."""
+        """Return the value of each series in the newest bucket, None where missing."""
         return [self.tolist(i)[-1] for i in range(len(self.keys))]
 
     def points(self) -> Iterator[tuple[dict[str, str], int, Scalar]]:
-        """(labels, end of the bucket, value or None) of every cell, series by series, times ascending."""
+        """Yield (labels, end of the bucket, value or None) for every cell, series by series, times ascending."""
         for i, labels in enumerate(self.labels):
             for end, value in zip(self.times, self.tolist(i), strict=True):
                 yield labels, end, value
 
     def __eq__(self, other: object) -> bool:
-        """Equal series, types, grid, mask and values (NaN equals NaN); notes do not count."""
+        """Compare series, types, grid, mask and values (NaN equals NaN); ignore notes."""
         if not isinstance(other, MatrixValues):
             return NotImplemented
         return (self.keys, self.grid, self.types.tolist()) == (other.keys, other.grid, other.types.tolist()) and all(
@@ -121,7 +121,7 @@ class MatrixValues(Keyed):
     __hash__ = None  # type: ignore[assignment]
 
     def take(self, rows: npt.NDArray[np.integer[Any]] | Bools) -> Self:
-        """The chosen series (a mask, or row numbers in the wanted order), without notes."""
+        """Select series by a mask or by ordered row numbers; notes are dropped unless all series stay in place."""
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.asarray(rows, np.intp)
         if len(index) == len(self.keys) and (index == np.arange(len(index))).all():
             return self
@@ -129,19 +129,19 @@ class MatrixValues(Keyed):
         return type(self)(keys, self.grid, take(self._column, index), self.strings)
 
     def with_notes(self, notes: tuple[str, ...], complete: bool, partial: bool, origin: Origin | None = None) -> Self:
-        """The same values with what must be said about them."""
+        """Set the notes, the flags and the origin."""
         origin = origin or self.origin
         return type(self)(
             self.keys, self.grid, self._column, self.strings, notes, complete, partial, self.query, origin
         )
 
     def with_query(self, query: str) -> Self:
-        """The same values with the text of the query that they answer."""
+        """Set the text of the query."""
         column, flags = self._column, (self.complete, self.partial)
         return type(self)(self.keys, self.grid, column, self.strings, self.notes, *flags, query, self.origin)
 
     def to_dict(self) -> dict[str, Any]:
-        """As every answer, and the grid."""
+        """As `Keyed.to_dict`, with the grid."""
         grid = self.grid
         at = {"start_ms": grid.start_ms, "end_ms": grid.end_ms, "step_ms": grid.step_ms, "n": grid.n}
         return {"grid": at, **super().to_dict()}
@@ -150,7 +150,7 @@ class MatrixValues(Keyed):
         return {"type": ValueType(int(self.types[i])).name, "values": [json_value(v) for v in self.tolist(i)]}
 
     def to_pandas(self) -> pd.DataFrame:
-        """A frame: index = ends of the buckets (UTC), a nullable column a series; pd.NA is missing, NaN stays NaN."""
+        """Convert to a frame: index bucket ends (UTC), nullable column per series; pd.NA is missing, NaN stays NaN."""
         import pandas as pd
 
         index = pd.to_datetime(self.grid.ends(), unit="ms", utc=True).rename("time")
@@ -169,8 +169,8 @@ class MatrixValues(Keyed):
         return pd.arrays.BooleanArray(data, mask) if self.types[i] == BOOLEAN else pd.arrays.IntegerArray(data, mask)
 
     def to_arrow(self) -> Any:
-        """A pyarrow.Table: `time` (ms, UTC), then a column a series in its own type; null is missing, NaN stays NaN. If
-        a series is called time, the times are called `__time__`."""
+        """Convert to a pyarrow.Table: `time` (ms, UTC), then a column per series in its type; null is missing, NaN
+        stays NaN. If a series is named time, the time column is named `__time__`."""
         import pyarrow as pa
 
         kinds = {DOUBLE: pa.float64(), INTEGER: pa.int64(), BOOLEAN: pa.bool_(), STRING: pa.utf8()}

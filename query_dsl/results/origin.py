@@ -1,4 +1,4 @@
-"""Where an answer came from: which engine and level gave it, what was read for it, and what it took."""
+"""Provenance of a result: engine, level, reads from stores, and elapsed time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from artimon.model.select import Part
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One question to a store. `bytes` are those of the statistics that it answered, or of the partial results where
-    it reduced the series itself."""
+    """One request to a store. `bytes` is the size of the returned statistics, or of the partial results if the store
+    reduced the series itself."""
 
     selector: str
     grid: Grid
@@ -25,19 +25,19 @@ class Fetched:
 
     @property
     def cells(self) -> int:
-        """Series times buckets."""
+        """Number of series times buckets."""
         return self.series * self.grid.n
 
     @property
     def samples(self) -> int:
-        """Raw samples that were read for it."""
+        """Number of raw samples read for the request."""
         return sum(part.samples for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Of one answer. `engine`: "memory", "history", "memory and history" or "samples"; `step_ms`: the level that
-    fetches read; `why`: why this one."""
+    """Origin of one result. `engine`: "memory", "history", "memory and history" or "samples"; `step_ms`: the level
+    that fetches read; `why`: the reason for this choice."""
 
     engine: str
     step_ms: int
@@ -46,7 +46,7 @@ class Origin:
     ms: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Convert to JSON-ready data."""
         return {
             "engine": self.engine,
             "step_ms": self.step_ms,

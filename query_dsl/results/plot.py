@@ -1,6 +1,6 @@
-"""A matrix as lines over time, by matplotlib, which is imported only when something is drawn.
+"""Line charts of a matrix by matplotlib, which is imported only when a chart is drawn.
 
-Names and labels come from anywhere: they are drawn as they are, never read as matplotlib's formulas.
+Names and labels are untrusted: they are drawn literally and never parsed as matplotlib's math text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_TEXT = 80
 
 
 class PlotError(QueryError):
-    """Something that cannot be drawn; says what, and what to do."""
+    """A matrix that cannot be drawn; the message has the reason and a remedy."""
 
 
 def plot_matrix(
@@ -29,9 +29,9 @@ def plot_matrix(
 ) -> Any:
     """Draw at most MAX_LINES series on `ax` (None: a new figure) and return it; NA, NaN and infinities are gaps.
 
-    BOOLEAN series are steps between false and true. STRING series stand on an axis of words if there are no others,
-    else they are left out; what is left out is said above the chart. At most `legend` series are named beside it
-    (0: none); `line` goes to matplotlib's `Axes.plot`. Times are UTC. Raises PlotError."""
+    BOOLEAN series are steps between false and true. STRING series use an axis of words if there are no other types,
+    else they are omitted; the title reports omissions. The legend has at most `legend` series (0: no legend); `line` is
+    passed to matplotlib's `Axes.plot`. Times are UTC. Raises PlotError."""
     axes = _new_axes() if ax is None else ax
     words = (matrix.types == STRING) if len(matrix) else np.zeros(0, np.bool_)
     only_words = bool(words.size and words.all())
@@ -42,7 +42,7 @@ def plot_matrix(
     _time_axis(matrix, axes)
     remarks = [f"{len(drawn)} of {len(rows)} series shown"] if len(drawn) < len(rows) else []
     if len(rows) < len(matrix):
-        remarks.append(f"{len(matrix) - len(rows)} series of text left out")
+        remarks.append(f"{len(matrix) - len(rows)} STRING series left out")
     remarks += ["partial"] if matrix.partial else []
     remarks += ["no series"] if not len(matrix) else []
     _texts(matrix, axes, matrix.query if title is None else title, remarks)
@@ -55,22 +55,22 @@ def _new_axes() -> Any:
     try:
         from matplotlib import pyplot
     except ImportError as problem:
-        raise PlotError(f"charts need matplotlib, which the extra artimon[notebook] brings ({problem})") from problem
+        raise PlotError(f"charts need matplotlib: install artimon[notebook] ({problem})") from problem
     return pyplot.subplots(figsize=(9, 4), layout="constrained")[1]
 
 
 def _numbers(matrix: MatrixValues) -> Floats:
-    """(series, n) values, NaN where nothing can be drawn."""
+    """Return values (series, n), NaN where missing or not finite."""
     values = as_floats(matrix.types, matrix.cells)
     return np.where(matrix.present & np.isfinite(values), values, np.nan)
 
 
 def _words(matrix: MatrixValues, axes: Any) -> Floats:
-    """(series, n) places on an axis of words, which is labelled here."""
+    """Label an axis with the distinct texts and return positions on it, (series, n)."""
     texts = [matrix.tolist(i) for i in range(len(matrix))]
     known = sorted({text for row in texts for text in row if isinstance(text, str)})
     if len(known) > MAX_WORDS:
-        raise PlotError(f"{len(known)} different texts, at most {MAX_WORDS} can be drawn: look at the table instead")
+        raise PlotError(f"{len(known)} different texts, at most {MAX_WORDS} can be drawn: use the table instead")
     axes.set_yticks(range(len(known)), [_short(word) for word in known], parse_math=False)
     place = {word: float(i) for i, word in enumerate(known)}
     return np.array([[place[text] if isinstance(text, str) else np.nan for text in row] for row in texts], np.float64)
@@ -90,7 +90,7 @@ def _lines(matrix: MatrixValues, axes: Any, rows: list[int], values: Floats, lin
 
 
 def _alone(present: Bools) -> Bools:
-    """Where a value stands between two gaps, so that no line shows it."""
+    """Mark isolated values: no line connects them, so they need a marker."""
     before, after = np.roll(present, 1), np.roll(present, -1)
     before[:1] = after[-1:] = False
     return np.asarray(present & ~before & ~after)
@@ -99,7 +99,7 @@ def _alone(present: Bools) -> Bools:
 def _time_axis(matrix: MatrixValues, axes: Any) -> None:
     from matplotlib import dates
 
-    library: Any = dates  # its classes have no types
+    library: Any = dates  # its classes are untyped
     locator = library.AutoDateLocator(tz=UTC)
     axes.xaxis_date(tz=UTC)
     axes.xaxis.set_major_locator(locator)
@@ -119,10 +119,10 @@ def _texts(matrix: MatrixValues, axes: Any, title: str, remarks: list[str]) -> N
 
 
 def _legend(matrix: MatrixValues, axes: Any, handles: list[Any], rows: list[int], limit: int) -> None:
-    """Names of the first `limit` series, and how many more there are."""
+    """Draw a legend of the first `limit` series and the number of the others."""
     from matplotlib.lines import Line2D
 
-    named = [" " + _short(text) for text in _short_names(matrix, rows[:limit])]  # "_x" would be left out of a legend
+    named = [" " + _short(text) for text in _short_names(matrix, rows[:limit])]  # a legend omits names like "_x"
     shown = handles[: len(named)]
     if len(rows) > limit:
         shown, named = [*shown, Line2D([], [], linestyle="none")], [*named, f" … and {len(rows) - limit} more"]
@@ -132,7 +132,7 @@ def _legend(matrix: MatrixValues, axes: Any, handles: list[Any], rows: list[int]
 
 
 def _short_names(matrix: MatrixValues, rows: list[int]) -> list[str]:
-    """Of each series the labels in which all series of the matrix differ; its whole text if there are none."""
+    """Name each series by the labels that are not equal in all series; by its full text if there are none."""
     labels = matrix.labels
     same = set.intersection(*(set(one.items()) for one in labels))
     one_name = len(set(matrix.names)) == 1

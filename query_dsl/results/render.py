@@ -1,4 +1,4 @@
-"""A matrix as a table of plain text, or of HTML for notebooks, with a small chart of each series."""
+"""Tables of a matrix as plain text, or as HTML for notebooks, with a small chart per series."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ def render_table(
     ascii_only: bool = False,
     width: int | None = None,
 ) -> str:
-    """Title, a line a series with its newest values (times in UTC), what was left out, and the notes.
+    """Render the title, one line per series with its newest values (times in UTC), omissions, and the notes.
 
-    `sparks`: a line of characters for each series; `ascii_only`: for terminals that know no others, labels as escapes.
-    With a `width` no line is longer: older columns go first, then charts become short, then names; notes
-    are folded."""
+    `sparks`: a chart of characters per series; `ascii_only`: for ASCII terminals, labels with escapes. `width` limits
+    the length of lines: older columns are dropped first, then charts are shortened, then names; notes are wrapped."""
     first, remarks = max(0, matrix.grid.n - max_columns), _remarks(matrix, max_series)
     rows = _rows(matrix, max_series, first)
     if ascii_only:
@@ -60,7 +59,7 @@ def render_table(
 
 
 def _fitting(rows: list[list[str]], chart: int, width: int) -> tuple[int, tuple[int, int]]:
-    """(characters of the charts, (characters of the names, columns of values)) that fit into the width."""
+    """Return (characters of charts, (characters of names, columns of values)) that fit into the width."""
     widths = [max(_width(row[i]) for row in rows) for i in range(len(rows[0]))]
     name, values = widths[0], widths[1:]
     columns = len(values)
@@ -79,7 +78,7 @@ def _fitting(rows: list[list[str]], chart: int, width: int) -> tuple[int, tuple[
 
 
 def render_html(matrix: MatrixValues, max_series: int = MAX_SERIES, max_columns: int = MAX_COLUMNS) -> str:
-    """The same as a table of HTML, every text escaped, the charts as SVG. No scripts, no styles of the page."""
+    """Render an HTML table, every text escaped, charts as SVG. It has no scripts and no page-wide styles."""
     first, remarks = max(0, matrix.grid.n - max_columns), _remarks(matrix, max_series)
     rows = _rows(matrix, max_series, first)
     charts = matrix.grid.n > 1
@@ -105,7 +104,7 @@ def _html(text: str, tag: str, scope: str = "") -> str:
 
 
 def _rows(matrix: MatrixValues, max_series: int, first: int) -> list[list[str]]:
-    """Head and a row a series, as texts."""
+    """Return the header and one row per series, as texts."""
     head = ["series", *(_clock(t, matrix.grid.step_ms) for t in matrix.times[first:])]
     names = [series_text(key.name, dict(key.labels)) for key in matrix.keys[:max_series]]
     return [head, *([printable(name), *(_cell(v) for v in matrix.tolist(i)[first:])] for i, name in enumerate(names))]
@@ -147,7 +146,7 @@ def _cell(value: Scalar) -> str:
 
 
 def printable(text: str) -> str:
-    """Labels come from anywhere: what could move a terminal's cursor is shown as an escape."""
+    """Escape non-printable characters: labels are untrusted and could control a terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -156,7 +155,7 @@ def _ascii(text: str) -> str:
 
 
 def _width(text: str) -> int:
-    """Cells that a text takes in a terminal: letters of East Asia two, combining marks none."""
+    """Return the width of a text in terminal cells: East Asian wide characters 2, combining marks 0."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
@@ -164,7 +163,7 @@ def _width(text: str) -> int:
 
 
 def _shortened(text: str, width: int, ascii_only: bool = False) -> str:
-    """The text in at most `width` cells, with a mark where some of it is missing."""
+    """Truncate a text to `width` cells, with an ellipsis if it was longer."""
     if _width(text) <= width:
         return text
     mark = "..." if ascii_only else "…"

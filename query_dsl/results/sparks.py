@@ -1,6 +1,6 @@
-"""Small charts of one series: a line of characters for terminals, an SVG for notebooks. Each series has its own scale.
+"""Sparklines of single series: characters for terminals, SVG for notebooks. Each series has its own scale.
 
-Missing values are gaps. NaN and infinities have marks of their own and take no part in the scale.
+Missing values are gaps. NaN and infinities do not affect the scale: characters mark them, the SVG leaves gaps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from query_dsl.results.matrix_values import MatrixValues
 
 BLOCKS, MARKS = "▁▂▃▄▅▆▇█", "×↑↓"
 ASCII_BLOCKS, ASCII_MARKS = "_.-=+*#@", "x^v"
-"""Least to greatest; then NaN, infinity, minus infinity. A missing value is a blank."""
+"""Characters from least to greatest; then for NaN, infinity, minus infinity. A missing value is a blank."""
 SVG_WIDTH, SVG_HEIGHT = 120, 24
 _MARGIN = 2.0
 
@@ -24,7 +24,7 @@ Point = tuple[float, float]
 
 
 def numbers(matrix: MatrixValues, i: int) -> tuple[Floats, bool] | None:
-    """(values, BOOLEAN or not) of series i: NaN where missing, see `Matrix.present`; None for STRING."""
+    """Return (values, True if BOOLEAN) of series i; None for STRING. Missing values: see `Matrix.present`."""
     kind = int(matrix.types[i])
     if kind == STRING:
         return None
@@ -33,7 +33,7 @@ def numbers(matrix: MatrixValues, i: int) -> tuple[Floats, bool] | None:
 
 
 def spark(matrix: MatrixValues, i: int, width: int, ascii_only: bool = False) -> str:
-    """Series i in at most `width` characters; of more buckets the greatest of each few. "" for STRING."""
+    """Draw series i in at most `width` characters, each the greatest value of its buckets. "" for STRING."""
     found = numbers(matrix, i)
     if found is None or width < 1:
         return ""
@@ -46,13 +46,13 @@ def spark(matrix: MatrixValues, i: int, width: int, ascii_only: bool = False) ->
 
 
 def _groups(n: int, width: int) -> list[tuple[int, int]]:
-    """Which buckets make a character, (first, after the last)."""
+    """Return the bucket range (first, last + 1) of each character."""
     edges = [round(i * n / width) for i in range(width + 1)] if n > width else range(n + 1)
     return list(pairwise(edges))
 
 
 def _greatest(values: Floats, present: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float | None:
-    """The greatest that is there; NaN only where there is nothing else."""
+    """Return the greatest present value; NaN if all are NaN; None if none is present."""
     there = values[present]
     if not len(there):
         return None
@@ -66,10 +66,10 @@ def _scale(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _share(value: float, low: float, high: float) -> float:
-    """Where a value lies between the least and the greatest, 0 to 1; the middle where both are the same."""
+    """Return the position of a value between low and high, 0 to 1; 0.5 if both are equal."""
     if high == low:
         return 0.5
-    half_low, half_high = low / 2, high / 2  # their difference is finite
+    half_low, half_high = low / 2, high / 2  # halves, because high - low could overflow
     return min(1.0, max(0.0, (value / 2 - half_low) / (half_high - half_low)))
 
 
@@ -82,7 +82,7 @@ def _character(value: float | None, low: float, high: float, blocks: str, marks:
 
 
 def spark_svg(matrix: MatrixValues, i: int, width: int = SVG_WIDTH, height: int = SVG_HEIGHT) -> str:
-    """Series i as an inline SVG with a description for those who cannot see it; "" for STRING."""
+    """Draw series i as an inline SVG with a description for screen readers; "" for STRING."""
     found = numbers(matrix, i)
     if found is None:
         return ""
@@ -100,7 +100,7 @@ def spark_svg(matrix: MatrixValues, i: int, width: int = SVG_WIDTH, height: int 
 
 
 def _runs(values: Floats, scale: tuple[float, float], width: int, height: int) -> list[list[Point]]:
-    """Points between gaps; of more buckets than pixels the least and the greatest of each pixel."""
+    """Return the points of each run between gaps: per pixel its value, or least and greatest of several."""
     n = len(values)
     runs: list[list[Point]] = [[]]
     for place, (a, b) in enumerate(_groups(n, width)):

@@ -1,4 +1,4 @@
-"""An answer that is asked again and again: painted in place on a terminal, block after block elsewhere."""
+"""Periodic display of a query: redrawn in place on a terminal, appended elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOME, _END_OF_LINE, _BELOW, _CLEAR = "\x1b[H", "\x1b[K", "\x1b[J", "\x1b[2J"
 
 
 class Painter:
-    """Writes one text over the one before if `out` is a terminal, below it with an empty line between if not."""
+    """Redraws a text in place if `out` is a terminal; otherwise appends it after an empty line."""
 
     def __init__(self, out: TextIO, terminal: bool | None = None) -> None:
         self._out = out
@@ -22,14 +22,14 @@ class Painter:
         self._painted = False
 
     def size(self) -> tuple[int, int] | None:
-        """(columns, lines) that may be painted; None where there is no end to either."""
+        """Return (columns, lines) available for painting; None if `out` is not a terminal."""
         if not self.terminal:
             return None
         columns, lines = shutil.get_terminal_size()
         return columns, max(1, lines - 1)  # the last line stays free for the cursor
 
     def paint(self, text: str) -> None:
-        """Show this in place of the text before."""
+        """Replace the previous text."""
         if not self.terminal:
             self._out.write(("\n" if self._painted else "") + text + "\n")
         else:
@@ -44,16 +44,15 @@ class Painter:
 
 
 def watch(ask: Callable[[], None], every_s: float) -> None:
-    """Call `ask` every so many seconds, never sooner than LEAST_S after it has begun, until something is raised:
-    KeyboardInterrupt is the usual end."""
+    """Call `ask` every `every_s` seconds, with pauses of at least LEAST_S, until it raises (KeyboardInterrupt)."""
     every = max(LEAST_S, every_s)
     while True:
         begun = monotonic()
         ask()
-        # an answer that took longer than the time is followed by a pause all the same: others ask too
+        # pause even after an answer slower than the interval, to limit the load on the store
         _pause(max(begun + every - monotonic(), LEAST_S))
 
 
 def _pause(seconds: float) -> None:
-    """Nothing for so long. An Event would do, but one that is waited for does not take KeyboardInterrupt well."""
+    """Sleep for `seconds`. Waiting for an Event handles KeyboardInterrupt poorly."""
     select.select([], [], [], seconds)

@@ -1,4 +1,4 @@
-"""What goes wrong with a query, said so that its writer can mend it: where, what, and which names come near."""
+"""Errors of queries: they show the place, the cause and similar names, so that the author can fix the query."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from artimon.runtime.text import near_names
 
 
 class QueryError(ValueError):
-    """A query that cannot be read or answered.
+    """A query that cannot be parsed or answered.
 
-    `position` counts characters from the start of `text` (None where the query was built in Python); `length` is how
-    many are meant. `str` shows the line with a caret. `of_query` is False where no place of the text is at fault.
-    `culprit` is the value that is wrong, if it is one: the parser knows where it stands."""
+    `position` is the offset in characters in `text` (None if the query was built in Python), `length` the number of
+    characters to mark. `str` shows the line with carets. `of_query` is False if the text is not the cause.
+    `culprit` is the wrong argument value, if there is one; the parser maps it to its place in the text."""
 
     of_query = True
     culprit: object = None
@@ -23,13 +23,13 @@ class QueryError(ValueError):
         self.message, self.position, self.text, self.length = message, position, text, length
 
     def about(self, culprit: object) -> QueryError:
-        """The same error, of an argument; the innermost one that says so is right."""
+        """Set the wrong argument value and return this error; the first (innermost) caller wins."""
         if self.culprit is None:
             self.culprit = culprit
         return self
 
     def at(self, position: int | None, text: str | None, length: int = 1) -> QueryError:
-        """The same error with a place, unless it knows a better one already."""
+        """Set the place and return this error; a place that is set already is kept."""
         if not self.of_query:
             return self
         if self.position is None and position is not None:
@@ -45,19 +45,19 @@ class QueryError(ValueError):
 
 
 def _printable(text: str) -> str:
-    """The text with lone surrogates, which no encoding can write, replaced one by one."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 class NothingSelected(QueryError):
-    """A selector that no series fits. The text says which matcher is to blame."""
+    """A selector that matches no series. The message names the matcher that rejects all of them."""
 
 
 WIDTH = 100
 
 
 def caret(text: str, position: int, length: int = 1) -> str:
-    """The line of `text` that holds `position` (cut to 100 characters around it) over a line with carets."""
+    """Return the line of `text` that holds `position`, cut to 100 characters around it, above a line of carets."""
     start = text.rfind("\n", 0, position) + 1
     stop = text.find("\n", position)
     line = text[start : stop if stop >= 0 else len(text)]
@@ -69,11 +69,11 @@ def caret(text: str, position: int, length: int = 1) -> str:
 
 
 def near(word: str, known: Iterable[str], limit: int = 3) -> str:
-    """`; near: a, b` with the known words most like `word`, or nothing."""
+    """Return `; near: a, b` with the most similar known words, or "" if there are none."""
     found = near_names(word, known, limit)
     return f"; near: {', '.join(found)}" if found else ""
 
 
 def list_of(known: Iterable[str]) -> str:
-    """`; there are: a, b, c`, where nothing comes near."""
+    """Return `; there are: a, b, c`, for messages about a name without similar ones."""
     return f"; there are: {', '.join(known)}"

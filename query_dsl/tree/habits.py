@@ -1,5 +1,4 @@
-"""What people write who know PromQL, pandas or Graphite, and how it is written here. For messages alone: none of it is
-ever run."""
+"""Syntax hints for users of PromQL, pandas or Graphite. They appear in error messages only and are never evaluated."""
 
 from __future__ import annotations
 
@@ -61,12 +60,12 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "summarize": '.bucketize("mean", "5m")',
     }
 )  # fmt: skip
-"""Names of other languages -> what is written here."""
+"""Function name of another language -> equivalent expression."""
 
 
 def elsewhere(name: str, known: Iterable[str] = ()) -> str:
-    """`; here: …` if another language has a function of this name, or of a name that is more like it than all `known`
-    ones; else what comes near of these; else nothing."""
+    """Return `; here: …` if a function of another language is the closest match of `name`; else `; near: …` with
+    similar `known` names; else ""."""
     over_time = _over_time(name)
     if over_time is not None:
         return f'; here: .map("{over_time}", "5m"{", 0.95" if over_time == "quantile" else ""})'
@@ -76,7 +75,7 @@ def elsewhere(name: str, known: Iterable[str] = ()) -> str:
 
 
 def _over_time(name: str) -> str | None:
-    """Our name of PromQL's `NAME_over_time`."""
+    """Return our name of PromQL's `NAME_over_time`; None for other names."""
     found = _OVER_TIME.fullmatch(name)
     return None if found is None else _RENAMED.get(found[1], found[1])
 
@@ -101,7 +100,7 @@ _SIGNS = MappingProxyType(
 
 
 def syntax_hint(message: str, text: str, position: int) -> str:
-    """What Python's message on a text that is no expression means for a query; `position`: where it points to."""
+    """Translate Python's syntax error `message` at `position` of `text` to a hint for queries."""
     for part, hint in _SYNTAX:
         if part in message:
             return hint
@@ -120,23 +119,23 @@ _REDUCERS = MappingProxyType(
 )
 _WINDOWED = ("rate", "increase", "delta", "irate", "changes", "resets")
 _MANY = 4_000
-"""Characters beyond which nobody typed it by hand."""
+"""Maximum length of a text that is checked for PromQL, in characters: longer ones are not typed by hand."""
 _MARKS = re.compile(
     r"\[\d+(ms|[smhdwy])|\b(by|without|on|ignoring|group_left|group_right)\s*\(|\boffset\s+\d|[\w:.]\{\s*(\w+\s*[=!]|\})"
 )
 
 
 def promql(text: str) -> str:
-    """What to write in place of a text that looks like PromQL, or nothing if it does not."""
+    """Return a hint with our form of a text that looks like PromQL; "" for other texts."""
     if len(text) > _MANY or not _MARKS.search(text) or re.search(r"\b(fetch|samples|absent|apply)\s*\(", text):
         return ""
     said = translated(text.strip())
     example = 'fetch(\'NAME{a="b"}\').rate("5m").sum(by=["label"])'
-    return f"this looks like PromQL; write {said}" if said else f"this looks like PromQL; a query reads {example}"
+    return f"this looks like PromQL; write {said}" if said else f"this looks like PromQL; write a query like {example}"
 
 
 def translated(text: str, depth: int = 0) -> str | None:
-    """The query that means a simple text of PromQL: selectors, window functions and aggregations; None for others."""
+    """Translate simple PromQL (selectors, window functions, aggregations) to a query; None for anything else."""
     selector = _SELECTOR.fullmatch(text)
     if selector is not None and selector[2] is None:
         return _shifted(f"fetch({selector[1]!r})", selector[3])
@@ -162,7 +161,7 @@ _DEEP = 10
 
 
 def _called(text: str) -> tuple[str, tuple[str, str] | None]:
-    """(by=[..] or without=[..] or nothing, (name, what stands between its brackets) or None)."""
+    """Return (by=[..] or without=[..] or "", (function name, text between its parentheses) or None)."""
     for pattern, name, inner, word, labels in ((_BEFORE, 1, 4, 2, 3), (_BEHIND, 1, 2, 3, 4)):
         found = pattern.fullmatch(text)
         if found is not None:

@@ -1,4 +1,4 @@
-"""Which functions there are: read-only tables, and the look-up that names what comes near."""
+"""Read-only tables of functions, and a look-up whose errors list similar names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from query_dsl.tree.nodes import Own
 
 
 class Entry(Protocol):
-    """What every registered function has."""
+    """Common attributes of registered functions."""
 
     @property
     def name(self) -> str: ...
@@ -28,7 +28,7 @@ E = TypeVar("E", bound=Entry)
 
 
 def read_only_table(*entries: E) -> Mapping[str, E]:
-    """Name -> entry; a name given twice is an error at import."""
+    """Return name -> entry; a repeated name raises ValueError at import."""
     table = {entry.name: entry for entry in entries}
     if len(table) != len(entries):
         raise ValueError(f"a function is registered twice: {sorted(e.name for e in entries)}")
@@ -36,7 +36,7 @@ def read_only_table(*entries: E) -> Mapping[str, E]:
 
 
 def look_up(table: Mapping[str, E], name: str, what: str, others: Iterable[str] = ()) -> E:
-    """The entry of `name`; QueryError with near names, of `others` too."""
+    """Return the entry of `name`. QueryError with similar names from the table and `others`."""
     entry = table.get(name)
     if entry is None:
         known = [*table, *others]
@@ -50,15 +50,15 @@ WORDS = frozenset({
     "explain", "fetch", "fill", "filter", "map", "named", "node", "offset", "or_", "parts", "plot", "reduce",
     "samples", "scalar", "text", "to_pandas", "transform", "unless", "where",
 })  # fmt: skip
-"""Names that begin a query, and methods of expressions that stand for no registered function."""
+"""Names that begin a query, and methods of expressions that are not registered functions."""
 
 _PYTHON_NAMES = {"truediv": "div", "and_": "and", "or_": "or", "pow": "pow"}
 _PYTHON_MODULES = ("builtins", "operator", "_operator", "numpy", "statistics")
 
 
 def named_function(function: object) -> str | Own:
-    """The name under which a function is registered: a text, or one of Python's own such as `max` or `operator.sub`;
-    any other callable is an own function. QueryError for what cannot be called."""
+    """Return the registered name of a text or of a Python function such as `max` or `operator.sub`. Any other callable
+    becomes a user-defined function (`Own`). QueryError for other values."""
     if isinstance(function, str):
         return function
     module, name = getattr(function, "__module__", None), getattr(function, "__name__", None)
@@ -66,4 +66,4 @@ def named_function(function: object) -> str | Own:
         return _PYTHON_NAMES.get(name, name)
     if callable(function):
         return Own(str(name or type(function).__name__), function)
-    raise QueryError(f'{function!r:.80} is no function: name one, as in "mean", or give one of Python')
+    raise QueryError(f'{function!r:.80} is not a function: give a name such as "mean", or a Python function')

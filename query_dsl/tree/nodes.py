@@ -1,6 +1,6 @@
-"""The tree of a query: immutable, without behaviour. Builder and parser make it, printer and evaluator read it.
+"""Nodes of the query tree: immutable, without behaviour. Builder and parser make them, printer and evaluator read them.
 
-Times are milliseconds. `span` is where the node stood in the text it was parsed from; it takes no part in equality.
+Times are milliseconds. `span` is the place in the parsed text; equality ignores it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Given = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """Anything that stands in a query."""
+    """Base class of all nodes."""
 
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A Python function of whoever asks. Text cannot name one."""
+    """A user-defined Python function. Query text cannot refer to it."""
 
     name: str
     call: Callable[..., Any]
@@ -38,14 +38,14 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Scalar(Node):
-    """A number or a text: its own type, never a series."""
+    """A literal: a number, truth value or text. Never a series."""
 
     value: int | float | bool | str
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch(Node):
-    """Series that fit the selector, on the grid of the query; `resolution` "raw" reads the history."""
+    """Series that match the selector, on the grid of the query; `resolution` "raw" reads the history."""
 
     selector: Selector
     resolution: str | None = None
@@ -53,15 +53,14 @@ class Fetch(Node):
 
 @dataclass(frozen=True, slots=True)
 class Samples(Node):
-    """The raw samples of the series that fit (history engine only)."""
+    """Raw samples of the series that match the selector (history engine only)."""
 
     selector: Selector
 
 
 @dataclass(frozen=True, slots=True)
 class Absent(Node):
-    """One BOOLEAN series: true where nothing that fits has a sample; one for each of the label sets `expected`, if
-    there are any."""
+    """One BOOLEAN series: true where no matching series has a sample. With `expected`, one series per label set."""
 
     selector: Selector
     expected: tuple[str, ...] = ()
@@ -69,7 +68,7 @@ class Absent(Node):
 
 @dataclass(frozen=True, slots=True)
 class Range(Node):
-    """The grid of the query reaches this far back."""
+    """Sets the length of the query's time range."""
 
     child: Node
     range_ms: int
@@ -77,7 +76,7 @@ class Range(Node):
 
 @dataclass(frozen=True, slots=True)
 class Between(Node):
-    """The grid of the query covers (start, end]."""
+    """Sets the query's time range to (start, end]."""
 
     child: Node
     start: Instant
@@ -86,7 +85,7 @@ class Between(Node):
 
 @dataclass(frozen=True, slots=True)
 class At(Node):
-    """The grid of the query is the one bucket that ends at (or last before) the instant."""
+    """Sets the grid to one bucket: the newest that ends at or before the instant."""
 
     child: Node
     instant: Instant
@@ -94,7 +93,7 @@ class At(Node):
 
 @dataclass(frozen=True, slots=True)
 class Offset(Node):
-    """The child as it was `offset_ms` before."""
+    """The child evaluated `offset_ms` earlier."""
 
     child: Node
     offset_ms: int
@@ -102,7 +101,7 @@ class Offset(Node):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How missing values are treated. `min_count` None = 1 (0 for count)."""
+    """Treatment of missing values. `min_count` None = 1 (0 for count)."""
 
     nulls: str = "skip"
     min_count: int | None = None
@@ -123,7 +122,7 @@ class Window(Node):
 
 @dataclass(frozen=True, slots=True)
 class Bucketize(Node):
-    """A window function once per bucket of a coarser grid."""
+    """A window function applied once per bucket of a coarser grid."""
 
     child: Node
     function: str | Own
@@ -135,7 +134,7 @@ class Bucketize(Node):
 
 @dataclass(frozen=True, slots=True)
 class Point(Node):
-    """A function of each value alone, with constant arguments."""
+    """A function applied to each value separately, with constant arguments."""
 
     child: Node
     function: str
@@ -144,7 +143,7 @@ class Point(Node):
 
 @dataclass(frozen=True, slots=True)
 class Reduce(Node):
-    """One series per class: equal `by` labels, or equal labels `without` those named; the other one is None."""
+    """One series per class of equal `by` labels, or of equal labels except `without`; exactly one of both is None."""
 
     child: Node
     function: str | Own
@@ -156,7 +155,7 @@ class Reduce(Node):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How two operands are paired: by all labels, by those of `on`, or by all but those of `ignoring`."""
+    """Label matching of two operands: all labels, the `on` labels, or all except the `ignoring` labels."""
 
     on: Labels | None = None
     ignoring: Labels | None = None
@@ -178,7 +177,7 @@ class Binary(Node):
 
 @dataclass(frozen=True, slots=True)
 class Apply(Node):
-    """An own function of the values of series that are paired by label; at least one operand."""
+    """A user-defined function of series that are matched by label; at least one operand."""
 
     function: Own
     operands: tuple[Node, ...]
@@ -188,7 +187,7 @@ class Apply(Node):
 
 @dataclass(frozen=True, slots=True)
 class Step(Node):
-    """A filter, filler or transform of whole series; `others` are its further operands."""
+    """A filter, filler or transform of whole series; `others` are additional operands."""
 
     child: Node
     family: str
@@ -199,14 +198,14 @@ class Step(Node):
 
 @dataclass(frozen=True, slots=True)
 class ToScalar(Node):
-    """The one series of the child as a plain value that changes with time."""
+    """The only series of the child as a scalar that varies over time."""
 
     child: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Unary(Node):
-    """`neg` or `invert`."""
+    """The operator `neg` or `invert`."""
 
     op: str
     child: Node
@@ -221,7 +220,7 @@ class Named(Node):
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The operands of a node, left to right."""
+    """Return the operands of a node, left to right."""
     if isinstance(node, Binary):
         return (node.left, node.right)
     if isinstance(node, Apply):
@@ -233,7 +232,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Every node, parents before children; without recursion, so that a long sum is no matter."""
+    """Yield every node, parents before children; iterative, so that a long sum cannot overflow the stack."""
     waiting = [node]
     while waiting:
         current = waiting.pop()
@@ -242,7 +241,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def same(left: object, right: object) -> bool:
-    """Whether two trees are the same, to the type of each number (1 is not 1.0, nan is nan); without recursion."""
+    """Return True if two trees are equal, including types of numbers (1 is not 1.0; nan equals nan). Iterative."""
     pairs = [(left, right)]
     while pairs:
         a, b = pairs.pop()
@@ -261,7 +260,7 @@ def same(left: object, right: object) -> bool:
 
 
 def on_samples(node: Node) -> bool:
-    """Whether the node gives raw samples at times of their own, and not series on a grid."""
+    """Return True if the node gives raw samples rather than series on a grid."""
     while True:
         match node:
             case Samples():
@@ -273,7 +272,7 @@ def on_samples(node: Node) -> bool:
 
 
 def negate(node: Node) -> Node:
-    """Minus `node`; a number is negated at once, so that `-1` is one literal."""
+    """Return minus `node`; a number is negated directly, so that `-1` is one literal."""
     if isinstance(node, Scalar) and not isinstance(node.value, bool | str):
         return Scalar(-node.value, span=node.span)
     return Unary("neg", node)

@@ -1,6 +1,6 @@
-"""A linear look at the text before any parser sees it: caps length, nesting and operators, finds what is not closed.
+"""Linear scan before parsing: limits length, nesting and operators, and finds unclosed brackets and quotes.
 
-Deep input makes recursive parsers overflow their stack; this pass is a loop and keeps only a list of open brackets.
+Deep input overflows the stack of recursive parsers; this scan is a loop that keeps only a list of open brackets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MAX_OPERATORS = 500
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _LOOKS_LIKE = (
     dict.fromkeys("\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u00b4", """: write straight quotes, ' or \"""")
-    | dict.fromkeys("\u00a0\u202f\u2009\u200b\ufeff", ": it is a space of another kind, write a plain one")
+    | dict.fromkeys("\u00a0\u202f\u2009\u200b\ufeff", ": it is a special space, write a plain one")
     | dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", ": write -")
     | {
         "\u00d7": ": write *",
@@ -23,12 +23,12 @@ _LOOKS_LIKE = (
         "\u2260": ": write !=",
     }
 )
-"""What word processors make of what was typed."""
+"""Typographic characters that word processors insert -> hint."""
 _OPERATORS = frozenset("+-*/%&|~<>=!^@.")
 
 
 def prescan(text: str) -> None:
-    """Raise QueryError with the place of the first thing that breaks a limit."""
+    """Raise QueryError with the place of the first violation."""
     if len(text) > MAX_LENGTH:
         raise QueryError(f"the query has {len(text)} characters: use at most {MAX_LENGTH}")
     _Scan(text).run()
@@ -65,12 +65,12 @@ class _Scan:
                 raise self.fail(f"brackets nest more than {MAX_NESTING} deep", self.at)
         elif char in ")]}":
             if not self.open or self.open.pop()[0] != _PAIRS[char]:
-                raise self.fail(f"this {char!r} closes nothing", self.at)
+                raise self.fail(f"this {char!r} has no opening bracket", self.at)
         elif char in _OPERATORS:
             self.operator(char)
         elif char == "\0" or char == "\\" or not char.isascii():
-            # Python would read other forms of a letter as the letter, so that a text is not what it seems
-            raise self.fail(f"this character has no place in a query{_LOOKS_LIKE.get(char, '')}", self.at)
+            # Python normalises some Unicode letters to others, so that the text would not mean what it shows
+            raise self.fail(f"this character is not allowed in a query{_LOOKS_LIKE.get(char, '')}", self.at)
 
     def operator(self, char: str) -> None:
         follows = self.at and self.text[self.at - 1] in "<>=!*/" and char in "=*/<>"

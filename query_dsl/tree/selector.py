@@ -2,9 +2,9 @@ r"""The selector: `name{a="x",b!="y",c=~"re",d!~"re"}`; a trailing `.*` of the n
 
     selector := [name [".*"]] ["{" [matcher {"," matcher} [","]] "}"]
     matcher  := label ("=" | "!=" | "=~" | "!~") quoted
-    quoted   := '"' … '"' | "'" … "'"      escapes: \\ \" \' \n \r \t; any other backslash stands for itself
+    quoted   := '"' … '"' | "'" … "'"      escapes: \\ \" \' \n \r \t; any other backslash is literal
 
-An absent label has the value "". Regular expressions are RE2 and match the whole value. One matcher at least must
+An absent label has the value "". Regular expressions are RE2 and match the whole value. At least one matcher must
 reject "".
 """
 
@@ -30,7 +30,7 @@ _REGEX_MEMORY = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What `fetch` asks for: every matcher must fit."""
+    """Selector of `fetch`: a series matches if all matchers accept it."""
 
     matchers: tuple[Matcher, ...]
 
@@ -46,24 +46,24 @@ class Selector:
 
 
 def quote(value: str) -> str:
-    """`value` between double quotes, escaped so that the selector reads it back."""
+    """Quote and escape `value` such that the selector parser returns it unchanged."""
     out = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{out}"'
 
 
 def matcher_text(matcher: Matcher) -> str:
-    """A matcher as written between the braces (a prefix as `__name__=prefix"…"`, only for messages)."""
+    """Format a matcher as between the braces (a prefix as `__name__prefix"…"`, only for messages)."""
     return f"{matcher.label}{matcher.op}{quote(matcher.value)}"
 
 
 def series_text(name: str, labels: Mapping[str, str]) -> str:
-    """`name{k="v"}` with labels sorted; the braces are left out where a named series has no labels."""
+    """Format `name{k="v"}` with sorted labels; a named series without labels has no braces."""
     pairs = ",".join(f"{label}={quote(value)}" for label, value in sorted(labels.items()))
     return f"{name}{{{pairs}}}" if pairs or not name else name
 
 
 def compile_regex(pattern: str) -> re2._Regexp[str]:
-    """RE2 of a matcher; QueryError says what is wrong with it."""
+    """Compile the RE2 pattern of a matcher; QueryError if it is too long or invalid."""
     if len(pattern) > MAX_REGEX:
         raise QueryError(f"the regular expression has {len(pattern)} characters: use at most {MAX_REGEX}")
     options = re2.Options()
@@ -77,7 +77,7 @@ def compile_regex(pattern: str) -> re2._Regexp[str]:
 
 
 def accepts(matcher: Matcher, value: str) -> bool:
-    """Whether `value` ("" = absent) fits one matcher."""
+    """Return True if the matcher accepts `value` ("" = absent label)."""
     match matcher.op:
         case "=":
             return value == matcher.value
@@ -93,8 +93,8 @@ def accepts(matcher: Matcher, value: str) -> bool:
 
 
 def parse_selector(text: str, of_all: bool = True) -> Selector:
-    """The selector of `text`; QueryError has the position in `text`. `of_all`: it selects among all series, so
-    one matcher at least must reject ""."""
+    """Parse a selector; QueryError has the position in `text`. `of_all`: it applies to all series, so at least one
+    matcher must reject ""."""
     if not isinstance(text, str):
         raise QueryError(f"a selector is a text in quotes, not {text!r}")
     if any("\ud800" <= char <= "\udfff" for char in text):
@@ -103,7 +103,7 @@ def parse_selector(text: str, of_all: bool = True) -> Selector:
 
 
 class _Reader:
-    """A cursor over the text; every method leaves it behind what it read."""
+    """Cursor over the text; each method advances it past the text that it consumed."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
@@ -133,7 +133,7 @@ class _Reader:
             )
         if of_all and not any(_rejects_nothing(m) for m in matchers):
             raise self.fail(
-                'the selector fits every series: name a variable, or give one matcher that an absent label ("") fails',
+                'the selector matches all series: name a variable, or add a matcher that rejects an absent label ("")',
                 0,
                 len(self.text),
             )
@@ -191,7 +191,7 @@ class _Reader:
         start = self.at
         mark = self.text[start : start + 1]
         if mark not in ("'", '"'):
-            raise self.fail(f'the value of {label} must stand in quotes, as in {label}="a"')
+            raise self.fail(f'the value of {label} must be in quotes, as in {label}="a"')
         out: list[str] = []
         self.at += 1
         while self.at < len(self.text):

@@ -1,4 +1,4 @@
-"""Durations ("90s", "1h30m") and instants ("now-1h", ISO 8601) of a query: text to milliseconds and back."""
+"""Durations ("90s", "1h30m") and instants ("now-1h", ISO 8601): conversion between text and milliseconds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from artimon.runtime.text import format_duration as format_duration
 from artimon.runtime.text import parse_duration as duration_ms
 from query_dsl.tree.errors import QueryError
 
-MAX_MS = 2**53  # far beyond any store, and sums of a few of them stay inside int64
+MAX_MS = 2**53  # far beyond any stored time; sums of a few stay within int64
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_duration(value: object, what: str) -> int:
-    """Milliseconds of a duration text such as "10m", "90s", "1h30m", "250ms"; QueryError for anything else."""
+    """Milliseconds of a timedelta or a text such as "10m", "1h30m", "250ms"; QueryError for anything else."""
     try:
         return _duration(value, what)
     except QueryError as problem:
@@ -38,13 +38,13 @@ def _duration(value: object, what: str) -> int:
 
 def _bounded(total: int, value: object, what: str) -> int:
     if not 0 < total <= MAX_MS:
-        raise QueryError(f"{what} {value!r:.80} must be more than nothing and at most {MAX_MS} ms")
+        raise QueryError(f"{what} {value!r:.80} must be more than 0 and at most {MAX_MS} ms")
     return total
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A point in time: epoch milliseconds, or milliseconds relative to the moment of evaluation (never positive)."""
+    """A point in time: epoch milliseconds, or milliseconds relative to the evaluation time (never positive)."""
 
     ms: int
     relative: bool = False
@@ -59,7 +59,7 @@ class Instant:
 
 
 def format_time(ms: int) -> str:
-    """ISO 8601 in UTC, with milliseconds where there are any; years outside 1..9999 as plain milliseconds."""
+    """Format ISO 8601 in UTC, with milliseconds if not 0; times that datetime cannot represent as milliseconds."""
     try:
         moment = EPOCH + timedelta(milliseconds=ms)
     except OverflowError:
@@ -69,7 +69,7 @@ def format_time(ms: int) -> str:
 
 
 def parse_instant(value: object, what: str) -> Instant:
-    """An Instant of "now", "now-1h", ISO 8601 (UTC unless it says otherwise), a datetime, or epoch milliseconds."""
+    """Parse "now", "now-1h", ISO 8601 (UTC unless an offset is given), a datetime, or epoch milliseconds."""
     try:
         return _instant(value, what)
     except QueryError as problem:
@@ -81,7 +81,7 @@ def _instant(value: object, what: str) -> Instant:
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > MAX_MS:
-            raise QueryError(f"{what} lies outside of {MAX_MS} ms around the epoch")
+            raise QueryError(f"{what} is more than {MAX_MS} ms away from the epoch")
         return Instant(value)
     if isinstance(value, str) and value.startswith("now"):
         return _relative(value, what)

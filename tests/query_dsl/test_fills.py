@@ -143,13 +143,13 @@ def test_looking_back_is_bounded_and_said() -> None:
 def test_a_gap_beyond_all_bounds_is_refused_or_cut() -> None:
     store = PlainStore(level_table=((MINUTE, 10**9),))
     store.add("x", {}, [(MINUTE, 1)])
-    with pytest.raises(QueryError, match=r"would read .* buckets a series: use at most 20000"):
+    with pytest.raises(QueryError, match=r"would read .* buckets per series: use at most 20000"):
         ask('fetch(\'x\').fill("previous", max_gap="10000d").between(0, 960000)', store)
 
 
 def test_filling_with_what_is_no_int64() -> None:
     store = PlainStore().add("x", {}, [(MINUTE, 1)])
-    with pytest.raises(QueryError, match="no 64-bit integer"):
+    with pytest.raises(QueryError, match="not a 64-bit integer"):
         ask(f"fetch('x').fill(\"value\", {10**30}).between(0, 60000)", store)
 
 

@@ -159,7 +159,7 @@ def test_nothing_in_nothing_out(name: str) -> None:
         ('"top", 0', "at least 1"),
         ('"top", 1, rank="each"', "rank cannot be 'each'"),
         ('"size", ">", -1', "at least 0"),
-        ('"last", ">", 1000000000000000000000', "no 64-bit integer"),
+        ('"last", ">", 1000000000000000000000', "not a 64-bit integer"),
         ('"min", "==", "a"', "takes a number"),
         ('"stale"', "needs age"),
         ("'{rack='", "quotes"),

@@ -52,7 +52,7 @@ def test_simple_promql_is_told_as_a_query(text: str, here: str | None) -> None:
     ],
 )  # fmt: skip
 def test_other_promql_is_recognised(text: str) -> None:
-    with pytest.raises(QueryError, match=r"this looks like PromQL; a query reads fetch\('NAME"):
+    with pytest.raises(QueryError, match=r"this looks like PromQL; write a query like fetch\('NAME"):
         parse(text)
 
 
@@ -90,7 +90,7 @@ def test_no_other_name_means_anything_elsewhere() -> None:
 
 MARKS = [
     ("fetch(\u2018load\u2019)", "write straight quotes"),
-    ("fetch('a')\u00a0+ 1", "a space of another kind"),
+    ("fetch('a')\u00a0+ 1", "a special space"),
     ("fetch('a') \u2212 1", "write -"),
     ("fetch('a') \u2264 1", "write <="),
     ("fetch('a') && fetch('b')", "write & for and"),
@@ -102,9 +102,9 @@ MARKS = [
     ("fetch('a'); fetch('b')", "one query at a time"),
     ("fetch('a').rate(5m)", 'in quotes, as in "5m"'),
     ("fetch('a')fetch('b')", "something is missing here"),
-    ("sum(fetch('a'))", "sum stands behind what it works on: fetch('NAME').sum(…)"),
-    ("disk.used", "unknown name 'disk.used': data enters by fetch('disk.used')"),
-    ("disk.used.rate('5m')", "unknown name 'disk.used': data enters by fetch('disk.used')"),
+    ("sum(fetch('a'))", "sum is a method: write fetch('NAME').sum(…)"),
+    ("disk.used", "unknown name 'disk.used': read data with fetch('disk.used')"),
+    ("disk.used.rate('5m')", "unknown name 'disk.used': read data with fetch('disk.used')"),
     ("fetch('a').topk(by=[])", "it takes topk(k, rank, by=…, without=…)"),
     ("fetch('a').map(own('f'), '5m')", "own functions exist in Python only"),
     ("fetch('a').fill(0)", "as in fetch('temperature').fill(\"value\", 0"),

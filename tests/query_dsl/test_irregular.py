@@ -151,8 +151,8 @@ def test_merge_keeps_the_first_of_one_time_first() -> None:
     store = PlainStore().add("x", {"p": "1"}, [(10, 1), (20, 2)]).add("x", {"p": "2"}, [(20, 3), (5, 0)])
     found = ask('samples(\'x\').relabel("p", "").merge()', store)
     assert rows(found) == {"x": [(5, 0), (10, 1), (20, 2), (20, 3)]}
-    assert not any("merge puts them together" in note for note in ask("samples('x').merge()", store).notes)
-    assert any("merge puts them together" in note for note in found.notes)
+    assert not any("use merge to combine them" in note for note in ask("samples('x').merge()", store).notes)
+    assert any("use merge to combine them" in note for note in found.notes)
 
 
 def test_a_step_makes_no_more_than_10_000_series() -> None:
@@ -260,8 +260,8 @@ def test_memory_is_counted_before_it_is_taken() -> None:
         ("samples('x') + 1", "bucketize"),
         ("samples('y')", "no variable is named 'y'"),
         ("fetch('x').split(\"5m\")", "split takes raw samples: begin with samples"),
-        ("samples('x').split(\"0m\")", "more than nothing"),
-        ('samples(\'x\').modulo("1d", label="a b")', "no name of a label"),
+        ("samples('x').split(\"0m\")", "more than 0"),
+        ('samples(\'x\').modulo("1d", label="a b")', "not a label name"),
     ],
 )
 def test_errors(query: str, error: str) -> None:

@@ -173,11 +173,11 @@ def test_they_are_found_when_they_are_asked(installed: Path) -> None:
         ("fetch", "query_dsl.functions.points:ENTRIES", "cannot be replaced"),
         ("collect", "query_dsl.functions.points:ENTRIES", "cannot be replaced"),
         ("topk", "query_dsl.functions.points:ENTRIES", "cannot be replaced"),
-        ("own_one", "query_dsl.functions.points:ENTRIES", "is no entry"),
+        ("own_one", "query_dsl.functions.points:ENTRIES", "not an entry"),
         ("own_one", "query_dsl.nothing:X", "ModuleNotFoundError"),
         ("own_one", "query_dsl.tree.errors:NOTHING", "AttributeError"),
-        ("own-one", "query_dsl.tree.errors:near", "no name of a function"),
-        ("_one", "query_dsl.tree.errors:near", "no name of a function"),
+        ("own-one", "query_dsl.tree.errors:near", "not a valid function name"),
+        ("_one", "query_dsl.tree.errors:near", "not a valid function name"),
     ],
 )
 def test_what_is_left_out_and_why(name: str, value: str, told: str) -> None:

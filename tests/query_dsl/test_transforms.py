@@ -147,7 +147,7 @@ def ask(text: str, of: PlainStore | None = None) -> Matrix:
 @pytest.mark.parametrize(
     ("query", "error"),
     [
-        ('fetch(\'x\').relabel("9", "v")', "no name of a label"),
+        ('fetch(\'x\').relabel("9", "v")', "not a label name"),
         ('fetch(\'x\').transform("relabel", "i")', "relabel needs value"),
         ('fetch(\'x\').relabel("h", "' + "v" * 1025 + '")', "labels have at most 1024"),
         ('fetch(\'x\').label_replace("a", "b", "i", "(")', "regular expression"),
@@ -161,7 +161,7 @@ def ask(text: str, of: PlainStore | None = None) -> Matrix:
         ("fetch('x').transform(\"lttb\", 1)", "at least 2"),
         ('fetch(\'x\').transform("shfit", "1m")', "unknown transform 'shfit'; near: shift"),
         ('fetch(\'x\').transform("shift", "90s")', "use 2m"),
-        ("fetch('x').clip(60000, 60000)", "does not lie before"),
+        ("fetch('x').clip(60000, 60000)", "is not before"),
         ("fetch('x').integrate(initial=\"a\")", "takes a number"),
         ("fetch('x').transform(\"mode\")", "mode takes raw samples"),
     ],

@@ -105,7 +105,7 @@ def test_it_prints_and_parses() -> None:
 
 def test_a_step_that_no_week_holds() -> None:
     store = offline({"x": [(NOW, 1.0)]}, step="5h")
-    with pytest.raises(QueryError, match="a week is no multiple of the step 5h"):
+    with pytest.raises(QueryError, match="a week is not a multiple of the step 5h"):
         store.query("fetch('x').deviation(window='5h').range('5h')")
 
 
