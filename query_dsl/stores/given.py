@@ -1,4 +1,4 @@
-"""Samples in Python lists, checked and in columns: what `offline` takes."""
+"""Samples in Python lists, checked and converted for `offline`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANY = 50_000_000
 
 @dataclass(frozen=True, slots=True)
 class GivenSeries:
-    """One series: samples of (time ms, birth ms, type, value); a value of None says that it ended then."""
+    """One series: samples of (time ms, birth ms, type, value); type ENDED marks the end of the series."""
 
     series: Series
     samples: tuple[tuple[int, int, ValueType, Value], ...]
@@ -32,7 +32,7 @@ class GivenSeries:
 def read_series(
     text: str, given: Iterable[tuple[Time, Value | None]], kind: object, births: object, ended: object
 ) -> GivenSeries:
-    """QueryError says which series and sample is wrong, and how to write it."""
+    """Check one series. Raises QueryError that names the series and the sample, and says how to write it."""
     name, labels = _named(text)
     samples: list[tuple[int, int, ValueType, Value]] = []
     points = [_point(text, number, point) for number, point in enumerate(given)]
@@ -88,7 +88,7 @@ def _time(text: str, time: object, where: str) -> int:
 
 
 def _births(text: str, births: object, n: int) -> list[int]:
-    """One a sample; 0, long ago, where none is told."""
+    """Return one birth per sample; 0 (long ago) if none is given."""
     if births is None:
         return [0] * n
     if isinstance(births, Sequence) and not isinstance(births, str):
@@ -114,7 +114,7 @@ def read_all(
     births: Mapping[str, object] | None,
     ended: Mapping[str, object] | None,
 ) -> list[GivenSeries]:
-    """Every series, in the order given. QueryError for a wrong one, for two of one name, or for too much."""
+    """Check every series, in order. Raises QueryError for a bad series, a repeated one, or too many samples."""
     if not isinstance(given, Mapping):
         raise QueryError(f"offline takes a dict of series to samples, not {type(given).__name__}")
     told = {"kinds": kinds or {}, "births": births or {}, "ended": ended or {}}
