@@ -182,7 +182,7 @@ class QueryEvaluator(Execution):
 def _scalar(_run: QueryEvaluator, node: nodes.Scalar, _grid: Grid) -> Value:
     value = node.value
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise QueryError(f"{value} is no 64-bit integer: write it as {float(value):g}")
+        raise QueryError(f"{value} is not a 64-bit integer: write it as {float(value):g}")
     return node
 
 
@@ -218,7 +218,7 @@ def _offset(run: QueryEvaluator, node: nodes.Offset, grid: Grid) -> Value | Irre
 def _offset_ms(node: nodes.Offset, grid: Grid) -> int:
     if node.offset_ms % grid.step_ms:
         raise QueryError(
-            f"offset {format_duration(node.offset_ms)} is no multiple of the step {format_duration(grid.step_ms)}"
+            f"offset {format_duration(node.offset_ms)} is not a multiple of the step {format_duration(grid.step_ms)}"
         )
     return node.offset_ms
 

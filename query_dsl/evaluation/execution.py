@@ -220,8 +220,8 @@ class Execution(ABC):
         if len(rows) == len(found):
             return found
         if not len(rows):
-            raise QueryError(f"{function} takes STRING, and no series is one: {', '.join(found.series[:3])}")
-        self.note(f"{function}: {len(found) - len(rows)} series that are no STRING left out")
+            raise QueryError(f"{function} takes STRING, and no series has this type: {', '.join(found.series[:3])}")
+        self.note(f"{function}: {len(found) - len(rows)} series that are not STRING left out")
         return found.take(rows)
 
     def numeric(self, found: S, function: str) -> S:

@@ -111,7 +111,7 @@ def _expected(node: nodes.Absent) -> list[LabelSet]:
         wrong = next((m for m in node.selector.matchers if not accepts(m, found.get(m.label, m.value))
                       and m.label in found), None)  # fmt: skip
         if wrong is not None:
-            raise QueryError(f"absent: the expected {text} can never be: the selector says {matcher_text(wrong)}")
+            raise QueryError(f"absent: the expected {text} is impossible: the selector has {matcher_text(wrong)}")
         wanted = tuple(sorted(found.items()))
         if wanted in sets:
             raise QueryError(f"absent: {text} is expected twice")

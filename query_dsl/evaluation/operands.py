@@ -62,7 +62,7 @@ def _pairs(operator: Operator, left: Value, right: Value, match: nodes.Match) ->
             check_distinct(pairs.keys, pairs.keys, operator.name)
         return pairs
     if match != nodes.Match():
-        raise QueryError(f"{operator.name}: on=, ignoring= and their like pair series, but one side is a plain value")
+        raise QueryError(f"{operator.name}: on=, ignoring= and similar pair series, but one side is a plain value")
     many = left.keys if isinstance(left, Matrix) else right.keys if isinstance(right, Matrix) else ()
     rows = np.arange(len(many))
     if operator.family == "mask":
@@ -182,7 +182,7 @@ def _together(sides: Sequence[tuple[Key, ...]], match: nodes.Match, name: str) -
     """Map each result key to its row in each operand; count dropped series. Raises QueryError as for operators."""
     if len(sides) == 1:
         if match != nodes.Match():
-            raise QueryError(f"{name}: on=, ignoring= and their like pair series, and there is one operand")
+            raise QueryError(f"{name}: on=, ignoring= and similar pair series, and there is one operand")
         keys = [Key("", key.labels) for key in sides[0]]
         check_distinct(keys, sides[0], f"{name} drops the name and")
         return {key: [row] for row, key in enumerate(keys)}, 0

@@ -245,10 +245,7 @@ def _guarded(run: Callable[[], None], call: Call, place: _Place, watch: Watch) -
             run()
 
     def out_of_time(seconds: float) -> QueryError:
-        return QueryError(
-            f"{place}: was ended after {seconds:.3g} s, the time that was left for it: raise the limit (seconds) if it "
-            "needs more"
-        )
+        return QueryError(f"{place}: timed out after {seconds:.3g} s, the time left for it: raise the limit (seconds)")
 
     try:
         call_within(quietly, watch, out_of_time)

@@ -52,7 +52,7 @@ def _double(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise Unfit(f"returned {_short(value)}, which no DOUBLE holds") from None
+        raise Unfit(f"returned {_short(value)}, which does not fit into DOUBLE") from None
 
 
 def _integer(value: Any) -> int:
@@ -62,7 +62,7 @@ def _integer(value: Any) -> int:
     if whole is None:
         raise Unfit(f'returned {_kind_of(value)}, but gives="INTEGER": return a whole number or None')
     if not -(2**63) <= whole < 2**63:
-        raise Unfit(f"returned {_short(whole)}, which is no 64-bit integer")
+        raise Unfit(f"returned {_short(whole)}, which is not a 64-bit integer")
     return whole
 
 

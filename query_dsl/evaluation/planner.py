@@ -64,7 +64,7 @@ def plan(tree: Node, levels: Sequence[tuple[int, int]], now_ms: int, reach: Reac
             fit = [replace(rings[0], step_ms=step_ms or rings[0].step_ms)]
         if not fit:
             steps, asked = ", ".join(format_duration(ring.step_ms) for ring in rings), format_duration(step_ms or 0)
-            raise _at(bucketize, QueryError(f"bucketize step {asked} is no multiple of a level's step: {steps}"))
+            raise _at(bucketize, QueryError(f"bucketize step {asked} is not a multiple of a level's step: {steps}"))
         return _planned(tree, wanted, step_ms, rings, fit, now_ms, reach)
     except QueryError as problem:
         raise _at(wanted, problem) from None

@@ -37,7 +37,7 @@ def seen(node: Node, grid: Grid, back_ms: int | None, function: str, execution: 
         case nodes.Fetch():
             return _fetched(node, grid, back_ms, execution)
     raise QueryError(
-        f"{function} asks when samples came, and what was computed has none: say it right behind fetch(..), as in "
+        f"{function} needs the times of samples, which computed values lack: use it directly after fetch(..), as in "
         f"fetch('x').{function}(..)"
     )
 

@@ -129,7 +129,7 @@ def _multiple(ms: int, step: int, what: str) -> int:
         down, up = ms // step * step, (ms // step + 1) * step
         choice = f"{format_duration(down)} or {format_duration(up)}" if down else format_duration(up)
         raise QueryError(
-            f"{what} {format_duration(ms)} is no multiple of the step {format_duration(step)} "
+            f"{what} {format_duration(ms)} is not a multiple of the step {format_duration(step)} "
             f"of the level that covers the range: use {choice}, or a shorter range"
         )
     return ms // step
@@ -160,7 +160,7 @@ def _warn(mapper: Mapper, data: BucketData, node: nodes.Window, execution: Execu
             f"warning: {mapper.name} of what was reduced or computed does not see resets: take the {mapper.name} first"
         )
     elif not data.stored:
-        execution.note(f"warning: {mapper.name} of computed values knows no births")
+        execution.note(f"warning: {mapper.name} of computed values: they have no births")
 
 
 def say_left_out(function: str, series: int, execution: Execution) -> None:

@@ -126,10 +126,10 @@ class AutoStore(EngineStore):
         except HistoryError as problem:
             if isinstance(new, SelectError):
                 raise
-            note = f"the history does not answer ({problem}): nothing up to {format_time(older.end_ms)} is here"
+            note = f"the history does not answer ({problem}): data up to {format_time(older.end_ms)} is missing"
             old = _nothing(older, statistics, note)
         if isinstance(new, SelectError):
-            note = f"the memory store does not answer ({new}): all of it is from the history"
+            note = f"the memory store does not answer ({new}): the whole answer is from the history"
             return replace(_only(old, request), notes=(*old.notes, note), partial=True)
         found = joined(old, new, request)
         if len(found.series) > request.limit:
@@ -151,7 +151,7 @@ class AutoStore(EngineStore):
         rings = rings_of(self._memory.levels(), self._clock.now_ms())
         fit = [ring for ring in rings if step_ms % ring.step_ms == 0]
         if not fit:
-            raise QueryError(f"no level has buckets of which {step_ms} ms is a multiple")
+            raise QueryError(f"the step of {step_ms} ms is not a multiple of the step of any level")
         return fit[-1]
 
 

@@ -60,7 +60,7 @@ def _named(text: object) -> tuple[str, dict[str, str]]:
     labels = {matcher.label: matcher.value for matcher in matchers if matcher.value}
     name = labels.pop(NAME, "")
     if wrong or not name or len({matcher.label for matcher in matchers}) < len(matchers):
-        raise QueryError(f"{text!r:.200} is no single series: write a name, and each label once with =")
+        raise QueryError(f"{text!r:.200} is not a single series: write a name, and each label once with =")
     return name, labels
 
 
@@ -74,7 +74,7 @@ def _point(text: str, number: int, point: object) -> tuple[int, Value | None]:
             f"{where} has the value {value!r:.80}: use a number, a text, True or False, or None where the series ends"
         )
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
-        raise QueryError(f"{where}: {value!r:.40} is no 64-bit integer: write it as a float")
+        raise QueryError(f"{where}: {value!r:.40} is not a 64-bit integer: write it as a float")
     return _time(text, time, where), value
 
 
@@ -121,7 +121,7 @@ def read_all(
     for what, of in told.items():
         for text in of:
             if text not in given:
-                raise QueryError(f"{what} names {text!r:.200}, which is none of the series")
+                raise QueryError(f"{what} names {text!r:.200}, which is not one of the series")
     found = [
         read_series(text, samples, *(told[what].get(text) for what in ("kinds", "births", "ended")))
         for text, samples in given.items()

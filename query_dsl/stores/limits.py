@@ -78,7 +78,7 @@ class Watch:
     def check(self) -> None:
         """Raise if the query was cancelled, timed out, or one of the `checks` raises."""
         if self.stop.is_set():
-            raise QueryCancelled("the query was called off")
+            raise QueryCancelled("the query was cancelled")
         if self.seconds_left() == 0.0:
             raise LimitExceeded(
                 f"the query took longer than its limit of {self.limits.seconds:g} s (seconds): ask for a shorter range"

@@ -212,7 +212,7 @@ class HistoryStore(EngineStore):
                 valued = rows.type != ENDED
                 held.went_on(after.row_of[rows.row[valued]], rows.time_ms[valued])
             else:
-                notes.append(f"{len(ended)} series ended: whether they went on later {_TOO_MUCH}")
+                notes.append(f"{len(ended)} series ended: samples after their end {_TOO_MUCH}")
         apart = np.array(sorted(held.mixed), np.int64)
         twins = held.begun(np.bincount(found.row_of, minlength=len(found)) > 1)
         if around.wide and len(twins):
@@ -220,7 +220,7 @@ class HistoryStore(EngineStore):
             wide = _again(reading, found, both, around.after_ms, around.until_ms)
             if wide.pruned.size <= LOCAL_BYTES:
                 return (*notes, *self._put_back(wide, held, grid, both))
-            notes.append(f"{len(twins)} series of several sources: how their lives lie to each other {_TOO_MUCH}")
+            notes.append(f"{len(twins)} series of several sources: overlaps of their lives {_TOO_MUCH}")
         if len(apart):
             again = _again(reading, found, apart, grid.start_ms, grid.end_ms)
             notes += self._put_back(again, held, grid, apart)
@@ -233,7 +233,7 @@ class HistoryStore(EngineStore):
         return _conflicts(settled.conflicts, settled.apart)
 
 
-_TOO_MUCH = "would take too many files to see"
+_TOO_MUCH = "were not checked, as this needs too many files"
 
 
 def _again(reading: _Reading, found: Known, rows: Ints, after_ms: int, until_ms: int) -> _Reading:
@@ -325,8 +325,8 @@ class _Reading:
             notes.append(f"{len(found.aside)} fingerprints that stand for two texts are set aside with their samples")
         if self.appended_ms is not None and self.appended_ms < until_ms:
             notes.append(
-                f"the history holds what was appended until {format_time(self.appended_ms)}: what came later, up to"
-                f" {format_time(until_ms)}, is not in it yet"
+                f"the history holds samples appended until {format_time(self.appended_ms)}: later ones, up to"
+                f" {format_time(until_ms)}, are not in it yet"
             )
         return tuple(notes)
 

@@ -145,7 +145,7 @@ def test_a_grid_that_was_moved_is_said() -> None:
     [
         ("fetch('c').rate('90s')", "use 1m or 2m"),
         ("fetch('c').rate('1m').range('3h')", "use 5m, or a shorter range"),
-        ("fetch('c').offset('90s')", "offset 1m30s is no multiple"),
+        ("fetch('c').offset('90s')", "offset 1m30s is not a multiple"),
         ("fetch('c').bucketize(max, '90s')", "no multiple of a level's step: 1m, 5m, 15m, 1h"),
         ("fetch('c').bucketize(max, '10m') - fetch('c')", "mixed grids: fetch reads levels of 1m, 5m, 15m, 1h"),
         ("fetch('c').bucketize(max, '5m') - fetch('c').bucketize(max, '10m')", "two grids in one query"),
@@ -156,7 +156,7 @@ def test_a_grid_that_was_moved_is_said() -> None:
         ("samples('c')", "raw samples, which have no grid"),
         ("1 + 2", "the query is a plain value"),
         ("(1 + 2).abs() + fetch('c')", "abs works on series, not on the plain value 3.0"),
-        ("fetch('c') + 9223372036854775808", "is no 64-bit integer"),
+        ("fetch('c') + 9223372036854775808", "is not a 64-bit integer"),
         ("fetch('c') + 'a'", "cannot take the text 'a'"),
         ("fetch('c') & fetch('c')", "& needs BOOLEAN on both sides"),
         ("~fetch('c')", "~ needs BOOLEAN"),

@@ -56,5 +56,5 @@ def question(
     after = parse_instant(start, "from").resolve(now_ms)
     until = parse_instant(end, "to").resolve(now_ms)
     if after >= until:
-        raise QueryError(f"from {format_time(after)} to {format_time(until)} is no time: let the first be the earlier")
+        raise QueryError(f"from {format_time(after)} to {format_time(until)}: the start must be before the end")
     return Question(selector, parse_selector(selector).matchers, after, until, samples, series)
