@@ -132,7 +132,7 @@ def test_nan_is_a_value() -> None:
         ("warm", "DOUBLE", r"'warm' \(str\).*gives=\"STRING\""),
         (1.5, "INTEGER", r"1\.5 \(float\)"),
         (2**63, "INTEGER", "not a 64-bit integer"),
-        (10**400, "DOUBLE", "no DOUBLE"),
+        (10**400, "DOUBLE", "does not fit into DOUBLE"),
         (1, "BOOLEAN", "True, False or None"),
         (b"x", "STRING", "bytes"),
         ("x" * 100_000, "STRING", "at most 65536"),

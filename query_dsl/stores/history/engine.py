@@ -254,7 +254,7 @@ class History:
             yield client
         except TableNotFoundError as error:
             raise HistoryError(
-                f"{self._hdfs} has no history yet: the Spark application creates its tables ({first_line(error)})"
+                f"no history at {self._hdfs} yet: the Spark application creates its tables ({first_line(error)})"
             ) from error
         except (DeltaError, TableError, OSError) as error:
             raise HistoryError(f"the history at {self._hdfs} cannot be read: {first_line(error)}") from error
