@@ -1,6 +1,6 @@
 """Evaluation of queries: a tree and a store in, series out. One evaluator for series on a grid and for raw series.
 
-Parts in reading order; each imports only those before it:
+Modules in reading order; each imports only those before it:
 
     scalars      kinds of values: matrix, raw series, plain value, value that changes with time
     planner      tree, levels and time to a plan: the grid, and the level that serves it
@@ -16,11 +16,11 @@ Parts in reading order; each imports only those before it:
     raster       raw samples onto a grid
     seen         times of newest samples
     pushdown     reductions that the store computes itself
-    evaluator    a function for each type of node; the front door: `answer`, `evaluate`, `prepare`
+    evaluator    a function for each type of node; the entry points `answer`, `evaluate`, `prepare`
     explain      plan and cost of a query
-    runner       front door of sessions and notebooks
-    offline      samples in lists as a store
+    runner       entry point of sessions and notebooks
+    offline      store over Python lists of samples
 
-The evaluator knows no text. Another language makes a tree and a `Plan` (any grid: start, step and end are the plan's;
-look-back is the width of a window node) and runs `QueryEvaluator(store, plan, tree).answer()`.
+The evaluator does not use the query text. Another language makes a tree and a `Plan` (any grid: start, step and end
+are the plan's; look-back is the width of a window node) and runs `QueryEvaluator(store, plan, tree).answer()`.
 """

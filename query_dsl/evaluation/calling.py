@@ -1,7 +1,7 @@
-"""Calls what may never return: own functions run in a thread of their own, which is ended when their time is over.
+"""Calls with a time limit: own functions run in a separate thread, which is ended at the timeout.
 
-The thread holds no lock of ours, so ending it leaves nothing half done. Code in C that never comes back to Python
-cannot be ended: its thread is given up and lives for as long as the process does; there may be only a few of these.
+The thread holds no lock of ours, so ending it leaves nothing half done. C code that never returns to Python cannot be
+ended: its thread is abandoned and lives until the process ends. MAX_GIVEN_UP limits the number of such threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from query_dsl.stores.limits import LimitExceeded
 from query_dsl.tree.errors import QueryError
 
 SECONDS = 60.0
-"""What own functions of one node may take where the query has no limit of time: one that never returns ends too."""
+"""Timeout, in seconds, of the own functions of one node if the query has no time limit."""
 LOOK_S = 0.1
 STOP_S = 1.0
 AGAIN_S = 0.05
@@ -30,12 +30,12 @@ T = TypeVar("T")
 
 
 class _Ended(SystemExit):
-    """Raised inside the thread that is to end. A SystemExit, of which threads make no noise."""
+    """Raised inside a thread to end it. A SystemExit, which threads do not report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """For how long own functions may run (None: no limit), and what is called meanwhile; it may raise to end them."""
+    """Timeout of own functions in seconds (None: no limit), and a check that is polled and may raise to end them."""
 
     seconds: float | None = SECONDS
     check: Callable[[], None] | None = None
@@ -45,7 +45,7 @@ WATCH = Watch()
 
 
 class Failed(Exception):
-    """What the call raised, whatever it was."""
+    """Wrapper of any exception that the call raised."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -53,10 +53,9 @@ class Failed(Exception):
 
 
 class _Work(Generic[T]):
-    """What the thread does and how it came out; `done` whatever happens.
+    """Call of the thread and its outcome; `done` is set in any case.
 
-    A bare lock is held until then: an interruption (KeyboardInterrupt) while it is waited for does no harm, as it may
-    to an Event."""
+    A bare lock is held until then: unlike an Event it is not harmed by a KeyboardInterrupt during a wait."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
@@ -76,7 +75,7 @@ class _Work(Generic[T]):
                 self.failures.append(error)
             finally:
                 self._end()
-        except _Ended:  # came late, between two lines of the above
+        except _Ended:  # raised between two lines of the above
             self._end()
 
     def _end(self) -> None:
@@ -85,15 +84,15 @@ class _Work(Generic[T]):
             self._going.release()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is done, after at most so many seconds."""
+        """Wait for at most `seconds`; True if the call is done."""
         if not self.done and self._going.acquire(timeout=seconds):
             self._going.release()
         return self.done
 
 
 def call_within(call: Callable[[], T], watch: Watch, out_of_time: Callable[[float], QueryError]) -> T:
-    """What `call` returns, in a thread of its own; Failed with what it raises. After `watch.seconds` it is ended and
-    `out_of_time` of them is raised; what `watch.check` raises, and KeyboardInterrupt, end it too."""
+    """Run `call` in a separate thread and return its result. Raises Failed with its exception. After `watch.seconds`
+    it is ended and `out_of_time` is raised; an exception of `watch.check` and KeyboardInterrupt end it, too."""
     if sum(thread.name == _GIVEN_UP for thread in threading.enumerate()) >= MAX_GIVEN_UP:
         raise QueryError(f"{MAX_GIVEN_UP} own functions that could not be ended still run in this process: restart it")
     work = _Work(call)
@@ -115,15 +114,15 @@ def _wait(work: _Work[T], watch: Watch, out_of_time: Callable[[float], QueryErro
         try:
             if watch.check is not None:
                 watch.check()
-        except LimitExceeded:  # of the same time, perhaps a moment sooner; it knows less of what was going on
+        except LimitExceeded:  # the same deadline, perhaps a moment earlier, with a less exact message
             raise out_of_time(watch.seconds or 0.0) from None
         if watch.seconds is not None and monotonic() >= until:
             raise out_of_time(watch.seconds)
 
 
 def _end(thread: threading.Thread, work: _Work[T]) -> None:
-    """Raise inside the thread until it ends: again and again, as its code may catch it; after STOP_S give it up."""
-    work.given_up = True  # if it has not begun yet
+    """Raise in the thread until it ends, repeatedly, as its code may catch the exception; abandon it after STOP_S."""
+    work.given_up = True  # a thread that has not begun skips the call
     until = monotonic() + STOP_S
     while not work.done and monotonic() < until:
         if thread.ident is not None:

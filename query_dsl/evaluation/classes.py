@@ -22,8 +22,8 @@ from query_dsl.tree.timing import format_time
 
 
 def reduce_classes(node: nodes.Reduce, found: Matrix, execution: Execution) -> Matrix:
-    """One series a class of `found`, in canonical order; a class without members gives no row. Some reducers give
-    several."""
+    """Return one series per class of `found`, in canonical order; some reducers give several. A class without members
+    gives no row."""
     if isinstance(node.function, Own):
         return _own_reduce(node, node.function, found, execution)
     reducer = REDUCERS[node.function]
@@ -48,7 +48,7 @@ def reduce_classes(node: nodes.Reduce, found: Matrix, execution: Execution) -> M
 
 
 def canonical(node: nodes.Reduce, found: Matrix) -> Matrix:
-    """Members in canonical order; only a sort below can have left them in another."""
+    """Sort members in canonical order; only a `sort` below can have changed it."""
     if not any(isinstance(below, nodes.Step) and below.function == "sort" for below in nodes.walk(node.child)):
         return found
     keys, column = in_order(list(found.keys), found.column)
@@ -56,7 +56,7 @@ def canonical(node: nodes.Reduce, found: Matrix) -> Matrix:
 
 
 def _own_reduce(node: nodes.Reduce, function: Own, found: Matrix, execution: Execution) -> Matrix:
-    """An own function over the members of each class, in canonical order."""
+    """Apply an own function to the members of each class, in canonical order."""
     found, rules = canonical(node, found), node.rules
     keys: tuple[Key, ...] = ()
     members: list[tuple[list[Key], Cells]] = []
@@ -75,7 +75,7 @@ def _own_reduce(node: nodes.Reduce, function: Own, found: Matrix, execution: Exe
 
 
 def reduced(partial: Partial, reducer: Reducer, rules: Rules) -> Cells:
-    """A row a class, masked by the rules."""
+    """Return one row per class, masked by the rules."""
     out = result_of(partial)
     if reducer.from_partial is not None:
         out = reducer.from_partial(out)
@@ -91,7 +91,7 @@ def _full(rules: Rules) -> bool:
 
 
 def _classes(reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, execution: Execution) -> Classes:
-    """Classes of the members; QueryError for a label that none of them has."""
+    """Return the classes of the members. Raises QueryError for a label that no member has."""
     table, by, without = LabelTable(found.keys), node.by, node.without
     if reducer.carried:
         label = args[reducer.carried]
@@ -114,7 +114,7 @@ def _grouped(by: Labels | None, without: Labels | None, table: LabelTable, execu
 
 
 def _of_one_kind(reducer: Reducer, found: Matrix, classes: Classes, execution: Execution) -> tuple[Matrix, Classes]:
-    """Without the STRING series of classes that have numbers too."""
+    """Drop the STRING series of classes that also have numbers."""
     texts = found.types == STRING
     if not texts.any() or texts.all():
         return found, classes
@@ -127,7 +127,7 @@ def _of_one_kind(reducer: Reducer, found: Matrix, classes: Classes, execution: E
 
 
 def _result(reducer: Reducer, args: Args, members: Members, rules: Rules, found: Matrix) -> Matrix:
-    """What the reducer gives, masked by the rules, in canonical order."""
+    """Run the reducer and return its result, masked by the rules, in canonical order."""
     if reducer.run is None:
         raise QueryError(f"{reducer.name} is computed from partials")
     out = reducer.run(members, args)
@@ -148,7 +148,7 @@ def _result(reducer: Reducer, args: Args, members: Members, rules: Rules, found:
 
 
 def _mask(reducer: Reducer, rules: Rules, members: Members) -> Bools:
-    """(classes, n): where a result may stand, as `mask_of` has it for partials."""
+    """(classes, n) mask of the allowed results, as `mask_of` computes it for partials."""
     present = members.counts >= _least(reducer, rules)
     if not reducer.total:
         present &= members.counts > 0
@@ -166,6 +166,6 @@ def _refuse_missing(rules: Rules, name: str, found: Matrix) -> None:
 
 
 def say_lacking(label: str, series: int, execution: Execution) -> None:
-    """That some series have no such label."""
+    """Add a note on series without this label."""
     if series:
         execution.note(f"{series} series without {label}: they form the class in which it is absent")

@@ -1,6 +1,6 @@
-"""Evaluator and front door: each node of a tree is asked for an exact grid and answers its value on it.
+"""Evaluator and its entry points: each node of a tree is evaluated on an exact grid.
 
-The value of a node is a matrix on the grid, or, above `samples`, raw series with times in (start, end] of the grid.
+The value of a node is a matrix on the grid; over `samples` it is raw series with times in (start, end] of the grid.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from query_dsl.tree.errors import NothingSelected, QueryError
 from query_dsl.tree.nodes import Binary, Node
 from query_dsl.tree.timing import format_duration, format_time
 
-# --- the front door
+# --- entry points
 
 
 def evaluate(
@@ -53,10 +53,10 @@ def evaluate(
     limits: Limits | None = None,
     stop: threading.Event | None = None,
 ) -> Matrix:
-    """The answer to a query at `now_ms`, series on a grid. Raises QueryError or the store's SelectError; of the first
-    LimitExceeded beyond one of the `limits`, and QueryCancelled once `stop` is set.
+    """Return the answer to a query at `now_ms`: series on a grid. Raises SelectError of the store, or QueryError, as
+    LimitExceeded beyond one of the `limits` and QueryCancelled once `stop` is set.
 
-    `check` is called before each node, and often while a store is asked, and may raise to end the evaluation."""
+    `check` is called before each node and often while the store answers; it may raise to end the evaluation."""
     return on_grid(answer(query, store, now_ms, check, limits, stop))
 
 
@@ -68,12 +68,12 @@ def answer(
     limits: Limits | None = None,
     stop: threading.Event | None = None,
 ) -> Answer:
-    """As `evaluate`; raw samples where the query gives these."""
+    """Evaluate like `evaluate`, but return raw samples if the query yields them."""
     return prepare(query, store, now_ms, watch_of(limits, check, stop)).answer()
 
 
 def prepare(query: str | Expr, store: Store, now_ms: int, watch: Watch) -> QueryEvaluator:
-    """The planned query, ready to run. Raises QueryError, SelectError."""
+    """Plan a query and return its evaluator. Raises QueryError, SelectError."""
     expr = read_query(query)
     try:
         own = engine_store(store).watching(watch)
@@ -87,31 +87,31 @@ def prepare(query: str | Expr, store: Store, now_ms: int, watch: Watch) -> Query
 
 
 def read_query(query: str | Expr) -> Expr:
-    """The expression of a text, or the expression itself. Raises QueryError."""
+    """Parse a text; return an expression as it is. Raises QueryError."""
     return _parsed(query) if isinstance(query, str) else query
 
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Expr:
-    """Expression of a text. Dashboards and rules ask the same again and again."""
+    """Parse a text. Cached, because dashboards and rules repeat the same queries."""
     return parse(text)
 
 
 def on_grid(found: Answer) -> Matrix:
-    """QueryError for raw samples."""
+    """Return the matrix. Raises QueryError for raw samples."""
     if isinstance(found, Matrix):
         return found
     raise QueryError('the query gives raw samples, which have no grid: say .bucketize("last", "1m") at its end')
 
 
 def _place(problem: QueryError, text: str | None) -> None:
-    """Give the error the text that it speaks of."""
+    """Attach the query text to an error that has a position but no text."""
     if problem.text is None and problem.position is not None:
         problem.text = text
 
 
 def _point_at(problem: QueryError, node: Node) -> None:
-    """Give the error the place of a node, unless it has one already."""
+    """Set the position of the error to that of the node, unless it has one already."""
     if node.span is not None:
         problem.at(node.span[0], None, node.span[1])
 
@@ -122,10 +122,10 @@ def _point_at(problem: QueryError, node: Node) -> None:
 class QueryEvaluator(Execution):
     """Evaluates the tree of one query over one store, on the grid of its plan.
 
-    It knows no text: a tree and a plan of any front end are evaluated in the same way."""
+    It does not depend on the query text: any front end may supply the tree and the plan."""
 
     def answer(self) -> Answer:
-        """The series of the whole query, with what must be said of them. Raises QueryError, SelectError."""
+        """Return the series of the whole query with their notes. Raises QueryError, SelectError."""
         try:
             value = self.evaluate(self.tree, self.plan.grid)
             if not isinstance(value, Matrix | Irregular):
@@ -143,7 +143,7 @@ class QueryEvaluator(Execution):
         return problem
 
     def evaluate(self, node: Node, grid: Grid) -> Value | Irregular:
-        """Value of a node on `grid`; errors get the place of the innermost node."""
+        """Return the value of a node on `grid`. Errors get the position of the innermost node."""
         self.check()
         try:
             value = _EVALUATE[type(node)](self, node, grid)
@@ -153,7 +153,7 @@ class QueryEvaluator(Execution):
         return value.filled() if isinstance(value, Irregular) else value
 
     def statistics(self, node: Node, grid: Grid, names: Sequence[str]) -> BucketData:
-        """Statistics where the node is a fetch (perhaps shifted in time), else its values as buckets of one sample."""
+        """Return the statistics of a fetch (possibly shifted in time); of other nodes, values as one-sample buckets."""
         match node:
             case nodes.Range() | nodes.Between() | nodes.At():
                 return self.statistics(node.child, grid, names)
@@ -168,11 +168,11 @@ class QueryEvaluator(Execution):
         return from_cells(found.keys, grid, found.column, found.strings)
 
     def window(self, node: nodes.Window, grid: Grid) -> Matrix:
-        """A window function at every end of the grid."""
+        """Apply a window function at every bucket end of the grid."""
         return run_window(node, grid, self)
 
     def last_seen(self, node: Node, grid: Grid, back_ms: int | None, function: str) -> Seen:
-        """Times of the newest samples of a fetch (perhaps shifted in time)."""
+        """Return the times of the newest samples of a fetch (possibly shifted in time)."""
         return seen(node, grid, back_ms, function, self)
 
 
@@ -182,7 +182,7 @@ class QueryEvaluator(Execution):
 def _scalar(_run: QueryEvaluator, node: nodes.Scalar, _grid: Grid) -> Value:
     value = node.value
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise QueryError(f"{value} is no 64-bit integer: write it as {float(value):g}")
+        raise QueryError(f"{value} is not a 64-bit integer: write it as {float(value):g}")
     return node
 
 
@@ -205,7 +205,7 @@ def _absent(run: QueryEvaluator, node: nodes.Absent, grid: Grid) -> Value:
 
 
 def _through(run: QueryEvaluator, node: nodes.Range | nodes.Between | nodes.At, grid: Grid) -> Value | Irregular:
-    return run.evaluate(node.child, grid)  # the planner has read them
+    return run.evaluate(node.child, grid)  # the planner has applied the time already
 
 
 def _offset(run: QueryEvaluator, node: nodes.Offset, grid: Grid) -> Value | Irregular:
@@ -218,7 +218,7 @@ def _offset(run: QueryEvaluator, node: nodes.Offset, grid: Grid) -> Value | Irre
 def _offset_ms(node: nodes.Offset, grid: Grid) -> int:
     if node.offset_ms % grid.step_ms:
         raise QueryError(
-            f"offset {format_duration(node.offset_ms)} is no multiple of the step {format_duration(grid.step_ms)}"
+            f"offset {format_duration(node.offset_ms)} is not a multiple of the step {format_duration(grid.step_ms)}"
         )
     return node.offset_ms
 
@@ -228,7 +228,7 @@ def _earlier(grid: Grid, ms: int) -> Grid:
 
 
 def _earlier_samples(run: QueryEvaluator, child: Node, grid: Grid, ms: int) -> Irregular:
-    """Raw samples `ms` earlier, unless their times have left the time that is asked for."""
+    """Return raw samples from `ms` earlier, or from the same range if a step below has replaced their times."""
     earlier = 0 if times_apart(child) else ms
     return run.raw(child, grid.start_ms - earlier, grid.end_ms - earlier)
 
@@ -265,7 +265,7 @@ def _point(run: QueryEvaluator, node: nodes.Point, grid: Grid) -> Value | Irregu
 
 
 def _pointwise(name: str, said: nodes.Given, found: Matrix, run: QueryEvaluator) -> Matrix:
-    """A function of single values over the series that it takes."""
+    """Apply a function of single values to the series that it accepts."""
     point = POINTS[name]
     found = run.suited(found, name, numbers=point.numbers, texts=point.texts)
     points = Points(found.grid.ends(), list(found.strings))
@@ -274,7 +274,7 @@ def _pointwise(name: str, said: nodes.Given, found: Matrix, run: QueryEvaluator)
 
 
 def _pointwise_samples(name: str, said: nodes.Given, found: Irregular, run: QueryEvaluator) -> Irregular:
-    """The same over raw samples; where the function gives nothing, the sample goes."""
+    """Apply the same to raw samples; samples without a result are dropped."""
     point = POINTS[name]
     found = run.suited(found, name, numbers=point.numbers, texts=point.texts)
     owner_types = found.types[found.owner]
@@ -306,7 +306,7 @@ def _scalar_of(run: QueryEvaluator, node: nodes.ToScalar, grid: Grid) -> TimedSc
 
 
 def _step(run: QueryEvaluator, node: nodes.Step, grid: Grid) -> Value | Irregular:
-    """A filter, filler or transform of whole series."""
+    """Apply a filter, filler or transform of whole series."""
     entry = STEPS[node.family][node.function]
     args = arguments_of(entry, node.args)
     if nodes.on_samples(node.child):
@@ -347,7 +347,7 @@ def _apply(run: QueryEvaluator, node: nodes.Apply, grid: Grid) -> Value:
 
 
 def _binary(run: QueryEvaluator, node: Binary, grid: Grid) -> Value:
-    """The chain of left operands runs in a loop, so that a sum of 500 terms is no recursion."""
+    """Evaluate the chain of left operands in a loop, so that a sum of 500 terms does not recurse."""
     chain = [node]
     while isinstance(chain[-1].left, Binary):
         chain.append(chain[-1].left)

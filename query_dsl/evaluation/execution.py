@@ -31,9 +31,9 @@ S = TypeVar("S", Matrix, Irregular)
 
 
 class Execution(ABC):
-    """Belongs to one query and one thread. A query has the `tree`; `text`: where positions of nodes point to.
+    """State of one query, used by one thread. Positions of the nodes of `tree` point into `text`.
 
-    `now_ms`: the moment of evaluation, what "now" means in arguments of functions."""
+    `now_ms`: time of the evaluation, the meaning of "now" in arguments of functions."""
 
     def __init__(
         self,
@@ -59,25 +59,25 @@ class Execution(ABC):
 
     @abstractmethod
     def evaluate(self, node: Node, grid: Grid) -> Value | Irregular:
-        """Value of a node on `grid`; of a node over raw samples, those with time in (start, end] of the grid."""
+        """Return the value of a node on `grid`; of a node over raw samples, those in (start, end] of the grid."""
 
     @abstractmethod
     def statistics(self, node: Node, grid: Grid, names: Sequence[str]) -> BucketData:
-        """Statistics of buckets of a fetch (perhaps shifted in time); of another node its values, one a bucket."""
+        """Return bucket statistics of a fetch (possibly shifted in time); of other nodes values, one per bucket."""
 
     def operand(self, node: Node, grid: Grid, function: str) -> Value:
-        """Value of a node for `function`, which takes no raw samples."""
+        """Return the value of a node for `function`, which does not accept raw samples."""
         value = self.evaluate(node, grid)
         if isinstance(value, Irregular):
             raise needs_grid(function)
         return value
 
     def matrix(self, node: Node, grid: Grid, function: str) -> Matrix:
-        """Series of a node for `function`, which takes nothing but series on a grid."""
+        """Return the series of a node for `function`, which accepts only series on a grid."""
         return self.matrix_of(self.operand(node, grid, function), function)
 
     def matrix_of(self, value: Value, function: str) -> Matrix:
-        """The value itself. QueryError for a plain one."""
+        """Return the value if it is a matrix. Raises QueryError for a plain value."""
         if isinstance(value, Matrix):
             return value
         if isinstance(value, TimedScalar):
@@ -85,7 +85,7 @@ class Execution(ABC):
         raise QueryError(f"{function} works on series, not on the plain value {value.value!r}")
 
     def raw(self, node: Node, after_ms: int, until_ms: int) -> Irregular:
-        """Raw samples of a node over raw samples with time in (after_ms, until_ms]."""
+        """Return the raw samples, with time in (after_ms, until_ms], of a node over raw samples."""
         value = self.evaluate(node, Grid(until_ms, until_ms - after_ms, 1))
         if isinstance(value, Irregular):
             return value
@@ -94,18 +94,18 @@ class Execution(ABC):
     # --- the same query with another store
 
     def beside(self, store: Store) -> Self:
-        """The same query with another store. Notes of the one are not notes of the other."""
+        """Return an execution of the same query over another store. The two have separate notes."""
         return type(self)(store, self.plan, self.tree, self.text, self.now_ms, self.watch)
 
     def adopt(self, other: Execution) -> None:
-        """Take over what another execution of the same query fetched, and whether it was all."""
+        """Take over the fetches of another execution of the same query, and its `partial` flag."""
         self._fetched += other._fetched
         self.partial |= other.partial
 
     # --- budget and notes
 
     def check(self) -> None:
-        """Raise if the query was cancelled or its time limit is over."""
+        """Raise if the query was cancelled or has exceeded its time limit."""
         self.watch.check()
 
     def note(self, *notes: str) -> None:
@@ -123,8 +123,8 @@ class Execution(ABC):
     # --- the store
 
     def select(self, matchers: tuple[Matcher, ...], grid: Grid, statistics: tuple[str, ...], past: bool) -> Buckets:
-        """Ask the store, once for equal requests; `past`: only the history. LimitExceeded for too many series or bytes,
-        before they are asked for where that can be known."""
+        """Query the store, once for equal requests; with `past` only the history. Raises LimitExceeded for too many
+        series or bytes, if possible before they are read."""
         request = SelectRequest(matchers, grid, statistics, self.watch.limits.series)
         key = (request, past)
         found = self._answers.get(key)
@@ -147,7 +147,7 @@ class Execution(ABC):
         return found
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """Let the store aggregate, once for equal requests; NotPushed where it cannot do this one. Says nothing yet."""
+        """Let the store aggregate, once for equal requests. Raises NotPushed if it cannot. Adds no notes."""
         found = self._aggregates.get(request)
         if found is None:
             if not self.store.reduces:
@@ -164,9 +164,9 @@ class Execution(ABC):
         return found
 
     def samples(self, selector: Selector, after_ms: int, until_ms: int) -> Irregular:
-        """Raw samples with time in (after_ms, until_ms] of the series that fit, in canonical order.
+        """Return raw samples with time in (after_ms, until_ms] of matching series, in canonical order.
 
-        QueryError where the store holds no raw samples."""
+        Raises QueryError if the store holds no raw samples."""
         request = SampleRequest(selector.matchers, after_ms, until_ms, self.watch.limits.series)
         found = self._samples.get(request)
         if found is None:
@@ -211,7 +211,7 @@ class Execution(ABC):
     # --- series that a function takes
 
     def suited(self, found: S, function: str, *, numbers: bool, texts: bool) -> S:
-        """The series that a function takes; QueryError if none is left."""
+        """Keep the series that a function accepts. Raises QueryError if none is left."""
         if numbers and texts:
             return found
         if numbers:
@@ -220,12 +220,12 @@ class Execution(ABC):
         if len(rows) == len(found):
             return found
         if not len(rows):
-            raise QueryError(f"{function} takes STRING, and no series is one: {', '.join(found.series[:3])}")
-        self.note(f"{function}: {len(found) - len(rows)} series that are no STRING left out")
+            raise QueryError(f"{function} takes STRING, and no series has this type: {', '.join(found.series[:3])}")
+        self.note(f"{function}: {len(found) - len(rows)} series that are not STRING left out")
         return found.take(rows)
 
     def numeric(self, found: S, function: str) -> S:
-        """Without STRING series, which numeric functions leave out; QueryError if none is left."""
+        """Drop STRING series, which numeric functions do not accept. Raises QueryError if none is left."""
         texts = found.types == STRING
         if not texts.any():
             return found
@@ -236,7 +236,7 @@ class Execution(ABC):
 
 
 def needs_grid(function: str) -> QueryError:
-    """Error of a function that was given raw samples."""
+    """Return the error for a function that was given raw samples."""
     return QueryError(
         f'{function} takes series on a grid, and samples() gives raw samples: say .bucketize("last", "1m") before'
     )

@@ -1,4 +1,4 @@
-"""Explanation of a query: its plan, engine and level, what the store computes itself; once it ran, reads and times."""
+"""Explanation of a query: plan, engine, level, and parts that the store computes; after a run also reads and times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One node of the plan: how deep it stands, its own text, and what is to be said of it."""
+    """One node of the plan: its depth in the tree, its text without operands, and a comment."""
 
     depth: int
     text: str
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`origin.fetched` is empty where the query was only planned; `series` and `points` are those of the answer."""
+    """Plan of a query. `origin.fetched` is empty if it did not run; `series` and `points` are those of the answer."""
 
     query: str
     grid: Grid
@@ -47,7 +47,7 @@ class Explanation:
     points: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return a dict that is ready for JSON."""
         return {
             "query": self.query,
             "grid": {name: getattr(self.grid, name) for name in ("start_ms", "end_ms", "step_ms", "n")},
@@ -60,7 +60,7 @@ class Explanation:
         }
 
     def to_json(self, indent: int | None = None) -> str:
-        """`to_dict` as JSON text."""
+        """Return `to_dict` as JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
 
     def __str__(self) -> str:
@@ -109,14 +109,14 @@ def explain(
     check: Callable[[], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Explanation:
-    """How `store` answers the query at `now_ms`; with `run` (the default) it is answered to see what that takes.
+    """Explain how `store` answers the query at `now_ms`; with `run` (the default) the query runs and is measured.
 
     Raises as `evaluate`."""
     return explained(prepare(query, store, now_ms, watch_of(limits, check, stop)), run)
 
 
 def explained(evaluator: QueryEvaluator, run: bool = True) -> Explanation:
-    """The same of a query that is prepared."""
+    """Explain a prepared query."""
     series = points = 0
     notes = tuple(evaluator.notes)
     if run:
@@ -129,7 +129,7 @@ def explained(evaluator: QueryEvaluator, run: bool = True) -> Explanation:
 
 
 def _lines(tree: nodes.Node, execution: Execution) -> tuple[Line, ...]:
-    """Every node, parents before children."""
+    """Return a line for every node, parents before children."""
     lines = []
     waiting = [(tree, 0)]
     while waiting:
@@ -140,7 +140,7 @@ def _lines(tree: nodes.Node, execution: Execution) -> tuple[Line, ...]:
 
 
 def _text(node: nodes.Node) -> str:
-    """The node without its operands."""
+    """Text of the node without its operands."""
     if isinstance(node, nodes.Binary):
         return node.op
     whole, below = print_node(node), nodes.children(node)

@@ -1,4 +1,4 @@
-"""Fetches: from a selector and a grid to bucket data, with notes on what the store does not hold."""
+"""Fetches: from a selector and a grid to bucket data, with notes on data that the store does not hold."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from query_dsl.tree.timing import format_duration, format_time
 
 LabelSet = tuple[tuple[str, str], ...]
 SHOWN = 5
-"""Values of a label that an error names where none comes near."""
+"""Number of label values that an error lists if none is similar."""
 MAX_EXPECTED = 10_000
-"""Label sets of one `absent`."""
+"""Maximum number of expected label sets of one `absent`."""
 
 
 def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], execution: Execution) -> BucketData:
-    """Buckets of the selected series on `grid`, in canonical order; series without a sample in them are left out.
+    """Return the buckets of matching series on `grid`, in canonical order; series without samples in them are left out.
 
-    NothingSelected if no series fits; QueryError if no level has the step, or memory holds nothing of the grid."""
+    Raises NothingSelected if no series matches; QueryError if no level has the step or holds any of the grid."""
     ring = execution.plan.ring(grid.step_ms)
     if ring is None:
         steps = ", ".join(format_duration(r.step_ms) for r in execution.plan.rings)
@@ -54,7 +54,7 @@ def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], executi
 
 
 def held_part(grid: Grid, ring: Ring) -> Grid:
-    """The part of `grid` that the ring can hold; QueryError if there is none."""
+    """Return the part of `grid` that the ring can hold. Raises QueryError if there is none."""
     start, end = max(grid.start_ms, ring.held_start_ms), min(grid.end_ms, ring.newest_ms)
     if start >= end:
         raise QueryError(
@@ -66,7 +66,7 @@ def held_part(grid: Grid, ring: Ring) -> Grid:
 
 
 def say_unsampled(selector: Selector, lacking: int, of: int, newest: int, grid: Grid, execution: Execution) -> None:
-    """That series have no sample in the range; where none has, when the newest of all came."""
+    """Add a note on series without samples in the range; if no series has any, with the time of the newest one."""
     if lacking < of:
         execution.note(f"{selector}: {lacking} of {of} series have no sample in the range")
         return
@@ -80,8 +80,8 @@ def say_unsampled(selector: Selector, lacking: int, of: int, newest: int, grid: 
 
 
 def absence(node: nodes.Absent, grid: Grid, execution: Execution) -> Matrix:
-    """One BOOLEAN series for each of the label sets that are expected (none: one series), true where nothing that fits
-    has a sample; its labels are those the selector has with "=", and those of the set."""
+    """Return one BOOLEAN series per expected label set (one if none is given), true where no matching series has a
+    sample. Its labels are those that the selector has with "=", and those of the set."""
     sets = _expected(node)
     here = np.zeros((len(sets), grid.n), np.bool_)
     try:
@@ -102,7 +102,7 @@ def absence(node: nodes.Absent, grid: Grid, execution: Execution) -> Matrix:
 
 
 def _expected(node: nodes.Absent) -> list[LabelSet]:
-    """The label sets, as sorted pairs; QueryError if one stands twice or contradicts the selector."""
+    """Return the label sets as sorted pairs. Raises QueryError if one is repeated or contradicts the selector."""
     if len(node.expected) > MAX_EXPECTED:
         raise QueryError(f"absent: {len(node.expected)} label sets are expected: use at most {MAX_EXPECTED}")
     sets: dict[LabelSet, str] = {}
@@ -111,7 +111,7 @@ def _expected(node: nodes.Absent) -> list[LabelSet]:
         wrong = next((m for m in node.selector.matchers if not accepts(m, found.get(m.label, m.value))
                       and m.label in found), None)  # fmt: skip
         if wrong is not None:
-            raise QueryError(f"absent: the expected {text} can never be: the selector says {matcher_text(wrong)}")
+            raise QueryError(f"absent: the expected {text} is impossible: the selector has {matcher_text(wrong)}")
         wanted = tuple(sorted(found.items()))
         if wanted in sets:
             raise QueryError(f"absent: {text} is expected twice")
@@ -120,7 +120,7 @@ def _expected(node: nodes.Absent) -> list[LabelSet]:
 
 
 def _mark(here: Bools, sets: list[LabelSet], keys: Sequence[Key], present: Bools) -> None:
-    """Where a series that has all labels of a set has a sample; series are looked up by the labels that sets name."""
+    """Mark samples of series that have all labels of a set; series are looked up by the labels that sets name."""
     by_labels: dict[tuple[str, ...], dict[tuple[str, ...], int]] = {}
     for row, wanted in enumerate(sets):
         by_labels.setdefault(tuple(label for label, _ in wanted), {})[tuple(value for _, value in wanted)] = row
@@ -132,7 +132,7 @@ def _mark(here: Bools, sets: list[LabelSet], keys: Sequence[Key], present: Bools
 
 
 def why_nothing(selector: Selector, execution: Execution) -> str:
-    """The matcher to blame: one that nothing fits even alone, with near values, or their combination."""
+    """Explain an empty selection: a matcher that selects nothing alone, with similar values, or the combination."""
     for matcher in selector.matchers:
         if not execution.store.find((matcher,), 1):
             return f"{selector} selects nothing: {_blame(matcher, execution)}"
@@ -144,7 +144,7 @@ def why_nothing(selector: Selector, execution: Execution) -> str:
 
 
 def _elsewhere(selector: Selector, execution: Execution) -> str:
-    """Hint at series that fit but are not held: one of them, and when any came last."""
+    """Hint at matching series that only the history knows: one of them, and the newest sample time of all."""
     found = execution.store.find(selector.matchers, 2) if execution.store.layered else []
     if not found:
         return ""
@@ -156,7 +156,7 @@ def _elsewhere(selector: Selector, execution: Execution) -> str:
 
 
 def last_known(selector: Selector, execution: Execution) -> int:
-    """Time of the newest sample that the store remembers of series that fit, up to the end of the grid; 0: none."""
+    """Time of the newest sample of matching series that the store remembers, up to the end of the grid; 0: none."""
     return max(execution.store.newest(selector.matchers, execution.plan.grid.end_ms).values(), default=0)
 
 
@@ -178,7 +178,7 @@ def _blame(matcher: Matcher, execution: Execution) -> str:
 
 
 def _some(values: Sequence[str]) -> str:
-    """The first of what there is."""
+    """List the first SHOWN values and count the others."""
     if not values:
         return ""
     rest = f" and {len(values) - SHOWN:,} more" if len(values) > SHOWN else ""

@@ -1,4 +1,4 @@
-"""Samples in lists as a store: for tests, for files of one's own, for examples. No server is needed.
+"""Store over Python lists of samples, for tests, private files and examples. Needs no server.
 
 >>> from query_dsl import offline
 >>> store = offline({'temp{rack="r1"}': [(60_000, 20.5), (120_000, 21.0)]})
@@ -31,11 +31,11 @@ from query_dsl.tree.selector import accepts
 from query_dsl.tree.timing import parse_duration
 
 LEVEL_BUCKETS = 2**40
-"""The one level covers every range."""
+"""Span of the only level, in milliseconds: it covers every range."""
 
 
 class OfflineStore(EngineStore, QueryRunner):
-    """A store and a collector over samples that are given once. Immutable; threads may share it."""
+    """Store and collector over fixed samples. Immutable; threads may share it."""
 
     def __init__(self, series: Sequence[GivenSeries], step_ms: int) -> None:
         self._series = tuple(one.series for one in series)
@@ -67,7 +67,7 @@ class OfflineStore(EngineStore, QueryRunner):
         return Sampled(self._table.take(chosen), rows.pick(inside), self._notes(), parts=(part,))
 
     def _chosen(self, matchers: tuple[Matcher, ...], limit: int) -> tuple[Ints, Rows]:
-        """Series that fit, and their samples with `row` counting in them."""
+        """Return the matching series, and their samples with `row` as an index into them."""
         fits = [i for i, one in enumerate(self._series) if all(_accepts(m, one) for m in matchers)]
         if len(fits) > limit:
             raise SelectError(f"{len(fits)} series fit, at most {limit} are allowed: add matchers or raise the limit")
@@ -85,7 +85,7 @@ class OfflineStore(EngineStore, QueryRunner):
         return Reach(boundless=True, any_step=True, engine="samples")
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """See EngineStore: one of the step that was asked for."""
+        """See EngineStore: one level, of the step given to `offline`."""
         return ((self._step_ms, LEVEL_BUCKETS // self._step_ms),)
 
     def names(self) -> list[str]:
@@ -105,7 +105,7 @@ class OfflineStore(EngineStore, QueryRunner):
 
     @property
     def now_ms(self) -> int:
-        """When the bucket of the newest sample has just settled: `now` of its queries unless they say `at`."""
+        """Time at which the bucket of the newest sample has just settled: `now` of queries without `at`."""
         return bucket_end(self._newest_ms, self._step_ms) + SETTLE_MS
 
     @contextmanager
@@ -127,12 +127,12 @@ def offline(
     births: Mapping[str, object] | None = None,
     ended: Mapping[str, object] | None = None,
 ) -> OfflineStore:
-    """A store of these samples: series such as 'temp{rack="r1"}' to lists of (time, value), in any order.
+    """Make a store from series such as 'temp{rack="r1"}', each with a list of (time, value) in any order.
 
     Times are epoch milliseconds, ISO 8601 or datetimes. Values are int (INTEGER), float (DOUBLE; one of them
-    makes all numbers of its series DOUBLE), bool or str; None says that the series ended then, as does `ended` (a time
-    for each series). `step` is that of a fetch. `kinds`: counter, gauge or unknown; `births`: the time at which the
-    count of a series began, or a list with one a sample. QueryError names what is wrong."""
+    makes all numbers of its series DOUBLE), bool or str; None marks the end of the series, as does `ended` (a time per
+    series). `step` is the step of a fetch. `kinds`: counter, gauge or unknown; `births`: the time at which the count
+    of a series began, or a list with one per sample. Raises QueryError that names the problem."""
     return OfflineStore(read_all(series, kinds, births, ended), parse_duration(step, "step"))
 
 
@@ -141,7 +141,7 @@ def _accepts(matcher: Matcher, one: Series) -> bool:
 
 
 def _rows(series: Sequence[GivenSeries]) -> tuple[Rows, Ints]:
-    """All samples, and a source for each: the same for all."""
+    """Return all samples and their source, which is the same for all."""
     flat = [(row, *sample) for row, one in enumerate(series) for sample in one.samples]
     strings, places = interned([value for *_, value in flat if isinstance(value, str)])
     texts = iter(places)

@@ -1,4 +1,4 @@
-"""Operators and own functions over operands: pairs their series, spreads plain values, applies the function."""
+"""Operators and own functions over operands: pair series, broadcast plain values, apply the function."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from query_dsl.tree.errors import QueryError
 
 
 def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution: Execution) -> Value:
-    """The operator of `node` over two values; series are paired by label, a plain value goes with every series."""
+    """Apply the operator of `node` to two values; series pair by label, a plain value pairs with every series."""
     operator = OPERATORS[node.op]
     if operator.family == "set":
         return combine_sets(operator, node.match, left, right)
@@ -53,7 +53,7 @@ def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution
 
 
 def _pairs(operator: Operator, left: Value, right: Value, match: nodes.Match) -> Pairs:
-    """Which rows go together; with a plain value on one side, every row of the other."""
+    """Return the rows that pair; a plain value on one side pairs with every row of the other."""
     if isinstance(left, Matrix) and isinstance(right, Matrix):
         if operator.family == "mask":
             return _masked(operator, left, right, match)
@@ -62,7 +62,7 @@ def _pairs(operator: Operator, left: Value, right: Value, match: nodes.Match) ->
             check_distinct(pairs.keys, pairs.keys, operator.name)
         return pairs
     if match != nodes.Match():
-        raise QueryError(f"{operator.name}: on=, ignoring= and their like pair series, but one side is a plain value")
+        raise QueryError(f"{operator.name}: on=, ignoring= and similar pair series, but one side is a plain value")
     many = left.keys if isinstance(left, Matrix) else right.keys if isinstance(right, Matrix) else ()
     rows = np.arange(len(many))
     if operator.family == "mask":
@@ -73,7 +73,7 @@ def _pairs(operator: Operator, left: Value, right: Value, match: nodes.Match) ->
 
 
 def _masked(operator: Operator, left: Matrix, right: Matrix, match: nodes.Match) -> Pairs:
-    """Every series of the left under its own name and labels, with its partner; many may share one."""
+    """Pair series of the left, which keep names and labels, with their partners; many may share one."""
     if match.group_left is not None or match.group_right is not None or match.fill is not None:
         raise QueryError(
             f"{operator.name} keeps names and labels of its left operand, many of which may share one on the right: "
@@ -84,7 +84,7 @@ def _masked(operator: Operator, left: Matrix, right: Matrix, match: nodes.Match)
 
 
 def _taken(operator: Operator, side: Value, execution: Execution) -> Value:
-    """The side without series that the operator cannot take."""
+    """Drop the series that the operator does not accept. Raises QueryError for a plain text."""
     if operator.texts:
         return side
     if isinstance(side, Matrix):
@@ -104,7 +104,7 @@ def _texts(side: Value) -> tuple[str, ...]:
 
 
 def _side(side: Value, rows: Rows, grid: Grid, fill: float | None) -> Cells:
-    """Rows of one operand in the order of the pairs; a scalar, or `fill` for a missing partner, is spread out."""
+    """Rows of one operand in the order of the pairs; a scalar, or `fill` for a missing partner, is broadcast."""
     if isinstance(side, nodes.Scalar):
         return _spread(side.value, len(rows), grid.n)
     if isinstance(side, TimedScalar):
@@ -132,7 +132,7 @@ def _spread(value: float | bool | str, rows: int, n: int) -> Cells:
 
 
 def _two_scalars(operator: Operator, left: Value, right: Value, grid: Grid) -> Value:
-    """Plain if both are, else a value that changes with time."""
+    """Combine two plain values; the result changes with time if one of them does."""
     if any(_is_text(side) for side in (left, right)) and not operator.texts:
         raise QueryError(f"{operator.symbol or operator.name} cannot take a text")
     timed = isinstance(left, TimedScalar) or isinstance(right, TimedScalar)
@@ -158,8 +158,8 @@ def _is_text(side: Value) -> bool:
 
 
 def combine_own(node: nodes.Apply, values: Sequence[Value], grid: Grid, execution: Execution) -> Matrix:
-    """`apply(f, a, b, …)`: operands are paired with the first that has series, as those of an operator are; a plain
-    value goes with every series."""
+    """Evaluate `apply(f, a, b, …)`: operands pair with the first one that has series, as in an operator; a plain value
+    pairs with every series."""
     name, match = node.function.name, node.match
     sides = [value.keys for value in values if isinstance(value, Matrix)]
     if not sides:
@@ -179,10 +179,10 @@ def combine_own(node: nodes.Apply, values: Sequence[Value], grid: Grid, executio
 
 
 def _together(sides: Sequence[tuple[Key, ...]], match: nodes.Match, name: str) -> tuple[Mapping[Key, list[int]], int]:
-    """Key of the result -> its row in each operand; how many series were dropped. QueryError as for operators."""
+    """Map each result key to its row in each operand; count dropped series. Raises QueryError as for operators."""
     if len(sides) == 1:
         if match != nodes.Match():
-            raise QueryError(f"{name}: on=, ignoring= and their like pair series, and there is one operand")
+            raise QueryError(f"{name}: on=, ignoring= and similar pair series, and there is one operand")
         keys = [Key("", key.labels) for key in sides[0]]
         check_distinct(keys, sides[0], f"{name} drops the name and")
         return {key: [row] for row, key in enumerate(keys)}, 0
@@ -195,7 +195,7 @@ def _together(sides: Sequence[tuple[Key, ...]], match: nodes.Match, name: str) -
         pairs = pair(sides[0], side, match, name)
         dropped += pairs.dropped
         for left, right, key in zip(pairs.left, pairs.right, pairs.keys, strict=True):
-            # many on the left may come to one key by labels taken from the right: their row tells them apart
+            # labels taken from the right may give several left series one key: the row distinguishes them
             place_of = (left, Key("", ())) if match.group_left is not None and left != NONE else (NONE, key)
             rows = found.setdefault(place_of, [NONE] * len(sides))
             if left != NONE:

@@ -1,10 +1,10 @@
-"""Own functions: Python callables over windows, classes and pairs, with numpy arrays in and plain values out.
+"""Own (user-defined) functions: Python callables over windows, classes and pairs; numpy arrays in, plain values out.
 
     map     f(times, values, labels) -> value      times int64 ms and values of one window, in the series' own type
-    reduce  f(times, values, labels) -> (n,)       values masked (members, n), labels a list, one dict a member
-    apply   f(a, b, ...) -> (n,)                   masked (n,) arrays of the series that go together
+    reduce  f(times, values, labels) -> (n,)       values masked (members, n), labels a list, one dict per member
+    apply   f(a, b, ...) -> (n,)                   masked (n,) arrays of the paired series
 
-Of the first two, a function of one argument gets the values only, one of two times and values. Arrays are read-only.
+For map and reduce, a function of one argument gets the values only, one of two times and values. Arrays are read-only.
 Labels have the name as "__name__". None and masked values are NA, NaN is a value. Results are DOUBLE unless `gives`
 says "INTEGER", "BOOLEAN" or "STRING". Errors name the function, the series and the failing line.
 """
@@ -47,22 +47,22 @@ class Owned(Mapped):
 
 
 def gives_of(args: Given) -> str:
-    """The type that an own function gives."""
+    """Return the result type of an own function."""
     return str(dict(args).get("gives", "DOUBLE"))
 
 
 def own_watch(execution: Execution) -> Watch:
-    """Time limit of own functions, and the check that may end them sooner."""
+    """Return the time limit of own functions, and the check that may end them earlier."""
     left = execution.watch.seconds_left()
     return Watch(SECONDS if left is None else left, execution.check)
 
 
 def taking(call: Call) -> Call:
-    """The function as one of (times, values, labels), whichever of them it wants. Arguments that have a default are its
-    own affair."""
+    """Adapt a function of (values), (times, values) or all three to (times, values, labels). Arguments that have a
+    default do not count."""
     try:
         parameters = inspect.signature(call).parameters.values()
-    except Exception:  # written in C; and an object may say anything of itself
+    except Exception:  # written in C, or an object with a broken signature
         return call
     if any(one.kind is one.VAR_POSITIONAL for one in parameters):
         return call
@@ -76,7 +76,7 @@ def taking(call: Call) -> Call:
 
 
 class _Place:
-    """What a function is being called for, so that an error can say it. Written by one thread, read by another."""
+    """Series and window of the current call, for error messages. Written by one thread, read by another."""
 
     def __init__(self, function: str) -> None:
         self.function = function
@@ -86,7 +86,7 @@ class _Place:
         self.over = False
 
     def call(self, call: Call, *given: Any) -> Any:
-        """What the function returns, unless nobody waits for it any more: one that was given up comes no further."""
+        """Call the function, unless the caller no longer waits: then end the abandoned thread."""
         if self.over:
             raise SystemExit
         return call(*given)
@@ -99,7 +99,7 @@ class _Place:
 
 
 class Spans(NamedTuple):
-    """Windows of one series: samples from `first` up to, not with, `after`; and when each ends."""
+    """Windows of one series: samples `first` (inclusive) to `after` (exclusive), and the end time of each."""
 
     first: npt.NDArray[np.intp]
     after: npt.NDArray[np.intp]
@@ -109,8 +109,8 @@ class Spans(NamedTuple):
 def run_own_window(
     call: Call, data: BucketData, frame: Frame, gives: str = "DOUBLE", watch: Watch = WATCH, min_count: int = 1
 ) -> Owned:
-    """f(times, values, labels) of every window with at least `min_count` values: the newest one of each bucket and its
-    time. Needs the statistics last and last_time. Raises QueryError."""
+    """Call f(times, values, labels) for every window with at least `min_count` values: the newest of each bucket and
+    its time. Needs the statistics last, last_time and count. Raises QueryError."""
     out = _writer(gives, (len(data.keys), len(frame.ends)))
     present = data.present
 
@@ -136,8 +136,8 @@ def run_own_spans(
     watch: Watch = WATCH,
     min_count: int = 1,
 ) -> Owned:
-    """f(times, values, labels) of the windows that `windows` makes of the times of each series: `columns` a series, or
-    None for one a sample, which then stand in one row, series after series. Raises QueryError."""
+    """Call f(times, values, labels) for the windows that `windows` makes of the times of each series: `columns` per
+    series, or None for one per sample, with all results in one row, series after series. Raises QueryError."""
     out = _writer(gives, (1, found.samples) if columns is None else (len(found), columns))
 
     def rows() -> Iterator[_Row]:
@@ -151,7 +151,7 @@ def run_own_spans(
 
 
 class _Row(NamedTuple):
-    """One series: where its results begin, its samples, its windows."""
+    """One series: position of its first result, its samples, its windows."""
 
     key: Key
     place: tuple[int, int]
@@ -161,7 +161,7 @@ class _Row(NamedTuple):
 
 
 def _run_rows(call: Call, rows: Callable[[], Iterator[_Row]], out: Writer, watch: Watch, min_count: int) -> None:
-    """Call the function for each window of each series, and write down what it gives."""
+    """Call the function for each window of each series, and store its results."""
     place, asked = _Place(function_text(call)), taking(call)
 
     def run() -> None:
@@ -187,8 +187,8 @@ def run_own_reduce(
     min_count: int = 1,
     full: bool = False,
 ) -> Owned:
-    """f(times, values, labels) once for each class of `members` (keys and cells, in canonical order). A step at which
-    fewer than `min_count` members have a value is NA; with `full` also one at which any has none. Raises QueryError."""
+    """Call f(times, values, labels) once per class of `members` (keys and cells, in canonical order). Steps with fewer
+    than `min_count` values are NA; with `full` also steps at which any member has none. Raises QueryError."""
     place, asked = _Place(function_text(call)), taking(call)
     out = _writer(gives, (len(members), grid.n))
     times = _still(grid.ends())
@@ -212,8 +212,8 @@ def run_own_apply(
     gives: str = "DOUBLE",
     watch: Watch = WATCH,
 ) -> Owned:
-    """f(a, b, ...) once for each row: `operands` are (cells, texts) with equal rows and columns, `keys` what the rows
-    are called. Raises QueryError."""
+    """Call f(a, b, ...) once per row: `operands` are (cells, texts) with equal rows and columns, `keys` name the rows.
+    Raises QueryError."""
     place = _Place(function_text(call))
     n = operands[0][0].cells.shape[1]
     out = _writer(gives, (len(keys), n))
@@ -238,17 +238,14 @@ def _writer(gives: str, shape: tuple[int, int]) -> Writer:
 
 
 def _guarded(run: Callable[[], None], call: Call, place: _Place, watch: Watch) -> None:
-    """Run it with a deadline; whatever goes wrong becomes a QueryError that says where."""
+    """Run with a timeout; a failure of the function becomes a QueryError that names series and window."""
 
     def quietly() -> None:
         with np.errstate(all="ignore"):  # as in the language: x/0 is inf or NaN, and no warning
             run()
 
     def out_of_time(seconds: float) -> QueryError:
-        return QueryError(
-            f"{place}: was ended after {seconds:.3g} s, the time that was left for it: raise the limit (seconds) if it "
-            "needs more"
-        )
+        return QueryError(f"{place}: timed out after {seconds:.3g} s, the time left for it: raise the limit (seconds)")
 
     try:
         call_within(quietly, watch, out_of_time)
@@ -269,19 +266,19 @@ def _labels(key: Key) -> dict[str, str]:
 
 
 def _still(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array, read-only: what functions are given belongs to the answer of the store."""
+    """Return a read-only view: the arguments of functions belong to the answer of the store."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def _masked(data: npt.NDArray[Any], present: Bools) -> Masked:
-    """A masked array of its own, so that its functions may set a mask; the values beneath stay."""
+    """Return a masked copy, so that a function may set its mask without changing the values below."""
     return np.ma.MaskedArray(data.copy(), ~present)
 
 
 def _common(column: Cells, strings: tuple[str, ...]) -> npt.NDArray[Any]:
-    """Members in one type: int64 if all are INTEGER, bool if all are BOOLEAN, objects if one is a STRING, else
+    """Convert members to one type: int64 if all are INTEGER, bool if all are BOOLEAN, objects if one is a STRING, else
     float64."""
     kinds = set(column.types.tolist())
     if kinds == {INTEGER} or kinds == {BOOLEAN}:

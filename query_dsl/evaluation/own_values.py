@@ -1,4 +1,4 @@
-"""What own functions return, checked and written into cells; what is said of one that fails."""
+"""Results of own functions, checked and written into cells; texts for the errors of those that fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 300
 
 
 class Unfit(ValueError):
-    """A result that cannot be taken. The text says which, and what to return instead."""
+    """A result that is not accepted. The text names it and says what to return instead."""
 
 
 def _kind_of(value: object) -> str:
@@ -29,13 +29,13 @@ def _kind_of(value: object) -> str:
 def _short(value: object, limit: int = 60) -> str:
     try:
         text = repr(value)
-    except Exception:  # an own class may do anything
+    except Exception:  # a class of the user may raise anything
         text = f"something of type {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def plain(value: Any) -> Any:
-    """A Python value; None for what stands for a missing one."""
+    """Convert to a Python value; None for a missing one (masked, NA, NaT)."""
     if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(value, np.generic | np.ndarray):
@@ -52,7 +52,7 @@ def _double(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise Unfit(f"returned {_short(value)}, which no DOUBLE holds") from None
+        raise Unfit(f"returned {_short(value)}, which does not fit into DOUBLE") from None
 
 
 def _integer(value: Any) -> int:
@@ -62,7 +62,7 @@ def _integer(value: Any) -> int:
     if whole is None:
         raise Unfit(f'returned {_kind_of(value)}, but gives="INTEGER": return a whole number or None')
     if not -(2**63) <= whole < 2**63:
-        raise Unfit(f"returned {_short(whole)}, which is no 64-bit integer")
+        raise Unfit(f"returned {_short(whole)}, which is not a 64-bit integer")
     return whole
 
 
@@ -85,7 +85,7 @@ _KINDS: Mapping[str, str] = {"DOUBLE": "biuf", "INTEGER": "biu", "BOOLEAN": "b",
 
 
 class Writer:
-    """Cells that are filled one by one or row by row. What is not put is missing."""
+    """Cells that are filled one by one or row by row; the others are missing."""
 
     def __init__(self, gives: str, shape: tuple[int, int]) -> None:
         self._gives = gives
@@ -102,11 +102,11 @@ class Writer:
         return of_type(GIVES[self._gives], self._values.view(np.int64), self._present)
 
     def mask(self, row: int, present: Bools) -> None:
-        """Leave only these."""
+        """Keep only these values of a row."""
         self._present[row] &= present
 
     def put(self, row: int, column: int, value: Any) -> None:
-        """One value as the function returned it. Raises Unfit."""
+        """Store one value as the function returned it. Raises Unfit."""
         found = value if type(value) is float else plain(value)
         if found is not None:
             self._values[row, column] = self._code(found) if self._read is None else self._read(found)
@@ -116,13 +116,13 @@ class Writer:
         return self._codes.setdefault(_string(value), len(self._codes))
 
     def put_row(self, row: int, found: Any) -> None:
-        """A row as the function returned it: an array, masked or not, or a list with None. Raises Unfit."""
+        """Store a row as the function returned it: an array, masked or not, or a list with None. Raises Unfit."""
         n = self._values.shape[1]
         if isinstance(found, tuple | list) and any(value is None for value in found):
             found = np.array(found, object)
         try:
             array: npt.NDArray[Any] = np.ma.asanyarray(found)
-        except Exception as problem:  # lists of unequal lists, things with odd __array__
+        except Exception as problem:  # ragged lists, objects with an unusual __array__
             raise Unfit(f"returned {_kind_of(found)}: return an array of {n} values ({problem})") from None
         if array.shape != (n,):
             what = f"an array of shape {array.shape}" if array.shape else _kind_of(found)
@@ -137,12 +137,12 @@ class Writer:
 
 
 def writer(gives: str, shape: tuple[int, int]) -> Writer:
-    """See Writer; `gives` is one of GIVES."""
+    """Make a Writer; `gives` is one of GIVES."""
     return Writer(gives, shape)
 
 
 def function_text(call: Callable[..., Any]) -> str:
-    """`name (line 3 of rules.py)` of a function."""
+    """Describe a function as `name (line 3 of rules.py)`."""
     inner = getattr(call, "func", call)  # functools.partial
     name = getattr(inner, "__name__", None) or type(inner).__name__
     code = getattr(inner, "__code__", None)
@@ -150,8 +150,8 @@ def function_text(call: Callable[..., Any]) -> str:
 
 
 def failing_line(error: BaseException, call: Callable[..., Any], ours: Path) -> str:
-    """The exception, and the line of the function's own file in which it rose (else the innermost of all); `ours` is
-    the file that calls the function."""
+    """Describe the exception and the line of the function's file that raised it (else the innermost line of all);
+    `ours` is the file that calls the function."""
     code = getattr(getattr(call, "func", call), "__code__", None)
     frames: list[tuple[str, int]] = []
     trace = error.__traceback__
@@ -178,7 +178,7 @@ def _short_text(error: BaseException) -> str:
 
 
 def _file_of(file: str, line: int, with_line: bool) -> str:
-    """The file, where it is one that people know; the cell of a notebook has none."""
+    """Name the file if it exists; the cell of a notebook has none."""
     known = Path(file).is_file()
     if not with_line:
         return f" of {Path(file).name}" if known else ""

@@ -1,7 +1,7 @@
 """Plan of a query: its grid, and the level that serves it. Pure: levels, the tree and `now` in, a plan out.
 
-One query has one grid. It ends at the newest multiple of the step that lies `SETTLE_MS` in the past, so that the bucket
-which is still filling never shows a dip, and uses the finest level whose ring holds the whole range.
+One query has one grid. It ends at the newest multiple of the step that lies `SETTLE_MS` in the past, so that the open
+bucket never shows a dip, and uses the finest level whose ring holds the whole range.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from query_dsl.tree.timing import Instant, format_duration, format_time
 
 DEFAULT_RANGE_MS = 600_000
 MAX_POINTS = 11_000
-"""Buckets of the grid of a query at most."""
+"""Maximum number of buckets of the grid of a query."""
 
 TimeNode = nodes.Range | nodes.Between | nodes.At
 
@@ -28,7 +28,7 @@ TimeNode = nodes.Range | nodes.Between | nodes.At
 class Plan:
     """The grid of the answer, the rings (finest first), and the step at which fetches below a bucketize read.
 
-    `engine` says who answers a fetch, `why` why it, and this level."""
+    `engine` answers the fetches; `why` is the reason for it and for the level."""
 
     grid: Grid
     rings: tuple[Ring, ...]
@@ -39,7 +39,7 @@ class Plan:
     any_step: bool = False
 
     def ring(self, step_ms: int) -> Ring | None:
-        """The level of that step; of a store without bounds, one of any multiple of a level's step."""
+        """Return the level of that step; a boundless store has one for any multiple of its finest step, or any step."""
         for ring in self.rings:
             if ring.step_ms == step_ms:
                 return ring
@@ -50,7 +50,7 @@ class Plan:
 
 
 def plan(tree: Node, levels: Sequence[tuple[int, int]], now_ms: int, reach: Reach = MEMORY) -> Plan:
-    """The plan of a query; QueryError if its parts ask for different grids, or for one that cannot be."""
+    """Plan a query. Raises QueryError if its parts need different grids, or a grid that is not possible."""
     if not levels:
         raise QueryError("the store has no levels: is a shard running?")
     wanted, bucketize = _time(tree), _bucketize(tree)
@@ -64,7 +64,7 @@ def plan(tree: Node, levels: Sequence[tuple[int, int]], now_ms: int, reach: Reac
             fit = [replace(rings[0], step_ms=step_ms or rings[0].step_ms)]
         if not fit:
             steps, asked = ", ".join(format_duration(ring.step_ms) for ring in rings), format_duration(step_ms or 0)
-            raise _at(bucketize, QueryError(f"bucketize step {asked} is no multiple of a level's step: {steps}"))
+            raise _at(bucketize, QueryError(f"bucketize step {asked} is not a multiple of a level's step: {steps}"))
         return _planned(tree, wanted, step_ms, rings, fit, now_ms, reach)
     except QueryError as problem:
         raise _at(wanted, problem) from None
@@ -79,7 +79,7 @@ def _planned(
     now_ms: int,
     reach: Reach,
 ) -> Plan:
-    """The plan over the levels; `fit`: those of which the step, if one is said, is a multiple."""
+    """Plan over the levels; `fit`: the levels whose step divides `step_ms`, if it is given."""
     back = _most_offset(tree)
     covered = False
     for ring in fit:
@@ -102,7 +102,7 @@ def _planned(
 
 
 def _engine(reach: Reach, ring: Ring, covered: bool, raw: bool) -> tuple[Engine, str]:
-    """Who answers, and why at this level."""
+    """Return the engine that answers, and the reason for the level."""
     level = format_duration(ring.step_ms)
     if covered:
         why = f"{level} is the finest level that covers the range"
@@ -123,8 +123,8 @@ def _samples_only(tree: Node) -> bool:
 
 
 def _of_samples(wanted: TimeNode | None, step_ms: int | None, rings: Sequence[Ring], reach: Reach, now_ms: int) -> Plan:
-    """Raw samples know no levels: the grid is exactly the time that is asked for, in buckets of any step. Without a
-    bucketize it is one bucket, which says which samples are meant."""
+    """Plan for raw samples, which have no levels: the grid is exactly the requested time, in buckets of any step.
+    Without a bucketize it is one bucket, which bounds the samples."""
     grid, notes = _exact(wanted, step_ms, now_ms)
     if grid.n > MAX_POINTS:
         raise QueryError(f"the range has {grid.n} buckets of {format_duration(grid.step_ms)}: use at most {MAX_POINTS}")
@@ -155,7 +155,7 @@ def _exact(wanted: TimeNode | None, step_ms: int | None, now_ms: int) -> tuple[G
 
 
 def _length(wanted: TimeNode | None, now_ms: int) -> int:
-    """Milliseconds from the start of the grid to its end, about."""
+    """Approximate length of the grid in milliseconds."""
     match wanted:
         case nodes.Between(start=start, end=end):
             return max(1, min(now_ms, end.resolve(now_ms)) - start.resolve(now_ms))
@@ -193,12 +193,12 @@ def _bucketize(tree: Node) -> nodes.Bucketize | None:
 
 
 def _at(node: Node | None, problem: QueryError) -> QueryError:
-    """The error with the place of a node."""
+    """Return the error with the position of a node."""
     return problem if node is None or node.span is None else problem.at(node.span[0], None, node.span[1])
 
 
 def _most_offset(tree: Node) -> int:
-    """The furthest that any leaf is shifted."""
+    """Largest time shift of any leaf, in milliseconds."""
     most, waiting = 0, [(tree, 0)]
     while waiting:
         node, offset = waiting.pop()
@@ -209,7 +209,7 @@ def _most_offset(tree: Node) -> int:
 
 
 def _earlier_ms(node: Node) -> int:
-    """How much earlier than itself a node asks its child for."""
+    """Time by which a node shifts its child into the past, in milliseconds."""
     if isinstance(node, nodes.Offset):
         return node.offset_ms
     if isinstance(node, nodes.Step) and (node.family, node.function) == ("transform", "shift"):

@@ -1,7 +1,7 @@
-"""Reductions that a store computes itself: the trees that it is given, and the matrix of its answer.
+"""Pushdown of reductions into the store: the trees that qualify, and the matrix of the answer.
 
-The answer, what is said about it and its errors are those of the evaluator: whatever the store cannot do, and whatever
-goes wrong, is evaluated here, from buckets."""
+Answer, notes and errors equal those of the evaluator. A tree that the store cannot reduce, or for which it finds an
+error in the query, is evaluated here, from buckets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PUSHED_SERIES = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Pushed:
-    """A reduction of windows over a fetch, all of it `offset_ms` earlier than it is shown."""
+    """Reduction of windows over a fetch; the data is from `offset_ms` before the times that are shown."""
 
     reduce: nodes.Reduce
     window: nodes.Window
@@ -42,11 +42,11 @@ class _Pushed:
     base_step_ms: int | None
     """Step of the fetch below a bucketize."""
     inner_ms: int
-    """The part of the offset that stands below the window: its windows are shown that much later."""
+    """The part of the offset below the window: its windows are shown that much later."""
 
 
 def push_down(node: nodes.Reduce, grid: Grid, execution: Execution) -> Matrix | None:
-    """The matrix of `node` on `grid` as the store computed it; None where it has to be evaluated from buckets."""
+    """Let the store compute the matrix of `node` on `grid`; None if it must be evaluated from buckets."""
     if not execution.store.reduces:
         return None
     pushed = _match(node, grid, execution)
@@ -58,18 +58,18 @@ def push_down(node: nodes.Reduce, grid: Grid, execution: Execution) -> Matrix | 
         return None
     except QueryError as problem:
         if problem.of_query:
-            return None  # the evaluator says it, with its place and with what comes near
+            return None  # the evaluator raises it, with its position and similar names
         raise
 
 
 def may_push(node: nodes.Reduce, grid: Grid, execution: Execution) -> bool:
-    """Whether the store is asked to reduce `node` itself."""
+    """True if the store will be asked to reduce `node`."""
     reduces = execution.store.reduces and execution.plan.engine == "memory"
     return reduces and _match(node, grid, execution) is not None
 
 
 def _match(node: nodes.Reduce, grid: Grid, execution: Execution) -> _Pushed | None:
-    """The parts of the pattern; None for any other tree."""
+    """Match the pattern reduce(window(fetch)); None for any other tree."""
     if node.rules.nulls == "error" or isinstance(node.function, nodes.Own) or not REDUCERS[node.function].pushed:
         return None
     if node.function in BEST and not _choosable(node):
@@ -85,7 +85,7 @@ def _match(node: nodes.Reduce, grid: Grid, execution: Execution) -> _Pushed | No
         window = child
     inner_ms = 0
     if window is not None:
-        if window.rules.nulls == "error" or window.function not in FUNCTIONS:  # shards know no others
+        if window.rules.nulls == "error" or window.function not in FUNCTIONS:  # shards implement no others
             return None
         child, inner_ms = _below(window.child)
     if not isinstance(child, nodes.Fetch) or child.resolution is not None:
@@ -97,13 +97,13 @@ def _match(node: nodes.Reduce, grid: Grid, execution: Execution) -> _Pushed | No
 
 
 def _choosable(node: nodes.Reduce) -> bool:
-    """Whether who is chosen depends on values alone, and not on the order in which they are added up."""
+    """True if the choice depends on the values alone, not on the order of summation."""
     rank = arguments_of(REDUCERS[str(node.function)], node.args)["rank"]
     return rank in RANKS and node.rules.min_count is None and node.rules.nulls == "skip"
 
 
 def _below(node: nodes.Node) -> tuple[nodes.Node, int]:
-    """What stands below times and offsets, and the offsets' sum."""
+    """Return the node below times and offsets, and the sum of the offsets."""
     offset_ms = 0
     while isinstance(node, nodes.Offset | nodes.Range | nodes.Between | nodes.At):
         offset_ms += node.offset_ms if isinstance(node, nodes.Offset) else 0
@@ -125,7 +125,7 @@ def _ask(pushed: _Pushed, grid: Grid, execution: Execution) -> Matrix | None:
         return None  # nothing, or nothing but STRING
     keys = [class_key(tuple(sorted(pairs))) for pairs in found.classes]
     if keys and pushed.reduce.by is not None and not all(any(k.get(b) for k in keys) for b in pushed.reduce.by):
-        return None  # a label that nobody carries
+        return None  # a label that no series has
     if keys and pushed.reduce.function in BEST:
         chosen = _chosen(pushed.reduce, grid, found, execution)
         _say(pushed, framed, held, found, keys, execution)
@@ -160,7 +160,7 @@ def _request(pushed: _Pushed, framed: Framing, held: Grid) -> AggregateRequest:
 
 
 def _chosen(node: nodes.Reduce, grid: Grid, found: Aggregate, execution: Execution) -> Matrix:
-    """The choice among the members that the store named. Notes on these few are dropped: `found` speaks of all."""
+    """Evaluate the choice among the members named by the store. Their notes are dropped: `found` covers all series."""
     alone = execution.beside(NamedSeries(execution.store, tuple(found.best.tolist())))
     chosen = reduce_classes(node, alone.matrix(node.child, grid, str(node.function)), alone)
     execution.adopt(alone)
@@ -169,7 +169,7 @@ def _chosen(node: nodes.Reduce, grid: Grid, found: Aggregate, execution: Executi
 
 @dataclass(frozen=True, slots=True)
 class NamedSeries(PassingStore):
-    """Store of which only some series are selected."""
+    """Store wrapper that selects only the series with these fingerprints."""
 
     store: EngineStore
     prints: tuple[int, ...]
@@ -183,7 +183,7 @@ class NamedSeries(PassingStore):
 
 
 def _say(pushed: _Pushed, framed: Framing, held: Grid, found: Aggregate, keys: list[Key], execution: Execution) -> None:
-    """The same notes in the same order as the evaluator's."""
+    """Add the same notes as the evaluator, in the same order."""
     counts, mapper = found.counts, framed.mapper
     execution.note(*found.notes)
     execution.partial |= found.partial

@@ -1,7 +1,6 @@
-"""Raster of raw samples: the way onto the buckets of a grid.
+"""Bucketize for raw samples: from samples to the buckets of a grid.
 
-A bucketize sees every sample: where the statistics of buckets say all that a function wants, it reads these, else the
-samples.
+A bucketize covers every sample. It reads bucket statistics if these suffice for its function, else the samples.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from query_dsl.tree.errors import QueryError
 from query_dsl.tree.timing import format_duration, format_time
 
 FROM_BUCKETS = ("last", "min", "max", "sum", "mean", "count")
-"""Window functions to which the statistics of one bucket say all there is to know."""
+"""Window functions that the statistics of one bucket determine completely."""
 
 
 def bucketize_samples(node: nodes.Bucketize, grid: Grid, execution: Execution) -> Matrix | None:
-    """The window function of `node` over all samples of each bucket of `grid`; None where buckets tell as much."""
+    """Apply the window function of `node` to all samples of each bucket of `grid`; None if statistics suffice."""
     if node.function in FROM_BUCKETS:
         return None
     mapper = mapper_of(node, execution)
@@ -80,8 +79,8 @@ def _refuse_empty(mapper: Mapper, found: Irregular, grid: Grid) -> None:
 
 
 def bucketed(found: Irregular, grid: Grid, execution: Execution) -> BucketData:
-    """The samples in buckets of `grid`, with the statistics, lives and ends of a fetch. Series in the order they have;
-    QueryError if two have one key, LimitExceeded beyond the memory that a query may hold."""
+    """Put the samples into buckets of `grid`, with the statistics, lives and ends of a fetch. Keeps their order.
+    Raises QueryError if two series have one key, LimitExceeded beyond the memory limit of the query."""
     _refuse_duplicates(found)
     _hold(found, grid, len(STATISTICS), execution)
     strings, cells = _sorted_texts(found)
@@ -117,7 +116,7 @@ def _refuse_duplicates(found: Irregular) -> None:
 
 
 def _hold(found: Irregular, grid: Grid, statistics: int, execution: Execution) -> None:
-    """Count what the buckets will hold."""
+    """Charge the buckets to the limits of the query. Raises LimitExceeded."""
     allowed, refusal = execution.watch.series_allowed(grid.n, statistics)
     if len(found) > allowed:
         raise LimitExceeded(f"bucketize by {format_duration(grid.step_ms)} of {len(found):,} series: {refusal}")
@@ -125,7 +124,7 @@ def _hold(found: Irregular, grid: Grid, statistics: int, execution: Execution) -
 
 
 def _sorted_texts(found: Irregular) -> tuple[tuple[str, ...], Ints]:
-    """Texts in order, each once, and all cells that stand for them: buckets keep the greater of two at one time."""
+    """Sort the distinct texts and renumber the cells: of two texts at one time buckets keep the greater one."""
     if not (found.types == STRING).any():
         return (), found.cells
     strings = tuple(sorted(set(found.strings)))

@@ -20,22 +20,22 @@ class QueryRunner:
 
     @property
     def now_ms(self) -> int:
-        """The moment of queries that name none."""
+        """Evaluation time of queries without `at`, in epoch milliseconds."""
         raise NotImplementedError
 
     def _engine(self, engine: str) -> AbstractContextManager[Store]:
-        """The store that answers, for one query."""
+        """Open the store that answers one query."""
         raise NotImplementedError
 
     def query(self, query: str | Expr, at: object = None, *, engine: str = "auto", **options: Any) -> Matrix:
-        """The answer to a text or an expression as of the instant `at`: ISO 8601, a datetime, epoch ms or "now-1h"; an
-        Irregular where the query gives raw samples.
+        """Answer a text or an expression as of the instant `at`: ISO 8601, a datetime, epoch ms or "now-1h". Returns an
+        Irregular if the query yields raw samples.
 
-        `engine`: "memory"; "history", which cuts raw samples into the same buckets; or "auto": memory where one of its
-        levels reaches, else the history, or both side by side. `options`: `limits`, what it may cost
-        (query_dsl.stores.limits.Limits); `stop`, a threading.Event: once set, the query ends. With `at` the same
-        question has the same answer as long as it is held. Raises QueryError, of it LimitExceeded, QueryCancelled and
-        HistoryError; SelectError."""
+        `engine`: "memory"; "history", which puts raw samples into the same buckets; or "auto": memory where one of its
+        levels reaches, else the history, or both combined. `options`: `limits`, the resources that it may use
+        (query_dsl.stores.limits.Limits); `stop`, a threading.Event that ends the query once set. With `at` a repeated
+        query has the same answer while its data is retained. Raises QueryError (as LimitExceeded, QueryCancelled or
+        HistoryError) and SelectError."""
         expression = read_query(query)
         with self._engine(engine) as store:
             found = answer(expression, store, self._at(at), **options)
@@ -44,8 +44,8 @@ class QueryRunner:
     def explain(
         self, query: str | Expr, at: object = None, *, engine: str = "auto", run: bool = True, **options: Any
     ) -> Explanation:
-        """Plan of a query: grid, engine, level and why; with `run` the query is answered, and reads and times are told
-        too."""
+        """Plan of a query: grid, engine, level and the reason. With `run` the query is executed, and the plan includes
+        its reads and times."""
         with self._engine(engine) as store:
             return explain(query, store, self._at(at), run, **options)
 
@@ -54,9 +54,9 @@ class QueryRunner:
         return now_ms if at is None else parse_instant(at, "at").resolve(now_ms)
 
     def fetch(self, selector: str) -> Expr:
-        """Series that fit the selector, as an expression that runs here: `session.fetch('shop.requests')`."""
+        """Return matching series as an expression that runs here: `session.fetch('shop.requests')`."""
         return fetch_unbound(selector).bound(self)
 
     def parse(self, text: str) -> Expr:
-        """A query in text, as the API and alert rules take it, as an expression that runs here."""
+        """Parse a query text, as in the API and alert rules, to an expression that runs here."""
         return parse(text).bound(self)

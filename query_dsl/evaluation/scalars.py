@@ -14,7 +14,7 @@ from query_dsl.tree.errors import QueryError
 
 @dataclass(frozen=True, slots=True)
 class TimedScalar:
-    """One value for each bucket of `grid`: `column` has one row. It goes with every series."""
+    """One value for each bucket of `grid`: `column` has one row. It pairs with every series."""
 
     grid: Grid
     column: Cells
@@ -28,7 +28,7 @@ Answer = Matrix | Irregular
 
 
 def to_scalar(found: Matrix) -> TimedScalar:
-    """The one series of a matrix; QueryError if there is none, or if there are several."""
+    """Return the only series of a matrix. Raises QueryError if there is none or more than one."""
     if len(found) != 1:
         shown = f", such as {', '.join(found.series[:3])}" if len(found) else ""
         raise QueryError(f"scalar wants exactly one series and got {len(found)}{shown}: reduce with by=[] before")

@@ -19,14 +19,14 @@ from query_dsl.tree.timing import format_duration
 
 _TIMES = ("count", "last_time")
 MAX_COLUMNS = 2_000
-"""Buckets that are read of each series, those of the grid included if it has fewer."""
+"""Maximum number of buckets read per series, those of the grid included if it has fewer."""
 
 
 def seen(node: Node, grid: Grid, back_ms: int | None, function: str, execution: Execution) -> Seen:
-    """Of a fetch, perhaps shifted in time; `back_ms`: how far before each bucket it matters (None: as far as the level
-    holds). Reads buckets, lives, and what the store knows of newest samples, however old they are.
+    """Return the newest sample times of a fetch, possibly shifted in time. `back_ms`: age up to which samples matter
+    (None: as far as the level reaches). Reads buckets, lives, and the newest times known to the store, of any age.
 
-    QueryError for anything else than a fetch."""
+    Raises QueryError for any node but a fetch."""
     match node:
         case nodes.Range() | nodes.Between() | nodes.At():
             return seen(node.child, grid, back_ms, function, execution)
@@ -37,7 +37,7 @@ def seen(node: Node, grid: Grid, back_ms: int | None, function: str, execution: 
         case nodes.Fetch():
             return _fetched(node, grid, back_ms, execution)
     raise QueryError(
-        f"{function} asks when samples came, and what was computed has none: say it right behind fetch(..), as in "
+        f"{function} needs the times of samples, which computed values lack: use it directly after fetch(..), as in "
         f"fetch('x').{function}(..)"
     )
 
@@ -70,16 +70,16 @@ def _fetched(node: nodes.Fetch, grid: Grid, back_ms: int | None, execution: Exec
 
 
 def _only_the_history_knows(node: nodes.Fetch, execution: Execution) -> bool:
-    """True if memory has forgotten every series that fits. As long as it knows one, it answers alone: what is long gone
-    is not stale for ever."""
+    """True if memory has forgotten every matching series. If it knows one, it answers alone: series that ended long ago
+    are not reported as stale for ever."""
     return execution.store.layered and bool(execution.store.find(node.selector.matchers, 1))
 
 
 def _from_coarser(
     node: nodes.Fetch, ring: Ring, held: Grid, buckets: Buckets, newest: Ints, first_ms: int, execution: Execution
 ) -> None:
-    """Put in what coarser levels know of series that are older than what was read, but have no sample in it up to the
-    first bucket, which ends at `first_ms`, and came again later."""
+    """Fill in newest times from coarser levels for series that began by `first_ms` (end of the first bucket), have no
+    sample read up to it, but have samples after it."""
     lives, late = buckets.births, buckets.newest_ms > first_ms
     began = np.zeros(len(buckets.series), np.bool_)
     began[lives["row"][lives["first_ms"] <= first_ms]] = True
@@ -105,8 +105,8 @@ def _from_coarser(
 
 
 def _recall(node: nodes.Fetch, end_ms: int, buckets: Buckets, newest: Ints, execution: Execution) -> None:
-    """Put in what came before anything that was read, for series of which nothing else is known at the first bucket:
-    memory knows it of each series, the history looks for it."""
+    """Fill in newest times before the range read, for series without a known sample at the first bucket. Memory reports
+    these times with its buckets; the history searches for them."""
     unknown = np.flatnonzero(newest[:, 0] <= NEVER)
     if not len(unknown):
         return
@@ -117,7 +117,7 @@ def _recall(node: nodes.Fetch, end_ms: int, buckets: Buckets, newest: Ints, exec
 
 
 def _lead(grid: Grid, ring: Ring, back_ms: int | None) -> int:
-    """Columns before the grid that are read: no more than a level of memory holds, whoever answers."""
+    """Number of columns to read before the grid: for every engine at most those that a level of memory holds."""
     rows = (ring.newest_ms - grid.start_ms) // grid.step_ms
     spare = max(0, ring.count + ring.spare - max(0, rows))
     wanted = spare if back_ms is None else min(spare, -(-back_ms // grid.step_ms) + 1)
@@ -125,7 +125,7 @@ def _lead(grid: Grid, ring: Ring, back_ms: int | None) -> int:
 
 
 def newest_known(buckets: Buckets, grid: Grid) -> Ints:
-    """(series, grid.n) of a store's answer, whose grid has the step of `grid` and may begin earlier."""
+    """Return (series, grid.n) newest times of an answer, whose grid has the step of `grid` and may begin earlier."""
     rows = len(buckets.series)
     ends = buckets.grid.ends()
     newest = np.where(buckets.statistics["count"] > 0, buckets.statistics["last_time"], NEVER)
@@ -135,13 +135,13 @@ def newest_known(buckets: Buckets, grid: Grid) -> Ints:
     for name in ("first_ms", "last_ms"):
         _put(newest, ends, buckets.births["row"], buckets.births[name])
     newest = np.maximum.accumulate(newest, axis=1)
-    # columns of the wanted grid: what lies behind the store's newest bucket knows what that knew
+    # columns of the wanted grid: those after the store's newest bucket repeat its value
     at = np.clip((grid.ends() - ends[0]) // grid.step_ms, -1, len(ends) - 1)
     return np.where(at >= 0, newest[:, np.maximum(at, 0)], NEVER)
 
 
 def _put(newest: Ints, ends: Ints, rows: Ints, times: Ints) -> None:
-    """Samples that came at `times`: known from the first bucket on that ends then or later."""
+    """Enter samples at `times` into the first bucket that ends then or later."""
     column = np.searchsorted(ends, times)
     inside = (column < len(ends)) & (times > NEVER)
     np.maximum.at(newest, (rows[inside], column[inside]), times[inside])

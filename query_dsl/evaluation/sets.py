@@ -1,4 +1,4 @@
-"""Set operators: series of one operand or the other, chosen step by step by what has equal labels."""
+"""Set operators: keep series of either operand, step by step, by the presence of series with equal labels."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _ONLY = {"group_left": None, "group_right": None, "fill": None, "unmatched": "er
 
 
 def combine_sets(operator: Operator, match: Match, left: Value, right: Value) -> Matrix:
-    """and: the left where some partner has a value; unless: the left where none has; or: the left, and the right where
-    no matching left has a value at that step. Any number may match. Series with nothing left are left out."""
+    """Combine by step. and: the left if some partner has a value; unless: the left if none has; or: the left, and the
+    right if no matching left has a value. Any number may match. Series without values are left out."""
     name = operator.method.rstrip("_")
     if not isinstance(left, Matrix) or not isinstance(right, Matrix):
         raise QueryError(f"{name} takes series on both sides, and one side is a plain value")
@@ -37,7 +37,7 @@ def combine_sets(operator: Operator, match: Match, left: Value, right: Value) ->
 
 
 def some(present: Bools, codes: Codes, classes: int) -> Bools:
-    """(classes, n): whether some series of the class has a value."""
+    """(classes, n): True if some series of the class has a value."""
     out = np.zeros((classes, present.shape[1]), np.bool_)
     if len(codes):
         order = np.argsort(codes, kind="stable")
@@ -56,7 +56,7 @@ def _without_empty(found: Matrix) -> Matrix:
 
 
 def _sorted(found: Matrix) -> Matrix:
-    """In canonical order, as operators answer; only a `sort` before has left another one."""
+    """Sort in canonical order, as operators answer; only a `sort` below can have changed it."""
     if all(a < b for a, b in pairwise(found.keys)):
         return found
     keys, column = in_order(list(found.keys), found.column)
@@ -64,7 +64,7 @@ def _sorted(found: Matrix) -> Matrix:
 
 
 def _united(left: Matrix, right: Matrix, name: str) -> Matrix:
-    """The series of both; equal ones, which never have a value at one step together, as one."""
+    """Unite the series of both. Equal ones, which never have values at the same step, become one."""
     moved = _moved(right, len(left.strings))
     types = np.concatenate([left.types, right.types])
     cells, present = np.concatenate([left.cells, moved]), np.concatenate([left.present, right.present])
@@ -78,7 +78,7 @@ def _united(left: Matrix, right: Matrix, name: str) -> Matrix:
 
 
 def _moved(right: Matrix, offset: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Cells of the right side, those of STRING counted behind the texts of the left."""
+    """Cells of the right side; those of STRING are shifted behind the texts of the left."""
     texts = right.types == STRING
     if not offset or not texts.any():
         return right.cells
@@ -88,7 +88,7 @@ def _moved(right: Matrix, offset: int) -> np.ndarray[tuple[int, ...], np.dtype[n
 def _merged(
     keys: tuple[Key, ...], column: Cells, twice: Codes, strings: tuple[str, ...], left: Matrix, name: str
 ) -> Matrix:
-    """Rows `twice` and the one after each become one; numbers of two types DOUBLE."""
+    """Merge each row of `twice` with the row after it; numbers of two types become DOUBLE."""
     first, second = take(column, twice), take(column, twice + 1)
     types = _common_types(first.types, second.types, [keys[row] for row in twice.tolist()], name)
     cells = np.where(second.present, _as(types, second), _as(types, first))
@@ -108,7 +108,7 @@ def _common_types(a: Types, b: Types, keys: list[Key], name: str) -> Types:
 
 
 def _as(types: Types, side: Cells) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Cells of the wanted types, DOUBLE where those of the side are others."""
+    """Convert cells to `types`; rows that change their type become DOUBLE."""
     changed = types != side.types
     if not changed.any():
         return side.cells

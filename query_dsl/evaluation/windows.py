@@ -1,6 +1,6 @@
 """Window functions: over buckets of a grid, and at each raw sample. Own functions run here too.
 
-A window over buckets asks its child for a wider grid than it is asked for itself; `nulls` and `min_count` mask.
+A window over buckets evaluates its child on a wider grid than its own; `nulls` and `min_count` mask the result.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from query_dsl.tree.errors import QueryError
 from query_dsl.tree.timing import format_duration, format_time
 
 LEAST_GAP_MS = 300_000
-"""Milliseconds that a window function looks before its window at least."""
+"""Least default of max_gap_ms, within which the value before a window is searched."""
 MAX_WINDOW_COLUMNS = 20_000
-"""Buckets that a window function reads of a series at most."""
+"""Maximum number of buckets per series that a window function reads."""
 INT = np.iinfo(np.int64)
 Windowed = nodes.Window | nodes.Bucketize
 
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """Columns that a window function reads for a grid: `wide` is the grid of its child."""
+    """Columns that a window function reads for `grid`; `wide` is the grid of its child."""
 
     mapper: Mapper
     grid: Grid
@@ -52,15 +52,15 @@ class Framing:
 
 
 def framing(node: nodes.Window, grid: Grid, execution: Execution, base_step_ms: int | None = None) -> Framing:
-    """Columns that `node` reads for every end of `grid`; `base_step_ms`: step of the child (default: the grid's)."""
+    """Return the columns that `node` reads for `grid`; `base_step_ms`: step of the child (default: the grid's)."""
     mapper = mapper_of(node, execution)
     step = base_step_ms or grid.step_ms
     before, after = _multiple(node.before_ms or grid.step_ms, step, "window"), _multiple(node.after_ms, step, "after")
     gap_ms = node.max_gap_ms if node.max_gap_ms is not None else max(LEAST_GAP_MS, 2 * step)
-    # the value before a window may lie in any bucket that reaches back to the gap
+    # the value before a window may lie in any bucket within the gap
     lead = _lead(gap_ms, step, execution) if mapper.predecessor else 0
     each = grid.step_ms // step
-    if node.max_gap_ms is None:  # five minutes are very many buckets of a few ms: as far as the limit lets it reach
+    if node.max_gap_ms is None:  # five minutes may exceed the limit with buckets of a few ms
         lead = min(lead, max(0, MAX_WINDOW_COLUMNS - (grid.n - 1) * each - before - after))
     wide = Grid(grid.end_ms + after * step, step, (grid.n - 1) * each + before + after + lead)
     if wide.n > MAX_WINDOW_COLUMNS:
@@ -73,7 +73,7 @@ def framing(node: nodes.Window, grid: Grid, execution: Execution, base_step_ms: 
 
 
 def run_window(node: nodes.Window, grid: Grid, execution: Execution, base_step_ms: int | None = None) -> Matrix:
-    """The window function of `node` at every end of `grid`; `base_step_ms`: step of the child (default: the grid's)."""
+    """Apply the window function of `node` at every end of `grid`; `base_step_ms`: see `framing`."""
     framed = framing(node, grid, execution, base_step_ms)
     mapper, frame, rules = framed.mapper, framed.frame, node.rules
     data = execution.statistics(node.child, framed.wide, mapper.statistics)
@@ -83,7 +83,7 @@ def run_window(node: nodes.Window, grid: Grid, execution: Execution, base_step_m
     found = mapper.of(data, frame, arguments_of(mapper, node.args))
     if rules.nulls == "error":
         _refuse_empty(mapper, data, frame)
-    least = None if isinstance(found, Owned) else rules.min_count  # own functions count values, and did
+    least = None if isinstance(found, Owned) else rules.min_count  # own functions have applied min_count
     column = masked(found.column, mapper, data, frame, least, rules.nulls == "propagate")
     if found.approximate is not None:
         say_approximate(mapper, int((found.approximate & column.present).sum()), execution)
@@ -92,7 +92,7 @@ def run_window(node: nodes.Window, grid: Grid, execution: Execution, base_step_m
 
 
 def mapper_of(node: Windowed, execution: Execution) -> Mapper:
-    """The window function of a node; an own function as one that reads times and values."""
+    """Return the window function of a node; an own function is wrapped to read `last` and `last_time`."""
     function = node.function
     if isinstance(function, str):
         return MAPPERS[function]
@@ -118,7 +118,7 @@ def _least(node: Windowed) -> int:
 
 
 def _lead(gap_ms: int, step: int, execution: Execution) -> int:
-    """Columns that hold the value before a window: those that reach back to the gap, but no more than a ring has."""
+    """Number of columns before a window that cover the gap, at most those of a ring."""
     ring = execution.plan.ring(step)
     wanted = -(-gap_ms // step) + 1
     return min(wanted, ring.count + ring.spare) if ring is not None else min(wanted, MAX_WINDOW_COLUMNS)
@@ -129,14 +129,14 @@ def _multiple(ms: int, step: int, what: str) -> int:
         down, up = ms // step * step, (ms // step + 1) * step
         choice = f"{format_duration(down)} or {format_duration(up)}" if down else format_duration(up)
         raise QueryError(
-            f"{what} {format_duration(ms)} is no multiple of the step {format_duration(step)} "
+            f"{what} {format_duration(ms)} is not a multiple of the step {format_duration(step)} "
             f"of the level that covers the range: use {choice}, or a shorter range"
         )
     return ms // step
 
 
 def _suited(data: BucketData, mapper: Mapper, execution: Execution) -> BucketData:
-    """The data without STRING series, unless the function takes them: then with one cell for equal texts."""
+    """Drop STRING series unless the function accepts them; then give equal texts one cell."""
     rows = np.flatnonzero(numeric(data.types))
     if len(rows) == len(data.keys):
         return data
@@ -160,28 +160,28 @@ def _warn(mapper: Mapper, data: BucketData, node: nodes.Window, execution: Execu
             f"warning: {mapper.name} of what was reduced or computed does not see resets: take the {mapper.name} first"
         )
     elif not data.stored:
-        execution.note(f"warning: {mapper.name} of computed values knows no births")
+        execution.note(f"warning: {mapper.name} of computed values: they have no births")
 
 
 def say_left_out(function: str, series: int, execution: Execution) -> None:
-    """That STRING series take no part."""
+    """Add a note that STRING series are left out."""
     execution.note(f"{function}: {series} STRING series left out")
 
 
 def say_gauges(mapper: Mapper, series: int, first: Key, execution: Execution) -> None:
-    """That a function for counters was given gauges."""
+    """Add a warning that a function for counters was applied to gauges."""
     execution.note(f"warning: {mapper.name} of {series} gauges, such as {text(first)}: delta is meant for them")
 
 
 def say_approximate(mapper: Mapper, points: int, execution: Execution) -> None:
-    """That some points are guesses."""
+    """Add a note on the number of approximate points."""
     if points:
         execution.note(f"{mapper.name}: {points} points are approximate, from buckets that hold more than one sample")
 
 
 def say_unheld(framed: Framing, first_held: int, wide: Grid, execution: Execution) -> None:
-    """Name the points whose window (or value before it) reaches further back than the store does; `wide` is the grid
-    of the data, of which the store holds the columns from `first_held` on."""
+    """Add notes on points whose window (or the value before it) begins before the data of the store. `wide` is the
+    grid of the data; the store holds its columns from `first_held` on."""
     if first_held == 0:
         return
     mapper, frame, grid = framed.mapper, framed.frame, framed.grid
@@ -214,14 +214,14 @@ def _refuse_empty(mapper: Mapper, data: BucketData, frame: Frame) -> None:
 
 
 def run_at_samples(node: nodes.Window, after_ms: int, until_ms: int, execution: Execution) -> Irregular:
-    """A window at each raw sample; where it has no value, the sample goes."""
+    """Apply a window function at each raw sample; samples without a result are dropped."""
     mapper = mapper_of(node, execution)
     if node.before_ms is None:
         raise QueryError(f'{mapper.name} of raw samples needs a window, which has no step here: .{mapper.name}("5m")')
     gap_ms = LEAST_GAP_MS if node.max_gap_ms is None else node.max_gap_ms
     back, ahead = node.before_ms + (gap_ms if mapper.predecessor else 0), node.after_ms
     apart = times_apart(node.child)
-    if apart:  # nothing lies before or behind what is read
+    if apart:  # windows cannot extend beyond the samples that are read
         back = ahead = 0
     found = suited_samples(execution.raw(node.child, after_ms - back, until_ms + ahead), mapper, execution)
     shown = apart | ((found.times > after_ms) & (found.times <= until_ms))
@@ -251,13 +251,13 @@ def run_own_samples(
     columns: int | None,
     execution: Execution,
 ) -> Owned:
-    """An own function over windows of raw samples: see `run_own_spans`."""
+    """Apply an own function to windows of raw samples: see `run_own_spans`."""
     gives, watch = gives_of(node.args), own_watch(execution)
     return run_own_spans(function.call, found, windows, columns, gives, watch, _least(node))
 
 
 def _around(before_ms: int, after_ms: int) -> Callable[[Ints], Spans]:
-    """Windows around each of some times."""
+    """Return a function that makes a window around each of its times."""
 
     def windows(times: Ints) -> Spans:
         starts = np.maximum(times, INT.min + before_ms) - before_ms
@@ -268,12 +268,12 @@ def _around(before_ms: int, after_ms: int) -> Callable[[Ints], Spans]:
 
 
 def times_apart(node: nodes.Node) -> bool:
-    """Whether the times that `node` gives have left the time that is asked for, which then says only what is read."""
+    """True if a step of `node` replaces sample times (`modulo`); the query range then only selects samples to read."""
     return any(isinstance(one, nodes.Step) and one.function == "modulo" for one in nodes.walk(node))
 
 
 def suited_samples(found: Irregular, mapper: Mapper, execution: Execution) -> Irregular:
-    """The series that the function takes; warns of gauges under a counter's function."""
+    """Keep the series that the function accepts; warn of gauges under a function for counters."""
     if not mapper.strings:
         found = execution.numeric(found, mapper.name)
     gauges = np.flatnonzero(found.kinds == Kind.GAUGE)
@@ -283,7 +283,7 @@ def suited_samples(found: Irregular, mapper: Mapper, execution: Execution) -> Ir
 
 
 def ticks_of(found: Irregular) -> Ticks:
-    """The samples as window functions take them."""
+    """Convert the samples to the form that window functions read."""
     return Ticks(
         starts=found.starts,
         times=found.times,
@@ -296,5 +296,5 @@ def ticks_of(found: Irregular) -> Ticks:
 
 
 def births_of(found: Irregular) -> Ints | None:
-    """Births of lives that come one after another, as buckets have them."""
+    """Births normalized so that lives follow one another, as in buckets; None if unknown."""
     return None if found.births is None else births_in_succession(found.owner, found.times, found.births)

@@ -1,5 +1,5 @@
-"""Memory where it reaches, the history where it does not, and both side by side where a range begins in the one and
-ends in the other."""
+"""Store over memory and history: memory as far as it reaches, else the history, and both combined for a range that
+begins in the history and ends in memory."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 
 class AutoStore(EngineStore):
-    """A Store of a memory store and of a history that is opened when it is needed first. Threads may share it if they
-    may share these two."""
+    """Store over a memory store and a history, which is opened on first use. Threads may share it if they may share
+    these two."""
 
     def __init__(self, memory: Store, past: Callable[[], Store], clock: Clock = SYSTEM_CLOCK) -> None:
         self._memory, self._open_past, self._clock = engine_store(memory), past, clock
@@ -44,20 +44,20 @@ class AutoStore(EngineStore):
         return engine_store(self._open_past())
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """See EngineStore: those of memory."""
+        """See EngineStore: the levels of memory."""
         return self._memory.levels()
 
     def names(self) -> list[str]:
-        """See EngineStore: those of both."""
+        """See EngineStore: the names of both."""
         return sorted({*self._memory.names(), *(self._of_past(lambda past: past.names()) or ())})
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        """See EngineStore: those of both."""
+        """See EngineStore: the values of both."""
         past = self._of_past(lambda store: store.label_values(label, limit)) or ()
         return sorted({*self._memory.label_values(label, limit), *past})[:limit]
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
-        """Those of both, as memory knows them; the history is asked where memory does not fill the limit."""
+        """Series of both, preferably as in memory; the history is queried if memory does not fill the limit."""
         found = self._memory.find(matchers, limit)
         if len(found) >= limit:
             return found
@@ -66,11 +66,11 @@ class AutoStore(EngineStore):
         return in_order([*found, *(one for one in past if _key(one) not in known)])[:limit]
 
     def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
-        """See EngineStore: what the history knows."""
+        """See EngineStore: the times of the history."""
         return self._of_past(lambda past: past.newest(matchers, end_ms, prints)) or {}
 
     def _of_past(self, ask: Callable[[EngineStore], T]) -> T | None:
-        """What the history says; None where it does not answer, which takes nothing from what memory knows."""
+        """Query the history; None if it does not answer, so that the answer of memory remains."""
         try:
             return ask(self.past())
         except (HistoryInterrupted, TooMuchHistory):
@@ -83,7 +83,7 @@ class AutoStore(EngineStore):
         return self.past().samples(request)
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """See EngineStore: what memory holds alone. NotPushed for the rest."""
+        """See EngineStore: for grids that memory alone holds. Raises NotPushed for others."""
         memory, ring = self._memory, self._ring(request.grid.step_ms)
         if request.grid.step_ms != ring.step_ms:
             raise NotPushed("the memory store does not aggregate this")
@@ -94,7 +94,7 @@ class AutoStore(EngineStore):
     def select(self, request: SelectRequest) -> Buckets:
         """See EngineStore: any multiple of a level's step.
 
-        Where the history cannot be read the answer is that of memory, partial, with a note, and the other way round."""
+        If one of the two cannot be read, the answer is that of the other one, partial, with a note."""
         grid = request.grid
         ring = self._ring(grid.step_ms)
         if grid.start_ms >= ring.held_start_ms and grid.step_ms == ring.step_ms:
@@ -126,10 +126,10 @@ class AutoStore(EngineStore):
         except HistoryError as problem:
             if isinstance(new, SelectError):
                 raise
-            note = f"the history does not answer ({problem}): nothing up to {format_time(older.end_ms)} is here"
+            note = f"the history does not answer ({problem}): data up to {format_time(older.end_ms)} is missing"
             old = _nothing(older, statistics, note)
         if isinstance(new, SelectError):
-            note = f"the memory store does not answer ({new}): all of it is from the history"
+            note = f"the memory store does not answer ({new}): the whole answer is from the history"
             return replace(_only(old, request), notes=(*old.notes, note), partial=True)
         found = joined(old, new, request)
         if len(found.series) > request.limit:
@@ -139,7 +139,7 @@ class AutoStore(EngineStore):
         return found
 
     def _newer(self, request: SelectRequest, grid: Grid, ring: Ring, statistics: tuple[str, ...]) -> Buckets:
-        """What memory holds, in the buckets of the query."""
+        """Read memory and merge its buckets to those of the query."""
         times = grid.step_ms // ring.step_ms
         wanted = statistics if times == 1 else tuple(dict.fromkeys((*statistics, "count")))
         finer = Grid(grid.end_ms, ring.step_ms, grid.n * times)
@@ -147,11 +147,11 @@ class AutoStore(EngineStore):
         return _only(coarser(_told(found), grid), replace(request, statistics=statistics))
 
     def _ring(self, step_ms: int) -> Ring:
-        """The level that serves buckets of this step: as wide, or the widest of which they are a multiple."""
+        """Return the coarsest level whose step divides this step."""
         rings = rings_of(self._memory.levels(), self._clock.now_ms())
         fit = [ring for ring in rings if step_ms % ring.step_ms == 0]
         if not fit:
-            raise QueryError(f"no level has buckets of which {step_ms} ms is a multiple")
+            raise QueryError(f"the step of {step_ms} ms is not a multiple of the step of any level")
         return fit[-1]
 
 
@@ -160,7 +160,7 @@ def _key(one: Series) -> tuple[str, frozenset[tuple[str, str]]]:
 
 
 def _told(found: Buckets, engine: str = "memory") -> Buckets:
-    """With the word that this engine answered."""
+    """Record that this engine answered, unless the answer names its parts."""
     return found if found.parts else replace(found, parts=(Part(engine, found.grid.start_ms, found.grid.end_ms),))
 
 

@@ -1,4 +1,4 @@
-"""Series as the history knows them: rows of the table of series as the series of an answer."""
+"""Series of the history: rows of the table of series converted to the series of an answer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from query_dsl.stores.rows import Ints
 
 KEPT = 8
 FRESH_S = 30.0
-"""What was looked up is used again for so long: new announcements take as long to come into the table."""
+"""Cache lifetime of a lookup, in seconds: new announcements need as long to reach the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Series that fit: `table` one row a series, pairs of (source, fingerprint) that report them, and the row of
-    each."""
+    """Matching series: `table` with one row per series, pairs of (source, fingerprint) that report them, and the row
+    of each pair."""
 
     table: SeriesTable
     source: Ints
@@ -39,7 +39,7 @@ class Known:
 
 
 class Catalogue:
-    """Of one history. `_lock` guards what is kept."""
+    """Cached lookups of series in one history. `_lock` guards the cache."""
 
     def __init__(self, hdfs: str) -> None:
         self._hdfs = hdfs
@@ -47,7 +47,7 @@ class Catalogue:
         self._kept: OrderedDict[tuple[Matcher, ...], tuple[float, Known]] = OrderedDict()
 
     def find(self, matchers: tuple[Matcher, ...]) -> Known:
-        """Every series that was ever announced and fits. Raises as `announced`."""
+        """Return every matching series that was ever announced. Raises as `announced`."""
         now = monotonic()
         with self._lock:
             at, held = self._kept.get(matchers, (0.0, None))
@@ -63,7 +63,7 @@ class Catalogue:
 
 
 def known(rows: Any, aside: tuple[int, ...]) -> Known:
-    """Of rows of SERIES_SCHEMA, each (source, series) once. A series that two sources report is one."""
+    """Convert rows of SERIES_SCHEMA, each (source, series) once. A series of two sources becomes one row."""
     prints = rows.column("series").to_numpy()
     source = rows.column("source").cast(pa.int64()).to_numpy()
     distinct, first, row_of = np.unique(prints, return_index=True, return_inverse=True)
@@ -98,7 +98,7 @@ def _coded(column: Any) -> Column:
 
 
 def _labels(column: Any) -> dict[str, Column]:
-    """A column a label; "" where a series has none."""
+    """Return one column per label, "" for series without it."""
     keys, items, owner, n = [], [], [], 0
     for chunk in column.chunks:
         sizes = np.diff(np.asarray(chunk.offsets))
@@ -120,5 +120,5 @@ def _labels(column: Any) -> dict[str, Column]:
 
 
 def in_order(series: Sequence[Series]) -> list[Series]:
-    """In canonical order."""
+    """Sort in canonical order."""
     return sorted(series, key=lambda one: (one.name, sorted(one.labels.items())))

@@ -1,7 +1,7 @@
 """Pieces: buckets, lives and ends of some raw samples, as a shard keeps them. docs/history.md.
 
-Pieces of one selection are joined in any order, so files are cut where they are read, by threads or by Spark, and only
-buckets come together.
+Pieces of one selection are joined in any order, so samples are bucketized where they are read, by threads or by Spark,
+and only buckets are combined.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ LIFE = ("row", "birth_ms", "first_ms", "last_ms", "last")
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Buckets that hold samples, each once. `at` = row * columns + column, ascending."""
+    """Non-empty buckets, each once. `at` = row * columns + column, ascending."""
 
     at: Ints = field(default_factory=lambda: _NONE)
     stats: Stats = field(default_factory=lambda: dict.fromkeys(STATISTICS, _NONE))
-    """Every one of STATISTICS."""
+    """All of STATISTICS."""
 
     def pick(self, keep: Bools) -> Cuts:
-        """The buckets of `keep`."""
+        """Keep the buckets where `keep` is true."""
         return Cuts(self.at[keep], {name: column[keep] for name, column in self.stats.items()})
 
     def lean(self, wanted: Collection[str]) -> Cuts:
-        """The same buckets with zeros for all statistics but those."""
+        """Return the same buckets with all statistics but `wanted` set to zero."""
         nothing = np.zeros(len(self.at), np.int64)
         return Cuts(self.at, {name: column if name in wanted else nothing for name, column in self.stats.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Buckets, lives and ends of samples. `rows` (ascending, each once) are the series with samples here, with the type
-    and the time of the newest of each; `mixed` are series of more than one type, of which nothing else is here."""
+    """Buckets, lives and ends of some samples. `rows` (ascending, distinct) are the series with samples, `types` and
+    `newest_ms` their types and newest times; `mixed` are series of more than one type, which have no buckets here."""
 
     cuts: Cuts = field(default_factory=Cuts)
     rows: Ints = field(default_factory=lambda: _NONE)
@@ -54,13 +54,13 @@ class Piece:
     lives: npt.NDArray[np.void] = field(default_factory=lambda: _NO_LIVES)
     """Sorted by (row, birth), each once."""
     ended: tuple[Ints, Ints] = field(default_factory=lambda: (_NONE, _NONE))
-    """Series whose end was said, ascending, and when."""
+    """Series with an end marker, ascending, and its newest time."""
     mixed: Ints = field(default_factory=lambda: _NONE)
     strings: tuple[str, ...] = ()
-    """Sorted; cells of STRING are indices."""
+    """Sorted; cells of STRING are indices into it."""
     samples: int = 0
     columns: int = 1
-    """Of the grid."""
+    """Number of buckets of the grid."""
 
     def kinds(self) -> Types:
         """The type of each bucket."""
@@ -68,7 +68,7 @@ class Piece:
 
 
 def cut(rows: Rows, grid: Grid) -> Piece:
-    """Buckets on `grid` of these samples; lives, newest samples and ends of all of them, inside the grid or not."""
+    """Bucketize samples on `grid`. Lives, newest times and ends cover all samples, inside the grid or not."""
     over = rows.type == ENDED
     ended = (_NONE, _NONE)
     if over.any():
@@ -100,7 +100,7 @@ def cut(rows: Rows, grid: Grid) -> Piece:
 
 
 def join(pieces: Sequence[Piece]) -> Piece:
-    """One piece of several, of the same series and grid columns."""
+    """Merge several pieces of the same series and grid columns."""
     if len(pieces) == 1:
         return pieces[0]
     strings = tuple(sorted({text for piece in pieces for text in piece.strings}))
@@ -137,7 +137,7 @@ def join(pieces: Sequence[Piece]) -> Piece:
 
 
 def without(piece: Piece, series: Ints) -> Piece:
-    """The piece without the buckets, lives and types of these series."""
+    """Return the piece without the buckets, lives and types of these series."""
     if not len(series) or not len(piece.rows):
         return piece
     kept = ~np.isin(piece.rows, series)
@@ -154,7 +154,7 @@ def without(piece: Piece, series: Ints) -> Piece:
 
 
 def lives_joined(lives: npt.NDArray[np.void], double: Bools) -> npt.NDArray[np.void]:
-    """Each (row, birth) once: the first of its firsts, the last of its lasts. `double` of each row."""
+    """Merge lives to one per (row, birth), from the earliest first sample to the latest last one. `double`: per row."""
     if len(lives) < 2:
         return lives
     ranks = rank(lives["last"], double[lives["row"]])
@@ -173,7 +173,7 @@ def _latest(row: Ints, time_ms: Ints) -> tuple[Ints, Ints]:
 
 
 def _sorted(rows: Rows) -> Rows:
-    """By (row, time, value); files of the raw table nearly always are, but for the order of the series."""
+    """Sort by (row, time, value); files of the raw table mostly have this order, except for the order of the series."""
     row, time = rows.row, rows.time_ms
     same = row[1:] == row[:-1]
     rising = (time[1:] > time[:-1]) | ~same
@@ -183,7 +183,7 @@ def _sorted(rows: Rows) -> Rows:
     if (row[1:] >= row[:-1]).all():
         return rows
     starts = np.flatnonzero(np.append(True, ~same))
-    if len(np.unique(row[starts])) < len(starts):  # a series in two runs: its times may interleave
+    if len(np.unique(row[starts])) < len(starts):  # a series in two runs: their times may interleave
         ranks = rank(rows.cell, rows.type == DOUBLE)
         return rows.pick(np.lexsort((ranks, time, row)))
     lengths = np.diff(starts, append=len(row))
@@ -193,7 +193,7 @@ def _sorted(rows: Rows) -> Rows:
 
 
 def _cuts(rows: Rows, grid: Grid) -> Cuts:
-    """Of rows in order, each series of one type."""
+    """Bucketize sorted rows, each series of one type."""
     column = (rows.time_ms - (grid.start_ms + 1)) // grid.step_ms
     inside = (column >= 0) & (column < grid.n)
     if not inside.all():
@@ -207,7 +207,7 @@ def _cuts(rows: Rows, grid: Grid) -> Cuts:
 
 
 def _joined(parts: Sequence[Cuts], kinds: Sequence[Types]) -> Cuts:
-    """Buckets of several pieces, each once; `kinds` the type of each."""
+    """Merge the buckets of several pieces; `kinds` has the types of the buckets of each piece."""
     at, kind = np.concatenate([part.at for part in parts]), np.concatenate(kinds)
     if not len(at):
         return Cuts()
@@ -220,7 +220,7 @@ def _joined(parts: Sequence[Cuts], kinds: Sequence[Types]) -> Cuts:
 
 
 def _without_folds(stats: dict[str, Ints], kind: Types) -> Stats:
-    """STRING has no folded statistics."""
+    """Set folded statistics of STRING to zero: it has none."""
     text = kind == STRING
     if text.any():
         stats |= {name: np.where(text, 0, stats[name]) for name in FOLDS}
@@ -228,7 +228,7 @@ def _without_folds(stats: dict[str, Ints], kind: Types) -> Stats:
 
 
 def _lives_of(rows: Rows) -> npt.NDArray[np.void]:
-    """Lives of rows in order."""
+    """Lives of sorted rows."""
     row, birth = rows.row, rows.birth_ms
     starts = begins_of(row, birth)
     ends = ends_of(starts, len(rows))
@@ -246,7 +246,7 @@ def _lives_of(rows: Rows) -> npt.NDArray[np.void]:
 
 
 def _renumbered(piece: Piece, strings: tuple[str, ...]) -> Piece:
-    """The same with cells of STRING as indices into `strings`, which hold all of its own."""
+    """Renumber cells of STRING to indices into `strings`, which contain all strings of the piece."""
     if piece.strings == strings or not piece.strings:
         return piece
     place = {text: i for i, text in enumerate(strings)}
@@ -254,7 +254,7 @@ def _renumbered(piece: Piece, strings: tuple[str, ...]) -> Piece:
 
 
 def renumbered(piece: Piece, numbers: Ints) -> Piece:
-    """The same with `numbers[cell]` in place of the cells of STRING."""
+    """Replace each cell of STRING by `numbers[cell]`."""
     texts = piece.kinds() == STRING
     last = piece.cuts.stats["last"].copy()
     last[texts] = numbers[last[texts]]

@@ -1,4 +1,4 @@
-"""Samples in Python lists, checked and in columns: what `offline` takes."""
+"""Samples in Python lists, checked and converted for `offline`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANY = 50_000_000
 
 @dataclass(frozen=True, slots=True)
 class GivenSeries:
-    """One series: samples of (time ms, birth ms, type, value); a value of None says that it ended then."""
+    """One series: samples of (time ms, birth ms, type, value); type ENDED marks the end of the series."""
 
     series: Series
     samples: tuple[tuple[int, int, ValueType, Value], ...]
@@ -32,7 +32,7 @@ class GivenSeries:
 def read_series(
     text: str, given: Iterable[tuple[Time, Value | None]], kind: object, births: object, ended: object
 ) -> GivenSeries:
-    """QueryError says which series and sample is wrong, and how to write it."""
+    """Check one series. Raises QueryError that names the series and the sample, and says how to write it."""
     name, labels = _named(text)
     samples: list[tuple[int, int, ValueType, Value]] = []
     points = [_point(text, number, point) for number, point in enumerate(given)]
@@ -60,7 +60,7 @@ def _named(text: object) -> tuple[str, dict[str, str]]:
     labels = {matcher.label: matcher.value for matcher in matchers if matcher.value}
     name = labels.pop(NAME, "")
     if wrong or not name or len({matcher.label for matcher in matchers}) < len(matchers):
-        raise QueryError(f"{text!r:.200} is no single series: write a name, and each label once with =")
+        raise QueryError(f"{text!r:.200} is not a single series: write a name, and each label once with =")
     return name, labels
 
 
@@ -74,7 +74,7 @@ def _point(text: str, number: int, point: object) -> tuple[int, Value | None]:
             f"{where} has the value {value!r:.80}: use a number, a text, True or False, or None where the series ends"
         )
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
-        raise QueryError(f"{where}: {value!r:.40} is no 64-bit integer: write it as a float")
+        raise QueryError(f"{where}: {value!r:.40} is not a 64-bit integer: write it as a float")
     return _time(text, time, where), value
 
 
@@ -88,7 +88,7 @@ def _time(text: str, time: object, where: str) -> int:
 
 
 def _births(text: str, births: object, n: int) -> list[int]:
-    """One a sample; 0, long ago, where none is told."""
+    """Return one birth per sample; 0 (long ago) if none is given."""
     if births is None:
         return [0] * n
     if isinstance(births, Sequence) and not isinstance(births, str):
@@ -114,14 +114,14 @@ def read_all(
     births: Mapping[str, object] | None,
     ended: Mapping[str, object] | None,
 ) -> list[GivenSeries]:
-    """Every series, in the order given. QueryError for a wrong one, for two of one name, or for too much."""
+    """Check every series, in order. Raises QueryError for a bad series, a repeated one, or too many samples."""
     if not isinstance(given, Mapping):
         raise QueryError(f"offline takes a dict of series to samples, not {type(given).__name__}")
     told = {"kinds": kinds or {}, "births": births or {}, "ended": ended or {}}
     for what, of in told.items():
         for text in of:
             if text not in given:
-                raise QueryError(f"{what} names {text!r:.200}, which is none of the series")
+                raise QueryError(f"{what} names {text!r:.200}, which is not one of the series")
     found = [
         read_series(text, samples, *(told[what].get(text) for what in ("kinds", "births", "ended")))
         for text, samples in given.items()

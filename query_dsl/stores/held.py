@@ -1,4 +1,4 @@
-"""Buckets that pieces fall into: arrays of (series, buckets), as an engine answers them."""
+"""Accumulator of pieces: arrays of (series, buckets), as an engine answers them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from query_dsl.stores.cutting import Cuts, Piece, lives_joined, renumbered, with
 from query_dsl.stores.rows import DOUBLE, INTEGER, NO_TYPE, STRING, Bools, Ints, Types, rank
 
 LIVES_A_SERIES = 5_000
-"""As in shards: of more the oldest are left out, and a note says so."""
+"""Maximum number of lives per series, as in shards: the oldest are left out, with a note."""
 
 
 class Held:
-    """Belongs to one selection of `rows` series. Not locked."""
+    """Buckets, lives and ends of one selection of `rows` series. Not locked."""
 
     def __init__(self, rows: int, grid: Grid, statistics: Collection[str]) -> None:
         self._rows, self._grid = rows, grid
@@ -36,11 +36,11 @@ class Held:
         self._texts: list[str] = []
         self._number: dict[str, int] = {}
         self.mixed: set[int] = set()
-        """Series of more than one type: what is held of them is not whole until `put_back`."""
+        """Series of more than one type: their data is incomplete until `put_back`."""
         self.samples = 0
 
     def add(self, piece: Piece) -> None:
-        """Take in what some samples amount to, in any order."""
+        """Merge a piece; pieces may come in any order."""
         self.samples += piece.samples
         self.mixed.update(piece.mixed.tolist())
         piece = self._of_one_type(piece)
@@ -58,16 +58,16 @@ class Held:
                 self._join_lives()
 
     def ended(self) -> Ints:
-        """Series that ended on the grid, unless they went on after it."""
+        """Series with an end that no known sample follows."""
         return np.flatnonzero((self._ended > 0) & (self._ended >= self._newest))
 
     def went_on(self, rows: Ints, newest_ms: Ints) -> None:
-        """Samples after the grid: their times, and of which series."""
+        """Enter times of samples after the grid, and their series."""
         np.maximum.at(self._newest, rows, newest_ms)
 
     def begun(self, several: Bools) -> Ints:
-        """Series that `several` sources report (a mask) and of which a life may have begun on the grid: whether it
-        overlaps with another one, samples before and after the grid tell."""
+        """Series of several sources (mask `several`) of which a life may have begun on the grid. Samples before and
+        after the grid show whether it overlaps with another life."""
         self._join_lives()
         lives = self._lives[0]
         begun = lives["birth_ms"] > self._grid.start_ms
@@ -76,7 +76,7 @@ class Held:
         return rows
 
     def put_back(self, piece: Piece, rows: Ints | None = None) -> None:
-        """What these series (default: those of more than one type) amount to, now that all their samples were seen."""
+        """Replace the data of these series (default: `mixed`) by a piece made of all their samples."""
         rows = np.array(sorted(self.mixed), np.int64) if rows is None else rows
         for matrix in self._flat.values():
             matrix.reshape(self._rows, self._grid.n)[rows] = 0
@@ -138,7 +138,7 @@ class Held:
     def _join_lives(self) -> None:
         lives = np.concatenate(self._lives)
         text = (self._types == STRING)[lives["row"]] if len(lives) else np.zeros(0, np.bool_)
-        if text.any():  # joined by the order of the texts
+        if text.any():  # ties are ordered by text
             place = np.argsort(np.argsort(np.array(self._texts, object))).astype(np.int64)
             back = np.argsort(place)
             lives["last"][text] = place[lives["last"][text]]
@@ -151,8 +151,8 @@ class Held:
         self._lives_held = self._lives_joined = len(lives)
 
     def buckets(self, request: SelectRequest, series: SeriesTable, notes: tuple[str, ...] = ()) -> Buckets:
-        """The answer. `series` with the types as announced: a series without samples has that type, and INTEGER samples
-        of a series that was announced as DOUBLE since are doubles, as they are in a shard."""
+        """Return the answer. `series` has the announced types: a series without samples has that type, and INTEGER
+        samples of a series that was later announced as DOUBLE become doubles, as in a shard."""
         self._join_lives()
         announced = series.types
         types = np.where(self._types == NO_TYPE, announced, self._types).astype(np.uint8)
@@ -190,7 +190,7 @@ class Held:
 
 
 def _newest_lives(lives: npt.NDArray[np.void], rows: int) -> tuple[npt.NDArray[np.void], int]:
-    """At most LIVES_A_SERIES of each series, and how many are left out."""
+    """Keep the newest LIVES_A_SERIES lives of each series; also return the number left out."""
     many = np.bincount(lives["row"], minlength=rows) if len(lives) else np.zeros(rows, np.int64)
     if not (many > LIVES_A_SERIES).any():
         return lives, 0

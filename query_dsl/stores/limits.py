@@ -1,4 +1,4 @@
-"""What one query may cost, and ending it: limits, the time it has, and whoever calls it off."""
+"""Limits of one query: resources, timeout and cancellation."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ Check = Callable[[], object]
 
 
 class LimitExceeded(QueryError):
-    """A query that would cost more than it may. The text names the limit, the figure, and what to do."""
+    """The query exceeds a limit. The text names the limit, the figure and the remedy."""
 
 
 class QueryCancelled(QueryError):
-    """The query was called off; there is no partial answer."""
+    """The query was cancelled; partial answers are discarded."""
 
     of_query = False
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Hard limits: beyond them the query ends with LimitExceeded. Beyond `soft` times a limit the answer says so."""
+    """Hard limits: beyond them the query ends with LimitExceeded. Beyond `soft` times a limit the answer has a note."""
 
     series: int = 100_000
-    """Series of one fetch, and those of one that a store does not reduce itself."""
+    """Series of one fetch, unless the store reduces it itself."""
     samples: int = 5_000_000_000
     """Raw samples that the history reads for a query."""
     memory_bytes: int = 4 * 1024**3
-    """Statistics of buckets, and raw samples, that all fetches of a query hold."""
+    """Bytes of bucket statistics and raw samples that all fetches of a query hold."""
     seconds: float | None = None
-    """From the start of the evaluation to its end; None: as long as it takes."""
+    """Timeout of the evaluation; None: no timeout."""
     soft: float = 0.5
 
     def __post_init__(self) -> None:
@@ -49,13 +49,13 @@ DEFAULT = Limits()
 
 @dataclass(slots=True)
 class Watch:
-    """What one evaluation has used of its limits. Any thread may `cancel`; the rest belongs to the evaluation."""
+    """Limits of one evaluation and the usage so far. Any thread may set `stop`; the rest belongs to the evaluation."""
 
     limits: Limits = DEFAULT
     checks: tuple[Check, ...] = ()
     """Called often; each may raise to end the evaluation."""
     stop: threading.Event = field(default_factory=threading.Event)
-    """Once set, the query ends: Spark's jobs, readings and questions to shards as well."""
+    """Once set, the query ends, including its Spark jobs, reads and requests to shards."""
     started: float = field(default_factory=monotonic)
     samples: int = 0
     bytes: int = 0
@@ -63,22 +63,22 @@ class Watch:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing can end the evaluation from outside."""
+        """True if nothing can end the evaluation from outside."""
         return self.limits.seconds is None and not self.checks and not self.watched
 
     watched: bool = False
-    """Whether somebody else holds `stop`."""
+    """True if the caller holds `stop`."""
 
     def seconds_left(self) -> float | None:
-        """Never below 0; None without a limit."""
+        """Seconds until the timeout, at least 0; None without a timeout."""
         if self.limits.seconds is None:
             return None
         return max(0.0, self.started + self.limits.seconds - monotonic())
 
     def check(self) -> None:
-        """Go on, or raise what ends the query."""
+        """Raise if the query was cancelled, timed out, or one of the `checks` raises."""
         if self.stop.is_set():
-            raise QueryCancelled("the query was called off")
+            raise QueryCancelled("the query was cancelled")
         if self.seconds_left() == 0.0:
             raise LimitExceeded(
                 f"the query took longer than its limit of {self.limits.seconds:g} s (seconds): ask for a shorter range"
@@ -88,7 +88,7 @@ class Watch:
             check()
 
     def series_allowed(self, columns: int, statistics: int) -> tuple[int, str]:
-        """How many series a fetch of so many buckets may have, and what to say of more."""
+        """Return the number of series allowed in a fetch of `columns` buckets, and the error text for more."""
         each = max(1, columns * statistics * CELL_BYTES)
         by_memory = (self.limits.memory_bytes - self.bytes) // each
         if by_memory >= self.limits.series:
@@ -102,7 +102,7 @@ class Watch:
         )
 
     def took(self, series: int, bytes_: int, samples: int) -> None:
-        """Count what a fetch brought. LimitExceeded beyond the limit of bytes or samples."""
+        """Count the result of a fetch. Raises LimitExceeded beyond the limit of bytes or samples."""
         self.bytes += bytes_
         self.samples += samples
         self.most_series = max(self.most_series, series)
@@ -114,7 +114,7 @@ class Watch:
         self.took_samples(0)
 
     def took_samples(self, more: int) -> None:
-        """LimitExceeded if `more` samples than those that are counted would be too many."""
+        """Raise LimitExceeded if `more` samples in addition to those counted exceed the limit."""
         if self.samples + more > self.limits.samples:
             raise LimitExceeded(
                 f"the history would read {self.samples + more:,} samples or more, the limit is"
@@ -122,7 +122,7 @@ class Watch:
             )
 
     def notes(self) -> tuple[str, ...]:
-        """What came near a limit."""
+        """Return a note for each limit that is nearly reached."""
         limits = self.limits
         used: list[tuple[str, float, float | None]] = [
             ("series", self.most_series, limits.series),
@@ -142,7 +142,7 @@ def _shown(figure: float) -> str:
 
 
 def watch_of(limits: Limits | None, check: Check | None, stop: threading.Event | None = None) -> Watch:
-    """The watch of an evaluation; `check` and `stop` are of whoever asks."""
+    """Make the watch of an evaluation; `check` and `stop` belong to the caller."""
     watch = Watch(limits or DEFAULT, (check,) if check is not None else ())
     if stop is not None:
         watch.stop, watch.watched = stop, True

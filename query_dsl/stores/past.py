@@ -1,6 +1,6 @@
-"""The history as a Store: raw samples of the table on HDFS, cut into the buckets that a shard would have.
+"""The history as a Store: raw samples of the table on HDFS, bucketized as in a shard.
 
-Samples are cut where they are read: little in this process, much by Spark's tasks, which hand back only buckets.
+Samples are bucketized where they are read: few in this process, many by Spark tasks, which return only buckets.
 docs/history.md.
 """
 
@@ -40,21 +40,21 @@ from query_dsl.tree.timing import format_time
 
 T = TypeVar("T")
 TASK_BYTES = 64 * 1024 * 1024
-"""Files of about so many bytes are one Spark task, or fewer where there would be less than TASKS of them."""
+"""Approximate bytes of files per Spark task; less if this gives fewer than TASKS tasks."""
 TASKS = 8
 MAX_COMMITS = 50
-"""Commits that are read to find the newest append: others than appends are few."""
+"""Maximum number of commits read to find the newest append; other commits are few."""
 TASK_CELLS = 2_000_000
-"""A task hands over what it has when it holds more buckets than this."""
+"""Maximum number of buckets that a task holds: more are merged, and returned if more than half remain."""
 LEVELS = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
 
 
 class HistoryStore(EngineStore):
-    """Implements EngineStore over a History, which stays the caller's. Threads may share it.
+    """EngineStore over a History, which the caller closes. Threads may share it.
 
-    What it says of a series is as of the end of the grid: lives, newest samples and ends are those of the samples on
-    the grid, and of some around it where these tell what those on it mean (`_look_around`). `levels` are those of the
-    memory store, so that both choose the same step."""
+    Series are described as of the end of the grid: lives, newest samples and ends are those of the samples on the
+    grid, and of some around it that are needed to interpret these (`_look_around`). `levels` are those of the memory
+    store, so that both choose the same step."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class HistoryStore(EngineStore):
         return HistoryStore(self._history, self._levels, self._engine, watch, self._progress, self._catalogue)
 
     def showing(self, progress: Progress) -> HistoryStore:
-        """The same store, which says how far it is."""
+        """Return the same store with a callback for progress."""
         return HistoryStore(self._history, self._levels, self._engine, self._watch, progress, self._catalogue)
 
     def reach(self) -> Reach:
@@ -99,7 +99,7 @@ class HistoryStore(EngineStore):
         return sorted({value for value in values if value})[:limit]
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
-        """See EngineStore: whether or not they have samples, however long ago they were announced."""
+        """See EngineStore: every matching series that was ever announced, with or without samples."""
         table = self._find(matchers).table
         return in_order(table)[:limit] if len(table) else []
 
@@ -117,7 +117,7 @@ class HistoryStore(EngineStore):
     # --- buckets
 
     def select(self, request: SelectRequest) -> Buckets:
-        """Answer on any grid. HistoryError if HDFS or the tables cannot be read, LimitExceeded, QueryCancelled."""
+        """Answer on any grid. Raises HistoryError if HDFS or a table cannot be read, LimitExceeded, QueryCancelled."""
         found, grid = self._fitting(request.matchers, request.limit), request.grid
 
         def answer(reading: _Reading) -> Buckets:
@@ -150,7 +150,7 @@ class HistoryStore(EngineStore):
         return self._read(found, request.after_ms, request.until_ms, answer)
 
     def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
-        """See EngineStore: some days back, and no more than some files."""
+        """See EngineStore: up to LOOK_BACK_MS back, in a limited number of files."""
         found = self._find(matchers)
         every = found.table.fingerprints
         if prints:
@@ -165,7 +165,7 @@ class HistoryStore(EngineStore):
         return {int(every[row]): int(times[row]) for row in np.flatnonzero(times > NEVER).tolist()}
 
     def _read(self, found: Known, after_ms: int, until_ms: int, answer: Callable[[_Reading], T]) -> T:
-        """What `answer` makes of the newest version of the table; begun anew if compaction takes a file away."""
+        """Apply `answer` to the newest version of the table; restart if compaction removes a file."""
         ending = Ending(self._watch)
         uri = raw_uri(self._history.hdfs)
         wanted = Wanted(found.source, found.print, after_ms, until_ms)
@@ -182,7 +182,7 @@ class HistoryStore(EngineStore):
             raise ending.why() from None
 
     def _cut(self, reading: _Reading, request: SelectRequest, take: Callable[[Piece], None]) -> None:
-        """Have `take` called with all pieces: by several threads, or by this one as Spark's tasks end."""
+        """Call `take` with all pieces: from several threads, or from this one as Spark tasks end."""
         chosen, grid = reading.pruned.files, request.grid
         if not len(reading.wanted) or not chosen:
             return
@@ -199,9 +199,9 @@ class HistoryStore(EngineStore):
             reading.bytes += reader.touched
 
     def _look_around(self, reading: _Reading, found: Known, held: Held, grid: Grid) -> tuple[str, ...]:
-        """Samples outside the grid that tell what those on it mean, as far as memory would know them: whether a series
-        went on after its end, and how the lives of several sources lie to each other. And series of more than one type
-        are read once more: every sample is judged by its time."""
+        """Read samples outside the grid that memory would know, too: they show whether a series continued after its
+        end, and whether lives of several sources overlap. Also reread series of more than one type, because the type of
+        every sample is settled by time. Returns notes."""
         around = Around.of(grid, reading.appended_ms, self._levels)
         notes: list[str] = []
         ended = held.ended()
@@ -212,7 +212,7 @@ class HistoryStore(EngineStore):
                 valued = rows.type != ENDED
                 held.went_on(after.row_of[rows.row[valued]], rows.time_ms[valued])
             else:
-                notes.append(f"{len(ended)} series ended: whether they went on later {_TOO_MUCH}")
+                notes.append(f"{len(ended)} series ended: samples after their end {_TOO_MUCH}")
         apart = np.array(sorted(held.mixed), np.int64)
         twins = held.begun(np.bincount(found.row_of, minlength=len(found)) > 1)
         if around.wide and len(twins):
@@ -220,7 +220,7 @@ class HistoryStore(EngineStore):
             wide = _again(reading, found, both, around.after_ms, around.until_ms)
             if wide.pruned.size <= LOCAL_BYTES:
                 return (*notes, *self._put_back(wide, held, grid, both))
-            notes.append(f"{len(twins)} series of several sources: how their lives lie to each other {_TOO_MUCH}")
+            notes.append(f"{len(twins)} series of several sources: overlaps of their lives {_TOO_MUCH}")
         if len(apart):
             again = _again(reading, found, apart, grid.start_ms, grid.end_ms)
             notes += self._put_back(again, held, grid, apart)
@@ -233,11 +233,11 @@ class HistoryStore(EngineStore):
         return _conflicts(settled.conflicts, settled.apart)
 
 
-_TOO_MUCH = "would take too many files to see"
+_TOO_MUCH = "were not checked, as this needs too many files"
 
 
 def _again(reading: _Reading, found: Known, rows: Ints, after_ms: int, until_ms: int) -> _Reading:
-    """A reading of all samples of these series in (after, until], as pairs."""
+    """Return a reading of all samples of these series in (after, until]."""
     found = _of_rows(found, rows)
     wanted = Wanted(found.source, found.print, after_ms, until_ms)
     return replace(reading, wanted=wanted, row_of=found.row_of[wanted.order], pruned=prune(reading.table, wanted))
@@ -245,16 +245,16 @@ def _again(reading: _Reading, found: Known, rows: Ints, after_ms: int, until_ms:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """The time (after, until] of which memory would know something when it is asked for a grid."""
+    """Time range (after, until] that memory would take into account for a grid."""
 
     after_ms: int
     until_ms: int
     wide: bool
-    """Whether that is more than the grid: memory holds nothing of a grid that is over since long."""
+    """True if the range may exceed the grid: memory holds nothing of a grid that is too old."""
 
     @classmethod
     def of(cls, grid: Grid, appended_ms: int | None, levels: Sequence[tuple[int, int]]) -> Around:
-        """`appended_ms`: up to when the history holds everything, if that is known."""
+        """Return the range; `appended_ms`: time up to which the history is complete, if known."""
         span = max(step * (count + SPARE_ROWS) for step, count in levels)
         if appended_ms is None or grid.end_ms < appended_ms - span:
             return cls(grid.start_ms, grid.end_ms, False)
@@ -262,7 +262,7 @@ class Around:
 
 
 class Ending(threading.Event):
-    """Is set once the watch ends the evaluation, and then knows why."""
+    """Event that is set once the watch ends the evaluation; keeps the reason."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
@@ -270,7 +270,7 @@ class Ending(threading.Event):
         self._why: BaseException | None = None
 
     def is_set(self) -> bool:
-        """Whether the evaluation is over."""
+        """True if the evaluation has ended."""
         try:
             self._watch.check()
         except BaseException as why:
@@ -279,7 +279,7 @@ class Ending(threading.Event):
         return False
 
     def why(self) -> BaseException:
-        """What ended it."""
+        """Return the exception that ended it."""
         return self._why or HistoryInterrupted("reading the history was interrupted")
 
 
@@ -294,7 +294,7 @@ class _Reading:
     """The series of each pair of `wanted`."""
     pruned: Pruned
     appended_ms: int | None
-    """When the newest batch in the table was appended."""
+    """Append time of the newest batch in the table; None if unknown."""
     ending: Ending
     engine: str = "local"
     bytes: int = 0
@@ -305,7 +305,7 @@ class _Reading:
         return LocalReader(self.uri, self.wanted, asked, self.ending)
 
     def rows(self, watch: Watch) -> Rows:
-        """All wanted rows at once, numbered by pairs; as many as the limits let through."""
+        """Read all wanted rows, numbered by pair, up to the limits of the query."""
         most = min(watch.limits.samples - watch.samples, (watch.limits.memory_bytes - watch.bytes) // 64)
         reader = self.reader(max(1, most))
         table = reader.read(self.pruned.files)
@@ -313,27 +313,27 @@ class _Reading:
         return raw_rows(table, np.arange(len(self.wanted)))
 
     def part(self, start_ms: int, end_ms: int, samples: int) -> Part:
-        """What was read."""
+        """Return the description of the reading for the origin of the answer."""
         kept = f"{len(self.pruned.files):,} of {self.pruned.of_files:,} files"
         how = f"{self.engine}, {kept}, {self.bytes:,} of {self.pruned.of_bytes:,} bytes"
         return Part("history", start_ms, end_ms, samples, self.bytes, how)
 
     def notes(self, found: Known, until_ms: int) -> tuple[str, ...]:
-        """What is missing."""
+        """Return notes on missing data."""
         notes = []
         if found.aside:
             notes.append(f"{len(found.aside)} fingerprints that stand for two texts are set aside with their samples")
         if self.appended_ms is not None and self.appended_ms < until_ms:
             notes.append(
-                f"the history holds what was appended until {format_time(self.appended_ms)}: what came later, up to"
-                f" {format_time(until_ms)}, is not in it yet"
+                f"the history holds samples appended until {format_time(self.appended_ms)}: later ones, up to"
+                f" {format_time(until_ms)}, are not in it yet"
             )
         return tuple(notes)
 
 
 @dataclass(frozen=True, slots=True)
 class CutWork:
-    """What a Spark task does: reads its files and cuts them."""
+    """Work of a Spark task: reads its files and bucketizes their samples."""
 
     uri: str
     wanted: Wanted
@@ -365,14 +365,14 @@ class CutWork:
             yield join(pieces)
 
     def _lean(self, piece: Piece) -> Piece:
-        """Without the statistics that were not asked for."""
+        """Set statistics that are not requested to zero."""
         wanted = with_needs(self.statistics)
         wanted |= {"last", "last_time"} if wanted & {"last", "last_time"} else set()
         return replace(piece, cuts=piece.cuts.lean(wanted))
 
 
 def _groups(chosen: Sequence[RawFile]) -> list[list[RawFile]]:
-    """Files for one task each, in the order of their paths, which is that of time."""
+    """Split the files into one group per task, in the order of their paths, which is the order of time."""
     most = min(TASK_BYTES, sum(file.size for file in chosen) // TASKS)
     groups: list[list[RawFile]] = []
     size = 0
@@ -386,7 +386,7 @@ def _groups(chosen: Sequence[RawFile]) -> list[list[RawFile]]:
 
 
 def _of_rows(found: Known, rows: Ints) -> Known:
-    """The pairs of some series only; the numbers of the series stay."""
+    """Keep only the pairs of some series; the numbers of the series do not change."""
     pairs = np.isin(found.row_of, rows)
     return replace(found, source=found.source[pairs], print=found.print[pairs], row_of=found.row_of[pairs])
 
@@ -409,7 +409,7 @@ def _read(part: Part) -> str:
 
 
 def _appended_ms(uri: str, version: int) -> int | None:
-    """Append time of the newest batch in the table; None where the log does not tell it."""
+    """Read the append time of the newest batch in the table; None if the log does not contain it."""
     try:
         found = newest_document(uri, version, max(-1, version - MAX_COMMITS))
     except (OSError, TableError):

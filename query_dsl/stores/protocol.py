@@ -15,18 +15,18 @@ from query_dsl.stores.sampled import Sampled, SampleRequest
 from query_dsl.tree.errors import QueryError
 
 LOOK_S = 0.05
-"""Seconds between two looks at the watch while a store is asked in another thread."""
+"""Interval of checks of the watch, in seconds, while a store answers in another thread."""
 T = TypeVar("T")
 
 
 class EngineStore:
-    """Everything that an evaluation asks a store.
+    """Interface of the stores that an evaluation queries.
 
-    Engines override the methods of the first part, and those of the second part that they can answer; the defaults are
-    those of a store that holds buckets in memory and nothing else."""
+    Engines override the methods of the first group, and those of the second group that they support. The defaults are
+    those of a store that holds only buckets in memory."""
 
     def select(self, request: SelectRequest) -> Buckets:
-        """Buckets of every series that fits. Raises SelectError."""
+        """Return buckets of every matching series. Raises SelectError."""
         raise NotImplementedError
 
     def levels(self) -> tuple[tuple[int, int], ...]:
@@ -42,59 +42,59 @@ class EngineStore:
         raise NotImplementedError
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
-        """Series that fit, whether or not they have buckets, in canonical order."""
+        """Matching series, with or without buckets, in canonical order."""
         raise NotImplementedError
 
-    # --- what only some engines can do
+    # --- supported by some engines only
 
     def reach(self) -> Reach:
-        """How far back the next query may ask."""
+        """Reach of the next query into the past."""
         return MEMORY
 
     def past(self) -> EngineStore:
-        """The history alone. QueryError if there is none."""
+        """Return the history alone. Raises QueryError if there is none."""
         raise QueryError('resolution="raw" needs the history engine, and this store has none: leave it out')
 
     def samples(self, request: SampleRequest) -> Sampled:  # noqa: ARG002
-        """Raw samples. Raises as `select`, and QueryError where only buckets are held."""
+        """Return raw samples. Raises as `select`, and QueryError if the store holds only buckets."""
         raise QueryError(
             'samples(): the memory store holds buckets, not samples; ask with the history engine (engine="auto" or'
             ' "history"), or use fetch()'
         )
 
     def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:  # noqa: ARG002
-        """Fingerprint -> time of the newest sample at or before `end_ms` of each series that fits, as far back as the
-        store looks; of `prints` only, if there are any."""
+        """Map the fingerprint of each matching series to the time of its newest sample at or before `end_ms`, as far
+        back as the store searches; only of `prints`, if there are any."""
         return {}
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:  # noqa: ARG002
-        """Reduce in the store. Raises SelectError, and NotPushed for what must be asked as buckets."""
+        """Reduce in the store. Raises SelectError, and NotPushed if buckets must be read instead."""
         raise NotPushed("the store does not aggregate")
 
     def watching(self, watch: Watch) -> EngineStore:
-        """The same store for one evaluation, which ends as soon as the watch ends it."""
+        """Return the same store for one evaluation; its calls end when the watch ends."""
         return self if watch.idle else WatchedStore(self, watch)
 
-    # --- what it can do
+    # --- capabilities
 
     @property
     def layered(self) -> bool:
-        """Whether `past` answers."""
+        """True if `past` is supported."""
         return type(self).past is not EngineStore.past
 
     @property
     def reduces(self) -> bool:
-        """Whether `aggregate` may answer."""
+        """True if `aggregate` is supported."""
         return type(self).aggregate is not EngineStore.aggregate
 
     @property
     def interruptible(self) -> bool:
-        """Whether the store itself looks at a watch while it answers."""
+        """True if the store itself checks a watch while it answers."""
         return type(self).watching is not EngineStore.watching
 
 
 class MemoryStore(EngineStore):
-    """Adapter of a plain store, such as the client of the shards, which may aggregate and look at a watch."""
+    """Adapter for a plain store, such as the client of the shards, which may support aggregation and a watch."""
 
     store: Store
 
@@ -102,7 +102,7 @@ class MemoryStore(EngineStore):
         self.store = store
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """Put one question to the store behind."""
+        """Make one call to the underlying store."""
         return question()
 
     def select(self, request: SelectRequest) -> Buckets:
@@ -172,13 +172,13 @@ class PassingStore(MemoryStore):
 
 @dataclass(frozen=True, slots=True)
 class WatchedStore(PassingStore):
-    """Asks a store that knows of no watch in a thread of its own, and leaves it to its own deadline when time is up."""
+    """Calls a store without a watch in a separate thread; abandons the call to its own deadline if the watch ends."""
 
     store: EngineStore
     watch: Watch
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """The deadline goes with the request."""
+        """Aggregate with the remaining time as the deadline of the request."""
         left = self.watch.seconds_left()
         if left is not None:
             most = max(1, int(left * 1000))
@@ -193,12 +193,12 @@ class WatchedStore(PassingStore):
 
 
 def engine_store(store: Store) -> EngineStore:
-    """The store as an evaluation asks it."""
+    """Return the store as an EngineStore, through an adapter if necessary."""
     return store if isinstance(store, EngineStore) else MemoryStore(store)
 
 
 def ask_apart(question: Callable[[], T], watch: Watch) -> T:
-    """What `question` gives, in a thread that is left behind when the watch ends the evaluation."""
+    """Return the result of `question`, run in a thread that is abandoned if the watch ends the evaluation."""
     watch.check()
     results: list[T] = []
     failures: list[BaseException] = []

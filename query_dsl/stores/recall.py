@@ -1,4 +1,4 @@
-"""When series were seen last: the newest files are read first, and no more of them than it takes."""
+"""Newest sample times of series: reads the newest files first, and only as many as necessary."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from query_dsl.stores.history.question import NO_LIMIT, Question
 from query_dsl.stores.rows import ENDED, Ints, raw_rows
 
 NEVER = -(2**62)
-"""In place of a time: nothing was found."""
+"""Placeholder for a time that was not found."""
 LOOK_BACK_MS = 8 * 24 * 3_600_000
 MOST_BYTES = 256 * 1024 * 1024
-"""Files of so many bytes are looked at; what is older is not found."""
+"""Limit on the bytes of files that are read; older samples are not found."""
 
 
 def newest_times(
     uri: str, wanted: Wanted, row_of: Ints, rows: int, files: Sequence[RawFile], stop: threading.Event
 ) -> Ints:
-    """(rows,) time of the newest wanted sample of each series in `files`, NEVER where none was found; `row_of` is the
-    series of each pair of `wanted`. Raises HistoryInterrupted, OSError."""
+    """Return (rows,) times of the newest wanted sample of each series in `files`, NEVER if none was found; `row_of` is
+    the series of each pair of `wanted`. Raises HistoryInterrupted, OSError."""
     found = np.full(rows, NEVER, np.int64)
     sought = np.zeros(rows, np.bool_)
     sought[row_of] = True

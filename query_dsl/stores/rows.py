@@ -1,4 +1,4 @@
-"""Raw samples in columns, whatever they came from, and the type that each series has."""
+"""Raw samples in columns, from any source, and the type of each series."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = (("integer", INTEGER), ("double", DOUBLE), ("boolean", BOOLEAN), ("st
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """n samples in any order. A row of type ENDED has no value: it says that its series ended then."""
+    """n samples in any order. A row of type ENDED has no value: it marks the end of its series."""
 
     row: Ints
     """Number of the series."""
@@ -39,7 +39,7 @@ class Rows:
         return len(self.row)
 
     def pick(self, which: Bools | npt.NDArray[np.intp]) -> Rows:
-        """Some of them."""
+        """Return the rows of a mask or of indices."""
         return Rows(
             self.row[which],
             self.time_ms[which],
@@ -51,14 +51,14 @@ class Rows:
 
 
 def rank(cells: Ints, double: Bools | bool) -> Ints:
-    """Numbers in the order of the values: of two samples at one time the greater one is the last, as in shards."""
+    """Return integers in the order of the values: of two samples at one time the greater is last, as in shards."""
     if isinstance(double, bool):
         return double_order(cells) if double else cells
     return np.where(double, double_order(cells), cells)
 
 
 def raw_rows(table: Any, row_of: Ints) -> Rows:
-    """Rows of the raw table, as the history reads them, without those from the future, which shards leave out as well;
+    """Convert rows of the raw table, as the history reads them. Rows from the future are left out, as in shards;
     `row_of` is the series of each pair."""
     if len(table) and table.column("future").combine_chunks().true_count:
         table = table.filter(pa.compute.invert(table.column("future")))
@@ -109,7 +109,7 @@ def _interned(texts: Any) -> tuple[tuple[str, ...], Ints]:
 
 
 def interned(texts: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
-    """The distinct texts in order, and the place of each."""
+    """Return the distinct texts in order, and the index of each given text."""
     strings = tuple(sorted(set(texts)))
     place = {text: i for i, text in enumerate(strings)}
     return strings, [place[text] for text in texts]
@@ -117,18 +117,18 @@ def interned(texts: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Rows of which each series has one type, and how many were left out because of theirs."""
+    """Rows with one type per series, and the number of rows left out because of their type."""
 
     rows: Rows
     conflicts: int = 0
     apart: tuple[int, ...] = ()
-    """Series of which two sources report types that cannot be one: only those of one source are here."""
+    """Series for which two sources report incompatible types: only rows of one of these types are kept."""
 
 
 def settle(rows: Rows, source: Ints) -> Settled:
-    """One type for each series, as shards decide it: that of the first sample by time; INTEGER becomes DOUBLE once,
-    with all samples up to then; any other type is left out. `source` of each row: each is judged alone, then a series
-    of several is DOUBLE where one of them is and the other INTEGER."""
+    """Give each series one type, as shards do: that of its first sample by time. INTEGER may become DOUBLE once, with
+    all samples up to then; rows of other types are left out. Each `source` (one per row) is settled alone; then a
+    series with INTEGER and DOUBLE sources is DOUBLE."""
     mixed = np.flatnonzero(_mixed(rows))
     if not len(mixed):
         return Settled(rows)
@@ -155,7 +155,7 @@ def settle(rows: Rows, source: Ints) -> Settled:
 
 
 def _mixed(rows: Rows) -> Any:
-    """(n,) rows with a value of series that have more than one type."""
+    """(n,) mask of the rows with a value whose series has more than one type."""
     valued = rows.type != ENDED
     if not valued.any():
         return valued
@@ -167,7 +167,7 @@ def _mixed(rows: Rows) -> Any:
 
 
 def _one_type(part: npt.NDArray[np.intp], types: Types, time_ms: Ints, keep: Bools) -> np.uint8:
-    """The type of one source's rows, in the order of time; what it may not be is not kept."""
+    """Return the type of one source's rows, which are in the order of time; clear `keep` of rows of other types."""
     first = np.uint8(types[part[0]])
     doubles = part[types[part] == DOUBLE]
     if first == INTEGER and len(doubles):

@@ -1,4 +1,4 @@
-"""Raw samples as a store answers them, and as the language sees them."""
+"""Raw samples: request, answer of a store, and conversion to raw series of the language."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from query_dsl.stores.rows import DOUBLE, ENDED, INTEGER, Ints, Rows, Types, ran
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """Samples with time in (after_ms, until_ms] of every series that fits all matchers, at most `limit` of them."""
+    """Request for samples with time in (after_ms, until_ms] of every matching series, at most `limit` series."""
 
     matchers: tuple[Matcher, ...]
     after_ms: int
@@ -25,7 +25,7 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The answer: `series` in any order, `rows` in any order, each series of one type."""
+    """Answer with `series` and `rows`, both in any order; the samples of each series have one type."""
 
     series: SeriesTable
     rows: Rows
@@ -35,7 +35,7 @@ class Sampled:
 
 
 def irregular(found: Sampled) -> Irregular:
-    """Series that have a sample, in canonical order."""
+    """Return the series that have a sample, in canonical order."""
     rows, n = found.rows, len(found.series)
     ended = np.zeros(n, np.int64)
     over = rows.type == ENDED
@@ -66,8 +66,8 @@ def _ranks(rows: Rows) -> Ints:
 
 
 def typed(announced: Types, rows: Rows) -> tuple[Types, Rows]:
-    """Types of the series, and rows with a value in the type of their series: INTEGER samples of a series that was
-    announced as DOUBLE since are doubles."""
+    """Return the types of the series, and rows in these types: INTEGER samples of a series that was later announced as
+    DOUBLE become doubles."""
     types = announced.copy()
     types[rows.row] = rows.type
     late = (announced == DOUBLE) & (types == INTEGER)

@@ -1,4 +1,4 @@
-"""Two engines, one answer: older buckets of the history and newer ones of the memory store side by side."""
+"""Combination of two engines in one answer: older buckets of the history, newer ones of the memory store."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from query_dsl.stores.rows import DOUBLE, INTEGER, STRING, Ints, Types
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One of both, as rows of the whole answer. `rows`: the row of each of its series."""
+    """One of the two answers. `rows`: row of each of its series in the combined answer."""
 
     buckets: Buckets
     rows: Ints
     types: Types
     first: int
-    """Column of the answer in which it begins."""
+    """First column of the combined answer that it covers."""
     texts_from: int = 0
-    """Where its strings begin in those of the answer."""
+    """Index of its first string in those of the combined answer."""
 
 
 def joined(older: Buckets, newer: Buckets, request: SelectRequest) -> Buckets:
-    """Both on the grid of `request`, of which `newer` is the end and `older` the rest. Both have the same statistics,
-    which hold more than the request's where a series may change its type.
+    """Combine both on the grid of `request`: `newer` covers its end, `older` the rest. Both have the same statistics,
+    which include those that a change of type needs besides the request's.
 
-    A series may stand on one side only. One that is INTEGER on one side and DOUBLE on the other is DOUBLE; any other
-    two types are a conflict: then the newer side is shown. Lives are united by series and birth."""
+    A series may occur on one side only. INTEGER on one side and DOUBLE on the other become DOUBLE; any other two types
+    are a conflict, and only the newer side is shown. Lives are merged by series and birth."""
     tables = [SeriesTable.of(side.series) for side in (older, newer)]
     rows_new, rows_old, chosen = _rows(tables[1], tables[0])
     series = SeriesTable.joined([tables[1], tables[0].take(chosen)])
@@ -74,7 +74,7 @@ def joined(older: Buckets, newer: Buckets, request: SelectRequest) -> Buckets:
 
 
 def _rows(new: SeriesTable, old: SeriesTable) -> tuple[Ints, Ints, npt.NDArray[np.intp]]:
-    """Rows of the answer for each side, those of `new` first, and what `old` alone has."""
+    """Return the rows of `new` and of `old` in the answer, those of `new` first, and the series that only `old` has."""
     place = {text: row for row, text in enumerate(new.texts())}
     rows = np.array([place.get(text, -1) for text in old.texts()], np.int64)
     alone = np.flatnonzero(rows < 0)
@@ -83,7 +83,7 @@ def _rows(new: SeriesTable, old: SeriesTable) -> tuple[Ints, Ints, npt.NDArray[n
 
 
 def _types(tables: Sequence[SeriesTable], rows_old: Ints, n: int) -> tuple[Types, Ints]:
-    """Types of the answer, and rows of which the older side cannot be used."""
+    """Return the types of the answer, and the rows with a conflict of types, whose older side is dropped."""
     types = np.zeros(n, np.uint8)
     types[rows_old] = tables[0].types
     before = types.copy()
@@ -97,7 +97,7 @@ def _types(tables: Sequence[SeriesTable], rows_old: Ints, n: int) -> tuple[Types
 
 
 def _as(side: _Side, types: Types) -> dict[str, Ints]:
-    """Statistics with cells of the answer's types, and texts as indices into the strings of both."""
+    """Convert statistics to the types of the answer, and texts to indices into the strings of both."""
     found = dict(side.buckets.statistics)
     late = np.flatnonzero((side.types == INTEGER) & (types[side.rows] == DOUBLE))
     if len(late):
@@ -118,7 +118,7 @@ def _without(statistics: dict[str, Ints], rows: npt.NDArray[np.intp], columns: i
 
 
 def _lives(old: _Side, new: _Side, types: Types, lost: npt.NDArray[np.intp]) -> npt.NDArray[np.void]:
-    """Of both sides, each (row, birth) once."""
+    """Merge the lives of both sides, each (row, birth) once."""
     parts = []
     for side in (old, new):
         lives = side.buckets.births.copy()
@@ -134,7 +134,7 @@ def _lives(old: _Side, new: _Side, types: Types, lost: npt.NDArray[np.intp]) -> 
 
 
 def coarser(found: Buckets, grid: Grid) -> Buckets:
-    """The same buckets joined to those of `grid`, whose step is a multiple of theirs; both cover the same time."""
+    """Merge buckets into those of `grid`, whose step is a multiple of theirs; both cover the same time."""
     times = grid.step_ms // found.grid.step_ms
     if times == 1:
         return found

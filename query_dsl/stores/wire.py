@@ -1,4 +1,4 @@
-"""A piece as bytes, as a Spark task returns it. Both ends are this program."""
+"""Encoding of a piece as bytes, returned by a Spark task. The same program encodes and decodes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from query_dsl.stores.rows import Ints
 _CODEC = "zstd"
 _HEAD = 8
 MAX_PIECE = 1 << 30
-"""Bytes of a piece once it is decompressed."""
+"""Maximum bytes of a decompressed piece."""
 
 
 def encode_piece(piece: Piece) -> bytes:
-    """A length, a header in JSON, and columns of int64, each as differences, all packed."""
+    """Encode as header length, JSON header, and int64 columns as differences, compressed together."""
     columns = [
         piece.cuts.at,
         *(piece.cuts.stats[name] for name in STATISTICS),
@@ -46,7 +46,7 @@ def encode_piece(piece: Piece) -> bytes:
 
 
 def decode_piece(data: bytes | pa.Buffer) -> Piece:
-    """Inverse of `encode_piece`."""
+    """Decode the bytes of `encode_piece`. Raises ValueError for lengths that do not agree."""
     whole = memoryview(data)
     body = _HEAD + int.from_bytes(whole[:_HEAD], "big")
     head = json.loads(bytes(whole[_HEAD:body]))

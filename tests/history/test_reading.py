@@ -148,7 +148,7 @@ def test_more_series_than_the_limit_are_refused(history: History) -> None:
     [
         (("nothing.such", START_MS, END_MS), "no series fits nothing.such"),
         (("never.announced", START_MS, END_MS), "no series fits never.announced"),
-        (("rack.temp", END_MS, START_MS), "let the first be the earlier"),
+        (("rack.temp", END_MS, START_MS), "the start must be before the end"),
         (("rack.temp", "yesterday", END_MS), "from 'yesterday' is not a time"),
         (("rack.temp{", START_MS, END_MS), "not closed"),
     ],

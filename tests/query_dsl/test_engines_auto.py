@@ -219,7 +219,7 @@ def test_without_history_memory_answers_what_it_holds_and_says_so() -> None:
     found = evaluate(parse("fetch('c').range('30m')"), auto(Short(world([counter()], 1)), Broken([])), NOW)
     assert found.partial
     assert found.tolist(0) == [None, None, None, 30, 35, 40]
-    assert any("HDFS is gone" in note and "nothing up to" in note for note in found.notes)
+    assert any("HDFS is gone" in note and "data up to" in note for note in found.notes)
 
 
 def test_history_that_cannot_be_read_is_an_error_where_all_lies_in_it() -> None:

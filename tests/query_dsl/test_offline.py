@@ -101,8 +101,8 @@ def test_an_expression_runs_where_it_was_fetched() -> None:
 
 WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ({"x{": []}, {}, "not closed"),
-    ({'x{a!="1"}': []}, {}, "no single series"),
-    ({'{a="1"}': []}, {}, "no single series"),
+    ({'x{a!="1"}': []}, {}, "not a single series"),
+    ({'{a="1"}': []}, {}, "not a single series"),
     ({1: []}, {}, "name of a series is a text"),
     ([("x", [])], {}, "takes a dict"),
     ({"x": [5]}, {}, "sample 0 of x is 5: write"),
@@ -110,9 +110,9 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ({"x": [(1, 1), ("yesterday", 2)]}, {}, "sample 1 of x"),
     ({"x": [("now-1h", 2)]}, {}, "no fixed time"),
     ({"x": [(1, [])]}, {}, "use a number, a text"),
-    ({"x": [(1, 2**63)]}, {}, "no 64-bit integer"),
+    ({"x": [(1, 2**63)]}, {}, "not a 64-bit integer"),
     ({"x": [(1, 2)]}, {"kinds": {"x": "thing"}}, "counter, gauge or unknown"),
-    ({"x": [(1, 2)]}, {"kinds": {"y": "gauge"}}, "none of the series"),
+    ({"x": [(1, 2)]}, {"kinds": {"y": "gauge"}}, "not one of the series"),
     ({"x": [(1, 2)]}, {"births": {"x": [1, 2]}}, "2 for 1 samples"),
     ({'x{a="1",b="2"}': [], 'x{b="2",a="1"}': []}, {}, "the same series"),
     ({"x": []}, {"step": "fast"}, "not a duration"),

@@ -240,7 +240,7 @@ def test_whoever_asked_may_call_it_off() -> None:
 
     helper = threading.Thread(target=call_off)
     helper.start()
-    with pytest.raises(QueryError, match="called off"):
+    with pytest.raises(QueryError, match="cancelled"):
         store().query(USED.map(stuck, "2m"), stop=stop)
     helper.join()
 

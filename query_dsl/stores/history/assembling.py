@@ -23,7 +23,7 @@ CODED = {"series": "text", "source": "source_name"}
 
 
 def assemble(rows: Any, found: Found, wanted: Wanted) -> Any:
-    """RESULT_SCHEMA from rows in memory: a table with the columns of the raw table and `pair`, in any order."""
+    """Make RESULT_SCHEMA from rows in memory: a table with the columns of the raw table and `pair`, in any order."""
     batches = rows.to_batches()
     runs = [runs_of(wanted.order[plain(batch.column("pair"))], plain(batch.column("time"))) for batch in batches]
     assembly = Assembly(runs, found)
@@ -33,7 +33,7 @@ def assemble(rows: Any, found: Found, wanted: Wanted) -> Any:
 
 
 class Assembly:
-    """Takes batches of rows, whose runs are known, and makes the answer of them."""
+    """Builds the answer from batches of rows, whose runs are known in advance."""
 
     def __init__(self, runs: Sequence[Runs], found: Found) -> None:
         self._found, self._layout = found, Layout(runs)
@@ -44,14 +44,14 @@ class Assembly:
         }
 
     def put(self, at: int, rows: Any) -> None:
-        """The rows of batch `at`, a table or batch with the columns of the raw table. Several threads may, with
+        """Add the rows of batch `at`, a table or batch with the columns of the raw table. Threads may call this with
         different batches."""
         places = self._layout.places(at)
         for name, column in self._columns.items():
             column.put(at, whole_of(rows.column(name)), places)
 
     def table(self) -> Any:
-        """RESULT_SCHEMA, once every batch was put."""
+        """Return RESULT_SCHEMA. Call it after every batch was put."""
         columns = self._columns
         with ThreadPoolExecutor(THREADS, thread_name_prefix="assemble") as pool:
             coded = pool.map(self._coded, CODED.values())
@@ -60,35 +60,35 @@ class Assembly:
             return pa.table([*coded, *rest], schema=RESULT_SCHEMA).combine_chunks()
 
     def _coded(self, name: str) -> Any:
-        """Dictionary codes of all rows, from the text of each series; each distinct text once."""
+        """Return dictionary codes of all rows, from the text of each series; each distinct text once."""
         whole = whole_of(whole_of(self._found.table.column(name)).dictionary_encode())
         codes = np.asarray(whole.indices).astype(np.int32)[self._layout.number]
         return pa.DictionaryArray.from_arrays(pa.array(np.repeat(codes, self._layout.length)), whole.dictionary)
 
 
 class _Numbers:
-    """A column of numbers, times or booleans. What is never written, as where there are no values, is never there: the
-    system gives zeros only where they are touched."""
+    """A column of numbers, times or booleans. Arrays that are never written, as without values, take no memory: the
+    system allocates pages of zeros on first use."""
 
     def __init__(self, type_: Any, rows: int) -> None:
         self._type = type_
         self.values: npt.NDArray[Any] = np.zeros(rows, np.bool_ if type_ == pa.bool_() else np.int64)
-        """Numbers of any type as their 64 bits."""
+        """Bits of numbers of any 64-bit type, or booleans."""
         self._valid = np.zeros(rows, np.bool_)
         self._lock = threading.Lock()
         self._nulls = 0
         self._full: list[int] = []
-        """Of batches without nulls: it is written down for their rows only if others have some."""
+        """Numbers of the batches without nulls; `_valid` is set for their rows only if other batches have nulls."""
 
     def put(self, at: int, column: Any, places: Places) -> None:
-        """The rows of batch `at`."""
+        """Add the rows of batch `at`."""
         with self._lock:
             self._nulls += column.null_count
             if not column.null_count:
                 self._full.append(at)
         if column.null_count == len(column):
             return
-        column = column.cast(self._type)  # raises where a time is no whole millisecond
+        column = column.cast(self._type)  # raises if a time has a fraction of a millisecond
         if self._type != pa.bool_():
             places.put(self.values, _cells(column))
         elif column.true_count:
@@ -97,7 +97,7 @@ class _Numbers:
             places.put(self._valid, column.is_valid().to_numpy(zero_copy_only=False))
 
     def made(self, moves: Moves | None, layout: Layout) -> Any:
-        """All rows in their order."""
+        """Return all rows in their order."""
         rows, mixed = len(self.values), 0 < self._nulls < len(self.values)
         if self._nulls == rows:
             return _nothing(self._type, rows)
@@ -111,18 +111,18 @@ class _Numbers:
 
 
 class _Texts:
-    """A column of strings: batches are kept until all are there."""
+    """A column of strings: keeps all batches until the end."""
 
     def __init__(self, type_: Any, rows: int) -> None:
         self._type = type_
         self.values: npt.NDArray[Any] = np.zeros(rows, np.int64)
-        """Which row of `_kept` each is; the first is null."""
+        """Index in `_kept` of each row; index 0 is null."""
         self._lock = threading.Lock()
         self._kept = [pa.nulls(1, type_)]
         self._rows = 1
 
     def put(self, _at: int, column: Any, places: Places) -> None:
-        """The rows of a batch."""
+        """Add the rows of a batch."""
         if column.null_count == len(column):
             return
         with self._lock:
@@ -132,7 +132,7 @@ class _Texts:
         places.put(self.values, np.arange(start, start + len(column)))
 
     def made(self, moves: Moves | None, _layout: Layout) -> Any:
-        """All rows in their order."""
+        """Return all rows in their order."""
         if len(self._kept) == 1:
             return _nothing(self._type, len(self.values))
         if moves is not None:
@@ -141,7 +141,7 @@ class _Texts:
 
 
 def _cells(column: Any) -> Ints:
-    """The 64 bits of each row; whatever they are where it is null."""
+    """Return the 64 bits of each row; those of null rows are arbitrary."""
     bits: Ints = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
     return bits
 
@@ -151,7 +151,7 @@ def _bits(flags: npt.NDArray[np.bool_]) -> Any:
 
 
 def _nothing(type_: Any, rows: int) -> Any:
-    """Nulls, in memory that is never touched."""
+    """Return nulls, in memory that is never touched."""
     widths = {pa.utf8(): 32, pa.bool_(): 1}
     buffers = [pa.py_buffer(np.zeros((bits * (rows + 1) + 7) // 8, np.uint8)) for bits in (1, widths.get(type_, 64))]
     texts = [pa.py_buffer(b"")] if type_ == pa.utf8() else []

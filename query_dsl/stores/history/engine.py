@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 Engine = Literal["auto", "local", "spark"]
 LOCAL_BYTES = 256 * 1024 * 1024
-"""`auto`: files of so many bytes are read in this process, more through Spark, whose start takes some seconds."""
+"""`auto`: maximum bytes of files to read in this process; more goes through Spark, which takes seconds to start."""
 CONNECT_S = 2.0
 LISTED = 200
-"""So many sources or fingerprints go to Spark as a list that prunes row groups; more only as their bounds."""
+"""Maximum number of sources or fingerprints sent to Spark as a list that prunes row groups; more only as bounds."""
 _BINARY = "value binary"
 _GONE = ("FILE_NOT_EXIST", "FileNotFoundException")
 
@@ -62,18 +62,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SparkPlace:
-    """How a Spark session is made if there is none."""
+    """Settings of a Spark session that is made if there is none."""
 
     master: str = "local[2]"
     memory: str = "1g"
 
 
 class History:
-    """The history on one HDFS. A context manager; threads may share it. Nothing is opened before the first question.
+    """History on one HDFS. A context manager; threads may share it. Nothing is opened before the first query.
 
-    `spark` is a session to use; without it the active one is, else one is made and stopped by `close`. With a
-    `zookeeper` (host:port) files stay while they are read; without it a reading begins again if compaction was
-    faster."""
+    `spark` is the session to use; by default the active one, else a new one that `close` stops. With a `zookeeper`
+    (host:port) leases protect files while they are read; without it a read restarts if compaction removes a file."""
 
     def __init__(
         self,
@@ -115,11 +114,11 @@ class History:
         progress: Progress = no_progress,
         stop: threading.Event | None = None,
     ) -> HistoryAnswer:
-        """Every sample with time in (start, end] of every series that fits.
+        """Return every sample with time in (start, end] of every matching series.
 
-        Times as everywhere: ISO 8601, "now-1h", datetime, epoch ms. Both engines give the same answer; `auto` takes
+        Times: ISO 8601, "now-1h", datetime, epoch ms. Both engines give the same answer; `auto` takes
         Spark for more than LOCAL_BYTES. Raises NothingSelected, TooMuchHistory beyond a limit, HistoryInterrupted once
-        `stop` is set, HistoryError if HDFS or the tables cannot be read, QueryError for a wrong question."""
+        `stop` is set, HistoryError if HDFS or the tables cannot be read, QueryError for invalid arguments."""
         asked = question(selector, start, end, self._clock.now_ms(), samples, series)
         ended = stop or threading.Event()
         with self.opened() as zookeeper:
@@ -149,12 +148,11 @@ class History:
         series: int = SERIES,
         stop: threading.Event | None = None,
     ) -> Iterator[Any]:
-        """The same samples as Arrow tables of RESULT_SCHEMA, one after another, without a limit of samples: what is in
-        memory is one row group of one file. Each is sorted by series, source and time, all of them are not: a series
-        may come in several.
+        """Yield the same samples as Arrow tables of RESULT_SCHEMA, without a limit of samples: one row group of one
+        file is in memory at a time. Each table is sorted by series, source and time, but a series may come in several.
 
-        Read in this process. Raises as `read`; HistoryError if compaction took a file away meanwhile, for what was
-        given cannot be taken back."""
+        Reads in this process. Raises as `read`; HistoryError if compaction removes a file meanwhile, as tables already
+        yielded cannot be withdrawn."""
         asked = question(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
         uri = raw_uri(self._hdfs)
         with self.opened() as zookeeper:
@@ -167,10 +165,10 @@ class History:
                     yield assemble(rows, found, wanted)
 
     def frame(self, selector: str, start: object, end: object = "now", *, series: int = SERIES) -> DataFrame:
-        """The same samples as a Spark frame to compute on, without a limit of samples: columns series (text), name,
+        """Return the same samples as a Spark frame, without a limit of samples: columns series (text), name,
         labels (map), source (text), type, time, birth, future, integer, double, boolean, string.
 
-        Lazy: the list of files is that of now. Raises as `read`."""
+        Lazy, but the list of files is fixed at the call. Raises as `read`."""
         asked = question(selector, start, end, self._clock.now_ms(), SAMPLES, series)
         with self.opened() as zookeeper:
             found = find_series(self._hdfs, asked)
@@ -188,7 +186,7 @@ class History:
         return frame
 
     def session(self) -> SparkSession:
-        """The Spark session that is used."""
+        """Return the Spark session in use; make one if necessary."""
         from pyspark.sql import SparkSession
 
         active = self._spark or SparkSession.getActiveSession()
@@ -203,7 +201,7 @@ class History:
 
     @property
     def hdfs(self) -> str:
-        """Where it is."""
+        """URI of the HDFS folder."""
         return self._hdfs
 
     def in_tasks(
@@ -213,8 +211,8 @@ class History:
         stop: threading.Event,
         progress: Progress = no_progress,
     ) -> Iterator[bytes]:
-        """What `work` makes of each of `tasks`, in Spark: batches with a column of binaries in and out. As many tasks
-        at a time as run at once, so that no more than their answers are held. Raises as `read`."""
+        """Run `work` on each of `tasks` in Spark, with batches of one binary column in and out, and yield the results.
+        Tasks run in waves of twice the default parallelism, to limit the results in memory. Raises as `read`."""
         session = self.session()
         context = session.sparkContext
         wave = max(2, 2 * context.defaultParallelism)
@@ -239,7 +237,7 @@ class History:
         rows = _selected(session, uri, pruned, wanted)
 
         def collect() -> Any:
-            if rows.count() > asked.samples:  # reads three columns only, and nothing beyond the limit comes here
+            if rows.count() > asked.samples:  # reads three columns only, and collects nothing beyond the limit
                 raise asked.too_many_samples()
             return rows.toArrow()
 
@@ -249,14 +247,14 @@ class History:
 
     @contextmanager
     def opened(self) -> Iterator[KazooClient | None]:
-        """A ZooKeeper client for leases, and our errors instead of those of the clients."""
+        """Open a ZooKeeper client for leases, and convert errors of the clients to HistoryError."""
         client = _leasing(self._zookeeper) if self._zookeeper else None
         try:
             files.check_reachable(raw_uri(self._hdfs))
             yield client
         except TableNotFoundError as error:
             raise HistoryError(
-                f"there is no history at {self._hdfs} yet: the Spark application makes its tables ({first_line(error)})"
+                f"no history at {self._hdfs} yet: the Spark application creates its tables ({first_line(error)})"
             ) from error
         except (DeltaError, TableError, OSError) as error:
             raise HistoryError(f"the history at {self._hdfs} cannot be read: {first_line(error)}") from error
@@ -266,7 +264,7 @@ class History:
 
 
 def _leasing(zookeeper: str) -> KazooClient | None:
-    """A client of a ZooKeeper that answers; None if it does not: then nobody knows what is read here."""
+    """Connect to ZooKeeper; None if it does not answer: then reads are not protected by leases."""
     client = zookeeper_client(zookeeper)
     if client.start_async().wait(CONNECT_S):
         return client
@@ -308,7 +306,7 @@ def _answer(rows: Any, found: Found, touched: Touched) -> HistoryAnswer:
 
 
 def _selected(session: SparkSession, uri: str, pruned: Pruned, wanted: Wanted) -> Any:
-    """The wanted rows of these files as a frame of FILE_SCHEMA and `pair`."""
+    """Select the wanted rows of these files as a frame of FILE_SCHEMA and `pair`."""
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -342,7 +340,7 @@ def _broadcast(frame: Any) -> Any:
 
 
 def _in_group(session: SparkSession, call: Callable[[], T], progress: Progress, stop: threading.Event) -> T:
-    """What `call` gives, which runs in a thread of its own so that its jobs can be watched and cancelled."""
+    """Return the result of `call`, run in a separate thread so that its jobs can be monitored and cancelled."""
     from pyspark import InheritableThread
 
     context, group = session.sparkContext, f"history-{uuid.uuid4().hex}"
@@ -373,7 +371,7 @@ def _in_group(session: SparkSession, call: Callable[[], T], progress: Progress, 
 
 
 def _advance(context: Any, group: str) -> tuple[float, str]:
-    """How far the jobs are: tasks done of tasks known."""
+    """Progress of the jobs: completed tasks of all known tasks."""
     tracker = context.statusTracker()
     done = known = 0
     for job in tracker.getJobIdsForGroup(group):
@@ -386,7 +384,7 @@ def _advance(context: Any, group: str) -> tuple[float, str]:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """What Spark says of a file that is gone, as `read_whole` knows it; other failures of Spark in one line."""
+    """Convert an error of Spark: FileNotFoundError for a missing file, as `read_whole` expects; else HistoryError."""
     from pyspark.errors import PySparkException
 
     text = str(error)
@@ -398,7 +396,7 @@ def _translated(error: BaseException) -> BaseException:
 
 
 def _make_session(place: SparkPlace) -> tuple[SparkSession, str]:
-    """A session in this process, and its temporary folder. Raises HistoryError if Spark does not start."""
+    """Make a session in this process and its temporary folder. Raises HistoryError if Spark does not start."""
     from pyspark.sql import SparkSession
 
     folder = tempfile.mkdtemp(prefix="artimon-history-")
@@ -421,7 +419,7 @@ def _make_session(place: SparkPlace) -> tuple[SparkSession, str]:
         builder = builder.config(key, value)
     try:
         session: SparkSession = builder.getOrCreate()
-    except Exception as error:  # whatever Java's absence raises
+    except Exception as error:  # a missing Java raises various types
         shutil.rmtree(folder, ignore_errors=True)
         raise HistoryError(
             f"Spark does not start ({first_line(error)}): is a full Java 17 or later on PATH or at JAVA_HOME?"

@@ -1,4 +1,4 @@
-"""Which files, and which row groups of them, can hold what is asked for: decided by their statistics."""
+"""Pruning of files and row groups of the raw table by their statistics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 BOUNDS = ("source", "series", "time")
 STAMP = pa.timestamp("us", tz="UTC")
 SLACK_US = 1000
-"""Delta's times are cut to milliseconds."""
+"""Slack on maximum times, because Delta truncates them to milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class RawFile:
     size: int
     rows: int
     newest_us: int = 2**62
-    """Nothing in it is newer."""
+    """Upper bound of the times in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Files that may hold an answer, and how much there is in all."""
+    """Files that may hold wanted rows, and the number and bytes of all files."""
 
     files: tuple[RawFile, ...]
     of_files: int
@@ -40,18 +40,18 @@ class Pruned:
 
     @property
     def size(self) -> int:
-        """Bytes of the files that may hold an answer."""
+        """Bytes of the files that may hold wanted rows."""
         return sum(file.size for file in self.files)
 
 
 class Wanted:
-    """Pairs of source and series, and a time: what rows of the raw table are looked for.
+    """Filter of rows of the raw table: pairs of source and series, and a time range.
 
     Invariant: pairs are distinct and sorted by (source, series). Times are epoch milliseconds, (after, until]."""
 
     def __init__(self, source: Ints, series: Ints, after_ms: int, until_ms: int) -> None:
         self.order: Ints = np.lexsort((series, source))
-        """Pair i of this object is pair order[i] of what was given."""
+        """Pair i of this object is pair order[i] of the arguments."""
         self.source, self.series = source[self.order], series[self.order]
         self.after_us, self.until_us = after_ms * 1000, until_ms * 1000
         self._sources = np.unique(self.source)
@@ -60,7 +60,7 @@ class Wanted:
         return len(self.source)
 
     def may_hold(self, least: Sequence[int], most: Sequence[int]) -> bool:
-        """Whether rows within these bounds (of source, series, time in us) can hold a wanted one."""
+        """True if rows within these bounds (of source, series, time in us) may include a wanted one."""
         if most[2] <= self.after_us or least[2] > self.until_us:
             return False
         low, high = np.searchsorted(self.source, [least[0], most[0] + 1])
@@ -68,7 +68,7 @@ class Wanted:
         return bool(((series >= least[1]) & (series <= most[1])).any())
 
     def rows(self, source: Ints, series: Ints, time_us: Ints) -> tuple[Ints | None, Ints]:
-        """Of these rows those that are wanted, None for all of them, and the number of the pair of each."""
+        """Return the indices of wanted rows, None for all, and the number of the pair of each."""
         starts = run_starts(source, series)
         pairs = self._pairs(source[starts], series[starts])
         of_rows = np.repeat(pairs, np.diff(starts, append=len(source)))
@@ -78,7 +78,7 @@ class Wanted:
         return rows, of_rows[rows]
 
     def _pairs(self, source: Ints, series: Ints) -> Ints:
-        """(n,) number of each pair, -1 for what is none. Sources come in runs: files are sorted by them."""
+        """(n,) number of each pair, -1 if it is not wanted. Sources come in runs: files are sorted by them."""
         found = np.full(len(source), -1, np.int64)
         starts = run_starts(source)
         ends = np.append(starts[1:], len(source))
@@ -92,7 +92,7 @@ class Wanted:
 
 
 def run_starts(*columns: npt.NDArray[Any]) -> Ints:
-    """Numbers of the rows, of columns of equal length, that differ from the row before; the first one does."""
+    """Return the indices of rows that differ from the row before, and of the first; columns have equal lengths."""
     rows = len(columns[0])
     differs = np.ones(min(rows, 1), np.bool_)
     if rows > 1:
@@ -102,7 +102,7 @@ def run_starts(*columns: npt.NDArray[Any]) -> Ints:
 
 
 def prune(table: DeltaTable, wanted: Wanted) -> Pruned:
-    """The files that can hold a wanted row, in the order of their paths. One without statistics can."""
+    """Return the files that may hold a wanted row, sorted by path. Files without statistics are included."""
     actions = pa.table(table.get_add_actions(flatten=True))
     columns = {name: actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")}
     told = [_told(actions, f"{side}.{bound}") for side in ("min", "max") for bound in BOUNDS]
@@ -118,7 +118,7 @@ def prune(table: DeltaTable, wanted: Wanted) -> Pruned:
 
 
 def _told(actions: Any, name: str) -> list[Any]:
-    """A column of Delta's statistics, times in us; nothing but None if there is no such column."""
+    """Return a column of Delta's statistics, times in us; only None if it does not exist."""
     if name not in actions.column_names:
         return [None] * len(actions)
     column = actions.column(name)

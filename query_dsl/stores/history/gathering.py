@@ -1,5 +1,5 @@
-"""Reading into the answer in two passes: the first finds by the keys where each row goes, the second decodes the values
-of one row group after another and copies them there. So no row is held twice, and the limit is known before."""
+"""Reading into the answer in two passes: the first finds the place of each row by its keys, the second decodes the
+values of each row group and copies them there. So no row is held twice, and the limit is checked before."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from query_dsl.stores.history.shares import Share
 from query_dsl.stores.history.tasks import Done, TaskPool
 
 HELD_BYTES = 64 * 1024 * 1024
-"""So much of what the first pass fetched is kept for the second, which fetches the rest again."""
+"""Maximum bytes of the first pass that are kept for the second, which fetches the rest again."""
 READER_BYTES = 64 * 1024
-"""What an open file takes besides."""
+"""Estimated overhead of an open file, in bytes."""
 
 
 class _Group(NamedTuple):
-    """Wanted rows of a row group; None for all of them."""
+    """Wanted rows of a row group; `rows` is None for all of them."""
 
     number: int
     rows: Rows | None
@@ -33,7 +33,7 @@ class _Group(NamedTuple):
 
 
 class _Looked(NamedTuple):
-    """Row groups of one share, of which rows are wanted; `share` is None if it would be too much to keep it."""
+    """Row groups with wanted rows of one share; `share` is None if keeping it would exceed HELD_BYTES."""
 
     uri: str
     size: int
@@ -41,7 +41,7 @@ class _Looked(NamedTuple):
     groups: Sequence[_Group]
 
     def again(self) -> Share:
-        """What is to be fetched."""
+        """Return the share that was kept, or fetch it again."""
         if self.share is not None:
             return self.share
         numbers = range(self.groups[0].number, self.groups[-1].number + 1)
@@ -51,7 +51,7 @@ class _Looked(NamedTuple):
 
 
 class Gathering:
-    """One answer. `_lock` guards what threads add to."""
+    """Reading of one answer. `_lock` guards `_held`; `_looked` is only appended to."""
 
     def __init__(self, reader: LocalReader, found: Found, wanted: Wanted, stop: threading.Event) -> None:
         self._reader, self._found, self._wanted, self._stop = reader, found, wanted, stop
@@ -60,7 +60,7 @@ class Gathering:
         self._held = 0
 
     def table(self, files: Sequence[RawFile], progress: Progress) -> Any:
-        """Every wanted row of these files as RESULT_SCHEMA. Raises as LocalReader.read."""
+        """Return every wanted row of these files as RESULT_SCHEMA. Raises as LocalReader.read."""
         self._reader.shares(files, self._look, lambda done, text: progress(done / 2, text))
         self._looked.sort(key=lambda one: (one.uri, one.groups[0].number))
         assembly = Assembly([group.runs for one in self._looked for group in one.groups], self._found)

@@ -1,6 +1,6 @@
-"""Where the rows of many batches come to stand, sorted by series, time and birth.
+"""Target positions of the rows of many batches, sorted by series, time and birth.
 
-Rows come in runs: neighbours of one series. A run is moved as a whole; only series whose rows are not in order then,
+Rows come in runs: adjacent rows of one series. A run is moved as a whole. Only series that are then not in order,
 because their runs overlap in time or their times fall, are sorted row by row. Pure.
 """
 
@@ -17,13 +17,13 @@ import numpy.typing as npt
 from query_dsl.stores.history.files import Ints, run_starts
 
 SLICED_ROWS = 48
-"""Runs of so many rows, on average, are copied run by run; shorter ones row by row."""
+"""Minimum average rows per run for copying run by run; shorter runs are copied row by row."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Runs(NamedTuple):
-    """The runs of a batch: (runs,) number of the series, time of the first row, rows."""
+    """The runs of a batch: (runs,) number of the series, time of the first row, number of rows."""
 
     number: Ints
     first: Ints
@@ -31,13 +31,13 @@ class Runs(NamedTuple):
 
 
 def runs_of(number: Ints, time: Ints) -> Runs:
-    """(n,) series and time of each row of a batch -> its runs."""
+    """Return the runs of a batch from (n,) series and time of each row."""
     starts = run_starts(number)
     return Runs(number[starts], time[starts], np.diff(starts, append=len(number)))
 
 
 class Places:
-    """Where the runs of one batch come to stand: (runs,) rows of each, and where its first row goes."""
+    """Target positions of the runs of one batch: (runs,) rows of each, and position of its first row."""
 
     def __init__(self, length: Ints, to: Ints) -> None:
         start = np.cumsum(length) - length
@@ -52,7 +52,7 @@ class Places:
             self._slices = [(slice(a, b), slice(c, d)) for a, b, c, d in of]
 
     def put(self, out: npt.NDArray[Scalar], values: npt.NDArray[Scalar]) -> None:
-        """Copy `values`, one for each row of the batch, to their places in `out`. Several threads may, of different
+        """Copy `values`, one for each row of the batch, to their places in `out`. Threads may call this for different
         batches."""
         if self._rows is not None:
             out[self._rows] = values
@@ -60,7 +60,7 @@ class Places:
             out[to] = values[start]
 
     def mark(self, out: npt.NDArray[np.bool_]) -> None:
-        """Set all of them in `out`."""
+        """Set all places of the batch in `out`."""
         if self._rows is not None:
             out[self._rows] = True
         for _, to in self._slices:
@@ -69,7 +69,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Rows that must change places: row `start[i]` goes to `to[i]`."""
+    """Rows that must move: row `start[i]` goes to `to[i]`."""
 
     to: Ints
     start: Ints
@@ -87,7 +87,7 @@ class Layout:
         )
         order = np.lexsort((first, number))
         self.number: Ints = number[order]
-        """(runs,) the series of each run, in order; and how many rows it has."""
+        """(runs,) series of each run, in order; `length`: its number of rows."""
         self.length: Ints = length[order]
         self.rows = int(length.sum())
         self._start: Ints = np.cumsum(self.length) - self.length
@@ -97,11 +97,11 @@ class Layout:
         self._of = [(length[a:b], to[a:b]) for a, b in pairwise(bounds)]
 
     def places(self, batch: int) -> Places:
-        """Where the rows of a batch go."""
+        """Return the places of the rows of a batch."""
         return Places(*self._of[batch])
 
     def moves(self, time: Ints, birth: Ints) -> Moves | None:
-        """What is left to be done once all rows stand in their places, `time` and `birth` too; None if nothing is."""
+        """Return the moves that sort the rows once all, `time` and `birth` included, are placed; None if sorted."""
         starts = self._start[run_starts(self.number)]
         late = np.flatnonzero(time[1:] <= time[:-1]) + 1  # mostly the first rows of series
         late = late[~np.isin(late, starts)]

@@ -1,4 +1,4 @@
-"""Reads the pruned files in this process, without Spark: row group after row group, by some threads at once."""
+"""Reads the pruned files in this process, without Spark: row group by row group, in several threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES = ("birth", "future", "integer", "double", "boolean", "string")
 COLUMNS = ("time", *VALUES)
 Rows = npt.NDArray[np.int32]
 Progress = Callable[[float, str], None]
-"""Called now and then with the part that is done, 0 to 1, and what that is."""
+"""Callback that is called at times with the fraction done, 0 to 1, and a text."""
 
 
 class Picked(NamedTuple):
@@ -34,11 +34,11 @@ class Picked(NamedTuple):
 
 
 def no_progress(_done: float, _text: str) -> None:
-    """Where nobody looks."""
+    """Ignore the progress."""
 
 
 class LocalReader:
-    """One reading. Files are shared among threads; `_lock` guards what they add up."""
+    """One reading. Files are distributed over threads; `_lock` guards their counts."""
 
     def __init__(self, uri: str, wanted: Wanted, question: Question, stop: threading.Event) -> None:
         self._uri, self._wanted, self._question, self._stop = uri, wanted, question, stop
@@ -48,15 +48,15 @@ class LocalReader:
         """Bytes of column chunks that were fetched."""
 
     def read(self, files: Sequence[RawFile], progress: Progress = no_progress) -> Any:
-        """Rows as `time`, VALUES and `pair` (number in `wanted`), in no order. Raises TooMuchHistory,
+        """Return rows as `time`, VALUES and `pair` (number in `wanted`), in no order. Raises TooMuchHistory,
         HistoryInterrupted, OSError (FileNotFoundError for a file that is gone)."""
         parts: list[Any] = []
         self.each(files, parts.append, progress)
         return pa.concat_tables(parts) if parts else _empty()
 
     def each(self, files: Sequence[RawFile], take: Callable[[Any], None], progress: Progress = no_progress) -> None:
-        """Have `take` called with the rows of one row group after another, by several threads, in no order: no more
-        than these are held. Raises as `read`, and what `take` raises."""
+        """Call `take` with the rows of each row group, from several threads, in no order: only these are in memory.
+        Raises as `read`, and exceptions of `take`."""
 
         def work(share: Share, ended: threading.Event) -> None:
             for part in self._parts(share, ended):
@@ -65,7 +65,7 @@ class LocalReader:
         self.shares(files, work, progress)
 
     def stream(self, files: Sequence[RawFile]) -> Iterator[Any]:
-        """As `read`, in this thread: the rows of one row group after another, and no more are held."""
+        """As `read`, in this thread: yield the rows of each row group; only these are in memory."""
         for file in files:
             for share in self._shares(file):
                 share.hold()
@@ -77,15 +77,15 @@ class LocalReader:
     def shares(
         self, files: Sequence[RawFile], work: Callable[[Share, threading.Event], None], progress: Progress
     ) -> None:
-        """Have `work` called with every share that may hold a wanted row, by several threads; the event says that its
-        results are not wanted any more. Raises as `read`, and what `work` raises."""
+        """Call `work` with every share that may hold a wanted row, from several threads; the event is set once its
+        results are no longer needed. Raises as `read`, and exceptions of `work`."""
         pool = TaskPool(self._stop)
 
         def begin(file: RawFile) -> Done:
             shares = self._shares(file)
             if not shares:
                 return Done(file.size)
-            done = go_on(shares[0])  # at once: of small files there is no other, and few are open at a time
+            done = go_on(shares[0])  # at once: small files have only one share, and few files stay open
             return Done(done.size, tuple(partial(go_on, share) for share in shares[1:]))
 
         def go_on(share: Share) -> Done:
@@ -99,7 +99,7 @@ class LocalReader:
         pool.run([partial(begin, file) for file in files], lambda size: progress(size / total, text))
 
     def look(self, reader: GroupReader, group: int) -> Picked | None:
-        """Which rows of a row group are wanted, None if there are none. Raises TooMuchHistory."""
+        """Return the wanted rows of a row group, None if there are none. Raises TooMuchHistory."""
         keys = reader.read(group, BOUNDS)
         source, series, time = (plain(keys.column(name)) for name in BOUNDS)
         rows, pairs = self._wanted.rows(source, series, time)
@@ -112,7 +112,7 @@ class LocalReader:
         return Picked(None, pairs, time) if rows is None else Picked(rows.astype(np.int32), pairs, time[rows])
 
     def count(self, reader: GroupReader) -> None:
-        """Add what it has fetched."""
+        """Add the bytes that the reader has fetched."""
         with self._lock:
             self.touched += reader.touched
         reader.touched = 0
@@ -130,13 +130,13 @@ class LocalReader:
 
 
 def fetch(reader: GroupReader, group: int, rows: Rows | None) -> Any:
-    """`time` and VALUES of these rows of a row group, or of all."""
+    """Fetch `time` and VALUES of these rows of a row group; None: of all."""
     table = reader.read(group, COLUMNS).select(COLUMNS)
     return table if rows is None else table.take(pa.array(rows))
 
 
 def plain(column: Any) -> Any:
-    """A column of numbers or times without nulls as numpy sees it, times as epoch microseconds; not copied."""
+    """Convert a column of numbers or times without nulls to numpy, times as epoch microseconds; no copy."""
     whole = whole_of(column)
     if pa.types.is_timestamp(whole.type):
         whole = whole.cast(STAMP).view(pa.int64())
@@ -144,7 +144,7 @@ def plain(column: Any) -> Any:
 
 
 def whole_of(column: Any) -> Any:
-    """A column as one array."""
+    """Return a column as one array."""
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column

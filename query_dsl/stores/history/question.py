@@ -1,4 +1,4 @@
-"""What is asked of the history, and what goes wrong with it."""
+"""Requests to the history, and its errors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class HistoryError(QueryError):
 
 
 class TooMuchHistory(HistoryError):
-    """More was selected than a limit allows; nothing is cut silently. The text names the limit."""
+    """The selection exceeds a limit; nothing is truncated silently. The text names the limit."""
 
 
 class HistoryInterrupted(HistoryError):
-    """The reader was told to stop; there is no partial answer."""
+    """The read was interrupted; partial answers are discarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Samples with time in (after_ms, until_ms] of every series that fits all matchers; at most `samples` of them, of
-    at most `series` series."""
+    """Request for samples with time in (after_ms, until_ms] of every matching series: at most `samples` samples of at
+    most `series` series."""
 
     text: str
     matchers: tuple[Matcher, ...]
@@ -39,7 +39,7 @@ class Question:
     series: int = SERIES
 
     def too_many_samples(self) -> TooMuchHistory:
-        """What the engines raise beyond the limit."""
+        """Return the error for more samples than the limit."""
         return TooMuchHistory(
             f"{self.text} has more than {self.samples:,} samples from {format_time(self.after_ms)} to"
             f" {format_time(self.until_ms)}, the limit: narrow the selector or the time, raise the limit, or take what"
@@ -50,11 +50,11 @@ class Question:
 def question(
     selector: str, start: object, end: object, now_ms: int, samples: int = SAMPLES, series: int = SERIES
 ) -> Question:
-    """The question in words. Raises QueryError for a bad selector, time or limit."""
+    """Make a Question from texts. Raises QueryError for a bad selector, time or limit."""
     if samples < 1 or series < 1:
         raise QueryError(f"a limit of {min(samples, series)} lets nothing through: use at least 1")
     after = parse_instant(start, "from").resolve(now_ms)
     until = parse_instant(end, "to").resolve(now_ms)
     if after >= until:
-        raise QueryError(f"from {format_time(after)} to {format_time(until)} is no time: let the first be the earlier")
+        raise QueryError(f"from {format_time(after)} to {format_time(until)}: the start must be before the end")
     return Question(selector, parse_selector(selector).matchers, after, until, samples, series)

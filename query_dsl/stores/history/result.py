@@ -1,4 +1,4 @@
-"""The answer of the history: samples as they were, with the series they belong to, in whatever form is wanted."""
+"""Answer of the history: unchanged samples with their series, convertible to several formats."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLUMNS = ("series", "source", "time", "birth", "type", "value")
 
 
 class Sample(NamedTuple):
-    """One sample. `type` is one of TYPES, or "ended": then there is no value."""
+    """One sample. `type` is one of TYPES, or "ended" for an end marker, which has no value."""
 
     series: str
     source: str
@@ -51,8 +51,8 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What was read of the raw table. `bytes` are those of the column chunks fetched (local), or of the files that
-    Spark was given."""
+    """Files and bytes of the raw table that were read. `bytes` are those of the column chunks fetched (local), or of
+    the files given to Spark."""
 
     engine: str
     files: int
@@ -63,8 +63,8 @@ class Touched:
 
 
 class HistoryAnswer:
-    """Samples sorted by series, source and time. `table` has RESULT_SCHEMA, `series` a row for each series that fits,
-    whether or not it has samples."""
+    """Samples sorted by series, source and time. `table` has RESULT_SCHEMA, `series` a row for each matching series,
+    with or without samples."""
 
     def __init__(self, table: Any, series: Any, touched: Touched, notes: tuple[str, ...]) -> None:
         self.table, self.series, self.touched, self.notes = table, series, touched, notes
@@ -73,11 +73,11 @@ class HistoryAnswer:
         return len(self.table)
 
     def to_arrow(self) -> Any:
-        """The Arrow table itself: integers are int64, a row without value says that its series ended."""
+        """Return the Arrow table itself: integers are int64, a row without value marks the end of its series."""
         return self.table
 
     def to_pandas(self) -> pd.DataFrame:
-        """A frame with nullable columns: integers stay exact, a missing value is pd.NA, NaN stays NaN."""
+        """Return a frame with nullable columns: integers stay exact, a missing value is pd.NA, NaN stays NaN."""
         import pandas as pd
 
         kinds = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.float64(): pd.Float64Dtype()}
@@ -86,7 +86,7 @@ class HistoryAnswer:
         return frame
 
     def to_polars(self) -> Any:
-        """A polars.DataFrame. Raises QueryError if Polars is not installed."""
+        """Return a polars.DataFrame. Raises QueryError if Polars is not installed."""
         try:
             polars: Any = import_module("polars")
         except ImportError:
@@ -94,7 +94,7 @@ class HistoryAnswer:
         return polars.from_arrow(self.table)
 
     def samples(self) -> Iterator[Sample]:
-        """One after another, as Python sees them."""
+        """Iterate over the samples as Python values."""
         for batch in self.table.to_batches(max_chunksize=10_000):
             times = [batch.column(name).cast(pa.int64()).to_pylist() for name in ("time", "birth")]
             texts = [batch.column(name).to_pylist() for name in ("series", "source")]
@@ -105,14 +105,14 @@ class HistoryAnswer:
                 yield Sample(text, source, time, birth, kind, value)
 
     def write_json(self, out: IO[str]) -> None:
-        """A JSON object a line, with the names of COLUMNS; NaN and infinities as the texts "NaN", "Infinity",
-        "-Infinity"."""
+        """Write one JSON object per line, with the fields of Sample; NaN and infinities become the texts "NaN",
+        "Infinity", "-Infinity"."""
         for one in self.samples():
             plain = {**one._asdict(), "time_ms": one.time_ms, "value": _plain(one.value)}
             out.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
 
     def write_csv(self, out: IO[str]) -> None:
-        """A line a sample below the line of COLUMNS; times as ISO 8601 in UTC."""
+        """Write a header of COLUMNS and one line per sample; times are ISO 8601 in UTC."""
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
         for one in self.samples():
@@ -121,7 +121,7 @@ class HistoryAnswer:
             writer.writerow([one.series, one.source, *times, one.type, value])
 
     def write_arrow(self, out: IO[bytes]) -> None:
-        """An Arrow IPC stream of `table`."""
+        """Write `table` as an Arrow IPC stream."""
         with pa.ipc.new_stream(out, self.table.schema) as stream:
             stream.write_table(self.table)
 

@@ -1,4 +1,4 @@
-"""From a selector to series: the table of series is asked, its files and row groups pruned by name."""
+"""From a selector to series: searches the table of series, with files and row groups pruned by name."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from query_dsl.tree.selector import accepts
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Series that fit: a table of SERIES_SCHEMA, sorted by text and source, with `text` (canonical) and `source_name`.
+    """Matching series: a table of SERIES_SCHEMA, sorted by text and source, with `text` (canonical) and `source_name`.
 
-    `aside` are fingerprints that stand for two texts: they are left out."""
+    `aside` are fingerprints with two texts: they are left out."""
 
     table: Any
     aside: tuple[int, ...]
@@ -37,8 +37,8 @@ class Found:
 
 
 def find_series(hdfs: str, question: Question) -> Found:
-    """Every series that fits the question's matchers. Raises NothingSelected, TooMuchHistory, OSError, DeltaError;
-    TableNotFoundError where there is no table yet."""
+    """Return every series that passes the matchers. Raises NothingSelected, TooMuchHistory, OSError, DeltaError, and
+    TableNotFoundError if the table does not exist yet."""
     good, aside = announced(hdfs, question.matchers)
     if not len(good):
         raise NothingSelected(
@@ -54,8 +54,8 @@ def find_series(hdfs: str, question: Question) -> Found:
 
 
 def announced(hdfs: str, matchers: tuple[Matcher, ...]) -> tuple[Any, tuple[int, ...]]:
-    """Rows of SERIES_SCHEMA that fit all matchers, each (source, series) once, and fingerprints that stand for two
-    texts, whose rows are left out. Raises as `find_series`, but for what is no error here: nothing, or much."""
+    """Return rows of SERIES_SCHEMA that pass all matchers, each (source, series) once, and fingerprints with two texts,
+    whose rows are left out. Raises as `find_series`, except NothingSelected and TooMuchHistory."""
     uri = series_uri(hdfs)
     rows = read_whole(uri, lambda table: _matching(table, uri, matchers))
     merged = merge(rows).table if len(rows) else rows
@@ -65,7 +65,7 @@ def announced(hdfs: str, matchers: tuple[Matcher, ...]) -> tuple[Any, tuple[int,
 
 
 def _matching(table: DeltaTable, uri: str, matchers: tuple[Matcher, ...]) -> Any:
-    """Rows of every file that fit; a (source, series) may stand there several times."""
+    """Return matching rows of every file; a (source, series) may occur several times."""
     actions = pa.table(table.get_add_actions(flatten=True))
     parts = []
     for row in actions.to_pylist():
@@ -86,7 +86,7 @@ def _rows(uri: str, matchers: tuple[Matcher, ...]) -> list[Any]:
 
 
 def _may_hold(matchers: tuple[Matcher, ...], low: str, high: str) -> bool:
-    """Whether names in [low, high] can fit. A long name's bound may be cut, so that only its beginning is compared."""
+    """True if names in [low, high] can match. Bounds may be truncated, so only prefixes of long names are compared."""
     for matcher in matchers:
         if matcher.label != NAME or matcher.op not in ("=", "prefix"):
             continue
@@ -99,7 +99,7 @@ def _may_hold(matchers: tuple[Matcher, ...], low: str, high: str) -> bool:
 
 
 def _fitting(rows: Any, matchers: tuple[Matcher, ...]) -> Any:
-    """Rows that pass every matcher; each distinct value is tested once."""
+    """Return rows that pass every matcher; each distinct value is tested once."""
     for matcher in matchers:
         if not len(rows):
             break

@@ -1,4 +1,4 @@
-"""Files of the raw table in shares: row groups that follow one another, for one thread, by one request to HDFS."""
+"""Shares of files of the raw table: adjacent row groups, for one thread, read by one request to HDFS."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from artimon.rawtable.parquet import GroupReader
 from query_dsl.stores.history.files import BOUNDS, RawFile, Wanted
 
 SHARE_BYTES = 4 * 1024 * 1024
-"""More is not fetched at once: of a row group that is larger, values are fetched only where keys fit."""
+"""Maximum bytes of one request: of a larger row group, values are fetched only if keys match."""
 SHARE_ROWS = 2**20
-"""So that the threads have something to share even where millions of rows take few bytes."""
+"""Maximum rows of a share: gives every thread work even if millions of rows take few bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`size` is what it counts for among all files."""
+    """Adjacent row groups of a file. `size` is its part of the bytes of all files, for progress."""
 
     reader: GroupReader
     groups: tuple[int, ...]
     size: int
 
     def hold(self) -> None:
-        """Fetch it, if it is not too much at once."""
+        """Fetch it, unless it exceeds SHARE_BYTES."""
         if sum(self.reader.size(group) for group in self.groups) <= SHARE_BYTES:
             self.reader.hold(self.groups)
 
 
 def shares_of(uri: str, file: RawFile, wanted: Wanted) -> list[Share]:
-    """Shares that hold all row groups which may hold a wanted row; several threads may read one each. Raises OSError,
+    """Return shares that cover all row groups which may hold a wanted row; threads may read one each. Raises OSError,
     TableError."""
     first = GroupReader(uri)
     runs = _neighbours(first, [group for group in range(first.groups) if _may_hold(first, group, wanted)])
@@ -48,7 +48,7 @@ def _may_hold(reader: GroupReader, group: int, wanted: Wanted) -> bool:
 
 
 def _neighbours(reader: GroupReader, groups: Sequence[int]) -> list[list[int]]:
-    """Groups that follow one another, no more than a share may hold."""
+    """Split into runs of adjacent groups, each within the limits of a share."""
     runs: list[list[int]] = []
     size = rows = 0
     for group in groups:

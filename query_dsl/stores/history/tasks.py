@@ -1,4 +1,4 @@
-"""Tasks on several threads, of which each may bring more, until all are done or somebody wants an end."""
+"""Pool of threads for tasks that may add further tasks, until all are done or the caller stops it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOK_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a task: how many bytes of the whole it was, and what there is to do besides."""
+    """Result of a task: its part of the total bytes, and the tasks that it adds."""
 
     size: int
     more: tuple[Task, ...] = ()
@@ -26,15 +26,15 @@ Task = Callable[[], Done]
 
 
 class TaskPool:
-    """One set of tasks. `ended` is set as soon as their results are not wanted any more: long ones look at it."""
+    """One set of tasks. `ended` is set once their results are no longer needed; long tasks check it."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
         self.ended = threading.Event()
 
     def run(self, tasks: Iterable[Task], told: Callable[[int], None]) -> None:
-        """All tasks; `told` is called in this thread now and then with the bytes that are done. Raises
-        HistoryInterrupted once it shall stop, and what a task raises."""
+        """Run all tasks; `told` is called in this thread at times with the bytes done. Raises HistoryInterrupted once
+        stopped, and exceptions of tasks."""
         ready: queue.SimpleQueue[Future[Done]] = queue.SimpleQueue()
         running = size = 0
         with ThreadPoolExecutor(THREADS, thread_name_prefix="history") as pool:
