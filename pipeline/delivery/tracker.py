@@ -377,15 +377,6 @@ class Tracker:
                 found[lane_id] += sum(1 for item in chain(lane.ready, lane.held) if item.id.sequence <= most)
         return {lane: count for lane, count in found.items() if count}
 
-    def oldest_of(self, lane_id: LaneId, default: int) -> int:
-        """The least number of a lane that is not acked."""
-        lane = self._lanes.get(lane_id)
-        numbers = [item.id.sequence for item in self._sent.values() if item.id.lane_id == lane_id]
-        numbers += [item.id.sequence for item in self.above(lane_id, -1)]
-        if lane is not None:
-            numbers += [item.id.sequence for item in lane.flying]
-        return min(numbers, default=default)
-
     def _unsent(self) -> Iterator[Item]:
         """Of the items that are not sent the oldest of each lane: enough for ages."""
         for lane in self._lanes.values():
