@@ -376,15 +376,6 @@ class Tracker:
                 found[lane_id] += sum(1 for item in chain(lane.ready, lane.held) if item.id.sequence <= most)
         return {lane: count for lane, count in found.items() if count}
 
-    def oldest_of(self, lane_id: LaneId, default: int) -> int:
-        """Return the least number of a lane that is not acked, or `default`."""
-        lane = self._lanes.get(lane_id)
-        numbers = [item.id.sequence for item in self._sent.values() if item.id.lane_id == lane_id]
-        numbers += [item.id.sequence for item in self.above(lane_id, -1)]
-        if lane is not None:
-            numbers += [item.id.sequence for item in lane.flying]
-        return min(numbers, default=default)
-
     def _unsent(self) -> Iterator[Item]:
         """Yield the oldest unsent items of each lane, enough to find the oldest of all."""
         for lane in self._lanes.values():

@@ -254,7 +254,7 @@ class Links:
             try:
                 up = self._reachable()
                 with self.cond:
-                    moves = self.placing.tick(self._clock.monotonic(), up)
+                    moves = self.placing.tick(self._clock.monotonic(), up, self._log.held)
                     if moves:
                         self.cond.notify_all()
                 for move in moves:

@@ -39,6 +39,8 @@ class Placing:
     moved: int = 0
     released: int = 0
     _stuck: dict[LaneId, tuple[str, BatchId, float]] = field(default_factory=dict)
+    _ends: dict[LaneId, dict[int, int]] = field(default_factory=dict)
+    """By first sequence of a span: the newest segment of the log that may hold a batch of the spans before it."""
 
     @property
     def home(self) -> str:
@@ -115,11 +117,12 @@ class Placing:
         if lane.lane != NO_LANE:
             self.binding.served(site, lane)
 
-    def tick(self, now: float, reachable: Iterable[str]) -> list[Move]:
-        """Make the moves that are due."""
+    def tick(self, now: float, reachable: Iterable[str], held: range) -> list[Move]:
+        """Make the moves that are due. `held`: segments of the log that a later start may find."""
         moves = self.binding.decide(now, self._waits(now), reachable)
         for move in moves:
             self._move(move)
+        self._prune(held)
         return moves
 
     def release(self, number: int, reachable: Iterable[str]) -> list[Move]:
@@ -195,10 +198,17 @@ class Placing:
         items = self.trackers[move.site].reclaim(lane, top)
         self.trackers[move.to].adopt(lane, items)
         first = min((item.id.sequence for item in items), default=max(top, self.seen.get(lane, -1)) + 1)
-        known = self._known(lane)
-        known.move(first, move.to)
-        known.prune(min((tracker.oldest_of(lane, first) for tracker in self.trackers.values()), default=first))
+        self._known(lane).move(first, move.to)
         self.top[lane] = first - 1
         self.record.version += 1
         self.moved += len(items)
         self._stuck.pop(lane, None)
+
+    def _prune(self, held: range) -> None:
+        """Drop the spans of which the log holds nothing. That all of a span is acked does not suffice: the notes of
+        acks may be lost in a crash, and then the record alone says at which site its batches are."""
+        for lane, known in self.record.lanes.items():
+            ends = self._ends.pop(lane, {})
+            if len(known.spans) > 1:
+                ends = self._ends[lane] = {first: ends.get(first, held.stop - 1) for first, _ in known.spans[1:]}
+                known.prune(max((first for first, segment in ends.items() if segment < held.start), default=0))

@@ -47,7 +47,7 @@ class LaneRecord:
         self.below = first
 
     def prune(self, oldest: int) -> None:
-        """Drop spans whose sequences are all below `oldest`, and so acked."""
+        """Drop spans whose sequences are all below `oldest`, so that no later start finds a batch of them."""
         while len(self.spans) > 1 and self.spans[1][0] <= oldest:
             del self.spans[0]
 

@@ -178,6 +178,11 @@ class LogCore:
         return self._segments.oldest
 
     @property
+    def held(self) -> range:
+        """Return the numbers of the segments that a later start may find; callable from any thread."""
+        return self._segments.held
+
+    @property
     def live(self) -> int:
         """Number of records that must be kept; complete once `complete` is True."""
         return self._segments.live()

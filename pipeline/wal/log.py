@@ -155,6 +155,11 @@ class Log:
         return self._core.first_segment
 
     @property
+    def held(self) -> range:
+        """Numbers of the segments that a later start may find."""
+        return self._core.held
+
+    @property
     def own_segment(self) -> int:
         """First segment written by this process."""
         return self._core.own_segment

@@ -41,6 +41,8 @@ class Segments:
         self._sizes = {number: files.size(segment_path(folder, number)) for number in numbers}
         self._live: dict[int, dict[int, int]] = {number: {} for number in numbers}
         """Lengths of the payloads to keep, by segment and offset."""
+        self.deleted_below = min(numbers, default=next_segment)
+        """Segments below this are gone for good: no loss of power brings them back once `begin` was called."""
         self.active: int | None = None
         self._next = next_segment
         self.size = 0
@@ -52,6 +54,11 @@ class Segments:
     def used_bytes(self) -> int:
         """Total bytes of all segments."""
         return sum(self._sizes.values())
+
+    @property
+    def held(self) -> range:
+        """Return the numbers of the segments that a later start may find; callable from any thread."""
+        return range(self.deleted_below, self._next)
 
     @property
     def oldest(self) -> int:
@@ -162,6 +169,7 @@ class Segments:
             self._drop(number)
         if done:
             self._files.fsync_folder(self._folder)
+            self.deleted_below = done[-1] + 1
         return done
 
     def close(self) -> None:

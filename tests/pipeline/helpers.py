@@ -13,6 +13,7 @@ from artimon.model.batch import BatchId, Polled, Samples, SeriesBlock, SeriesInf
 from artimon.model.codec import encode_samples, parse_header
 from artimon.model.values import ValueType
 from pipeline.flows.runtime.agent import Agent
+from pipeline.wal.core import LogCore
 from pipeline.wal.files import SYSTEM_FILES, Files, SystemFiles
 from pipeline.wal.framing import RecordType
 from pipeline.wal.log import Entry, Log
@@ -38,7 +39,7 @@ def polled(source: str, count: int = 3, time_ms: int = MINUTE - 1000, announce: 
     return Polled(source, bytes(16), 1, time_ms, samples(count, time_ms), blocks=(block,) if announce else ())
 
 
-def entry(wal: Log, lane: int, sequence: int, count: int = 3, agent: str = AGENT) -> Entry:
+def entry(wal: Log | LogCore, lane: int, sequence: int, count: int = 3, agent: str = AGENT) -> Entry:
     """A batch for the log, encoded as its intake would."""
     id = BatchId(agent, wal.epoch, lane, sequence)
     batch = encode_samples(id, f"source-{lane}", bytes(16), 1, MINUTE - 1000, "default", samples(count))

@@ -255,6 +255,30 @@ def test_a_record_that_rots_holds_up_no_younger_segment(tmp_path: Path) -> None:
     wal.close()
 
 
+def test_a_deleted_segment_counts_as_held_until_no_loss_of_power_brings_it_back() -> None:
+    disk = CrashDisk()
+    log = core.LogCore(FOLDER, "a", 1, files=disk, host="host")
+    places = []
+    for number in range(3):
+        log.append([entry(log, 0, number)])
+        places += [place for _, place in log.flush()]
+        log.roll()
+    log.release(places[:1])
+    disk.before = refuse("fsync_folder")
+    with pytest.raises(OSError):
+        log.tidy()
+    assert log.first_segment == 2
+    assert list(log.held) == [1, 2, 3]
+    disk.before = allow
+    log.release(places[1:])
+    log.tidy()
+    assert list(log.held) == [3], "the newest stays"
+    log.close()
+    again = core.LogCore(FOLDER, "a", 1, files=disk, host="host")
+    assert list(again.held) == [3, 4]
+    again.close()
+
+
 def test_a_listener_that_fails_does_not_stop_the_log(tmp_path: Path) -> None:
     told = Told()
 

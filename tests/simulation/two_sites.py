@@ -152,7 +152,7 @@ class SiteAgent(Process):
 
     def _tick(self) -> None:
         up = [n for n, one in self.sending.items() if one.collectors.up() and one.collectors.pick(self._scheduler.now)]
-        self.placing.tick(self._scheduler.now, up)
+        self.placing.tick(self._scheduler.now, up, self.log.held)
 
     def _pump(self) -> None:
         for name, sending in self.sending.items():

@@ -53,6 +53,11 @@ class World:
         self.stored: dict[str, set[BatchId]] = {site: set() for site in SITES}
         self.durable_acks: set[BatchId] = set()
         self.log: dict[BatchId, Logged] = {}
+        """What must still be kept."""
+        self.unsure: dict[BatchId, Logged] = {}
+        """Acked, and the disk does not know it: a crash brings them back while their segment is there."""
+        self.held = range(1, 2)
+        """Segments of the log."""
         self.noted: dict[BatchId, Position] = {}
         """SENT notes that reached the disk."""
         self.disk: bytes | None = None
@@ -61,7 +66,7 @@ class World:
         self.released: set[BatchId] = set()
 
     def accept(self, number: int) -> None:
-        one = Logged(header(number, self.next[number]), Place(0, len(self.log), 10))
+        one = Logged(header(number, self.next[number]), Place(self.held[-1], sum(self.next), 10))
         self.next[number] += 1
         self.log[one.header.id] = one
         self.agent.logged([one], 0)
@@ -102,24 +107,34 @@ class World:
             if note:
                 self.noted.update(zip((item.id for item in group.items), at, strict=True))
 
-    def ack(self, site: str) -> None:
-        """The site says that all it stored is durable; the agent forgets it."""
+    def roll(self) -> None:
+        """A new segment begins; the oldest ones go that hold nothing to keep."""
+        newest = self.held.stop
+        self.held = range(min((one.place.segment for one in self.log.values()), default=newest), newest + 1)
+        self.unsure = {id: one for id, one in self.unsure.items() if one.place.segment in self.held}
+
+    def ack(self, site: str, noted: bool = True) -> None:
+        """The site says that all it stored is durable; the agent forgets it. `noted`: so does its disk."""
         tracker = self.agent.trackers[site]
         waiting = [sent.key for sent in tracker.sent()]
         for item in tracker.judged(Verdict(tuple(waiting))):
             assert item.id in self.stored[site]
-            del self.log[item.id]
+            acked = self.log.pop(item.id)
+            if not noted:
+                self.unsure[item.id] = acked
             self.durable_acks.add(item.id)
 
     def crash(self) -> None:
         """Only the log, its notes and the record that was saved last are left."""
         record = Record(missing=True) if self.disk is None else Record.from_json(self.disk)
+        found = {**self.log, **self.unsure}
+        self.log, self.unsure = {id: found[id] for id in sorted(found, key=lambda id: found[id].place)}, {}
         self.agent = placing(record)
         self.agent.restore((one.header, one.place, self.noted.get(id), 0) for id, one in self.log.items())
 
     def tick(self, seconds: float = 0.0) -> list[Move]:
         self.now += seconds
-        return self.agent.tick(self.now, self.reachable())
+        return self.agent.tick(self.now, self.reachable(), self.held)
 
     def at(self, number: int) -> str:
         return self.agent.binding.lanes[lane(number)]
@@ -242,6 +257,52 @@ def test_a_crash_binds_what_may_have_been_sent_and_no_more_than_the_record_says(
     assert not known.free(known.below - 1)
 
 
+@pytest.mark.parametrize("note", [True, False])
+def test_what_was_acked_stays_with_its_site_if_a_crash_takes_the_note_of_the_ack(note: bool) -> None:
+    """The lane has left that site meanwhile, and the record on the disk is younger than the ack."""
+    world = World()
+    world.accept(0)
+    leave(world)
+    world.now += 100
+    assert world.send("far", "taken", note) == 1
+    world.ack("far", noted=False)
+    world.up["near"] = True
+    world.tick()
+    assert world.tick(RETURN) == [Move(lane(0), "far", "near")]
+    world.accept(0)
+    assert world.send("near", "taken") == 1
+    world.crash()
+    assert header(0, 0).id in world.log, "its ack is forgotten"
+    for site in SITES:
+        world.send(site, "taken")
+    assert world.stored == {"near": {header(0, 1).id}, "far": {header(0, 0).id}, "last": set()}
+    for site in SITES:
+        world.ack(site)
+    assert not world.log
+
+
+def test_the_record_forgets_a_span_once_the_log_has_deleted_its_batches() -> None:
+    world = World()
+    world.accept(0)
+    leave(world)
+    world.now += 100
+    world.send("far", "taken")
+    world.up["near"] = True
+    world.tick()
+    world.tick(RETURN)
+    known = world.agent.record.lanes[lane(0)]
+    assert known.spans == [(0, "far"), (1, "near")]
+    world.roll()
+    world.tick()
+    assert len(known.spans) == 2, "not acked"
+    world.ack("far", noted=False)
+    world.tick()
+    assert len(known.spans) == 2, "the segment is still there"
+    world.roll()
+    world.tick()
+    assert known.spans == [(1, "near")]
+
+
 def test_release_gives_up_the_guarantee_for_that_lane_alone() -> None:
     world = World()
     for number in (0, 1):
@@ -289,11 +350,15 @@ class Sites(RuleBasedStateMachine):
     def tick(self, seconds: float) -> None:
         self.world.tick(seconds)
 
-    @rule(site=st.sampled_from(SITES))
-    def ack(self, site: str) -> None:
-        self.world.ack(site)
+    @rule(site=st.sampled_from(SITES), noted=st.booleans())
+    def ack(self, site: str, noted: bool) -> None:
+        self.world.ack(site, noted)
 
-    @precondition(lambda self: self.world.log)
+    @rule()
+    def roll(self) -> None:
+        self.world.roll()
+
+    @precondition(lambda self: self.world.log or self.world.unsure)
     @rule()
     def crash(self) -> None:
         self.world.crash()
