@@ -84,7 +84,7 @@ def test_whoever_looks_for_series_says_where(place: str) -> None:
         assert len(session.find("v0")) == 0
         assert len(session.find("v0", engine="auto")) == len(session.find("v0", engine="history")) > 1
         assert session.find("v0", 1, engine="auto").more
-        with pytest.raises(QueryError, match="there are auto, memory, history"):
+        with pytest.raises(QueryError, match="use one of auto, memory, history"):
             session.find("v0", engine="spark")
 
 

@@ -150,7 +150,7 @@ def test_a_check_that_raises_is_a_problem_not_an_end(tmp_path: Path) -> None:
 
 
 def test_unknown_part(tmp_path: Path) -> None:
-    with supervised(tmp_path, Fake("a")) as (supervisor, _), pytest.raises(UnknownPart, match="known are a"):
+    with supervised(tmp_path, Fake("a")) as (supervisor, _), pytest.raises(UnknownPart, match="known parts are a"):
         supervisor.restart("b")
 
 
