@@ -202,7 +202,7 @@ def check(shard: Shard, reference: Reference) -> None:
     assert counts == [reference.applied, reference.late, reference.future, reference.conflicts]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_same_buckets_as_the_plain_store(data: st.DataObject) -> None:
     """Late, repeated, reborn, ended, of another type, in any ranges, and again after a restart."""
