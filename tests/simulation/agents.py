@@ -100,7 +100,7 @@ class SimAgent(Process):
         except Killed:
             self.kill(power=True)
             self._scheduler.later(1.0, self.start)
-        except OSError:  # the disk refuses: a supervisor tries again
+        except (OSError, LogFailed):  # the disk refuses: a supervisor tries again
             self.kill(power=False)
             self._scheduler.later(3.0, self.start)
 
