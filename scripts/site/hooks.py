@@ -36,25 +36,28 @@ def on_files(files: Files, config: Any) -> Files:
     for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         for target in _targets(page):
             if not target.is_relative_to(DOCS) and target.is_file():
-                name = f"{OUTSIDE}/{target.relative_to(ROOT)}{'.txt' if target.suffix == '.md' else ''}"
+                name = _copy_of(str(target.relative_to(ROOT)))
                 if files.get_file_from_path(name) is None:
                     files.append(File.generated(config, name, abs_src_path=str(target)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point links that leave docs/ to the copies on the site; a folder becomes plain text of its name."""
+    """Point links that leave docs/ to the copies on the site."""
     here = posixpath.dirname(page.file.src_uri)
 
     def place(found: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(here, found[2]))
         if not found[2] or not target.startswith("../"):
             return found[0]
-        name = target.removeprefix("../")
-        name = f"{name}.txt" if name.endswith(".md") else name
-        return found[1] + posixpath.relpath(f"{OUTSIDE}/{name}", here or ".")
+        return found[1] + posixpath.relpath(_copy_of(target.removeprefix("../")), here or ".")
 
     return LINK.sub(place, markdown)
+
+
+def _copy_of(name: str) -> str:
+    """Place on the site of a file of the repository; Markdown would become a page of its own."""
+    return f"{OUTSIDE}/{name}.txt" if name.endswith(".md") else f"{OUTSIDE}/{name}"
 
 
 def command_reference() -> str:

@@ -91,7 +91,7 @@ def test_few_failed_tests_run_again_alone_with_the_same_seed(
     done = subprocess.run(["./scripts/test"], cwd=checkout, env=env, capture_output=True, timeout=60, check=False)
     called = [line for line in (checkout / "called").read_text().splitlines() if line.startswith("pytest")]
     assert (done.returncode, len(called)) == (code, runs)
-    assert called[1:] == ["pytest --seed 7 -m not slow --last-failed"] * (runs - 1)
+    assert called[1:] == ["pytest --seed 7 -m not slow --last-failed --last-failed-no-failures none"] * (runs - 1)
     assert (b"passed alone" in done.stderr and b"a.py::t" in done.stderr) == (code == 0)
 
 
