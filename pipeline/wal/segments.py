@@ -155,7 +155,10 @@ class Segments:
     def delete_done(self, before: Callable[[], None] | None = None) -> list[int]:
         """Delete full segments without live records, oldest first, up to the first one with live records: later
         segments hold the SENT and ACKED records of its batches. The newest stays, active or not: only it records which
-        sequences were given. If `before` raises OSError nothing is deleted."""
+        sequences were given. If `before` raises OSError nothing is deleted.
+
+        One fsync of the folder for each deletion: with one for all, a loss of power could bring back a segment without
+        the later one that holds its acks."""
         done = []
         with self._lock:
             newest = max(self._sizes, default=0)
@@ -167,9 +170,8 @@ class Segments:
             before()
         for number in done:
             self._drop(number)
-        if done:
             self._files.fsync_folder(self._folder)
-            self.deleted_below = done[-1] + 1
+            self.deleted_below = number + 1
         return done
 
     def close(self) -> None:
