@@ -12,6 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from artimon.runtime import topic_check
 from artimon.runtime.kafka_access import client_options, java_options
 from artimon.runtime.settings import KafkaSecurity, SettingsError, kafka_security, read_kafka_security
 from artimon.runtime.topic_check import TopicsUnknown, check_topics
@@ -110,7 +111,7 @@ def test_kerberos_names_the_service_and_the_keytab() -> None:
     assert 'keyTab="/k.keytab" principal="spark@X"' in java_options(access)["sasl.jaas.config"]
 
 
-@pytest.fixture(scope="module", params=["SCRAM-SHA-512", "PLAIN"])
+@pytest.fixture(scope="module", params=["SCRAM-SHA-512", pytest.param("PLAIN", marks=pytest.mark.slow)])
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, str]]:
     """A broker behind SASL_SSL, and the mechanism."""
     folder = tmp_path_factory.mktemp("guarded")
@@ -132,8 +133,9 @@ def allowed(guarded: tuple[Stack, str], monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.mark.stack
-def test_who_has_no_password_is_told_so(guarded: tuple[Stack, str]) -> None:
+def test_who_has_no_password_is_told_so(guarded: tuple[Stack, str], monkeypatch: pytest.MonkeyPatch) -> None:
     stack, mechanism = guarded
+    monkeypatch.setattr(topic_check, "BOOTSTRAP_MS", 5_000)  # each of the two attempts waits so long
     assert "ARTIMON_KAFKA_SECURITY_PROTOCOL" not in os.environ
     with pytest.raises(TopicsUnknown, match="does not answer over PLAINTEXT"):
         check_topics(stack.kafka, TOPICS)
