@@ -174,10 +174,6 @@ class LogCore:
         return list(self._written)
 
     @property
-    def first_segment(self) -> int:
-        return self._segments.oldest
-
-    @property
     def live(self) -> int:
         """Number of records that must be kept; complete once `complete` is True."""
         return self._segments.live()

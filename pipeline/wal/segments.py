@@ -53,10 +53,6 @@ class Segments:
         """Total bytes of all segments."""
         return sum(self._sizes.values())
 
-    @property
-    def oldest(self) -> int:
-        return min(self._sizes, default=self._next)
-
     def begin(self, epoch: int, next_sequences: Sequence[int]) -> None:
         """Create the next segment; the file and its folder entry are durable when this returns."""
         number = self._next
