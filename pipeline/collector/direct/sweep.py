@@ -20,7 +20,6 @@ from artimon.model.acks import AckState
 from artimon.model.clock import Clock
 from artimon.model.znode import read_table
 from artimon.runtime.partition_counts import ACKS_PATH
-from artimon.runtime.watcher import LOST
 from pipeline.collector.direct.names import (
     ABORTED,
     DATA,
@@ -38,7 +37,7 @@ from pipeline.collector.direct.publish import CALL_S, document
 from pipeline.collector.direct.roll import settle_dead
 from pipeline.collector.direct.stream_broker import OWNERS_PATH
 from pipeline.rolling.rolling_file import take_over
-from pipeline.rolling.store import Store, StoreError
+from pipeline.rolling.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +86,7 @@ class Sweeper:
         """Time at which the owner was first missing, by stream."""
 
     def turn(self) -> Sweep:
-        """Sweep once. Raises `SWEEP_FAILURES`; the rest is done at the next turn."""
+        """Sweep once. Raises StoreError and `watcher.LOST`; the rest is done at the next turn."""
         done = Sweep()
         known = self._known()
         left: dict[str, list[UnderWay]] = {}
@@ -202,7 +201,3 @@ class Sweeper:
             return list(self._client.get_children_async(path).get(timeout=CALL_S))
         except NoNodeError:
             return []
-
-
-SWEEP_FAILURES = (StoreError, *LOST)
-"""Exceptions of `turn` after which it is to be tried again."""
