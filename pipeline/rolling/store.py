@@ -37,22 +37,16 @@ class Stored(NamedTuple):
 
 
 class Writing(Protocol):
-    """File that is being written. Every method but `abandon` raises StoreError, after which only `abandon` may be
-    called."""
+    """File that is being written; rolling_file.RollingFile describes the methods. `sync` also counts the written bytes
+    in the file's length."""
 
     def write(self, data: bytes) -> None: ...
 
-    def sync(self) -> None:
-        """Make all written bytes durable and count them in the file's length."""
-        ...
+    def sync(self) -> None: ...
 
-    def close(self) -> None:
-        """Close the file; it is durable and finished when this returns."""
-        ...
+    def close(self) -> None: ...
 
-    def abandon(self) -> None:
-        """Give the file up; neither waits nor fails."""
-        ...
+    def abandon(self) -> None: ...
 
 
 class Store(Protocol):
