@@ -354,7 +354,7 @@ class LogCore:
         self.new_epoch_because = because
         self._begin_epoch()
         self._written = [0] * self._lanes
-        self._seal()
+        self.roll()
         self._segments.begin(self.epoch, self._written)
 
     # -- writing
@@ -420,7 +420,7 @@ class LogCore:
     def _open_segment(self, size: int) -> int:
         """Return the segment to write to, a new one if the active one is full."""
         if self._segments.active is not None and self._segments.size + size > self.segment_bytes:
-            self._seal()
+            self.roll()
         if self._segments.active is None:
             self._segments.begin(self.epoch, self._written)
         if self._segments.active is None:
@@ -428,11 +428,7 @@ class LogCore:
         return self._segments.active
 
     def roll(self) -> None:
-        """Seal the active segment, whatever its size."""
-        self._seal()
-
-    def _seal(self) -> None:
-        """Write the END record of the active segment and retire it."""
+        """Write the END record of the active segment, whatever its size, and retire it."""
         if self._segments.active is not None:
             self._write(encode_record(self._segments.active, RecordType.END, encode_end(self._segments.active + 1)))
             self._sync()
