@@ -63,7 +63,7 @@ def test_a_tree_that_was_open_is_closed_by_a_command_and_applications_still_regi
     before.push("group/web", quota="100MiB")
     secured = CliRunner().invoke(app, ["config", "secure", "--zookeeper", chroot])
     assert secured.exit_code == 0, secured.stderr
-    assert "are for artimon alone" in secured.stdout
+    assert "now belong to artimon" in secured.stdout
     with pytest.raises(NoAuthError):
         before.push("group/web", quota="200MiB")
     before.close()
