@@ -118,7 +118,7 @@ def test_a_measure_that_fails_keeps_the_last_one_and_goes_on_more_carefully() ->
     assert (quota.figures()["bytes"], quota.problem) == (700_000, "")
     clock.advance(round(STALE_S * 1000) + 1)
     assert quota.figures()["bytes"] == 900_000, "own bytes count double once the answer is old"
-    assert "not known for 60 s" in quota.problem
+    assert "unknown for 60 s" in quota.problem
     assert "no broker answers" in quota.problem
     assert quota.admit(0, 60_000).startswith("buffer full:")
 
