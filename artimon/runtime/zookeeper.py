@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import NodeExistsError, NoNodeError
@@ -16,6 +17,7 @@ from bookkeeper.process.ephemeral_node import access, outlive_data
 log = logging.getLogger(__name__)
 
 _CHECK_S = 30.0
+Watch = Callable[[Any], None]
 
 
 def zookeeper_client(hosts: str, timeout_s: float = 10.0, pause_s: float = 30.0) -> KazooClient:
@@ -52,6 +54,36 @@ def close_client(client: KazooClient) -> None:
     """End the session, and with it all of its ephemeral nodes."""
     client.stop()
     client.close()
+
+
+def child_names(
+    client: KazooClient, path: str, watch: Watch | None = None, timeout_s: float | None = None
+) -> list[str]:
+    """Return the names of the children, sorted; [] without the node. `watch` fires when they change or the node
+    appears. `timeout_s`: limit of each call; None: none. Raises KazooException, KazooTimeoutError."""
+    try:
+        return sorted(client.get_children_async(path, watch=watch).get(timeout=timeout_s))
+    except NoNodeError:
+        if watch is not None:
+            client.exists_async(path, watch=watch).get(timeout=timeout_s)
+        return []
+
+
+def read_children(
+    client: KazooClient,
+    path: str,
+    watch: Watch | None = None,
+    timeout_s: float | None = None,
+    watch_each: Watch | None = None,
+) -> Iterator[tuple[str, bytes, Any]]:
+    """Yield name, data and stat of each child, like `child_names`; one that is deleted meanwhile is left out.
+    `watch_each` fires when the data of a child changes."""
+    for name in child_names(client, path, watch, timeout_s):
+        try:
+            data, stat = client.get_async(f"{path}/{name}", watch=watch_each).get(timeout=timeout_s)
+        except NoNodeError:
+            continue
+        yield name, data, stat
 
 
 class Registration(Watcher):

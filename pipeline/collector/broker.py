@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import xxhash
 from kafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError, for_code
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.admin import DescribeLogDirsRequest
@@ -22,7 +23,9 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from artimon.model.acks import Position
+from artimon.model.batch import BatchHeader, BatchKind
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.routing import partition_of
 from artimon.model.topic_id import printed_id
 from artimon.model.topic_spec import MAX_PARTITIONS, generation, generation_number, generations, until_generation
 from artimon.runtime.kafka_access import access_text, client_options
@@ -349,6 +352,17 @@ class Broker:
         for index, result in enumerate(results):
             if result == "kafka: not tried":
                 results[index] = reason
+
+
+def message_for(broker: Writes, prefix: str, header: BatchHeader, data: bytes) -> Message:
+    """Route batches by their lane, announcements by source and block. Raises BrokerError if the topic is not known."""
+    if header.kind == BatchKind.SERIES:
+        topic, key = f"{prefix}.series", f"{header.block}/{header.source}".encode()
+        info = broker.topic(topic)
+        return Message(topic, xxhash.xxh3_64_intdigest(key) % info.partitions, data, key, info.topic_id)
+    topic = f"{prefix}.samples" if header.kind == BatchKind.SAMPLES else f"{prefix}.events"
+    info = broker.topic(topic)
+    return Message(topic, partition_of(*header.id.lane_id, info.partitions), data, None, info.topic_id)
 
 
 def position_of(info: TopicInfo, partition: int, offset: int) -> Position:

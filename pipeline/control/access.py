@@ -8,6 +8,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.security import Permissions, make_acl, make_digest_acl
 
+from artimon.runtime.zookeeper import child_names
 from pipeline.control.tree import CALL_S
 
 ROOT, CONTEXTS = "/artimon", "/artimon/contexts"
@@ -54,11 +55,8 @@ def is_owned(client: KazooClient, path: str, digest: str) -> bool:
 def is_open(client: KazooClient) -> bool:
     """Return True if every client may change the root of our tree or a node directly below it, except that of
     applications. Needs few calls, for frequent checks. Raises KazooException, KazooTimeoutError."""
-    try:
-        names = client.get_children_async(ROOT).get(timeout=CALL_S)
-    except NoNodeError:
-        return False
-    paths = [ROOT, *(f"{ROOT}/{name}" for name in sorted(names)[:_LOOKED_AT])]
+    names = child_names(client, ROOT, timeout_s=CALL_S)
+    paths = [ROOT, *(f"{ROOT}/{name}" for name in names[:_LOOKED_AT])]
     return any(_is_open(client, path) for path in paths if path != CONTEXTS)
 
 
@@ -83,9 +81,5 @@ def _is_open(client: KazooClient, path: str, perms: int = Permissions.ALL & ~Per
 
 def _walk(client: KazooClient, path: str) -> Iterator[str]:
     yield path
-    try:
-        children = client.get_children_async(path).get(timeout=CALL_S)
-    except NoNodeError:
-        return
-    for name in sorted(children):
+    for name in child_names(client, path, timeout_s=CALL_S):
         yield from _walk(client, f"{path}/{name}")

@@ -6,12 +6,12 @@ import logging
 from typing import Any, Protocol
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
 
 from artimon.model.acks import AckState, Verdict, judge
 from artimon.runtime.partition_counts import ACKS_PATH
 from artimon.runtime.settings import zookeeper_auth
 from artimon.runtime.watcher import Watcher
+from artimon.runtime.zookeeper import read_children
 from pipeline.control.access import is_owned
 from pipeline.link.endpoints import COLLECTORS_PATH, Endpoint, parse_endpoint
 
@@ -50,12 +50,9 @@ class Control(Watcher):
 
     def _find_collectors(self) -> dict[str, Endpoint]:
         found = {}
-        for name in self._children(COLLECTORS_PATH):
+        for name, data, _ in read_children(self._client, COLLECTORS_PATH, self._on_event):
             try:
-                data, _ = self._client.get(f"{COLLECTORS_PATH}/{name}")
                 found[name] = parse_endpoint(data)
-            except NoNodeError:
-                continue
             except ValueError as error:
                 log.warning("collector %s: %s", name, error)
         return found
@@ -70,12 +67,9 @@ class Control(Watcher):
 
     def _read_states(self) -> dict[str, AckState]:
         states = {}
-        for topic_id in self._children(ACKS_PATH):
+        for topic_id, data, stat in read_children(self._client, ACKS_PATH, self._on_event, watch_each=self._on_event):
             try:
-                data, stat = self._client.get(f"{ACKS_PATH}/{topic_id}", watch=self._on_event)
                 state = AckState.from_json(data, stat.version)
-            except NoNodeError:
-                continue
             except ValueError as error:
                 log.error("%s/%s: %s", ACKS_PATH, topic_id, error)
                 continue
@@ -92,13 +86,6 @@ class Control(Watcher):
             "run `artimon config secure`"
         )
         return False
-
-    def _children(self, path: str) -> list[str]:
-        try:
-            return list(self._client.get_children(path, watch=self._on_event))
-        except NoNodeError:
-            self._client.exists(path, watch=self._on_event)
-            return []
 
 
 def is_believed(client: KazooClient, path: str) -> bool:

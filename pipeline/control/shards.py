@@ -12,7 +12,7 @@ from typing import Any
 
 import thriftpy2
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 from thriftpy2.thrift import TException
 
@@ -20,6 +20,7 @@ import artimon.model
 from artimon.model.vshards import from_hex
 from artimon.model.znode import read_table
 from artimon.runtime.settings import security
+from artimon.runtime.zookeeper import read_children
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
 
 SHARDS_PATH = "/artimon/shards"
@@ -94,21 +95,13 @@ class ShardDirectory:
         return dict(self._known)
 
     def _read(self) -> dict[str, Shard]:
-        try:
-            names = self._zookeeper.get_children_async(SHARDS_PATH).get(timeout=ZOOKEEPER_TIMEOUT_S)
-        except NoNodeError:
-            return {}
         shards = {}
-        for name in sorted(names):
+        for name, data, _ in read_children(self._zookeeper, SHARDS_PATH, timeout_s=ZOOKEEPER_TIMEOUT_S):
             try:
-                shards[name] = _shard_of(name, self._get(f"{SHARDS_PATH}/{name}"))
-            except (NoNodeError, KeyError, TypeError, ValueError):  # gone or invalid: the other shards still count
+                shards[name] = _shard_of(name, data)
+            except (KeyError, TypeError, ValueError):  # invalid: the other shards still count
                 continue
         return shards
-
-    def _get(self, path: str) -> bytes:
-        data, _ = self._zookeeper.get_async(path).get(timeout=ZOOKEEPER_TIMEOUT_S)
-        return bytes(data)
 
 
 def _shard_of(name: str, data: bytes) -> Shard:

@@ -11,12 +11,14 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from artimon.model.znode import read_table
+from artimon.runtime.zookeeper import Watch, child_names, read_children
 from pipeline.control.commands import MAX_WAITING, Answer, Command, CommandError, checked_id
 from pipeline.control.decide import Stamp
 from pipeline.control.document import ConfigError, canonical, parse
@@ -28,7 +30,6 @@ ANSWERED_MS = 3_600_000
 """Retention in ms of answered commands, so that their senders can read the answers."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _NUMBER = re.compile(r"[0-9]{10,18}")
-Watch = Callable[[Any], None]
 
 
 class PlaneError(RuntimeError):
@@ -77,15 +78,6 @@ class Tree:
         """Return data and stat. Raises NoNodeError."""
         found: tuple[bytes, Any] = self.client.get_async(path, watch=watch).get(timeout=CALL_S)
         return found
-
-    def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Return the names of the children, [] without the node; `watch` fires when they change or the node appears."""
-        try:
-            return list(self.client.get_children_async(path, watch=watch).get(timeout=CALL_S))
-        except NoNodeError:
-            if watch is not None:
-                self.client.exists_async(path, watch=watch).get(timeout=CALL_S)
-            return []
 
     # --- configuration
 
@@ -166,7 +158,8 @@ class Tree:
 
     def scopes(self) -> list[str]:
         """Return all scopes with a configuration."""
-        return [f"{kind}/{name}" for kind in ("group", "agent") for name in sorted(self.children(f"{CONFIG}/{kind}s"))]
+        kinds = ("group", "agent")
+        return [f"{kind}/{n}" for kind in kinds for n in child_names(self.client, f"{CONFIG}/{kind}s", None, CALL_S)]
 
     def _prune(self, path: str, newest: int) -> None:
         for number in self._numbers(path):
@@ -178,7 +171,7 @@ class Tree:
 
     def _numbers(self, path: str) -> list[int]:
         """Return the numbers of the existing versions. Nodes with other names are skipped."""
-        return [int(name) for name in self.children(path) if _NUMBER.fullmatch(name)]
+        return [int(name) for name in child_names(self.client, path, None, CALL_S) if _NUMBER.fullmatch(name)]
 
     def _ensure(self, path: str) -> None:
         data = json.dumps({"lineage": uuid.uuid4().hex[:12], "number": 0}).encode()
@@ -192,7 +185,7 @@ class Tree:
     def give(self, agent: str, command: Command) -> None:
         """Send a command to an agent; idempotent by id. Raises PlaneError if too many wait."""
         folder = f"{COMMANDS}/{checked_name(agent, 'agent')}"
-        if len(self.children(folder)) >= MAX_WAITING:
+        if len(child_names(self.client, folder, None, CALL_S)) >= MAX_WAITING:
             raise PlaneError(f"{MAX_WAITING} commands to {agent} wait in ZooKeeper: is it alive? See `artimon agents`")
         try:
             path = f"{folder}/{checked_id(command.id)}"
@@ -203,12 +196,9 @@ class Tree:
     def commands(self, agent: str, watch: Watch | None = None) -> tuple[list[Command], list[str]]:
         """Return the commands to an agent, in the order of sending, and the ids of malformed ones."""
         folder, found, bad = f"{COMMANDS}/{agent}", [], []
-        for id in sorted(self.children(folder, watch))[:MAX_WAITING]:
+        for id, data, stat in islice(read_children(self.client, folder, watch, CALL_S), MAX_WAITING):
             try:
-                data, stat = self.get(f"{folder}/{id}")
                 found.append(Command.parse(id, data, stat.czxid))
-            except NoNodeError:
-                continue
             except CommandError:
                 bad.append(id)
         return sorted(found, key=lambda command: command.order), bad
@@ -252,12 +242,9 @@ class Tree:
     def reports(self, path: str, watch: Watch | None = None) -> dict[str, dict[str, Any]]:
         """Return the JSON of every node below `path`, by name; {"problem"} where it cannot be read."""
         found: dict[str, dict[str, Any]] = {}
-        for name in sorted(self.children(path, watch)):
+        for name, data, _ in read_children(self.client, path, watch, CALL_S):
             try:
-                data, _ = self.get(f"{path}/{name}")
                 found[name] = read_table(data)
-            except NoNodeError:
-                continue
             except ValueError as error:
                 found[name] = {"problem": f"its node cannot be read: {error}"}
         return found

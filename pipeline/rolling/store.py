@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -37,22 +37,16 @@ class Stored(NamedTuple):
 
 
 class Writing(Protocol):
-    """File that is being written. Every method but `abandon` raises StoreError, after which only `abandon` may be
-    called."""
+    """File that is being written; rolling_file.RollingFile describes the methods. `sync` also counts the written bytes
+    in the file's length."""
 
     def write(self, data: bytes) -> None: ...
 
-    def sync(self) -> None:
-        """Make all written bytes durable and count them in the file's length."""
-        ...
+    def sync(self) -> None: ...
 
-    def close(self) -> None:
-        """Close the file; it is durable and finished when this returns."""
-        ...
+    def close(self) -> None: ...
 
-    def abandon(self) -> None:
-        """Give the file up; neither waits nor fails."""
-        ...
+    def abandon(self) -> None: ...
 
 
 class Store(Protocol):
@@ -83,10 +77,6 @@ class Store(Protocol):
 
     def settle(self, path: str) -> bool:
         """Take an unfinished file over from its writer; True once it is closed for good, else try again."""
-        ...
-
-    def reachable(self) -> None:
-        """Return if the store answers, else raise StoreError."""
         ...
 
 
@@ -145,7 +135,7 @@ class HdfsStore:
 
     def create(self, path: str) -> Writing:
         options = WriteOptions(overwrite=False, create_parent=True)
-        self.reachable()
+        self._check_reachable()
         inner = self._run(f"creating {path}", lambda: self._client().create(self._at(path), options))
         return _HdfsWriting(inner, path, self._calls, self._call_s)
 
@@ -165,7 +155,7 @@ class HdfsStore:
         return int(found.length)
 
     def read(self, path: str) -> bytes:
-        self.reachable()
+        self._check_reachable()
         return bytes(self._run(f"reading {path}", lambda: self._client().read(self._at(path)).read(), 6 * self._call_s))
 
     def listing(self, path: str) -> list[Stored]:
@@ -176,13 +166,13 @@ class HdfsStore:
             except FileNotFoundError:
                 return []
 
-        self.reachable()
+        self._check_reachable()
         return sorted(self._run(f"listing {path or '/'}", run, 6 * self._call_s))
 
     def settle(self, path: str) -> bool:
         return bool(self._run(f"settling {path}", lambda: self._client().recover_lease(self._at(path))))
 
-    def reachable(self) -> None:
+    def _check_reachable(self) -> None:
         try:
             files.check_reachable(self.uri, min(5.0, self._call_s))
         except OSError as error:
@@ -225,57 +215,56 @@ class LocalStore:
         self.uri = f"file://{root}"
 
     def create(self, path: str) -> Writing:
-        try:
+        with self._failing(f"creating {path}"):
             ensure_folder(SYSTEM_FILES, (self.root / path).parent)
             writing = _LocalWriting(self.root / path)
             SYSTEM_FILES.fsync_folder((self.root / path).parent)
             return writing
-        except OSError as error:
-            raise StoreError(f"creating {path} in {self.uri}: {error}") from error
 
     def rename(self, path: str, to: str) -> None:
         target = self.root / to
-        try:
+        with self._failing(f"renaming {path} to {to}"):
             ensure_folder(SYSTEM_FILES, target.parent)
             if target.exists():
                 raise StoreError(f"{target} exists already")
             (self.root / path).rename(target)
             for folder in (target.parent, (self.root / path).parent):
                 SYSTEM_FILES.fsync_folder(folder)
-        except OSError as error:
-            raise StoreError(f"renaming {path} to {to} in {self.uri}: {error}") from error
 
     def delete(self, path: str) -> None:
-        try:
+        with self._failing(f"deleting {path}"):
             (self.root / path).unlink(missing_ok=True)
-        except OSError as error:
-            raise StoreError(f"deleting {path} in {self.uri}: {error}") from error
 
     def length(self, path: str) -> int:
-        try:
+        with self._failing(f"reading the length of {path}"):
             return (self.root / path).stat().st_size
-        except OSError as error:
-            raise StoreError(f"reading the length of {path} in {self.uri}: {error}") from error
 
     def read(self, path: str) -> bytes:
-        try:
+        with self._failing(f"reading {path}"):
             return (self.root / path).read_bytes()
-        except OSError as error:
-            raise StoreError(f"reading {path} in {self.uri}: {error}") from error
 
     def listing(self, path: str) -> list[Stored]:
         here = self.root / path
-        try:
+        with self._failing(f"listing {path}"):
             found = sorted(here.iterdir()) if here.is_dir() else []
             return [Stored(str(f.relative_to(self.root)), f.stat().st_size, f.is_dir()) for f in found]
-        except OSError as error:
-            raise StoreError(f"listing {path} in {self.uri}: {error}") from error
 
     def settle(self, path: str) -> bool:  # noqa: ARG002
         return True
 
-    def reachable(self) -> None:
-        pass
+    def _failing(self, what: str) -> AbstractContextManager[None]:
+        return _failing(f"{what} in {self.uri}")
+
+
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Raise StoreError for an error of the system in the context."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{what}: {error}") from error
 
 
 class _LocalWriting:
@@ -285,22 +274,19 @@ class _LocalWriting:
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
-        while view:
-            view = view[self._do("writing", lambda view=view: self._file.write(view)) or 0 :]  # type: ignore[misc]
+        with _failing(f"writing {self._path}"):
+            while view:
+                view = view[self._file.write(view) or 0 :]
 
     def sync(self) -> None:
-        self._do("syncing", lambda: os.fsync(self._file.fileno()))
+        with _failing(f"syncing {self._path}"):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self.sync()
-        self._do("closing", self._file.close)
+        with _failing(f"closing {self._path}"):
+            self._file.close()
 
     def abandon(self) -> None:
         with suppress(OSError):
             self._file.close()
-
-    def _do(self, what: str, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{what} {self._path}: {error}") from error

@@ -62,9 +62,10 @@ class Names:
             return found
 
     def has(self, site: str, blocks: Sequence[tuple[Key, int, bytes]]) -> None:
-        """Note that the site took these."""
+        """Note that the site took these, except those dropped meanwhile: nothing would remove them again."""
         with self._lock:
-            self._known.setdefault(site, {}).update((key, version) for key, version, _ in blocks)
+            kept = {key: version for key, version, _ in blocks if key in self._blocks}
+            self._known.setdefault(site, {}).update(kept)
 
 
 def send_names(names: Names, site: str, client: CollectorClient) -> bool:

@@ -174,10 +174,6 @@ class LogCore:
         return list(self._written)
 
     @property
-    def first_segment(self) -> int:
-        return self._segments.oldest
-
-    @property
     def held(self) -> range:
         """Return the numbers of the segments that a later start may find; callable from any thread."""
         return self._segments.held
@@ -363,7 +359,7 @@ class LogCore:
         self.new_epoch_because = because
         self._begin_epoch()
         self._written = [0] * self._lanes
-        self._seal()
+        self.roll()
         self._segments.begin(self.epoch, self._written)
 
     # -- writing
@@ -429,7 +425,7 @@ class LogCore:
     def _open_segment(self, size: int) -> int:
         """Return the segment to write to, a new one if the active one is full."""
         if self._segments.active is not None and self._segments.size + size > self.segment_bytes:
-            self._seal()
+            self.roll()
         if self._segments.active is None:
             self._segments.begin(self.epoch, self._written)
         if self._segments.active is None:
@@ -437,11 +433,7 @@ class LogCore:
         return self._segments.active
 
     def roll(self) -> None:
-        """Seal the active segment, whatever its size."""
-        self._seal()
-
-    def _seal(self) -> None:
-        """Write the END record of the active segment and retire it."""
+        """Write the END record of the active segment, whatever its size, and retire it."""
         if self._segments.active is not None:
             self._write(encode_record(self._segments.active, RecordType.END, encode_end(self._segments.active + 1)))
             self._sync()

@@ -88,18 +88,11 @@ def begin_epoch(
 ) -> int:
     """Create an epoch with a number from `draw`; durable when this returns."""
     epoch = draw()
-    fresh = folder / (EPOCH_FILE + ".new")
-    if files.exists(fresh):
-        files.unlink(fresh)
-    descriptor = files.create(fresh)  # its inode is known before its content is written, and the rename keeps it
-    try:
-        made = EpochFile(f"{epoch:016x}", agent, host, lanes, files.inode(fresh))
-        files.write(descriptor, 0, json.dumps(asdict(made)).encode())
-        files.fsync(descriptor)
-    finally:
-        files.close(descriptor)
-    files.replace(fresh, folder / EPOCH_FILE)
-    files.fsync_folder(folder)
+
+    def content(inode: int) -> bytes:
+        return json.dumps(asdict(EpochFile(f"{epoch:016x}", agent, host, lanes, inode))).encode()
+
+    write_whole(files, folder / EPOCH_FILE, content)
     return epoch
 
 

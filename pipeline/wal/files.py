@@ -9,7 +9,7 @@ import json
 import mmap
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -178,14 +178,15 @@ class SystemFiles:
 SYSTEM_FILES = SystemFiles()
 
 
-def write_whole(files: Files, path: Path, data: bytes) -> None:
-    """Make `path` hold `data`, durable when this returns; a crash leaves the old file or the new one."""
+def write_whole(files: Files, path: Path, data: bytes | Callable[[int], bytes]) -> None:
+    """Make `path` hold `data`, durable when this returns; a crash leaves the old file or the new one. A callable gets
+    the inode of the file and returns its content."""
     fresh = path.with_name(path.name + ".new")
     if files.exists(fresh):
         files.unlink(fresh)
     descriptor = files.create(fresh)
     try:
-        files.write(descriptor, 0, data)
+        files.write(descriptor, 0, data if isinstance(data, bytes) else data(files.inode(fresh)))
         files.fsync(descriptor)
     finally:
         files.close(descriptor)

@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from artimon.model.protocols import SinkRefused
-from pipeline.wal.aside import Gauge
 from pipeline.wal.core import (
     QUOTA_BYTES,
     SEGMENT_BYTES,
@@ -75,6 +74,8 @@ class Log:
             host=host,
             lazy=lazy,
         )
+        self.folder, self.read, self.gauge = folder, self._core.read, self._core.gauge
+        self.oldest_live = self._core.oldest_live
         self._durable = durable
         self._cond = threading.Condition()
         self._futures: dict[int, Future[list[Place]]] = {}
@@ -85,10 +86,6 @@ class Log:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
-
-    @property
-    def folder(self) -> Path:
-        return self._core.folder
 
     @property
     def epoch(self) -> int:
@@ -151,10 +148,6 @@ class Log:
         return self._core.next_sequences
 
     @property
-    def first_segment(self) -> int:
-        return self._core.first_segment
-
-    @property
     def held(self) -> range:
         """Numbers of the segments that a later start may find."""
         return self._core.held
@@ -187,10 +180,6 @@ class Log:
             if not self._stopping:
                 self._core.note(type, payloads)
             self._cond.notify_all()
-
-    def read(self, place: Place) -> bytes:
-        """Return the payload at `place` after checking it. Raises CorruptRecord, OSError."""
-        return self._core.read(place)
 
     def release(self, places: Iterable[Place]) -> None:
         """Stop keeping these records; segments that hold no others are deleted."""
@@ -233,14 +222,6 @@ class Log:
             else:
                 gone.append(place)
         self.release(gone)
-
-    def gauge(self) -> Gauge:
-        """Return counts and bytes of the quarantined files."""
-        return self._core.gauge()
-
-    def oldest_live(self) -> list[Place]:
-        """Return the records to keep of the oldest full segment, see LogCore."""
-        return self._core.oldest_live()
 
     def tidy(self) -> None:
         """Delete at once the segments that are no longer needed."""

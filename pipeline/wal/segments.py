@@ -60,10 +60,6 @@ class Segments:
         """Return the numbers of the segments that a later start may find; callable from any thread."""
         return range(self.deleted_below, self._next)
 
-    @property
-    def oldest(self) -> int:
-        return min(self._sizes, default=self._next)
-
     def begin(self, epoch: int, next_sequences: Sequence[int]) -> None:
         """Create the next segment; the file and its folder entry are durable when this returns."""
         number = self._next

@@ -15,8 +15,7 @@ from artimon.rawtable.commit import RawTable
 from artimon.rawtable.state import END_OF_LOG, RawState, TopicState, begin_next
 from artimon.runtime.partition_counts import PartitionCounts
 from artimon.stack.topics import grow_samples
-from pipeline.collector.broker import Broker
-from pipeline.collector.partition import message_for
+from pipeline.collector.broker import Broker, message_for
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import generation_to_read, unread
 from pipeline.spark.raw import RawQuery

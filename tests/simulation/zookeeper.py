@@ -125,8 +125,14 @@ class SimClient:
         found = self._zookeeper.nodes.get(path)
         return None if found is None else Stat(found[1])
 
-    def get_async(self, path: str) -> _Answer:
-        return _Answer(lambda: self.get(path))
+    def get_async(self, path: str, watch: Watch | None = None) -> _Answer:
+        return _Answer(lambda: self.get(path, watch))
+
+    def get_children_async(self, path: str, watch: Watch | None = None) -> _Answer:
+        return _Answer(lambda: self.get_children(path, watch))
+
+    def exists_async(self, path: str, watch: Watch | None = None) -> _Answer:
+        return _Answer(lambda: self.exists(path, watch))
 
     def create_async(self, path: str, data: bytes, makepath: bool = False) -> _Answer:
         del makepath

@@ -14,13 +14,14 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.exposure import Unprotected
 from artimon.runtime.health import Publish, unpublished
 from artimon.runtime.process_options import Health, Insecure, ListenHost, ListenPort, Option, Zookeeper
+from artimon.runtime.supervise import LoopGuard
 from artimon.runtime.zookeeper import zookeeper_client
 from pipeline.collector.collector import HEALTH_S, Collector, CollectorId, server_of
 from pipeline.collector.direct.names import Scheme, stream_name
 from pipeline.collector.direct.roll import RollConfig
 from pipeline.collector.direct.stream import Stream
 from pipeline.collector.direct.stream_broker import DirectBroker
-from pipeline.collector.direct.sweep import GRACE_S, SWEEP_FAILURES, Sweeper
+from pipeline.collector.direct.sweep import GRACE_S, Sweeper
 from pipeline.collector.service import Service
 from pipeline.rolling.store import open_store
 
@@ -82,9 +83,13 @@ def run_direct_collector(
         return {broker.stream.name: broker.stream.in_use()}
 
     sweeper = Sweeper(store, zookeeper, config.id, own, clock, config.grace_s)
-    sweeping = threading.Thread(
-        target=_sweep, args=(sweeper, config.scan_s or 2 * config.roll.seconds, stop, clock), name="sweep", daemon=True
-    )
+    every_s, turns = config.scan_s or 2 * config.roll.seconds, LoopGuard("sweep")
+
+    def sweep() -> None:
+        while not clock.wait(stop, every_s):
+            turns.turn(sweeper.turn)
+
+    sweeping = threading.Thread(target=sweep, name="sweep", daemon=True)
     try:
         sweeping.start()
         _watch(collector, broker, service, stop, clock)
@@ -103,14 +108,3 @@ def _watch(collector: Collector, broker: DirectBroker, service: Service, stop: t
         state = "ok" if registering else "starting"
         service.tell(state, [broker.problem], **collector.figures(), direct=broker.figures())
         clock.wait(stop, HEALTH_S if registering else 0.1)
-
-
-def _sweep(sweeper: Sweeper, every_s: float, stop: threading.Event, clock: Clock) -> None:
-    """Sweep until `stop`."""
-    while not clock.wait(stop, every_s):
-        try:
-            sweeper.turn()
-        except SWEEP_FAILURES as error:
-            log.warning("sweep: %s: %s", type(error).__name__, error)
-        except Exception:  # without further turns the remains of dead collectors would stay for ever
-            log.exception("sweep")

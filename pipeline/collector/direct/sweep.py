@@ -20,7 +20,7 @@ from artimon.model.acks import AckState
 from artimon.model.clock import Clock
 from artimon.model.znode import read_table
 from artimon.runtime.partition_counts import ACKS_PATH
-from artimon.runtime.watcher import LOST
+from artimon.runtime.zookeeper import child_names, read_children
 from pipeline.collector.direct.names import (
     ABORTED,
     DATA,
@@ -38,7 +38,7 @@ from pipeline.collector.direct.publish import CALL_S, document
 from pipeline.collector.direct.roll import settle_dead
 from pipeline.collector.direct.stream_broker import OWNERS_PATH
 from pipeline.rolling.rolling_file import take_over
-from pipeline.rolling.store import Store, StoreError
+from pipeline.rolling.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Sweeper:
         """Time at which the owner was first missing, by stream."""
 
     def turn(self) -> Sweep:
-        """Sweep once. Raises `SWEEP_FAILURES`; the rest is done at the next turn."""
+        """Sweep once. Raises StoreError and `watcher.LOST`; the rest is done at the next turn."""
         done = Sweep()
         known = self._known()
         left: dict[str, list[UnderWay]] = {}
@@ -99,7 +99,7 @@ class Sweeper:
             elif found.path.endswith(SERIES_SUFFIX):
                 named.setdefault(series_stream(found.path), []).append(found.path)
         streams = {name for name, node in known.items() if not node.closed} | set(left) | set(named)
-        owners = set(self._children(OWNERS_PATH))
+        owners = set(child_names(self._client, OWNERS_PATH, timeout_s=CALL_S))
         own = self._own()
         now = self._clock.monotonic()
         for name in [name for name in self._missing if name not in streams or name in owners]:
@@ -186,23 +186,12 @@ class Sweeper:
     def _known(self) -> dict[str, Known]:
         """Return the streams of this folder that ZooKeeper knows."""
         known = {}
-        for name in self._children(ACKS_PATH):
+        for name, data, stat in read_children(self._client, ACKS_PATH, timeout_s=CALL_S):
             try:
-                data, stat = self._client.get_async(f"{ACKS_PATH}/{name}").get(timeout=CALL_S)
                 parsed: dict[str, Any] = read_table(data)
                 state = AckState.from_json(data, stat.version)
-            except (NoNodeError, ValueError):
+            except ValueError:
                 continue
             if state.cluster == self._store.uri and 0 in state.partitions:
                 known[name] = Known(state, stat.version, bool(parsed.get("closed")))
         return known
-
-    def _children(self, path: str) -> list[str]:
-        try:
-            return list(self._client.get_children_async(path).get(timeout=CALL_S))
-        except NoNodeError:
-            return []
-
-
-SWEEP_FAILURES = (StoreError, *LOST)
-"""Exceptions of `turn` after which it is to be tried again."""

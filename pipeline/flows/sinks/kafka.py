@@ -15,8 +15,7 @@ from artimon.model.codec import parse_header
 from artimon.runtime.partition_counts import pins_of
 from artimon.runtime.topic_check import TopicCheck, TopicsUnfit, relied_on
 from artimon.runtime.zookeeper import zookeeper_client
-from pipeline.collector.broker import Broker, BrokerError, Message
-from pipeline.collector.partition import message_for
+from pipeline.collector.broker import Broker, BrokerError, Message, message_for
 from pipeline.delivery.numbering import Numbers
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel

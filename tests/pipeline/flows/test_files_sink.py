@@ -64,6 +64,18 @@ def test_what_is_delivered_stands_in_a_file_once_it_is_finished(tmp_path: Path, 
     assert lines(store) == ["1", "2", "3"]
 
 
+def test_a_name_that_exists_is_named_once(store: LocalStore) -> None:
+    for path in ("a", "b"):
+        store.create(path).close()
+    with pytest.raises(StoreError) as refused:
+        store.rename("a", "b")
+    assert str(refused.value) == f"{store.root / 'b'} exists already"
+    with pytest.raises(StoreError, match=f"creating a in {store.uri}: "):
+        store.create("a")
+    with pytest.raises(StoreError, match=f"reading the length of c in {store.uri}: "):
+        store.length("c")
+
+
 def test_what_comes_again_is_not_written_again(tmp_path: Path, store: LocalStore) -> None:
     files, parcel = sink(tmp_path / "s", store.uri), sealed("1")
     files.deliver([parcel])

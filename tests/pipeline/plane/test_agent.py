@@ -11,6 +11,7 @@ from pipeline.control import decide
 from pipeline.control.commands import Mode
 from pipeline.control.document import ConfigError
 from pipeline.control.tree import PlaneError
+from pipeline.wal.recovery import segments_in
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.world import Operator, new_name, running, serving
 from tests.waiting import eventually
@@ -109,7 +110,7 @@ def test_drain_pause_resume_and_roll(tmp_path: Path, zookeeper: str, operator: O
             agent.intake.accept_now([polled(f"source-{number}")])
         assert agent.figures()["pending_batches"] == 5
         assert store.messages == 0, "a paused agent sends nothing"
-        segment = agent.log.first_segment
+        segment = segments_in(agent.log.folder)[0]
         rolled = operator.give(name, "roll")
         eventually(lambda: operator.answer(name, rolled) is not None, "it rolled")
         drain = operator.give(name, "drain")
@@ -119,7 +120,7 @@ def test_drain_pause_resume_and_roll(tmp_path: Path, zookeeper: str, operator: O
         assert answer.state == "done"
         assert store.messages == 5
         list(agent.sink.replay())
-        eventually(lambda: agent.log.first_segment > segment, "the rolled segment is gone")
+        eventually(lambda: segments_in(agent.log.folder)[0] > segment, "the rolled segment is gone")
         assert agent.plane.mode is Mode.DRAINING
     with running(name, tmp_path, "127.0.0.1:1") as agent:
         assert agent.plane.mode is Mode.DRAINING, "also after a restart, without ZooKeeper"

@@ -1,0 +1,23 @@
+"""The cache of announcements for other sites."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+from artimon.model.batch import BatchHeader
+from pipeline.sites.names import Names
+
+
+def header(block: int) -> BatchHeader:
+    return cast(BatchHeader, SimpleNamespace(source="a", block=block, poll_ms=1))
+
+
+def test_a_block_that_is_dropped_while_a_site_takes_it_leaves_nothing_behind() -> None:
+    names = Names(held_bytes=10)
+    names.note(header(1), b"x" * 10)
+    taken = names.lacking("far")
+    names.note(header(2), b"x" * 10)
+    names.has("far", [*taken, *names.lacking("far")])
+    assert names.lacking("far") == []
+    assert list(names._known["far"]) == [("a", 2)]
