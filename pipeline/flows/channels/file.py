@@ -34,7 +34,7 @@ from pipeline.flows.numbering import sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 from pipeline.flows.seen import Seen, SeenFile
-from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures, Sink, SinkFailed
+from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures, Sink, SinkFailed
 from pipeline.wal.files import SYSTEM_FILES, Files, LogError, passes
 from pipeline.wal.framing import RecordType
 from pipeline.wal.log import Entry, Log, LogFailed, QuotaFull
@@ -134,10 +134,6 @@ class FileChannel(LedgerChannel[Kept]):
         self.damaged = 0
         """Parcels that can no longer be read from the disk."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(durable=True, power_safe=True)
-
     def start(self) -> None:
         """Raises ChannelFailed if another process uses the folder, or the disk refuses."""
         options, delivery = self._options, Delivery.DISK_FAILOVER if self._straight else Delivery.END_TO_END
@@ -202,11 +198,6 @@ class FileChannel(LedgerChannel[Kept]):
         }
 
     # -- in
-
-    def had(self, id: BatchId) -> bool:
-        """True if a parcel of this identity is or was in the channel."""
-        with self._cond:
-            return self._seen.had(id)
 
     @property
     def waiting(self) -> int:

@@ -236,7 +236,7 @@ class Flow:
 
     def _hand_over_rest(self, deadline_s: float) -> None:
         """Wait until the sinks have emptied a channel that is not durable, at most `deadline_s`."""
-        if self._channel.capabilities.durable:
+        if self.config.channel.component.durable:
             return
         ends, never = self._clock.monotonic() + deadline_s, threading.Event()
         while self.waiting and not self._paused and self._clock.monotonic() < ends:
