@@ -120,7 +120,7 @@ class Sender:
         for key, evidence in verdict.resend:
             log.warning("batch %s is sent again: %s", key, evidence)
         with self._cond:
-            done = self._sending.judged(verdict)
+            done = self._tracker.judged(verdict)
             self._cond.notify_all()
         self._forget(done)
 
@@ -242,7 +242,7 @@ class Sender:
 
     def _exchange(self, call: Call, messages: list[bytes]) -> Heard:
         """Make one call; the value of the result is the list of answers."""
-        return self.client.exchange(call.endpoint, "send", messages, call.deadline_s)
+        return self.client.exchange(call.flight.endpoint, "send", messages, call.flight.deadline_s)
 
     def _note(self, notes: Iterable[Note]) -> None:
         for type_, payloads in notes:
