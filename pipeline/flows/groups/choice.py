@@ -12,7 +12,7 @@ from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.groups.standing import Standing, by_priority, in_turn, least_loaded
 from pipeline.flows.lifecycle import Member, State, stop_all
-from pipeline.flows.options import Options
+from pipeline.flows.options import NoOptions, Options
 from pipeline.flows.registry import Component
 from pipeline.flows.spi import Figures, Sink, SinkFailed
 
@@ -127,10 +127,6 @@ class ChoiceGroup:
         return "no sink took the data: " + "; ".join(f"{name}: {why}" for name, why in {**reasons, **resting}.items())
 
 
-class FanOutOptions(Options):
-    """No options: each sink says whether it is `required`, or how many `behind_bytes` it may lag."""
-
-
 def _choice(order: Order) -> Callable[[ChoiceOptions, Context], Callable[[Mapping[str, Sink]], ChoiceGroup]]:
     """Return a builder that maps options and context to a function from the sinks by name to the group."""
     return lambda options, context: lambda sinks: ChoiceGroup(sinks, order, options, context.clock)
@@ -141,5 +137,6 @@ FAILOVER = Component(
 )
 ROUND_ROBIN = Component("round-robin", ChoiceOptions, _choice(in_turn), outside={})
 LEAST_LOADED = Component("least-loaded", ChoiceOptions, _choice(least_loaded), outside={})
-FAN_OUT = Component("fan-out", FanOutOptions, lambda options, _: options, outside={})
-"""Builds nothing: the channel implements the fan-out."""
+FAN_OUT = Component("fan-out", NoOptions, lambda options, _: options, outside={})
+"""Builds nothing: the channel implements the fan-out, and each sink says whether it is `required`, or how many
+`behind_bytes` it may lag."""

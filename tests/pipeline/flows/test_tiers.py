@@ -14,7 +14,7 @@ import pytest
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
 from bookkeeper.rpc.framed_server import FramedClient
-from pipeline.flows.encodings import Arrow, JsonOptions
+from pipeline.flows.encodings import Arrow
 from pipeline.flows.event import Parcel
 from pipeline.flows.hop import parse_id
 from pipeline.flows.lifecycle import State
@@ -43,7 +43,7 @@ quota_bytes = 65536
 {sink}
 """
 LAST = 'type = "list"'
-ARROW = Arrow(JsonOptions())
+ARROW = Arrow()
 
 
 def tier(folder: Path, sinks: Sinks, agent: str, sink: str = LAST, port: int = 0) -> Flow:
