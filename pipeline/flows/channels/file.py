@@ -29,8 +29,7 @@ from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.cache import Cache
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.context import STRAIGHT, Context
-from pipeline.flows.event import Parcel
-from pipeline.flows.numbering import sealed
+from pipeline.flows.event import Parcel, sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 from pipeline.flows.seen import Seen, SeenFile

@@ -21,8 +21,7 @@ from artimon.runtime.deadline import DeadlineExceeded, within
 from artimon.runtime.kafka_access import client_options
 from pipeline.delivery.numbering import Numbers
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel
-from pipeline.flows.numbering import sealed
+from pipeline.flows.event import Parcel, sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
 from pipeline.flows.seen import Seen

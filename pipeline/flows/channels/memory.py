@@ -12,8 +12,7 @@ from pipeline.delivery.numbering import Numbers
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel, parcel_bytes
-from pipeline.flows.numbering import named
+from pipeline.flows.event import Parcel, named, parcel_bytes
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures

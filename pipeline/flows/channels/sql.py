@@ -20,8 +20,7 @@ from pipeline.delivery.numbering import Numbers
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel
-from pipeline.flows.numbering import sealed
+from pipeline.flows.event import Parcel, sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 from pipeline.flows.seen import Seen

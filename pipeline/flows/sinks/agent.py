@@ -15,9 +15,8 @@ from artimon.model.batch import NO_LANE, BatchError, BatchId
 from artimon.model.codec import verify
 from pipeline.control.directory import Followed
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel
+from pipeline.flows.event import Parcel, encoded
 from pipeline.flows.hop import parse_endpoint_text
-from pipeline.flows.numbering import encoded
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Figures, SinkFailed
