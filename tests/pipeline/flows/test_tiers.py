@@ -16,10 +16,10 @@ from artimon.model.event_codec import encode_events
 from bookkeeper.rpc.framed_server import FramedClient
 from pipeline.flows.encodings import Arrow
 from pipeline.flows.event import Parcel
-from pipeline.flows.hop import parse_id
 from pipeline.flows.lifecycle import State
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.sinks.agent import AgentSink, AgentSinkOptions
+from pipeline.flows.sources.agent import parse_id
 from pipeline.flows.spi import ChannelFull, SinkFailed
 from pipeline.link.client import NotSent, Reply
 from pipeline.link.endpoints import Endpoint
