@@ -20,7 +20,7 @@ from pipeline.flows.runtime.front import Front
 from pipeline.flows.runtime.rejected import Rejected
 from pipeline.flows.runtime.runner import Runner, SinkRunner, SourceRunner
 from pipeline.flows.runtime.watch import Restarts
-from pipeline.flows.sources.protection import check_source
+from pipeline.flows.sources.listening import check_source
 from pipeline.flows.spi import Figures, FlowError, Sink
 from pipeline.wal.files import SYSTEM_FILES, ensure_folder
 
