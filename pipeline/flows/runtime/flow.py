@@ -18,8 +18,7 @@ from pipeline.flows.event import Parcel
 from pipeline.flows.lifecycle import Member, State, start_all, stop_all
 from pipeline.flows.runtime.front import Front
 from pipeline.flows.runtime.rejected import Rejected
-from pipeline.flows.runtime.runner import Runner, SinkRunner, SourceRunner
-from pipeline.flows.runtime.watch import Restarts
+from pipeline.flows.runtime.runner import Restarts, Runner, SinkRunner, SourceRunner
 from pipeline.flows.sources.listening import check_source
 from pipeline.flows.spi import Figures, FlowError, Sink
 from pipeline.wal.files import SYSTEM_FILES, ensure_folder
