@@ -264,7 +264,7 @@ def test_scenario_34_a_peer_that_does_not_answer_costs_a_deadline_and_no_more(tm
 
 def test_scenario_35_a_peer_that_is_down_for_long_is_asked_ever_less_often(tmp_path: Path) -> None:
     """Fault 24: the pause grows up to its cap, never over it, never to 0, however many failures there are."""
-    from pipeline.flows.groups.standing import MOST_S, Standing
+    from pipeline.flows.groups.choice import MOST_S, Standing
 
     standing, now, pauses = Standing("primary"), 0.0, []
     while now < 3600:
