@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -24,7 +25,7 @@ class Waits:
         """Count `count` batches that waited `wait_ms`."""
         self.count += count
         self.total_ms += wait_ms * count
-        self._in[_place(wait_ms)] += count
+        self._in[bisect_left(_EDGES_MS, wait_ms)] += count
 
     def quantile_ms(self, part: float) -> int:
         """Return the upper bound of the bucket that holds this quantile; 0 if nothing was counted."""
@@ -34,17 +35,6 @@ class Waits:
             if number and left <= 0:
                 return _EDGES_MS[min(place, len(_EDGES_MS) - 1)]
         return 0
-
-
-def _place(wait_ms: int) -> int:
-    low, high = 0, len(_EDGES_MS)
-    while low < high:
-        middle = (low + high) // 2
-        if _EDGES_MS[middle] < wait_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from artimon.model.acks import Position, Verdict
+from artimon.model.acks import Position
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
 from pipeline.delivery.ages import Ages
@@ -38,20 +38,6 @@ class Call(NamedTuple):
 
     group: Group
     flight: Flight
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return self.flight.endpoint
-
-    @property
-    def deadline_s(self) -> float:
-        """Timeout of the call in seconds."""
-        return self.flight.deadline_s
-
-    @property
-    def size(self) -> int:
-        """Bytes of its messages."""
-        return self.flight.size
 
 
 @dataclass(slots=True)
@@ -132,47 +118,38 @@ class Sending:
             self.failed(group, now)
             return None
         if not self.link.begin(flight, endpoint, now):
-            self._land(group)
+            self._end(group, now)
             self.tracker.put_back(group)
-            self._learn(group, (), now)
             return None
         return Call(group, flight)
 
     def unreadable(self, group: Group, items: Sequence[Item], now: float) -> list[Item]:
         """Give up items of a group that the log cannot read and return the rest to the queue. Returns the lost items,
         without those shed meanwhile."""
-        self._land(group)
+        self._end(group, now)
         lost = self.tracker.lost(group, items)
         self.damaged += len(lost)
-        self._learn(group, (), now)
         return lost
 
     def answered(self, call: Call, answers: Sequence[Answer], now: float) -> Outcome:
         """Apply the answers of a collector, one for each item."""
         self.link.answered(call.flight, granted_by(answers), now, is_useful(answers))
-        self._land(call.group)
-        outcome = self.tracker.answered(call.group, answers, now)
-        self._learn(call.group, answers, now)
-        return outcome
+        self._end(call.group, now, answers)
+        return self.tracker.answered(call.group, answers, now)
 
     def silent(self, call: Call, now: float, late: bool, reached: bool = True) -> None:
         """Apply a call without an answer, see Link.silent."""
         self.link.silent(call.flight, now, late, reached)
-        self.failed(call.group, now, self.collectors.another(call.endpoint, now))
+        self.failed(call.group, now, self.collectors.another(call.flight.endpoint, now))
 
     def failed(self, group: Group, now: float, elsewhere: bool = False) -> None:
         """Return a group that may or may not be in Kafka to the queue, at once if `elsewhere` (another collector)."""
-        self._land(group)
+        self._end(group, now)
         self.tracker.failed(group, now, elsewhere)
-        self._learn(group, (), now)
 
     def forgotten(self, done: Iterable[Item], now_ms: int) -> None:
         """Record the ack times of batches that may be forgotten."""
         self.ages.ack(((i.source, i.poll_ms, i.logged_ms) for i in done if not i.is_series), now_ms)
-
-    def judged(self, verdict: Verdict[BatchId]) -> list[Item]:
-        """Apply the verdict on the published ack states; return the items that need not be kept any more."""
-        return self.tracker.judged(verdict)
 
     def _take(self, group: Group, endpoint: Endpoint, now: float, probe: bool) -> None:
         """Note that a group was handed out, for this collector."""
@@ -182,15 +159,13 @@ class Sending:
             self.pacing.spent(group.size)
         self._flights[group.lane] = group, self.link.reserve(endpoint, group.size, now)
 
-    def _land(self, group: Group) -> None:
-        """Remove a group from those in flight."""
+    def _end(self, group: Group, now: float, answers: Sequence[Answer] = ()) -> None:
+        """Remove a group from those in flight, and learn from its answers whether Kafka has room. Announcements are
+        never refused for lack of room."""
         flying, flight = self._flights.get(group.lane, (None, None))
         if flight is not None and flying is group:
             del self._flights[group.lane]
             self.link.cancel(flight)
-
-    def _learn(self, group: Group, answers: Sequence[Answer], now: float) -> None:
-        """Learn from the end of a call whether Kafka has room. Announcements are never refused for lack of room."""
         probe = group is self.probe
         if probe:
             self.probe = None

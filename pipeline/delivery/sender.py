@@ -14,7 +14,7 @@ from artimon.model.ranges import LaneId
 from pipeline.delivery.dispatch import Call, Note, Sending, notes_of_done, notes_of_sent, restore
 from pipeline.delivery.pace import Pacing
 from pipeline.delivery.tracker import Group, Item, Tracker
-from pipeline.link.client import CollectorClient, Heard
+from pipeline.link.client import CollectorClient, Heard, NotSent
 from pipeline.link.endpoints import Endpoint, Mode
 from pipeline.wal.files import passes
 from pipeline.wal.log import Entry, Log
@@ -25,6 +25,9 @@ from pipeline.wal.segments import CorruptRecord
 log = logging.getLogger(__name__)
 
 _EXTRA_THREADS = 2
+CALL_S = 10.0
+"""Seconds that a source may wait for a collector before its batch goes into the log."""
+_LEAST_S = 1.0
 
 
 class Sender:
@@ -120,7 +123,7 @@ class Sender:
         for key, evidence in verdict.resend:
             log.warning("batch %s is sent again: %s", key, evidence)
         with self._cond:
-            done = self._sending.judged(verdict)
+            done = self._tracker.judged(verdict)
             self._cond.notify_all()
         self._forget(done)
 
@@ -242,7 +245,7 @@ class Sender:
 
     def _exchange(self, call: Call, messages: list[bytes]) -> Heard:
         """Make one call; the value of the result is the list of answers."""
-        return self.client.exchange(call.endpoint, "send", messages, call.deadline_s)
+        return self.client.exchange(call.flight.endpoint, "send", messages, call.flight.deadline_s)
 
     def _note(self, notes: Iterable[Note]) -> None:
         for type_, payloads in notes:
@@ -256,3 +259,38 @@ class Sender:
             self._sending.forgotten(done, self._clock.now_ms())
         self._note(notes_of_done(done))
         self._log.release([item.place for item in done])
+
+
+class CollectorWay:
+    """Way of disk failover past the log, straight to a collector: calls the collectors of the sender that drains the
+    log, with its credits and deadlines."""
+
+    def __init__(self, sender: Sender, clock: Clock) -> None:
+        self._sender, self._clock = sender, clock
+
+    @property
+    def reachable(self) -> bool:
+        """As in Way."""
+        return self._sender.may_call
+
+    def backlog(self, entries: Sequence[Entry]) -> bool:
+        """As in Way; the entries are of one lane."""
+        first = entries[0].header.id
+        return not self._sender.idle(LaneId(first.agent, first.epoch, first.lane))
+
+    def send(self, entries: Sequence[Entry]) -> list[tuple[Entry, str]]:
+        """Send until all are answered or a call fails; return the entries not delivered, with reasons."""
+        left: list[tuple[Entry, str]] = []
+        at, until = 0, self._clock.monotonic() + CALL_S
+        while at < len(entries) and not left:
+            within_s = max(_LEAST_S, until - self._clock.monotonic())
+            try:
+                answers = self._sender.client.send([entry.payload for entry in entries[at:]], within_s).answers
+            except NotSent:
+                break
+            for entry, answer in zip(entries[at:], answers, strict=False):
+                if answer.position is None or answer.position.durable_later:
+                    left.append((entry, answer.reason.split(":", 1)[0] or "not durable yet"))
+            at += len(answers)
+        reason = left[0][1] if left else "no answer"
+        return [*left, *((entry, reason) for entry in entries[at:])]

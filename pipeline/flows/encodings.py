@@ -11,7 +11,7 @@ from artimon.model.codec import size_of
 from artimon.model.event import batches_of
 from artimon.model.event_codec import decode_events, encode_events
 from pipeline.flows.event import Event
-from pipeline.flows.options import Options
+from pipeline.flows.options import NoOptions, Options
 from pipeline.flows.registry import Component
 
 
@@ -35,15 +35,8 @@ class Lines:
         return [Event({}, part) for part in (parts if parts[-1] else parts[:-1])]
 
 
-class JsonOptions(Options):
-    """No options."""
-
-
 class JsonLines:
     """One JSON object a line: `headers`, and `body` as text, or `base64` if the body is not UTF-8."""
-
-    def __init__(self, options: JsonOptions) -> None:
-        del options
 
     def encode(self, events: Sequence[Event]) -> bytes:
         return b"".join(json.dumps(_object(event), ensure_ascii=False).encode() + b"\n" for event in events)
@@ -55,9 +48,6 @@ class JsonLines:
 
 class Arrow:
     """Batches of docs/formats/batch.md without an identity: compact and columnar."""
-
-    def __init__(self, options: JsonOptions) -> None:
-        del options
 
     def encode(self, events: Sequence[Event]) -> bytes:
         return b"".join(encode_events(BatchId("", 0, 0, 0), "", 0, portion).data for portion in batches_of(events))
@@ -89,5 +79,5 @@ def _event(line: bytes) -> Event:
 
 
 LINES = Component("lines", LinesOptions, lambda options, _: Lines(options), outside={})
-JSON = Component("json", JsonOptions, lambda options, _: JsonLines(options), outside={})
-ARROW = Component("arrow", JsonOptions, lambda options, _: Arrow(options), outside={})
+JSON = Component("json", NoOptions, lambda _, __: JsonLines(), outside={})
+ARROW = Component("arrow", NoOptions, lambda _, __: Arrow(), outside={})

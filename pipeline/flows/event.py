@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from artimon.model.batch import BatchId
 from artimon.model.event import Event, EventError, batches_of, event_bytes
-from artimon.model.event_codec import decode_events
+from artimon.model.event_codec import decode_events, encode_events
+from pipeline.delivery.numbering import Numbers
 
-__all__ = ["Event", "EventError", "Parcel", "events_of", "parcel_bytes", "parcels_of"]
+__all__ = ["Event", "EventError", "Parcel", "encoded", "events_of", "named", "parcel_bytes", "parcels_of", "sealed"]
 
 _PARCEL_OVERHEAD = 128
 
@@ -47,3 +48,28 @@ def parcel_bytes(parcel: Parcel) -> int:
 def parcels_of(events: Iterable[Event]) -> Sequence[Parcel]:
     """Return the events in order, in as few parcels as the limits of a batch allow. Raises EventError."""
     return [Parcel(portion) for portion in batches_of(events)]
+
+
+def named(parcel: Parcel, numbers: Numbers, source: str) -> Parcel:
+    """Return the parcel with an identity; an existing one is kept."""
+    if parcel.id is not None:
+        return parcel
+    return Parcel(parcel.events, numbers.take(numbers.lane_of(source)))
+
+
+def sealed(parcel: Parcel, numbers: Numbers, source: str, time_ms: int) -> Parcel:
+    """Return the parcel with identity and bytes. Raises BatchError beyond the limits of a batch, using no number."""
+    if parcel.id is not None:
+        return encoded(parcel, source, time_ms)
+    lane = numbers.lane_of(source)
+    found = encoded(Parcel(parcel.events, numbers.peek(lane)), source, time_ms)
+    numbers.take(lane)
+    return found
+
+
+def encoded(parcel: Parcel, source: str, time_ms: int) -> Parcel:
+    """Return a parcel that has an identity with its bytes; existing bytes are kept. Raises BatchError."""
+    if parcel.data is not None or parcel.id is None:
+        return parcel
+    batch = encode_events(parcel.id, source, time_ms, parcel.events)
+    return Parcel(parcel.events, parcel.id, batch.data)

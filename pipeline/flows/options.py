@@ -14,6 +14,10 @@ class Options(Section):
     """Base of all option sets."""
 
 
+class NoOptions(Options):
+    """Options of a component that has none."""
+
+
 class Server(Options):
     """Options of a server. `host`: 127.0.0.1 by default; `port` 0: any free port."""
 

@@ -6,8 +6,7 @@ Everything that blocks takes a deadline in seconds. Nothing here decides or does
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
@@ -39,18 +38,6 @@ class SinkFailed(FlowError):
     def __init__(self, reason: str, retry: bool = True) -> None:
         super().__init__(reason)
         self.reason, self.retry = reason, retry
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """Guarantees of a channel once `put` has returned."""
-
-    durable: bool
-    """True if parcels survive the end of the process."""
-    power_safe: bool
-    """True if parcels survive loss of power too."""
-    shared: bool = False
-    """True if other processes may read them (Kafka)."""
 
 
 class Take:
@@ -119,9 +106,6 @@ class Waking(Protocol):
 class Channel(Reader, Protocol):
     """Bounded, thread-safe. Uncommitted parcels are taken again in order, after a rollback or a restart."""
 
-    @property
-    def capabilities(self) -> Capabilities: ...
-
     def start(self) -> None:
         """Open the channel. Raises ChannelFailed, or a typed error of its own that names the remedy."""
         ...
@@ -136,15 +120,6 @@ class Channel(Reader, Protocol):
         ...
 
     def figures(self) -> Figures: ...
-
-
-@runtime_checkable
-class Branching(Protocol):
-    """Channel that several sinks read, each at its own pace."""
-
-    def reader(self, branch: str) -> Reader:
-        """Return the view of one of the branches that the channel was made with."""
-        ...
 
 
 class Source(Protocol):
@@ -211,6 +186,3 @@ class Encoding(Protocol):
     def decode(self, data: bytes) -> Sequence[Event]:
         """Inverse of `encode` where there is one. Raises ValueError."""
         ...
-
-
-Headers = Mapping[str, str]

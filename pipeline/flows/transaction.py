@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from types import TracebackType
+from typing import Literal
 
 from pipeline.flows.event import Parcel
 from pipeline.flows.spi import Channel, FlowError, Take
 
-
-class Phase(StrEnum):
-    """Phase of a transaction."""
-
-    NEW = "new"
-    OPEN = "open"
-    COMMITTED = "committed"
-    ROLLED_BACK = "rolled back"
-    CLOSED = "closed"
+Phase = Literal["new", "open", "committed", "rolled back", "closed"]
 
 
 class WrongPhase(FlowError):
@@ -30,24 +22,24 @@ class Transaction:
 
     def __init__(self, channel: Channel, deadline_s: float = 10.0) -> None:
         self._channel, self._deadline_s = channel, deadline_s
-        self.phase = Phase.NEW
+        self.phase: Phase = "new"
         self._put: list[Parcel] = []
         self._taken: list[Take] = []
 
     def begin(self) -> None:
-        self._expect(Phase.NEW)
-        self.phase = Phase.OPEN
+        self._expect("new")
+        self.phase = "open"
 
     def put(self, parcels: Sequence[Parcel]) -> None:
         """Hold parcels in memory until `commit`."""
-        self._expect(Phase.OPEN)
+        self._expect("open")
         if self._taken:
             raise WrongPhase("this transaction takes: put with another one")
         self._put += parcels
 
     def take(self, most: int, wait_s: float) -> tuple[Parcel, ...]:
         """Take the next parcels; () if none came within `wait_s`."""
-        self._expect(Phase.OPEN)
+        self._expect("open")
         if self._put:
             raise WrongPhase("this transaction puts: take with another one")
         take = self._channel.take(most, wait_s)
@@ -56,24 +48,24 @@ class Transaction:
 
     def commit(self) -> None:
         """Raises the errors of `Channel.put` and `Take.commit`; after ChannelFull it may be retried."""
-        self._expect(Phase.OPEN)
+        self._expect("open")
         if self._put:
             self._channel.put(self._put, self._deadline_s)
         for take in self._taken:
             take.commit()
-        self.phase = Phase.COMMITTED
+        self.phase = "committed"
 
     def rollback(self) -> None:
-        self._expect(Phase.OPEN)
+        self._expect("open")
         for take in reversed(self._taken):
             take.rollback()
-        self.phase = Phase.ROLLED_BACK
+        self.phase = "rolled back"
 
     def close(self) -> None:
         """End in any phase; an open transaction is rolled back."""
-        if self.phase is Phase.OPEN:
+        if self.phase == "open":
             self.rollback()
-        self.phase = Phase.CLOSED
+        self.phase = "closed"
 
     def __enter__(self) -> Transaction:
         self.begin()
@@ -81,11 +73,11 @@ class Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
-            if kind is None and self.phase is Phase.OPEN:
+            if kind is None and self.phase == "open":
                 self.commit()
         finally:
             self.close()
 
     def _expect(self, phase: Phase) -> None:
-        if self.phase is not phase:
+        if self.phase != phase:
             raise WrongPhase(f"the transaction is {self.phase}, not {phase}: begin, put or take, commit or rollback")

@@ -15,9 +15,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from bookkeeper.rpc.framed_server import FramedServer
 from bookkeeper.rpc.security import Security
 from pipeline.collector.collector import Collector
-from pipeline.delivery.collector_way import CollectorWay
 from pipeline.delivery.failover import FailoverLog
-from pipeline.delivery.sender import Sender
+from pipeline.delivery.sender import CollectorWay, Sender
 from pipeline.delivery.tracker import Tracker
 from pipeline.link import connections
 from pipeline.link.client import CollectorClient, NotSent, Reply

@@ -238,10 +238,10 @@ def begin(transit: Transit) -> tuple[Call, list[bytes]]:
 def test_a_collector_that_keeps_a_call_waiting_is_left_for_another_before_it_is_given_up() -> None:
     transit = two_collectors()
     call, _ = begin(transit)
-    assert call.deadline_s == OTHER_DEADLINE_S, "there is another one to turn to"
+    assert call.flight.deadline_s == OTHER_DEADLINE_S, "there is another one to turn to"
     transit.now += SLOW_S + 0.1
     other, _ = begin(transit)
-    assert other.endpoint != call.endpoint
+    assert other.flight.endpoint != call.flight.endpoint
     assert transit.sending.link.slow == 1
     transit.now += SLOW_FOR_S + 1
     transit.sending.silent(call, transit.now - SLOW_FOR_S, late=True)
@@ -252,7 +252,7 @@ def test_a_collector_that_cannot_reach_kafka_is_left_for_another() -> None:
     transit = two_collectors()
     call, _ = begin(transit)
     transit.sending.answered(call, [Answer(None, "kafka: no answer")] * len(call.group.items), transit.now)
-    assert begin(transit)[0].endpoint != call.endpoint
+    assert begin(transit)[0].flight.endpoint != call.flight.endpoint
 
 
 def test_one_that_failed_is_tried_with_one_call_while_the_rest_goes_elsewhere() -> None:
@@ -260,8 +260,8 @@ def test_one_that_failed_is_tried_with_one_call_while_the_rest_goes_elsewhere() 
     call, _ = begin(transit)
     transit.sending.silent(call, transit.now, late=True)
     transit.now += 60
-    tried = [begin(transit)[0].endpoint for _ in range(4)]
-    assert tried.count(call.endpoint) == 1
+    tried = [begin(transit)[0].flight.endpoint for _ in range(4)]
+    assert tried.count(call.flight.endpoint) == 1
 
 
 def test_the_only_collector_is_used_however_slow() -> None:
@@ -269,10 +269,10 @@ def test_the_only_collector_is_used_however_slow() -> None:
     for n in range(8):
         transit.accept(batch(n, lane=n % 4))
     call, messages = begin(transit)
-    assert call.deadline_s == 15.0
+    assert call.flight.deadline_s == 15.0
     transit.now += 12
     transit.answer(call, messages)
-    assert begin(transit)[0].endpoint == call.endpoint
+    assert begin(transit)[0].flight.endpoint == call.flight.endpoint
 
 
 def test_without_a_collector_that_may_be_tried_nobody_looks_all_the_time() -> None:
@@ -291,7 +291,7 @@ def test_without_a_collector_that_may_be_tried_nobody_looks_all_the_time() -> No
         transit.now += 20
         call, _ = begin(transit)
     assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.0, 1.0, 1.0])
-    assert transit.sending.link.carried_bytes == call.size, "what got no connection was not sent"
+    assert transit.sending.link.carried_bytes == call.flight.size, "what got no connection was not sent"
     nobody = Transit()
     nobody.sending.link.collectors = Collectors("agent-1")
     nobody.accept(batch(0))

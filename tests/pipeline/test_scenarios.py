@@ -212,9 +212,9 @@ def test_scenario_22_answers_that_come_after_the_timer_make_no_storm(answer_s: f
             flying.append((transit.now, *begun))
         for one in list(flying):
             began, call, messages = one
-            if transit.now - began >= min(answer_s, call.deadline_s):
+            if transit.now - began >= min(answer_s, call.flight.deadline_s):
                 flying.remove(one)
-                if answer_s <= call.deadline_s:
+                if answer_s <= call.flight.deadline_s:
                     transit.answer(call, messages)
                 else:
                     transit.collector.send(messages)

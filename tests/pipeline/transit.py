@@ -107,7 +107,7 @@ class Transit:
             arrived = damage(self.calls, messages) if damage else messages
             if lost is not None and lost(self.calls):
                 self.collector.send(arrived)
-                self.now += call.deadline_s
+                self.now += call.flight.deadline_s
                 self.sending.silent(call, self.now, late=True)
             else:
                 self.answer(call, arrived)

@@ -32,7 +32,7 @@ from pipeline.flows.options import FramedOptions, Server
 from pipeline.flows.registry import Component, Part
 from pipeline.flows.runtime.builtin import builtin
 from pipeline.flows.runtime.flows import Flows, open_flows
-from pipeline.flows.sources import protection as flow_protection
+from pipeline.flows.sources import listening as flow_protection
 from tests.api.serving import STATUS, small_app, small_store
 from tests.security.serving import tokens
 from tests.waiting import eventually
@@ -278,7 +278,7 @@ def test_sources_of_flows_hold_the_rule(
 
 
 def test_a_source_with_an_address_uses_the_common_options() -> None:
-    """So that the rule sees it: see pipeline/flows/sources/protection.py."""
+    """So that the rule sees it: see pipeline/flows/sources/listening.py."""
     listening = _listening()
     assert {"agent", "http", "netcat", "syslog", "thrift"} <= {one.name for one in listening}
     others = [one for one in _sources() if one not in listening]
@@ -301,7 +301,7 @@ CHECKED = {
 """They ask for protection themselves."""
 ELSEWHERE = {
     "pipeline/collector/collector.py": "pipeline/collector/service.py, which starts it, asks",
-    "pipeline/flows/sources/http.py": "protection.py beside it asks for every source with the options of a server",
+    "pipeline/flows/sources/http.py": "listening.py beside it asks for every source with the options of a server",
     "pipeline/flows/sources/listening.py": "as http.py",
     "pipeline/flows/sources/syslog.py": "as http.py",
     "artimon/stack/ports.py": "looks whether a port of loopback is free",
@@ -333,7 +333,7 @@ def test_every_listener_is_known() -> None:
     """Whoever adds one: let it call `require_protection`, or say here why it need not."""
     found = {str(path.relative_to(ROOT)) for name in PACKAGES for path in (ROOT / name).rglob("*.py") if _listens(path)}
     assert found == CHECKED | ELSEWHERE.keys()
-    for name in (*CHECKED, "pipeline/collector/service.py", "pipeline/flows/sources/protection.py"):
+    for name in (*CHECKED, "pipeline/collector/service.py", "pipeline/flows/sources/listening.py"):
         assert "require_protection(" in (ROOT / name).read_text(), name
 
 

@@ -326,8 +326,8 @@ class SimAgent(Process):
             return
         self._flying += 1
         flight = _Flight(self, call)
-        self._network.call(self.name, call.endpoint, messages, flight.answered, flight.broken)
-        self._scheduler.later(call.deadline_s, flight.late, self)
+        self._network.call(self.name, call.flight.endpoint, messages, flight.answered, flight.broken)
+        self._scheduler.later(call.flight.deadline_s, flight.late, self)
         if pump:
             self.pump()
 
@@ -377,7 +377,7 @@ class SimAgent(Process):
         if self._scheduler.tracing:
             for key, why in verdict.resend:
                 self._scheduler.say(f"{self.name}: {key} again: {why}")
-        self._forget(self.sending.judged(verdict))
+        self._forget(self.sending.tracker.judged(verdict))
         self.pump()
 
     def wake(self) -> None:

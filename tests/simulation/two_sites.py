@@ -203,7 +203,7 @@ class SiteAgent(Process):
             if not site.reachable:
                 continue
             waiting = [sent.key for sent in sending.tracker.sent()]
-            done = sending.judged(Verdict(acked=tuple(waiting)))
+            done = sending.tracker.judged(Verdict(acked=tuple(waiting)))
             for item in done:
                 if item.id not in site.stored:
                     raise Violation(f"sites: {item.id} is forgotten, and {name} does not have it")

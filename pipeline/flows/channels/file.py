@@ -26,15 +26,13 @@ from pipeline.delivery.failover import FailoverLog
 from pipeline.delivery.modes import Delivery, after_open, before_open
 from pipeline.delivery.numbering import Numbering, Numbers
 from pipeline.flows.channels.base import LedgerChannel, branches_of
-from pipeline.flows.channels.cache import Cache
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.context import STRAIGHT, Context
-from pipeline.flows.event import Parcel
-from pipeline.flows.numbering import sealed
+from pipeline.flows.event import Parcel, parcel_bytes, sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 from pipeline.flows.seen import Seen, SeenFile
-from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures, Sink, SinkFailed
+from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures, Sink, SinkFailed
 from pipeline.wal.files import SYSTEM_FILES, Files, LogError, passes
 from pipeline.wal.framing import RecordType
 from pipeline.wal.log import Entry, Log, LogFailed, QuotaFull
@@ -47,6 +45,9 @@ _DISK_S = 10.0
 """Least seconds that a put waits for the disk: a caller that gave up would not know whether its parcels were kept."""
 _SEGMENTS = 8
 """Least number of segments in a quota, so that space is freed in small steps."""
+
+_EVENT_OBJECTS = 200
+"""Estimate of the memory of one event's objects, in bytes."""
 
 
 class FileOptions(Options):
@@ -74,6 +75,42 @@ class Kept:
     place: Place
     series: bool
     """True for an announcement, which is released by place because it has no identity of its own."""
+
+
+class Cache:
+    """Memory cache of the oldest parcels that fit into `most` bytes, so that they need not be read back; its loss loses
+    no data. Thread-safe. Invariant: `bytes` is the sum of the costs of its parcels."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.bytes = most, 0
+        self._lock = threading.Lock()
+        self._held: dict[BatchId, tuple[Parcel, int]] = {}
+
+    def offer(self, parcels: Sequence[Parcel]) -> None:
+        """Add the parcels that fit."""
+        with self._lock:
+            for parcel in parcels:
+                cost = parcel_bytes(parcel) + sum(len(e.body) + _EVENT_OBJECTS for e in parcel.events)
+                if parcel.id is None or parcel.id.lane == NO_LANE or self.bytes + cost > self.most:
+                    continue
+                self._drop(parcel.id)
+                self._held[parcel.id] = (parcel, cost)
+                self.bytes += cost
+
+    def get(self, id: BatchId) -> Parcel | None:
+        with self._lock:
+            found = self._held.get(id)
+            return found[0] if found else None
+
+    def drop(self, ids: Iterable[BatchId]) -> None:
+        with self._lock:
+            for id in ids:
+                self._drop(id)
+
+    def _drop(self, id: BatchId) -> None:
+        found = self._held.pop(id, None)
+        if found:
+            self.bytes -= found[1]
 
 
 class SinkWay:
@@ -133,10 +170,6 @@ class FileChannel(LedgerChannel[Kept]):
         self._log: Log | None = None
         self.damaged = 0
         """Parcels that can no longer be read from the disk."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(durable=True, power_safe=True)
 
     def start(self) -> None:
         """Raises ChannelFailed if another process uses the folder, or the disk refuses."""
@@ -202,11 +235,6 @@ class FileChannel(LedgerChannel[Kept]):
         }
 
     # -- in
-
-    def had(self, id: BatchId) -> bool:
-        """True if a parcel of this identity is or was in the channel."""
-        with self._cond:
-            return self._seen.had(id)
 
     @property
     def waiting(self) -> int:

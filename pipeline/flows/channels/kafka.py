@@ -21,12 +21,11 @@ from artimon.runtime.deadline import DeadlineExceeded, within
 from artimon.runtime.kafka_access import client_options
 from pipeline.delivery.numbering import Numbers
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel
-from pipeline.flows.numbering import sealed
+from pipeline.flows.event import Parcel, sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
 from pipeline.flows.seen import Seen
-from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures, Take
+from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures, Take
 
 log = logging.getLogger(__name__)
 
@@ -66,10 +65,6 @@ class KafkaChannel:
         """Messages behind those taken, as of the last take."""
         self.repeats = self.damaged = self.taken = 0
         self.problem = ""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(durable=True, power_safe=False, shared=True)
 
     def start(self) -> None:
         """Raises ChannelFailed if Kafka cannot be reached or another process has the same agent and flow."""

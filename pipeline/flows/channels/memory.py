@@ -12,11 +12,10 @@ from pipeline.delivery.numbering import Numbers
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel, parcel_bytes
-from pipeline.flows.numbering import named
+from pipeline.flows.event import Parcel, named, parcel_bytes
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
-from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
+from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures
 
 
 class MemoryOptions(Options):
@@ -43,10 +42,6 @@ class MemoryChannel(LedgerChannel[Parcel]):
         self._numbers, self._source = Numbers(agent), source
         self.lost = 0
         """Parcels in the channel when it stopped."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(durable=False, power_safe=False)
 
     def start(self) -> None:
         with self._cond:

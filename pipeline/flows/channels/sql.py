@@ -20,12 +20,11 @@ from pipeline.delivery.numbering import Numbers
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel
-from pipeline.flows.numbering import sealed
+from pipeline.flows.event import Parcel, sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 from pipeline.flows.seen import Seen
-from pipeline.flows.spi import Capabilities, ChannelFailed, ChannelFull, Figures
+from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures
 from pipeline.wal.files import SYSTEM_FILES, Lock, LogError, ensure_folder
 
 _SCHEMA = """
@@ -75,10 +74,6 @@ class SqlChannel(LedgerChannel[Row]):
         self._silent: list[LaneId] = []
         """Lanes forgotten in memory, deleted from the database with the next put."""
         self._next = 0
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(durable=True, power_safe=True)
 
     def start(self) -> None:
         """Raises ChannelFailed if another process uses the folder or the database cannot be opened."""

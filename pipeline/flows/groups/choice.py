@@ -4,17 +4,76 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pydantic import Field
 
 from artimon.model.clock import Clock
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
-from pipeline.flows.groups.standing import Standing, by_priority, in_turn, least_loaded
 from pipeline.flows.lifecycle import Member, State, stop_all
-from pipeline.flows.options import Options
+from pipeline.flows.options import NoOptions, Options
 from pipeline.flows.registry import Component
 from pipeline.flows.spi import Figures, Sink, SinkFailed
+from pipeline.link.timer import backoff
+
+LEAST_S, MOST_S = 0.2, 30.0
+_WEIGHT = 0.25
+
+
+@dataclass(slots=True)
+class Standing:
+    """Health of one sink: its back-off, and its mean time for a delivery."""
+
+    name: str
+    failures: int = 0
+    """Failures in a row."""
+    total_failures: int = 0
+    not_before: float = 0.0
+    mean_s: float = 0.0
+    busy: bool = False
+    delivered: int = 0
+
+    def due(self, now: float) -> bool:
+        return not self.busy and now >= self.not_before
+
+    def worked(self, seconds: float, now: float, slow_s: float | None = None) -> None:
+        """Record a delivery of so many seconds. Above `slow_s` the sink gets a back-off as after a failure, since
+        others may be faster."""
+        self.busy = False
+        self.delivered += 1
+        self.mean_s = seconds if not self.mean_s else self.mean_s + _WEIGHT * (seconds - self.mean_s)
+        if slow_s is not None and seconds > slow_s:
+            self._rest(now)
+        else:
+            self.failures, self.not_before = 0, 0.0
+
+    def failed(self, now: float) -> None:
+        self.busy = False
+        self.total_failures += 1
+        self._rest(now)
+
+    def _rest(self, now: float) -> None:
+        """Back off, longer each time, at most MOST_S."""
+        self.failures += 1
+        self.not_before = now + backoff(self.failures, LEAST_S, MOST_S)
+
+
+def by_priority(standings: list[Standing], now: float) -> list[Standing]:
+    """Return the sinks that may be tried, in the order of the configuration."""
+    return [s for s in standings if s.due(now)]
+
+
+def in_turn(standings: list[Standing], now: float, turn: int) -> list[Standing]:
+    """Return the sinks that may be tried, beginning with number `turn`."""
+    start = turn % len(standings)
+    return [s for s in (*standings[start:], *standings[:start]) if s.due(now)]
+
+
+def least_loaded(standings: list[Standing], now: float, turn: int) -> list[Standing]:
+    """Return the sinks that may be tried, the fastest of late first; untried ones before all others."""
+    return sorted(in_turn(standings, now, turn), key=lambda s: s.mean_s)
+
 
 Order = Callable[[list[Standing], float, int], list[Standing]]
 
@@ -127,10 +186,6 @@ class ChoiceGroup:
         return "no sink took the data: " + "; ".join(f"{name}: {why}" for name, why in {**reasons, **resting}.items())
 
 
-class FanOutOptions(Options):
-    """No options: each sink says whether it is `required`, or how many `behind_bytes` it may lag."""
-
-
 def _choice(order: Order) -> Callable[[ChoiceOptions, Context], Callable[[Mapping[str, Sink]], ChoiceGroup]]:
     """Return a builder that maps options and context to a function from the sinks by name to the group."""
     return lambda options, context: lambda sinks: ChoiceGroup(sinks, order, options, context.clock)
@@ -141,5 +196,6 @@ FAILOVER = Component(
 )
 ROUND_ROBIN = Component("round-robin", ChoiceOptions, _choice(in_turn), outside={})
 LEAST_LOADED = Component("least-loaded", ChoiceOptions, _choice(least_loaded), outside={})
-FAN_OUT = Component("fan-out", FanOutOptions, lambda options, _: options, outside={})
-"""Builds nothing: the channel implements the fan-out."""
+FAN_OUT = Component("fan-out", NoOptions, lambda options, _: options, outside={})
+"""Builds nothing: the channel implements the fan-out, and each sink says whether it is `required`, or how many
+`behind_bytes` it may lag."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 from pydantic import Field
 
-from artimon.model.clock import Clock
+from pipeline.flows.context import Context
 from pipeline.flows.event import Event
 from pipeline.flows.interceptors.base import PerEvent
 from pipeline.flows.options import Options
@@ -14,45 +15,31 @@ from pipeline.flows.registry import Component
 
 
 class TimestampOptions(Options):
-    """`keep`: leave the header of an event that has it."""
+    """Of the time of passage, epoch milliseconds. `keep`: leave the header of an event that has it."""
 
     header: str = "timestamp"
     keep: bool = True
 
 
-class Timestamp(PerEvent):
-    """Adds the time of passage, epoch milliseconds."""
+class SetHeader(PerEvent):
+    """Adds one header. `keep`: leave that of an event that has it."""
 
-    def __init__(self, options: TimestampOptions, clock: Clock) -> None:
+    def __init__(self, header: str, value: Callable[[], str], keep: bool) -> None:
         super().__init__()
-        self._options, self._clock = options, clock
+        self._header, self._value, self._keep = header, value, keep
 
     def event(self, event: Event) -> Event:
-        if self._options.keep and self._options.header in event.headers:
+        if self._keep and self._header in event.headers:
             return event
-        return event.with_headers({self._options.header: str(self._clock.now_ms())})
+        return event.with_headers({self._header: self._value()})
 
 
 class HostOptions(Options):
-    """`ip`: add the address instead of the name."""
+    """Of the host that accepted the event. `ip`: add the address instead of the name."""
 
     header: str = "host"
     keep: bool = True
     ip: bool = False
-
-
-class Host(PerEvent):
-    """Adds the host that accepted the event."""
-
-    def __init__(self, options: HostOptions) -> None:
-        super().__init__()
-        self._options = options
-        self._host = _address() if options.ip else socket.gethostname()
-
-    def event(self, event: Event) -> Event:
-        if self._options.keep and self._options.header in event.headers:
-            return event
-        return event.with_headers({self._options.header: self._host})
 
 
 class StaticOptions(Options):
@@ -102,9 +89,16 @@ def _address() -> str:
         return "127.0.0.1"
 
 
-TIMESTAMP = Component(
-    "timestamp", TimestampOptions, lambda options, context: Timestamp(options, context.clock), outside={}
-)
-HOST = Component("host", HostOptions, lambda options, _: Host(options), outside={})
+def _timestamp(options: TimestampOptions, context: Context) -> SetHeader:
+    return SetHeader(options.header, lambda: str(context.clock.now_ms()), options.keep)
+
+
+def _host(options: HostOptions, _: Context) -> SetHeader:
+    host = _address() if options.ip else socket.gethostname()
+    return SetHeader(options.header, lambda: host, options.keep)
+
+
+TIMESTAMP = Component("timestamp", TimestampOptions, _timestamp, outside={})
+HOST = Component("host", HostOptions, _host, outside={})
 STATIC = Component("static", StaticOptions, lambda options, _: Static(options), outside={})
 DROP_HEADERS = Component("drop-headers", DropHeadersOptions, lambda options, _: DropHeaders(options), outside={})

@@ -29,7 +29,6 @@ from pipeline.control.gate import Gate
 from pipeline.control.plane import Plane, remembered
 from pipeline.control.runtime import Runtime
 from pipeline.control.signatures import read_keys
-from pipeline.delivery.collector_way import CollectorWay
 from pipeline.delivery.failover import FailoverLog
 from pipeline.delivery.intake import Intake
 from pipeline.delivery.modes import (
@@ -43,7 +42,7 @@ from pipeline.delivery.modes import (
 )
 from pipeline.delivery.pace import RATE as BACKLOG_RATE
 from pipeline.delivery.pace import Pacing
-from pipeline.delivery.sender import Sender
+from pipeline.delivery.sender import CollectorWay, Sender
 from pipeline.delivery.tracker import Tracker
 from pipeline.link.endpoints import DEFAULT_GROUP
 from pipeline.link.endpoints import Mode as CollectorMode

@@ -18,9 +18,8 @@ from pipeline.flows.event import Parcel
 from pipeline.flows.lifecycle import Member, State, start_all, stop_all
 from pipeline.flows.runtime.front import Front
 from pipeline.flows.runtime.rejected import Rejected
-from pipeline.flows.runtime.runner import Runner, SinkRunner, SourceRunner
-from pipeline.flows.runtime.watch import Restarts
-from pipeline.flows.sources.protection import check_source
+from pipeline.flows.runtime.runner import Restarts, Runner, SinkRunner, SourceRunner
+from pipeline.flows.sources.listening import check_source
 from pipeline.flows.spi import Figures, FlowError, Sink
 from pipeline.wal.files import SYSTEM_FILES, ensure_folder
 
@@ -236,7 +235,7 @@ class Flow:
 
     def _hand_over_rest(self, deadline_s: float) -> None:
         """Wait until the sinks have emptied a channel that is not durable, at most `deadline_s`."""
-        if self._channel.capabilities.durable:
+        if self.config.channel.component.durable:
             return
         ends, never = self._clock.monotonic() + deadline_s, threading.Event()
         while self.waiting and not self._paused and self._clock.monotonic() < ends:

@@ -1,15 +1,15 @@
-"""Threads that drive sources and sinks."""
+"""Threads that drive sources and sinks, their restarts, and the detection of stuck ones."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import Counter
+from dataclasses import dataclass
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from pipeline.flows.event import Parcel
 from pipeline.flows.runtime.rejected import Rejected
-from pipeline.flows.runtime.watch import Progress, Restarts
 from pipeline.flows.spi import (
     ChannelFailed,
     ChannelFull,
@@ -30,6 +30,60 @@ TAKE_WAIT_S = 0.5
 """Longest wait of a take in seconds. Data wakes a take, as does the stop of most flows; this bounds the stop for
 channels that cannot be woken."""
 RETRY_LEAST_S, RETRY_MOST_S = 0.05, 10.0
+RESTART_LEAST_S = 0.1
+RESTART_MOST_S = 30.0
+_CALM_S = 60.0
+"""Seconds without a death after which the count of deaths in a row starts anew."""
+
+
+@dataclass(slots=True)
+class Restarts:
+    """Restart back-off of one runner. `deaths` counts all, `row` those in a row."""
+
+    deaths: int = 0
+    row: int = 0
+    not_before: float = 0.0
+    _died_at: float | None = None
+
+    def died(self, now: float) -> None:
+        """Record an unexpected end of the thread."""
+        if self._died_at is not None and now - self._died_at > _CALM_S:
+            self.row = 0
+        self.deaths, self.row, self._died_at = self.deaths + 1, self.row + 1, now
+        self.not_before = now + backoff(self.row, RESTART_LEAST_S, RESTART_MOST_S)
+
+    def due(self, now: float) -> bool:
+        return now >= self.not_before
+
+
+@dataclass(slots=True)
+class Progress:
+    """Progress of one runner: the time since it is busy, and stall alarms."""
+
+    stall_s: float
+    busy_since: float | None = None
+    """Time at which work began or last reported progress; None while it waits for work."""
+    alarms: int = 0
+    _alarmed: bool = False
+
+    def busy(self, now: float) -> None:
+        self.busy_since, self._alarmed = now, False
+
+    def idle(self) -> None:
+        self.busy_since, self._alarmed = None, False
+
+    def went_on(self, now: float) -> None:
+        """Record that long work is making progress."""
+        if self.busy_since is not None:
+            self.busy_since, self._alarmed = now, False
+
+    def stuck_s(self, now: float) -> float:
+        """Return the seconds without progress if they exceed `stall_s`, else 0. Counts each stall as one alarm."""
+        if self.busy_since is None or now - self.busy_since <= self.stall_s:
+            return 0.0
+        if not self._alarmed:
+            self._alarmed, self.alarms = True, self.alarms + 1
+        return now - self.busy_since
 
 
 class Runner:

@@ -13,11 +13,10 @@ from pydantic import Field, field_validator, model_validator
 
 from artimon.model.batch import NO_LANE, BatchError, BatchId
 from artimon.model.codec import verify
+from artimon.runtime.text import parse_address
 from pipeline.control.directory import Followed
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel
-from pipeline.flows.hop import parse_endpoint_text
-from pipeline.flows.numbering import encoded
+from pipeline.flows.event import Parcel, encoded
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Figures, SinkFailed
@@ -51,7 +50,7 @@ class AgentSinkOptions(Options):
     @classmethod
     def _addresses(cls, to: list[str]) -> list[str]:
         for text in to:
-            parse_endpoint_text(text)
+            parse_address(text)
         return to
 
     @model_validator(mode="after")
@@ -85,7 +84,7 @@ class AgentSink:
             self._members = self._context.directory("sink agent", group).follow(group)
             self._look_around()
         else:
-            self._client.update({text: parse_endpoint_text(text) for text in self._options.to})
+            self._client.update({text: Endpoint(*parse_address(text)) for text in self._options.to})
 
     def deliver(self, parcels: Sequence[Parcel]) -> None:
         parcels = self._with_bytes(parcels)

@@ -18,8 +18,7 @@ from artimon.runtime.zookeeper import zookeeper_client
 from pipeline.collector.broker import Broker, BrokerError, Message, message_for
 from pipeline.delivery.numbering import Numbers
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel
-from pipeline.flows.numbering import sealed
+from pipeline.flows.event import Parcel, sealed
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Figures, SinkFailed

@@ -8,22 +8,17 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from pipeline.flows.event import Parcel, events_of
-from pipeline.flows.options import Options
+from pipeline.flows.options import NoOptions, Options
 from pipeline.flows.registry import Component
 from pipeline.flows.spi import Figures
 
 log = logging.getLogger(__name__)
 
 
-class NullOptions(Options):
-    """No options."""
-
-
 class NullSink:
     """Counts and drops parcels."""
 
-    def __init__(self, options: NullOptions) -> None:
-        del options
+    def __init__(self) -> None:
         self.parcels = 0
 
     def start(self) -> None:
@@ -76,4 +71,4 @@ class LogSink:
 
 
 LOG = Component("log", LogOptions, lambda options, context: LogSink(options, context.flow), outside={})
-NULL = Component("null", NullOptions, lambda options, _: NullSink(options), outside={})
+NULL = Component("null", NoOptions, lambda _, __: NullSink(), outside={})

@@ -20,7 +20,6 @@ from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.collector.held_bytes import Holding
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
-from pipeline.flows.hop import parse_id
 from pipeline.flows.options import FramedOptions
 from pipeline.flows.registry import ADDRESS, Component
 from pipeline.flows.sources.listening import framed_server
@@ -30,6 +29,15 @@ from pipeline.link.idl import collector_idl
 
 FRAME_BYTES = 4 * 1024 * 1024 + 512 * 1024
 MAX_MESSAGES = 2_000
+
+
+def parse_id(text: str) -> BatchId | None:
+    """Inverse of `str(id)`; None for anything else."""
+    try:
+        agent, epoch, lane, sequence = text.rsplit("/", 3)
+        return BatchId(agent, int(epoch, 16), int(lane), int(sequence))
+    except ValueError:
+        return None
 
 
 class AgentSourceOptions(FramedOptions):

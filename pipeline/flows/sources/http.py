@@ -20,7 +20,7 @@ from artimon.model.event import MAX_BODY, EventError
 from artimon.runtime.exposure import family_of
 from pipeline.collector.service import naming_address
 from pipeline.flows.context import Context
-from pipeline.flows.encodings import JsonLines, JsonOptions
+from pipeline.flows.encodings import JsonLines
 from pipeline.flows.event import Event
 from pipeline.flows.options import Server
 from pipeline.flows.registry import ADDRESS, Component
@@ -30,7 +30,7 @@ from pipeline.flows.spi import Figures, Put
 
 log = logging.getLogger(__name__)
 
-_JSON_LINES = JsonLines(JsonOptions())
+_JSON_LINES = JsonLines()
 _BODY_LEFT = (HTTPStatus.LENGTH_REQUIRED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT)
 """Answers to requests whose body was not read to its end."""
 MOST_EVENTS = 100_000

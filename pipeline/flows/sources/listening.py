@@ -1,4 +1,5 @@
-"""Bounded servers: of bytes over TCP in any framing, with a thread for each connection; of framed Thrift."""
+"""Bounded servers: of bytes over TCP in any framing, with a thread for each connection; of framed Thrift.
+Exposure rule for sources that listen."""
 
 from __future__ import annotations
 
@@ -11,15 +12,18 @@ from collections.abc import Callable
 from typing import Any
 
 from artimon.model.clock import Clock
-from artimon.runtime.exposure import family_of
+from artimon.runtime.exposure import PROVE, Unprotected, family_of, require_protection
 from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.collector.service import naming_address
+from pipeline.flows.context import INSECURE, Context
 from pipeline.flows.options import FramedOptions, Server
+from pipeline.flows.spi import FlowError
 
 log = logging.getLogger(__name__)
 
 READ_BYTES = 64 * 1024
+NO_LOGIN = "this kind of source has no login: listen on 127.0.0.1"
 _LOOK_S = 0.5
 
 Take = Callable[[bytes, bool], tuple[int, bytes]]
@@ -193,3 +197,19 @@ def framed_server(
     with naming_address(f"source {kind}", options.host, options.port):
         server.start()
     return server
+
+
+def check_source(options: Any, context: Context) -> list[str]:
+    """Check the address of a source before it is built. Only the agent's command line can set `--insecure`, since a
+    flow may come from ZooKeeper. Returns warnings. Raises FlowError."""
+    if not isinstance(options, Server):
+        return []
+    framed = isinstance(options, FramedOptions)
+    asks, remedy = (security(), PROVE) if framed else (None, NO_LOGIN)
+    insecure = bool(context.shared.get(INSECURE))
+    try:
+        return require_protection(
+            f"the source of flow {context.flow}", options.host, asks, insecure=insecure, remedy=remedy
+        )
+    except Unprotected as problem:
+        raise FlowError(str(problem)) from None

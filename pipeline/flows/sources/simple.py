@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from pipeline.flows.event import Event, parcels_of
-from pipeline.flows.options import Options
+from pipeline.flows.options import NoOptions, Options
 from pipeline.flows.registry import Component
 from pipeline.flows.spi import Figures, Put
 
@@ -77,10 +77,6 @@ class ListSource:
         return {"done": self._done}
 
 
-class ApiOptions(Options):
-    """No options."""
-
-
 class ApiSource:
     """Event-driven: events that the program itself puts, by `Flow.put`."""
 
@@ -94,6 +90,6 @@ class ApiSource:
         return {}
 
 
-API = Component("api", ApiOptions, lambda _, __: ApiSource(), outside={})
+API = Component("api", NoOptions, lambda _, __: ApiSource(), outside={})
 LIST = Component("list", ListOptions, lambda options, _: ListSource(options), outside={})
 SEQUENCE = Component("sequence", SequenceOptions, lambda options, _: SequenceSource(options), outside={})

@@ -15,7 +15,7 @@ from pipeline.flows.config.read import parse_flows, read_flows
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Part, Registry
 from pipeline.flows.runtime.builtin import builtin
-from pipeline.flows.sinks.simple import NullOptions, NullSink
+from pipeline.flows.sinks.simple import NullSink
 from pipeline.flows.spi import FlowError
 
 GOOD = """
@@ -206,7 +206,7 @@ def third_party(**made: Any) -> Registry:
 
 
 def test_components_of_third_parties_come_by_entry_points() -> None:
-    component = Component("third", ThirdOptions, lambda options, context: NullSink(NullOptions()))
+    component = Component("third", ThirdOptions, lambda options, context: NullSink())
     registry = third_party(third=component, broken=ImportError("no module"), odd=5)
     assert registry.find(Part.SINK, "third") is component
     assert registry.names(Part.SINK) == ["broken", "odd", "third"]

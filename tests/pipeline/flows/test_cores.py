@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.flows.channels.ledger import BranchPolicy, Ledger
-from pipeline.flows.groups.standing import Standing, by_priority, in_turn, least_loaded
-from pipeline.flows.runtime.watch import RESTART_MOST_S, Progress, Restarts
+from pipeline.flows.groups.choice import Standing, by_priority, in_turn, least_loaded
+from pipeline.flows.runtime.runner import RESTART_MOST_S, Progress, Restarts
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["add", "take", "commit", "rollback", "shed"]), st.integers(0, 2), st.integers(1, 4)),

@@ -246,7 +246,8 @@ def test_power_fails_and_every_identity_that_was_had_is_known(seed: int) -> None
     left = files.survivor(rng)
     channel.stop(30.0)
     after = opened(FOLDER, left)
-    assert all(after.had(foreign(n).id) for n in range(count))  # type: ignore[arg-type]
+    after.put([foreign(n) for n in range(count)], 30.0)
+    assert after.repeats == count
     after.stop(30.0)
 
 

@@ -13,7 +13,7 @@ import pytest
 from artimon.model.batch import BatchId, Samples
 from artimon.model.codec import encode_samples
 from pipeline.delivery.numbering import Numbers
-from pipeline.flows import numbering
+from pipeline.flows import event as parcels
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel
 from pipeline.flows.runtime.builtin import builtin
@@ -27,7 +27,7 @@ NUMBERS = Numbers("a", 7)
 
 def sealed(*bodies: str, **headers: str) -> Parcel:
     events = tuple(Event(headers, body.encode()) for body in bodies)
-    return numbering.sealed(Parcel(events), NUMBERS, "f", 1_000)
+    return parcels.sealed(Parcel(events), NUMBERS, "f", 1_000)
 
 
 def sink(folder: Path, uri: str, **options: Any) -> FilesSink:

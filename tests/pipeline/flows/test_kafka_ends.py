@@ -17,8 +17,7 @@ from artimon.stack.topics import Topic, make_topics
 from pipeline.control.shards import Group, Shard
 from pipeline.delivery.numbering import Numbers
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel, events_of
-from pipeline.flows.numbering import sealed
+from pipeline.flows.event import Event, Parcel, events_of, sealed
 from pipeline.flows.runtime.builtin import builtin
 from pipeline.flows.sinks.kafka import KafkaSink, KafkaSinkOptions
 from pipeline.flows.sinks.varstore import VarstoreOptions, VarstoreSink

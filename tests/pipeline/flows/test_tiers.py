@@ -14,12 +14,12 @@ import pytest
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
 from bookkeeper.rpc.framed_server import FramedClient
-from pipeline.flows.encodings import Arrow, JsonOptions
+from pipeline.flows.encodings import Arrow
 from pipeline.flows.event import Parcel
-from pipeline.flows.hop import parse_id
 from pipeline.flows.lifecycle import State
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.sinks.agent import AgentSink, AgentSinkOptions
+from pipeline.flows.sources.agent import parse_id
 from pipeline.flows.spi import ChannelFull, SinkFailed
 from pipeline.link.client import NotSent, Reply
 from pipeline.link.endpoints import Endpoint
@@ -43,7 +43,7 @@ quota_bytes = 65536
 {sink}
 """
 LAST = 'type = "list"'
-ARROW = Arrow(JsonOptions())
+ARROW = Arrow()
 
 
 def tier(folder: Path, sinks: Sinks, agent: str, sink: str = LAST, port: int = 0) -> Flow:
@@ -264,7 +264,7 @@ def test_scenario_34_a_peer_that_does_not_answer_costs_a_deadline_and_no_more(tm
 
 def test_scenario_35_a_peer_that_is_down_for_long_is_asked_ever_less_often(tmp_path: Path) -> None:
     """Fault 24: the pause grows up to its cap, never over it, never to 0, however many failures there are."""
-    from pipeline.flows.groups.standing import MOST_S, Standing
+    from pipeline.flows.groups.choice import MOST_S, Standing
 
     standing, now, pauses = Standing("primary"), 0.0, []
     while now < 3600:
