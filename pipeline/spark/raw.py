@@ -32,7 +32,7 @@ from pipeline.spark.generations import Succession, generation_to_read
 from pipeline.spark.pace import GUESSED_ROWS, TASK_ROWS, Pace, count_hours, messages
 from pipeline.spark.source import follow, remove_checkpoint, share, stream
 from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
-from pipeline.spark.tasks import RESULT_SCHEMA, RawPlan, RawResult, run_raw
+from pipeline.spark.tasks import RawPlan, RawResult, results_of, run_raw
 from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
 
 if TYPE_CHECKING:
@@ -441,10 +441,7 @@ class Life:
         joined = frame.coalesce(self._tasks(hour))
 
         def collect(plan: RawPlan) -> list[RawResult]:
-            def task(batches: Iterable[Any]) -> Iterable[Any]:
-                return run_raw(plan, batches)
-
-            return [RawResult.from_json(row.result) for row in joined.mapInArrow(task, RESULT_SCHEMA).collect()]
+            return results_of(joined, lambda batches: run_raw(plan, batches))
 
         return run_guarded(collect, plan, self._query._suspects)
 
