@@ -266,25 +266,14 @@ def _threads() -> ThreadPoolExecutor:
 class _FramedCalls:
     """Calls over Thrift."""
 
-    def groups(self, shard: Shard, topic_id: str) -> Standings | None:
-        return groups(shard, topic_id)
-
-    def rewind(self, shard: Shard, topic_id: str, partition: int, offset: int) -> bool:
-        return rewind(shard, topic_id, partition, offset)
-
-    def send(self, shard: Shard, range_: FeedRange) -> Outcome:
-        return send(shard, range_)
+    groups, rewind, send = staticmethod(groups), staticmethod(rewind), staticmethod(send)
 
     def at_once(self, work: Sequence[Callable[[], None]]) -> None:
         if len(work) > 1:
-            list(_threads().map(_run, work))
+            list(_threads().map(lambda one: one(), work))
         else:
             for one in work:
                 one()
-
-
-def _run(work: Callable[[], None]) -> None:
-    work()
 
 
 CALLS: Calls = _FramedCalls()
