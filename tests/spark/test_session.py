@@ -13,8 +13,7 @@ import pytest
 from artimon.model.clock import ManualClock
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.properties import PropertiesError, parse_conf, read_properties
-from pipeline.spark.session import PYTHON, session_settings
-from pipeline.spark.watch import SILENT, SessionWatch
+from pipeline.spark.session import PYTHON, SILENT, SessionWatch, session_settings
 from tests.waiting import eventually
 
 
