@@ -11,9 +11,8 @@ from thriftpy2.thrift import TException
 from artimon.model.select import NOT_HELD, SelectError
 from artimon.model.vshards import union
 from bookkeeper.rpc.framed_server import ConnectionLost, FramedError
-from varstore.cluster.asked import Check, Outcome, Part, Question
 from varstore.cluster.choosing import REFILLING, WHOLE, Choice, choose, explain
-from varstore.cluster.connections import ShardConnections
+from varstore.cluster.connections import Check, Outcome, Part, Question, ShardConnections
 from varstore.cluster.directory import Place, Shards
 from varstore.shard.service import idl
 
