@@ -7,7 +7,7 @@ left by a task, driver or compactor that died; it is deleted when it is too old 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from artimon.rawtable.commit import RawLog
@@ -64,7 +64,8 @@ class Sweeper:
             else:
                 self._delete(path, size, swept)
         orphans = [path for path in present if path not in removed and path not in live]
-        self._sweep_orphans([p for p in orphans if now_ms - present[p][1] > _patience_ms(p)], swept)
+        old = {path: present[path][0] for path in orphans if now_ms - present[path][1] > _patience_ms(path)}
+        self._sweep_orphans(old, swept)
         self._remove_folders(set(present))
         return swept
 
@@ -80,16 +81,16 @@ class Sweeper:
                     except (OSError, RuntimeError) as error:  # the client raises the latter for "not empty"
                         log.debug("%s stays: %s", folder, error)
 
-    def _sweep_orphans(self, paths: list[str], swept: Swept) -> None:
+    def _sweep_orphans(self, sizes: Mapping[str, int], swept: Swept) -> None:
         """Delete orphans after a commit: it forces a writer about to commit them to re-read, and find them too old."""
-        if not paths:
+        if not sizes:
             return
-        self._table.fence({"orphans": len(paths)})
+        self._table.fence({"orphans": len(sizes)})
         live = {file.path for file in self._table.live()}
-        for path in paths:
+        for path, size in sizes.items():
             if path not in live:
                 swept.orphans += 1
-                self._delete(path, 0, swept)
+                self._delete(path, size, swept)
 
     def _delete(self, path: str, size: int, swept: Swept) -> None:
         self._on_delete()

@@ -21,9 +21,8 @@ from pipeline.spark.config import SparkConfig
 from pipeline.spark.keeper import SeriesKeeper
 from pipeline.spark.raw import RawQuery
 from pipeline.spark.retention import Retention
-from pipeline.spark.session import make_session
+from pipeline.spark.session import SessionWatch, make_session
 from pipeline.spark.suspects import SUSPECTS, Suspects
-from pipeline.spark.watch import SessionWatch
 
 __all__ = ["SessionLost", "SparkConfig", "run_application"]
 

@@ -28,7 +28,7 @@ from pipeline.spark.generations import Seals
 from pipeline.spark.progress import Progress
 from pipeline.spark.source import batch, follow, remove_checkpoint, share, stream
 from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
-from pipeline.spark.tasks import RESULT_SCHEMA
+from pipeline.spark.tasks import results_of
 from pipeline.spark.topic import LeaderChanged, Topic, TopicError, TopicInfo
 
 if TYPE_CHECKING:
@@ -305,10 +305,7 @@ class Life:
 
     def _run(self, frame: Any, plan: FeedPlan) -> list[FeedResult]:
         def collect(plan: FeedPlan) -> list[FeedResult]:
-            def task(batches: Iterable[Any]) -> Iterable[Any]:
-                return run_feed(plan, batches)
-
-            return [FeedResult.from_json(row.result) for row in frame.mapInArrow(task, RESULT_SCHEMA).collect()]
+            return results_of(frame, lambda batches: run_feed(plan, batches))
 
         return run_guarded(collect, plan, self._suspects or Suspects(self._config.data / SUSPECTS))
 

@@ -4,14 +4,12 @@ truth about its offsets."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
-import pyarrow as pa
 import xxhash
 from thriftpy2.thrift import TException
 
@@ -23,7 +21,7 @@ from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from pipeline.control.shards import Group, Shard, Standings, groups, rewind, service
 from pipeline.spark import messages
-from pipeline.spark.tasks import Decode, Record, records_of
+from pipeline.spark.tasks import Decode, Record, records_of, row_of
 from pipeline.spark.trial import Guard
 
 MAX_SAMPLES = 256 * 1024
@@ -102,17 +100,6 @@ class FeedResult:
     poison: list[str] = field(default_factory=list)
     """Digests of messages that kill their decoder, of this task up to this partition."""
 
-    def to_json(self) -> str:
-        plain = {key: [o.next, o.error, o.applied, o.repeated, o.late, o.future] for key, o in self.groups.items()}
-        counts = [self.partition, self.first, self.until, self.newest_append_ms]
-        return json.dumps([*counts, plain, self.refused, self.poison])
-
-    @classmethod
-    def from_json(cls, text: str) -> FeedResult:
-        partition, first, until, newest, plain, *rest = json.loads(text)
-        groups = {key: Outcome(*outcome) for key, outcome in plain.items()}
-        return cls(partition, first, until, newest, groups, *rest)
-
 
 def run_feed(plan: FeedPlan, batches: Iterable[Any]) -> Iterator[Any]:
     """Body of the buckets query's mapInArrow: one result row for each Kafka partition that has rows."""
@@ -123,7 +110,7 @@ def run_feed(plan: FeedPlan, batches: Iterable[Any]) -> Iterator[Any]:
 
         for result in feed_records(plan, records_of(batches), read=read):
             result.poison = guard.poison
-            yield pa.record_batch([pa.array([result.to_json()], pa.utf8())], names=["result"])
+            yield row_of(result)
 
 
 def feed_records(
@@ -279,25 +266,14 @@ def _threads() -> ThreadPoolExecutor:
 class _FramedCalls:
     """Calls over Thrift."""
 
-    def groups(self, shard: Shard, topic_id: str) -> Standings | None:
-        return groups(shard, topic_id)
-
-    def rewind(self, shard: Shard, topic_id: str, partition: int, offset: int) -> bool:
-        return rewind(shard, topic_id, partition, offset)
-
-    def send(self, shard: Shard, range_: FeedRange) -> Outcome:
-        return send(shard, range_)
+    groups, rewind, send = staticmethod(groups), staticmethod(rewind), staticmethod(send)
 
     def at_once(self, work: Sequence[Callable[[], None]]) -> None:
         if len(work) > 1:
-            list(_threads().map(_run, work))
+            list(_threads().map(lambda one: one(), work))
         else:
             for one in work:
                 one()
-
-
-def _run(work: Callable[[], None]) -> None:
-    work()
 
 
 CALLS: Calls = _FramedCalls()

@@ -89,11 +89,3 @@ class Pace:
         appends = max(0, HOUR_FILES - self._files[hour]) // max(1, self._last.get(hour, 0))
         every = left_s / (appends + 1)  # the last append is before the end of the hour, not at it
         return 0.0 if every <= self._interval_s else min(every, MAX_PAUSE_S)
-
-
-def count_hours(periods: Iterable[str]) -> dict[str, int]:
-    """Return the number of files per period, given the period of each file."""
-    counts: dict[str, int] = {}
-    for period in periods:
-        counts[period] = counts.get(period, 0) + 1
-    return counts

@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,10 +30,10 @@ from artimon.runtime import files
 from pipeline.spark import gaps as told
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import Succession, generation_to_read
-from pipeline.spark.pace import GUESSED_ROWS, TASK_ROWS, Pace, count_hours, messages
+from pipeline.spark.pace import GUESSED_ROWS, TASK_ROWS, Pace, messages
 from pipeline.spark.source import follow, remove_checkpoint, share, stream
 from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
-from pipeline.spark.tasks import RESULT_SCHEMA, RawPlan, RawResult, run_raw
+from pipeline.spark.tasks import RawPlan, RawResult, results_of, run_raw
 from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class RawQuery:
         following = self._succession.next_of(self._topic, info, state, self._log_end)
         if following is not None:
             state, info = self._begin_next(table, state, following)
-        pace = Pace(self._config.raw_interval_s, count_hours(table.periods()))
+        pace = Pace(self._config.raw_interval_s, Counter(table.periods()))
         return self.life_of(table, sources, state, info, pace, stop)
 
     def life_of(
@@ -185,19 +186,13 @@ class RawQuery:
 
     def figures(self) -> dict[str, Any]:
         """Return the figures that `artimon status` shows."""
-        state, totals = self._state, self._state.totals
+        state = self._state
         return {
             "version": self._version,
             "append": state.append,
-            "rows": totals.rows,
-            "batches": totals.batches,
-            "duplicates": totals.duplicates,
-            "dead_letters": totals.dead_letters,
+            **asdict(state.totals),
             "since_start": {
-                "rows": self._appended.rows,
-                "batches": self._appended.batches,
-                "duplicates": self._appended.duplicates,
-                "dead_letters": self._appended.dead_letters,
+                **asdict(self._appended),
                 "appends": self._appends,
                 "appends_ms": round(self._appends_ms),
                 "gaps": dict(self._gaps_named),
@@ -441,10 +436,7 @@ class Life:
         joined = frame.coalesce(self._tasks(hour))
 
         def collect(plan: RawPlan) -> list[RawResult]:
-            def task(batches: Iterable[Any]) -> Iterable[Any]:
-                return run_raw(plan, batches)
-
-            return [RawResult.from_json(row.result) for row in joined.mapInArrow(task, RESULT_SCHEMA).collect()]
+            return results_of(joined, lambda batches: run_raw(plan, batches))
 
         return run_guarded(collect, plan, self._query._suspects)
 

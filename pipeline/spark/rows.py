@@ -25,13 +25,14 @@ _ENCODING = {
     "boolean": "PLAIN",
 }
 ROW_GROUP = 1_000_000
-_PARQUET: dict[str, Any] = {
+PARQUET: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,
     "use_dictionary": ["source", "string"],
     "column_encoding": _ENCODING,
     "write_statistics": list(PRUNED),
 }
+"""Options of the writer of a file."""
 
 
 class Part(NamedTuple):
@@ -69,7 +70,7 @@ def to_file(parts: list[Part]) -> tuple[Any, int, str]:
     parts.sort(key=lambda part: part.source, reverse=True)
     sink = pa.BufferOutputStream()
     statistics = FileStatistics()
-    with pq.ParquetWriter(sink, FILE_SCHEMA, **_PARQUET) as writer:
+    with pq.ParquetWriter(sink, FILE_SCHEMA, **PARQUET) as writer:
         while parts:
             table = build(_next_sources(parts))
             statistics.add(table)
@@ -85,13 +86,6 @@ def _next_sources(parts: list[Part]) -> list[Part]:
         taken.append(parts.pop())
         rows += len(taken[-1].columns)
     return taken
-
-
-def to_parquet(table: pa.Table) -> Any:
-    """Return the bytes of one Parquet file, a buffer."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=ROW_GROUP, **_PARQUET)
-    return sink.getvalue()
 
 
 def _first_time(columns: Any) -> int:

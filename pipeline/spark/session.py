@@ -4,13 +4,16 @@ It runs on one machine, on a cluster with the driver here, or where spark-submit
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.kafka_access import REDACTED
 from pipeline.spark.config import SparkConfig
 
@@ -19,6 +22,10 @@ MAX_SOCKET_FOLDER = 40
 loopback."""
 
 PYTHON = "spark.pyspark.python"
+ASK_S = 5.0
+SILENT = 120
+"""Calls of `alive`, one a second, without an answer of the JVM before it is given up; a long garbage collection is
+shorter. Calls are counted, not seconds, so that a process that was itself stopped does not blame the JVM."""
 
 _POOLS = """<?xml version="1.0"?>
 <allocations>
@@ -157,3 +164,31 @@ def _on_a_cluster(config: SparkConfig) -> dict[str, str]:
             PYTHON: sys.executable,  # the same path on every machine, unless set otherwise
         }
     return settings
+
+
+class SessionWatch:
+    """Asks the JVM in a thread of its own until `stop`, so that a JVM that hangs blocks no other thread."""
+
+    def __init__(self, session: SparkSession, stop: threading.Event, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._session, self._stop, self._clock = session, stop, clock
+        self._ended = False
+        self._looks = 0
+        threading.Thread(target=self._run, name="session-watch", daemon=True).start()
+
+    def alive(self) -> bool:
+        """Return False if JVM or application have ended, or the JVM is silent too long. Called once a second."""
+        process = getattr(self._session.sparkContext._gateway, "proc", None)
+        if process is not None and process.poll() is not None:
+            return False
+        self._looks += 1
+        return not self._ended and self._looks < SILENT
+
+    def _run(self) -> None:
+        while not self._ended:
+            try:
+                self._ended = bool(self._session.sparkContext._jsc.sc().isStopped())
+            except (Py4JError, OSError, AttributeError):  # no JVM, or the context is gone
+                self._ended = True
+            self._looks = 0
+            if self._clock.wait(self._stop, ASK_S):
+                return

@@ -3,7 +3,7 @@ itself. The driver gets file names and counts only; samples never go back to the
 
 from __future__ import annotations
 
-import json
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -18,7 +18,6 @@ from pipeline.spark.output import Output
 from pipeline.spark.pace import CHUNK_BYTES
 from pipeline.spark.trial import Guard
 
-RESULT_SCHEMA = "result string"
 MAX_REASON = 300
 
 Decode = Callable[[BatchHeader, bytes], Any]
@@ -84,36 +83,6 @@ class RawResult:
     poison: list[str] = field(default_factory=list)
     """Digests of messages that kill their decoder. All of a task are in its last result."""
 
-    def to_json(self) -> str:
-        return json.dumps(
-            {
-                "partition": self.partition,
-                "first": self.first,
-                "until": self.until,
-                "holes": self.holes,
-                "unknown": self.unknown,
-                "files": [[f.path, f.size, f.rows, f.partition, f.stats] for f in self.files],
-                "rows": self.rows,
-                "batches": self.batches,
-                "duplicates": self.duplicates,
-                "dead": self.dead,
-                "seen": self.seen.to_json(),
-                "last_ms": {str(lane): at for lane, at in self.last_ms.items()},
-                "newest_append_ms": self.newest_append_ms,
-                "poison": self.poison,
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> RawResult:
-        data = json.loads(text)
-        data["holes"] = [(a, b) for a, b in data["holes"]]
-        data["dead"] = [(a, b) for a, b in data["dead"]]
-        data["files"] = [DataFile(*f) for f in data["files"]]
-        data["seen"] = LaneRanges.from_json(data["seen"])
-        data["last_ms"] = {LaneId.parse(lane): at for lane, at in data["last_ms"].items()}
-        return cls(**data)
-
 
 def records_of(batches: Iterable[Any]) -> Iterator[tuple[int, Record]]:
     """Yield partition and record of each row of Spark's Arrow batches (partition, offset, timestamp, value), in their
@@ -142,11 +111,18 @@ def run_raw(plan: RawPlan, batches: Iterable[Any]) -> Iterator[Any]:
             results[-1].files, results[-1].poison = output.finish(), guard.poison
     for result in results:
         result.unknown = sorted(set(result.unknown))
-        yield _row(result.to_json())
+        yield row_of(result)
 
 
-def _row(text: str) -> Any:
-    return pa.record_batch([pa.array([text], pa.utf8())], names=["result"])
+def row_of(result: object) -> Any:
+    """Return the row in which a task sends a result to the driver, which runs the same program (`results_of`)."""
+    return pa.record_batch([pa.array([pickle.dumps(result)], pa.binary())], names=["result"])
+
+
+def results_of(frame: Any, task: Callable[[Iterable[Any]], Iterable[Any]]) -> list[Any]:
+    """Run a task over the rows of a frame in Spark; return the results of all."""
+    rows = frame.mapInArrow(task, "result binary").collect()
+    return [pickle.loads(row.result) for row in rows]  # noqa: S301 - our own task wrote it
 
 
 class Holder(Protocol):

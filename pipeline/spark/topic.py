@@ -4,7 +4,8 @@ letters."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -104,15 +105,21 @@ class Topic:
         """Return a client for another generation, with its own connections."""
         return Topic(self.bootstrap, name, self._base)
 
-    def _describe(self, names: list[str]) -> list[Any]:
+    @contextmanager
+    def _request(self, what: str) -> Iterator[None]:
+        """Hold the lock for a request; if it fails, close the connections. Raises TopicError."""
         with self._lock:
             try:
-                admin = self._admin_client()
-                cluster = admin.describe_cluster()["cluster_id"]
-                return [{**one, "cluster": cluster} for one in admin.describe_topics(names)]
+                yield
             except (KafkaError, OSError) as error:
                 self._close()
-                raise TopicError(f"Kafka at {self.bootstrap}, topic {names[0]}: {error!r}") from error
+                raise TopicError(f"Kafka at {self.bootstrap}, {what}: {error!r}") from error
+
+    def _describe(self, names: list[str]) -> list[Any]:
+        with self._request(f"topic {names[0]}"):
+            admin = self._admin_client()
+            cluster = admin.describe_cluster()["cluster_id"]
+            return [{**one, "cluster": cluster} for one in admin.describe_topics(names)]
 
     def epochs(self, info: TopicInfo, known: Mapping[int, Epochs]) -> dict[int, Epochs]:
         """Return each partition's leader epochs with offsets, continuing `known`. Raises TopicError, LeaderChanged."""
@@ -140,34 +147,23 @@ class Topic:
     def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
         """Return the end offset of messages written under `epoch` or before. The leader refuses if it changed."""
         leader, now = info.leaders[partition], info.epochs[partition]
-        with self._lock:
-            try:
-                admin = self._admin_client()
-                error, end = ask_epoch_end(admin, self.topic, partition, leader, now, epoch, TIMEOUT_MS)
-            except (KafkaError, OSError) as problem:
-                self._close()
-                raise TopicError(f"Kafka at {self.bootstrap}, epochs of {self.topic}: {problem!r}") from problem
+        with self._request(f"epochs of {self.topic}"):
+            admin = self._admin_client()
+            error, end = ask_epoch_end(admin, self.topic, partition, leader, now, epoch, TIMEOUT_MS)
         if error:
             raise LeaderChanged(
                 f"{self.topic}, partition {partition}: no longer led under epoch {now} ({for_code(error).__name__})"
             )
         return end
 
-    def _ask(self, request: Any, node: int) -> Any:
-        """Send a request to one broker. Call under `_lock`."""
-        return ask_broker(self._admin_client(), request, node, TIMEOUT_MS)
-
     def sizes(self, partitions: int) -> LogSizes:
         """Return the size of each partition on the disks of the brokers. Raises TopicError."""
         wanted = DescribeLogDirsRequest.DescribableLogDirTopic(topic=self.topic, partitions=list(range(partitions)))
         request = DescribeLogDirsRequest(topics=[wanted])
-        with self._lock:
-            try:
-                nodes = [broker["broker_id"] for broker in self._admin_client().describe_cluster()["brokers"]]
-                found = sizes_of([self._ask(request, node) for node in nodes], self.topic)
-            except (KafkaError, OSError) as error:
-                self._close()
-                raise TopicError(f"Kafka at {self.bootstrap}, size of {self.topic}: {error!r}") from error
+        with self._request(f"size of {self.topic}"):
+            admin = self._admin_client()
+            nodes = [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
+            found = sizes_of([ask_broker(admin, request, node, TIMEOUT_MS) for node in nodes], self.topic)
         if len(found.partitions) < partitions:
             raise TopicError(f"Kafka at {self.bootstrap} does not say how large {self.topic} is")
         return found
@@ -175,39 +171,27 @@ class Topic:
     def settings(self) -> dict[str, str]:
         """Return the settings of the topic, with its broker's values where it has none. Raises TopicError."""
         resource = ConfigResource(ConfigResourceType.TOPIC, self.topic)
-        with self._lock:
-            try:
-                found = self._admin_client().describe_configs([resource], config_filter="all")
-            except (KafkaError, OSError) as error:
-                self._close()
-                raise TopicError(f"Kafka at {self.bootstrap}, settings of {self.topic}: {error!r}") from error
+        with self._request(f"settings of {self.topic}"):
+            found = self._admin_client().describe_configs([resource], config_filter="all")
         values = found["topic"][self.topic]
         return {name: str(one["value"]) for name, one in values.items()}
 
     def bounds(self, partitions: int) -> dict[int, Span]:
         """Return [log start, log end) of each partition. Raises TopicError."""
         wanted = [TopicPartition(self.topic, p) for p in range(partitions)]
-        with self._lock:
-            try:
-                consumer = self._reader()
-                starts = consumer.beginning_offsets(wanted, timeout_ms=TIMEOUT_MS)
-                ends = consumer.end_offsets(wanted, timeout_ms=TIMEOUT_MS)
-            except (KafkaError, OSError) as error:
-                self._close()
-                raise TopicError(f"Kafka at {self.bootstrap}, offsets of {self.topic}: {error!r}") from error
+        with self._request(f"offsets of {self.topic}"):
+            consumer = self._reader()
+            starts = consumer.beginning_offsets(wanted, timeout_ms=TIMEOUT_MS)
+            ends = consumer.end_offsets(wanted, timeout_ms=TIMEOUT_MS)
         return {tp.partition: (starts[tp], ends[tp]) for tp in wanted}
 
     def offsets_at(self, partitions: int, time_ms: int) -> dict[int, int]:
         """Return, by partition, the first offset appended at or after `time_ms`, if any. Raises TopicError."""
         wanted = {TopicPartition(self.topic, p): time_ms for p in range(partitions)}
-        with self._lock:
-            try:
-                found = self._reader().offsets_for_times(wanted, timeout_ms=TIMEOUT_MS)
-                none = [tp for tp in wanted if found.get(tp) is None]
-                young = self._young(none, time_ms) if none else {}
-            except (KafkaError, OSError) as error:
-                self._close()
-                raise TopicError(f"Kafka at {self.bootstrap}, times of {self.topic}: {error!r}") from error
+        with self._request(f"times of {self.topic}"):
+            found = self._reader().offsets_for_times(wanted, timeout_ms=TIMEOUT_MS)
+            none = [tp for tp in wanted if found.get(tp) is None]
+            young = self._young(none, time_ms) if none else {}
         return {**young, **{tp.partition: at.offset for tp, at in found.items() if at is not None}}
 
     def _young(self, partitions: list[TopicPartition], time_ms: int) -> dict[int, int]:
@@ -221,12 +205,8 @@ class Topic:
     def delete_below(self, cuts: Mapping[int, int]) -> None:
         """Delete messages below these offsets. Kafka refuses an offset beyond the log end. Raises TopicError."""
         wanted = {TopicPartition(self.topic, p): cut for p, cut in cuts.items()}
-        with self._lock:
-            try:
-                self._admin_client().delete_records(wanted, timeout_ms=TIMEOUT_MS)
-            except (KafkaError, OSError) as error:
-                self._close()
-                raise TopicError(f"Kafka at {self.bootstrap}, trimming {self.topic}: {error!r}") from error
+        with self._request(f"trimming {self.topic}"):
+            self._admin_client().delete_records(wanted, timeout_ms=TIMEOUT_MS)
 
     def bury(self, letters: Sequence[DeadLetter], graveyard: str) -> None:
         """Copy each message with its reason to the topic `graveyard`; on return all are acknowledged. Raises

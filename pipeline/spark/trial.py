@@ -90,8 +90,9 @@ class Trial:
             raise TrialError(f"a process that decodes a good message dies as well ({self.end()}): is memory short?")
         return f"kills the process that decodes it ({death}), tried {ATTEMPTS} times"
 
-    def end(self) -> str:
-        """End the process, if there is one; return how it ended."""
+    def end(self, waited_s: float | None = None) -> str:
+        """End the process, if there is one; return how it ended. `waited_s`: time its answer had, by default
+        ANSWER_S."""
         process, self._process = self._process, None
         if process is None:
             return ""
@@ -104,7 +105,7 @@ class Trial:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            return f"no answer within {ANSWER_S:.0f} s"
+            return f"no answer within {waited_s or ANSWER_S:.0f} s"
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _ask(self, value: bytes) -> str | None:
@@ -124,7 +125,7 @@ class Trial:
         self._process = process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout is not None
         if _answer(process.stdout, START_S) is None:
-            raise TrialError(f"the process that tries messages does not start ({self.end()})")
+            raise TrialError(f"the process that tries messages does not start ({self.end(START_S)})")
         return process
 
 

@@ -22,7 +22,7 @@ from artimon.rawtable.statistics import statistics_of
 from artimon.runtime import files
 from pipeline.compaction.digest import Digest, digest
 from pipeline.compaction.order import sort
-from pipeline.spark import rows
+from tests.raw_files import to_parquet
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -88,7 +88,7 @@ class Builder:
     def write(self, at_ms: int, keep: str, table: Any) -> DataFile:
         """A file that no commit names yet."""
         period = period_of(at_ms)
-        data = rows.to_parquet(table)
+        data = to_parquet(table)
         path = f"{folder(period, keep)}/0-0-{uuid.uuid4().hex}.parquet"
         files.write(f"{self.table.uri}/{path}", data)
         statistics = statistics_of(table.combine_chunks())

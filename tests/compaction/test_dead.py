@@ -145,7 +145,8 @@ def test_orphans_go_when_they_are_old(builder: Builder) -> None:
     sweeper, now = Sweeper(log), SYSTEM_CLOCK.now_ms()
     version = log.refresh().version()
     assert sweeper.sweep(version, [], now).orphans == 0
-    assert sweeper.sweep(version, [], now + ORPHAN_MS + 60_000).orphans == 1
+    swept = sweeper.sweep(version, [], now + ORPHAN_MS + 60_000)
+    assert (swept.orphans, swept.deleted, swept.deleted_bytes) == (1, 1, len(b"left behind"))
     assert mine not in data_files(builder)
     assert theirs in data_files(builder)
     assert log.refresh().version() == version + 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,6 @@ from pipeline.spark.pace import (
     HOUR_MS,
     LEAST_MESSAGES,
     Pace,
-    count_hours,
     messages,
 )
 
@@ -53,7 +54,7 @@ def test_four_classes_never_rest() -> None:
 
 
 def test_files_that_stood_there_at_the_start_count() -> None:
-    pace = Pace(30.0, count_hours([HOUR] * (HOUR_FILES - 10) + ["2026-11-01"]))
+    pace = Pace(30.0, Counter([HOUR] * (HOUR_FILES - 10) + ["2026-11-01"]))
     pace.note([file(1000)])
     assert pace.pause_s(START) == 300.0
     assert pace.pause_s(START + HOUR_MS) == 0.0

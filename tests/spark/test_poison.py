@@ -118,6 +118,10 @@ def test_a_trial_that_no_good_message_survives_condemns_nothing(monkeypatch: pyt
     monkeypatch.setattr("pipeline.spark.trial._START", "raise SystemExit(3)")
     with pytest.raises(TrialError, match=r"does not start \(exit code 3"):
         trial.refusal(b"")
+    monkeypatch.setattr("pipeline.spark.trial._START", "import time; time.sleep(60)")
+    monkeypatch.setattr("pipeline.spark.trial.START_S", 2.0)
+    with pytest.raises(TrialError, match=r"does not start \(no answer within 2 s"):
+        trial.refusal(b"")
 
 
 def test_a_message_that_cannot_be_stored_is_refused_with_its_reason() -> None:

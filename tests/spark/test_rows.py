@@ -19,7 +19,8 @@ from artimon.rawtable.state import FORGET_MS
 from artimon.rawtable.statistics import statistics_of
 from pipeline.spark import rows as rows_module
 from pipeline.spark.messages import check, decode
-from pipeline.spark.rows import Part, build, to_file, to_parquet
+from pipeline.spark.rows import Part, build, to_file
+from tests.raw_files import to_parquet
 from tests.seeds import fixed_and_drawn
 
 Row = tuple[int, int, int, int | float | bool | str | None]

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from artimon.model.clock import ManualClock
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.properties import PropertiesError, parse_conf, read_properties
-from pipeline.spark.session import PYTHON, session_settings
-from pipeline.spark.watch import SILENT, SessionWatch
+from pipeline.spark.config import PropertiesError, SparkConfig, parse_conf, read_properties
+from pipeline.spark.session import PYTHON, SILENT, SessionWatch, session_settings
 from tests.waiting import eventually
 
 

@@ -36,6 +36,7 @@ from pipeline.wal.log import Entry, Log
 from sources.state import state_files as source_state
 from sources.state.series_memory import SourceSeries
 from sources.state.series_rows import Description
+from tests.raw_files import to_parquet
 
 HOUR_MS = 3_600_000
 START_MS = 1_795_273_200_000
@@ -137,7 +138,7 @@ def _settle(table: RawTable, state: RawState, at: int) -> None:
 
 def _write(uri: str, source: int, one: Batch, at: int) -> DataFile:
     found = rows.build([rows.Part(source, at, decode_columns(one.header, one.data))])
-    data, period = rows.to_parquet(found), period_of(at)
+    data, period = to_parquet(found), period_of(at)
     path = f"{folder(period, 'default')}/0-{one.header.id.sequence}-golden{one.header.id.lane}.parquet"
     files.write(f"{uri}/{path}", data)
     return DataFile(path, len(data), len(found), {"period": period, "keep": "default"}, statistics_of(found))

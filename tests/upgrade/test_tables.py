@@ -28,9 +28,9 @@ from artimon.runtime import files
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.runs import RunError
-from pipeline.spark import rows
 from query_dsl.stores.history.engine import History
 from tests.compaction.builder import Builder, file_table
+from tests.raw_files import to_parquet
 from tests.spark.helpers import table_rows_at
 from tests.upgrade.golden import ABOUT, rows_of
 from tests.upgrade.make_golden import HOUR_MS, PARTITIONS, SOURCES, START_MS, block
@@ -142,7 +142,7 @@ def with_new_column(file: Any) -> Any:
 
 
 def rows_file() -> Any:
-    return rows.to_parquet(file_table(NEWER_ROWS))
+    return to_parquet(file_table(NEWER_ROWS))
 
 
 def live(uri: str) -> list[str]:

@@ -17,7 +17,7 @@ from artimon.rawtable.state import Gap, RawState, Step, Totals
 from artimon.rawtable.statistics import statistics_of
 from artimon.runtime import files
 from pipeline.compaction.order import sort
-from pipeline.spark import rows
+from tests.raw_files import to_parquet
 from tests.varstore.keeping import Log
 from tests.varstore.worlds import TOPIC, TestBatch
 
@@ -90,7 +90,7 @@ class RawLog:
 
     def _write(self, period: str, batches: Sequence[tuple[int, TestBatch]]) -> DataFile:
         table = file_table(batches)
-        data = rows.to_parquet(table)
+        data = to_parquet(table)
         path = f"{folder(period, 'default')}/{uuid.uuid4().hex}.parquet"
         files.write(f"{self._raw.uri}/{path}", data)
         partition = {"period": period, "keep": "default"}

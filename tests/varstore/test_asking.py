@@ -19,9 +19,8 @@ from artimon.model.select import NOT_HELD, SelectError
 from artimon.model.vshards import EVERY, from_hex, in_mask, mask_of, to_hex
 from bookkeeper.rpc.framed_server import FramedServer
 from tests.waiting import eventually
-from varstore.cluster.asked import Ask, Outcome
 from varstore.cluster.choosing import choose
-from varstore.cluster.connections import ShardConnections
+from varstore.cluster.connections import Ask, Outcome, ShardConnections
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.membership import Membership
 from varstore.cluster.round import Round

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import pytest
 
@@ -12,6 +13,7 @@ from varstore.cluster.directory import Place, Shards
 from varstore.cluster.healing import LONGEST_PAUSE_S, NOTICE_S, TURN_S, Healing, LostBy
 from varstore.cluster.membership import Membership
 from varstore.cluster.moving import AT_ONCE, Mover
+from varstore.shard.shard import Shard
 from varstore.store.groups import Lost, Partition
 
 LOST = {Partition("t", 0): Lost(10, 20)}
@@ -67,8 +69,8 @@ class Fake:
         self.lacking = 0
         self.refilled = self.copied = 0
         self._done_s = 0.0
-        self.mover = Mover(id_, self, self.bring)
-        self.healing = Healing(id_, self, world.has_lost)
+        self.mover = Mover(id_, cast(Shard, self), self.bring)
+        self.healing = Healing(id_, cast(Shard, self), world.has_lost)
 
     def step(self) -> None:
         if self._world.now >= self._done_s:

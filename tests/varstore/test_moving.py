@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from artimon.model.vshards import EVERY, in_mask, mask_of
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.membership import Membership, MembershipError
 from varstore.cluster.moving import AT_ONCE, GRACE_S, Mover, givers, surplus
+from varstore.shard.shard import Shard
 
 
 class World:
@@ -70,7 +72,7 @@ class Fake:
     def __init__(self, world: World, id_: str) -> None:
         self.id, self._world = id_, world
         self.vshards = self.whole = self.ever = 0
-        self.mover = Mover(id_, self, self.bring)
+        self.mover = Mover(id_, cast(Shard, self), self.bring)
 
     def bring(self, vshards: int, giver: Place | None) -> None:
         assert not vshards & self.vshards

@@ -19,8 +19,7 @@ from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, S
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import EVERY
 from artimon.runtime.zookeeper import close_client, zookeeper_client
-from varstore.cluster.asked import Ask, Outcome, Question
-from varstore.cluster.connections import ShardConnections
+from varstore.cluster.connections import Ask, Outcome, Question, ShardConnections
 from varstore.cluster.directory import Directory, Shards
 from varstore.cluster.round import Round
 from varstore.cluster.uniting import aggregate_all

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from artimon.model.vshards import EVERY, in_mask, mask_of, union
 from artimon.rawtable.schema import TableError
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.membership import Membership
 from varstore.cluster.moving import AT_ONCE
+from varstore.shard.shard import Shard
 from varstore.store.groups import Lost, Partition
 
 log = logging.getLogger(__name__)
@@ -32,22 +32,6 @@ SOON = "it is refilled soon"
 LostBy = Sequence[tuple[int, Mapping[Partition, Lost]]]
 HasLost = Callable[[Mapping[Partition, Lost]], bool]
 """Returns True if the raw table may have the samples; False: lost for all. Raises TableError, OSError if unknown."""
-
-
-class Lacking(Protocol):
-    """The part of a shard that is repaired."""
-
-    def lost(self) -> LostBy:
-        """Return, for each group that lacks something, its mask and the lost ranges."""
-        ...
-
-    def excuse(self, lost: Mapping[Partition, Lost]) -> None:
-        """Accept that these ranges are lost for all shards."""
-        ...
-
-    def drop(self, vshards: int) -> int:
-        """Drop these virtual shards."""
-        ...
 
 
 def from_replicas(shards: Shards, me: str, lacking: int) -> int:
@@ -81,7 +65,7 @@ class Healing:
     Invariant: a virtual shard is dropped only if it can be restored whole: another shard holds it whole, or the raw
     table has come past the lost range. Otherwise it answers as it is, and says what it lacks."""
 
-    def __init__(self, me: str, shard: Lacking, has_lost: HasLost) -> None:
+    def __init__(self, me: str, shard: Shard, has_lost: HasLost) -> None:
         self._me, self._shard, self._has_lost = me, shard, has_lost
         self._since_s: float | None = None
         self._not_before_s = 0.0

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
@@ -21,6 +21,7 @@ from artimon.runtime.kafka_access import client_options
 from artimon.runtime.partition_counts import PartitionCounts
 from artimon.runtime.supervise import LoopGuard
 from varstore.cluster.freshness import number_of
+from varstore.shard.shard import Shard
 
 log = logging.getLogger(__name__)
 
@@ -31,18 +32,6 @@ _BOOTSTRAP_MS = 4_000
 Saw = Callable[[str, Mapping[int, int], float, float], None]
 """Arguments: id of the newest generation of the topic, end of each partition (`number_of`), times of request and
 answer (seconds of the monotonic clock)."""
-
-
-class Follower(Protocol):
-    """Consumer that was fed from the log."""
-
-    def other_epochs(self, topic_id: str, now: Mapping[int, int]) -> set[tuple[int, int]]:
-        """Return each (partition, leader epoch) of the last feeding whose epoch differs from `now`."""
-        ...
-
-    def follow_epochs(self, topic_id: str, now: Mapping[int, int], ends: Mapping[tuple[int, int], int]) -> None:
-        """Rewind to the end of the log of each of these epochs."""
-        ...
 
 
 def log_span(
@@ -110,7 +99,7 @@ class LogEnds:
         topic: str,
         saw: Saw,
         clock: Clock = SYSTEM_CLOCK,
-        follower: Follower | None = None,
+        follower: Shard | None = None,
         counts: PartitionCounts | None = None,
     ) -> None:
         self._kafka, self._topic, self._saw, self._clock = kafka, topic, saw, clock
@@ -160,7 +149,7 @@ class LogEnds:
             for one in _described(self._client, self._topic, self._counts):
                 self._follow(self._follower, one)
 
-    def _follow(self, follower: Follower, found: Mapping[str, Any]) -> None:
+    def _follow(self, follower: Shard, found: Mapping[str, Any]) -> None:
         topic_id = printed_id(found["topic_id"])
         partitions = {p["partition_index"]: p for p in found["partitions"]}
         now = {number: int(p["leader_epoch"]) for number, p in partitions.items() if p["leader_epoch"] >= 0}

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from artimon.model.vshards import in_mask, mask_of
 from varstore.cluster.directory import Place, Shards
 from varstore.cluster.membership import Membership
+from varstore.shard.shard import Shard
 
 log = logging.getLogger(__name__)
 
@@ -17,19 +17,6 @@ AT_ONCE = 64
 """Virtual shards taken over in one step: bounds the cost of a failure."""
 GRACE_S = 5.0
 """Seconds from the removal of virtual shards from the registration to their drop: clients know it by then."""
-
-
-class Held(Protocol):
-    """The part of a shard that is moved."""
-
-    @property
-    def vshards(self) -> int:
-        """Mask of the virtual shards held."""
-        ...
-
-    def drop(self, vshards: int) -> int:
-        """Drop these virtual shards."""
-        ...
 
 
 Bring = Callable[[int, Place | None], None]
@@ -79,7 +66,7 @@ class Mover:
     Invariant: a virtual shard is dropped only if all of its owners, none of them this shard, have held it whole for
     GRACE_S; until then it is fed and answers as before."""
 
-    def __init__(self, me: str, shard: Held, bring: Bring) -> None:
+    def __init__(self, me: str, shard: Shard, bring: Bring) -> None:
         self._me, self._shard, self._bring = me, shard, bring
         self._leaving: dict[int, float] = {}
         """By virtual shard: time since which it is surplus."""

@@ -9,10 +9,10 @@ from typing import Any
 from thriftpy2.thrift import TException
 
 from artimon.model.select import NOT_HELD, SelectError
+from artimon.model.vshards import union
 from bookkeeper.rpc.framed_server import ConnectionLost, FramedError
-from varstore.cluster.asked import Check, Outcome, Part, Question
 from varstore.cluster.choosing import REFILLING, WHOLE, Choice, choose, explain
-from varstore.cluster.connections import ShardConnections
+from varstore.cluster.connections import Check, Outcome, Part, Question, ShardConnections
 from varstore.cluster.directory import Place, Shards
 from varstore.shard.service import idl
 
@@ -53,9 +53,7 @@ class Round:
             outcomes = [outcome for part in self._parts for outcome in part.outcomes()]
         finally:
             self._end()
-        answered = 0
-        for outcome in outcomes:
-            answered |= outcome.vshards
+        answered = union(outcome.vshards for outcome in outcomes)
         return outcomes, self._notes((wanted & ~answered) | nobody)
 
     def _quick(self) -> None:
@@ -119,10 +117,7 @@ class Round:
 
     @staticmethod
     def _covers(part: Part) -> bool:
-        covered = 0
-        for outcome in part.outcomes():
-            covered |= outcome.vshards
-        return covered == part.choice.vshards
+        return union(outcome.vshards for outcome in part.outcomes()) == part.choice.vshards
 
     def _patience(self, now: float) -> float:
         """Return the seconds until the next part is late, a partial answer must do, or the deadline."""

@@ -40,7 +40,7 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        return f"manifest-{self.sequence:015d}.json"
+        return manifest_name(self.sequence)
 
     def to_bytes(self) -> bytes:
         """Return a line of JSON and a line with its xxh3-64 in hex."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from artimon.model.clock import Clock
 from varstore.snapshot.folders import Folder
-from varstore.snapshot.manifest import Manifest, sequences
+from varstore.snapshot.manifest import Manifest, manifest_name, sequences
 from varstore.store.frames import ImageError
 
 log = logging.getLogger(__name__)
@@ -119,6 +119,6 @@ class Mirror:
         if len(self._copied) < KEPT:
             return
         kept = set().union(*({manifest.name, *manifest.names} for manifest in self._copied))
-        newest = {f"manifest-{sequence:015d}.json" for sequence in sequences(there)} - kept
+        newest = {manifest_name(sequence) for sequence in sequences(there)} - kept
         for name in sorted(newest) + sorted(set(there) - kept - newest):
             self.remote.delete(name)

@@ -76,7 +76,7 @@ def shard(given: Given) -> None:
 
 def _spark_settings(file: Path | None, texts: list[str] | None) -> dict[str, str]:
     """Merge settings of a file with those of the command line, which win. Rejects settings invalid for Spark."""
-    from pipeline.spark.properties import PropertiesError, parse_conf, read_properties
+    from pipeline.spark.config import PropertiesError, parse_conf, read_properties
 
     try:
         return {**(read_properties(file) if file else {}), **parse_conf(texts or ())}

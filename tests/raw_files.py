@@ -1,0 +1,17 @@
+"""Files of the raw table, as tasks of the raw query write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.spark.rows import PARQUET, ROW_GROUP
+
+
+def to_parquet(table: Any) -> Any:
+    """Return the bytes of one file, a buffer."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=ROW_GROUP, **PARQUET)
+    return sink.getvalue()
