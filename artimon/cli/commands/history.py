@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from artimon.cli.common import DataOption, HdfsOption, JsonOption, Panel, ZookeeperOption, located
+from artimon.cli.common import DataOption, HdfsOption, JsonOption, Panel, ZookeeperOption, located, say
 
 PANEL = Panel.ASK
 app = typer.Typer()
@@ -29,16 +30,32 @@ def history(
     stream: Annotated[bool, typer.Option(help="With --arrow: any number of samples, file by file.")] = False,
 ) -> None:
     """Print samples from the raw table on HDFS, as they were collected."""
-    from artimon import questions
+    from artimon.cli.history_view import Advance, show_history, write_batches
+    from artimon.runtime.process import quiet
+    from query_dsl import QueryError
+    from query_dsl.stores.history.engine import History
 
     if as_json + as_csv + (arrow is not None) > 1:
         raise typer.BadParameter("choose one of --json, --csv and --arrow")
     if stream and arrow is None:
         raise typer.BadParameter("--stream needs --arrow FILE")
     place = located(data)
-    where = hdfs or place.hdfs, zookeeper or place.zookeeper
-    form: Literal["json", "csv", "text"] = "json" if as_json else "csv" if as_csv else "text"
-    if stream and arrow is not None:
-        raise typer.Exit(questions.history_stream(selector, start, end, where=where, arrow=arrow))
-    done = questions.history(selector, start, end, where=where, form=form, arrow=arrow, limit=limit, engine=engine)
-    raise typer.Exit(done)
+    quiet()
+    code = 1
+    try:
+        with History(hdfs or place.hdfs, zookeeper or place.zookeeper) as opened:
+            if stream and arrow is not None:
+                say(f"artimon: {write_batches(opened.batches(selector, start, end), arrow):,} samples")
+                return
+            with Advance(sys.stderr) as advance:
+                answer = opened.read(selector, start, end, samples=limit, engine=engine, progress=advance)
+        show_history(answer, "json" if as_json else "csv" if as_csv else "text", arrow)
+        return
+    except QueryError as problem:
+        say(f"artimon: {problem}")
+    except KeyboardInterrupt:
+        say(f"artimon: interrupted; {'no new file is kept' if stream else 'nothing is printed'}")
+        code = 130
+    except OSError as problem:
+        say(f"artimon: {arrow or 'standard output'}: {problem.strerror}")
+    raise typer.Exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +15,7 @@ from artimon.cli.common import (
     ZookeeperOption,
     asked_store,
     located,
+    say,
 )
 
 PANEL = Panel.ASK
@@ -34,16 +36,30 @@ def find(
     as_json: JsonOption = False,
 ) -> None:
     """List the series that a selector matches."""
-    from artimon import questions
-    from artimon.session import Found, open_session
+    from artimon.model.labels import canonical
+    from artimon.model.select import SelectError
+    from artimon.runtime.process import quiet
+    from artimon.session import open_session
+    from query_dsl import QueryError
+    from query_dsl.results.render import printable
 
-    place = asked_store(zookeeper, data)
-
-    def look(selector: str) -> Found:
-        with open_session(place, data) as session:
-            return session.find(selector, limit, engine=engine)
-
-    raise typer.Exit(questions.find(selector, look, as_json=as_json))
+    quiet()
+    try:
+        with open_session(asked_store(zookeeper, data), data) as session:
+            found = session.find(selector, limit, engine=engine)
+    except (QueryError, SelectError) as problem:
+        say(f"artimon: {problem}")
+        raise typer.Exit(1) from None
+    for series in found:
+        text = canonical(series.name, series.labels)
+        kind = f"{series.type.name.lower()} {series.kind.name.lower()}"
+        line = (
+            json.dumps({"series": text, "kind": kind}, ensure_ascii=False) if as_json else f"{printable(text)}  {kind}"
+        )
+        print(line)
+    if not found:
+        say(f"artimon: no series matches {selector}")
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -54,9 +70,17 @@ def mail(
     as_json: JsonOption = False,
 ) -> None:
     """Show the mails kept by the stack's SMTP server, newest last."""
-    from artimon import questions
+    from artimon.stack.mail_view import read_mails, show_mails
+    from artimon.stack.mailbox import FOLDER
 
-    raise typer.Exit(questions.mail(located(data).data, count=lines, as_json=as_json, full=full))
+    folder = located(data).data / FOLDER
+    mails = read_mails(folder, lines)
+    if as_json:
+        print(json.dumps([one.to_json(full=full) for one in mails], indent=1))
+    elif mails:
+        print(show_mails(mails, full=full))
+    else:
+        say(f"artimon: no mail is kept in {folder}")
 
 
 @rules_app.command("check")
@@ -64,6 +88,15 @@ def rules_check(
     files: Annotated[list[Path], typer.Argument(help="Rule files; check those that belong together in one call.")],
 ) -> None:
     """Print every error in rule files, with line and column; exit 1 if there is one."""
-    from artimon import questions
+    from alerts.rules.rulebook import check_files
 
-    raise typer.Exit(questions.check_rules(files))
+    try:
+        problems = check_files(files)
+    except OSError as error:
+        say(f"artimon: {error.filename}: {error.strerror}")
+        raise typer.Exit(1) from None
+    for problem in problems:
+        say(str(problem))
+    if problems:
+        raise typer.Exit(1)
+    print(f"{len(files)} {'files are' if len(files) > 1 else 'file is'} valid")
