@@ -22,7 +22,7 @@ from sources.base.schedule import announce_day
 from sources.state.finals import Finals, is_final, past_of
 from sources.state.reading import NO_PROCESS, Reading
 from sources.state.schema_binding import Bound, BoundColumn
-from sources.state.series_births import KnownSeries, PolledSeries, births, remembered, told
+from sources.state.series_births import Ints, KnownSeries, PolledSeries, births, remembered, told
 from sources.state.series_rows import Description, SeriesRows, block_of
 
 FORGET_MS = 4 * 86_400_000
@@ -46,6 +46,10 @@ class Placed:
     """True if every column of the schema has a row: `at` is 0, 1, 2 …"""
     refused: Counter[str]
     problems: tuple[str, ...]
+
+    def seen(self, reading: Reading) -> PolledSeries:
+        """Return the content of the placed columns."""
+        return PolledSeries(reading.cells if self.whole else reading.cells[self.at], self.type, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +188,11 @@ class SourceSeries:
     def prepare(self, reading: Reading, placed: Placed) -> Prepared:
         """Return the batches of one poll: a sample for every placed column, an ENDED row for every missing series."""
         time_ms = self._after_last(reading.time_ms)
-        row = placed.row
-        cell = reading.cells if placed.whole else reading.cells[placed.at]
-        state = self.rows.state
+        row, seen, state = placed.row, placed.seen(reading), self.rows.state
         live = state["live"][row]
         if reading.resumes:
             live = live | (state["birth_ms"][row] >= reading.birth_ms)
         known = KnownSeries(state["cell"][row], state["birth_ms"][row], live)
-        seen = PolledSeries(cell, placed.type, placed.kind)
         same = self.uuid == reading.uuid
         born = births(known, seen, reading.birth_ms, self.last_poll_ms if same else None, reading.appeared_ms)
         if reading.created_ms is not None:
@@ -200,46 +201,32 @@ class SourceSeries:
         gone = state["live"].copy()
         gone[row] = False
         ended = np.flatnonzero(gone)
-        samples = Samples(
-            np.concatenate([state["fingerprint"][row], state["fingerprint"][ended]]),
-            np.full(len(row) + len(ended), time_ms, np.int64),
-            np.concatenate([born, state["birth_ms"][ended]]),
-            np.concatenate([placed.type, np.full(len(ended), ValueType.ENDED, np.uint8)]),
-            np.concatenate([cell, np.zeros(len(ended), np.int64)]),
-            reading.strings,
-        )
+        samples = self.samples(reading, placed, time_ms, born).join(self.rows.ends(ended, time_ms))
         prepared = self.prepared(
             samples, reading.uuid, reading.birth_ms, time_ms, row, remembered(known, seen), born, ended
         )
         return replace(prepared, uid=reading.uid)
 
+    def samples(self, reading: Reading, placed: Placed, time_ms: int, born: Ints) -> Samples:
+        """Return a sample for every placed column."""
+        prints = self.rows.state["fingerprint"][placed.row]
+        times = np.full(len(prints), time_ms, np.int64)
+        return Samples(prints, times, born, placed.type, placed.seen(reading).cell, reading.strings)
+
     def prepare_end(self, now_ms: int) -> Prepared:
         """Return batches that end every live series."""
         time_ms = self._after_last(now_ms)
         ended = np.flatnonzero(self.rows.state["live"])
-        samples = Samples(
-            self.rows.state["fingerprint"][ended],
-            np.full(len(ended), time_ms, np.int64),
-            self.rows.state["birth_ms"][ended],
-            np.full(len(ended), ValueType.ENDED, np.uint8),
-            np.zeros(len(ended), np.int64),
-        )
+        samples = self.rows.ends(ended, time_ms)
         none = np.zeros(0, np.int64)
         return self.prepared(samples, self.uuid, self.process_ms, time_ms, none, none, none, ended)
 
     def prepare_taken(self, taken: Taken, now_ms: int) -> Prepared:
         """Return the batches of samples with individual times and births. Series in `ended` end now, or at their last
         sample if that is later."""
-        time_ms = self._after_last(now_ms)
-        state, ended, new = self.rows.state, taken.ended, taken.samples
-        samples = Samples(
-            np.concatenate([new.fingerprint, state["fingerprint"][ended]]),
-            np.concatenate([new.time_ms, np.maximum(time_ms, state["last_ms"][ended])]),
-            np.concatenate([new.birth_ms, state["birth_ms"][ended]]),
-            np.concatenate([new.type, np.full(len(ended), ValueType.ENDED, np.uint8)]),
-            np.concatenate([new.cell, np.zeros(len(ended), np.int64)]),
-            new.strings,
-        )
+        time_ms, ended = self._after_last(now_ms), taken.ended
+        ends = self.rows.ends(ended, np.maximum(time_ms, self.rows.state["last_ms"][ended]))
+        samples = taken.samples.join(ends)
         return self.prepared(
             samples, NO_PROCESS, 0, time_ms, taken.row, taken.cell, taken.birth_ms, ended, taken.sampled_ms
         )
