@@ -6,6 +6,8 @@ from collections import Counter
 
 EXAMPLE = 200
 """Length of an example of a fault, in characters."""
+MAX_NAMED = 5
+"""Bad lines of a file that are reported one by one; all are counted."""
 
 
 class SourceError(RuntimeError):
@@ -62,15 +64,23 @@ class FileRefused(SourceError):
 
 
 class Faults:
-    """Values left out of one poll: counts by reason and one example of each."""
+    """Parts left out of one poll: counts by reason and one example of each; for files, also the first few in detail."""
 
-    def __init__(self) -> None:
+    def __init__(self, reason: str = "", text: str = "") -> None:
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
+        self.named: list[tuple[int, str]] = []
+        """Line, or 0 for the file as a whole, and text."""
+        if reason:
+            self.add(reason, text)
 
-    def add(self, reason: str, text: str, count: int = 1) -> None:
+    def add(self, reason: str, text: str, count: int = 1, line: int = 0) -> None:
+        """Add `count` parts, the first of which is in `line`."""
         self.counts[reason] += count
-        self.examples.setdefault(reason, text[:EXAMPLE])
+        if reason not in self.examples:
+            self.examples[reason] = (f"line {line}: {text}" if line else text)[:EXAMPLE]
+        if len(self.named) < MAX_NAMED:
+            self.named.append((line, text))
 
     def __len__(self) -> int:
         return len(self.counts)

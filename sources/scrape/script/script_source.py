@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sources.base.errors import EXAMPLE, Faults
 from sources.delivery.poll_context import PollContext
-from sources.dropin.file_parser import Columns
 from sources.dropin.file_source import DropinFile, Look
 from sources.dropin.folder_files import FileLimits
 from sources.dropin.series_owners import SeriesOwners
-from sources.dropin.take import take
 from sources.scrape.prometheus.page import Page, PageReader
 from sources.scrape.prometheus.page_source import PageSource
 from sources.scrape.script.script_run import run_script
@@ -64,31 +61,12 @@ class LineScript(_Running, TargetSource[Look]):
         return self._lines().heard(raw, self._run, self.shared.clock.now_ms())
 
     async def deliver(self, content: Look, series: SourceSeries, time_ms: int) -> int:  # noqa: ARG002
-        columns = content.columns
-        if columns is None:
-            return 0
-
-        def tell(told: Columns) -> None:
-            self.tell(_faults(told))
-
-        return await take(self._lines(), content, columns, self.shared.delivery, self._owners, asyncio.to_thread, tell)
+        return await self._lines().take(content, self.tell)
 
     def _lines(self) -> DropinFile:
         series = self.known_series()
         if self._file is None or self._file.series is not series:
-            series.sync = True
-            self._owners.learn(series)
-            rules = self.shared.delivery.rules.for_source(series.name)
-            limits = FileLimits(file_bytes=self._script.max_bytes)
+            limits, delivery = FileLimits(file_bytes=self._script.max_bytes), self.shared.delivery
             path = Path(self._script.command[0])
-            self._file = DropinFile(path, series, self.labels, limits, self._owners, rules)
+            self._file = DropinFile(path, series, self.labels, limits, self._owners, delivery, asyncio.to_thread)
         return self._file
-
-
-def _faults(columns: Columns) -> Faults:
-    """Convert the refused lines of a script to faults."""
-    faults = Faults()
-    for one in columns.refused.named:
-        faults.examples.setdefault(one.reason, f"line {one.line}: {one.text}"[:EXAMPLE])
-    faults.counts.update(columns.refused.counts)
-    return faults
