@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 from artimon.model.clock import Clock
 from sources.base.endpoint_address import EndpointAddress
@@ -176,27 +177,14 @@ class Poller:
         return decode_answer(*arguments)
 
     def _reading(self, answer: PollAnswer, time_ms: int) -> Reading:
-        self._check_uuid(answer.uuid)
-        if answer.context != self._endpoint.context:
-            raise PollError("wrong context", f"answers as {answer.context!r}")
+        reading = answer.reading
+        self._check_uuid(reading.uuid)
+        if reading.context != self._endpoint.context:
+            raise PollError("wrong context", f"answers as {reading.context!r}")
         if answer.memo is not None:
             self.inherited = answer.memo
-        self._process_ms = answer.time_ms
-        if answer.schema is not None:
-            self._schema = answer.schema
-        if self._schema is None:  # unreachable: decode_answer checked it
-            raise PollError("garbage", "no schema")
-        return Reading(
-            answer.uuid,
-            answer.birth_ms,
-            time_ms,
-            self._schema,
-            answer.cells,
-            answer.strings,
-            answer.context,
-            answer.instance,
-            uid=answer.uid,
-        )
+        self._process_ms, self._schema = reading.time_ms, reading.schema
+        return replace(reading, time_ms=time_ms)
 
     def _check_uuid(self, uuid: bytes) -> None:
         if uuid != self._endpoint.uuid:

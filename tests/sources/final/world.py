@@ -56,12 +56,7 @@ class Process:
 
     def reading(self, minute: float, values: Mapping[str, Value]) -> Reading:
         """As the agent polls it."""
-        answer = check_columns(self.columns(minute, values), None, 1000)
-        assert answer.schema is not None
-        time_ms = T + round(minute * MINUTE)
-        return Reading(
-            self.uuid, self.birth_ms, time_ms, answer.schema, answer.cells, answer.strings, "shop", "0", uid=self.uid
-        )
+        return check_columns(self.columns(minute, values), None, 1000).reading
 
     def final(self, minute: float, counts: Mapping[str, Value], address: str = "127.0.0.1", **changes: Any) -> bytes:
         """The bytes that it leaves at its end."""
