@@ -18,8 +18,7 @@ from sources.delivery.endpoint_status import Statuses
 from sources.delivery.figures import Figures
 from sources.delivery.placement import Placement
 from sources.delivery.placement_rules import read_rules
-from sources.delivery.poll_context import PollContext
-from sources.delivery.poll_limits import PollLimits, raise_limit
+from sources.delivery.poll_context import PollContext, PollLimits, raise_limit
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
 from sources.delivery.source_owners import Owners

@@ -10,7 +10,7 @@ from dataclasses import replace
 from artimon.model.clock import Clock
 from sources.base.endpoint_address import EndpointAddress
 from sources.base.errors import GaveWay, PollError
-from sources.delivery.poll_limits import PollLimits
+from sources.delivery.poll_context import PollLimits
 from sources.delivery.source_config import SourceConfig
 from sources.poll.endpoint_connection import open_connection
 from sources.poll.poll_codec import PollAnswer, decode_answer, encode_question, number

@@ -13,7 +13,7 @@ from typing import Any
 
 from artimon.model.protocols import SinkRefused
 from artimon.runtime.config_file import ConfigFileError, Problem
-from sources.delivery.poll_context import PollContext
+from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.source_config import SourceConfig
 from sources.dropin.folder_files import Signature
 from sources.dropin.series_owners import SeriesOwners
@@ -22,7 +22,7 @@ from sources.scrape.jmx.mapping_file import read_rules, rule_set
 from sources.scrape.jmx.mapping_rules import BeanRule
 from sources.scrape.prometheus.page_source import PageSource, PrometheusSource
 from sources.scrape.script.script_source import LineScript, PageScript
-from sources.scrape.server.target_source import Pool, TargetSource
+from sources.scrape.server.target_source import TargetSource
 from sources.scrape.sources_file import SourcesFile, read_sources
 from sources.scrape.target_files import TargetFiles
 from sources.state.reading import Variable
@@ -36,8 +36,8 @@ RULE_SERIES = "artimon.rule.series"
 KINDS = ("jmx", "jolokia", "prometheus", "script")
 LOOK_S = 30.0
 """Maximum seconds between two checks of the file of sources; with shorter periods, one per period."""
-_SCRIPTS = 4
-"""Concurrent scripts."""
+_SERVERS, _SCRIPTS = 32, 4
+"""Concurrent polls of servers, each with an answer in memory, and of scripts."""
 AnyTarget = JmxTarget | JolokiaTarget | PrometheusTarget | Script
 Key = tuple[str, ...]
 
@@ -99,7 +99,7 @@ class Foreign:
         self._shared, self._file = shared, config
         self._own_rules = load_rules(shared.config)
         self._files, self._owners = TargetFiles(), SeriesOwners()
-        self._pool, self._script_pool = Pool(), Pool(_SCRIPTS)
+        self._pool, self._script_pool = PollLimits(_SERVERS), PollLimits(_SCRIPTS)
         self._running: dict[Key, _Running] = {}
         self._rules_at_start = config.rules
         self._ended = False

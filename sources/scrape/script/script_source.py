@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sources.delivery.poll_context import PollContext
+from sources.delivery.poll_context import PollContext, PollLimits
 from sources.dropin.file_source import DropinFile, Look
 from sources.dropin.folder_files import FileLimits
 from sources.dropin.series_owners import SeriesOwners
 from sources.scrape.prometheus.page import Page, PageReader
 from sources.scrape.prometheus.page_source import PageSource
 from sources.scrape.script.script_run import run_script
-from sources.scrape.server.target_source import Pool, TargetSource
+from sources.scrape.server.target_source import TargetSource
 from sources.state.series_memory import SourceSeries
 from sources.targets.script_target import Script
 
@@ -39,7 +39,7 @@ class _Running:
 class PageScript(_Running, PageSource):
     """Source of a script that prints a Prometheus page."""
 
-    def __init__(self, script: Script, shared: PollContext, pool: Pool) -> None:
+    def __init__(self, script: Script, shared: PollContext, pool: PollLimits) -> None:
         super().__init__(script, shared, pool, PageReader(), None)
         self._script = script
 
@@ -50,7 +50,7 @@ class PageScript(_Running, PageSource):
 class LineScript(_Running, TargetSource[Look]):
     """Source of a script that prints lines of drop-in files with their own times: each sample counts once."""
 
-    def __init__(self, script: Script, shared: PollContext, pool: Pool, owners: SeriesOwners) -> None:
+    def __init__(self, script: Script, shared: PollContext, pool: PollLimits, owners: SeriesOwners) -> None:
         super().__init__(script, shared, pool)
         self._script, self._owners = script, owners
         self._file: DropinFile | None = None
