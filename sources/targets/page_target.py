@@ -42,6 +42,7 @@ class Job:
 class PrometheusTarget(HttpTarget):
     """One page. `instance` is unique within its job."""
 
+    kind = "prometheus"
     job: Job
     host: str
     port: int
@@ -49,10 +50,6 @@ class PrometheusTarget(HttpTarget):
     scheme: str
     instance: str
     own: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def kind(self) -> str:
-        return "prometheus"
 
     @property
     def identity(self) -> list[str]:
