@@ -6,11 +6,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import json
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -22,12 +20,11 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from artimon.model.znode import read_table
 from artimon.runtime.watcher import LOST
 from sources.poll.host_groups import GroupMembers, HostGroup, Network, Sharing
-from sources.poll.zookeeper_session import Session
+from sources.poll.zookeeper_session import Session, SessionThread
 
 log = logging.getLogger(__name__)
 AGENTS, LEASES = "/artimon/polling/agents", "/artimon/polling/leases"
 CALL_S = 10.0
-STOP_S = 1.0
 AT_ONCE = 500
 """Concurrent calls to ZooKeeper."""
 ATTEMPTS = 3
@@ -40,7 +37,7 @@ PAUSE_S = 0.05
 Settled = Callable[[frozenset[HostGroup], frozenset[HostGroup]], None]
 
 
-class Leases:
+class Leases(SessionThread):
     """Acquires and releases leases. Calls `settled(mine, leaving)` in the event loop: the groups to poll, and those to
     give up once `released` is called for them.
 
@@ -59,10 +56,9 @@ class Leases:
         grace_s: float,
         reconcile_s: float,
     ) -> None:
-        self._session, self._name, self._networks, self._settled = session, name, networks, settled
+        super().__init__(session, "leases")
+        self._name, self._networks, self._settled = name, networks, settled
         self._grace_s, self._reconcile_s = grace_s, reconcile_s
-        self._wake, self._stop = threading.Event(), threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._wanted: tuple[frozenset[HostGroup], frozenset[HostGroup]] = frozenset(), frozenset()
         self._lives = -1
         self._held: set[HostGroup] = set()
@@ -82,24 +78,8 @@ class Leases:
         self._proven = -1e9
         """Monotonic time of the last call that confirmed the session. After a pause of the process or the machine,
         ZooKeeper reports the end of the session with a delay."""
-        self.failures = 0
-        self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
-        session.on_change(self._wake.set)
 
     # --- in the event loop
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the thread; ZooKeeper need not be reachable."""
-        self._loop = loop
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread within STOP_S, or when the session stops, which also ends the leases. Do not call it in the
-        event loop."""
-        self._stop.set()
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(STOP_S)
 
     def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None:
         """Set the groups with a registered process, and those with a polled but unregistered one. The latter stay here,
@@ -185,7 +165,8 @@ class Leases:
         unknown = self._claim(client, ours - self._held - self._elsewhere)
         self._next = self._ends()
         if lives == self._session.lives:
-            self._tell(frozenset((self._held - self._leaving) | unknown), frozenset(self._leaving))
+            mine = frozenset((self._held - self._leaving) | unknown)
+            self._in_loop(self._settled, mine, frozenset(self._leaving))
 
     def _look(self, client: Any) -> None:
         """Read the members, and drop leases whose node was deleted."""
@@ -277,14 +258,6 @@ class Leases:
             _ignore_gone(result)
             self._held.discard(group)
             self._leaving.discard(group)
-
-    def _tell(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
-        if self._loop is None or self._stop.is_set():
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._settled, mine, leaving)
-        except RuntimeError:  # the loop is closed: the source has stopped
-            self._stop.set()
 
     # --- pipelined calls
 
