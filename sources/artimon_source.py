@@ -29,8 +29,7 @@ from sources.poll.discovery import Discovery
 from sources.poll.final_folder import FinalFolder
 from sources.poll.followed_processes import Following
 from sources.poll.group_leases import Leases
-from sources.poll.host_groups import Network, group_of
-from sources.poll.interfaces import own_networks
+from sources.poll.host_groups import Network, group_of, own_networks
 from sources.poll.zookeeper_session import Session
 from sources.scrape.foreign_sources import Foreign, SourcesConfig
 from sources.state.keep_rules import Keeping

@@ -1,4 +1,4 @@
-"""Assignment of processes to agents, pure. It is a preference only: the lease decides.
+"""Assignment of processes to agents, pure but for `own_networks`. It is a preference only: the lease decides.
 
 A *group* is the processes of one context at one address. They stay together, so that one agent detects two processes of
 the same name, and a restarted process continues the state of its predecessor.
@@ -7,12 +7,15 @@ the same name, and a restarted process continues the state of its predecessor.
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import psutil
 import xxhash
 
+from bookkeeper.process.addresses import source_address
 from sources.base.endpoint_address import EndpointAddress
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -73,3 +76,11 @@ class Sharing:
 
 def _weight(name: str, group: HostGroup) -> int:
     return int(xxhash.xxh3_64_intdigest(f"{name}\n{group.key}".encode()))
+
+
+def own_networks(zookeeper: str, more: Iterable[str] = ()) -> frozenset[Network]:
+    """Return the addresses of the interfaces, the local address towards ZooKeeper, and the networks `more`."""
+    here = (one for many in psutil.net_if_addrs().values() for one in many)
+    addresses = {one.address.partition("%")[0] for one in here if one.family in (socket.AF_INET, socket.AF_INET6)}
+    source = source_address(zookeeper)
+    return frozenset(ipaddress.ip_network(one) for one in (*addresses, *([source] if source else []), *more))
