@@ -81,6 +81,3 @@ class Faults:
             self.examples[reason] = (f"line {line}: {text}" if line else text)[:EXAMPLE]
         if len(self.named) < MAX_NAMED:
             self.named.append((line, text))
-
-    def __len__(self) -> int:
-        return len(self.counts)

@@ -56,7 +56,6 @@ class Placement:
         self._asking: dict[str, asyncio.Future[str]] = {}
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="reverse-name")
         self._saving: asyncio.TimerHandle | None = None
-        self.failed = 0
 
     async def labels(self, ip: str) -> dict[str, str]:
         """Return the labels of an address. Waits up to the timeout, and only for a name that is not cached."""
@@ -96,10 +95,7 @@ class Placement:
 
     def _done(self, ip: str, future: asyncio.Future[str]) -> None:
         self._asking.pop(ip, None)
-        if future.cancelled():
-            return
-        if future.exception() is not None:
-            self.failed += 1
+        if future.cancelled() or future.exception() is not None:
             return
         self._ask_after[ip] = self._clock.now_ms() + REFRESH_MS
         if self._names.get(ip) != future.result() and len(self._names) < MAX_NAMES:

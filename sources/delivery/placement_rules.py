@@ -18,7 +18,6 @@ from artimon.model.labels import validate_labels
 from artimon.runtime.config_file import read_config
 from artimon.runtime.config_model import Section, checked, parsed
 
-PLACEMENT_LABELS = ("dc", "rack", "module", "host", "environment")
 _NAME = re.compile(r"(?P<dc>[a-z]+[0-9]*)-(?P<rack>r?[0-9]+)-(?P<module>[a-z]+)[0-9]*(?:-.*)?", re.IGNORECASE)
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

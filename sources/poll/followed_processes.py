@@ -58,10 +58,6 @@ class Following:
                 self._follow(EndpointAddress(meta["context"], meta["ip"], meta[PORT], series.uuid), series)
         self._tell_now()  # before the leases settle: they only assign groups that they know
 
-    def followed(self) -> list[EndpointAddress]:
-        """Return the processes that are polled here."""
-        return list(self._followers)
-
     # --- events of discovery
 
     def heard(self, context: str, endpoints: frozenset[EndpointAddress]) -> None:

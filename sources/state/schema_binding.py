@@ -6,9 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import LabelError, canonical, validate_name
 from artimon.model.values import Kind, ValueType
@@ -106,10 +103,6 @@ def _validate_count(labels: Mapping[str, str], both: Mapping[str, str]) -> None:
     own, total = (sum(value != "" for value in some.values()) for some in (labels, both))
     if own < total > LABELS:
         raise LabelError(f"{own} labels and {total - own} added: at most {LABELS} in all")
-
-
-def fingerprints(columns: tuple[BoundColumn, ...]) -> npt.NDArray[np.uint64]:
-    return np.array([column.fingerprint for column in columns], np.uint64)
 
 
 def _column(schema: Schema, at: int, name: str, text: str) -> BoundColumn:

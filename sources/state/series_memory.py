@@ -295,10 +295,6 @@ class SourceSeries:
 
     # --- announcements
 
-    def announce_all(self) -> None:
-        """Announce every block with the next poll."""
-        self._days.clear()
-
     def _announcements(self, now_ms: int) -> tuple[SeriesBlock, ...]:
         due = [
             block

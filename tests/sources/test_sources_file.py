@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from artimon.runtime.config_file import ConfigFileError
+from artimon.runtime.config_file import ConfigFileError, parse_config
 from sources.base.errors import TargetError
 from sources.scrape.sections import JobSection, RelabelSection, ScriptSection
-from sources.scrape.sources_file import SourcesFile, parse_sources, read_sources, read_targets
+from sources.scrape.sources_file import SourcesFile, read_sources, read_targets
 from sources.targets.page_target import Job, PrometheusTarget, parse_address
 
 GOOD = """\
@@ -44,7 +44,7 @@ relabel:
 
 
 def parse(text: str) -> SourcesFile:
-    return parse_sources(text, "s.yaml", Path("/etc/artimon"))
+    return parse_config(text, "s.yaml").validate(SourcesFile, folder=Path("/etc/artimon"))
 
 
 def test_a_file() -> None:
