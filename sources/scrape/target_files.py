@@ -80,9 +80,10 @@ class TargetFiles:
                 known.seen = seen
         except FileNotFoundError:
             known.missing += 1
-            if known.missing >= GONE_LOOKS:
-                known.targets, known.seen = (), None
             problems.append(f"job {job.name}: {name} does not exist")
+            if known.missing >= GONE_LOOKS:
+                del self._known[job.name, name]  # a pattern does not name it any more
+                return ()
         except (ConfigFileError, OSError) as error:
             known.seen = None
             kept = f": its {len(known.targets)} previous targets stay in use" if known.targets else ""
