@@ -98,8 +98,9 @@ class Placement:
         if future.cancelled() or future.exception() is not None:
             return
         self._ask_after[ip] = self._clock.now_ms() + REFRESH_MS
-        if self._names.get(ip) != future.result() and len(self._names) < MAX_NAMES:
-            self._names[ip] = future.result()
+        name, known = future.result(), self._names.get(ip)
+        if name != known and (known is not None or len(self._names) < MAX_NAMES):
+            self._names[ip] = name
             if self._saving is None:
                 self._saving = asyncio.get_running_loop().call_later(SAVE_S, self._save)
 
