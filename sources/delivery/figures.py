@@ -45,7 +45,7 @@ class Figures:
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts in the form of the agent's health file."""
-        refused: Counter[str] = sum(self.refused.values(), Counter())
+        refused: Counter[str] = sum(list(self.refused.values()), Counter())  # a copy: the caller may be a thread
         return {
             "polls": self.polls,
             "polled_samples": self.samples,
