@@ -72,8 +72,12 @@ class ReadingDelivery:
         async with series.lock:
             if series.live and may():
                 await self._accept(series, series.prepare_end(self.clock.now_ms()))
-                self.rules.forget(series.name)
-                self.keeping.forget(series.name)
+                self.forget(series)
+
+    def forget(self, series: SourceSeries) -> None:
+        """Drop what is counted and cached of a source that has ended."""
+        self.rules.forget(series.name)
+        self.keeping.forget(series.name)
 
     async def _accept(self, series: SourceSeries, prepared: Prepared) -> None:
         about = f"sink/{series.name}"

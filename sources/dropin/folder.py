@@ -180,7 +180,7 @@ class DropinFolder:
             return
         if not file.series.live:
             self._owners.release(file.series.name, self._owner)
-            self._delivery.rules.forget(file.series.name)
+            self._delivery.forget(file.series)
             del self._files[name]
 
     # --- problems
