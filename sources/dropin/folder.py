@@ -16,7 +16,7 @@ from sources.base.errors import MAX_NAMED, Faults, FileRefused
 from sources.base.schedule import Pace, next_tick, until
 from sources.delivery.file_thread import FileThread, Hanging
 from sources.delivery.reading_delivery import ReadingDelivery
-from sources.delivery.source_owners import Owners
+from sources.delivery.source_owners import FixedOwner, Owners
 from sources.dropin.file_source import DropinFile
 from sources.dropin.folder_files import FileLimits, list_folder, stem_of
 from sources.dropin.series_owners import META, SeriesOwners
@@ -24,16 +24,6 @@ from sources.state.reading import Variable
 from sources.state.series_memory import SourceSeries
 
 log = logging.getLogger(__name__)
-
-
-class _AlwaysThere:
-    """Owner of the sources of drop-in files: it refuses a process with the same source name."""
-
-    async def answers(self, sure: bool) -> bool:  # noqa: ARG002
-        return True
-
-    def supersede(self) -> None:
-        """Do nothing: never called, because `answers` always returns True."""
 
 
 class DropinFolder:
@@ -52,7 +42,7 @@ class DropinFolder:
         self._labels, self._limits = dict(labels), limits or FileLimits()
         self._files: dict[str, DropinFile] = {}
         self._named: dict[str, int] = {}
-        self._owner = _AlwaysThere()
+        self._owner = FixedOwner()
         self._series_owners = SeriesOwners()
         self._files_thread = FileThread(folder, "dropin")
 

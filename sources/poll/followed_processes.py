@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from sources.base.endpoint_address import EndpointAddress
+from sources.base.schedule import end_tasks
 from sources.delivery.poll_context import PollContext
 from sources.poll.discovery import Listing
 from sources.poll.follower import ProcessFollower
@@ -183,11 +184,7 @@ class Following:
         again at the next start."""
         self.stopping = True
         followers = [follower for follower, _ in self._followers.values()]
-        tasks = [*(task for _, task in self._followers.values()), *self._standing_down.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=5)
+        await end_tasks([*(task for _, task in self._followers.values()), *self._standing_down.values()])
         leaving = [asyncio.create_task(follower.conclude()) for follower in followers if not follower.registered]
         if not leaving:
             return

@@ -13,6 +13,7 @@ from typing import Any
 
 from artimon.model.protocols import SinkRefused
 from artimon.runtime.config_file import ConfigFileError, Problem
+from sources.base.schedule import end_tasks
 from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.source_config import SourceConfig
 from sources.dropin.folder_files import Signature
@@ -111,7 +112,7 @@ class Foreign:
                 await self._look_safely()
                 await asyncio.sleep(min(LOOK_S, self._shared.config.period_ms / 1000))
         finally:
-            await self._stop(self._running.values())
+            await end_tasks([one.task for one in self._running.values()])
 
     async def _look_safely(self) -> None:
         """Reload the configuration; an error is reported and the running sources continue."""
@@ -129,7 +130,7 @@ class Foreign:
         await self._end_others(wanted, bool(problems))
         changed = [key for key, one in self._running.items() if wanted.get(key) != one.target]
         stopped = [self._running.pop(key) for key in changed]
-        await self._stop(stopped)
+        await end_tasks([one.task for one in stopped])
         for one, key in zip(stopped, changed, strict=True):
             if key in wanted:
                 self._release(one.source)
@@ -188,7 +189,7 @@ class Foreign:
     def _start(self, key: Key, target: AnyTarget) -> None:
         source = self._source(target)
         task = asyncio.create_task(source.run(), name=str(target))
-        task.add_done_callback(self._died)
+        task.add_done_callback(self._shared.figures.ended)
         self._running[key] = _Running(target, source, task)
 
     def _source(self, target: AnyTarget) -> TargetSource[Any]:
@@ -207,22 +208,10 @@ class Foreign:
     def _bean_rules(self, names: Iterable[str]) -> tuple[BeanRule, ...]:
         return (*self._own_rules, *(rule for name in names for rule in rule_set(name)))
 
-    async def _stop(self, running: Iterable[_Running]) -> None:
-        tasks = [one.task for one in running]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=5)
-
     def _release(self, source: TargetSource[Any]) -> None:
         """Release the source, so that another target can own it."""
         if source.series is not None:
             self._shared.owners.release(source.series.name, source)
-
-    def _died(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            log.error("%s ended", task.get_name(), exc_info=task.exception())
-            self._shared.figures.problem(task.get_name(), f"{task.get_name()} ended: {task.exception()!r}")
 
 
 def load_rules(config: SourceConfig) -> tuple[BeanRule, ...]:

@@ -17,6 +17,7 @@ from artimon.model.protocols import SinkRefused
 from sources.base.errors import Faults, PollError
 from sources.base.schedule import missed_ticks, next_tick, phase_ms, until
 from sources.delivery.poll_context import PollContext, PollLimits
+from sources.delivery.source_owners import FixedOwner
 from sources.state.reading import Reading
 from sources.state.relabel import Rules
 from sources.state.series_memory import Placed, SourceSeries
@@ -40,7 +41,7 @@ Content = TypeVar("Content")
 FoundContent = TypeVar("FoundContent", bound=TargetReading)
 
 
-class TargetSource(ABC, Generic[Content]):
+class TargetSource(FixedOwner, ABC, Generic[Content]):
     """Source of one target. Runs in the event loop, except `read`, one poll at a time."""
 
     eager: ClassVar[bool] = True
@@ -82,15 +83,6 @@ class TargetSource(ABC, Generic[Content]):
     def deadline_s(self) -> float:
         """Timeout of one poll in seconds: connect, send the request, read the whole answer."""
         return self.shared.config.deadline_s
-
-    # --- calls of a rival (Owner)
-
-    async def answers(self, sure: bool) -> bool:  # noqa: ARG002
-        """Return True: a configured target keeps its source even if it does not answer."""
-        return True
-
-    def supersede(self) -> None:
-        """Do nothing: never called, see `answers`."""
 
     # --- life
 
