@@ -56,7 +56,7 @@ class ReadingDelivery:
         async with series.lock:
             prepared = series.prepare(reading, placed)
             await self._accept(series, prepared)
-        return len(prepared.row)
+        return prepared.samples
 
     async def take(self, series: SourceSeries, prepare: Callable[[], Prepared]) -> int:
         """Send the result of `prepare` like `send`, unless it has neither samples nor announcements."""

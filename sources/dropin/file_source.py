@@ -23,7 +23,7 @@ from sources.dropin.line_births import Lines, Past
 from sources.dropin.series_owners import SeriesOwners
 from sources.state.schema_binding import BoundColumn
 from sources.state.series_births import Flags, Ints
-from sources.state.series_memory import SourceSeries, Taken
+from sources.state.series_memory import SourceSeries, Taken, only
 
 GONE_POLLS = 5
 """Consecutive polls without a series after which it has ended."""
@@ -195,9 +195,7 @@ class DropinFile:
 
     async def _end_missing(self) -> int:
         """End the series that were missing for too long; return 0 samples. Raises SinkRefused: none was ended."""
-        none = np.zeros(0, np.int64)
-        taken = Taken(Samples.of(()), none, none, none, none, self._ended())
-        return await self._deliver(taken, self._delivery.clock.now_ms())
+        return await self._deliver(only(Samples.of(()), self._ended()), self._delivery.clock.now_ms())
 
     async def _settle(self, columns: Columns, now_ms: int) -> Ints:
         """Return the row of each line, -1 for a refused one. An unknown series gets a row only if a line may be its

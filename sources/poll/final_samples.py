@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from artimon.model.batch import Samples
 from sources.poll.final_snapshot import FinalSnapshot
 from sources.poll.memo import decode
 from sources.state.finals import alive_at_end, polled_ms
 from sources.state.reading import Reading
 from sources.state.series_births import Ints, KnownSeries, births, remembered
-from sources.state.series_memory import Placed, Prepared, SourceSeries
+from sources.state.series_memory import Placed, Prepared, SourceSeries, Taken, only
 
 RACE_MS = 60_000
 """Tolerance in ms: the agent may date the last poll later than the process dates its end."""
@@ -35,13 +34,11 @@ def prepare(series: SourceSeries, final: FinalSnapshot, placed: Placed, now_ms: 
         ended, ended_ms, ended_born = placed.row[over], time_ms + 1, born[over]
     ends = replace(series.rows.ends(ended, ended_ms), birth_ms=ended_born)
     samples = series.samples(reading, placed, time_ms, born).join(ends)
-    made = _batches(series, reading, samples, time_ms, now_ms)
+    made = _batches(series, reading, only(samples, ended), time_ms, now_ms)
     if not follows:
-        return replace(
-            made, ended=ended, uuid=series.uuid, process_ms=series.process_ms, time_ms=series.last_poll_ms, uid=None
-        )
+        return replace(made, uuid=series.uuid, process_ms=series.process_ms, time_ms=series.last_poll_ms, uid=None)
     cell = remembered(_known(series, placed), placed.seen(reading))
-    return replace(made, row=placed.row, cell=cell, birth_ms=born, ended=ended, time_ms=time_ms, sampled_ms=time_ms)
+    return replace(made, taken=Taken(samples, placed.row, cell, born, time_ms, ended), time_ms=time_ms)
 
 
 def births_of(series: SourceSeries, final: FinalSnapshot, placed: Placed) -> Ints:
@@ -74,11 +71,10 @@ def _known(series: SourceSeries, placed: Placed) -> KnownSeries:
     return KnownSeries(state["cell"][row], state["birth_ms"][row], alive_at_end(state)[row])
 
 
-def _batches(series: SourceSeries, reading: Reading, samples: Samples, time_ms: int, now_ms: int) -> Prepared:
+def _batches(series: SourceSeries, reading: Reading, taken: Taken, time_ms: int, now_ms: int) -> Prepared:
     """Return the batches. The last one is newer than its samples, which marks the snapshot as complete in the log."""
-    none = np.zeros(0, np.int64)
     poll_ms = max(now_ms, time_ms + 2, series.last_poll_ms + 1)
-    made = series.prepared(samples, reading.uuid, reading.birth_ms, poll_ms, none, none, none, none)
+    made = series.prepared(taken, reading.uuid, reading.birth_ms, poll_ms)
     *before, last = made.polled
     polled = (*(replace(part, poll_ms=time_ms) for part in before), last)
     return replace(made, polled=polled, uid=reading.uid, final=reading.uuid)
