@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import logging
@@ -34,6 +35,7 @@ DOUBT = 0.8
 """Part of the session timeout after which an unconfirmed session is not trusted."""
 PAUSE_S = 0.05
 """Seconds between passes, so that changes within them are handled together."""
+GONE = NoNodeError, BadVersionError
 Settled = Callable[[frozenset[HostGroup], frozenset[HostGroup]], None]
 
 
@@ -175,8 +177,10 @@ class Leases(SessionThread):
             client.ensure_path(path)
         self._join(client)
         names = client.get_children(AGENTS, watch=self._changed)
-        found = dict(self._answers(names, lambda name: client.get_async(f"{AGENTS}/{name}")))
-        members = {name: _networks(answer[0]) for name, answer in found.items()}
+        members: dict[str, frozenset[Network]] = {}
+        for name, result in self._results(names, lambda name: client.get_async(f"{AGENTS}/{name}")):
+            with contextlib.suppress(NoNodeError):
+                members[name] = _networks(result()[0])
         now = monotonic()
         for name in self._members.keys() - members.keys():
             self._departed[name] = self._members[name], now + self._grace_s
@@ -194,7 +198,8 @@ class Leases(SessionThread):
         except NodeExistsError:
             there, stat = client.get(path)
             if stat.ephemeralOwner != client.client_id[0]:  # left by an earlier session of this agent
-                _ignore_gone(lambda: client.delete(path, version=stat.version))
+                with contextlib.suppress(*GONE):
+                    client.delete(path, version=stat.version)
                 client.create(path, data, ephemeral=True)
             elif there != data:
                 client.set(path, data)
@@ -245,7 +250,8 @@ class Leases(SessionThread):
         if stat.ephemeralOwner == client.client_id[0]:
             self._held.add(group)
         elif data == self._name.encode():  # left by an earlier session of this agent
-            _ignore_gone(lambda: client.delete(_path(group), version=stat.version))
+            with contextlib.suppress(*GONE):
+                client.delete(_path(group), version=stat.version)
             return False
         else:
             self._elsewhere.add(group)
@@ -255,7 +261,8 @@ class Leases(SessionThread):
         """Delete leases whose processes are no longer polled here."""
         ended = {group for group in _drained(self._released) if group in self._leaving}
         for group, result in self._results(ended, lambda group: client.delete_async(_path(group))):
-            _ignore_gone(result)
+            with contextlib.suppress(*GONE):
+                result()
             self._held.discard(group)
             self._leaving.discard(group)
 
@@ -268,14 +275,6 @@ class Leases(SessionThread):
             calls = [(item, call(item)) for item in rest[at : at + AT_ONCE]]
             for item, answer in calls:
                 yield item, partial(answer.get, timeout=CALL_S)
-
-    def _answers(self, items: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-        """Yield each item whose node exists with the answer to its call."""
-        for item, result in self._results(items, call):
-            try:
-                yield item, result()
-            except NoNodeError:
-                continue
 
     # --- watches, in kazoo's threads
 
@@ -307,10 +306,3 @@ def _networks(data: bytes) -> frozenset[Network]:
         return frozenset(ipaddress.ip_network(text) for text in read_table(data)["networks"])
     except (ValueError, KeyError, TypeError):
         return frozenset()
-
-
-def _ignore_gone(action: Callable[[], object]) -> None:
-    try:
-        action()
-    except (NoNodeError, BadVersionError):
-        pass
