@@ -14,12 +14,19 @@ class SourceError(RuntimeError):
     """Base of this package's errors."""
 
 
-class PollError(SourceError):
-    """One poll of one endpoint failed; the connection is closed and the next poll opens a new one."""
+class ReasonedError(SourceError):
+    """Error that is counted under its `reason`."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(reason, text)
         self.reason, self.text = reason, text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class PollError(ReasonedError):
+    """One poll of one endpoint failed; the connection is closed and the next poll opens a new one."""
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.text}"
@@ -52,15 +59,8 @@ class LineError(SourceError, ValueError):
     """A line of a drop-in file is invalid. The text gives the reason; the reader of the file adds file and line."""
 
 
-class FileRefused(SourceError):
+class FileRefused(ReasonedError):
     """A drop-in file or the folder of drop-in files cannot be read. The text gives the path and the reason."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(reason, text)
-        self.reason, self.text = reason, text
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Faults:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.values import INT64_MAX, INT64_MIN, Value, ValueType
-from sources.base.errors import Faults
+from sources.base.errors import Faults, ReasonedError
 from sources.scrape.jmx.bean_answer import Bean, BeanAnswer
 from sources.scrape.jmx.mapping_rules import BeanRule, VariableRule
 from sources.scrape.jmx.name_patterns import Pattern, split_bean_name
@@ -24,12 +24,8 @@ MAX_REMEMBERED = 10_000
 _short = reprlib.repr
 
 
-class Unfit(ValueError):
-    """A value is unusable for its rule; `reason` is the key under which it is counted."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(reason, text)
-        self.reason, self.text = reason, text
+class Unfit(ReasonedError):
+    """A value is unusable for its rule."""
 
 
 @dataclass(slots=True)
