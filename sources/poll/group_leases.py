@@ -20,7 +20,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.znode import read_table
 from artimon.runtime.watcher import LOST
-from sources.poll.host_groups import GroupMembers, HostGroup, Network, Sharing
+from sources.poll.host_groups import HostGroup, Network, Sharing
 from sources.poll.zookeeper_session import Session, SessionThread
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Leases(SessionThread):
         """Wanted groups whose lease another agent holds; a watch reports the release."""
         self._released: deque[HostGroup] = deque()
         self._freed: deque[HostGroup] = deque()
-        self._sharing = Sharing(GroupMembers({}))
+        self._sharing = Sharing({})
         self._members: dict[str, frozenset[Network]] = {}
         self._departed: dict[str, tuple[frozenset[Network], float]] = {}
         self._stale = True
@@ -159,8 +159,8 @@ class Leases(SessionThread):
         self._give_up(client)
         registered, kept = self._wanted
         present = self._present()
-        if present != self._sharing.members.networks:
-            self._sharing = Sharing(GroupMembers(present))
+        if present != self._sharing.networks:
+            self._sharing = Sharing(present)
         ours = {group for group in registered if self._should(group)} | kept
         self._elsewhere = (self._elsewhere & ours) - set(_drained(self._freed))
         self._leaving |= self._held - ours

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import psutil
@@ -37,40 +36,30 @@ def group_of(endpoint: EndpointAddress) -> HostGroup:
     return HostGroup(endpoint.context, endpoint.ip)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMembers:
-    """Agents by name, with the addresses and networks of each agent's host."""
-
-    networks: Mapping[str, frozenset[Network]]
-
-    def near(self, ip: str) -> list[str]:
-        """Return the agents on the host of an address. For a loopback address these are all agents: a process there can
-        only be reached from its own host."""
-        address = ipaddress.ip_address(ip)
-        if address.is_loopback:
-            return list(self.networks)
-        alone = ipaddress.ip_network(address)
-        return [name for name, own in self.networks.items() if alone in own or any(address in net for net in own)]
-
-
 class Sharing:
-    """Preferred agent of each group; caches the agents near an address."""
+    """Preferred agent of each group. `networks`: agents by name, with the addresses and networks of each one's host."""
 
-    def __init__(self, members: GroupMembers) -> None:
-        self.members = members
+    def __init__(self, networks: Mapping[str, frozenset[Network]]) -> None:
+        self.networks = networks
         self._near: dict[str, list[str]] = {}
 
     def near(self, ip: str) -> list[str]:
-        """Return the agents on the host of an address, cached."""
+        """Return the agents on the host of an address, cached. For a loopback address these are all agents: a process
+        there can only be reached from its own host."""
         if ip not in self._near:
-            self._near[ip] = self.members.near(ip)
+            address, alone = ipaddress.ip_address(ip), ipaddress.ip_network(ip)
+            self._near[ip] = [
+                name
+                for name, own in self.networks.items()
+                if address.is_loopback or alone in own or any(address in net for net in own)
+            ]
         return self._near[ip]
 
     def poller(self, group: HostGroup) -> str:
         """Return the preferred agent of a group: one on its host if there is any, else any; "" without agents.
 
         Rendezvous hashing: an agent that joins or leaves moves no groups between other agents."""
-        able: Iterable[str] = self.near(group.ip) or self.members.networks
+        able: Iterable[str] = self.near(group.ip) or self.networks
         return max(able, key=lambda name: (_weight(name, group), name), default="")
 
 
