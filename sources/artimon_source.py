@@ -60,7 +60,7 @@ class ArtimonSource:
         )
         self._statuses = Statuses(config.folder / "vanished.json", config.vanished_ms)
         self._delivery = ReadingDelivery(
-            Gathering(sink), self._store, self._figures, clock, RuleBook(named.rules), Keeping(config.keep)
+            Gathering(sink), self._store, self._figures, clock, RuleBook(named.content.rules), Keeping(config.keep)
         )
         self._session = Session(config.zookeeper, config.session_s)
         networks = partial(own_networks, config.zookeeper, config.own_networks)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from artimon.model.protocols import SinkRefused
 from artimon.runtime.config_file import ConfigFileError, Problem
 from sources.base.schedule import end_tasks
 from sources.delivery.poll_context import PollContext, PollLimits
-from sources.delivery.source_config import SourceConfig
 from sources.dropin.folder_files import Signature
 from sources.dropin.series_owners import SeriesOwners
 from sources.scrape.jmx.bean_source import JmxSource, JolokiaSource
@@ -27,7 +25,6 @@ from sources.scrape.server.target_source import TargetSource
 from sources.scrape.sources_file import SourcesFile, read_sources
 from sources.scrape.target_files import TargetFiles
 from sources.state.reading import Variable
-from sources.state.relabel import RelabelRule
 from sources.targets.bean_target import JmxTarget, JolokiaTarget
 from sources.targets.page_target import PrometheusTarget
 from sources.targets.script_target import Script
@@ -57,11 +54,6 @@ class SourcesConfig:
         if path is not None:
             self._read(path)
 
-    @property
-    def rules(self) -> tuple[RelabelRule, ...]:
-        """Relabel rules for all sources in the present content."""
-        return self.content.rules
-
     def look(self) -> SourcesFile:
         """Reload the file if it changed and return its content. An error goes to `problem` and the content stays."""
         if self.path is not None:
@@ -86,23 +78,16 @@ class SourcesConfig:
                 raise ConfigFileError([Problem(str(path), 1, 1, "the file was deleted")]) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    target: AnyTarget
-    source: TargetSource[Any]
-    task: asyncio.Task[None]
-
-
 class Foreign:
     """Runs the foreign sources of an agent. Event loop only; files are read in threads."""
 
     def __init__(self, shared: PollContext, config: SourcesConfig) -> None:
         self._shared, self._file = shared, config
-        self._own_rules = load_rules(shared.config)
+        self._own_rules = tuple(rule for path in shared.config.jmx_rules for rule in read_rules(path))
         self._files, self._owners = TargetFiles(), SeriesOwners()
         self._pool, self._script_pool = PollLimits(_SERVERS), PollLimits(_SCRIPTS)
-        self._running: dict[Key, _Running] = {}
-        self._rules_at_start = config.rules
+        self._running: dict[Key, tuple[TargetSource[Any], asyncio.Task[None]]] = {}
+        self._rules_at_start = config.content.rules
         self._ended = False
 
     async def run(self) -> None:
@@ -112,7 +97,7 @@ class Foreign:
                 await self._look_safely()
                 await asyncio.sleep(min(LOOK_S, self._shared.config.period_ms / 1000))
         finally:
-            await end_tasks([one.task for one in self._running.values()])
+            await end_tasks([task for _, task in self._running.values()])
 
     async def _look_safely(self) -> None:
         """Reload the configuration; an error is reported and the running sources continue."""
@@ -128,14 +113,14 @@ class Foreign:
         self._tell(content, problems)
         wanted = {(target.kind, *target.identity): target for target in targets}
         await self._end_others(wanted, bool(problems))
-        changed = [key for key, one in self._running.items() if wanted.get(key) != one.target]
+        changed = [key for key, (source, _) in self._running.items() if wanted.get(key) != source.target]
         stopped = [self._running.pop(key) for key in changed]
-        await end_tasks([one.task for one in stopped])
-        for one, key in zip(stopped, changed, strict=True):
-            if key in wanted:
-                self._release(one.source)
-            else:
-                await one.source.leave()
+        await end_tasks([task for _, task in stopped])
+        for (source, _), key in zip(stopped, changed, strict=True):
+            if key not in wanted:
+                await source.leave()
+            elif source.series is not None:  # another target may own the source
+                self._shared.owners.release(source.series.name, source)
         for key, target in wanted.items():
             if key not in self._running:
                 self._start(key, target)
@@ -148,7 +133,7 @@ class Foreign:
 
     def figures(self) -> dict[str, int]:
         """Return the counts of ignored parts of Prometheus pages."""
-        pages = [one.source for one in list(self._running.values()) if isinstance(one.source, PageSource)]
+        pages = [source for source, _ in list(self._running.values()) if isinstance(source, PageSource)]
         return {
             "timestamps_ignored": sum(page.timestamps for page in pages),
             "exemplars_ignored": sum(page.exemplars for page in pages),
@@ -190,7 +175,7 @@ class Foreign:
         source = self._source(target)
         task = asyncio.create_task(source.run(), name=str(target))
         task.add_done_callback(self._shared.figures.ended)
-        self._running[key] = _Running(target, source, task)
+        self._running[key] = source, task
 
     def _source(self, target: AnyTarget) -> TargetSource[Any]:
         shared = self._shared
@@ -207,13 +192,3 @@ class Foreign:
 
     def _bean_rules(self, names: Iterable[str]) -> tuple[BeanRule, ...]:
         return (*self._own_rules, *(rule for name in names for rule in rule_set(name)))
-
-    def _release(self, source: TargetSource[Any]) -> None:
-        """Release the source, so that another target can own it."""
-        if source.series is not None:
-            self._shared.owners.release(source.series.name, source)
-
-
-def load_rules(config: SourceConfig) -> tuple[BeanRule, ...]:
-    """Read the mapping rules of the configured files. Raises ConfigFileError."""
-    return tuple(rule for path in config.jmx_rules for rule in read_rules(path))
