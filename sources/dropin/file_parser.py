@@ -17,7 +17,7 @@ from artimon.model.labels import LabelError
 from artimon.model.values import Kind, Value, double_to_cell, type_of
 from sources.base.errors import Faults, LineError
 from sources.base.line_text import SPACE
-from sources.dropin.folder_files import FileLimits, Pieces, Readable
+from sources.dropin.folder_files import FileLimits, OpenFile, Pieces, Written
 from sources.dropin.line_grammar import CommentMetadata, parse_line, parse_told, parse_value
 from sources.state.relabel import Rules
 from sources.state.schema_binding import ruled, text_of
@@ -80,7 +80,7 @@ class LineReader:
         self.texts: list[str] = []
         self.prints: list[int] = []
 
-    def read(self, file: Readable) -> Columns:
+    def read(self, file: OpenFile | Written) -> Columns:
         """Parse the whole file. Raises FileRefused if reading fails."""
         if len(self._known) > _MAX_KNOWN:
             self.generation += 1

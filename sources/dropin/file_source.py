@@ -22,7 +22,7 @@ from sources.dropin.folder_files import FileLimits, OpenFile, Signature, Written
 from sources.dropin.line_births import Lines, Past
 from sources.dropin.series_owners import SeriesOwners
 from sources.state.schema_binding import BoundColumn
-from sources.state.series_births import Flags, Ints
+from sources.state.series_births import Flags, Ints, numbers
 from sources.state.series_memory import SourceSeries, Taken, only
 
 GONE_POLLS = 5
@@ -116,7 +116,7 @@ class DropinFile:
         last[:-1] = np.diff(lines.row) != 0
         prints = self.series.rows.state["fingerprint"][lines.row]
         samples = Samples(prints, lines.time_ms, born, lines.type, lines.cell, columns.strings)
-        cell = rules.remembered(lines, past)
+        cell = numbers(lines.type, lines.cell, past.cell, past.taken_ms > 0)  # to compare with at the next read
         none = np.zeros(0, np.int64)
         return Taken(samples, lines.row[last], cell[last], born[last], lines.time_ms[last], none)
 

@@ -12,7 +12,6 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from bookkeeper.runtime.settings import SettingsError, checked
 from sources.base.errors import FileRefused
@@ -91,18 +90,6 @@ def stem_of(name: str) -> str:
         raise FileRefused("bad file name", str(error)) from None
 
 
-class Readable(Protocol):
-    """Source of bytes that hold lines."""
-
-    def read(self) -> bytes:
-        """Return the next piece, empty at the end. Raises FileRefused."""
-        ...
-
-    def unchanged(self) -> bool:
-        """Return True if it was not modified while it was read."""
-        ...
-
-
 class OpenFile:
     """File open for reading; a context manager. Raises FileNotFoundError, or FileRefused with the reason."""
 
@@ -120,7 +107,7 @@ class OpenFile:
             raise FileRefused("no file", f"{path}: not a regular file: put one there by rename")
 
     def read(self) -> bytes:
-        """Return the next piece, empty at the end."""
+        """Return the next piece, empty at the end. Raises FileRefused."""
         try:
             return os.read(self._fd, _PIECE)
         except OSError as error:
@@ -164,7 +151,7 @@ def _refused(path: Path, error: OSError) -> FileRefused:
 class Pieces:
     """Iterator over the lines of a file, piece by piece. The fields describe the read once it has ended."""
 
-    file: Readable
+    file: OpenFile | Written
     limits: FileLimits
     count: int = 0
     """Whole lines so far."""

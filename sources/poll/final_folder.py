@@ -121,13 +121,12 @@ class FinalFolder:
             self.folder = await self._files_thread(partial(make_folder, self._dropin))
             if self.folder is None:
                 return ()
-            listing = await self._files_thread(
-                partial(list_finals, self.folder, self._limits, self._shared.clock.now_ms())
-            )
-            self.refused += listing.deleted
-            if listing.names:
+            now_ms = self._shared.clock.now_ms()
+            names, deleted = await self._files_thread(partial(list_finals, self.folder, self._limits, now_ms))
+            self.refused += deleted
+            if names:
                 self._own = await self._files_thread(self._networks)
-            return listing.names
+            return names
 
     async def _take(self, name: str) -> bool:
         """Take one file. False if it is missing, was taken before, or the log is refusing now. Raises FileRefused and

@@ -79,17 +79,14 @@ class Following:
                 follower.set_registered(True)
             elif follower.registered:
                 gone.append(endpoint)
+        wiped_s = self._shared.config.wiped_s
         if len(gone) >= MANY and 2 * len(gone) > len(self._followers):
-            log.warning("%d of %d znodes are gone at once: checked again in %g s", len(gone), len(known), self._wiped_s)
-            asyncio.get_running_loop().call_later(self._wiped_s, self._believe, gone)
+            log.warning("%d of %d znodes are gone at once: checked again in %g s", len(gone), len(known), wiped_s)
+            asyncio.get_running_loop().call_later(wiped_s, self._believe, gone)
         else:
             self._believe(gone)
         self._follow_mine(registered)
         self._tell()
-
-    @property
-    def _wiped_s(self) -> float:
-        return self._shared.config.wiped_s
 
     def _believe(self, gone: Iterable[EndpointAddress]) -> None:
         """Mark endpoints as unregistered unless they have registered again meanwhile."""
