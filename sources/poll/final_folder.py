@@ -131,7 +131,9 @@ class FinalFolder:
     async def _take(self, name: str) -> bool:
         """Take one file. False if it is missing, was taken before, or the log is refusing now. Raises FileRefused and
         deletes the file, unless the reason is temporary (WAITING)."""
-        path = self._path(name)
+        if self.folder is None:
+            return False
+        path = self.folder / name
         async with self._turn:
             try:
                 data, owner = await self._files_thread(partial(read_final, path, self._limits))
@@ -150,11 +152,6 @@ class FinalFolder:
                     self.refused[error.reason] += 1
                     log.warning("refused and deleted: %s", error)
                 raise
-
-    def _path(self, name: str) -> Path:
-        if self.folder is None:
-            raise FileNotFoundError(name)
-        return self.folder / name
 
     async def _decode(self, path: Path, data: bytes, owner: int) -> FinalSnapshot:
         config, clock = self._shared.config, self._shared.clock
