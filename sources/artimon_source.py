@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import uuid
 from collections.abc import Sequence
 from functools import partial
@@ -55,9 +54,7 @@ class ArtimonSource:
         config.folder.mkdir(parents=True, exist_ok=True)
         self._figures = Figures()
         self._store = SeriesStore(config.folder, config.max_series)
-        self._placement = Placement(
-            config.folder / "names.json", rules, clock, hostname=hostname or socket.gethostname()
-        )
+        self._placement = Placement(config.folder / "names.json", rules, clock, hostname=hostname)
         self._statuses = Statuses(config.folder / "vanished.json", config.vanished_ms)
         self._delivery = ReadingDelivery(
             Gathering(sink), self._store, self._figures, clock, RuleBook(named.content.rules), Keeping(config.keep)

@@ -80,7 +80,9 @@ def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) 
     """Return the canonical text of a series; its own `labels` override `automatic` ones. Raises LabelError."""
     both = {**automatic, **labels}
     if len(both) > LABELS:
-        _validate_count(labels, both)
+        own, total = (sum(value != "" for value in some.values()) for some in (labels, both))
+        if own < total > LABELS:
+            raise LabelError(f"{own} labels and {total - own} added: at most {LABELS} in all")
     return canonical(name, both)
 
 
@@ -97,12 +99,6 @@ class _TextCache:
         if braces is None:
             braces = self._braces[key] = text_of("_", labels, self._automatic)[1:]
         return validate_name(name) + braces
-
-
-def _validate_count(labels: Mapping[str, str], both: Mapping[str, str]) -> None:
-    own, total = (sum(value != "" for value in some.values()) for some in (labels, both))
-    if own < total > LABELS:
-        raise LabelError(f"{own} labels and {total - own} added: at most {LABELS} in all")
 
 
 def _column(schema: Schema, at: int, name: str, text: str) -> BoundColumn:

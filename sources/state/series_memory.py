@@ -23,7 +23,7 @@ from sources.state.finals import Finals, is_final, past_of
 from sources.state.reading import NO_PROCESS, Reading
 from sources.state.schema_binding import Bound, BoundColumn
 from sources.state.series_births import Ints, KnownSeries, PolledSeries, births, remembered, told
-from sources.state.series_rows import Description, SeriesRows, block_of
+from sources.state.series_rows import Description, SeriesRows
 
 FORGET_MS = 4 * 86_400_000
 """Age of an ended series in ms at which a full source may reuse its row; no bucket is kept for longer."""
@@ -182,7 +182,7 @@ class SourceSeries:
         return ""
 
     def _touch(self, row: int) -> None:
-        self._dirty.add(block_of(row))
+        self._dirty.add(row // MAX_BLOCK)
         self.changed = True
 
     # --- poll -> batches

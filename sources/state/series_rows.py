@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.batch import MAX_BLOCK, Samples
+from artimon.model.batch import Samples
 from artimon.model.values import Kind, ValueType
 from sources.state.series_births import Ints
 
@@ -36,7 +36,7 @@ class Description:
 
 
 class SeriesRows:
-    """Row -> state and description; fingerprint -> row. The block of a row is row // 1000."""
+    """Row -> state and description; fingerprint -> row. The block of a row is row // MAX_BLOCK."""
 
     def __init__(self) -> None:
         self._state: npt.NDArray[np.void] = np.zeros(64, STATE_TYPE)
@@ -81,7 +81,3 @@ class SeriesRows:
         state, n = self.state, len(row)
         types, times = np.full(n, ValueType.ENDED, np.uint8), np.full(n, time_ms, np.int64)
         return Samples(state["fingerprint"][row], times, state["birth_ms"][row], types, np.zeros(n, np.int64))
-
-
-def block_of(row: int) -> int:
-    return row // MAX_BLOCK
