@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -91,7 +92,7 @@ class DropinFile:
 
     def look(self) -> Look:
         """Read the file unless it is unchanged. Raises FileNotFoundError, FileRefused."""
-        with OpenFile(self.path) as file:
+        with closing(OpenFile(self.path)) as file:
             signature, mtime_ms = Signature.of(file.stat), file.stat.st_mtime_ns // 1_000_000
             if signature == self._settled:
                 return Look(signature, mtime_ms, None)

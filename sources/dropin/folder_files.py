@@ -91,7 +91,7 @@ def stem_of(name: str) -> str:
 
 
 class OpenFile:
-    """File open for reading; a context manager. Raises FileNotFoundError, or FileRefused with the reason."""
+    """File open for reading until `close`. Raises FileNotFoundError, or FileRefused with the reason."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -119,12 +119,6 @@ class OpenFile:
 
     def close(self) -> None:
         os.close(self._fd)
-
-    def __enter__(self) -> OpenFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Written:

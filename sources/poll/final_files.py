@@ -84,7 +84,7 @@ def _useless(name: str, age_ms: int, limits: FinalLimits) -> str:
 
 def read_final(path: Path, limits: FinalLimits) -> tuple[bytes, int]:
     """Return the bytes of a file and the uid of its owner. Raises FileNotFoundError, FileRefused."""
-    with OpenFile(path) as file:
+    with contextlib.closing(OpenFile(path)) as file:
         if file.stat.st_size > limits.file_bytes:
             text = f"{path}: {file.stat.st_size:,} bytes, at most {limits.file_bytes:,} are read"
             raise FileRefused("too large", text)
