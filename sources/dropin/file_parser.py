@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from artimon.model.values import Kind, Value, double_to_cell, type_of
 from sources.base.errors import Faults, LineError
 from sources.base.line_text import SPACE
 from sources.dropin.folder_files import FileLimits, OpenFile, Pieces, Written
-from sources.dropin.line_grammar import CommentMetadata, parse_line, parse_told, parse_value
+from sources.dropin.line_grammar import parse_line, parse_told, parse_value
 from sources.state.relabel import Rules
 from sources.state.schema_binding import ruled, text_of
 from sources.state.series_births import Ints
@@ -217,15 +218,8 @@ class _LineColumns:
 
 
 def _described(lines: Iterable[bytes]) -> Described:
-    told = [one for line in lines if (one := parse_told(line)) is not None]
-    births = [one.value for one in told if one.what == "birth" and isinstance(one.value, int)]
-
-    def of(what: str) -> list[CommentMetadata]:
-        return [one for one in told if one.what == what]
-
-    return Described(
-        {one.name: Kind(one.value) for one in of("kind") if isinstance(one.value, Kind)},
-        {one.name: str(one.value) for one in of("unit")},
-        {one.name: str(one.value) for one in of("help")},
-        births[-1] if births else None,
-    )
+    found: dict[str, dict[str, Any]] = {"kind": {}, "unit": {}, "help": {}, "birth": {}}
+    for line in lines:
+        if (one := parse_told(line)) is not None:
+            found[one.what][one.name] = one.value
+    return Described(found["kind"], found["unit"], found["help"], found["birth"].get(""))

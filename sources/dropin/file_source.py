@@ -158,16 +158,10 @@ class DropinFile:
 
     def _past(self, lines: Lines) -> Past:
         state = self.series.rows.state[lines.row]
-        kinds = np.zeros(0, np.uint8)
-        if len(lines):
-            kinds = self._kinds()[lines.row]
+        kinds = np.zeros(len(lines), np.uint8)
+        if len(lines) and self._described.kinds:
+            kinds = np.array([described.kind for described in self.series.rows.described], np.uint8)[lines.row]
         return Past(state["cell"], state["birth_ms"], state["last_ms"], kinds)
-
-    def _kinds(self) -> npt.NDArray[np.uint8]:
-        """Return the kind of each row."""
-        if not self._described.kinds:
-            return np.zeros(self.series.rows.size, np.uint8)
-        return np.array([described.kind for described in self.series.rows.described], np.uint8)
 
     # --- in the event loop
 

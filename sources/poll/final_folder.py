@@ -183,14 +183,11 @@ class FinalFolder:
             await delivery.take(series, lambda: prepare(series, final, placed, self._shared.clock.now_ms()))
             self.taken += 1
             log.info("%s taken: %s", path, series.name)
-        await delivery.end(series, lambda: self._last_of(series, reading.uuid))
+        owners = self._shared.owners  # a followed process is ended by its follower
+        await delivery.end(series, lambda: series.uuid == reading.uuid and owners.get(series.name) is None)
         if await delivery.store.write_now(series):
             await self._files_thread(partial(remove, path))
         return new
-
-    def _last_of(self, series: SourceSeries, uuid: bytes) -> bool:
-        """Return True if no later process owns the source. A followed process is ended by its follower instead."""
-        return series.uuid == uuid and self._shared.owners.get(series.name) is None
 
 
 def _refuse_owner(path: Path, series: SourceSeries, final: FinalSnapshot) -> None:

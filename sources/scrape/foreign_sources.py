@@ -135,8 +135,8 @@ class Foreign:
         """Return the counts of ignored parts of Prometheus pages."""
         pages = [source for source, _ in list(self._running.values()) if isinstance(source, PageSource)]
         return {
-            "timestamps_ignored": sum(page.timestamps for page in pages),
-            "exemplars_ignored": sum(page.exemplars for page in pages),
+            "timestamps_ignored": sum(page.ignored["timestamp"] for page in pages),
+            "exemplars_ignored": sum(page.ignored["exemplar"] for page in pages),
         }
 
     # --- configuration

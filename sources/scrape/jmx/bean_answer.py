@@ -46,7 +46,8 @@ def _beans(data: bytes, faults: Faults) -> list[Any]:
     def joined(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) < len(pairs):
-            faults.add("attribute twice", f"{_repeated(pairs)}: the last one counts", len(pairs) - len(made))
+            repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
+            faults.add("attribute twice", f"{repeated}: the last one counts", len(pairs) - len(made))
         return made
 
     content = parse_json(data, joined)
@@ -54,11 +55,6 @@ def _beans(data: bytes, faults: Faults) -> list[Any]:
     if not isinstance(beans, list):
         raise PollError("garbage", f'no list "beans" in the answer; it begins {data[:40]!r}')
     return beans
-
-
-def _repeated(pairs: list[tuple[str, Any]]) -> str:
-    counts = Counter(key for key, _ in pairs)
-    return counts.most_common(1)[0][0]
 
 
 def _keep(answer: BeanAnswer, here: set[str], bean: Any) -> None:

@@ -68,7 +68,10 @@ class BeanSource(ReadingSource[Beans]):
             self.renew()
         self._process = process
         made = process.maker.make(content.variables, time_ms)
-        return replace(made, resumes=True, appeared_ms=self._appeared_ms(series, process))
+        # A new series began at the poll before, if that one was complete. Else its count may be as old as the process,
+        # so that its first value is not taken for an increase.
+        before = self.clean and series.uuid == process.uuid
+        return replace(made, resumes=True, appeared_ms=series.last_poll_ms if before else process.birth_ms)
 
     def _which(self, series: SourceSeries, start: Start | None, time_ms: int) -> Process:
         """Return the process that answered; without a start time it counts as the one before."""
@@ -84,11 +87,6 @@ class BeanSource(ReadingSource[Beans]):
         first_ms = min(start.time_ms, time_ms) if start else time_ms
         birth_ms = series.process_ms if series.uuid == uuid else first_ms
         return Process(uuid, birth_ms, ReadingMaker(uuid, birth_ms))
-
-    def _appeared_ms(self, series: SourceSeries, process: Process) -> int:
-        """Return the birth of a new series: the poll before, if that one was complete. Else its count may be as old as
-        the process, so that its first value is not taken for an increase."""
-        return series.last_poll_ms if self.clean and series.uuid == process.uuid else process.birth_ms
 
 
 class JmxSource(BeanSource):

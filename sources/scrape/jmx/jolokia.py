@@ -93,7 +93,8 @@ def parse_bulk(data: bytes, asked: Sequence[Read]) -> BeanAnswer:
     answer = BeanAnswer({})
     content = parse_json(data)
     if not isinstance(content, list) or len(content) != len(asked):
-        _whole_error(content)
+        if isinstance(content, dict) and content.get("status", 200) != 200:  # the whole request failed
+            raise PollError(*_said(content))
         raise PollError("garbage", f"no list of {len(asked)} answers; it begins {data[:40]!r}")
     for one, read in zip(content, asked, strict=True):
         _take(answer, one, read)
@@ -111,12 +112,6 @@ def parse_singles(answers: Sequence[bytes], asked: Sequence[Read]) -> BeanAnswer
         _take(answer, one, read)
     _sure(answer, len(asked))
     return answer
-
-
-def _whole_error(content: Any) -> None:
-    """Raise PollError for a single error in place of the list: the whole request failed."""
-    if isinstance(content, dict) and content.get("status", 200) != 200:
-        raise PollError(*_said(content))
 
 
 def _said(one: Mapping[str, Any]) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import numpy as np
 import xxhash
@@ -32,7 +33,7 @@ class PageSource(ReadingSource[Page]):
     ) -> None:
         super().__init__(target, shared, pool, rules)
         self._reader = reader
-        self.timestamps = self.exemplars = 0
+        self.ignored: Counter[str] = Counter()
         """Counts of ignored timestamps and exemplars."""
 
     @property
@@ -41,8 +42,7 @@ class PageSource(ReadingSource[Page]):
         return True
 
     def reading(self, content: Page, series: SourceSeries, time_ms: int) -> Reading:
-        self.timestamps += content.ignored.get("timestamp", 0)
-        self.exemplars += content.ignored.get("exemplar", 0)
+        self.ignored.update(content.ignored)
         uuid = xxhash.xxh3_128_digest(series.name.encode())
         return Reading(
             uuid,
