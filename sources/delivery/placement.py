@@ -62,10 +62,10 @@ class Placement:
         by_rule = labels_by_rule(self._rules, ip)
         if ipaddress.ip_address(ip).is_loopback:
             return {**labels_of_name(self.hostname), **by_rule}
-        if "host" not in by_rule and ip not in self._names:
-            await self._ask(ip)
-        elif "host" not in by_rule and self._due(ip):
-            self._start(ip)
+        if "host" not in by_rule and (ip in self._asking or self._clock.now_ms() >= self._ask_after.get(ip, 0)):
+            asked = self._start(ip)
+            if ip not in self._names:
+                await asyncio.wait([asked], timeout=self._deadline_s)
         name = self._names.get(ip)
         return {**(labels_of_name(name) if name else {"host": ip}), **by_rule}
 
@@ -75,14 +75,6 @@ class Placement:
         if self._saving is not None:
             self._saving.cancel()
             self._save()
-
-    def _due(self, ip: str) -> bool:
-        return self._clock.now_ms() >= self._ask_after.get(ip, 0)
-
-    async def _ask(self, ip: str) -> None:
-        if not self._due(ip) and ip not in self._asking:
-            return
-        await asyncio.wait([self._start(ip)], timeout=self._deadline_s)
 
     def _start(self, ip: str) -> asyncio.Future[str]:
         """Return the pending look-up of an address; start one if there is none. A late answer is cached, too."""

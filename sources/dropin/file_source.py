@@ -19,7 +19,7 @@ from sources.base.errors import Faults
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.dropin import line_births as rules
 from sources.dropin.file_parser import Columns, Described, LineReader
-from sources.dropin.folder_files import FileLimits, OpenFile, Signature, Written
+from sources.dropin.folder_files import FileLimits, OpenFile, Signature, Written, signature_of
 from sources.dropin.line_births import Lines, Past
 from sources.dropin.series_owners import SeriesOwners
 from sources.state.schema_binding import BoundColumn
@@ -93,14 +93,14 @@ class DropinFile:
     def look(self) -> Look:
         """Read the file unless it is unchanged. Raises FileNotFoundError, FileRefused."""
         with closing(OpenFile(self.path)) as file:
-            signature, mtime_ms = Signature.of(file.stat), file.stat.st_mtime_ns // 1_000_000
+            signature, mtime_ms = signature_of(file.stat), file.stat.st_mtime_ns // 1_000_000
             if signature == self._settled:
                 return Look(signature, mtime_ms, None)
             return Look(signature, mtime_ms, self._reader.read(file))
 
     def heard(self, data: bytes, run: int, now_ms: int) -> Look:
         """Parse the output of a program like `look`. The number `run` distinguishes it from earlier outputs."""
-        return Look(Signature(0, 0, len(data), run, 0), now_ms, self._reader.read(Written(data)))
+        return Look((len(data), run), now_ms, self._reader.read(Written(data)))
 
     def _select(self, columns: Columns, row: Ints, now_ms: int) -> Taken:
         """Select the new samples from lines whose series have the rows `row`; adds refusals to `columns.refused`."""

@@ -33,19 +33,12 @@ class FileLimits:
     line_bytes: int = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """Identity and times of a file: an equal signature means that the file was not modified."""
+Signature = tuple[int, ...]
+"""Identity and times of a file: an equal signature means that the file was not modified."""
 
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
 
-    @classmethod
-    def of(cls, found: os.stat_result) -> Signature:
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+def signature_of(found: os.stat_result) -> Signature:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +108,7 @@ class OpenFile:
 
     def unchanged(self) -> bool:
         """Return True if it was not modified since it was opened."""
-        return Signature.of(os.fstat(self._fd)) == Signature.of(self.stat)
+        return signature_of(os.fstat(self._fd)) == signature_of(self.stat)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -32,12 +32,9 @@ class Session:
         """True while the session exists and the server answers."""
         self.lives = 0
         """Number of ended sessions. A change means that all ephemeral nodes of the session are gone."""
-        self._told: list[Callable[[], None]] = []
+        self.told: list[Callable[[], None]] = []
+        """Callbacks for every start, suspension or end of the session."""
         self._begun = 0.0
-
-    def on_change(self, told: Callable[[], None]) -> None:
-        """Register a callback for every start, suspension or end of the session."""
-        self._told.append(told)
 
     def start(self) -> None:
         """Start connecting; ZooKeeper need not be reachable."""
@@ -61,7 +58,7 @@ class Session:
         self.connected = state == "CONNECTED"
         self.lives += state == "LOST"
         log.info("ZooKeeper at %s: %s", self.hosts, state)
-        for told in self._told:
+        for told in self.told:
             told()
 
 
@@ -75,7 +72,7 @@ class SessionThread(ABC):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.failures = 0
-        session.on_change(self._wake.set)
+        session.told.append(self._wake.set)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the thread; ZooKeeper need not be reachable."""

@@ -14,7 +14,7 @@ from artimon.model.protocols import SinkRefused
 from artimon.runtime.config_file import ConfigFileError, Problem
 from sources.base.schedule import end_tasks
 from sources.delivery.poll_context import PollContext, PollLimits
-from sources.dropin.folder_files import Signature
+from sources.dropin.folder_files import Signature, signature_of
 from sources.dropin.series_owners import SeriesOwners
 from sources.scrape.jmx.bean_source import JmxSource, JolokiaSource
 from sources.scrape.jmx.mapping_file import read_rules, rule_set
@@ -69,7 +69,7 @@ class SourcesConfig:
     def _read(self, path: Path) -> None:
         """Read the file if it changed. Deleting it is an error, so that a deletion does not stop all sources."""
         try:
-            seen = Signature.of(path.stat())
+            seen = signature_of(path.stat())
             if seen != self._seen:
                 self.content = read_sources(path)
                 self._seen, self._there = seen, True
