@@ -191,7 +191,9 @@ def _converted(rule: VariableRule, leaf: Any) -> Value | None:
     if rule.values:
         leaf = _named(rule, leaf)
     if rule.type == ValueType.BOOLEAN:
-        return _boolean(leaf)
+        if not isinstance(leaf, bool):
+            raise Unfit("wrong type", f"neither true nor false: {_short(leaf)}")
+        return leaf
     if isinstance(leaf, str):
         leaf = _NOT_FINITE.get(leaf, leaf)
     if isinstance(leaf, bool) or not isinstance(leaf, (int, float)):
@@ -207,12 +209,6 @@ def _named(rule: VariableRule, leaf: Any) -> int:
     if value is None:
         raise Unfit("unknown value", f"{_short(leaf)} is not among {', '.join(rule.values)}")
     return value
-
-
-def _boolean(leaf: Any) -> bool:
-    if not isinstance(leaf, bool):
-        raise Unfit("wrong type", f"neither true nor false: {_short(leaf)}")
-    return leaf
 
 
 def _integer(rule: VariableRule, number: int | float) -> int:
