@@ -100,8 +100,6 @@ class Index:
         self._version: npt.NDArray[np.int64] = lazy_zeros(size, np.int64)
         self._seen_s: npt.NDArray[np.uint32] = lazy_zeros(size, np.uint32)
         self._clashing: set[int] = set()
-        self.version = 0
-        """Rises when a series is added by an announcement."""
         self._end = 0
         """Upper bound of the slots ever announced."""
         self.changes = 0
@@ -152,7 +150,6 @@ class Index:
                 return self._clash([slot, twin])
         if self._is_full(name) or self._labels_full(pairs):
             return Outcome.REFUSED
-        self.version += 1
         code = self._names.intern(name)
         self._names.set_one(slot, code)
         self._postings.add_one(slot, code)
@@ -239,16 +236,14 @@ class Index:
     def select(self, matchers: Collection[Matcher], vshards: int | None = None) -> Slots:
         """Return the slots of all series that fit all matchers, ascending; vshards: mask, None: all.
         Raises SelectError. Slots may be freed as soon as this returns: see `find`."""
-        tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
-        self._warm(tests)
+        tests = self._tests(matchers)
         with self._lock:
             return self._select(tests, vshards)
 
     def find(self, matchers: Collection[Matcher], vshards: int | None = None) -> tuple[Slots, list[Entry]]:
         """Return the slots of `select` and their entries, as far as they still exist.
         With the store's lock held, `SlotTable.holds(slots, fingerprints of the entries)` tells which exist then."""
-        tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
-        self._warm(tests)
+        tests = self._tests(matchers)
         with self._lock:
             slots = self._select(tests, vshards)
             prints = self._table.fingerprint.take(slots)
@@ -267,12 +262,15 @@ class Index:
                 entries += self._entries(kept[-1])
         return np.concatenate(kept) if kept else slots, entries
 
-    def _warm(self, tests: Sequence[tuple[Matcher, Test]]) -> None:
+    def _tests(self, matchers: Collection[Matcher]) -> list[tuple[Matcher, Test]]:
+        """Compile the matchers and test known values, which takes long, before the lock is taken."""
+        tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
         for matcher, test in tests:
             with self._lock:
                 interned = self._values_of(matcher.label)
             if interned is not None and matcher.op != "=":
                 interned.warm(matcher, test, self._lock)
+        return tests
 
     def _values_of(self, label: str) -> Interned[str] | None:
         return self._names if label == NAME else self._labels.get(label)
@@ -347,8 +345,7 @@ class Index:
 
     def first(self, matchers: Collection[Matcher], limit: int, vshards: int | None = None) -> tuple[Slots, list[Entry]]:
         """Return the first `limit` of `find` in canonical order, one of each set of twins; reads only names needed."""
-        tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
-        self._warm(tests)
+        tests = self._tests(matchers)
         with self._lock:
             slots = self._select(tests, vshards)
             twins = self._table.twins(slots)
@@ -415,10 +412,6 @@ class Index:
         with self._lock:
             shapes = distinct(self._shapes.codes.take(slots)).tolist()
             return sorted({label for shape in shapes for label in self._shapes.values[shape]})
-
-    def names(self) -> list[str]:
-        """Return all names, sorted."""
-        return self.values(NAME)
 
     def values(self, label: str | None) -> list[str]:
         """Return the values of a label, sorted; label None: all labels."""

@@ -15,7 +15,7 @@ from artimon.model.feed import FeedAnswer, FeedRange
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.labels import LabelError, parse_canonical
 from artimon.model.routing import VIRTUAL_SHARDS
-from artimon.model.select import NOT_HELD, Buckets, Matcher, SelectError, SelectRequest, Series
+from artimon.model.select import NAME, NOT_HELD, Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.values import ValueType
 from artimon.model.vshards import in_mask, mask_of
 from varstore.index.index import Index
@@ -305,7 +305,7 @@ class Shard:
 
     def names(self) -> list[str]:
         """Return all announced names, sorted."""
-        return self._index.names()
+        return self._index.values(NAME)
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
         """Return the first `limit` values of a label, sorted; label None: the labels."""
