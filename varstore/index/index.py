@@ -235,19 +235,10 @@ class Index:
 
     def select(self, matchers: Collection[Matcher], vshards: int | None = None) -> Slots:
         """Return the slots of all series that fit all matchers, ascending; vshards: mask, None: all.
-        Raises SelectError. Slots may be freed as soon as this returns: see `find`."""
+        Raises SelectError. Slots may be freed as soon as this returns: see `first`."""
         tests = self._tests(matchers)
         with self._lock:
             return self._select(tests, vshards)
-
-    def find(self, matchers: Collection[Matcher], vshards: int | None = None) -> tuple[Slots, list[Entry]]:
-        """Return the slots of `select` and their entries, as far as they still exist.
-        With the store's lock held, `SlotTable.holds(slots, fingerprints of the entries)` tells which exist then."""
-        tests = self._tests(matchers)
-        with self._lock:
-            slots = self._select(tests, vshards)
-            prints = self._table.fingerprint.take(slots)
-        return self._made(slots, prints)
 
     def _made(self, slots: Slots, prints: npt.NDArray[np.uint64]) -> tuple[Slots, list[Entry]]:
         """Return the slots that still hold these fingerprints, with their entries."""
@@ -343,11 +334,13 @@ class Index:
         fitting: Slots = slots[fits.take(interned.codes.take(slots))]
         return fitting
 
-    def first(self, matchers: Collection[Matcher], limit: int, vshards: int | None = None) -> tuple[Slots, list[Entry]]:
-        """Return the first `limit` of `find` in canonical order, one of each set of twins; reads only names needed."""
+    def first(self, matchers: Collection[Matcher], limit: int) -> tuple[Slots, list[Entry]]:
+        """Return the first `limit` series that fit in canonical order, one of each set of twins, as far as they still
+        exist; reads only names needed. With the store's lock held, `SlotTable.holds(slots, fingerprints of the
+        entries)` tells which exist then."""
         tests = self._tests(matchers)
         with self._lock:
-            slots = self._select(tests, vshards)
+            slots = self._select(tests, None)
             twins = self._table.twins(slots)
             if len(twins):
                 _, one = np.unique(self._table.fingerprint.take(twins), return_index=True)
@@ -361,11 +354,6 @@ class Index:
         slots, entries = self._made(slots[among], prints[among])
         chosen = heapq.nsmallest(limit, range(len(entries)), key=lambda i: entries[i].pairs)
         return slots[np.array(chosen, np.int64)], [entries[i] for i in chosen]
-
-    def entries(self, slots: Slots) -> list[Entry]:
-        """Return the entry of each slot. Raises KeyError if one is not announced."""
-        with self._lock:
-            return self._entries(slots)
 
     def _entries(self, slots: Slots) -> list[Entry]:
         pairs: list[tuple[tuple[str, str], ...]] = [()] * len(slots)
