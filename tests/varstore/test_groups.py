@@ -29,7 +29,7 @@ from tests.varstore.keeping import (
     range_for,
     tell,
 )
-from tests.varstore.worlds import TOPIC, print_of
+from tests.varstore.worlds import TOPIC, positions, print_of
 from varstore.shard.shard import Shard
 from varstore.snapshot.snapshots import Snapshots
 from varstore.store.exports import Exports, NoSuchExport, TooManyExports
@@ -304,7 +304,7 @@ def test_a_log_that_was_cut_and_grew_again_is_read_again(log: Log, tmp_path: Pat
     log.partitions[0] += lost[:2]  # what agents send again
     assert shard.other_epochs(TOPIC, {0: 7, 1: 5}) == {(0, 5)}
     shard.follow_epochs(TOPIC, {0: 7, 1: 5}, {(0, 5): kept})
-    assert shard.positions()[Partition(TOPIC, 0)] == kept
+    assert positions(shard)[Partition(TOPIC, 0)] == kept
     assert shard.other_epochs(TOPIC, {0: 7, 1: 5}) == set()
     catch_up(shard, log)
     log.partitions[0] += lost[2:]  # they were applied once, and count
@@ -316,6 +316,6 @@ def test_epochs_that_go_back_mean_another_log(log: Log) -> None:
     shard.follow_epochs(TOPIC, {0: 5, 1: 5}, {})
     catch_up(shard, log)
     shard.follow_epochs(TOPIC, {0: 2, 1: 5}, {(0, 5): 0})
-    assert shard.positions()[Partition(TOPIC, 0)] == 0
+    assert positions(shard)[Partition(TOPIC, 0)] == 0
     catch_up(shard, log)
     check(shard, log, ALL)

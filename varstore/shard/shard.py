@@ -220,12 +220,6 @@ class Shard:
         with self._reading:
             return self._counts.total.applied
 
-    def positions(self) -> dict[Partition, int]:
-        """Return the next offset of every partition that was fed: the least of all groups."""
-        with self._reading:
-            keys = {key for group in self._groups for key in group.positions}
-            return {key: min(group.next_offset(key) for group in self._groups) for key in keys}
-
     def allow_memory(self, limit: int) -> None:
         """Set the memory limit in bytes beyond which new series are refused."""
         self._catalogue.memory_bytes = limit

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from artimon.compute.distinct import distinct
 from artimon.compute.ties import Bounds, Cells
-from artimon.model.grid import DEFAULT_LEVELS, Grid, Level
+from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.values import ValueType
 from varstore.cells.lives import Lives
 from varstore.cells.memory import lazy_zeros
@@ -167,10 +167,6 @@ class BucketStore:
         """Estimate of the resident bytes of cells and per-slot state."""
         state = self.slots.used * _STATE_BYTES + self.slots.bytes() + self.lives.bytes() + self.texts.bytes()
         return sum(ring.bytes_used() for ring in self.rings) + state
-
-    def bytes_reserved(self) -> int:
-        """Address space of cells, resident or not."""
-        return sum(ring.bytes_reserved() for ring in self.rings)
 
     def _admitted(self, run: Run, tally: Tally) -> _Rows:
         """Select rows with a slot and a value that are neither future nor late for every level; store end markers."""
@@ -402,13 +398,6 @@ class BucketStore:
     def floor_ms(self) -> int:
         """Return the time at which a sample is late for every level; lives that ended by then are not shown."""
         return min(ring.too_old(self.head_ms) for ring in self.rings)
-
-    def read(self, slots: Cells, grid: Grid, statistics: Collection[str]) -> dict[str, Cells]:
-        """Return each statistic as (grid.n, slots). Raises KeyError unless a level has the grid's step."""
-        ring = self.ring(grid.step_ms)
-        if ring is None:
-            raise KeyError(grid.step_ms)
-        return ring.read(slots, grid, statistics)
 
     def births(self, slots: Cells) -> npt.NDArray[np.void]:
         """Return lives of these slots as BIRTH_TYPE; those that ended by `floor_ms` only if they are the newest."""

@@ -125,13 +125,6 @@ class Catalogue:
                     return False
         return True
 
-    def sweep(self) -> None:
-        """Finish the pass in progress and make a whole one."""
-        for _ in range(2):
-            self._passed_ms = 0
-            while self.tend():
-                pass
-
     def _look_for_room(self) -> None:
         table = self._store.slots
         full = self._store.bytes_used() + self._index.bytes() > self.memory_bytes
