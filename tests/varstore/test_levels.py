@@ -206,7 +206,7 @@ def test_levels_that_are_no_multiples() -> None:
     assert _read(store, ALL, grid, ("count",))["count"][:, 0].tolist() == [10] * 5
     grid = Grid((START + 90 * MINUTE) // 90_000 * 90_000, 90_000, 10)
     assert sorted(set(_read(store, ALL, grid, ("count",))["count"][:, 0].tolist())) == [1, 2]
-    assert store.type_of(ALL[:3]).tolist() == [ValueType.INTEGER, ValueType.INTEGER, ValueType.DOUBLE]
+    assert store.types.of(ALL[:3]).tolist() == [ValueType.INTEGER, ValueType.INTEGER, ValueType.DOUBLE]
 
 
 @pytest.mark.parametrize(

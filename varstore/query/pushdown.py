@@ -154,8 +154,8 @@ class Pushdown:
         if ring is None:
             raise SelectError(f"no level has buckets of {request.grid.step_ms} ms")
         with self._cells:
-            types = self._store.type_of(selection.slots)
-            ended = self._ended(selection.slots)
+            types = self._store.types.of(selection.slots)
+            ended = self._store.ended_ms(selection.slots)
         job = _Job(request, ring, selection, types, ended, waiting)
         args = arguments(request.reducer, reducer_params(request.reducer), request.args)
         reducing = Reducing(request.windows, request.reducer, len(selection.classes), reducer_args=args)
@@ -178,20 +178,11 @@ class Pushdown:
             found = replace(found, newest_ms=newest)
         return with_members(found)
 
-    def _ended(self, slots: Cells) -> Cells:
-        """Return (n,) times of end markers, 0 if a newer sample came. Call with the lock held."""
-        said = self._store.said_ended(slots)
-        rows = np.flatnonzero(said)
-        if len(rows):
-            some = slots[rows]
-            said[rows] = self._store.ended_ms(some, self._store.lives.newest_ms(some))
-        return said
-
     def _check_unchanged(self, job: _Job) -> None:
         """Raise Changed unless every slot still has the series and type with which it was read."""
         selection, slots = job.selection, self._store.slots
         with self._cells:
-            same = np.array_equal(self._store.type_of(selection.slots), job.types)
+            same = np.array_equal(self._store.types.of(selection.slots), job.types)
             same = same and (
                 slots.epoch == selection.stamp[1] or bool(slots.holds(selection.slots, selection.prints).all())
             )

@@ -290,7 +290,7 @@ class Shard:
         prints = np.array([entry.fingerprint for entry in entries], np.uint64)
         with self._cells:
             same = self._store.slots.holds(slots, prints)
-            types = np.where(same, self._store.type_of(slots), NO_TYPE).tolist()
+            types = np.where(same, self._store.types.of(slots), NO_TYPE).tolist()
         # the type of the samples, or the announced one if there are none
         return [
             Series(e.fingerprint, e.name, e.labels, e.type if type_ == NO_TYPE else ValueType(type_), e.kind)

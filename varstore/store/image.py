@@ -37,7 +37,7 @@ def copier(store: BucketStore) -> Callable[[Key, Cells], Columns]:
         if key == STATE:
             columns = {"slot": slots, **store.export_slots(slots)}
         elif key == LIVES:
-            columns = store.export_older(slots)
+            columns = store.lives.export_older(slots)
         else:
             columns = _row(store, key, slots)
         texts = _texts(store, columns)
@@ -56,7 +56,7 @@ def _row(store: BucketStore, key: Key, slots: Cells) -> Columns:
 
 def _texts(store: BucketStore, columns: Columns) -> npt.NDArray[np.object_] | None:
     """Return the strings that `last` refers to, None for numbers; None if all are numbers."""
-    is_text = store.type_of(columns["slot"]) == ValueType.STRING
+    is_text = store.types.of(columns["slot"]) == ValueType.STRING
     if "known" in columns:
         is_text &= columns["known"]
     if not is_text.any():
@@ -276,7 +276,7 @@ class Import:
         here = self.local(frame.columns["slot"])
         columns = _pick(frame.columns, here != NO_SLOT)
         with self._cells:
-            self._store.import_older({**self._interned(columns), "slot": here[here != NO_SLOT]})
+            self._store.lives.load_older({**self._interned(columns), "slot": here[here != NO_SLOT]})
 
     def _row(self, frame: Frame) -> None:
         ring, number = self._store.ring(int(frame.meta["step_ms"])), int(frame.meta["number"])
