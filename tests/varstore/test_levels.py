@@ -109,7 +109,7 @@ def test_rows_may_be_in_any_state(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("varstore.cells.packed.PATCH_CELLS", data.draw(st.integers(0, 3)))
         patch.setattr("varstore.cells.rows.STALE_PATCH", data.draw(st.integers(0, 2)))
-        patch.setattr("varstore.cells.unpacked.MOST_UNPACKED", data.draw(st.sampled_from([0, 4, 100])))
+        patch.setattr("varstore.cells.packing.MOST_UNPACKED", data.draw(st.sampled_from([0, 4, 100])))
         segment = data.draw(st.sampled_from([2, 4, 64]))
         log = unique(data.draw(logs()))
         store, moves = store_of(segment), data.draw(st.integers(0, len(log)))
