@@ -30,7 +30,7 @@ from artimon.compute.aggregate import (
     with_members,
 )
 from artimon.compute.arrays import Arrays
-from artimon.compute.cells import BOOLEAN, INTEGER, Types
+from artimon.compute.cells import Types, whole
 from artimon.compute.classes import REDUCERS
 from artimon.compute.function import Function, ruled
 from artimon.compute.functions import FUNCTIONS
@@ -41,6 +41,7 @@ from artimon.compute.rolling import Odd, Rolling, Some, Span, all_of, both
 from artimon.compute.statistics import STATISTICS, with_needs
 from artimon.compute.succession import succession
 from artimon.compute.ties import Cells
+from artimon.compute.true_sums import may_wrap
 from artimon.model.grid import Grid, Level
 from artimon.model.select import SelectError
 from artimon.model.values import Kind
@@ -275,9 +276,9 @@ class Pushdown:
         if not function.births:
             return self._captured(job, part, reading, numbers, keeps), None
         with self._cells:
-            whole = [reading.capture(job.ring, number, part) for number in numbers]
+            captured = [reading.capture(job.ring, number, part) for number in numbers]
             lives = self._store.births(part.chosen.slots)
-        return iter(whole), succession(lives)
+        return iter(captured), succession(lives)
 
     def _captured(
         self, job: _Job, part: Part, reading: Reading, numbers: Iterator[int], keeps: bool
@@ -344,7 +345,9 @@ class Pushdown:
             lives = self._store.births(slots if births else slots[:0])
         types = job.types[rows]
         if "sum" in statistics:
-            _refuse_wrapped(types, stats)
+            low, high, count = (stats[name][:, whole(types)] for name in ("min", "max", "count"))
+            if ((count > 1) & may_wrap(count, low, high)).any():
+                raise NotPushed("a sum may exceed 64 bits")
         return Arrays(
             kinds=job.selection.kinds[rows],
             types=types,
@@ -391,14 +394,6 @@ def _is_quick(request: AggregateRequest) -> bool:
         and (windows.width, windows.each, windows.first_end, least) == (1, 1, 0, 1)
         and windows.outputs == windows.left + request.grid.n + windows.right
     )
-
-
-def _refuse_wrapped(types: Types, stats: dict[str, Cells]) -> None:
-    whole = np.flatnonzero((types == INTEGER) | (types == BOOLEAN))
-    low, high, count = (stats[name][:, whole] for name in ("min", "max", "count"))
-    widest = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
-    if bool(((count > 1) & ~(widest * count < 2.0**62)).any()):
-        raise NotPushed("a sum may exceed 64 bits")
 
 
 def check_memory(request: AggregateRequest, series: int, classes: int) -> None:
