@@ -25,6 +25,7 @@ from varstore.query.pushdown import Pushdown
 from varstore.query.waiting import Gone, never
 from varstore.store.bucket_store import NO_TYPE, BucketStore, Tally
 from varstore.store.catalogue import Catalogue
+from varstore.store.frames import decode_frame
 from varstore.store.groups import Group, Lost, Partition
 from varstore.store.holdings import Holdings, Locks
 from varstore.store.image import Export
@@ -102,8 +103,8 @@ class Shard:
     def _apply(self, admitted: Admitted, range_: FeedRange) -> FeedAnswer:
         tally = Tally()
         try:
-            sifted = sift(admitted.group, range_)
-            runs = self._intake.runs(sifted.pieces, range_.samples)
+            pieces, repeated = sift(admitted.group, range_)
+            runs = self._intake.runs(pieces, range_.samples)
             while True:
                 with self._cells:
                     run = next(runs, None)  # allocates slots
@@ -118,17 +119,12 @@ class Shard:
             if range_.entries:
                 admitted.group.forget_lost(self._store.head_ms, self._store.head_ms - self._store.silent_ms())
             self._counts.total.add(tally)
-            self._counts.repeated += sifted.repeated
-            if len(range_.samples) and sifted.pieces:
-                self._newest_ms = max(self._newest_ms, self._newest_of(range_))
+            self._counts.repeated += repeated
+            if len(range_.samples) and pieces:  # the poll time, as the time of a sample may be far in the future
+                self._newest_ms = max(self._newest_ms, *(entry.poll_ms for entry in range_.entries if entry.rows))
         self._catalogue.tend(self.holdings.vshards)
         self.holdings.forget_blocks(self._store.head_ms)
-        return FeedAnswer(range_.until, tally.applied, sifted.repeated, tally.late, tally.future)
-
-    @staticmethod
-    def _newest_of(range_: FeedRange) -> int:
-        """Return the greatest poll time, as the time of a sample may be far in the future."""
-        return max(entry.poll_ms for entry in range_.entries if entry.rows)
+        return FeedAnswer(range_.until, tally.applied, repeated, tally.late, tally.future)
 
     # groups
 
@@ -147,8 +143,7 @@ class Shard:
     @property
     def ready(self) -> int:
         """Mask of the virtual shards that are ready."""
-        with self._reading:
-            return self._groups.ready
+        return self.holdings.ready
 
     def lost(self) -> list[tuple[int, dict[Partition, Lost]]]:
         """Return the virtual shards (mask) and lost ranges of each group that lacks ranges that Kafka deleted."""
@@ -176,7 +171,7 @@ class Shard:
         if image is None:
             self.holdings.add(Group(vshards, ready=ready, epochs=dict(epochs or {})))
         else:
-            self.holdings.adopt(vshards, image)
+            self.holdings.take_in(vshards, map(decode_frame, image), False)
 
     def set_ready(self, vshards: int) -> None:
         """Mark groups that hold any of these virtual shards as ready: everything below their positions is here."""

@@ -19,7 +19,7 @@ from varstore.index.index import Index
 from varstore.index.slots import Slots
 from varstore.store.bucket_store import BucketStore
 from varstore.store.capture import LIVES, STATE, Capture, Key
-from varstore.store.frames import Frame, decode_frame, encode_frame
+from varstore.store.frames import Frame, encode_frame
 from varstore.store.groups import Group, Groups
 from varstore.store.image import Export, Import, copier, group_frame, head_frame, hot_first
 from varstore.store.positions import vshard_of
@@ -78,7 +78,7 @@ class Holdings:
     Invariant: the slots of a virtual shard that is neither held nor arriving are free."""
 
     def __init__(self, store: BucketStore, index: Index, locks: Locks, levels: Sequence[Level], vshards: int) -> None:
-        self._store, self._index, self._locks, self._levels = store, index, locks, levels
+        self._index, self._locks, self._levels = index, locks, levels
         self.store = store
         """Store, for filling groups that are not ready yet, under the lock of cells."""
         self.groups = Groups([Group(vshards)] if vshards else [])
@@ -100,6 +100,12 @@ class Holdings:
         """Mask of all virtual shards held, ready or not."""
         with self._locks.reading:
             return self.groups.vshards
+
+    @property
+    def ready(self) -> int:
+        """Mask of the virtual shards that are ready."""
+        with self._locks.reading:
+            return self.groups.ready
 
     @property
     def known(self) -> int:
@@ -136,11 +142,6 @@ class Holdings:
             for group in self.groups:
                 group.ready = group.ready or bool(group.vshards & vshards)
 
-    def adopt(self, vshards: int, image: Iterable[bytes]) -> None:
-        """See Shard.adopt."""
-        frames = (decode_frame(part) for part in image)
-        self.take_in(vshards, frames, False)
-
     def take_in(
         self, vshards: int, frames: Iterable[Frame], exact: bool, landed: Callable[[], None] = lambda: None
     ) -> list[Group]:
@@ -148,14 +149,14 @@ class Holdings:
         exact: the store is empty, and every series gets its previous slot. landed: called before anything else can
         change, with locks held."""
         with self._locks.moving:
-            coming, parts = Import(self._store, self._locks.cells, vshards, exact), iter(frames)
+            coming, parts = Import(self.store, self._locks.cells, vshards, exact), iter(frames)
             try:
                 self._take_in(coming, self._arrive(coming, parts, exact))
                 with self._locks.feeding, self._locks.cells, self._locks.reading:
                     landed()
                     for group in coming.groups:
                         self.groups.add(group)
-                    self._store.moved_to(coming.head_ms)
+                    self.store.moved_to(coming.head_ms)
                     self.arriving = 0
             except BaseException:
                 self._forget(vshards)
@@ -180,7 +181,7 @@ class Holdings:
         return parts
 
     def _take_in(self, coming: Import, frames: Iterable[Frame]) -> None:
-        series = Series(self._index, self._store.slots)
+        series = Series(self._index, self.store.slots)
         for frame in frames:
             if frame.kind in KINDS:
                 with self._locks.announcing:
@@ -218,13 +219,13 @@ class Holdings:
                 del self.blocks[key]
         for vshard in in_mask(vshards):
             with self._locks.cells:
-                slots = self._store.slots.of(vshard)
+                slots = self.store.slots.of(vshard)
             for first in range(0, len(slots), FORGET_SLOTS):
                 some = slots[first : first + FORGET_SLOTS]
                 with self._locks.announcing:
                     self._index.remove(some)
                     with self._locks.cells:
-                        self._store.forget(some)
+                        self.store.forget(some)
 
     # freeze
 
@@ -236,10 +237,10 @@ class Holdings:
             with self._locks.announcing, self._locks.cells:
                 slots = self._slots_of(vshards)
                 versions = self.row_versions()
-                rows = {key: versions[key] for key in hot_first(self._store)}
+                rows = {key: versions[key] for key in hot_first(self.store)}
                 keys = [STATE, LIVES, *(key for key, version in rows.items() if known.get(key) != version)]
-                capture = Capture(self._store.rings, copier(self._store), slots, keys)
-                self._store.captures.append(capture)
+                capture = Capture(self.store.rings, copier(self.store), slots, keys)
+                self.store.captures.append(capture)
                 learnt = self._learnt
                 if journal:
                     self._learnt = set()
@@ -247,7 +248,7 @@ class Holdings:
                     groups = self.groups.copies(vshards)
                 return Frozen(
                     groups,
-                    self._store.head_ms,
+                    self.store.head_ms,
                     capture,
                     slots,
                     dict(self.blocks),
@@ -260,7 +261,7 @@ class Holdings:
     def row_versions(self) -> dict[Key, int]:
         """Return the version of every nonempty row. Call with `cells` held."""
         return {
-            (at, number): ring.version(number) for at, ring in enumerate(self._store.rings) for number in ring.numbers()
+            (at, number): ring.version(number) for at, ring in enumerate(self.store.rings) for number in ring.numbers()
         }
 
     def begin_journal(self) -> None:
@@ -268,7 +269,7 @@ class Holdings:
         self._learnt = set()
 
     def _slots_of(self, vshards: int) -> Slots:
-        table = self._store.slots
+        table = self.store.slots
         wanted = np.array([vshards >> vshard & 1 for vshard in range(VIRTUAL_SHARDS)], np.bool_)
         return np.flatnonzero(wanted.take(table.vshard[: table.used]) & table.in_use[: table.used])
 
@@ -276,8 +277,8 @@ class Holdings:
         """Close the capture of `frozen`."""
         with self._locks.cells:
             frozen.capture.close()
-            if frozen.capture in self._store.captures:
-                self._store.captures.remove(frozen.capture)
+            if frozen.capture in self.store.captures:
+                self.store.captures.remove(frozen.capture)
 
     def not_taken(self, frozen: Frozen) -> None:
         """Put the journal of `frozen` back, as it was not saved."""
@@ -289,7 +290,7 @@ class Holdings:
 
     def export(self, vshards: int) -> Export:
         """See Shard.export."""
-        lacking = vshards & ~self._ready()
+        lacking = vshards & ~self.ready
         if lacking or not vshards:
             raise ValueError(f"virtual shards {in_mask(lacking)} are not held or not ready: cannot export them")
         frozen = self.freeze(vshards, {}, False)
@@ -312,17 +313,13 @@ class Holdings:
 
     def series_parts(self, slots: Slots) -> Iterator[bytes]:
         """Yield the announced series of these slots as frames."""
-        return series_frames(self._index, self._store.slots, slots)
+        return series_frames(self._index, self.store.slots, slots)
 
     def state_frames(self, frozen: Frozen) -> Iterator[bytes]:
         """Yield the small parts of a snapshot: head, groups, blocks."""
         yield head_frame(self._levels, frozen.head_ms, frozen.groups)
         yield from map(group_frame, frozen.groups)
         yield blocks_frame(frozen.blocks, ~0)
-
-    def _ready(self) -> int:
-        with self._locks.reading:
-            return self.groups.ready
 
 
 def blocks_frame(blocks: Mapping[BlockKey, int], vshards: int) -> bytes:
