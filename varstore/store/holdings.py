@@ -21,7 +21,7 @@ from varstore.store.bucket_store import BucketStore
 from varstore.store.capture import LIVES, STATE, Capture, Key
 from varstore.store.frames import Frame, encode_frame
 from varstore.store.groups import Group, Groups
-from varstore.store.image import Export, Import, copier, group_frame, head_frame, hot_first
+from varstore.store.image import Export, Import, copier, group_frame, head_frame, hot_first, state_frame
 from varstore.store.positions import vshard_of
 from varstore.store.series_parts import KINDS, Series, series_frames
 
@@ -294,22 +294,19 @@ class Holdings:
         if lacking or not vshards:
             raise ValueError(f"virtual shards {in_mask(lacking)} are not held or not ready: cannot export them")
         frozen = self.freeze(vshards, {}, False)
-        front = [head_frame(self._levels, frozen.head_ms, frozen.groups), *map(group_frame, frozen.groups)]
+        return Export(frozen.groups, self._parts(frozen, vshards), lambda: self.thaw(frozen))
 
-        def back() -> Iterator[bytes]:
-            yield from self.series_parts(frozen.slots)
-            if frozen.forgotten == self.forgotten:  # else the importer reads the announcements again
-                yield blocks_frame(frozen.blocks, vshards)
+    def _parts(self, frozen: Frozen, vshards: int) -> Iterator[bytes]:
+        yield from self._groups_of(frozen)
+        for key, columns in frozen.capture.parts(self._locks.cells):
+            yield state_frame(key, columns, self._levels)
+        yield from self.series_parts(frozen.slots)
+        if frozen.forgotten == self.forgotten:  # else the importer reads the announcements again
+            yield blocks_frame(frozen.blocks, vshards)
 
-        return Export(
-            frozen.capture,
-            self._locks.cells,
-            self._levels,
-            front,
-            back,
-            lambda: self.thaw(frozen),
-            frozen.groups,
-        )
+    def _groups_of(self, frozen: Frozen) -> Iterator[bytes]:
+        yield head_frame(self._levels, frozen.head_ms, frozen.groups)
+        yield from map(group_frame, frozen.groups)
 
     def series_parts(self, slots: Slots) -> Iterator[bytes]:
         """Yield the announced series of these slots as frames."""
@@ -317,8 +314,7 @@ class Holdings:
 
     def state_frames(self, frozen: Frozen) -> Iterator[bytes]:
         """Yield the small parts of a snapshot: head, groups, blocks."""
-        yield head_frame(self._levels, frozen.head_ms, frozen.groups)
-        yield from map(group_frame, frozen.groups)
+        yield from self._groups_of(frozen)
         yield blocks_frame(frozen.blocks, ~0)
 
 
