@@ -52,8 +52,7 @@ from varstore.query.answer import HOLD_S, Answers, Changed, check_request
 from varstore.query.columns import Captured, MayWrap, PartColumn, Reading
 from varstore.query.merge import unite
 from varstore.query.parts import Layout, Part, part_size
-from varstore.query.pushed_rows import Kept, PartRows, Scratch, Seen
-from varstore.query.pushed_values import PartValues
+from varstore.query.pushed_rows import Kept, PartRows, PartValues, Scratch, Seen
 from varstore.query.selection import Selection, SelectionChanged, Selections, first_of_slots
 from varstore.query.waiting import DeadlinePassed, Gone, Waiting, never
 from varstore.store.bucket_store import BucketStore
