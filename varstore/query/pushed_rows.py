@@ -1,4 +1,4 @@
-"""Reduction by class, window by window, one part of the members at a time, and gathering of values for reducers that need
+"""Reduction by class, window by window, one part of the members at a time; gathering of values for reducers that need
 all members of a class at once."""
 
 from __future__ import annotations
