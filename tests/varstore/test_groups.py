@@ -89,7 +89,7 @@ def test_groups_that_are_not_ready_stay_apart(log: Log) -> None:
     catch_up(shard, log)
     assert shard.ready == masks(["s0", "s1"])
     assert len(shard.groups()) == 2
-    shard.set_ready(masks(["s2"]))
+    shard.holdings.set_ready(masks(["s2"]))
     log.add("s0", log.head_ms + 1, [])
     catch_up(shard, log)
     assert [from_hex(g["vshards"]) for g in shard.groups()] == [ALL]
@@ -137,12 +137,12 @@ def test_what_is_held_cannot_be_adopted(log: Log) -> None:
     with pytest.raises(ValueError, match="held already"):
         shard.adopt(masks(["s1"]), [])
     with pytest.raises(ValueError, match="are not held"):
-        empty(masks(["s0"])).export(ALL)
+        empty(masks(["s0"])).holdings.export(ALL)
 
 
 def image(shard: Shard, vshards: int = ALL) -> list[bytes]:
     """All parts."""
-    export = shard.export(vshards)
+    export = shard.holdings.export(vshards)
     parts = list(export)
     export.close()
     return parts
@@ -154,7 +154,7 @@ def test_an_image_is_of_one_point(log: Log, fed: int) -> None:
     shard, other = empty(), empty(0)
     for partition in (0, 1):
         feed(shard, log, shard.groups()[0], partition, 8)
-    export = shard.export(ALL)
+    export = shard.holdings.export(ALL)
     positions = shard.groups()
     parts = []
     for i, part in enumerate(export):
@@ -178,7 +178,7 @@ def test_an_image_has_rows_whose_places_were_taken_meanwhile(log: Log) -> None:
     """A day passes before its first part is fetched."""
     shard, other = empty(), empty(0)
     catch_up(shard, log)
-    export = shard.export(ALL)
+    export = shard.holdings.export(ALL)
     later = Log({p: list(batches) for p, batches in log.partitions.items()}, dict(log.numbers))
     for step in range(300):
         at = log.head_ms + HOUR + step * 5 * MINUTE
@@ -292,7 +292,7 @@ def test_a_log_that_was_cut_and_grew_again_is_read_again(log: Log, tmp_path: Pat
         shard = empty(0)
         assert Snapshots(shard, tmp_path).load()
     elif how == "image":
-        parts = list(shard.export(ALL))
+        parts = list(shard.holdings.export(ALL))
         shard = empty(0)
         shard.adopt(ALL, parts)
     tell(shard)

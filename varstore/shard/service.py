@@ -55,7 +55,7 @@ class ShardService:
 
     def __init__(self, shard: Shard, notes: Notes = whole) -> None:
         self._shard, self._notes = shard, notes
-        self._exports = Exports(shard.export)
+        self._exports = Exports(shard.holdings.export)
         self._selects = threading.BoundedSemaphore(SELECTS_AT_ONCE)
         self._counting = threading.Lock()
         """Guards the counts below."""

@@ -28,7 +28,6 @@ from varstore.store.catalogue import Catalogue
 from varstore.store.frames import decode_frame
 from varstore.store.groups import Group, Lost, Partition
 from varstore.store.holdings import Holdings, Locks
-from varstore.store.image import Export
 from varstore.store.intake import Intake
 from varstore.store.positions import Admitted, admit, advance, check_range, sift, vshard_of
 
@@ -162,8 +161,9 @@ class Shard:
         ready: bool = True,
         epochs: Mapping[Partition, int] | None = None,
     ) -> None:
-        """Hold more virtual shards (mask): from an image (parts of `export`), or else empty at offset 0 of every
-        partition, written under `epochs` or later ones. With `ready` False their answers are partial until `set_ready`.
+        """Hold more virtual shards (mask): from an image (parts of an `Export`), or else empty at offset 0 of every
+        partition, written under `epochs` or later ones. With `ready` False their answers are partial until
+        `Holdings.set_ready`.
 
         An image may have more virtual shards than these; its groups appear once it is complete. Announcements of the
         series topic must be read again. Raises ValueError if one is held already, and ImageError if the image is
@@ -172,10 +172,6 @@ class Shard:
             self.holdings.add(Group(vshards, ready=ready, epochs=dict(epochs or {})))
         else:
             self.holdings.take_in(vshards, map(decode_frame, image), False)
-
-    def set_ready(self, vshards: int) -> None:
-        """Mark groups that hold any of these virtual shards as ready: everything below their positions is here."""
-        self.holdings.set_ready(vshards)
 
     def drop(self, vshards: int) -> int:
         """Drop these virtual shards and their series; return the mask of those that were held."""
@@ -203,11 +199,6 @@ class Shard:
         if not self.holdings.known >> vshard_of(source) & 1:
             return False
         return self.holdings.blocks.get((source, block), -1) < version
-
-    def export(self, vshards: int) -> Export:
-        """Begin an image of these virtual shards as they are now; iterate over it for its parts, then close it.
-        Feeding and queries continue meanwhile. Raises ValueError if one is not held or not ready."""
-        return self.holdings.export(vshards)
 
     @property
     def applied(self) -> int:

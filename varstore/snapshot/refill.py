@@ -76,7 +76,7 @@ class Refill:
             except BaseException:
                 self._shard.drop(vshards)
                 raise
-            self._shard.set_ready(vshards)
+            self._shard.holdings.set_ready(vshards)
             return True
 
     def head(self) -> RawHead | None:

@@ -289,7 +289,8 @@ class Holdings:
                 self._learnt |= frozen.learnt
 
     def export(self, vshards: int) -> Export:
-        """See Shard.export."""
+        """Begin an image of these virtual shards as they are now; iterate over it for its parts, then close it.
+        Feeding and queries continue meanwhile. Raises ValueError if one is not held or not ready."""
         lacking = vshards & ~self.ready
         if lacking or not vshards:
             raise ValueError(f"virtual shards {in_mask(lacking)} are not held or not ready: cannot export them")
