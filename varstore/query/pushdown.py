@@ -52,7 +52,7 @@ from varstore.query.answer import HOLD_S, Answers, Changed, check_request
 from varstore.query.columns import Captured, MayWrap, PartColumn, Reading
 from varstore.query.merge import unite
 from varstore.query.parts import Layout, Part, part_size
-from varstore.query.pushed_rows import Kept, PartRows, PartValues, Scratch, Seen
+from varstore.query.pushed_rows import PartRows, PartValues, ReducedRow, Scratch, Seen
 from varstore.query.selection import Selection, SelectionChanged, Selections, first_of_slots
 from varstore.query.waiting import DeadlinePassed, Gone, Waiting, never
 from varstore.store.bucket_store import BucketStore
@@ -248,8 +248,8 @@ class Pushdown:
             job.waiting.check()
             held = next(captured) if windows.left <= at < until else None
             output, rest = divmod(at - windows.first_end, windows.each)
-            if isinstance(held, Kept) and isinstance(rows, PartRows):
-                rows.put(output, held.row)
+            if isinstance(held, ReducedRow) and isinstance(rows, PartRows):
+                rows.put(output, held)
                 rolling.skip()
                 continue
             captured_now = held if isinstance(held, Captured) else None
@@ -267,7 +267,7 @@ class Pushdown:
 
     def _capture(
         self, job: _Job, part: Part, keeps: bool
-    ) -> tuple[Iterator[Captured | Kept], npt.NDArray[np.void] | None]:
+    ) -> tuple[Iterator[Captured | ReducedRow], npt.NDArray[np.void] | None]:
         """Capture every row of the grid, and lives of the same moment if the function reads them."""
         grid, function = job.request.grid, FUNCTIONS[job.request.windows.function]
         numbers = iter(range(grid.start_ms // grid.step_ms + 1, grid.end_ms // grid.step_ms + 1))
@@ -281,18 +281,18 @@ class Pushdown:
 
     def _captured(
         self, job: _Job, part: Part, reading: Reading, numbers: Iterator[int], keeps: bool
-    ) -> Iterator[Captured | Kept]:
+    ) -> Iterator[Captured | ReducedRow]:
         """Yield rows, captured some at a time under the lock. Rows unchanged since they were last reduced are not read
         again."""
         kept, ring = part.kept if keeps else {}, job.ring
         while True:
-            found, copied = list[Captured | Kept](), 0
+            found, copied = list[Captured | ReducedRow](), 0
             with self._cells:
                 began = perf_counter()
                 for number in numbers:
                     known = kept.get(number)
                     if known is not None and known.version == ring.version(number):
-                        found.append(Kept(known))
+                        found.append(known)
                     else:
                         found.append(captured := reading.capture(ring, number, part))
                         copied += captured.nbytes

@@ -98,13 +98,6 @@ class ReducedRow:
     """Bitmap of the slots read that have a sample; None: all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Row that need not be read, as its reduction is cached."""
-
-    row: ReducedRow
-
-
 class Scratch:
     """Reused temporary arrays of one query."""
 
