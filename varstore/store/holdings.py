@@ -12,10 +12,9 @@ from time import monotonic
 import numpy as np
 
 from artimon.model.grid import Level
-from artimon.model.routing import VIRTUAL_SHARDS
 from artimon.model.vshards import in_mask
 from varstore.cells.locks import FairLock
-from varstore.index.index import Index
+from varstore.index.index import Index, vshard_table
 from varstore.index.slots import Slots
 from varstore.store.bucket_store import BucketStore
 from varstore.store.capture import LIVES, STATE, Capture, Key
@@ -270,8 +269,7 @@ class Holdings:
 
     def _slots_of(self, vshards: int) -> Slots:
         table = self.store.slots
-        wanted = np.array([vshards >> vshard & 1 for vshard in range(VIRTUAL_SHARDS)], np.bool_)
-        return np.flatnonzero(wanted.take(table.vshard[: table.used]) & table.in_use[: table.used])
+        return np.flatnonzero(vshard_table(vshards).take(table.vshard[: table.used]) & table.in_use[: table.used])
 
     def thaw(self, frozen: Frozen) -> None:
         """Close the capture of `frozen`."""

@@ -18,7 +18,9 @@ import numpy.typing as npt
 from artimon.compute.ties import Cells
 from artimon.model.grid import Level
 from artimon.model.values import ValueType
+from artimon.model.vshards import union
 from varstore.cells.texts import NO_TEXT
+from varstore.index.index import vshard_table
 from varstore.index.slots import NO_SLOT
 from varstore.store.bucket_store import BucketStore
 from varstore.store.capture import LIVES, STATE, Columns, Key
@@ -166,11 +168,8 @@ class Import:
         """Raise ImageError unless the image is complete."""
         if not self._seen_end:
             raise ImageError("the image is truncated: its end is missing")
-        held = 0
-        for group in self.groups:
-            held |= group.vshards
-        if self.wanted & ~held:
-            raise ImageError(f"the image lacks virtual shards {self.wanted & ~held:x} (mask)")
+        if lacking := self.wanted & ~union(group.vshards for group in self.groups):
+            raise ImageError(f"the image lacks virtual shards {lacking:x} (mask)")
 
     def _head(self, meta: Mapping[str, Any]) -> None:
         told = [tuple(level) for level in meta["levels"]]
@@ -208,7 +207,7 @@ class Import:
     def _slots(self, frame: Frame) -> None:
         there = frame.columns["slot"].astype(np.int64)
         vshards = frame.columns["vshard"]
-        wanted = np.array([self.wanted >> v & 1 for v in range(256)], np.bool_)[vshards]
+        wanted = vshard_table(self.wanted)[vshards]
         if not len(there):
             return
         if int(there.max()) >= len(self._map):
