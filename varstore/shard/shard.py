@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,13 +41,6 @@ class ShardBroken(RuntimeError):
     """A range was applied only in part: the data of this process is inconsistent, restart it."""
 
 
-@dataclass(slots=True)
-class _Counts:
-    total: Tally
-    repeated: int = 0
-    bad_announcements: int = 0
-
-
 class Shard:
     """Buckets, index and positions of the virtual shards it holds. Thread-safe; `announce` is for one thread only.
 
@@ -80,8 +73,8 @@ class Shard:
         self._catalogue = Catalogue(self._store, self._index, self._cells, limits)
         self._answers = Answers(self._store, self._index, self._cells)
         self._pushdown = Pushdown(self._store, self._index, self._cells, self.level_list, self._answers)
-        self._counts = _Counts(Tally())
-        self._newest_ms = 0
+        self._total = Tally()
+        self._repeated = self._bad_announcements = self._newest_ms = 0
         self.broken = ""
         """Reason why this shard accepts no more ranges, empty while it is consistent."""
 
@@ -117,8 +110,8 @@ class Shard:
             advance(self._groups, admitted, range_)
             if range_.entries:
                 admitted.group.forget_lost(self._store.head_ms, self._store.head_ms - self._store.silent_ms())
-            self._counts.total.add(tally)
-            self._counts.repeated += repeated
+            self._total.add(tally)
+            self._repeated += repeated
             if len(range_.samples) and pieces:  # the poll time, as the time of a sample may be far in the future
                 self._newest_ms = max(self._newest_ms, *(entry.poll_ms for entry in range_.entries if entry.rows))
         self._catalogue.tend(self.holdings.vshards)
@@ -204,7 +197,7 @@ class Shard:
     def applied(self) -> int:
         """Number of samples applied since the start."""
         with self._reading:
-            return self._counts.total.applied
+            return self._total.applied
 
     def allow_memory(self, limit: int) -> None:
         """Set the memory limit in bytes beyond which new series are refused."""
@@ -237,7 +230,7 @@ class Shard:
         try:
             return info, *parse_canonical(info.text)
         except LabelError as error:
-            self._counts.bad_announcements += 1
+            self._bad_announcements += 1
             log.warning("announcement of source %s: %s", source, error)
             return None
 
@@ -299,26 +292,21 @@ class Shard:
         """Return counts for health and `artimon status`, for JSON."""
         table = self._store.slots
         with self._reading:
-            total = self._counts.total
             return {
                 "shard": self.id,
                 "series": len(self._index),
                 "slots": table.live,
                 "capacity": table.capacity,
                 "unannounced": table.live - len(self._index) - self._index.clashes,
-                "applied": total.applied,
-                "repeated": self._counts.repeated,
-                "late": total.late,
-                "future": total.future,
-                "conflicts": total.conflicts,
-                "refused": total.refused,
+                **asdict(self._total),
+                "repeated": self._repeated,
                 "refused_series": self._catalogue.refusals.total,
                 "refused_names": self._catalogue.refusals.worst(),
                 "memory_full": table.closed,
                 "memory_limit": self._catalogue.memory_bytes,
                 "expired": self._catalogue.expired,
                 "clashes": self._index.clashes,
-                "bad_announcements": self._counts.bad_announcements,
+                "bad_announcements": self._bad_announcements,
                 "strings": len(self._store.texts),
                 "lives_dropped": self._store.lives.dropped,
                 "groups": len(self._groups),
