@@ -16,7 +16,7 @@ from itertools import count as count_up
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.distinct import distinct
+from artimon.compute.bucketizer import distinct
 from artimon.compute.statistics import FIELDS
 from artimon.compute.ties import Cells, TextTable
 from artimon.model.grid import Level, bucket_end, bucket_ends

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.distinct import distinct
+from artimon.compute.bucketizer import distinct
 from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind, ValueType
 from varstore.cells.memory import lazy_zeros

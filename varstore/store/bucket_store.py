@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.distinct import distinct
+from artimon.compute.bucketizer import distinct
 from artimon.compute.ties import Bounds, Cells
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.values import ValueType

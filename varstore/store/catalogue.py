@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from artimon.compute.distinct import distinct
+from artimon.compute.bucketizer import distinct
 from artimon.model.batch import SeriesInfo
 from artimon.model.fingerprint import fingerprint
 from artimon.model.vshards import EVERY
