@@ -51,11 +51,6 @@ Usable = Callable[[Sequence[Group]], bool]
 """Returns True if groups at these positions can continue from there."""
 
 
-def always(_groups: Sequence[Group]) -> bool:
-    """Accept any groups."""
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Taken:
     """Result of a snapshot."""
@@ -302,7 +297,7 @@ class Snapshots:
 
     # load
 
-    def load(self, usable: Usable = always) -> bool:
+    def load(self, usable: Usable = lambda _groups: True) -> bool:
         """Load the newest whole snapshot of the folder, else of the copy on HDFS; return False if there is none. The
         shard must be empty. `usable`: called before anything is loaded."""
         folders = [self._folder, *([self._mirror.remote] if self._mirror is not None else [])]
