@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,15 +32,13 @@ def _part(data: Arrays, start: int, end: int) -> Arrays:
     first, last = np.searchsorted(data.lives["row"], (start, end))
     lives = data.lives[first:last].copy()
     lives["row"] -= start
-    return Arrays(
+    return replace(
+        data,
         kinds=data.kinds[start:end],
         types=data.types[start:end],
-        grid=data.grid,
         stats={name: np.ascontiguousarray(matrix[start:end]) for name, matrix in data.stats.items()},
         lives=lives,
         ended_ms=data.ended_ms[start:end],
-        first_held=data.first_held,
-        stored=data.stored,
     )
 
 
