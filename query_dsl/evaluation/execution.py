@@ -12,7 +12,7 @@ import numpy as np
 
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
 from artimon.model.grid import Grid
-from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Store
+from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Store, TooManySeries
 from query_dsl.evaluation.planner import Plan
 from query_dsl.evaluation.scalars import TimedScalar, Value
 from query_dsl.results.bucket_data import BucketData
@@ -134,9 +134,9 @@ class Execution(ABC):
             began = perf_counter()
             try:
                 found = store.select(replace(request, limit=min(request.limit, max(1, allowed))))
+            except TooManySeries as problem:
+                raise LimitExceeded(f"{problem}; {refusal}") from problem
             except SelectError as problem:
-                if allowed <= request.limit and "are allowed" in str(problem):
-                    raise LimitExceeded(f"{problem}; {refusal}") from problem
                 raise _as_query_error(problem) from problem
             self._answers[key] = found
             bytes_ = sum(matrix.size for matrix in found.statistics.values()) * CELL_BYTES

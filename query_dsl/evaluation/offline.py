@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from artimon.model.grid import bucket_end
-from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
+from artimon.model.select import Buckets, Matcher, Part, SelectRequest, Series, Store, too_many_series
 from artimon.model.series import NAME
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import ValueType, double_to_cell
@@ -70,7 +70,7 @@ class OfflineStore(EngineStore, QueryRunner):
         """Return the matching series, and their samples with `row` as an index into them."""
         fits = [i for i, one in enumerate(self._series) if all(_accepts(m, one) for m in matchers)]
         if len(fits) > limit:
-            raise SelectError(f"{len(fits)} series fit, at most {limit} are allowed: add matchers or raise the limit")
+            raise too_many_series(len(fits), limit)
         place = np.full(len(self._series), -1, np.int64)
         place[fits] = np.arange(len(fits))
         numbers = place[self._rows.row]

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from artimon.compute.statistics import with_needs
 from artimon.model.grid import DEFAULT_LEVELS, Grid
-from artimon.model.select import NAME, Buckets, Matcher, Part, SelectError, SelectRequest, Series
+from artimon.model.select import NAME, Buckets, Matcher, Part, SelectRequest, Series, too_many_series
 from artimon.rawtable.head import newest_document
 from artimon.rawtable.reader import read_whole
 from artimon.rawtable.schema import TableError, raw_uri
@@ -111,7 +111,7 @@ class HistoryStore(EngineStore):
     def _fitting(self, matchers: tuple[Matcher, ...], limit: int) -> Known:
         found = self._find(matchers)
         if len(found) > limit:
-            raise SelectError(f"{len(found)} series fit, at most {limit} are allowed: add matchers or raise the limit")
+            raise too_many_series(len(found), limit)
         return found
 
     # --- buckets
