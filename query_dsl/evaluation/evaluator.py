@@ -39,6 +39,7 @@ from query_dsl.stores.limits import Limits, Watch, watch_of
 from query_dsl.stores.protocol import engine_store
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import NothingSelected, QueryError
+from query_dsl.tree.literals import checked_int64
 from query_dsl.tree.nodes import Binary, Node
 from query_dsl.tree.timing import format_duration, format_time
 
@@ -180,9 +181,7 @@ class QueryEvaluator(Execution):
 
 
 def _scalar(_run: QueryEvaluator, node: nodes.Scalar, _grid: Grid) -> Value:
-    value = node.value
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise QueryError(f"{value} is not a 64-bit integer: write it as {float(value):g}")
+    checked_int64(node.value)
     return node
 
 

@@ -19,7 +19,7 @@ from query_dsl.evaluation.classes import reduce_classes, reduced, say_lacking
 from query_dsl.evaluation.execution import Execution
 from query_dsl.evaluation.fetching import held_part, say_unsampled
 from query_dsl.evaluation.windows import Framing, framing, say_approximate, say_gauges, say_left_out, say_unheld
-from query_dsl.functions.join import class_key
+from query_dsl.functions.grouping import class_key
 from query_dsl.functions.registry import arguments_of
 from query_dsl.functions.tables import REDUCERS
 from query_dsl.results.cells import Cells, Key

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from query_dsl.functions.operators_run import Operator, apply_operator, power
+from query_dsl.functions.operators_run import Operator, power
 from query_dsl.results.cells import Example
 from query_dsl.tree.names import read_only_table
 
@@ -202,6 +202,4 @@ _SETS = (
 
 ENTRIES: Mapping[str, Operator] = read_only_table(*_ARITHMETIC, *_COMPARISONS, *_LOGIC, *_MASKS, *_SETS)
 
-SYMBOLS = {operator.symbol: operator.name for operator in ENTRIES.values() if operator.symbol}
-
-__all__ = ["ENTRIES", "SYMBOLS", "Operator", "apply_operator"]
+__all__ = ["ENTRIES", "Operator"]

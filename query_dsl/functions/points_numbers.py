@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from artimon.compute.function import OF_SERIES
+from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl.functions.operators_run import power
 from query_dsl.functions.registry import Args, Argument, PointFunction, Points
 from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles
@@ -18,7 +19,6 @@ from query_dsl.tree.names import read_only_table
 Float = Callable[[Floats, Args], Floats]
 Whole = Callable[[Ints, Args], tuple[Ints, Bools | bool]]
 """Returns cells, and a mask of the results that fit into int64."""
-INT64 = np.iinfo(np.int64)
 MOST_DIGITS = 15
 """Maximum decimal digits for rounding; more would leave a float64 unchanged."""
 LEAST_DIGITS = -18
@@ -77,7 +77,7 @@ def numeric(
 
 
 def _absolute(cells: Ints, _args: Args) -> tuple[Ints, Bools]:
-    least = cells == INT64.min  # has no positive counterpart in int64
+    least = cells == INT64_MIN  # has no positive counterpart in int64
     return np.abs(np.where(least, 0, cells)), ~least
 
 
@@ -118,7 +118,7 @@ def _round_whole(cells: Ints, digits: int) -> tuple[Ints, Bools]:
     unit = 10**-digits
     count, rest = np.divmod(cells, unit)
     count += (rest > unit - rest) | ((rest == unit - rest) & (count % 2 == 1))
-    most = INT64.max // unit
+    most = INT64_MAX // unit
     return count * unit, np.asarray((count <= most) & (count >= -most))
 
 

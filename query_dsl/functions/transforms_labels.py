@@ -102,20 +102,6 @@ def replacer(pattern: str, replacement: str) -> Callable[[str], str | None]:
     return run
 
 
-def _check_name(value: str, what: str) -> None:
-    if any("\ud800" <= char <= "\udfff" for char in value):
-        raise QueryError(f"{what} cannot hold lone surrogates: UTF-8 has no form for them")
-
-
-class _Texts(Step):
-    """A step whose text arguments become labels."""
-
-    def check(self, args: Args) -> None:
-        for name, value in args.items():
-            if isinstance(value, str):
-                _check_name(value, f"{self.name}: {name}")
-
-
 def _join_labels(asked: Asked) -> Matrix:
     """Copy labels from the partner of each series, many to one."""
     found, other = asked.child(), asked.operand("other")
@@ -168,7 +154,7 @@ _CASE = Example((_ROW,), _ROW)
 
 def _entry(name: str, summary: str, args: str, relabel: Relabel, arguments: tuple[Argument, ...]) -> Step:
     run, on_samples = _steps(relabel, name)
-    return _Texts(
+    return Step(
         name=name,
         summary=summary,
         example=f"fetch('temperature').transform(\"{name}\", {args})",

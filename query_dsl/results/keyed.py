@@ -105,6 +105,12 @@ def typed(kind: int, cells: Ints, strings: tuple[str, ...]) -> npt.NDArray[Any]:
     return np.asarray(cells)
 
 
+def texts_of(kind: int, cells: Ints, strings: tuple[str, ...]) -> list[str]:
+    """Format cells of one type: decimal integers, doubles by repr, true or false, texts unchanged."""
+    values = typed(kind, cells, strings).tolist()
+    return [str(value).lower() for value in values] if kind == BOOLEAN else list(map(str, values))
+
+
 def json_value(value: Scalar) -> Scalar:
     """Replace NaN and infinities by texts, which JSON can represent."""
     if isinstance(value, float) and not math.isfinite(value):
