@@ -32,6 +32,12 @@ MAX_DEPTH = 100
 MAX_PARTS = 10_000
 """Maximum number of nodes in a tree; an expression that is used twice counts twice."""
 RESOLUTIONS = ("raw",)
+Method = Callable[["Expr", object], "Expr"]
+
+
+def _operators(name: str) -> tuple[Method, Method]:
+    """Return the methods of an operator whose left operand is the expression, and whose right operand is."""
+    return lambda left, right: apply(name, left, right), lambda right, left: apply(name, left, right)
 
 
 class Expr:
@@ -300,71 +306,18 @@ class Expr:
 
     # --- operators ---
 
-    def __add__(self, other: object) -> Expr:
-        return apply("add", self, other)
-
-    def __radd__(self, other: object) -> Expr:
-        return apply("add", other, self)
-
-    def __sub__(self, other: object) -> Expr:
-        return apply("sub", self, other)
-
-    def __rsub__(self, other: object) -> Expr:
-        return apply("sub", other, self)
-
-    def __mul__(self, other: object) -> Expr:
-        return apply("mul", self, other)
-
-    def __rmul__(self, other: object) -> Expr:
-        return apply("mul", other, self)
-
-    def __truediv__(self, other: object) -> Expr:
-        return apply("div", self, other)
-
-    def __rtruediv__(self, other: object) -> Expr:
-        return apply("div", other, self)
-
-    def __mod__(self, other: object) -> Expr:
-        return apply("mod", self, other)
-
-    def __rmod__(self, other: object) -> Expr:
-        return apply("mod", other, self)
-
-    def __pow__(self, other: object) -> Expr:
-        return apply("pow", self, other)
-
-    def __rpow__(self, other: object) -> Expr:
-        return apply("pow", other, self)
-
-    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
-        return apply("eq", self, other)
-
-    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
-        return apply("ne", self, other)
-
-    def __lt__(self, other: object) -> Expr:
-        return apply("lt", self, other)
-
-    def __le__(self, other: object) -> Expr:
-        return apply("le", self, other)
-
-    def __gt__(self, other: object) -> Expr:
-        return apply("gt", self, other)
-
-    def __ge__(self, other: object) -> Expr:
-        return apply("ge", self, other)
-
-    def __and__(self, other: object) -> Expr:
-        return apply("and", self, other)
-
-    def __rand__(self, other: object) -> Expr:
-        return apply("and", other, self)
-
-    def __or__(self, other: object) -> Expr:
-        return apply("or", self, other)
-
-    def __ror__(self, other: object) -> Expr:
-        return apply("or", other, self)
+    __add__, __radd__ = _operators("add")
+    __sub__, __rsub__ = _operators("sub")
+    __mul__, __rmul__ = _operators("mul")
+    __truediv__, __rtruediv__ = _operators("div")
+    __mod__, __rmod__ = _operators("mod")
+    __pow__, __rpow__ = _operators("pow")
+    __and__, __rand__ = _operators("and")
+    __or__, __ror__ = _operators("or")
+    __lt__, __gt__ = _operators("lt")[0], _operators("gt")[0]
+    __le__, __ge__ = _operators("le")[0], _operators("ge")[0]
+    __eq__ = _operators("eq")[0]  # type: ignore[assignment]
+    __ne__ = _operators("ne")[0]  # type: ignore[assignment]
 
     def __invert__(self) -> Expr:
         return self._wrap(nodes.Unary("invert", self.node))
