@@ -14,7 +14,7 @@ from query_dsl.functions.registry import Args, arguments_of
 from query_dsl.functions.tables import REDUCERS
 from query_dsl.results.cells import STRING, Bools, Cells, Key, take
 from query_dsl.results.label_codes import LabelTable
-from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.nodes import Labels, Own, Rules
@@ -51,8 +51,7 @@ def canonical(node: nodes.Reduce, found: Matrix) -> Matrix:
     """Sort members in canonical order; only a `sort` below can have changed it."""
     if not any(isinstance(below, nodes.Step) and below.function == "sort" for below in nodes.walk(node.child)):
         return found
-    keys, column = in_order(list(found.keys), found.column)
-    return Matrix(keys, found.grid, column, found.strings)
+    return Matrix.in_order(found.keys, found.grid, found.column, found.strings)
 
 
 def _own_reduce(node: nodes.Reduce, function: Own, found: Matrix, execution: Execution) -> Matrix:
@@ -143,8 +142,7 @@ def _result(reducer: Reducer, args: Args, members: Members, rules: Rules, found:
     if out.sparse:
         some = np.asarray(present.any(axis=1))
         keys, column = [key for key, kept in zip(keys, some.tolist(), strict=True) if kept], take(column, some)
-    ordered, column = in_order(keys, column)
-    return Matrix(ordered, found.grid, column, out.strings)
+    return Matrix.in_order(keys, found.grid, column, out.strings)
 
 
 def _mask(reducer: Reducer, rules: Rules, members: Members) -> Bools:

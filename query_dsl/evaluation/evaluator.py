@@ -34,7 +34,7 @@ from query_dsl.language.parser import parse
 from query_dsl.results.bucket_data import BucketData, from_cells
 from query_dsl.results.cells import BOOLEAN, Cells, Key
 from query_dsl.results.irregular import Irregular
-from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.results.matrix import Matrix
 from query_dsl.stores.limits import Limits, Watch, watch_of
 from query_dsl.stores.protocol import engine_store
 from query_dsl.tree import nodes
@@ -325,8 +325,7 @@ def _named(run: QueryEvaluator, node: nodes.Named, grid: Grid) -> Value | Irregu
     found = run.matrix_of(found, "named")
     keys = [Key(node.name, key.labels) for key in found.keys]
     check_distinct(keys, found.keys, "named", "name them apart")
-    ordered, column = in_order(keys, found.column)
-    return Matrix(ordered, grid, column, found.strings)
+    return Matrix.in_order(keys, grid, found.column, found.strings)
 
 
 # --- functions of classes and of several operands

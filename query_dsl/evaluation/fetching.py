@@ -96,9 +96,7 @@ def absence(node: nodes.Absent, grid: Grid, execution: Execution) -> Matrix:
     for wanted in sets:
         labels = fixed | dict(wanted)
         keys.append(Key(labels.pop(NAME, ""), tuple(sorted(labels.items()))))
-    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
-    column = of_type(BOOLEAN, (~here[order]).astype(np.int64), np.ones(here.shape, np.bool_))
-    return Matrix(tuple(keys[i] for i in order.tolist()), grid, column)
+    return Matrix.in_order(keys, grid, of_type(BOOLEAN, (~here).astype(np.int64), np.ones(here.shape, np.bool_)))
 
 
 def _expected(node: nodes.Absent) -> list[LabelSet]:

@@ -17,8 +17,8 @@ from query_dsl.functions.join import NONE, Pairs, check_distinct, pair
 from query_dsl.functions.operators import Operator
 from query_dsl.functions.operators_run import able, apply_operator
 from query_dsl.functions.tables import OPERATORS
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, doubles, of_type, take
-from query_dsl.results.label_codes import Rows, keys_of
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, Rows, doubles, of_type, take
+from query_dsl.results.label_codes import keys_of
 from query_dsl.results.matrix import Matrix, in_order
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
@@ -174,8 +174,7 @@ def combine_own(node: nodes.Apply, values: Sequence[Value], grid: Grid, executio
         for value in values
     ]
     owned = run_own_apply(node.function.call, columns, keys, gives_of(node.args), own_watch(execution))
-    ordered, column = in_order(keys, owned.column)
-    return Matrix(ordered, grid, column, owned.strings)
+    return Matrix.in_order(keys, grid, owned.column, owned.strings)
 
 
 def _together(sides: Sequence[tuple[Key, ...]], match: nodes.Match, name: str) -> tuple[Mapping[Key, list[int]], int]:

@@ -209,7 +209,4 @@ def _matrix(node: nodes.Reduce, grid: Grid, found: Aggregate, keys: list[Key]) -
     if not keys:
         nothing = np.zeros((0, grid.n), np.int64)
         return Matrix((), grid, Cells(np.zeros(0, np.uint8), nothing, nothing > 0))
-    column = reduced(found.values, REDUCERS[str(node.function)], node.rules)
-    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
-    types, cells, present = column
-    return Matrix(tuple(keys[i] for i in order), grid, Cells(types[order], cells[order], present[order]))
+    return Matrix.in_order(keys, grid, reduced(found.values, REDUCERS[str(node.function)], node.rules))

@@ -10,7 +10,7 @@ from artimon.model.series_table import SeriesTable
 from query_dsl.evaluation.execution import Execution
 from query_dsl.evaluation.fetching import held_part, why_nothing
 from query_dsl.functions.step import NEVER, Seen
-from query_dsl.results.cells import Ints, Key
+from query_dsl.results.cells import Ints, Key, canonical_order
 from query_dsl.stores.levels import Ring
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import NothingSelected, QueryError
@@ -59,7 +59,7 @@ def _fetched(node: nodes.Fetch, grid: Grid, back_ms: int | None, execution: Exec
     if not buckets.series:
         raise NothingSelected(why_nothing(node.selector, execution))
     keys = [Key(name, pairs) for name, pairs in SeriesTable.of(buckets.series).texts()]
-    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+    order = canonical_order(keys)
     newest = newest_known(buckets, grid)
     if back_ms is None or grid.start_ms - held.start_ms < back_ms:
         if execution.plan.engine == "memory" and not past:

@@ -19,7 +19,7 @@ from query_dsl.functions.presence import said
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.step import Asked, Evaluation, Step
 from query_dsl.results.cells import INTEGER as INTEGER_TYPE
-from query_dsl.results.cells import Bools, Cells, Example, Key, of_type, take
+from query_dsl.results.cells import Bools, Cells, Example, Key, canonical_order, of_type, take
 from query_dsl.results.irregular import Irregular
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.errors import QueryError, near
@@ -116,7 +116,7 @@ def _size_samples(found: Irregular, args: Args, _context: Evaluation) -> Irregul
 def _best(greatest: bool) -> Callable[[Asked], Matrix]:
     def run(asked: Asked) -> Matrix:
         found = asked.context.numeric(asked.child(), "filter top" if greatest else "filter bottom")
-        by_name = np.array(sorted(range(len(found)), key=found.keys.__getitem__), np.intp)
+        by_name = canonical_order(found.keys)
         rows = by_name[best(take(found.column, by_name), asked.args["rank"], asked.args["k"], greatest)]
         return found.take(np.sort(rows))
 

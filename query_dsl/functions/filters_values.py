@@ -18,6 +18,7 @@ from query_dsl.results.cells import (
     Cells,
     Floats,
     Ints,
+    Rows,
     as_floats,
     doubles,
     whole,
@@ -25,7 +26,6 @@ from query_dsl.results.cells import (
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.literals import checked_int64
 
-Rows = npt.NDArray[np.intp]
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,

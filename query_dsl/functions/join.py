@@ -11,8 +11,8 @@ import numpy as np
 
 from artimon.model.select import NAME
 from query_dsl.functions.grouping import Class, class_codes, differing, keys_at
-from query_dsl.results.cells import Key
-from query_dsl.results.label_codes import Codes, LabelTable, Rows, first_rows, keys_of
+from query_dsl.results.cells import Key, Rows
+from query_dsl.results.label_codes import Codes, LabelTable, first_rows, keys_of
 from query_dsl.tree.errors import QueryError, near
 from query_dsl.tree.nodes import Labels, Match
 from query_dsl.tree.selector import series_text

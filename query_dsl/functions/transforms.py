@@ -16,7 +16,7 @@ from query_dsl.functions.filters_values import ranked
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.sampled import clip_samples, integrate_samples, limited, shift_samples
 from query_dsl.functions.step import Asked, Step
-from query_dsl.results.cells import Cells, Example, Floats, Ints, as_floats, doubles
+from query_dsl.results.cells import Cells, Example, Floats, Ints, as_floats, canonical_order, doubles
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
@@ -62,7 +62,7 @@ def _resample(asked: Asked) -> Matrix:
 
 def _sort(asked: Asked) -> Matrix:
     found, rank, descending = asked.child(), asked.args["rank"], asked.args["descending"]
-    by_name = np.array(sorted(range(len(found)), key=found.keys.__getitem__), np.intp)
+    by_name = canonical_order(found.keys)
     if rank == "name":
         return found.take(by_name[::-1] if descending else by_name)
     found = found.take(by_name)

@@ -13,7 +13,7 @@ from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.step import Asked, Evaluation, Step
 from query_dsl.results.cells import Example, Key
 from query_dsl.results.irregular import Irregular
-from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.results.matrix import Matrix
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.selector import compile_regex, quote
 
@@ -47,8 +47,7 @@ def rekeyed(found: Matrix, keys: list[Key], function: str) -> Matrix:
     check_distinct(keys, found.keys, function, "keep a label that distinguishes them")
     if keys == list(found.keys):
         return found
-    ordered, column = in_order(keys, found.column)
-    return Matrix(ordered, found.grid, column, found.strings)
+    return Matrix.in_order(keys, found.grid, found.column, found.strings)
 
 
 def renamed(found: Irregular, keys: list[Key], function: str, context: Evaluation) -> Irregular:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from artimon.compute.arrays import Arrays, padded_stats
 from artimon.compute.statistics import of_samples
@@ -13,10 +12,8 @@ from artimon.compute.succession import succession
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets
 from artimon.model.series_table import SeriesTable
-from query_dsl.results.cells import STRING, Bools, Cells, Key, Types
+from query_dsl.results.cells import STRING, Bools, Cells, Key, Rows, Types
 from query_dsl.results.label_codes import keys_of
-
-Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from artimon.compute.cells import (
     BOOLEAN,
@@ -22,6 +26,8 @@ from artimon.compute.cells import (
 )
 from artimon.compute.function import Example
 
+Rows = npt.NDArray[np.intp]
+
 
 class Key(NamedTuple):
     """Name and labels of a series, labels as sorted pairs; sorting keys gives the canonical order."""
@@ -39,21 +45,12 @@ class Key(NamedTuple):
         return ""
 
 
+def canonical_order(keys: Sequence[Key]) -> Rows:
+    """Return the rows in the order of their keys; equal keys keep their order."""
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+
+
 __all__ = [
-    "BOOLEAN",
-    "DOUBLE",
-    "INTEGER",
-    "STRING",
-    "Bools",
-    "Cells",
-    "Example",
-    "Floats",
-    "Ints",
-    "Key",
-    "Types",
-    "as_floats",
-    "doubles",
-    "of_type",
-    "take",
-    "whole",
-]
+    "BOOLEAN", "DOUBLE", "INTEGER", "STRING", "Bools", "Cells", "Example", "Floats", "Ints", "Key", "Rows", "Types",
+    "as_floats", "canonical_order", "doubles", "of_type", "take", "whole",
+]  # fmt: skip

@@ -128,18 +128,6 @@ class MatrixValues(Keyed):
         keys = tuple(map(self.keys.__getitem__, index.tolist()))
         return type(self)(keys, self.grid, take(self._column, index), self.strings)
 
-    def with_notes(self, notes: tuple[str, ...], complete: bool, partial: bool, origin: Origin | None = None) -> Self:
-        """Set the notes, the flags and the origin."""
-        origin = origin or self.origin
-        return type(self)(
-            self.keys, self.grid, self._column, self.strings, notes, complete, partial, self.query, origin
-        )
-
-    def with_query(self, query: str) -> Self:
-        """Set the text of the query."""
-        column, flags = self._column, (self.complete, self.partial)
-        return type(self)(self.keys, self.grid, column, self.strings, self.notes, *flags, query, self.origin)
-
     def to_dict(self) -> dict[str, Any]:
         """As `Keyed.to_dict`, with the grid."""
         grid = self.grid
