@@ -12,7 +12,7 @@ from query_dsl.functions.join import check_labels, text
 from query_dsl.functions.reducers import Members, Reducer
 from query_dsl.functions.registry import Args, arguments_of
 from query_dsl.functions.tables import REDUCERS
-from query_dsl.results.cells import STRING, Bools, Cells, Key, take
+from query_dsl.results.cells import STRING, Bools, Cells, Ints, Key, take
 from query_dsl.results.label_codes import LabelTable
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
@@ -68,7 +68,7 @@ def _own_reduce(node: nodes.Reduce, function: Own, found: Matrix, execution: Exe
         raise QueryError(f'{function.name}: a series has no value at some time, and nulls="error"')
     owned = run_own_reduce(
         function.call, found.grid, members, gives_of(node.args), own_watch(execution), strings=found.strings,
-        min_count=1 if rules.min_count is None else rules.min_count, full=_full(rules),
+        min_count=1 if rules.min_count is None else rules.min_count, full=rules.nulls == "propagate",
     )  # fmt: skip
     return Matrix(keys, found.grid, owned.column, owned.strings)
 
@@ -78,15 +78,7 @@ def reduced(partial: Partial, reducer: Reducer, rules: Rules) -> Cells:
     out = result_of(partial)
     if reducer.from_partial is not None:
         out = reducer.from_partial(out)
-    return Cells(out.types, out.cells, mask_of(partial, _least(reducer, rules), reducer.total, _full(rules)))
-
-
-def _least(reducer: Reducer, rules: Rules) -> int:
-    return reducer.min_count if rules.min_count is None else rules.min_count
-
-
-def _full(rules: Rules) -> bool:
-    return rules.nulls == "propagate"
+    return Cells(out.types, out.cells, _mask(reducer, rules, partial.count, partial.members))
 
 
 def _classes(reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, execution: Execution) -> Classes:
@@ -131,10 +123,8 @@ def _result(reducer: Reducer, args: Args, members: Members, rules: Rules, found:
         raise QueryError(f"{reducer.name} is computed from partials")
     out = reducer.run(members, args)
     types, cells, present = out.column
-    if out.codes is None:
-        present = present & _mask(reducer, rules, members)
-    else:
-        present = present & _mask(reducer, rules, members)[out.codes]
+    mask = _mask(reducer, rules, members.counts, members.sizes)
+    present = present & (mask if out.codes is None else mask[out.codes])
     column = Cells(types, cells, present)
     if out.keys is None:
         return Matrix(members.classes, found.grid, column, out.strings)
@@ -145,14 +135,10 @@ def _result(reducer: Reducer, args: Args, members: Members, rules: Rules, found:
     return Matrix.in_order(keys, found.grid, column, out.strings)
 
 
-def _mask(reducer: Reducer, rules: Rules, members: Members) -> Bools:
-    """(classes, n) mask of the allowed results, as `mask_of` computes it for partials."""
-    present = members.counts >= _least(reducer, rules)
-    if not reducer.total:
-        present &= members.counts > 0
-    if _full(rules):
-        present &= members.counts == members.sizes[:, None]
-    return np.asarray(present)
+def _mask(reducer: Reducer, rules: Rules, counts: Ints, sizes: Ints) -> Bools:
+    """(classes, n) mask of the allowed results; `counts`: members with a value, `sizes`: members."""
+    least = reducer.min_count if rules.min_count is None else rules.min_count
+    return mask_of(counts, sizes, least, reducer.total, rules.nulls == "propagate")
 
 
 def _refuse_missing(rules: Rules, name: str, found: Matrix) -> None:

@@ -14,13 +14,12 @@ import numpy as np
 from artimon.model.grid import Grid
 from artimon.model.select import Store
 from query_dsl.evaluation.classes import reduce_classes
-from query_dsl.evaluation.execution import Execution, needs_grid
+from query_dsl.evaluation.execution import Answer, Execution, TimedScalar, Value, needs_grid, to_scalar
 from query_dsl.evaluation.fetching import absence, fetch_data, why_nothing
 from query_dsl.evaluation.operands import combine, combine_own
 from query_dsl.evaluation.planner import plan
 from query_dsl.evaluation.pushdown import push_down
 from query_dsl.evaluation.raster import bucketed, bucketize_samples
-from query_dsl.evaluation.scalars import Answer, TimedScalar, Value, to_scalar
 from query_dsl.evaluation.seen import seen
 from query_dsl.evaluation.windows import run_at_samples, run_window, times_apart
 from query_dsl.functions.join import check_distinct

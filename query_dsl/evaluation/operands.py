@@ -9,9 +9,8 @@ from itertools import repeat
 import numpy as np
 
 from artimon.model.grid import Grid
-from query_dsl.evaluation.execution import Execution
+from query_dsl.evaluation.execution import Execution, TimedScalar, Value
 from query_dsl.evaluation.own import gives_of, own_watch, run_own_apply
-from query_dsl.evaluation.scalars import TimedScalar, Value
 from query_dsl.evaluation.sets import combine_sets
 from query_dsl.functions.join import NONE, Pairs, check_distinct, pair
 from query_dsl.functions.operators import Operator

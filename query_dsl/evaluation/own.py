@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +25,9 @@ from artimon.compute.frames import Frame, totals
 from artimon.model.grid import Grid
 from query_dsl.evaluation.calling import SECONDS, WATCH, Failed, Watch, call_within
 from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.own_values import GIVES, Unfit, Writer, failing_line, function_text, writer
+from query_dsl.evaluation.own_values import Unfit, Writer, failing_line, function_text
 from query_dsl.results.bucket_data import BucketData
-from query_dsl.results.cells import BOOLEAN, INTEGER, STRING, Bools, Cells, Ints, Key, as_floats
+from query_dsl.results.cells import BOOLEAN, INTEGER, STRING, Bools, Cells, Ints, Key, as_floats, read_only
 from query_dsl.results.irregular import Irregular
 from query_dsl.results.keyed import typed
 from query_dsl.tree.errors import QueryError
@@ -111,7 +111,6 @@ def run_own_window(
 ) -> Owned:
     """Call f(times, values, labels) for every window with at least `min_count` values: the newest of each bucket and
     its time. Needs the statistics last, last_time and count. Raises QueryError."""
-    out = _writer(gives, (len(data.keys), len(frame.ends)))
     present = data.present
 
     def rows() -> Iterator[_Row]:
@@ -122,9 +121,8 @@ def run_own_window(
             values = typed(int(data.types[row]), cells, data.strings)
             yield _Row(key, (row, 0), times, values, Spans(first, after, frame.end_ms))
 
-    _run_rows(call, rows, out, watch, min_count)
-    several = totals((data.stats["count"] > 1).astype(np.int64), frame) > 0
-    return Owned(out.cells(), several, out.strings)
+    owned = _run_rows(call, rows, gives, (len(data.keys), len(frame.ends)), watch, min_count)
+    return replace(owned, approximate=totals((data.stats["count"] > 1).astype(np.int64), frame) > 0)
 
 
 def run_own_spans(
@@ -138,7 +136,6 @@ def run_own_spans(
 ) -> Owned:
     """Call f(times, values, labels) for the windows that `windows` makes of the times of each series: `columns` per
     series, or None for one per sample, with all results in one row, series after series. Raises QueryError."""
-    out = _writer(gives, (1, found.samples) if columns is None else (len(found), columns))
 
     def rows() -> Iterator[_Row]:
         for i, key in enumerate(found.keys):
@@ -146,8 +143,8 @@ def run_own_spans(
             place = (0, found.span(i).start) if columns is None else (i, 0)
             yield _Row(key, place, times, found.row(i), windows(times))
 
-    _run_rows(call, rows, out, watch, min_count)
-    return Owned(out.cells(), strings=out.strings)
+    shape = (1, found.samples) if columns is None else (len(found), columns)
+    return _run_rows(call, rows, gives, shape, watch, min_count)
 
 
 class _Row(NamedTuple):
@@ -160,20 +157,22 @@ class _Row(NamedTuple):
     spans: Spans
 
 
-def _run_rows(call: Call, rows: Callable[[], Iterator[_Row]], out: Writer, watch: Watch, min_count: int) -> None:
-    """Call the function for each window of each series, and store its results."""
-    place, asked = _Place(function_text(call)), taking(call)
+def _run_rows(
+    call: Call, rows: Callable[[], Iterator[_Row]], gives: str, shape: tuple[int, int], watch: Watch, min_count: int
+) -> Owned:
+    """Call the function for each window of each series, and return its results."""
+    asked = taking(call)
 
-    def run() -> None:
+    def fill(place: _Place, out: Writer) -> None:
         for key, (row, column), times, values, spans in rows():
             place.series, place.ends = _text(key), spans.end_ms
-            still_times, still_values, labels = _still(times), _still(values), _labels(key)
+            still_times, still_values, labels = read_only(times), read_only(values), _labels(key)
             for i, (a, b) in enumerate(zip(spans.first.tolist(), spans.after.tolist(), strict=True)):
                 if b - a >= min_count:
                     place.column = i
                     out.put(row, column + i, place.call(asked, still_times[a:b], still_values[a:b], labels))
 
-    _guarded(run, call, place, watch)
+    return _guarded(fill, call, gives, shape, watch)
 
 
 def run_own_reduce(
@@ -189,11 +188,9 @@ def run_own_reduce(
 ) -> Owned:
     """Call f(times, values, labels) once per class of `members` (keys and cells, in canonical order). Steps with fewer
     than `min_count` values are NA; with `full` also steps at which any member has none. Raises QueryError."""
-    place, asked = _Place(function_text(call)), taking(call)
-    out = _writer(gives, (len(members), grid.n))
-    times = _still(grid.ends())
+    asked, times = taking(call), read_only(grid.ends())
 
-    def run() -> None:
+    def fill(place: _Place, out: Writer) -> None:
         for row, (keys, column) in enumerate(members):
             place.series = f"class of {len(keys)} series, the first is {_text(keys[0])}" if keys else "an empty class"
             values = _masked(_common(column, strings), column.present)
@@ -201,8 +198,7 @@ def run_own_reduce(
             counts = column.present.sum(axis=0)
             out.mask(row, counts >= (max(min_count, len(keys)) if full else min_count))
 
-    _guarded(run, call, place, watch)
-    return Owned(out.cells(), strings=out.strings)
+    return _guarded(fill, call, gives, (len(members), grid.n), watch)
 
 
 def run_own_apply(
@@ -214,11 +210,8 @@ def run_own_apply(
 ) -> Owned:
     """Call f(a, b, ...) once per row: `operands` are (cells, texts) with equal rows and columns, `keys` name the rows.
     Raises QueryError."""
-    place = _Place(function_text(call))
-    n = operands[0][0].cells.shape[1]
-    out = _writer(gives, (len(keys), n))
 
-    def run() -> None:
+    def fill(place: _Place, out: Writer) -> None:
         for row, key in enumerate(keys):
             place.series = _text(key)
             rows = [
@@ -227,22 +220,19 @@ def run_own_apply(
             ]
             out.put_row(row, place.call(call, *rows))
 
-    _guarded(run, call, place, watch)
-    return Owned(out.cells(), strings=out.strings)
+    return _guarded(fill, call, gives, (len(keys), operands[0][0].cells.shape[1]), watch)
 
 
-def _writer(gives: str, shape: tuple[int, int]) -> Writer:
-    if gives not in GIVES:
-        raise QueryError(f"gives={gives!r:.80}: an own function gives one of {', '.join(GIVES)}")
-    return writer(gives, shape)
-
-
-def _guarded(run: Callable[[], None], call: Call, place: _Place, watch: Watch) -> None:
-    """Run with a timeout; a failure of the function becomes a QueryError that names series and window."""
+def _guarded(
+    fill: Callable[[_Place, Writer], None], call: Call, gives: str, shape: tuple[int, int], watch: Watch
+) -> Owned:
+    """Let `fill` write the results of the function `call`, with a timeout; a failure of the function becomes a
+    QueryError that names series and window."""
+    place, out = _Place(function_text(call)), Writer(gives, shape)
 
     def quietly() -> None:
         with np.errstate(all="ignore"):  # as in the language: x/0 is inf or NaN, and no warning
-            run()
+            fill(place, out)
 
     def out_of_time(seconds: float) -> QueryError:
         return QueryError(f"{place}: timed out after {seconds:.3g} s, the time left for it: raise the limit (seconds)")
@@ -255,6 +245,7 @@ def _guarded(run: Callable[[], None], call: Call, place: _Place, watch: Watch) -
         raise QueryError(f"{place}: {said}") from (None if isinstance(error, Unfit) else error)
     finally:
         place.over = True
+    return Owned(out.cells(), strings=out.strings)
 
 
 def _text(key: Key) -> str:
@@ -263,13 +254,6 @@ def _text(key: Key) -> str:
 
 def _labels(key: Key) -> dict[str, str]:
     return {"__name__": key.name, **dict(key.labels)}
-
-
-def _still(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a read-only view: the arguments of functions belong to the answer of the store."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _masked(data: npt.NDArray[Any], present: Bools) -> Masked:

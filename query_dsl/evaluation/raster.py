@@ -31,7 +31,7 @@ from query_dsl.results.irregular import Irregular
 from query_dsl.results.matrix import Matrix
 from query_dsl.stores.cutting import cut
 from query_dsl.stores.limits import CELL_BYTES, LimitExceeded
-from query_dsl.stores.rows import Rows
+from query_dsl.stores.rows import Rows, interned
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.timing import format_duration, format_time
@@ -127,8 +127,7 @@ def _sorted_texts(found: Irregular) -> tuple[tuple[str, ...], Ints]:
     """Sort the distinct texts and renumber the cells: of two texts at one time buckets keep the greater one."""
     if not (found.types == STRING).any():
         return (), found.cells
-    strings = tuple(sorted(set(found.strings)))
-    place = {text: i for i, text in enumerate(strings)}
-    numbers = np.array([place[text] for text in found.strings], np.int64)
+    strings, places = interned(found.strings)
+    numbers = np.array(places, np.int64)
     texts = found.types[found.owner] == STRING
     return strings, np.where(texts, numbers[np.where(texts, found.cells, 0)], found.cells)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from query_dsl.evaluation.scalars import Value
+from query_dsl.evaluation.execution import Value
 from query_dsl.functions.join import matched, text
 from query_dsl.functions.operators import Operator
 from query_dsl.results.cells import DOUBLE, STRING, Bools, Cells, Key, Types, as_floats, take

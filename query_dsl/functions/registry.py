@@ -11,21 +11,19 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from artimon.compute.function import OF_SERIES
+from artimon.compute.params import REQUIRED
 from query_dsl.results.cells import Cells, Example, Ints
 from query_dsl.tree.errors import QueryError, near
 from query_dsl.tree.literals import checked_literal
+from query_dsl.tree.nodes import Given
 from query_dsl.tree.selector import compile_regex, parse_selector
 from query_dsl.tree.timing import Instant, format_duration, parse_duration, parse_instant
 
 MAX_REGEX = 1_000
 MAX_TEXTS = 1_000
-REQUIRED: Any = object()
-"""Marks an argument without a default."""
 
 Args = Mapping[str, Any]
 """All arguments of a function by name, defaults included; durations in milliseconds."""
-Given = tuple[tuple[str, Any], ...]
-"""Arguments that differ from their defaults, in the order of the entry, as returned by `Argument.read`."""
 Kind = Literal[
     "duration", "number", "integer", "text", "flag", "choice", "label", "labels", "texts", "regex", "zone", "instant",
     "value", "selector",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,14 @@ def canonical_order(keys: Sequence[Key]) -> Rows:
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
 
 
+def read_only(array: Any) -> Any:
+    """Return a read-only view of an array."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 __all__ = [
     "BOOLEAN", "DOUBLE", "INTEGER", "STRING", "Bools", "Cells", "Example", "Floats", "Ints", "Key", "Rows", "Types",
-    "as_floats", "canonical_order", "doubles", "of_type", "take", "whole",
+    "as_floats", "canonical_order", "doubles", "of_type", "read_only", "take", "whole",
 ]  # fmt: skip

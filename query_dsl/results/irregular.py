@@ -26,6 +26,7 @@ from query_dsl.results.cells import (
     Rows,
     Types,
     canonical_order,
+    read_only,
 )
 from query_dsl.results.keyed import Keyed, Scalar, json_value, to_frame, typed
 from query_dsl.results.origin import Origin
@@ -89,11 +90,11 @@ class Irregular(Keyed):
         self.origin = origin
         self.keys, self.strings, self.notes = keys, strings, notes
         self.complete, self.partial, self.query = complete, partial, query
-        self.types, self.starts = _frozen(types), _frozen(starts)
-        self.times, self.cells = _frozen(times), _frozen(cells)
-        self.births = None if births is None else _frozen(births)
-        self.kinds = _frozen(np.zeros(n, np.uint8) if kinds is None else kinds)
-        self.ended_ms = _frozen(np.zeros(n, np.int64) if ended_ms is None else ended_ms)
+        self.types, self.starts = read_only(types), read_only(starts)
+        self.times, self.cells = read_only(times), read_only(cells)
+        self.births = None if births is None else read_only(births)
+        self.kinds = read_only(np.zeros(n, np.uint8) if kinds is None else kinds)
+        self.ended_ms = read_only(np.zeros(n, np.int64) if ended_ms is None else ended_ms)
 
     @classmethod
     def of(
@@ -254,12 +255,6 @@ class Irregular(Keyed):
 
     def _repr_html_(self) -> str:
         return _html_table(self)
-
-
-def _frozen(array: Any) -> Any:
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 def _joined(parts: Sequence[Sequence[int] | Ints]) -> Ints:

@@ -10,7 +10,20 @@ import numpy.typing as npt
 
 from artimon.model.grid import Grid
 from artimon.model.values import ValueType
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Key, Types, as_floats, take
+from query_dsl.results.cells import (
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    Bools,
+    Cells,
+    Ints,
+    Key,
+    Types,
+    as_floats,
+    read_only,
+    take,
+)
 from query_dsl.results.keyed import Keyed, Scalar, json_value, typed
 from query_dsl.results.origin import Origin
 
@@ -43,9 +56,7 @@ class MatrixValues(Keyed):
     ) -> None:
         self.keys, self.grid, self.strings, self.notes = keys, grid, strings, notes
         self.complete, self.partial, self.query, self.origin = complete, partial, query, origin
-        self._column = Cells(column.types.view(), column.cells.view(), column.present.view())
-        for view in self._column:
-            view.flags.writeable = False
+        self._column = Cells(*map(read_only, column))
 
     @property
     def column(self) -> Cells:

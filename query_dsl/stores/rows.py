@@ -102,10 +102,8 @@ def _values(table: Any) -> tuple[Types, Ints, tuple[str, ...]]:
 
 def _interned(texts: Any) -> tuple[tuple[str, ...], Ints]:
     coded = texts.dictionary_encode()
-    known = coded.dictionary.to_pylist()
-    strings = tuple(sorted(known))
-    place = {text: i for i, text in enumerate(strings)}
-    return strings, np.array([place[text] for text in known], np.int64)[coded.indices.to_numpy()]
+    strings, places = interned(coded.dictionary.to_pylist())
+    return strings, np.array(places, np.int64)[coded.indices.to_numpy()]
 
 
 def interned(texts: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
