@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.arrays import Arrays, padded_stats
+from artimon.compute.arrays import Arrays, padded_stats, picked_lives
 from artimon.compute.cells import STRING, Ints, take
 from artimon.compute.classes import Partial, add_partial, empty_partial, partial_of
 from artimon.compute.frames import Frame
@@ -73,12 +73,8 @@ class Counts:
     """Approximate values (not series)."""
 
     def add(self, other: Counts) -> None:
-        self.selected += other.selected
-        self.sampled += other.sampled
-        self.left_out += other.left_out
-        self.texts += other.texts
-        self.gauges += other.gauges
-        self.approximate += other.approximate
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 @dataclass(slots=True)
@@ -136,9 +132,7 @@ class Reducing:
         data = replace(
             held,
             grid=windows.wide(held.grid),
-            stats=padded_stats(held.stats, windows.left, windows.right)
-            if windows.left or windows.right
-            else held.stats,
+            stats=padded_stats(held.stats, windows.left, windows.right),
             first_held=windows.left,
         )
         found = self.function.of(data, frame, self.args)
@@ -164,19 +158,12 @@ class Reducing:
 
 def picked(data: Arrays, rows: Rows) -> Arrays:
     """Return the chosen series, in the order of `rows`, with C-ordered arrays."""
-    place = np.full(data.rows, -1, np.int64)
-    place[rows] = np.arange(len(rows))
-    lives = data.lives
-    if len(lives):
-        lives = lives[place[lives["row"]] >= 0].copy()
-        lives["row"] = place[lives["row"]]
-        lives = lives[np.lexsort((lives["birth_ms"], lives["row"]))]
     return Arrays(
         kinds=data.kinds[rows],
         types=data.types[rows],
         grid=data.grid,
         stats={name: np.ascontiguousarray(matrix[rows]) for name, matrix in data.stats.items()},
-        lives=lives,
+        lives=picked_lives(data.lives, rows, data.rows),
         ended_ms=data.ended_ms[rows],
         first_held=data.first_held,
     )

@@ -75,8 +75,7 @@ class OfflineStore(EngineStore, QueryRunner):
         place[fits] = np.arange(len(fits))
         numbers = place[self._rows.row]
         rows = self._rows.pick(numbers >= 0)
-        numbers = numbers[numbers >= 0]
-        return np.array(fits, np.int64), Rows(numbers, *(getattr(rows, name) for name in _ROWS))
+        return np.array(fits, np.int64), replace(rows, row=numbers[numbers >= 0])
 
     def _notes(self) -> tuple[str, ...]:
         return (f"{self._conflicts} samples left out: their type is not that of their series",) * bool(self._conflicts)
@@ -114,9 +113,6 @@ class OfflineStore(EngineStore, QueryRunner):
 
     def __repr__(self) -> str:
         return f"<offline: {len(self._rows):,} samples of {len(self._series):,} series>"
-
-
-_ROWS = ("time_ms", "birth_ms", "type", "cell", "strings")
 
 
 def offline(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.ties import double_order
 from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl.results.cells import (
     DOUBLE,
@@ -131,8 +132,7 @@ def order_keys(column: Cells) -> tuple[Ints, Bools]:
     number = present & ~np.isnan(values)
     if integers.any() and _too_great(cells[integers], present[integers]):
         return _ranks(values, cells, integers, number), number
-    bits = values.view(np.int64)
-    return bits ^ ((bits >> 63) & np.int64(2**63 - 1)), number
+    return double_order(values.view(np.int64)), number
 
 
 def _too_great(cells: Ints, present: Bools) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -148,7 +148,7 @@ def settle(rows: Rows, source: Ints) -> Settled:
         if len(set(parts)) > 1 and not double:
             apart.append(int(rows.row[one[0]]))
         keep[other] = False
-    made = Rows(rows.row, rows.time_ms, rows.birth_ms, types, cells, rows.strings)
+    made = replace(rows, type=types, cell=cells)
     return Settled(made.pick(keep), int(len(rows) - np.count_nonzero(keep)), tuple(apart))
 
 
