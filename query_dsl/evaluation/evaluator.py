@@ -23,7 +23,6 @@ from query_dsl.evaluation.raster import bucketed, bucketize_samples
 from query_dsl.evaluation.seen import seen
 from query_dsl.evaluation.windows import run_at_samples, run_window, times_apart
 from query_dsl.functions.join import check_distinct
-from query_dsl.functions.points import invert
 from query_dsl.functions.registry import Points, arguments_of
 from query_dsl.functions.sampled import shift_samples
 from query_dsl.functions.step import Asked, Seen
@@ -31,7 +30,7 @@ from query_dsl.functions.tables import POINTS, STEPS
 from query_dsl.language.expression import Expr
 from query_dsl.language.parser import parse
 from query_dsl.results.bucket_data import BucketData, from_cells
-from query_dsl.results.cells import BOOLEAN, Cells, Key
+from query_dsl.results.cells import BOOLEAN, Cells, Key, of_type
 from query_dsl.results.irregular import Irregular
 from query_dsl.results.matrix import Matrix
 from query_dsl.stores.limits import Limits, Watch, watch_of
@@ -296,7 +295,7 @@ def _unary(run: QueryEvaluator, node: nodes.Unary, grid: Grid) -> Value:
     found = run.numeric(found, node.op)
     if (found.types != BOOLEAN).any():
         raise QueryError("~ needs BOOLEAN: compare first, as in ~(a > 1)")
-    return Matrix(found.keys, grid, invert(found.column))
+    return Matrix(found.keys, grid, of_type(BOOLEAN, 1 - found.cells, found.present))
 
 
 def _scalar_of(run: QueryEvaluator, node: nodes.ToScalar, grid: Grid) -> TimedScalar:
