@@ -6,7 +6,7 @@ import numpy as np
 
 from artimon.compute.classes import Partial, mask_of, partial_of, result_of
 from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.own import gives_of, own_watch, run_own_reduce
+from query_dsl.evaluation.own import gives_of, run_own_reduce
 from query_dsl.functions.grouping import Classes, classes_of
 from query_dsl.functions.join import check_labels, text
 from query_dsl.functions.reducers import Members, Reducer
@@ -67,7 +67,7 @@ def _own_reduce(node: nodes.Reduce, function: Own, found: Matrix, execution: Exe
     if rules.nulls == "error" and not found.present.all():
         raise QueryError(f'{function.name}: a series has no value at some time, and nulls="error"')
     owned = run_own_reduce(
-        function.call, found.grid, members, gives_of(node.args), own_watch(execution), strings=found.strings,
+        function.call, found.grid, members, gives_of(node.args), execution.watch, strings=found.strings,
         min_count=1 if rules.min_count is None else rules.min_count, full=rules.nulls == "propagate",
     )  # fmt: skip
     return Matrix(keys, found.grid, owned.column, owned.strings)

@@ -10,7 +10,7 @@ import numpy as np
 
 from artimon.model.grid import Grid
 from query_dsl.evaluation.execution import Execution, TimedScalar, Value
-from query_dsl.evaluation.own import gives_of, own_watch, run_own_apply
+from query_dsl.evaluation.own import gives_of, run_own_apply
 from query_dsl.evaluation.sets import combine_sets
 from query_dsl.functions.join import NONE, Pairs, check_distinct, pair
 from query_dsl.functions.operators import Operator
@@ -172,7 +172,7 @@ def combine_own(node: nodes.Apply, values: Sequence[Value], grid: Grid, executio
         (_side(value, next(indices) if isinstance(value, Matrix) else every, grid, match.fill), _texts(value))
         for value in values
     ]
-    owned = run_own_apply(node.function.call, columns, keys, gives_of(node.args), own_watch(execution))
+    owned = run_own_apply(node.function.call, columns, keys, gives_of(node.args), execution.watch)
     return Matrix.in_order(keys, grid, owned.column, owned.strings)
 
 

@@ -23,13 +23,13 @@ import numpy.typing as npt
 from artimon.compute.arrays import Mapped
 from artimon.compute.frames import Frame, totals
 from artimon.model.grid import Grid
-from query_dsl.evaluation.calling import SECONDS, WATCH, Failed, Watch, call_within
-from query_dsl.evaluation.execution import Execution
+from query_dsl.evaluation.calling import Failed, call_within
 from query_dsl.evaluation.own_values import Unfit, Writer, failing_line, function_text
 from query_dsl.results.bucket_data import BucketData
 from query_dsl.results.cells import BOOLEAN, INTEGER, STRING, Bools, Cells, Ints, Key, as_floats, read_only
 from query_dsl.results.irregular import Irregular
 from query_dsl.results.keyed import typed
+from query_dsl.stores.limits import Watch
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.nodes import Given
 from query_dsl.tree.selector import series_text
@@ -49,12 +49,6 @@ class Owned(Mapped):
 def gives_of(args: Given) -> str:
     """Return the result type of an own function."""
     return str(dict(args).get("gives", "DOUBLE"))
-
-
-def own_watch(execution: Execution) -> Watch:
-    """Return the time limit of own functions, and the check that may end them earlier."""
-    left = execution.watch.seconds_left()
-    return Watch(SECONDS if left is None else left, execution.check)
 
 
 def taking(call: Call) -> Call:
@@ -107,7 +101,7 @@ class Spans(NamedTuple):
 
 
 def run_own_window(
-    call: Call, data: BucketData, frame: Frame, gives: str = "DOUBLE", watch: Watch = WATCH, min_count: int = 1
+    call: Call, data: BucketData, frame: Frame, gives: str = "DOUBLE", watch: Watch | None = None, min_count: int = 1
 ) -> Owned:
     """Call f(times, values, labels) for every window with at least `min_count` values: the newest of each bucket and
     its time. Needs the statistics last, last_time and count. Raises QueryError."""
@@ -131,7 +125,7 @@ def run_own_spans(
     windows: Callable[[Ints], Spans],
     columns: int | None,
     gives: str = "DOUBLE",
-    watch: Watch = WATCH,
+    watch: Watch | None = None,
     min_count: int = 1,
 ) -> Owned:
     """Call f(times, values, labels) for the windows that `windows` makes of the times of each series: `columns` per
@@ -158,7 +152,12 @@ class _Row(NamedTuple):
 
 
 def _run_rows(
-    call: Call, rows: Callable[[], Iterator[_Row]], gives: str, shape: tuple[int, int], watch: Watch, min_count: int
+    call: Call,
+    rows: Callable[[], Iterator[_Row]],
+    gives: str,
+    shape: tuple[int, int],
+    watch: Watch | None,
+    min_count: int,
 ) -> Owned:
     """Call the function for each window of each series, and return its results."""
     asked = taking(call)
@@ -180,7 +179,7 @@ def run_own_reduce(
     grid: Grid,
     members: Sequence[tuple[Sequence[Key], Cells]],
     gives: str = "DOUBLE",
-    watch: Watch = WATCH,
+    watch: Watch | None = None,
     *,
     strings: tuple[str, ...] = (),
     min_count: int = 1,
@@ -206,7 +205,7 @@ def run_own_apply(
     operands: Sequence[tuple[Cells, tuple[str, ...]]],
     keys: Sequence[Key],
     gives: str = "DOUBLE",
-    watch: Watch = WATCH,
+    watch: Watch | None = None,
 ) -> Owned:
     """Call f(a, b, ...) once per row: `operands` are (cells, texts) with equal rows and columns, `keys` name the rows.
     Raises QueryError."""
@@ -224,7 +223,7 @@ def run_own_apply(
 
 
 def _guarded(
-    fill: Callable[[_Place, Writer], None], call: Call, gives: str, shape: tuple[int, int], watch: Watch
+    fill: Callable[[_Place, Writer], None], call: Call, gives: str, shape: tuple[int, int], watch: Watch | None
 ) -> Owned:
     """Let `fill` write the results of the function `call`, with a timeout; a failure of the function becomes a
     QueryError that names series and window."""
@@ -238,7 +237,7 @@ def _guarded(
         return QueryError(f"{place}: timed out after {seconds:.3g} s, the time left for it: raise the limit (seconds)")
 
     try:
-        call_within(quietly, watch, out_of_time)
+        call_within(quietly, watch or Watch(), out_of_time)
     except Failed as failed:
         error = failed.error
         said = str(error) if isinstance(error, Unfit) else failing_line(error, call, Path(__file__))
@@ -278,4 +277,4 @@ def _common(column: Cells, strings: tuple[str, ...]) -> npt.NDArray[Any]:
     return out
 
 
-__all__ = ["Owned", "Spans", "Watch", "run_own_apply", "run_own_reduce", "run_own_spans", "run_own_window"]
+__all__ = ["Owned", "Spans", "run_own_apply", "run_own_reduce", "run_own_spans", "run_own_window"]

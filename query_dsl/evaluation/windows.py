@@ -19,7 +19,7 @@ from artimon.compute.ticks import Ticks, TooWide, run_irregular
 from artimon.model.grid import Grid
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind
 from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.own import Owned, Spans, gives_of, own_watch, run_own_spans, run_own_window
+from query_dsl.evaluation.own import Owned, Spans, gives_of, run_own_spans, run_own_window
 from query_dsl.functions.join import text
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.registry import arguments_of
@@ -98,7 +98,7 @@ def mapper_of(node: Windowed, execution: Execution) -> Mapper:
     own = function
 
     def run(data: Any, frame: Frame, _args: object) -> Mapped:
-        return run_own_window(own.call, data, frame, gives_of(node.args), own_watch(execution), _least(node))
+        return run_own_window(own.call, data, frame, gives_of(node.args), execution.watch, _least(node))
 
     return Mapper(
         name=own.name,
@@ -251,7 +251,7 @@ def run_own_samples(
     execution: Execution,
 ) -> Owned:
     """Apply an own function to windows of raw samples: see `run_own_spans`."""
-    gives, watch = gives_of(node.args), own_watch(execution)
+    gives, watch = gives_of(node.args), execution.watch
     return run_own_spans(function.call, found, windows, columns, gives, watch, _least(node))
 
 
