@@ -167,20 +167,12 @@ def _value(_argument: Argument, value: object, what: str) -> int | float | bool 
     return value
 
 
-def _duration(_argument: Argument, value: object, what: str) -> int:
-    return parse_duration(value, what)
-
-
-def _instant(_argument: Argument, value: object, what: str) -> Instant:
-    return parse_instant(value, what)
-
-
 def _selector(argument: Argument, value: object, what: str) -> str:
     return str(parse_selector(_text(argument, value, what), of_all=False))
 
 
 _READ: Mapping[str, Callable[[Argument, object, str], Any]] = {
-    "duration": _duration,
+    "duration": lambda _argument, value, what: parse_duration(value, what),
     "number": _number,
     "integer": _integer,
     "text": _text,
@@ -191,7 +183,7 @@ _READ: Mapping[str, Callable[[Argument, object, str], Any]] = {
     "texts": _texts,
     "regex": _regex,
     "zone": _zone,
-    "instant": _instant,
+    "instant": lambda _argument, value, what: parse_instant(value, what),
     "value": _value,
     "selector": _selector,
 }
