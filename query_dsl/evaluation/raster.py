@@ -15,14 +15,7 @@ from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE
 from query_dsl.evaluation.execution import Execution
 from query_dsl.evaluation.own import Spans
-from query_dsl.evaluation.windows import (
-    LEAST_GAP_MS,
-    births_of,
-    mapper_of,
-    run_own_samples,
-    suited_samples,
-    ticks_of,
-)
+from query_dsl.evaluation.windows import LEAST_GAP_MS, births_of, mapper_of, run_own_samples, suited_samples, ticks_of
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.registry import arguments_of
 from query_dsl.results.bucket_data import BucketData

@@ -7,13 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from artimon.model.select import NAME, Matcher
-from query_dsl.functions.filters_values import (
-    COMPARISONS,
-    best,
-    check_comparison,
-    compared,
-    summary,
-)
+from query_dsl.functions.filters_values import COMPARISONS, best, check_comparison, compared, summary
 from query_dsl.functions.presence import FILTERS as PRESENCE_FILTERS
 from query_dsl.functions.presence import said
 from query_dsl.functions.registry import Args, Argument

@@ -11,19 +11,7 @@ import numpy.typing as npt
 
 from artimon.compute.ties import double_order
 from artimon.model.values import INT64_MAX, INT64_MIN
-from query_dsl.results.cells import (
-    DOUBLE,
-    INTEGER,
-    STRING,
-    Bools,
-    Cells,
-    Floats,
-    Ints,
-    Rows,
-    as_floats,
-    doubles,
-    whole,
-)
+from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Floats, Ints, Rows, as_floats, doubles, whole
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.literals import checked_int64
 

@@ -41,12 +41,7 @@ class Rows:
     def pick(self, which: Bools | npt.NDArray[np.intp]) -> Rows:
         """Return the rows of a mask or of indices."""
         return Rows(
-            self.row[which],
-            self.time_ms[which],
-            self.birth_ms[which],
-            self.type[which],
-            self.cell[which],
-            self.strings,
+            self.row[which], self.time_ms[which], self.birth_ms[which], self.type[which], self.cell[which], self.strings
         )
 
 

@@ -226,13 +226,7 @@ class History:
             progress((first + len(given)) / len(tasks), f"{first + len(given)} of {len(tasks)} Spark tasks")
 
     def _through_spark(
-        self,
-        uri: str,
-        pruned: Pruned,
-        wanted: Wanted,
-        asked: Question,
-        progress: Progress,
-        stop: threading.Event,
+        self, uri: str, pruned: Pruned, wanted: Wanted, asked: Question, progress: Progress, stop: threading.Event
     ) -> tuple[Any, Touched]:
         session = self.session()
         rows = _selected(session, uri, pruned, wanted)
@@ -284,13 +278,7 @@ def _wanted(found: Found, asked: Question) -> Wanted:
 
 
 def _locally(
-    uri: str,
-    pruned: Pruned,
-    found: Found,
-    wanted: Wanted,
-    asked: Question,
-    progress: Progress,
-    stop: threading.Event,
+    uri: str, pruned: Pruned, found: Found, wanted: Wanted, asked: Question, progress: Progress, stop: threading.Event
 ) -> tuple[Any, Touched]:
     reader = LocalReader(uri, wanted, asked, stop)
     rows = Gathering(reader, found, wanted, stop).table(pruned.files, progress)
