@@ -69,7 +69,7 @@ class Expr:
         self.node, self.depth, self.text, self.collector = node, depth, text, collector
 
     def _wrap(self, node: Node) -> Expr:
-        return Expr(node, self.depth + 1, collector=self.collector, parts=self.parts + 1)
+        return _above(node, [self])
 
     # --- answers ---
 
@@ -269,11 +269,7 @@ class Expr:
         elif entry.run is None:
             raise QueryError(f"{name} takes raw samples: begin with samples('NAME') in place of fetch('NAME')")
         node = nodes.Step(self.node, family, name, given(entry, args[count:], named), tuple(e.node for e in others))
-        collector = self.collector
-        for other in others:
-            collector = shared(collector, other.collector)
-        parts = self.parts + sum(other.parts for other in others) + 1
-        return Expr(node, max([self.depth, *(e.depth for e in others)]) + 1, collector=collector, parts=parts)
+        return _above(node, [self, *others])
 
     def _on_grid(self, name: str) -> None:
         if nodes.on_samples(self.node):
@@ -420,21 +416,24 @@ def _binary(op: str, first: Expr, second: Expr, match: nodes.Match) -> Expr:
         side._on_grid(op)
     # a sum of many terms counts as one level, because left operands are evaluated in a loop
     left_depth = first.depth if isinstance(first.node, nodes.Binary) else first.depth + 1
-    collector = shared(first.collector, second.collector)
     node = nodes.Binary(op, first.node, second.node, match)
-    parts = first.parts + second.parts + 1
-    return Expr(node, max(left_depth, second.depth + 1), collector=collector, parts=parts)
+    return _above(node, [first, second], max(left_depth, second.depth + 1))
+
+
+def _above(node: Node, operands: Sequence[Expr], depth: int | None = None) -> Expr:
+    """Return the expression of a node over these operands, which belong to one session."""
+    collector = None
+    for operand in operands:
+        collector = shared(collector, operand.collector)
+    depth = max(operand.depth for operand in operands) + 1 if depth is None else depth
+    return Expr(node, depth, collector=collector, parts=sum(operand.parts for operand in operands) + 1)
 
 
 def _apply_own(function: Own, operands: list[Expr], match: nodes.Match, gives: str | None) -> Expr:
-    collector = None
     for operand in operands:
         operand._on_grid(function.name)
-        collector = shared(collector, operand.collector)
     said = own_arguments(function, (), {} if gives is None else {"gives": gives})
-    node = nodes.Apply(function, tuple(operand.node for operand in operands), match, said)
-    parts = sum(operand.parts for operand in operands) + 1
-    return Expr(node, max(operand.depth for operand in operands) + 1, collector=collector, parts=parts)
+    return _above(nodes.Apply(function, tuple(operand.node for operand in operands), match, said), operands)
 
 
 def operand_of(value: object, op: str) -> Expr:

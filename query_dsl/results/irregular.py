@@ -186,14 +186,7 @@ class Irregular(Keyed):
         counts = self.counts[rows]
         starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         at = np.repeat(self.starts[:-1][rows] - starts[:-1], counts) + np.arange(starts[-1])
-        return self.like(
-            keys=tuple(self.keys[i] for i in rows.tolist()),
-            types=self.types[rows],
-            kinds=self.kinds[rows],
-            ended_ms=self.ended_ms[rows],
-            starts=starts,
-            **self._at(at),
-        )
+        return self._of_rows(rows, [self.keys[i] for i in rows.tolist()], starts, at)
 
     def keep(self, mask: Bools) -> Irregular:
         """Keep the samples where `mask` (samples,) is true; series without samples left stay, empty."""
@@ -222,15 +215,13 @@ class Irregular(Keyed):
         rows[owner[k]] of this object. The result is in canonical order."""
         order = np.lexsort((self.times, owner))
         starts = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(keys))))).astype(np.int64)
-        made = self.like(
-            keys=tuple(keys),
-            types=self.types[rows],
-            kinds=self.kinds[rows],
-            ended_ms=self.ended_ms[rows],
-            starts=starts,
-            **self._at(order),
-        )
-        return made.renamed(made.keys)
+        return self._of_rows(rows, keys, starts, order).renamed(keys)
+
+    def _of_rows(self, rows: Rows, keys: Sequence[Key], starts: Ints, order: Any) -> Irregular:
+        """Return series with the types, kinds and ends of `rows`, and the samples in this order."""
+        types, kinds, ended_ms = self.types[rows], self.kinds[rows], self.ended_ms[rows]
+        parts = self._at(order)
+        return self.like(keys=tuple(keys), types=types, kinds=kinds, ended_ms=ended_ms, starts=starts, **parts)
 
     def _at(self, order: Any) -> dict[str, Any]:
         births = None if self.births is None else self.births[order]
