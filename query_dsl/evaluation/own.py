@@ -275,6 +275,3 @@ def _common(column: Cells, strings: tuple[str, ...]) -> npt.NDArray[Any]:
     for row, values in enumerate(rows):
         out[row] = values
     return out
-
-
-__all__ = ["Owned", "Spans", "run_own_apply", "run_own_reduce", "run_own_spans", "run_own_window"]

@@ -162,6 +162,14 @@ def _case(*expect: float | None) -> Example:
     return Example(((-1.5, None, 4.0),), expect)
 
 
+def _arithmetic(
+    name: str, summary: str, number: int, expect: tuple[float | None, ...], function: np.ufunc, argument: Argument
+) -> PointFunction:
+    """Make an operator with a constant; `number` is that of the example."""
+    example = f"fetch('x.*').map(\"{name}\", {number})"
+    return numeric(name, summary, example, _case(*expect), _with(function), (argument,), case_args="2")
+
+
 NUMBER = Argument("number", "number", "the other operand", unit="of the series")
 FACTOR = Argument("number", "number", "the other operand", unit="none")
 ROUNDED = (
@@ -252,42 +260,10 @@ NUMBERS = read_only_table(
         (Argument("divisor", "number", "the divisor", unit="of the series"),),
         case_args="3",
     ),
-    numeric(
-        "add",
-        "Adds a number.",
-        "fetch('x.*').map(\"add\", 1)",
-        _case(0.5, None, 6.0),
-        _with(np.add),
-        (NUMBER,),
-        case_args="2",
-    ),
-    numeric(
-        "sub",
-        "Subtracts a number.",
-        "fetch('x.*').map(\"sub\", 1)",
-        _case(-3.5, None, 2.0),
-        _with(np.subtract),
-        (NUMBER,),
-        case_args="2",
-    ),
-    numeric(
-        "mul",
-        "Multiplies by a number.",
-        "fetch('x.*').map(\"mul\", 8)",
-        _case(-3.0, None, 8.0),
-        _with(np.multiply),
-        (FACTOR,),
-        case_args="2",
-    ),
-    numeric(
-        "div",
-        "Divides by a number; by 0 gives inf or NaN.",
-        "fetch('x.*').map(\"div\", 60)",
-        _case(-0.75, None, 2.0),
-        _with(np.divide),
-        (FACTOR,),
-        case_args="2",
-    ),
+    _arithmetic("add", "Adds a number.", 1, (0.5, None, 6.0), np.add, NUMBER),
+    _arithmetic("sub", "Subtracts a number.", 1, (-3.5, None, 2.0), np.subtract, NUMBER),
+    _arithmetic("mul", "Multiplies by a number.", 8, (-3.0, None, 8.0), np.multiply, FACTOR),
+    _arithmetic("div", "Divides by a number; by 0 gives inf or NaN.", 60, (-0.75, None, 2.0), np.divide, FACTOR),
     PointFunction(
         name="finite",
         summary="Finite values; NaN and infinities become missing; keeps the type.",

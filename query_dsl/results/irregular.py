@@ -20,7 +20,6 @@ from query_dsl.results.cells import (
     INTEGER,
     STRING,
     Bools,
-    Cells,
     Ints,
     Key,
     Rows,
@@ -155,11 +154,6 @@ class Irregular(Keyed):
     def tolist(self, i: int) -> list[tuple[int, Scalar]]:
         """Return (time in epoch ms, value) of each sample of series i."""
         return list(zip(self.times_of(i), self.row(i).tolist(), strict=True))
-
-    def column(self, i: int) -> Cells:
-        """Return series i as one row of cells, all present."""
-        cells = self.cells[self.span(i)][None, :]
-        return Cells(self.types[i : i + 1], cells, np.ones(cells.shape, np.bool_))
 
     def __eq__(self, other: object) -> bool:
         """Compare series, types, times and values (NaN equals NaN); ignore notes."""
