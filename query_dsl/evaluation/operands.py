@@ -18,7 +18,7 @@ from query_dsl.functions.operators_run import able, apply_operator
 from query_dsl.functions.tables import OPERATORS
 from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, Rows, doubles, of_type, take
 from query_dsl.results.label_codes import keys_of
-from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 
@@ -47,8 +47,7 @@ def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution
         ours, theirs = take(ours, taken), take(theirs, taken)
         keys = [key for key, kept in zip(keys, taken.tolist(), strict=True) if kept]
     column = apply_operator(operator, ours, theirs, (_texts(left), _texts(right)))
-    ordered, column = in_order(keys, column)
-    return Matrix(ordered, grid, column, _texts(left) if operator.family == "mask" else ())
+    return Matrix.in_order(keys, grid, column, _texts(left) if operator.family == "mask" else ())
 
 
 def _pairs(operator: Operator, left: Value, right: Value, match: nodes.Match) -> Pairs:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from artimon.compute.function import OF_SERIES
+from artimon.compute.function import Described
 from artimon.compute.params import REQUIRED
-from query_dsl.results.cells import Cells, Example, Ints
+from query_dsl.results.cells import Cells, Ints
 from query_dsl.tree.errors import QueryError, near
 from query_dsl.tree.literals import checked_literal
 from query_dsl.tree.nodes import Given
@@ -190,17 +190,10 @@ _READ: Mapping[str, Callable[[Argument, object, str], Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """Base of all entries. `example` is a text that parses; tests run `case` with the arguments `case_args`; `unit` is
-    the unit of the result."""
+class Entry(Described):
+    """Base of all entries."""
 
-    name: str
-    summary: str
-    example: str
-    case: Example
-    case_args: str = ""
     arguments: tuple[Argument, ...] = ()
-    unit: str = OF_SERIES
 
     def argument(self, name: str) -> Argument | None:
         return next((argument for argument in self.arguments if argument.name == name), None)
