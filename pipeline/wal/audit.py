@@ -20,11 +20,9 @@ from artimon.model.batch import BatchError, BatchHeader, BatchKind
 from artimon.model.codec import decode_samples, parse_header
 from pipeline.wal.files import SYSTEM_FILES
 from pipeline.wal.framing import RecordType
-from pipeline.wal.minutes import Minutes, minutes_of
 from pipeline.wal.records import Place
 from pipeline.wal.recovery import records_of, segments_in
-
-__all__ = ["HOUR_MS", "KEEP_HOURS", "Audit", "Minutes", "minutes_of", "read_accepted"]
+from pipeline.wal.shed import Minutes, minutes_of
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,11 @@ from artimon.model.protocols import Sink, SinkRefused
 from artimon.model.routing import lane_of
 from pipeline.delivery.intake import Intake
 from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.wal.audit import Audit, minutes_of, read_accepted
+from pipeline.wal.audit import Audit, read_accepted
 from pipeline.wal.log import Log
 from pipeline.wal.records import Place
 from pipeline.wal.recovery import records_of, segments_in
+from pipeline.wal.shed import minutes_of
 from tests.pipeline.helpers import AGENT, MINUTE, Told, open_log, polled, samples
 
 NOWHERE = "127.0.0.1:1"
