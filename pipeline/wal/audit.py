@@ -12,8 +12,7 @@ import io
 import logging
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from artimon.model.batch import BatchError, BatchHeader, BatchKind
@@ -123,22 +122,6 @@ class Audit:
         for path in _files(self._folder)[:-1]:  # the newest holds the position
             if int(path.stem) < now_ms - (KEEP_HOURS + 1) * HOUR_MS:
                 path.unlink(missing_ok=True)
-
-
-def read_accepted(folder: Path) -> dict[tuple[int, str], int]:
-    """Return accepted samples by (end of the minute in ms, source). A last line without its line end is not counted."""
-    total: Counter[tuple[int, str]] = Counter()
-    for minute, source, samples in _lines(_files(folder)):
-        total[(minute, source)] += samples
-    return dict(total)
-
-
-def _lines(paths: Iterable[Path]) -> Iterator[tuple[int, str, int]]:
-    for path in paths:
-        text = path.read_text()
-        for row in csv.reader(text[: text.rfind("\n") + 1].split("\n")):
-            if len(row) == 3 and row[0] != "#":
-                yield int(row[0]), row[1], int(row[2])
 
 
 def _minutes(header: BatchHeader, payload: bytes) -> Minutes:
