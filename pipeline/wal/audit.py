@@ -76,7 +76,7 @@ class Audit:
     def count_rest(self, log_folder: Path, own_segment: int, now_ms: int) -> None:
         """Count batches in segments before `own_segment` that earlier processes accepted and did not count."""
         if self.position[0] >= own_segment:
-            self.restart()
+            self.position = (0, 0)  # it belongs to another log
         for segment in segments_in(log_folder):
             if not self.position[0] <= segment < own_segment:
                 continue
@@ -113,10 +113,6 @@ class Audit:
         finally:
             os.close(descriptor)
         self._owed = b""
-
-    def restart(self) -> None:
-        """Count from the beginning of the log: the position belongs to another log."""
-        self.position = (0, 0)
 
     def _drop_old(self, now_ms: int) -> None:
         for path in _files(self._folder)[:-1]:  # the newest holds the position
