@@ -30,9 +30,8 @@ from artimon.runtime.topic_check import TopicCheck, relied_on
 from artimon.runtime.zookeeper import zookeeper_client
 from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.collector.broker import Broker, BrokerError, Message, Writes, message_for
-from pipeline.collector.held_bytes import Holding
 from pipeline.collector.quota import MESSAGE_OVERHEAD, Quota, watch
-from pipeline.collector.service import Place, Service
+from pipeline.collector.service import Holding, Place, Service
 from pipeline.link.credits import Shares
 from pipeline.link.idl import collector_idl
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,29 @@ def naming_address(who: str, host: str, port: int) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, f"{who} cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+class Holding:
+    """Budget of at most `most` bytes of calls in flight; a larger call is admitted when it is alone. Thread-safe.
+
+    Invariant: `bytes` is the sum of the bytes taken and not given back."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self.bytes = 0
+
+    def take(self, size: int) -> bool:
+        """Reserve `size` bytes and return True, or return False if they do not fit. After True call `give_back`."""
+        with self._lock:
+            if self.bytes and self.bytes + size > self._most:
+                return False
+            self.bytes += size
+            return True
+
+    def give_back(self, size: int) -> None:
+        """Release the bytes of a call that has its answer."""
+        with self._lock:
+            self.bytes -= size
 
 
 class Place(Protocol):

@@ -64,9 +64,9 @@ class Directory:
                 with self._lock:
                     self._known[group] = good
 
-    def follow(self, group: str) -> Followed:
-        """Return a view of one group, for users that should not hold the whole directory."""
-        return Followed(self, group)
+    def problem(self, group: str) -> str:
+        """Return the message for an operator while no member is known, else ""."""
+        return "" if self.members(group) else f"no member is known in {path_of(group)}"
 
     def serve(self, group: str, name: str, endpoint: Endpoint, **more: Any) -> Registration:
         """Register `name`, which has no slash, as server of the group at `endpoint`; the caller stops the result."""
@@ -75,21 +75,6 @@ class Directory:
         registration = Registration(self._client, path, data)
         registration.start()
         return registration
-
-
-class Followed:
-    """One group of a directory."""
-
-    def __init__(self, directory: Directory, group: str) -> None:
-        self._directory, self._group = directory, group
-
-    @property
-    def problem(self) -> str:
-        return "" if self.found() else f"no member is known in {path_of(self._group)}"
-
-    def found(self) -> Mapping[str, Endpoint]:
-        """Return the last known members, by name."""
-        return self._directory.members(self._group)
 
 
 def path_of(group: str) -> str:

@@ -42,6 +42,8 @@ class Intake:
         self.batches = self.samples = self.bytes = 0
         """Accepted since start; samples with a value."""
         self.refused = self._numbering.refused
+        self.closed = ""
+        """Reason for refusing all polls, "" while open; the sources keep counting."""
 
     @property
     def shed_batches(self) -> int:
@@ -49,7 +51,11 @@ class Intake:
         return 0 if self._shedder is None else self._shedder.batches
 
     async def accept(self, polled: Sequence[Polled]) -> None:
-        """Return once all is durable. Raises SinkRefused if nothing was kept, LogFailed if only a restart can tell."""
+        """Return once all is durable. Raises SinkRefused if nothing was kept, such as while closed; LogFailed if only a
+        restart can tell."""
+        if self.closed:
+            self.refused[self.closed] += 1
+            raise SinkRefused(f"{self.closed}: the agent takes nothing until `artimon agents resume`")
         loop = asyncio.get_running_loop()
         begun = await loop.run_in_executor(self._pool, self._begin, polled)
         if begun is None:

@@ -13,9 +13,9 @@ from artimon.model.batch import MAX_BYTES, MAX_SAMPLES, Batch, BatchError, Batch
 from artimon.model.codec import encode_samples, encode_series
 from artimon.model.protocols import SinkRefused
 from artimon.model.routing import lane_of
-from pipeline.wal.audit import minutes_of
 from pipeline.wal.core import Entry
 from pipeline.wal.framing import RecordType
+from pipeline.wal.shed import minutes_of
 
 log = logging.getLogger(__name__)
 

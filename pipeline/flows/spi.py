@@ -174,10 +174,6 @@ class Interceptor(Protocol):
     def figures(self) -> Figures: ...
 
 
-class Group(Sink, Protocol):
-    """Several sinks behind the interface of one."""
-
-
 class Encoding(Protocol):
     """Conversion of events to the bytes of a file or message, and back."""
 

@@ -12,19 +12,16 @@ import io
 import logging
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from artimon.model.batch import BatchError, BatchHeader, BatchKind
 from artimon.model.codec import decode_samples, parse_header
 from pipeline.wal.files import SYSTEM_FILES
 from pipeline.wal.framing import RecordType
-from pipeline.wal.minutes import Minutes, minutes_of
 from pipeline.wal.records import Place
 from pipeline.wal.recovery import records_of, segments_in
-
-__all__ = ["HOUR_MS", "KEEP_HOURS", "Audit", "Minutes", "minutes_of", "read_accepted"]
+from pipeline.wal.shed import Minutes, minutes_of
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +76,7 @@ class Audit:
     def count_rest(self, log_folder: Path, own_segment: int, now_ms: int) -> None:
         """Count batches in segments before `own_segment` that earlier processes accepted and did not count."""
         if self.position[0] >= own_segment:
-            self.restart()
+            self.position = (0, 0)  # it belongs to another log
         for segment in segments_in(log_folder):
             if not self.position[0] <= segment < own_segment:
                 continue
@@ -117,30 +114,10 @@ class Audit:
             os.close(descriptor)
         self._owed = b""
 
-    def restart(self) -> None:
-        """Count from the beginning of the log: the position belongs to another log."""
-        self.position = (0, 0)
-
     def _drop_old(self, now_ms: int) -> None:
         for path in _files(self._folder)[:-1]:  # the newest holds the position
             if int(path.stem) < now_ms - (KEEP_HOURS + 1) * HOUR_MS:
                 path.unlink(missing_ok=True)
-
-
-def read_accepted(folder: Path) -> dict[tuple[int, str], int]:
-    """Return accepted samples by (end of the minute in ms, source). A last line without its line end is not counted."""
-    total: Counter[tuple[int, str]] = Counter()
-    for minute, source, samples in _lines(_files(folder)):
-        total[(minute, source)] += samples
-    return dict(total)
-
-
-def _lines(paths: Iterable[Path]) -> Iterator[tuple[int, str, int]]:
-    for path in paths:
-        text = path.read_text()
-        for row in csv.reader(text[: text.rfind("\n") + 1].split("\n")):
-            if len(row) == 3 and row[0] != "#":
-                yield int(row[0]), row[1], int(row[2])
 
 
 def _minutes(header: BatchHeader, payload: bytes) -> Minutes:

@@ -23,10 +23,10 @@ import xxhash
 from artimon.model.batch import MAX_BLOCK, BatchError, BatchHeader, BatchKind, Polled, Samples, SeriesBlock, SeriesInfo
 from artimon.model.codec import decode_samples, decode_series
 from artimon.model.fingerprint import fingerprint
+from artimon.model.grid import bucket_ends
 from artimon.model.labels import canonical
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.model.values import Kind, Value, ValueType
-from pipeline.wal.minutes import MINUTE_MS, Minutes, minutes_of
 
 NAME = "artimon.agent.shed"
 BATCHES = "artimon.agent.shed.batches"
@@ -35,6 +35,21 @@ ROWS = 900
 """Most rows of one record; its series fit into one announcement."""
 _TEXT = 900
 """Most bytes of ranges in one value."""
+MINUTE_MS = 60_000
+
+Minutes = tuple[tuple[int, int], ...]
+
+
+def minutes_of(samples: Samples) -> Minutes:
+    """(end of the minute in ms, samples with a value in it), ascending."""
+    valued = samples.time_ms[samples.type != ValueType.ENDED]
+    if not len(valued):
+        return ()
+    first, last = int(valued.min()), int(valued.max())
+    if -(-first // MINUTE_MS) == -(-last // MINUTE_MS):  # samples of one poll nearly always belong to one minute
+        return ((-(-first // MINUTE_MS) * MINUTE_MS, len(valued)),)
+    counts = Counter(bucket_ends(valued, MINUTE_MS).tolist())
+    return tuple(sorted(counts.items()))
 
 
 def shed_source(agent: str) -> str:

@@ -15,10 +15,12 @@ from artimon.model.protocols import Sink, SinkRefused
 from artimon.model.routing import lane_of
 from pipeline.delivery.intake import Intake
 from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.wal.audit import Audit, minutes_of, read_accepted
+from pipeline.wal.audit import Audit
 from pipeline.wal.log import Log
 from pipeline.wal.records import Place
 from pipeline.wal.recovery import records_of, segments_in
+from pipeline.wal.shed import minutes_of
+from scripts.proof.counts import accepted_counts
 from tests.pipeline.helpers import AGENT, MINUTE, Told, open_log, polled, samples
 
 NOWHERE = "127.0.0.1:1"
@@ -168,7 +170,7 @@ def test_the_audit_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     for one in entries:
         audit.add([one], 0)
     whole = (tmp_path / "origin" / "0.csv").read_bytes()
-    expected = read_accepted(tmp_path / "origin")
+    expected = accepted_counts(tmp_path / "origin")
     assert sum(expected.values()) == 21
     for size in range(len(whole) + 1):
         folder = tmp_path / str(size)
@@ -176,7 +178,7 @@ def test_the_audit_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         (folder / "0.csv").write_bytes(whole[:size])
         again = Audit(folder, 0)
         again.add(entries, 0)
-        assert read_accepted(folder) == expected
+        assert accepted_counts(folder) == expected
 
 
 def test_what_a_full_disk_did_not_take_is_counted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,10 +194,10 @@ def test_what_a_full_disk_did_not_take_is_counted_later(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OSError, match="No space left"):
         audit.add([("s", ((MINUTE, 2),), Place(1, 2, 9))], 0)
-    assert read_accepted(tmp_path) == {(MINUTE, "s"): 1}
+    assert accepted_counts(tmp_path) == {(MINUTE, "s"): 1}
     monkeypatch.undo()
     audit.add([("s", ((MINUTE, 4),), Place(1, 3, 9))], 0)
-    assert read_accepted(tmp_path) == {(MINUTE, "s"): 7}
+    assert accepted_counts(tmp_path) == {(MINUTE, "s"): 7}
     assert Audit(tmp_path, 0).position == (1, 3)
 
 
@@ -215,15 +217,15 @@ def test_the_agent_counts_what_a_kill_left_uncounted(tmp_path: Path) -> None:
         agent.intake.accept_now([polled("a", 3 + n), polled("b", 2)])
     agent.log.close()
     file = next((tmp_path / "accepted").iterdir())
-    expected = read_accepted(tmp_path / "accepted")
+    expected = accepted_counts(tmp_path / "accepted")
     assert expected == {(MINUTE, "a"): 25, (MINUTE, "b"): 10}
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:5]) + lines[5][:3])
     again = Agent(config)
-    assert read_accepted(tmp_path / "accepted") == expected
+    assert accepted_counts(tmp_path / "accepted") == expected
     again.log.close()
     third = Agent(config)
-    assert read_accepted(tmp_path / "accepted") == expected
+    assert accepted_counts(tmp_path / "accepted") == expected
     third.log.close()
 
 
@@ -239,7 +241,7 @@ def test_a_new_log_under_an_old_audit_is_counted_from_its_beginning(tmp_path: Pa
     again = Agent(config)
     again.intake.accept_now([polled("a", 4)])
     again.log.close()
-    assert read_accepted(tmp_path / "accepted") == {(MINUTE, "a"): 19}
+    assert accepted_counts(tmp_path / "accepted") == {(MINUTE, "a"): 19}
 
 
 def test_figures_and_a_bounded_stop_with_nobody_there(tmp_path: Path) -> None:

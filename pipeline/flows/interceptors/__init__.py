@@ -1,1 +1,1 @@
-"""Interceptors: change or drop events between source and channel. `base` is their base class."""
+"""Interceptors: change or drop events between source and channel."""

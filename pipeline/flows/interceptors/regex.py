@@ -8,7 +8,7 @@ import re2
 from pydantic import AfterValidator
 
 from pipeline.flows.event import Event
-from pipeline.flows.interceptors.base import PerEvent
+from pipeline.flows.interceptors.headers import PerEvent
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 

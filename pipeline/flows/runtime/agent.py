@@ -25,7 +25,6 @@ from artimon.runtime.zookeeper import Registration, zookeeper_client
 from pipeline.control.acks_watch import Control
 from pipeline.control.admission import Trust
 from pipeline.control.commands import CommandError, Mode
-from pipeline.control.gate import Gate
 from pipeline.control.plane import Plane, remembered
 from pipeline.control.runtime import Runtime
 from pipeline.control.signatures import read_keys
@@ -196,7 +195,6 @@ class Agent:
         self._failover = FailoverLog(self.log, CollectorWay(home, clock), clock) if straight else None
         wal = cast(Log, self._failover) if self._failover else self.log
         self._intake = Intake(wal, config.name, folder, home.give_up if shed else None)
-        self._gate = Gate(self._intake)
         self._zookeeper: KazooClient = zookeeper_client(config.zookeeper)
         self._control = Control(self._zookeeper, home, f"{config.topic_prefix}.samples")
         self._groups: tuple[str, ...] = ()
@@ -228,7 +226,7 @@ class Agent:
     @property
     def sink(self) -> Sink:
         """Sink for the polls of the sources."""
-        return self._gate
+        return self._intake
 
     @property
     def intake(self) -> Intake:
@@ -305,7 +303,7 @@ class Agent:
                 "missing_segments": len(found.missing),
                 "new_epoch_because": self.log.new_epoch_because,
             },
-            "refused": dict(self._intake.refused + self._gate.refused),
+            "refused": dict(+self._intake.refused),  # a shed batch takes its refusal back
             "problems": problems,
             "warnings": [*self.plane.warnings(), *([AS_ROOT] if os.geteuid() == 0 else [])],
         }
@@ -389,7 +387,7 @@ class Agent:
         return runtime
 
     def _set_mode(self, mode: Mode) -> None:
-        self._gate.closed = "draining" if mode is Mode.DRAINING else ""
+        self._intake.closed = "draining" if mode is Mode.DRAINING else ""
         self._sender.hold(mode is Mode.PAUSED)
 
     def _roll(self) -> str:

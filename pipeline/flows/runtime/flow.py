@@ -301,22 +301,4 @@ class Flow:
             return Member("source", lambda: source.start(front.put), source.stop)
         runner = SourceRunner("source", source, front.put, options.idle_s, options.stall_s, self._clock)
         self._runners.append(runner)
-        return Member("source", _both_start(source, runner), _both_stop(source, runner))
-
-
-def _both_start(source: Any, runner: SourceRunner) -> Callable[[], None]:
-    def start() -> None:
-        source.start()
-        runner.start()
-
-    return start
-
-
-def _both_stop(source: Any, runner: SourceRunner) -> Callable[[float], None]:
-    def stop(deadline_s: float) -> None:
-        try:
-            runner.stop(deadline_s / 2)
-        finally:
-            source.stop(deadline_s / 2)
-
-    return stop
+        return Member("source", runner.start, runner.stop)

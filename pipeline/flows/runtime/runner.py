@@ -258,8 +258,8 @@ class SinkRunner(Runner):
 
 
 class SourceRunner(Runner):
-    """Calls `poll` of a source: at once while it finds data, otherwise on wake-up or after `idle_s`, which never
-    grows."""
+    """Starts and stops a source, and calls its `poll`: at once while it finds data, otherwise on wake-up or after
+    `idle_s`, which never grows."""
 
     def __init__(
         self, name: str, source: PollableSource, put: Put, idle_s: float, stall_s: float, clock: Clock
@@ -270,6 +270,17 @@ class SourceRunner(Runner):
         self.row = 0
         self.refused: Counter[str] = Counter()
         self.problem = ""
+
+    def start(self) -> None:
+        self._source.start()
+        super().start()
+
+    def stop(self, deadline_s: float) -> None:
+        """Stop the source, even after a TimeoutError of its thread."""
+        try:
+            super().stop(deadline_s / 2)
+        finally:
+            self._source.stop(deadline_s / 2)
 
     def wake(self) -> None:
         """Let the source be polled now."""

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from artimon.model.batch import NO_LANE, BatchError, BatchId
 from artimon.model.codec import verify
 from artimon.runtime.text import parse_address
-from pipeline.control.directory import Followed
+from pipeline.control.directory import Directory
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel, encoded
 from pipeline.flows.options import Options
@@ -67,7 +67,7 @@ class AgentSink:
     def __init__(self, options: AgentSinkOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
         self._client = CollectorClient(Link.of(context.agent, options.least_s, options.most_s), context.clock)
-        self._members: Followed | None = None
+        self._directory: Directory | None = None
         self._encoded: dict[BatchId, bytes] = {}
         """Bytes made here for parcels whose delivery has not ended: a retry must send the same bytes."""
         self._accepted: set[BatchId] = set()
@@ -81,7 +81,7 @@ class AgentSink:
         self._stop.clear()
         if group := self._options.group:
             # the agent's directory has the last known members on disk, and one session for all sinks
-            self._members = self._context.directory("sink agent", group).follow(group)
+            self._directory = self._context.directory("sink agent", group)
             self._look_around()
         else:
             self._client.update({text: Endpoint(*parse_address(text)) for text in self._options.to})
@@ -100,7 +100,7 @@ class AgentSink:
         self._client.close()
 
     def figures(self) -> Figures:
-        problem, link = self._members.problem if self._members else "", self._client.link
+        problem, link = self._directory.problem(self._options.group) if self._directory else "", self._client.link
         return {
             "sent": self.sent,
             "bytes": self.bytes,
@@ -189,8 +189,8 @@ class AgentSink:
             raise self._unreached(error) from error
 
     def _look_around(self) -> None:
-        if self._members is not None:
-            self._client.update(self._members.found())
+        if self._directory is not None:
+            self._client.update(self._directory.members(self._options.group))
 
     def _unreached(self, error: NotSent) -> SinkFailed:
         if error.endpoint is not None:

@@ -17,7 +17,7 @@ from artimon.model.batch import BatchError, BatchHeader, BatchId
 from artimon.model.codec import admit
 from artimon.runtime.zookeeper import Registration
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.collector.held_bytes import Holding
+from pipeline.collector.service import Holding
 from pipeline.flows.context import Context
 from pipeline.flows.event import Parcel
 from pipeline.flows.options import FramedOptions

@@ -121,11 +121,6 @@ class TailSource:
         problems = [p for p in (self.problem, self._journal.problem if self._journal else "") if p]
         return {"files": len(self._files), "behind_bytes": behind, "problems": problems, **self.counts}
 
-    @property
-    def idle(self) -> bool:
-        """True if no piece is pending."""
-        return self._open_journal().pending is None
-
     def _open_journal(self) -> Journal:
         if self._journal is None:
             raise RuntimeError("the source was not started")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,12 +19,43 @@ from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, parcels_of
 from pipeline.flows.options import FramedOptions
 from pipeline.flows.registry import ADDRESS, Component
-from pipeline.flows.sources.calls import Calls
 from pipeline.flows.sources.listening import framed_server
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
 
 FRAME_BYTES = 4 * 1024 * 1024
 PRODUCER_BYTES = 64
+REMEMBERED = 100_000
+"""Calls of all programs together whose digests are in memory; about 20 MiB."""
+
+
+class NumberUsed(ValueError):
+    """The program has used this number before, for other events."""
+
+
+class Calls:
+    """Digests of the last calls by program and number, which detect a number that a program reuses for other events:
+    the channel compares identities only, and would drop such a call as a repeat. Thread-safe."""
+
+    def __init__(self, most: int = REMEMBERED) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._digests: OrderedDict[tuple[int, int], int] = OrderedDict()
+
+    def claim(self, program: int, number: int, digest: int) -> bool:
+        """Record a call; True if it is the first known with its number. Raises NumberUsed."""
+        with self._lock:
+            known = self._digests.get((program, number))
+            if known is None:
+                self._digests[program, number] = digest
+                if len(self._digests) > self._most:
+                    self._digests.popitem(last=False)
+            elif known != digest:
+                raise NumberUsed(f"number {number} was used before for other events: use a new number for each call")
+            return known is None
+
+    def release(self, program: int, number: int) -> None:
+        """Free the number of a call of which nothing was kept."""
+        with self._lock:
+            self._digests.pop((program, number), None)
 
 
 @lru_cache(maxsize=1)

@@ -22,8 +22,8 @@ from pipeline.flows.context import Context
 from pipeline.flows.event import Event, Parcel, events_of
 from pipeline.flows.registry import Part
 from pipeline.flows.runtime.builtin import builtin
-from pipeline.flows.sources.calls import Calls, NumberUsed
 from pipeline.flows.sources.syslog import frames, parse
+from pipeline.flows.sources.thrift import Calls, NumberUsed
 from pipeline.flows.spi import ChannelFull
 from pipeline.link.idl import collector_idl
 from tests.pipeline.flows.events_client import EventsClient, EventsRefused

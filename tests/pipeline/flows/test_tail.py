@@ -234,7 +234,7 @@ def test_each_byte_once_whatever_happens(tmp_path: Path, seed: int) -> None:
                 wrote += lines
                 append(path, "".join(f"{line}\n" for line in lines))
             case "rename" if path.exists():
-                if tail.source.idle:
+                if tail.source._open_journal().pending is None:
                     tail.source.look()  # what is there and gone again between two looks cannot be found
                     path.rename(tail.logs / f"app.log.{number}")
             case "kill":

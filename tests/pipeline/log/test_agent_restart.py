@@ -6,7 +6,7 @@ from pathlib import Path
 
 from artimon.model.batch import BatchId
 from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.wal.audit import read_accepted
+from scripts.proof.counts import accepted_counts
 from tests.pipeline.helpers import MINUTE, polled
 from tests.waiting import eventually
 
@@ -40,7 +40,7 @@ def test_old_before_new_and_everything_counted_once(tmp_path: Path) -> None:
     assert numbers == list(range(45)), "in order, none missing, none twice"
     assert second.figures()["pending_batches"] == 45
     second.stop()
-    assert read_accepted(tmp_path / "accepted") == {(MINUTE, "shop/host/0"): 225}
+    assert accepted_counts(tmp_path / "accepted") == {(MINUTE, "shop/host/0"): 225}
 
 
 def test_a_small_log_is_read_at_once(tmp_path: Path) -> None:

@@ -19,13 +19,14 @@ from pipeline.delivery.intake import Intake
 from pipeline.delivery.tracker import POISON_TRIES, Tracker
 from pipeline.link.answers import Answer
 from pipeline.wal import aside
-from pipeline.wal.audit import Audit, read_accepted
+from pipeline.wal.audit import Audit
 from pipeline.wal.framing import RECORD_BYTES, RecordType, header_bytes
 from pipeline.wal.log import Log
 from pipeline.wal.records import Place, encode_acked
 from pipeline.wal.recovery import segment_path, segments_in
 from pipeline.wal.states import State
 from pipeline.wal.tool import NoLog, inspect, repair
+from scripts.proof.counts import accepted_counts
 from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, entry, open_log, polled
 from tests.pipeline.test_tracker import header
 
@@ -161,7 +162,7 @@ def test_what_is_brought_back_is_not_counted_as_accepted_twice(tmp_path: Path) -
     wal = open_log(log)
     Audit(accepted, NOW).count_rest(log, wal.own_segment, NOW)
     wal.close()
-    assert read_accepted(accepted) == {(MINUTE, "a"): 15}
+    assert accepted_counts(accepted) == {(MINUTE, "a"): 15}
 
 
 def test_a_torn_tail_is_kept_and_old_ones_go(tmp_path: Path) -> None:

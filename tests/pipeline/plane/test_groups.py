@@ -16,15 +16,15 @@ from tests.waiting import eventually
 def test_members_are_found_and_remembered(tmp_path: Path, zookeeper: str) -> None:
     name, group, operator = new_name(), new_name(), Operator(zookeeper)
     with running(name, tmp_path, zookeeper) as agent:
-        followed = agent.plane.directory.follow(group)
-        assert followed.problem
-        serving = agent.plane.directory.serve(group, "tier2-1", Endpoint("10.0.0.7", 4141))
-        eventually(lambda: dict(followed.found()) == {"tier2-1": Endpoint("10.0.0.7", 4141)}, "the member is known")
+        directory = agent.plane.directory
+        assert directory.problem(group)
+        serving = directory.serve(group, "tier2-1", Endpoint("10.0.0.7", 4141))
+        eventually(lambda: directory.members(group) == {"tier2-1": Endpoint("10.0.0.7", 4141)}, "the member is known")
         serving.stop()
         eventually(lambda: not operator.client.exists(f"/artimon/groups/{group}/tier2-1"), "it is gone")
-        assert followed.found(), "an empty group is not believed"
+        assert directory.members(group), "an empty group is not believed"
         with pytest.raises(PlaneError):
-            agent.plane.directory.members("10.0.0.7:4141")
+            directory.members("10.0.0.7:4141")
         agent.plane.wake()
         eventually(lambda: group in (tmp_path / "plane" / "plane.json").read_text(), "it is on the disk")
     with running(name, tmp_path, "127.0.0.1:1") as agent:
