@@ -164,8 +164,8 @@ class Histograms:
         with self._variables.lock:
             for histogram in [one for family in list(self._all.values()) for one in list(family.values())]:
                 self.fold(histogram)
-                if ends and expiring.watches(histogram.name):
-                    self._expire(histogram, expiring.after_s(histogram.name) or 0.0)
+                if ends and histogram.name in expiring.after_s:
+                    self._expire(histogram, expiring.after_s[histogram.name])
 
     def _expire(self, histogram: Histogram, after_s: float) -> None:
         """End the histogram if it expired. Call it after `fold`: its count variable has the value of this poll."""
