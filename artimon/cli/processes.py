@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artimon.model.clock import SYSTEM_CLOCK
@@ -40,6 +39,16 @@ _STACK_BYTES = 1024 * 1024
 
 
 @contextmanager
+def _exits(*errors: type[Exception], code: int = 1) -> Iterator[None]:
+    """Log an error of these classes and exit with `code`."""
+    try:
+        yield
+    except errors as problem:
+        log.error("%s", problem)
+        raise SystemExit(code) from None
+
+
+@contextmanager
 def checked_topics(stop: threading.Event) -> Iterator[None]:
     """Log the message and exit with UNFIT_EXIT if Kafka's topics are misconfigured."""
     from artimon.runtime.topic_check import UNFIT_EXIT, TopicsUnfit
@@ -68,12 +77,9 @@ def direct_collector(config: DirectConfig) -> None:
     from pipeline.collector.direct.process import run_direct_collector
 
     stop = begin()
-    with publishing("collector", instance_of("collector", config.id), config.zookeeper, stop) as publish:
-        try:
-            run_direct_collector(config, stop, publish=publish)
-        except ValueError as problem:
-            log.error("%s", problem)
-            raise SystemExit(2) from None
+    own = publishing("collector", instance_of("collector", config.id), config.zookeeper, stop)
+    with own as publish, _exits(ValueError, code=2):
+        run_direct_collector(config, stop, publish=publish)
 
 
 def handover(config: HandoverConfig) -> None:
@@ -95,15 +101,22 @@ def handover(config: HandoverConfig) -> None:
 
 def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink], Sink] | None = None) -> None:
     """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets tests observe the batches."""
+    from artimon.runtime.config_file import ConfigFileError
+    from pipeline.control.signatures import KeyFileError
     from pipeline.flows.context import GROUPS, INSECURE
     from pipeline.flows.runtime.agent import Agent
+    from pipeline.flows.runtime.flows import open_flows
+    from pipeline.flows.spi import FlowError
+    from pipeline.wal.files import LogError
     from sources.artimon_source import ArtimonSource
 
     stop = begin()
     home = settings.sites[0].zookeeper if settings.sites else settings.zookeeper
     polls = replace(polls, security=security() if secure_polls() else None)
-    ours = _flows(settings.flows, settings.name, settings.data, settings.zookeeper, settings.allow)
-    running = _opened(lambda: Agent(replace(settings, zookeeper=home, return_s=settings.patience_s), SYSTEM_CLOCK))
+    with _exits(ConfigFileError, FlowError):
+        ours = open_flows(settings.flows, settings.name, settings.data, settings.zookeeper, allow=settings.allow)
+    with _exits(LogError, KeyFileError):
+        running = Agent(replace(settings, zookeeper=home, return_s=settings.patience_s), SYSTEM_CLOCK)
     running.runtime.flows = ours
     ours.share(GROUPS, running.plane.directory)
     ours.share(INSECURE, settings.insecure)
@@ -121,31 +134,6 @@ def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink]
             log.error("%s", problem)
         running.stop()
         own.end()
-
-
-def _flows(file: Path | None, name: str, data: Path, zookeeper: str, allow: Path | None) -> Flows:
-    """Open the agent's flows; logs the error and exits with 1 if a file is invalid."""
-    from artimon.runtime.config_file import ConfigFileError
-    from pipeline.flows.runtime.flows import open_flows
-    from pipeline.flows.spi import FlowError
-
-    try:
-        return open_flows(file, name, data, zookeeper, allow=allow)
-    except (ConfigFileError, FlowError) as problem:
-        log.error("%s", problem)
-        raise SystemExit(1) from None
-
-
-def _opened(agent: Callable[[], Agent]) -> Agent:
-    """Open an agent with its log; logs the error and exits with 1 if the log or the keys are unusable."""
-    from pipeline.control.signatures import KeyFileError
-    from pipeline.wal.files import LogError
-
-    try:
-        return agent()
-    except (LogError, KeyFileError) as problem:
-        log.error("%s", problem)
-        raise SystemExit(1) from None
 
 
 async def _run_source(
@@ -194,12 +182,8 @@ def shard(config: ShardConfig) -> None:
 
     stop = begin()
     own = publishing("shard", instance_of("shard", config.id), config.zookeeper, stop)
-    with checked_topics(stop), own as publish:
-        try:
-            run_shard(config, stop, publish=publish)
-        except (LevelsDiffer, LimitError) as problem:
-            log.error("%s", problem)
-            raise SystemExit(1) from None
+    with checked_topics(stop), own as publish, _exits(LevelsDiffer, LimitError):
+        run_shard(config, stop, publish=publish)
 
 
 def spark(config: SparkConfig) -> None:
@@ -270,11 +254,8 @@ def alerts(config: AlertsConfig) -> None:
     from alerts.state.errors import AlertsError
 
     stop = begin()
-    try:
+    with _exits(AlertsError):
         mails = mail.load_settings(config.smtp, config.sender, config.smtp_settings)
         config = replace(config, receivers={mail.RECEIVER.name: mails})
         with publishing("alerts", config.id, config.zookeeper, stop) as publish:
             run_alerts(config, stop, publish=publish)
-    except AlertsError as problem:
-        log.error("%s", problem)
-        raise SystemExit(1) from None
