@@ -16,43 +16,18 @@ from typing import Any
 from thriftpy2.thrift import TApplicationException, TMessageType
 
 from bookkeeper.rpc.budget import Budget
-from bookkeeper.rpc.framed_client import (
-    TIMEOUTS,
-    CallTimeout,
-    ConnectionLost,
-    FramedClient,
-    Sent,
-    left,
-    receive_exactly,
-    send_all,
-    shut,
-)
+from bookkeeper.rpc.framed_client import TIMEOUTS, left, receive_exactly, send_all, shut
+from bookkeeper.rpc.framed_client import CallTimeout as CallTimeout
+from bookkeeper.rpc.framed_client import ConnectionLost as ConnectionLost
+from bookkeeper.rpc.framed_client import FramedClient as FramedClient
+from bookkeeper.rpc.framed_client import Sent as Sent
 from bookkeeper.rpc.security import Peer, Security, Unauthorized
-from bookkeeper.rpc.thrift_messages import (
-    HEADER,
-    FramedError,
-    FrameError,
-    MessageHead,
-    decode_reply,
-    decode_struct,
-    encode_call,
-    encode_message,
-    read_message,
-)
+from bookkeeper.rpc.thrift_messages import HEADER, MessageHead, decode_struct, encode_message, read_message
+from bookkeeper.rpc.thrift_messages import FramedError as FramedError
+from bookkeeper.rpc.thrift_messages import FrameError as FrameError
+from bookkeeper.rpc.thrift_messages import decode_reply as decode_reply
+from bookkeeper.rpc.thrift_messages import encode_call as encode_call
 from bookkeeper.rpc.tokens import FRAME, GREETINGS
-
-__all__ = [
-    "CallTimeout",
-    "ConnectionLost",
-    "FrameError",
-    "FramedClient",
-    "FramedError",
-    "FramedServer",
-    "Sent",
-    "caller_is_gone",
-    "decode_reply",
-    "encode_call",
-]
 
 MiB = 1 << 20
 log = logging.getLogger("bookkeeper.framed")
