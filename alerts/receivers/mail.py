@@ -24,9 +24,8 @@ from types import TracebackType
 
 from alerts.receivers.kind import Later, ReceiverKind, Refused, Unreachable
 from alerts.state.alert import Change
-from alerts.state.errors import AlertsError
 from alerts.state.notification import Notification, page_link
-from alerts.state.rule import value_text
+from alerts.state.rule import AlertsError, value_text
 from artimon.runtime.text import parse_address
 from query_dsl.tree.timing import format_duration, format_time
 

@@ -251,7 +251,7 @@ def alerts(config: AlertsConfig) -> None:
     """Run the alert engine until SIGTERM; logs the error and exits with 1 if its configuration is invalid."""
     from alerts.engine_process import run_alerts
     from alerts.receivers import mail
-    from alerts.state.errors import AlertsError
+    from alerts.state.rule import AlertsError
 
     stop = begin()
     with _exits(AlertsError):
