@@ -31,16 +31,7 @@ def _part(data: Arrays, start: int, end: int) -> Arrays:
     first, last = np.searchsorted(data.lives["row"], (start, end))
     lives = data.lives[first:last].copy()
     lives["row"] -= start
-    return Arrays(
-        kinds=data.kinds[start:end],
-        types=data.types[start:end],
-        grid=data.grid,
-        stats={name: np.ascontiguousarray(matrix[start:end]) for name, matrix in data.stats.items()},
-        lives=lives,
-        ended_ms=data.ended_ms[start:end],
-        first_held=data.first_held,
-        stored=data.stored,
-    )
+    return data.chosen(slice(start, end), lives)
 
 
 def changes(data: Arrays, frame: Frame) -> Cells:

@@ -171,12 +171,4 @@ def picked(data: Arrays, rows: Rows) -> Arrays:
         lives = lives[place[lives["row"]] >= 0].copy()
         lives["row"] = place[lives["row"]]
         lives = lives[np.lexsort((lives["birth_ms"], lives["row"]))]
-    return Arrays(
-        kinds=data.kinds[rows],
-        types=data.types[rows],
-        grid=data.grid,
-        stats={name: np.ascontiguousarray(matrix[rows]) for name, matrix in data.stats.items()},
-        lives=lives,
-        ended_ms=data.ended_ms[rows],
-        first_held=data.first_held,
-    )
+    return data.chosen(rows, lives)
