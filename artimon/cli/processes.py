@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artimon.model.clock import SYSTEM_CLOCK
@@ -19,7 +21,9 @@ from artimon.runtime.settings import secure_polls, security
 
 if TYPE_CHECKING:
     from alerts.engine_process import AlertsConfig
+    from artimon.api.latest import Latest
     from artimon.api.limits import ApiConfig
+    from artimon.model.select import Store
     from artimon.stack.smtp import SmtpConfig
     from pipeline.collector.collector import CollectorConfig
     from pipeline.collector.direct.process import DirectConfig
@@ -210,7 +214,6 @@ def api(config: ApiConfig) -> None:
     from artimon.api.app import make_app, served_hosts
     from artimon.api.latest import Latest
     from artimon.api.server import run_server
-    from artimon.overview import api_alerts, api_status, opener
     from artimon.runtime.zookeeper import zookeeper_session
     from varstore.cluster.client import VarstoreClient
 
@@ -236,6 +239,43 @@ def api(config: ApiConfig) -> None:
             host=config.host,
             insecure=config.insecure,
         )
+
+
+def opener(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:
+    """Return a function that opens the history once, without Spark: the API has no memory for Spark's JVM."""
+
+    @lru_cache(maxsize=1)
+    def opened() -> Store:
+        from query_dsl.stores.history.engine import History
+        from query_dsl.stores.past import HistoryStore
+
+        return HistoryStore(History(hdfs, zookeeper), memory.levels(), "local")
+
+    return opened
+
+
+def api_alerts(engines: Latest[dict[str, Any]]) -> dict[str, Any]:
+    """Return the alerts of all engines within two seconds; "problem" says why they may be stale or missing."""
+    told = engines.get()
+    found = told.value or {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
+    return {**found, "problem": "; ".join(text for text in (told.problem, found["problem"]) if text)}
+
+
+def api_status(shards: Latest[dict[str, dict[str, Any]]], data: Path) -> dict[str, Any]:
+    """Return parts and hops from the health files of `data`, and the status of each shard, within two seconds.
+    "problems" includes a missing answer of the shards; "stack" is there only if no stack runs, and says so."""
+    from artimon.stack.errors import NotRunning
+    from artimon.stack.status import read_status
+
+    try:
+        found = read_status(data).to_json()
+        status = {name: found[name] for name in ("healthy", "parts", "hops", "problems", "warnings")}
+    except NotRunning as problem:
+        status = {"healthy": True, "parts": [], "hops": [], "problems": [], "warnings": [], "stack": str(problem)}
+    told = shards.get()
+    if not told.problem:
+        return {**status, "shards": told.value or {}}
+    return {**status, "healthy": False, "shards": told.value or {}, "problems": [*status["problems"], told.problem]}
 
 
 def smtp(config: SmtpConfig) -> None:
