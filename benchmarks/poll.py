@@ -27,8 +27,7 @@ from sources.delivery.commit_group import Gathering
 from sources.delivery.endpoint_status import Statuses
 from sources.delivery.figures import Figures
 from sources.delivery.placement import Placement
-from sources.delivery.poll_context import PollContext
-from sources.delivery.poll_limits import PollLimits
+from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
 from sources.delivery.source_owners import Owners

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import socket
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from artimon.model.clock import Clock
 from artimon.model.protocols import Sink
-from sources.base.schedule import Pace, phase_ms
+from sources.base.schedule import Pace, end_tasks, phase_ms
 from sources.delivery.commit_group import Gathering
 from sources.delivery.endpoint_status import Statuses
 from sources.delivery.figures import Figures
 from sources.delivery.placement import Placement
 from sources.delivery.placement_rules import read_rules
-from sources.delivery.poll_context import PollContext
-from sources.delivery.poll_limits import PollLimits, raise_limit
+from sources.delivery.poll_context import PollContext, PollLimits, raise_limit
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
 from sources.delivery.source_owners import Owners
@@ -30,8 +28,7 @@ from sources.poll.discovery import Discovery
 from sources.poll.final_folder import FinalFolder
 from sources.poll.followed_processes import Following
 from sources.poll.group_leases import Leases
-from sources.poll.host_groups import Network, group_of
-from sources.poll.interfaces import own_networks
+from sources.poll.host_groups import group_of, own_networks
 from sources.poll.zookeeper_session import Session
 from sources.scrape.foreign_sources import Foreign, SourcesConfig
 from sources.state.keep_rules import Keeping
@@ -39,7 +36,6 @@ from sources.state.reading import ReadingMaker, Variable
 from sources.state.relabel import RuleBook
 from sources.state.state_store import SeriesStore
 
-log = logging.getLogger(__name__)
 _SELF_PHASE = 0.25
 """Phase of the agent's own variables as a fraction of the period: after all endpoints were polled."""
 _FINALS_S = 10.0
@@ -58,18 +54,17 @@ class ArtimonSource:
         config.folder.mkdir(parents=True, exist_ok=True)
         self._figures = Figures()
         self._store = SeriesStore(config.folder, config.max_series)
-        self._placement = Placement(
-            config.folder / "names.json", rules, clock, hostname=hostname or socket.gethostname()
-        )
+        self._placement = Placement(config.folder / "names.json", rules, clock, hostname=hostname)
         self._statuses = Statuses(config.folder / "vanished.json", config.vanished_ms)
         self._delivery = ReadingDelivery(
-            Gathering(sink), self._store, self._figures, clock, RuleBook(named.rules), Keeping(config.keep)
+            Gathering(sink), self._store, self._figures, clock, RuleBook(named.content.rules), Keeping(config.keep)
         )
         self._session = Session(config.zookeeper, config.session_s)
+        networks = partial(own_networks, config.zookeeper, config.own_networks)
         self._leases = Leases(
             self._session,
             config.agent,
-            self._networks,
+            networks,
             lambda mine, leaving: self._following.settled(mine, leaving),
             grace_s=config.takeover_s,
             reconcile_s=config.reconcile_s,
@@ -86,7 +81,7 @@ class ArtimonSource:
             lambda endpoint: self._leases.sure(group_of(endpoint)),
             self._take_final,
         )
-        self._finals = FinalFolder(config.dropin, self._shared, self._networks) if config.dropin else None
+        self._finals = FinalFolder(config.dropin, self._shared, networks) if config.dropin else None
         self._foreign = Foreign(self._shared, named)
         self._following = Following(self._shared, self._leases)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,7 +94,9 @@ class ArtimonSource:
         await asyncio.to_thread(self._load)
         await self._take_finals()
         self._following.resume(self._store)
-        self._begin_sharing(asyncio.get_running_loop())
+        self._session.start()
+        self._discovery.start(asyncio.get_running_loop())
+        self._leases.start(asyncio.get_running_loop())
         try:
             await self._start_local()
             self._spawn(self._foreign.run(), "foreign sources")
@@ -136,9 +133,6 @@ class ArtimonSource:
         self._store.load(self._sink.replay(self._store.last_poll_ms), self._clock.now_ms())
         self._statuses.load()
 
-    def _networks(self) -> frozenset[Network]:
-        return own_networks(self._config.zookeeper, self._config.own_networks)
-
     async def _take_finals(self) -> None:
         """Deliver last values of ended processes before their successors are polled. Waits at most _FINALS_S."""
         if self._finals is not None:
@@ -149,16 +143,6 @@ class ArtimonSource:
     async def _take_final(self, uuid: bytes) -> None:
         if self._finals is not None:
             await self._finals.take(uuid)
-
-    def _begin_sharing(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._session.start()
-        self._discovery.start(loop)
-        self._leases.start(loop)
-
-    def _end_sharing(self) -> None:
-        self._discovery.stop()
-        self._leases.stop()
-        self._session.stop()
 
     async def _start_local(self) -> None:
         labels = await self._placement.labels("127.0.0.1")
@@ -176,13 +160,14 @@ class ArtimonSource:
         source = LocalSource(series, self._delivery, maker, self._own_variables, {})
         # After a restart all endpoints are polled before the first own reading, or it would end the series it lacks.
         first = self._clock.now_ms() + (self._config.period_ms if series.live else 0)
-        self._spawn(source.run(self._clock, self._own_pace, first), "agent")
+
+        def pace() -> tuple[int, int]:
+            return round(self._config.period_ms * _SELF_PHASE), self._config.period_ms
+
+        self._spawn(source.run(self._clock, pace, first), "agent")
 
     def _pace(self, name: str) -> Pace:
         return lambda: (phase_ms(name, self._config.period_ms), self._config.period_ms)
-
-    def _own_pace(self) -> tuple[int, int]:
-        return round(self._config.period_ms * _SELF_PHASE), self._config.period_ms
 
     async def _own_variables(self) -> Sequence[Variable]:
         now_ms = self._clock.now_ms()
@@ -196,12 +181,9 @@ class ArtimonSource:
         return variables
 
     async def _stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await self._following.stop()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=5)
-        await asyncio.to_thread(self._end_sharing)
+        await asyncio.gather(end_tasks(list(self._tasks)), self._following.stop())
+        for stop in (self._discovery.stop, self._leases.stop, self._session.stop):
+            await asyncio.to_thread(stop)
         self._placement.close()
         if self._dropin is not None:
             self._dropin.close()
@@ -213,10 +195,5 @@ class ArtimonSource:
     def _spawn(self, work: Any, name: str) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("%s ended", task.get_name(), exc_info=task.exception())
-            self._figures.problem(task.get_name(), f"{task.get_name()} ended: {task.exception()!r}")
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._figures.ended)

@@ -326,11 +326,8 @@ class ShardProcess:
 
     def _problems(self, status: dict[str, Any]) -> list[str]:
         id_ = self._config.id
-        own = (self.topics.problem, self._counts.problem)
-        problems = [text for text in own if text]
-        problems += [
-            text for text in (self._announcements.problem, self._log_ends.problem, self._mover.problem) if text
-        ]
+        own = (self.topics.problem, self._counts.problem, self._announcements.problem)
+        problems = [text for text in (*own, self._log_ends.problem, self._mover.problem) if text]
         problems += self._snapshots.problems if self._snapshots is not None else []
         problems += self._healing.problems
         if self._registration is not None and self._registration.conflict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -140,9 +140,6 @@ def check_aggregate(request: AggregateRequest) -> None:
         raise SelectError(f"unknown window function {w.function!r}: use one of {', '.join(FUNCTIONS)}")
     try:
         arguments(w.function, FUNCTIONS[w.function].params, w.args)
-    except ArgumentError as problem:
-        raise SelectError(str(problem)) from None
-    try:
         arguments(request.reducer, reducer_params(request.reducer), request.args)
     except ArgumentError as problem:
         raise SelectError(str(problem)) from None
@@ -307,9 +304,6 @@ def unite_aggregates(parts: Sequence[Aggregate]) -> Aggregate:
     )
 
 
-_COUNTS = ("selected", "sampled", "left_out", "texts", "gauges", "approximate")
-
-
 def encode_aggregate(found: Aggregate) -> bytes:
     """Encode as Arrow IPC: a row per class, values as fixed-size lists, other fields in the schema's metadata. The
     gathered values follow the stream."""
@@ -327,7 +321,7 @@ def encode_aggregate(found: Aggregate) -> bytes:
     meta = {
         "reducer": values.reducer,
         "outputs": int(values.count.shape[1]),
-        "counts": {name: getattr(found.counts, name) for name in _COUNTS},
+        "counts": asdict(found.counts),
         "gauge": found.gauge,
         "newest_ms": found.newest_ms,
         "notes": list(found.notes),
@@ -368,7 +362,7 @@ def decode_aggregate(data: bytes) -> Aggregate:
     return Aggregate(
         tuple(_class(json.loads(text)) for text in batch.column("class").to_pylist()),
         values,
-        Counts(**{name: int(meta["counts"][name]) for name in _COUNTS}),
+        Counts(**{one.name: int(meta["counts"][one.name]) for one in fields(Counts)}),
         _class(meta["gauge"]),
         int(meta["newest_ms"]),
         np.frombuffer(batch.schema.metadata[b"prints"], "<u8"),

@@ -6,6 +6,8 @@ bucket. Shards, refill and the history engine sort and group their rows themselv
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,6 +24,15 @@ def begins_of(*columns: npt.NDArray[np.generic]) -> Begins:
     for column in columns[1:]:
         new[1:] |= column[1:] != column[:-1]
     return np.flatnonzero(new)
+
+
+def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the distinct numbers, ascending, by sorting; numpy's `unique` hashes them, which takes up to fifty times
+    as long."""
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
 
 
 def ends_of(begins: Begins, rows: int) -> Begins:

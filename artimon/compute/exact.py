@@ -17,7 +17,6 @@ from artimon.compute.cells import Floats, Ints
 HUGE = 2.0**900
 _HALF = 32
 _LOW_HALF = np.int64((1 << _HALF) - 1)
-_FLOAT_WHOLE = 2**52
 
 
 class Sums(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -73,12 +73,8 @@ class Counts:
     """Approximate values (not series)."""
 
     def add(self, other: Counts) -> None:
-        self.selected += other.selected
-        self.sampled += other.sampled
-        self.left_out += other.left_out
-        self.texts += other.texts
-        self.gauges += other.gauges
-        self.approximate += other.approximate
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 @dataclass(slots=True)
@@ -126,9 +122,8 @@ class Reducing:
         receiver of `blocks` reduces them."""
         if gather or self.reducer not in ORDERED:
             return self.total
-        return ordered_partial(
-            self.reducer, self.reducer_args, self.blocks, self.total.members, self.windows.outputs
-        )  # fmt: skip
+        members, outputs = self.total.members, self.windows.outputs
+        return ordered_partial(self.reducer, self.reducer_args, self.blocks, members, outputs)
 
     def _reduce(self, held: Arrays, codes: Ints, rows: Rows) -> None:
         windows = self.windows
@@ -136,9 +131,7 @@ class Reducing:
         data = replace(
             held,
             grid=windows.wide(held.grid),
-            stats=padded_stats(held.stats, windows.left, windows.right)
-            if windows.left or windows.right
-            else held.stats,
+            stats=padded_stats(held.stats, windows.left, windows.right),
             first_held=windows.left,
         )
         found = self.function.of(data, frame, self.args)

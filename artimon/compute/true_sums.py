@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.ties import Cells
 from artimon.model.values import INT64_MAX, INT64_MIN
 
-Cells = npt.NDArray[np.int64]
 BEYOND_64_BITS = "exceeds 64 bits"
 """Text in the note about a sum that an answer cannot hold."""
 _WRAP = 2**64

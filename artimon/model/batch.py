@@ -26,6 +26,7 @@ MAX_TIME_MS = 253_402_300_799_999
 """Last millisecond of the year 9999, the greatest time that tables can hold."""
 DEFAULT_KEEP = "default"
 NO_LANE = 0xFFFF
+Picked = slice | npt.NDArray[np.intp]
 
 
 class BatchError(ValueError):
@@ -116,12 +117,27 @@ class Samples:
 
     def slice(self, start: int, end: int) -> Samples:
         """Return rows [start, end); the strings are shared."""
+        return self.pick(slice(start, end))
+
+    def pick(self, rows: Picked) -> Samples:
+        """Return the given rows; the strings are shared."""
         return Samples(
-            self.fingerprint[start:end],
-            self.time_ms[start:end],
-            self.birth_ms[start:end],
-            self.type[start:end],
-            self.cell[start:end],
+            self.fingerprint[rows],
+            self.time_ms[rows],
+            self.birth_ms[rows],
+            self.type[rows],
+            self.cell[rows],
+            self.strings,
+        )
+
+    def join(self, more: Samples) -> Samples:
+        """Return these rows, then those of `more`, which have no strings."""
+        return Samples(
+            np.concatenate([self.fingerprint, more.fingerprint]),
+            np.concatenate([self.time_ms, more.time_ms]),
+            np.concatenate([self.birth_ms, more.birth_ms]),
+            np.concatenate([self.type, more.type]),
+            np.concatenate([self.cell, more.cell]),
             self.strings,
         )
 

@@ -235,11 +235,7 @@ class RawLog(Table):
     def fence(self, note: dict[str, Any]) -> int:
         """Commit without changes, which makes concurrent commits on older versions fail."""
         done: list[bool] = []
-
-        def check(_live: set[str]) -> bool:
-            return bool(done)
-
-        return self._commit_once(check, [], note, lambda: done.append(True))
+        return self._commit_once(lambda _live: bool(done), [], note, lambda: done.append(True))
 
     def _commit_once(
         self,

@@ -7,7 +7,7 @@ computed from. The JSON form is a contract: docs/formats/raw.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
@@ -62,12 +62,7 @@ class Totals:
 
     def plus(self, more: Totals) -> Totals:
         """Return the sum of both."""
-        return Totals(
-            self.rows + more.rows,
-            self.batches + more.batches,
-            self.duplicates + more.duplicates,
-            self.dead_letters + more.dead_letters,
-        )
+        return Totals(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(more), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,19 +163,17 @@ def advance(state: RawState, writer: str, step: Step) -> RawState:
     newest = max(state.newest_append_ms, step.newest_append_ms)
     last_ms = {**state.last_ms, **step.last_ms}
     forgotten = {lane for lane, at in last_ms.items() if at < newest - FORGET_LANE_MS}
-    return RawState(
-        state.append + 1,
-        writer,
-        state.cluster,
-        state.topic,
-        state.table,
-        (*state.topics[:-1], replace(current, until=until, lost=lost)),
-        _merge(state.lanes, step.seen, forgotten),
-        {lane: at for lane, at in last_ms.items() if lane not in forgotten},
-        state.totals.plus(step.counts),
-        newest,
-        step.lost,
-        _remember(state, step.lost, current.topic_id, step.now_ms),
+    return replace(
+        state,
+        append=state.append + 1,
+        writer=writer,
+        topics=(*state.topics[:-1], replace(current, until=until, lost=lost)),
+        lanes=_merge(state.lanes, step.seen, forgotten),
+        last_ms={lane: at for lane, at in last_ms.items() if lane not in forgotten},
+        totals=state.totals.plus(step.counts),
+        newest_append_ms=newest,
+        gaps=step.lost,
+        recent=_remember(state, step.lost, current.topic_id, step.now_ms),
     )
 
 
@@ -380,7 +373,7 @@ def to_json(state: RawState, before: RawState) -> dict[str, Any]:
         ],
         "lanes": {str(p): lanes.to_json() for p, lanes in sorted(state.lanes.items())},
         "lanes_last_ms": {str(lane): at for lane, at in sorted(state.last_ms.items())},
-        "totals": {name: getattr(state.totals, name) for name in Totals.__dataclass_fields__},
+        "totals": asdict(state.totals),
         "newest_append_ms": state.newest_append_ms,
         "gaps": [[g.kind, g.partition, g.start, g.end] for g in state.gaps],
         "recent_gaps": [

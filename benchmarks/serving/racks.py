@@ -263,7 +263,7 @@ def _serve_shard(pipe: Connection, zookeeper: str, made: Callable[[], Any]) -> N
     client.create(VARSTORE_PATH, Membership(("0",)).to_bytes(), makepath=True)
     place = Place("0", "127.0.0.1", port, "bench", held=EVERY, ready=EVERY)
     client.create(f"{SHARDS_PATH}/0", place.to_bytes(os.getpid()), makepath=True)
-    offset = next(iter(shard.positions().values()))
+    offset = next(iter(shard.status()["next_offsets"].values()))
     pipe.send((port, offset))
     pipe.recv()
     server.stop()

@@ -16,10 +16,9 @@ from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import day_of, end_ms, is_hour
 from artimon.rawtable.state import Step, Totals, advance
 from artimon.runtime import files
-from pipeline.compaction.dead import Sweeper
+from pipeline.compaction.dead import KEEP_MS, Sweeper, Tidier
 from pipeline.compaction.job import Worker
 from pipeline.compaction.plan import plan
-from pipeline.compaction.tidy import KEEP_MS, Tidier
 
 TABLES = ("raw", "series", "sources")
 ATTEMPTS = 5

@@ -2,12 +2,12 @@
 
 Modules in reading order; each imports only those before it:
 
-    order, memory        sort order of rows, without a comparison sort; release of freed memory
+    order                sort order of rows, without a comparison sort
     runs                 files as sorted runs
     plan, digest         jobs that are due; digest that proves that no row was lost
     merge, encode        merge of many runs in bounded memory; writer of the new files
     job                  one job: merge, prove, commit
-    dead, tidy           deletion of dead files and of old commits
+    dead                 deletion of dead files and of old commits
     compactor, service   everything that is due; the process
 
 It imports `artimon.rawtable` and below.

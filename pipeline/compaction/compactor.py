@@ -23,11 +23,10 @@ from artimon.rawtable.reader import ANY, held_versions
 from artimon.rawtable.schema import LiveFile, TableError, end_ms
 from artimon.rawtable.state import RawState
 from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.dead import Sweeper, Swept
+from pipeline.compaction.dead import Sweeper, Swept, Tidier
 from pipeline.compaction.job import Done, Stopped, Unequal, Worker
 from pipeline.compaction.plan import Count, Job, JobKey, count, expired, plan, settled_ms, still_due
 from pipeline.compaction.runs import RunError
-from pipeline.compaction.tidy import Tidier
 
 log = logging.getLogger(__name__)
 

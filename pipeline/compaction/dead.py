@@ -1,4 +1,4 @@
-"""Deletion of files that are no longer part of the table.
+"""Deletion of files that are no longer part of the table, and of the old part of its log.
 
 A removed file is deleted once no reader holds a version from before its removal. A file that no commit ever named was
 left by a task, driver or compactor that died; it is deleted when it is too old to be committed any more.
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from artimon.rawtable.commit import RawLog
+from artimon.rawtable.head import LOG_FOLDER, last_checkpoint
+from artimon.rawtable.schema import PROPERTIES
 from artimon.runtime import files
 
 log = logging.getLogger(__name__)
@@ -18,7 +20,10 @@ log = logging.getLogger(__name__)
 ORPHAN_MS = 24 * 3_600_000
 APPEND_ORPHAN_MS = 7 * ORPHAN_MS
 """Age at which files of tasks are deleted: a driver that was stopped for days may still commit them."""
-LOG_FOLDER = "_delta_log/"
+KEEP_MS = 3_600_000
+"""Minimum age of deleted files of the log: a reader may hold a version for this long."""
+LEAST = 16
+"""Least number of old files of the log: below it a new checkpoint costs more than it frees."""
 
 
 @dataclass(slots=True)
@@ -47,7 +52,7 @@ class Sweeper:
         present = {
             path: (size, changed_ms)
             for path, size, changed_ms in files.listing(self._table.uri)
-            if not path.startswith(LOG_FOLDER)
+            if not path.startswith(f"{LOG_FOLDER}/")
         }
         removed = self._table.removed()
         self._table.forget(removed - present.keys())  # already deleted
@@ -105,3 +110,47 @@ class Sweeper:
 def _patience_ms(path: str) -> int:
     name = path.rsplit("/", 1)[-1]
     return ORPHAN_MS if name.startswith(("hour-", "day-")) else APPEND_ORPHAN_MS
+
+
+class Tidier:
+    """Deletes old commits and checkpoints of the log, each once a checkpoint contains it. Used by one thread.
+
+    Kept are: everything from the newest append on, whose commit holds the state and is in no checkpoint; the newest
+    checkpoint and its successors; and files younger than KEEP_MS. So the name of a version that is not decided yet is
+    never free again: commits are compared and set by their names. A writer that slept longer finds its version below a
+    checkpoint and is refused; `head.HeadReader` mistrusts a commit below a checkpoint."""
+
+    def __init__(self, table: RawLog, on_delete: Callable[[], None] = lambda: None, keep_ms: int = KEEP_MS) -> None:
+        self._table, self._on_delete, self._keep_ms = table, on_delete, keep_ms
+
+    def tidy(self, newest_append: int, now_ms: int) -> int:
+        """Write a checkpoint and delete older files; return their number. `newest_append`: its version, 0 if there is
+        none. Raises TableError, OSError."""
+        old = self._old(newest_append, now_ms)
+        if len(old) < LEAST:
+            return 0
+        self._table.configure(PROPERTIES)
+        checkpoint = self._table.checkpoint()
+        if last_checkpoint(self._table.uri) < checkpoint:  # a writer's older one was registered later: retry next time
+            return 0
+        going = [name for name in old if _version(name) < checkpoint]
+        for name in sorted(going):  # in order: a crash leaves no holes in the log
+            self._on_delete()
+            files.delete(f"{self._table.uri}/{LOG_FOLDER}/{name}")
+        log.info("deleted %d files of the log, all below version %d", len(going), min(checkpoint, newest_append))
+        return len(going)
+
+    def _old(self, newest_append: int, now_ms: int) -> list[str]:
+        """Return the names of commits and checkpoints below the newest append that are old enough."""
+        return [
+            name
+            for name, _, changed_ms in files.listing(f"{self._table.uri}/{LOG_FOLDER}")
+            if 0 <= _version(name) < newest_append and now_ms - changed_ms > self._keep_ms
+        ]
+
+
+def _version(name: str) -> int:
+    """Return the version of a commit or checkpoint; -1 for any other file."""
+    number, _, rest = name.partition(".")
+    known = rest == "json" or (rest.startswith("checkpoint.") and rest.endswith("parquet"))
+    return int(number) if known and number.isdigit() and len(number) == 20 else -1

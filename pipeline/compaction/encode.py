@@ -171,7 +171,8 @@ class _File:
     def __init__(self, uri: str, path: str, sample: Any, level: int) -> None:
         self.path = path
         self.sink = BufferedSink(uri)
-        self._writer = pq.ParquetWriter(arrow_sink(self.sink), FILE_SCHEMA, **choose(sample, level).options(level))
+        options = choose(sample, level).options(level)
+        self._writer = pq.ParquetWriter(pa.PythonFile(self.sink, mode="w"), FILE_SCHEMA, **options)
         self._statistics = FileStatistics(KEYS)
 
     @property
@@ -228,8 +229,3 @@ class BufferedSink(io.RawIOBase):
     def _push(self) -> None:
         held, self._held = self._held, bytearray()
         within(files.TIMEOUT_S, f"writing {self.uri}", lambda: self._file.write(held))
-
-
-def arrow_sink(sink: BufferedSink) -> Any:
-    """Wrap a sink for Arrow's writers."""
-    return pa.PythonFile(sink, mode="w")

@@ -9,6 +9,7 @@ import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,6 @@ class Unequal(TableError):
 
 class Stopped(Exception):
     """The process is stopping: the job is abandoned, its files are deleted."""
-
-
-def no_beat() -> None:
-    """Do nothing: the default heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class Worker:
         clock: Clock = SYSTEM_CLOCK,
         probe: Probe = no_probe,
         limits: Limits = DEFAULT_LIMITS,
-        beat: Callable[[], None] = no_beat,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._table, self._folder, self._clock = table, folder, clock
         self._probe, self._limits, self._beat = probe, limits, beat
@@ -92,9 +89,9 @@ class Worker:
         if an input is missing or is not what the table says, Stopped, TableError, OSError. All of them leave the table
         unchanged."""
         began = self._clock.monotonic()
-        output = Output(
-            self._table.uri, folder(job.period, job.keep), _partition(job), _rows_per_file(job), self._ended
-        )
+        each = max(1, -(-job.rows // job.outputs))
+        ended = partial(self._probe, "file")
+        output = Output(self._table.uri, folder(job.period, job.keep), _partition(job), each, ended)
         try:
             new, proof = self._write(job, output)
             note = {**_note(job), "digest": str(proof)}
@@ -148,9 +145,6 @@ class Worker:
                 last = keys.at(len(keys) - 1)
         return seen.digest
 
-    def _ended(self) -> None:
-        self._probe("file")
-
     def _discard(self, output: Output) -> None:
         """Delete files that will never be part of the table; a file that cannot be deleted becomes an orphan."""
         for name in output.names:
@@ -165,10 +159,6 @@ class Worker:
 
 def _partition(job: Job) -> dict[str, str]:
     return {"period": job.period, "keep": job.keep}
-
-
-def _rows_per_file(job: Job) -> int:
-    return max(1, -(-job.rows // job.outputs))
 
 
 def _note(job: Job) -> dict[str, Any]:

@@ -1,15 +1,18 @@
-"""Merge of any number of sorted runs in bounded memory."""
+"""Merge of any number of sorted runs in bounded memory, and release of freed memory to the system: the C library would
+keep it in small pieces."""
 
 from __future__ import annotations
 
+import ctypes
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from pipeline.compaction.memory import give_back
 from pipeline.compaction.order import Key, Keys, sort
 from pipeline.compaction.runs import Run, check_order, spill
 
@@ -18,6 +21,10 @@ WINDOW_ROWS = 750_000
 MAX_FAN_IN = 96
 MAX_WEIGHT = 128 * 1024 * 1024
 LEAST_BATCH, MOST_BATCH = 1_024, 65_536
+_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+"""Parameters of glibc's mallopt."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,28 @@ def _sorted(pieces: list[Any]) -> Any:
     whole = pa.Table.from_batches(pieces).combine_chunks()
     pieces.clear()  # so that rows are not held three times
     return sort(whole)
+
+
+def be_frugal() -> None:
+    """Configure the allocator of this process; call before it has many threads."""
+    if (libc := _libc()) is not None:
+        libc.mallopt(_MMAP_THRESHOLD, 64 * 1024)  # larger blocks are returned as soon as they are freed
+        libc.mallopt(_ARENA_MAX, 2)  # every call with a deadline runs in a thread, each with its own heap
+
+
+def give_back() -> None:
+    """Release free memory now. Takes milliseconds: not for inner loops."""
+    if (libc := _libc()) is not None:
+        libc.malloc_trim(0)
+
+
+@lru_cache(maxsize=1)
+def _libc() -> Any:
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim"):
+        return libc
+    log.debug("this C library has no mallopt")
+    return None
 
 
 _NOTHING = pa.record_batch(

@@ -5,6 +5,7 @@ An hour is compacted when it gets no more appends, a day when all its hours are 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,9 +112,7 @@ def still_due(files: Iterable[LiveFile], settled: int) -> set[JobKey]:
 
 
 def _hours(groups: Mapping[tuple[str, str], list[LiveFile]], settled: int) -> list[Job]:
-    keeps: dict[str, int] = {}
-    for period, _ in groups:
-        keeps[period] = keeps.get(period, 0) + 1
+    keeps = Counter(period for period, _ in groups)
     return [
         Job(period, keep, tuple(inputs), _outputs(inputs, max(1, HOUR_FILES // keeps[period])))
         for (period, keep), inputs in sorted(groups.items())
@@ -181,10 +180,7 @@ class Count:
 def count(files: Sequence[LiveFile], settled: int) -> Count:
     """Return the counts that `artimon status` shows. Files of all classes of a period are counted together."""
     most, open_hours = {"open": 0, "closed": 0, "day": 0}, 0
-    periods: dict[str, int] = {}
-    for file in files:
-        periods[file.period] = periods.get(file.period, 0) + 1
-    for period, number in periods.items():
+    for period, number in Counter(file.period for file in files).items():
         if _known(period):
             kind = "day" if not is_hour(period) else "closed" if end_ms(period) <= settled else "open"
             most[kind] = max(most[kind], number)

@@ -20,7 +20,7 @@ from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.zookeeper import zookeeper_session
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.memory import be_frugal, give_back
+from pipeline.compaction.merge import be_frugal, give_back
 
 log = logging.getLogger(__name__)
 

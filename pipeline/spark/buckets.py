@@ -304,10 +304,8 @@ class Life:
             self.progress.ran(monotonic() - began)
 
     def _run(self, frame: Any, plan: FeedPlan) -> list[FeedResult]:
-        def collect(plan: FeedPlan) -> list[FeedResult]:
-            return results_of(frame, lambda batches: run_feed(plan, batches))
-
-        return run_guarded(collect, plan, self._suspects or Suspects(self._config.data / SUSPECTS))
+        suspects = self._suspects or Suspects(self._config.data / SUSPECTS)
+        return run_guarded(lambda plan: results_of(frame, lambda batches: run_feed(plan, batches)), plan, suspects)
 
     def catch_up(self, ended: threading.Event) -> None:
         """Bring every group that is behind to the query's position, from Kafka, step by step, until `ended`."""

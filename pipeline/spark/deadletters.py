@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -249,7 +249,7 @@ def replay(letters: DeadLetters, wish: Wish, stop: threading.Event) -> Iterator[
     letters.check_samples()
     broker = Broker(letters.kafka, letters.clock, letters.partitions_of)
     missing, others = set(wish.addresses), deque[Address](maxlen=NAMED)
-    group = _Group(letters, broker)
+    held: list[tuple[Letter, bytes]] = []
     try:
         for letter, value in letters.read(stop):
             if wish.addresses and letter.address not in wish.addresses:
@@ -263,10 +263,13 @@ def replay(letters: DeadLetters, wish: Wish, stop: threading.Event) -> Iterator[
                 yield refusal
             elif wish.dry_run:
                 yield Outcome(letter, "would be written")
-            elif group.add(letter, value or b""):
-                yield from group.write()
-        if not stop.is_set():
-            yield from group.write()
+            else:
+                held.append((letter, value or b""))
+                if len(held) >= GROUP or sum(len(message) for _, message in held) >= GROUP_BYTES:
+                    yield from _write(letters.samples_topic, broker, held)
+                    held = []
+        if held and not stop.is_set():
+            yield from _write(letters.samples_topic, broker, held)
     finally:
         broker.close()
     if missing and not stop.is_set():
@@ -277,49 +280,29 @@ def _refusal(letter: Letter, wish: Wish) -> Outcome | None:
     """Return the outcome of a letter that is not to be written; None if it is to be."""
     if letter.state == LetterState.STORED:
         return Outcome(letter, "stored", "its batch is in the table already")
-    if letter.header is None:
-        return Outcome(letter, "refused", letter.why)
-    if letter.why and not wish.force:
+    if letter.header is None or (letter.why and not wish.force):
         return Outcome(letter, "refused", letter.why)
     return None
 
 
-class _Group:
-    """Letters that are written at once."""
-
-    def __init__(self, letters: DeadLetters, broker: Broker) -> None:
-        self._letters, self._broker = letters, broker
-        self._held: list[tuple[Letter, bytes]] = []
-        self._bytes = 0
-
-    def add(self, letter: Letter, value: bytes) -> bool:
-        """Add a letter; return True once there are enough."""
-        self._held.append((letter, value))
-        self._bytes += len(value)
-        return len(self._held) >= GROUP or self._bytes >= GROUP_BYTES
-
-    def write(self) -> list[Outcome]:
-        """Write the letters. Raises LettersError if Kafka took none of them."""
-        held, self._held, self._bytes = self._held, [], 0
-        if not held:
-            return []
-        topic = self._letters.samples_topic
-        try:
-            info = self._broker.topic(topic)
-        except BrokerError as error:
-            raise LettersError(str(error)) from error
-        lanes = [letter.header.id.lane_id for letter, _ in held if letter.header is not None]
-        wanted = [
-            Message(topic, partition_of(*lane, info.partitions), value, None, info.topic_id)
-            for lane, (_, value) in zip(lanes, held, strict=True)
-        ]
-        results = self._broker.write(wanted)
-        if all(isinstance(result, str) for result in results):
-            raise LettersError(f"nothing was written: {results[0]}; run it again, repeats are dropped")
-        return [
-            Outcome(letter, "failed", result) if isinstance(result, str) else Outcome(letter, "written", "", result)
-            for (letter, _), result in zip(held, results, strict=True)
-        ]
+def _write(topic: str, broker: Broker, held: Sequence[tuple[Letter, bytes]]) -> list[Outcome]:
+    """Write letters at once. Raises LettersError if Kafka took none of them."""
+    try:
+        info = broker.topic(topic)
+    except BrokerError as error:
+        raise LettersError(str(error)) from error
+    lanes = [letter.header.id.lane_id for letter, _ in held if letter.header is not None]
+    wanted = [
+        Message(topic, partition_of(*lane, info.partitions), value, None, info.topic_id)
+        for lane, (_, value) in zip(lanes, held, strict=True)
+    ]
+    results = broker.write(wanted)
+    if all(isinstance(result, str) for result in results):
+        raise LettersError(f"nothing was written: {results[0]}; run it again, repeats are dropped")
+    return [
+        Outcome(letter, "failed", result) if isinstance(result, str) else Outcome(letter, "written", "", result)
+        for (letter, _), result in zip(held, results, strict=True)
+    ]
 
 
 def _no_such(missing: Collection[Address], others: Collection[Address]) -> str:

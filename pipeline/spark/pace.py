@@ -8,7 +8,8 @@ become larger. The query pauses only with many classes of retention, because eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 from artimon.rawtable.schema import DataFile, period_of
 
@@ -47,14 +48,14 @@ class Pace:
     def __init__(self, interval_s: float = 30.0, files: Mapping[str, int] | None = None) -> None:
         """`files`: number of live files of each period."""
         self._interval_s = interval_s
-        self._files = {period: number for period, number in (files or {}).items() if "T" in period}
-        self._last: dict[str, int] = {}
+        self._files = Counter({period: number for period, number in (files or {}).items() if "T" in period})
+        self._last: Counter[str] = Counter()
         """Files of the last append, per period."""
         self._rows_a_file = 0
 
     def is_scarce(self, hour: str) -> bool:
         """Return True if files of this hour should be large."""
-        return self._files.get(hour, 0) >= FREE_FILES
+        return self._files[hour] >= FREE_FILES
 
     def tasks(self, rows: int, slots: int, hour: str) -> int:
         """Return the number of tasks of the next append, when about `rows` wait and `slots` tasks can run at once."""
@@ -65,17 +66,11 @@ class Pace:
         """Return the bytes that a task may buffer before it writes a file."""
         return SCARCE_CHUNK_BYTES if self.is_scarce(hour) else CHUNK_BYTES
 
-    def note(self, files: Iterable[DataFile]) -> None:
+    def note(self, files: Collection[DataFile]) -> None:
         """Record the files of an append."""
-        last: dict[str, int] = {}
-        rows = number = 0
-        for file in files:
-            period = file.partition["period"]
-            last[period] = last.get(period, 0) + 1
-            rows, number = rows + file.rows, number + 1
-        for period, more in last.items():
-            self._files[period] = self._files.get(period, 0) + more
-        self._last, self._rows_a_file = last, rows // number if number else 0
+        self._last = Counter(file.partition["period"] for file in files)
+        self._files.update(self._last)
+        self._rows_a_file = sum(file.rows for file in files) // max(1, len(files))
         for period in sorted(self._files)[:-KNOWN_HOURS]:
             del self._files[period]
 
@@ -86,6 +81,6 @@ class Pace:
         if not self.is_scarce(hour) or self._rows_a_file >= FULL_ROWS:
             return 0.0
         left_s = (HOUR_MS - now_ms % HOUR_MS) / 1000
-        appends = max(0, HOUR_FILES - self._files[hour]) // max(1, self._last.get(hour, 0))
+        appends = max(0, HOUR_FILES - self._files[hour]) // max(1, self._last[hour])
         every = left_s / (appends + 1)  # the last append is before the end of the hour, not at it
         return 0.0 if every <= self._interval_s else min(every, MAX_PAUSE_S)

@@ -435,10 +435,9 @@ class Life:
         """Run the tasks in Spark and return their results, one for each partition."""
         joined = frame.coalesce(self._tasks(hour))
 
-        def collect(plan: RawPlan) -> list[RawResult]:
-            return results_of(joined, lambda batches: run_raw(plan, batches))
-
-        return run_guarded(collect, plan, self._query._suspects)
+        return run_guarded(
+            lambda plan: results_of(joined, lambda batches: run_raw(plan, batches)), plan, self._query._suspects
+        )
 
     def _tasks(self, hour: str) -> int:
         """Return the number of tasks for the rows that wait; each reads several Kafka partitions into shared files. The

@@ -125,24 +125,10 @@ def results_of(frame: Any, task: Callable[[Iterable[Any]], Iterable[Any]]) -> li
     return [pickle.loads(row.result) for row in rows]  # noqa: S301 - our own task wrote it
 
 
-class Holder(Protocol):
-    """Buffer for the rows of new batches (`Output`)."""
-
-    given_up: bool
-
-    def hold(self, keep: str, part: rows.Part) -> None:
-        """Take one batch."""
-        ...
-
-    def give_up(self) -> None:
-        """Drop everything of this attempt."""
-        ...
-
-
 class Reader:
     """Takes the records of one partition in offset order and decides on each message."""
 
-    def __init__(self, plan: RawPlan, output: Holder, partition: int, first: int, decode: Decode | None = None) -> None:
+    def __init__(self, plan: RawPlan, output: Output, partition: int, first: int, decode: Decode | None = None) -> None:
         self._sources, self._output, self._decode = plan.sources.value, output, decode or messages.decode
         self._seen, self._partitions = plan.seen.get(partition, LaneRanges()), plan.partitions
         self.result = RawResult(partition, first, first)

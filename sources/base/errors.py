@@ -6,18 +6,27 @@ from collections import Counter
 
 EXAMPLE = 200
 """Length of an example of a fault, in characters."""
+MAX_NAMED = 5
+"""Bad lines of a file that are reported one by one; all are counted."""
 
 
 class SourceError(RuntimeError):
     """Base of this package's errors."""
 
 
-class PollError(SourceError):
-    """One poll of one endpoint failed; the connection is closed and the next poll opens a new one."""
+class ReasonedError(SourceError):
+    """Error that is counted under its `reason`."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(reason, text)
         self.reason, self.text = reason, text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class PollError(ReasonedError):
+    """One poll of one endpoint failed; the connection is closed and the next poll opens a new one."""
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.text}"
@@ -50,27 +59,25 @@ class LineError(SourceError, ValueError):
     """A line of a drop-in file is invalid. The text gives the reason; the reader of the file adds file and line."""
 
 
-class FileRefused(SourceError):
+class FileRefused(ReasonedError):
     """A drop-in file or the folder of drop-in files cannot be read. The text gives the path and the reason."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(reason, text)
-        self.reason, self.text = reason, text
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Faults:
-    """Values left out of one poll: counts by reason and one example of each."""
+    """Parts left out of one poll: counts by reason and one example of each; for files, also the first few in detail."""
 
-    def __init__(self) -> None:
+    def __init__(self, reason: str = "", text: str = "") -> None:
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
+        self.named: list[tuple[int, str]] = []
+        """Line, or 0 for the file as a whole, and text."""
+        if reason:
+            self.add(reason, text)
 
-    def add(self, reason: str, text: str, count: int = 1) -> None:
+    def add(self, reason: str, text: str, count: int = 1, line: int = 0) -> None:
+        """Add `count` parts, the first of which is in `line`."""
         self.counts[reason] += count
-        self.examples.setdefault(reason, text[:EXAMPLE])
-
-    def __len__(self) -> int:
-        return len(self.counts)
+        if reason not in self.examples:
+            self.examples[reason] = (f"line {line}: {text}" if line else text)[:EXAMPLE]
+        if len(self.named) < MAX_NAMED:
+            self.named.append((line, text))

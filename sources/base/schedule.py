@@ -1,12 +1,13 @@
 """Schedule of polls: each source has its own phase early in each period, so that a bucket gets exactly one sample.
 
-Functions of epoch milliseconds, pure but for `until`. A bucket of `period` that ends at e covers (e - period, e].
+Functions of epoch milliseconds, pure but for `until` and `end_tasks`. A bucket of `period` that ends at e covers
+(e - period, e].
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import xxhash
 
@@ -56,6 +57,7 @@ PATIENT = 3
 MOST_PERIODS = 8
 LONGEST_S = 30.0
 """Maximum seconds between two looks at the clock while `until` waits."""
+END_S = 5.0
 
 
 def wait_s(now_ms: int, tick_ms: int, most_ms: int) -> float:
@@ -68,6 +70,14 @@ async def until(tick_ms: int, clock: Clock, most_ms: Callable[[], int]) -> None:
     """Wait for a tick (see `wait_s`) in short sleeps, because the clock may be set and `most_ms` may change."""
     while (left := wait_s(clock.now_ms(), tick_ms, most_ms())) > 0:
         await asyncio.sleep(min(left, LONGEST_S))
+
+
+async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait at most END_S until they have ended."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=END_S)
 
 
 def periods_until_next(failures: int, endpoint: str) -> int:

@@ -48,15 +48,7 @@ class Gathering:
 
     async def _drain(self) -> None:
         while self._waiting:
-            group = self._next()
-            try:
-                await self._hand_over(group)
-            except SinkRefused as error:
-                if len(group) == 1:
-                    _answer(group, error)
-                    continue
-                for one in group:
-                    await self._alone(one)
+            await self._hand_over(self._next())
 
     def _next(self) -> list[_Waiting]:
         group, samples = [self._waiting.popleft()], 0
@@ -67,17 +59,15 @@ class Gathering:
             group.append(self._waiting.popleft())
         return group
 
-    async def _alone(self, one: _Waiting) -> None:
-        try:
-            await self._hand_over([one])
-        except SinkRefused as error:
-            _answer([one], error)
-
     async def _hand_over(self, group: list[_Waiting]) -> None:
         try:
             await self._behind.accept([part for one in group for part in one.polled])
-        except SinkRefused:
-            raise
+        except SinkRefused as error:
+            if len(group) == 1:
+                _answer(group, error)
+            else:
+                for one in group:
+                    await self._hand_over([one])
         except BaseException as error:  # a failed log or a cancelled task: every caller of the group gets it
             _answer(group, error)
             if not isinstance(error, Exception):

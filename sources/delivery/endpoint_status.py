@@ -59,8 +59,9 @@ class Statuses:
 
     def counts(self) -> tuple[int, int]:
         """Return the number of endpoints that answered their last poll, and of those that did not."""
-        up = sum(status.up for status in self._by_key.values())
-        return up, len(self._by_key) - up
+        all_ = list(self._by_key.values())  # a copy: the caller may be a thread
+        up = sum(status.up for status in all_)
+        return up, len(all_) - up
 
     def who_vanished(self, now_ms: int, limit: int = 10) -> list[str]:
         """Return one sentence for each process that ended without notice, latest first."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import Counter
 from typing import Any
 
+log = logging.getLogger(__name__)
 MAX_PROBLEMS = 50
 
 
@@ -43,9 +46,15 @@ class Figures:
         self.poll_errors["internal"] += 1
         self.problem(about, f"{who}: {type(error).__name__}: {error}")
 
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """Record a task that should run on as a present problem if it failed; callback of the task."""
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s ended", task.get_name(), exc_info=task.exception())
+            self.problem(task.get_name(), f"{task.get_name()} ended: {task.exception()!r}")
+
     def to_json(self) -> dict[str, Any]:
         """Return the counts in the form of the agent's health file."""
-        refused: Counter[str] = sum(self.refused.values(), Counter())
+        refused: Counter[str] = sum(list(self.refused.values()), Counter())  # a copy: the caller may be a thread
         return {
             "polls": self.polls,
             "polled_samples": self.samples,

@@ -1,4 +1,4 @@
-"""Thread that reads one folder, whose file system may hang."""
+"""Thread that reads files, whose file system may hang."""
 
 from __future__ import annotations
 

@@ -56,17 +56,16 @@ class Placement:
         self._asking: dict[str, asyncio.Future[str]] = {}
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="reverse-name")
         self._saving: asyncio.TimerHandle | None = None
-        self.failed = 0
 
     async def labels(self, ip: str) -> dict[str, str]:
         """Return the labels of an address. Waits up to the timeout, and only for a name that is not cached."""
         by_rule = labels_by_rule(self._rules, ip)
         if ipaddress.ip_address(ip).is_loopback:
             return {**labels_of_name(self.hostname), **by_rule}
-        if "host" not in by_rule and ip not in self._names:
-            await self._ask(ip)
-        elif "host" not in by_rule and self._due(ip):
-            self._start(ip)
+        if "host" not in by_rule and (ip in self._asking or self._clock.now_ms() >= self._ask_after.get(ip, 0)):
+            asked = self._start(ip)
+            if ip not in self._names:
+                await asyncio.wait([asked], timeout=self._deadline_s)
         name = self._names.get(ip)
         return {**(labels_of_name(name) if name else {"host": ip}), **by_rule}
 
@@ -76,14 +75,6 @@ class Placement:
         if self._saving is not None:
             self._saving.cancel()
             self._save()
-
-    def _due(self, ip: str) -> bool:
-        return self._clock.now_ms() >= self._ask_after.get(ip, 0)
-
-    async def _ask(self, ip: str) -> None:
-        if not self._due(ip) and ip not in self._asking:
-            return
-        await asyncio.wait([self._start(ip)], timeout=self._deadline_s)
 
     def _start(self, ip: str) -> asyncio.Future[str]:
         """Return the pending look-up of an address; start one if there is none. A late answer is cached, too."""
@@ -96,14 +87,12 @@ class Placement:
 
     def _done(self, ip: str, future: asyncio.Future[str]) -> None:
         self._asking.pop(ip, None)
-        if future.cancelled():
-            return
-        if future.exception() is not None:
-            self.failed += 1
+        if future.cancelled() or future.exception() is not None:
             return
         self._ask_after[ip] = self._clock.now_ms() + REFRESH_MS
-        if self._names.get(ip) != future.result() and len(self._names) < MAX_NAMES:
-            self._names[ip] = future.result()
+        name, known = future.result(), self._names.get(ip)
+        if name != known and (known is not None or len(self._names) < MAX_NAMES):
+            self._names[ip] = name
             if self._saving is None:
                 self._saving = asyncio.get_running_loop().call_later(SAVE_S, self._save)
 

@@ -18,19 +18,14 @@ from artimon.model.labels import validate_labels
 from artimon.runtime.config_file import read_config
 from artimon.runtime.config_model import Section, checked, parsed
 
-PLACEMENT_LABELS = ("dc", "rack", "module", "host", "environment")
 _NAME = re.compile(r"(?P<dc>[a-z]+[0-9]*)-(?P<rack>r?[0-9]+)-(?P<module>[a-z]+)[0-9]*(?:-.*)?", re.IGNORECASE)
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
-def _network(text: str) -> _Network:
-    return ipaddress.ip_network(text)
 
 
 class PlacementRule(Section):
     """Labels of the addresses in `net`. If several rules match, the narrower range wins for each label."""
 
-    net: Annotated[_Network, parsed(_network)]
+    net: Annotated[_Network, parsed(ipaddress.ip_network)]
     labels: Annotated[dict[str, str], checked(validate_labels)]
 
 

@@ -1,7 +1,9 @@
-"""Context shared by all polls of an agent."""
+"""Context shared by all polls of an agent, and the limits of polls, open files and connections."""
 
 from __future__ import annotations
 
+import asyncio
+import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -10,10 +12,42 @@ from sources.base.endpoint_address import EndpointAddress
 from sources.delivery.endpoint_status import Statuses
 from sources.delivery.figures import Figures
 from sources.delivery.placement import Placement
-from sources.delivery.poll_limits import PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
 from sources.delivery.source_owners import Owners
+
+_LARGE_AT_ONCE = 8
+SPARE = 512
+"""File descriptors reserved for everything but kept connections: log, state, running polls, client threads."""
+
+
+class PollLimits:
+    """Limits shared by polls: running polls, large answers in memory, and connections kept open between polls
+    (`most_kept`; beyond it each poll opens a new one). `parsing` is held while the answer of a foreign server is
+    parsed: one at a time."""
+
+    def __init__(self, concurrency: int, most_kept: int = 20_000) -> None:
+        self.most_kept, self.kept = most_kept, 0
+        self._healthy = asyncio.Semaphore(concurrency)
+        self._failing = asyncio.Semaphore(max(1, concurrency // 4))
+        self.large = asyncio.Semaphore(_LARGE_AT_ONCE)
+        self.parsing = asyncio.Lock()
+
+    def place(self, failing: bool) -> asyncio.Semaphore:
+        """Return the semaphore of healthy or failing endpoints, so that hanging ones do not block the others."""
+        return self._failing if failing else self._healthy
+
+
+def raise_limit() -> int:
+    """Raise the soft limit of open files (often 1,024) to the hard limit. Return the connections that may be kept."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):  # the hard limit is unlimited, but the kernel has its own maximum
+            pass
+    return 1 << 20 if soft == resource.RLIM_INFINITY else max(0, soft - SPARE)
 
 
 async def _nothing(_: bytes) -> None:

@@ -56,7 +56,7 @@ class ReadingDelivery:
         async with series.lock:
             prepared = series.prepare(reading, placed)
             await self._accept(series, prepared)
-        return len(prepared.row)
+        return prepared.samples
 
     async def take(self, series: SourceSeries, prepare: Callable[[], Prepared]) -> int:
         """Send the result of `prepare` like `send`, unless it has neither samples nor announcements."""
@@ -72,8 +72,12 @@ class ReadingDelivery:
         async with series.lock:
             if series.live and may():
                 await self._accept(series, series.prepare_end(self.clock.now_ms()))
-                self.rules.forget(series.name)
-                self.keeping.forget(series.name)
+                self.forget(series)
+
+    def forget(self, series: SourceSeries) -> None:
+        """Drop what is counted and cached of a source that has ended."""
+        self.rules.forget(series.name)
+        self.keeping.forget(series.name)
 
     async def _accept(self, series: SourceSeries, prepared: Prepared) -> None:
         about = f"sink/{series.name}"

@@ -17,6 +17,16 @@ class Owner(Protocol):
         ...
 
 
+class FixedOwner:
+    """Owner that never gives up its source: a drop-in file, or a configured target even if it does not answer."""
+
+    async def answers(self, sure: bool) -> bool:  # noqa: ARG002
+        return True
+
+    def supersede(self) -> None:
+        """Do nothing: never called, see `answers`."""
+
+
 class Owners:
     """Source name -> the process that owns it. Event loop only."""
 

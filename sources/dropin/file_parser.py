@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,45 +16,20 @@ import numpy.typing as npt
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import LabelError
 from artimon.model.values import Kind, Value, double_to_cell, type_of
-from sources.base.errors import LineError
+from sources.base.errors import Faults, LineError
 from sources.base.line_text import SPACE
-from sources.dropin.folder_files import FileLimits, Pieces, Readable
-from sources.dropin.line_grammar import CommentMetadata, parse_line, parse_told, parse_value
+from sources.dropin.folder_files import FileLimits, OpenFile, Pieces, Written
+from sources.dropin.line_grammar import parse_line, parse_told, parse_value
 from sources.state.relabel import Rules
 from sources.state.schema_binding import ruled, text_of
 from sources.state.series_births import Ints
 
-MAX_NAMED = 5
-"""Bad lines of a file that are reported one by one; all are counted."""
 _MAX_TOLD = 10_000
 _MAX_KNOWN = 400_000
 _DROPPED = -1
 """Marker in place of a column: a rule drops the series."""
 _DIGITS = 18
 """Maximum digits of a number that always fits an int64."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A refused line; line 0 means the file as a whole."""
-
-    line: int
-    reason: str
-    text: str
-
-
-@dataclass(slots=True)
-class Refusals:
-    """Refused lines: counts by reason, and the first few in detail."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    named: list[Refusal] = field(default_factory=list)
-
-    def add(self, line: int, reason: str, text: str, count: int = 1) -> None:
-        """Add `count` lines, the first of which is `line`."""
-        self.counts[reason] += count
-        if len(self.named) < MAX_NAMED:
-            self.named.append(Refusal(line, reason, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +53,7 @@ class Columns:
     line: Ints
     strings: tuple[str, ...]
     described: Described
-    refused: Refusals
+    refused: Faults
     complete: bool
     """True if the file was read to its end, so that a series missing here is missing in the file."""
 
@@ -105,7 +81,7 @@ class LineReader:
         self.texts: list[str] = []
         self.prints: list[int] = []
 
-    def read(self, file: Readable) -> Columns:
+    def read(self, file: OpenFile | Written) -> Columns:
         """Parse the whole file. Raises FileRefused if reading fails."""
         if len(self._known) > _MAX_KNOWN:
             self.generation += 1
@@ -117,9 +93,9 @@ class LineReader:
             self._take(lines, before, made)
             before = pieces.count
         if pieces.cut:
-            made.refused.add(before + 1, "file limit", pieces.cut)
+            made.refused.add("file limit", pieces.cut, line=before + 1)
         if pieces.half:
-            made.refused.add(before + 1, "half-written", "no newline at its end: read again at the next poll")
+            made.refused.add("half-written", "no newline at its end: read again at the next poll", line=before + 1)
         complete = not pieces.cut and not pieces.half and file.unchanged()
         return self._columns(made, complete)
 
@@ -176,7 +152,7 @@ class LineReader:
         if not stripped:
             return
         if len(line) > self._limits.line_bytes:
-            made.refused.add(number, "bad line", f"longer than {self._limits.line_bytes:,} bytes")
+            made.refused.add("bad line", f"longer than {self._limits.line_bytes:,} bytes", line=number)
             return
         if stripped.startswith(b"#"):
             if len(made.told) < _MAX_TOLD and stripped.lstrip(b"# \t").startswith(
@@ -188,7 +164,7 @@ class LineReader:
             parsed = parse_line(line)
             at = self._column(parsed.name, parsed.labels)
         except (LineError, LabelError) as error:
-            made.refused.add(number, "bad line", str(error))
+            made.refused.add("bad line", str(error), line=number)
             return
         self._known[parsed.text] = at
         if at == _DROPPED:
@@ -228,7 +204,7 @@ class _LineColumns:
         self.line: list[int] = []
         self.strings: dict[str, int] = {}
         self.told: list[bytes] = []
-        self.refused = Refusals()
+        self.refused = Faults()
 
     def add_value(self, value: Value) -> None:
         """Append type and cell of a value."""
@@ -242,15 +218,8 @@ class _LineColumns:
 
 
 def _described(lines: Iterable[bytes]) -> Described:
-    told = [one for line in lines if (one := parse_told(line)) is not None]
-    births = [one.value for one in told if one.what == "birth" and isinstance(one.value, int)]
-
-    def of(what: str) -> list[CommentMetadata]:
-        return [one for one in told if one.what == what]
-
-    return Described(
-        {one.name: Kind(one.value) for one in of("kind") if isinstance(one.value, Kind)},
-        {one.name: str(one.value) for one in of("unit")},
-        {one.name: str(one.value) for one in of("help")},
-        births[-1] if births else None,
-    )
+    found: dict[str, dict[str, Any]] = {"kind": {}, "unit": {}, "help": {}, "birth": {}}
+    for line in lines:
+        if (one := parse_told(line)) is not None:
+            found[one.what][one.name] = one.value
+    return Described(found["kind"], found["unit"], found["help"], found["birth"].get(""))

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from artimon.model.batch import Samples
 from artimon.model.values import Kind, ValueType
+from sources.base.errors import Faults
+from sources.delivery.reading_delivery import ReadingDelivery
 from sources.dropin import line_births as rules
-from sources.dropin.file_parser import Columns, Described, LineReader, Refusals
-from sources.dropin.folder_files import FileLimits, OpenFile, Signature, Written
+from sources.dropin.file_parser import Columns, Described, LineReader
+from sources.dropin.folder_files import FileLimits, OpenFile, Signature, Written, signature_of
 from sources.dropin.line_births import Lines, Past
 from sources.dropin.series_owners import SeriesOwners
-from sources.state.relabel import Rules
 from sources.state.schema_binding import BoundColumn
-from sources.state.series_births import Flags, Ints
-from sources.state.series_memory import SourceSeries, Taken
+from sources.state.series_births import Flags, Ints, numbers
+from sources.state.series_memory import SourceSeries, Taken, only
 
 GONE_POLLS = 5
 """Consecutive polls without a series after which it has ended."""
@@ -33,6 +36,13 @@ _OLD = f"older than {rules.MAX_AGE_MS // 3_600_000} h (the time is in millisecon
 _WAITING = ("future", "half-written")
 """Reasons of refusal that may no longer hold when the same file is read again."""
 _TWICE = "same series twice"
+Result = TypeVar("Result")
+
+
+class InThread(Protocol):
+    """Runs work outside the event loop."""
+
+    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ class Look:
 
 
 class DropinFile:
-    """Threads: `look` and `select` run in the folder's thread, the rest in the event loop; never two at once.
+    """Threads: `look` and `_select` run in a thread (`in_thread`), the rest in the event loop; never two at once.
 
     Arrays by row of the source: `_absent` counts the consecutive polls without a live series, `_present` marks the
     series of the last read. `_keys`: row and time of every line of the last read, None before the first."""
@@ -57,10 +67,15 @@ class DropinFile:
         automatic: Mapping[str, str],
         limits: FileLimits,
         owners: SeriesOwners,
-        rules: Rules | None = None,
+        delivery: ReadingDelivery,
+        in_thread: InThread,
     ) -> None:
-        self.path, self.series, self._limits, self._series_owners, self.rules = path, series, limits, owners, rules
-        self._reader = LineReader(automatic, limits, rules)
+        self.path, self.series, self._series_owners = path, series, owners
+        self._delivery, self._in_thread = delivery, in_thread
+        series.sync = True
+        owners.learn(series)
+        self._rules = delivery.rules.for_source(series.name)
+        self._reader = LineReader(automatic, limits, self._rules)
         self.mtime_ms: int | None = None
         self.accepted = self.refused = 0
         self._settled: Signature | None = None
@@ -77,22 +92,17 @@ class DropinFile:
 
     def look(self) -> Look:
         """Read the file unless it is unchanged. Raises FileNotFoundError, FileRefused."""
-        with OpenFile(self.path) as file:
-            signature, mtime_ms = Signature.of(file.stat), file.stat.st_mtime_ns // 1_000_000
+        with closing(OpenFile(self.path)) as file:
+            signature, mtime_ms = signature_of(file.stat), file.stat.st_mtime_ns // 1_000_000
             if signature == self._settled:
                 return Look(signature, mtime_ms, None)
             return Look(signature, mtime_ms, self._reader.read(file))
 
     def heard(self, data: bytes, run: int, now_ms: int) -> Look:
         """Parse the output of a program like `look`. The number `run` distinguishes it from earlier outputs."""
-        return Look(Signature(0, 0, len(data), run, 0), now_ms, self._reader.read(Written(data)))
+        return Look((len(data), run), now_ms, self._reader.read(Written(data)))
 
-    @property
-    def acted(self) -> Counter[str]:
-        """Series that each rule dropped or changed."""
-        return self._reader.acted
-
-    def select(self, columns: Columns, row: Ints, now_ms: int) -> Taken:
+    def _select(self, columns: Columns, row: Ints, now_ms: int) -> Taken:
         """Select the new samples from lines whose series have the rows `row`; adds refusals to `columns.refused`."""
         lines = self._typed(columns, row)
         lines = rules.ordered(self._timely(lines, rules.too_early(lines.time_ms, now_ms), columns, "future", _AHEAD))
@@ -107,7 +117,7 @@ class DropinFile:
         last[:-1] = np.diff(lines.row) != 0
         prints = self.series.rows.state["fingerprint"][lines.row]
         samples = Samples(prints, lines.time_ms, born, lines.type, lines.cell, columns.strings)
-        cell = rules.remembered(lines, past)
+        cell = numbers(lines.type, lines.cell, past.cell, past.taken_ms > 0)  # to compare with at the next read
         none = np.zeros(0, np.int64)
         return Taken(samples, lines.row[last], cell[last], born[last], lines.time_ms[last], none)
 
@@ -148,20 +158,41 @@ class DropinFile:
 
     def _past(self, lines: Lines) -> Past:
         state = self.series.rows.state[lines.row]
-        kinds = np.zeros(0, np.uint8)
-        if len(lines):
-            kinds = self._kinds()[lines.row]
+        kinds = np.zeros(len(lines), np.uint8)
+        if len(lines) and self._described.kinds:
+            kinds = np.array([described.kind for described in self.series.rows.described], np.uint8)[lines.row]
         return Past(state["cell"], state["birth_ms"], state["last_ms"], kinds)
-
-    def _kinds(self) -> npt.NDArray[np.uint8]:
-        """Return the kind of each row."""
-        if not self._described.kinds:
-            return np.zeros(self.series.rows.size, np.uint8)
-        return np.array([described.kind for described in self.series.rows.described], np.uint8)
 
     # --- in the event loop
 
-    async def settle(self, columns: Columns, now_ms: int) -> Ints:
+    async def take(self, look: Look, tell: Callable[[Faults], None]) -> int:
+        """Deliver the new samples of `look` with the ends of missing series, and return the number of samples. Calls
+        `tell` with the refusals of a read. Raises SinkRefused: nothing was accepted."""
+        now_ms, columns = self._delivery.clock.now_ms(), look.columns
+        self.mtime_ms = look.mtime_ms
+        if columns is None:
+            self._miss(~self._padded())
+            return await self._end_missing()
+        row = await self._settle(columns, now_ms)
+        taken = await self._in_thread(partial(self._select, columns, row, now_ms))
+        self._mark(row, columns.complete)
+        tell(columns.refused)
+        self._delivery.rules.acted(self.series.name, self._rules, self._reader.acted)
+        state = self.series.rows.state[taken.row]
+        begun = state["fingerprint"][~state["live"]].tolist()
+        samples = await self._deliver(replace(taken, ended=self._ended()), now_ms)
+        self._series_owners.take(begun, self.series)
+        self._record(look, columns, samples, now_ms)
+        return samples
+
+    async def _deliver(self, taken: Taken, now_ms: int) -> int:
+        return await self._delivery.take(self.series, lambda: self.series.prepare_taken(taken, now_ms))
+
+    async def _end_missing(self) -> int:
+        """End the series that were missing for too long; return 0 samples. Raises SinkRefused: none was ended."""
+        return await self._deliver(only(Samples.of(()), self._ended()), self._delivery.clock.now_ms())
+
+    async def _settle(self, columns: Columns, now_ms: int) -> Ints:
         """Return the row of each line, -1 for a refused one. An unknown series gets a row only if a line may be its
         first sample, because every series with a row is announced."""
         self._fit(columns)
@@ -176,7 +207,7 @@ class DropinFile:
             self._row_of[at] = row
             if reason:
                 line = int(columns.line[first[at]])
-                columns.refused.add(line, reason, self._why(reason, column), int(counts[at]))
+                columns.refused.add(reason, self._why(reason, column), int(counts[at]), line)
             else:
                 self._series_owners.hand_over(column.fingerprint, self.series)
                 self._absent[row : row + 1] = 0
@@ -204,7 +235,7 @@ class DropinFile:
             if other:
                 self._row_of[at] = -1
                 text = f"series already comes from {other}: {self._reader.texts[at]:.200}"
-                columns.refused.add(int(columns.line[first[at]]), _TWICE, text, int(counts[at]))
+                columns.refused.add(_TWICE, text, int(counts[at]), int(columns.line[first[at]]))
             else:
                 free.append(at)
             if count % _AT_ONCE == 0:
@@ -272,7 +303,7 @@ class DropinFile:
             return f"{column.type.name} where its series is {known}: {column.text:.200}"
         return f"{reason}: {column.text:.200}"
 
-    def seen(self, row: Ints, complete: bool) -> None:
+    def _mark(self, row: Ints, complete: bool) -> None:
         """Mark the series of `row` as present; after a complete read, count the others as missing."""
         present = self._padded()
         if complete:
@@ -282,19 +313,16 @@ class DropinFile:
         if complete:
             self._miss(~present)
 
-    def unchanged(self) -> None:
-        """Count a poll of an unchanged file: its missing series stay missing."""
-        self._miss(~self._padded())
-
     def read_again(self) -> None:
         """Force a read at the next poll, even if the file is unchanged."""
         self._settled = None
 
-    def gone(self) -> None:
-        """Count a poll without the file: all its series are missing."""
+    async def gone(self) -> None:
+        """Count a poll without the file: all its series are missing. Raises SinkRefused: none of them was ended."""
         self.read_again()
         self._padded()[:] = False
         self._miss(~self._present)
+        await self._end_missing()
 
     def _padded(self) -> Flags:
         more = self.series.rows.size - len(self._absent)
@@ -305,23 +333,14 @@ class DropinFile:
     def _miss(self, missing: Flags) -> None:
         self._absent[missing & self.series.rows.state["live"]] += 1
 
-    def ended(self) -> Ints:
+    def _ended(self) -> Ints:
         """Return the rows of live series that were missing at GONE_POLLS consecutive polls."""
         self._padded()
         return np.flatnonzero(self.series.rows.state["live"] & (self._absent >= GONE_POLLS))
 
-    def begun(self, taken: Taken) -> list[int]:
-        """Return the fingerprints of series in `taken` that are not live yet."""
-        state = self.series.rows.state[taken.row]
-        prints: list[int] = state["fingerprint"][~state["live"]].tolist()
-        return prints
-
-    def taken(self, look: Look, samples: int, now_ms: int) -> None:
-        """Record that the log accepted the samples of `look`."""
+    def _record(self, look: Look, columns: Columns, samples: int, now_ms: int) -> None:
+        """Record that the log accepted the samples of a read."""
         self.accepted += samples
-        columns = look.columns
-        if columns is None:
-            return
         if columns.complete and not columns.refused.counts:
             newest = columns.time_ms[columns.time_ms <= now_ms + rules.MAX_AHEAD_MS].max(initial=0)
             self.series.whole_ms = max(self.series.whole_ms, int(newest))
@@ -335,17 +354,4 @@ class DropinFile:
 def _refuse(columns: Columns, lines: Ints, reason: str, text: str) -> None:
     """Add refused lines to the counts, with the first of them as the example."""
     if len(lines):
-        columns.refused.add(int(lines.min()), reason, text, len(lines))
-
-
-def nothing(rows: Ints) -> Taken:
-    """Return a result without samples that ends the series of `rows`."""
-    none, samples = np.zeros(0, np.int64), Samples.of(())
-    return Taken(samples, none, none, none, none, rows)
-
-
-def refusals(reason: str, text: str) -> Refusals:
-    """Return the refusal of a file as a whole."""
-    found = Refusals()
-    found.add(0, reason, text)
-    return found
+        columns.refused.add(reason, text, len(lines), int(lines.min()))

@@ -6,35 +6,24 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefused
 from artimon.model.values import Kind
-from sources.base.errors import FileRefused
+from sources.base.errors import MAX_NAMED, Faults, FileRefused
 from sources.base.schedule import Pace, next_tick, until
 from sources.delivery.file_thread import FileThread, Hanging
 from sources.delivery.reading_delivery import ReadingDelivery
-from sources.delivery.source_owners import Owners
-from sources.dropin.file_parser import MAX_NAMED, Columns, Refusals
-from sources.dropin.file_source import DropinFile, Look, nothing, refusals
+from sources.delivery.source_owners import FixedOwner, Owners
+from sources.dropin.file_source import DropinFile
 from sources.dropin.folder_files import FileLimits, list_folder, stem_of
 from sources.dropin.series_owners import META, SeriesOwners
-from sources.dropin.take import deliver, take
 from sources.state.reading import Variable
 from sources.state.series_memory import SourceSeries
 
 log = logging.getLogger(__name__)
-
-
-class _AlwaysThere:
-    """Owner of the sources of drop-in files: it refuses a process with the same source name."""
-
-    async def answers(self, sure: bool) -> bool:  # noqa: ARG002
-        return True
-
-    def supersede(self) -> None:
-        """Do nothing: never called, because `answers` always returns True."""
 
 
 class DropinFolder:
@@ -53,7 +42,7 @@ class DropinFolder:
         self._labels, self._limits = dict(labels), limits or FileLimits()
         self._files: dict[str, DropinFile] = {}
         self._named: dict[str, int] = {}
-        self._owner = _AlwaysThere()
+        self._owner = FixedOwner()
         self._series_owners = SeriesOwners()
         self._files_thread = FileThread(folder, "dropin")
 
@@ -135,20 +124,19 @@ class DropinFolder:
     async def _poll_file(self, name: str) -> int:
         try:
             file = await self._open(name)
-            look = await self._files_thread(file.look)
-            return await self._take(name, file, look)
+            return await file.take(await self._files_thread(file.look), partial(self._tell, name))
         except FileNotFoundError:
             await self._gone(name)
         except FileRefused as error:
             if name in self._files:
                 self._files[name].read_again()
-            self._tell(name, refusals(error.reason, error.text))
+            self._tell(name, Faults(error.reason, error.text))
         except (SinkRefused, Hanging) as error:
             log.warning("%s: %s", name, error)
         except Exception as error:  # an error in one file must not stop the others
             log.exception("%s", name)
             self._delivery.figures.poll_errors["internal"] += 1
-            self._tell(name, refusals("internal", f"{self.folder / name}: {type(error).__name__}: {error}"))
+            self._tell(name, Faults("internal", f"{self.folder / name}: {type(error).__name__}: {error}"))
         return 0
 
     async def _open(self, name: str) -> DropinFile:
@@ -159,60 +147,40 @@ class DropinFolder:
         if not await self._owners.claim(source, self._owner, sure=True):
             raise FileRefused("same source twice", f"{self.folder / name}: a process already owns {source}: rename it")
         series = self._delivery.store.get(source)
-        series.sync = True
         if series.meta != {META: name}:
             series.meta, series.changed = {META: name}, True
-        self._series_owners.learn(series)
         automatic = {**self._labels, "context": stem_of(name)}
-        rules = self._delivery.rules.for_source(source)
-        file = DropinFile(self.folder / name, series, automatic, self._limits, self._series_owners, rules)
-        self._files[name] = file
+        self._files[name] = file = DropinFile(
+            self.folder / name, series, automatic, self._limits, self._series_owners, self._delivery, self._files_thread
+        )
         return file
 
     def _source(self, name: str) -> str:
         return f"file/{self._labels['host']}/{stem_of(name)}"
 
-    async def _take(self, name: str, file: DropinFile, look: Look) -> int:
-        columns = look.columns
-        file.mtime_ms = look.mtime_ms
-        if columns is None:
-            file.unchanged()
-            await self._end_missing(file)
-            return 0
-
-        def tell(told: Columns) -> None:
-            self._tell(name, told.refused)
-
-        return await take(file, look, columns, self._delivery, self._series_owners, self._files_thread, tell)
-
     async def _gone(self, name: str) -> None:
         """Count a poll without the file; after GONE_POLLS of them its series end and the file is forgotten."""
-        self._tell(name, Refusals())
+        self._tell(name, Faults())
         file = self._files.get(name)
         if file is None:
             return
-        file.gone()
         try:
-            await self._end_missing(file)
+            await file.gone()
         except SinkRefused:
             return
         if not file.series.live:
             self._owners.release(file.series.name, self._owner)
-            self._delivery.rules.forget(file.series.name)
+            self._delivery.forget(file.series)
             del self._files[name]
-
-    async def _end_missing(self, file: DropinFile) -> None:
-        """End the series that were missing for too long. Raises SinkRefused: none was ended."""
-        await deliver(file, nothing(file.ended()), self._delivery, self._delivery.clock.now_ms())
 
     # --- problems
 
-    def _tell(self, name: str, refused: Refusals) -> None:
+    def _tell(self, name: str, refused: Faults) -> None:
         """Replace the reported problems of a file; empty `refused` clears them."""
         figures, path = self._delivery.figures, self.folder / name
-        texts = [f"{path}:{one.line}: {one.text}" if one.line else one.text for one in refused.named]
-        total = sum(refused.counts.values())
-        if total > sum(one.line > 0 for one in refused.named) and len(texts) == MAX_NAMED:
+        texts = [f"{path}:{line}: {text}" if line else text for line, text in refused.named]
+        total = refused.counts.total()
+        if total > sum(line > 0 for line, _ in refused.named) and len(texts) == MAX_NAMED:
             texts.append(f"{path}: {total:,} lines refused in all")
         for i in range(max(len(texts), self._named.pop(name, 0))):
             figures.problem(f"dropin {name} {i}", texts[i] if i < len(texts) else "")

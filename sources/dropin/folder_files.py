@@ -12,7 +12,6 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from bookkeeper.runtime.settings import SettingsError, checked
 from sources.base.errors import FileRefused
@@ -34,19 +33,12 @@ class FileLimits:
     line_bytes: int = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """Identity and times of a file: an equal signature means that the file was not modified."""
+Signature = tuple[int, ...]
+"""Identity and times of a file: an equal signature means that the file was not modified."""
 
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
 
-    @classmethod
-    def of(cls, found: os.stat_result) -> Signature:
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+def signature_of(found: os.stat_result) -> Signature:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +83,8 @@ def stem_of(name: str) -> str:
         raise FileRefused("bad file name", str(error)) from None
 
 
-class Readable(Protocol):
-    """Source of bytes that hold lines."""
-
-    def read(self) -> bytes:
-        """Return the next piece, empty at the end. Raises FileRefused."""
-        ...
-
-    def unchanged(self) -> bool:
-        """Return True if it was not modified while it was read."""
-        ...
-
-
 class OpenFile:
-    """File open for reading; a context manager. Raises FileNotFoundError, or FileRefused with the reason."""
+    """File open for reading until `close`. Raises FileNotFoundError, or FileRefused with the reason."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -120,7 +100,7 @@ class OpenFile:
             raise FileRefused("no file", f"{path}: not a regular file: put one there by rename")
 
     def read(self) -> bytes:
-        """Return the next piece, empty at the end."""
+        """Return the next piece, empty at the end. Raises FileRefused."""
         try:
             return os.read(self._fd, _PIECE)
         except OSError as error:
@@ -128,16 +108,10 @@ class OpenFile:
 
     def unchanged(self) -> bool:
         """Return True if it was not modified since it was opened."""
-        return Signature.of(os.fstat(self._fd)) == Signature.of(self.stat)
+        return signature_of(os.fstat(self._fd)) == signature_of(self.stat)
 
     def close(self) -> None:
         os.close(self._fd)
-
-    def __enter__(self) -> OpenFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Written:
@@ -164,7 +138,7 @@ def _refused(path: Path, error: OSError) -> FileRefused:
 class Pieces:
     """Iterator over the lines of a file, piece by piece. The fields describe the read once it has ended."""
 
-    file: Readable
+    file: OpenFile | Written
     limits: FileLimits
     count: int = 0
     """Whole lines so far."""

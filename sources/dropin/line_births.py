@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from artimon.model.values import Kind, ValueType
-from sources.state.series_births import Bytes, Flags, Ints, below, doubles, numbers
+from sources.state.series_births import Bytes, Flags, Ints, below, doubles
 
 MAX_AGE_MS = 72 * 3_600_000
 """Maximum age of a sample: three days as in the memory store. Sources remember ended series for four: no repeats."""
@@ -106,11 +106,6 @@ def births(lines: Lines, past: Past, whole_ms: int, told_ms: int | None) -> Ints
         told = (taken <= told_ms) & (told_ms <= lines.time_ms)
         born[told] = np.maximum(born[told], told_ms)
     return _greatest_so_far(born, first)
-
-
-def remembered(lines: Lines, past: Past) -> Ints:
-    """Return the cells to compare with at the next read."""
-    return numbers(lines.type, lines.cell, past.cell, past.taken_ms > 0)
 
 
 def _greatest_so_far(born: Ints, first: Flags) -> Ints:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from artimon.model.values import Kind
+from sources.delivery.file_thread import FileThread
 from sources.host import proc
 from sources.state.reading import ReadingMaker, Variable
 
-READ_DEADLINE_S = 10.0
 _CPU_STEP_BACK_MS = 10_000
 
 
@@ -23,7 +22,7 @@ class Host:
         self._proc, self._sys = root, sys
         self._ticks = os.sysconf("SC_CLK_TCK")
         self._cpu: dict[tuple[str, str], int] = {}
-        self._reading: asyncio.Task[list[Variable]] | None = None
+        self._thread = FileThread(root, "host")
 
     def maker(self) -> ReadingMaker:
         """Return a maker of readings that treats one boot of the machine as one process."""
@@ -31,11 +30,8 @@ class Host:
         return ReadingMaker(boot_id.bytes, proc.boot_ms(self._text("stat")))
 
     async def read(self) -> Sequence[Variable]:
-        """Return all variables. Raises TimeoutError while a volume hangs; only one thread waits for it."""
-        reading = self._reading
-        if reading is None or reading.done():
-            reading = self._reading = asyncio.create_task(asyncio.to_thread(self.variables))
-        return await asyncio.wait_for(asyncio.shield(reading), READ_DEADLINE_S)
+        """Return all variables. Raises Hanging while a volume hangs; only one thread waits for it."""
+        return await self._thread(self.variables)
 
     def variables(self) -> list[Variable]:
         """Read and return all variables. Blocks."""

@@ -6,7 +6,6 @@ Known endpoints survive an outage of ZooKeeper. A failed listing changes nothing
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -18,16 +17,15 @@ from kazoo.recipe.watchers import ChildrenWatch
 from artimon.runtime.watcher import LOST
 from sources.base.endpoint_address import EndpointAddress, parse_endpoint
 from sources.base.errors import AddressError
-from sources.poll.zookeeper_session import Session
+from sources.poll.zookeeper_session import Session, SessionThread
 
 log = logging.getLogger(__name__)
 CONTEXTS = "/artimon/contexts"
 MAX_CONTEXTS = 10_000
-STOP_S = 1.0
 Listing = Mapping[str, frozenset[EndpointAddress]]
 
 
-class Discovery:
+class Discovery(SessionThread):
     """Calls `heard(context, endpoints)` for one context or `listed(listing)` for all, both in the event loop's thread.
 
     Threads: kazoo's call the watches, `_thread` lists every `reconcile_s`; both only schedule calls in the loop.
@@ -40,33 +38,18 @@ class Discovery:
         heard: Callable[[str, frozenset[EndpointAddress]], None],
         listed: Callable[[Listing], None],
     ) -> None:
-        self._session, self._reconcile_s, self._heard, self._listed = session, reconcile_s, heard, listed
+        super().__init__(session, "discovery")
+        self._reconcile_s, self._heard, self._listed = reconcile_s, heard, listed
         self._lock = threading.Lock()
         self._watches: dict[str, Any] = {}
-        self._stop, self._again = threading.Event(), threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
         self._parsed: dict[str, dict[str, EndpointAddress]] = {}
         """Context -> parsed endpoints by node: one change among 10,000 nodes parses one node."""
         self.bad_nodes: dict[str, str] = {}
         """Znode -> error of its name, for present znodes."""
-        self.failures = 0
-        session.on_change(self._again.set)
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the thread; ZooKeeper need not be reachable."""
-        self._loop = loop
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread within STOP_S, or when the session stops. Do not call it in the event loop."""
-        self._stop.set()
-        self._again.set()
-        self._thread.join(STOP_S)
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._again.clear()
+            self._wake.clear()
             try:
                 self._session.revive()
                 self._reconcile(self._session.client)
@@ -76,7 +59,7 @@ class Discovery:
             except Exception:  # the thread must survive any error of the client library
                 self.failures += 1
                 log.exception("ZooKeeper at %s", self._session.hosts)
-            self._again.wait(self._reconcile_s if self._session.connected else 1.0)
+            self._wake.wait(self._reconcile_s if self._session.connected else 1.0)
 
     def _reconcile(self, client: Any) -> None:
         if not self._session.connected:
@@ -91,15 +74,15 @@ class Discovery:
                 listing[name] = client.get_children(f"{CONTEXTS}/{name}")
             except NoNodeError:
                 continue
-        self._watch("", CONTEXTS, lambda _: self._again.set())
+        self._watch("", CONTEXTS, lambda _: self._wake.set())
         for name in listing:
             self._watch(name, f"{CONTEXTS}/{name}", self._hearer(name))
         self._drop_watches(set(listing) | {""})
         self._parsed = {context: known for context, known in self._parsed.items() if context in listing}
-        self._hand_over(self._listed, {c: self._parse(c, nodes) for c, nodes in listing.items()})
+        self._in_loop(self._listed, {c: self._parse(c, nodes) for c, nodes in listing.items()})
 
     def _hearer(self, context: str) -> Callable[[Sequence[str]], None]:
-        return lambda nodes: self._hand_over(self._heard, context, self._parse(context, nodes))
+        return lambda nodes: self._in_loop(self._heard, context, self._parse(context, nodes))
 
     def _watch(self, key: str, path: str, changed: Callable[[Sequence[str]], None]) -> None:
         """Watch the children of `path` unless a watch on it is alive. A watch ends when its node is deleted."""
@@ -133,11 +116,3 @@ class Discovery:
         kept = {node: text for node, text in self.bad_nodes.items() if not node.startswith(prefix)}
         self.bad_nodes = {**kept, **dict(sorted(bad.items())[:100])}
         return frozenset(now.values())
-
-    def _hand_over(self, call: Callable[..., None], *arguments: object) -> None:
-        if self._loop is None or self._stop.is_set():
-            return
-        try:
-            self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:  # the loop is closed: the source has stopped
-            self._stop.set()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 
 from bookkeeper.rpc.security import Security, Unauthorized
 from bookkeeper.rpc.thrift_messages import FramedError
-from bookkeeper.rpc.tokens import frame_size, hello_steps
+from bookkeeper.rpc.tokens import Tokens, frame_size, hello_steps
 from sources.base.endpoint_address import EndpointAddress
 from sources.base.errors import PollError
 
@@ -19,13 +20,15 @@ async def open_connection(endpoint: EndpointAddress, security: Security | None) 
     """Open an authenticated connection. The caller sets the timeout. Raises PollError, OSError."""
     if security is None or security.mode == "accept":
         return await asyncio.open_connection(endpoint.ip, endpoint.port)
-    if security.tls is None:
-        streams = await asyncio.open_connection(endpoint.ip, endpoint.port)
-    else:
-        streams = await _encrypted(endpoint, security)
+    tls = security.tls
+    try:
+        context, name = (None, None) if tls is None else (tls.client_context(), tls.expected(endpoint.ip))
+        streams = await asyncio.open_connection(endpoint.ip, endpoint.port, ssl=context, server_hostname=name)
+    except ssl.SSLError as error:
+        raise PollError("unauthorized", str(error)) from error
     try:
         if security.tokens is not None:
-            await _greet(streams, security)
+            await _greet(streams, security.tokens)
     except (Unauthorized, FramedError) as error:
         streams[1].close()
         raise PollError("unauthorized", str(error)) from error
@@ -35,25 +38,9 @@ async def open_connection(endpoint: EndpointAddress, security: Security | None) 
     return streams
 
 
-async def _encrypted(endpoint: EndpointAddress, security: Security) -> Streams:
-    import ssl
-
-    tls = security.tls
-    if tls is None:
-        raise PollError("unauthorized", "no certificates are set")
-    try:
-        return await asyncio.open_connection(
-            endpoint.ip, endpoint.port, ssl=tls.client_context(), server_hostname=tls.expected(endpoint.ip)
-        )
-    except ssl.SSLError as error:
-        raise PollError("unauthorized", str(error)) from error
-
-
-async def _greet(streams: Streams, security: Security) -> None:
+async def _greet(streams: Streams, tokens: Tokens) -> None:
     reader, writer = streams
-    if security.tokens is None:
-        return
-    steps = hello_steps(security.tokens)
+    steps = hello_steps(tokens)
     frame = next(steps)
     try:
         while True:

@@ -35,14 +35,6 @@ class FinalLimits:
     """Age in ms at which a file with another name is deleted, such as a temporary one that was never renamed."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinalListing:
-    """Names of final snapshots, oldest first; `deleted` counts the files deleted unread by reason."""
-
-    names: tuple[str, ...]
-    deleted: Counter[str]
-
-
 def make_folder(dropin: Path) -> Path | None:
     """Create the folder in `dropin` if needed and return it, None without `dropin`. Raises FileRefused."""
     folder = dropin / FINAL_FOLDER
@@ -62,8 +54,9 @@ def make_folder(dropin: Path) -> Path | None:
     return folder
 
 
-def list_finals(folder: Path, limits: FinalLimits, now_ms: int) -> FinalListing:
-    """List the final snapshots of a folder and delete useless files. Raises FileRefused if that fails."""
+def list_finals(folder: Path, limits: FinalLimits, now_ms: int) -> tuple[tuple[str, ...], Counter[str]]:
+    """Delete useless files of a folder, unread. Return the names of the final snapshots, oldest first, and the numbers
+    of deleted files by reason. Raises FileRefused if that fails."""
     found: list[tuple[int, str]] = []
     deleted: Counter[str] = Counter()
     try:
@@ -79,7 +72,7 @@ def list_finals(folder: Path, limits: FinalLimits, now_ms: int) -> FinalListing:
                         found.append((status.st_mtime_ns, entry.name))
     except OSError as error:
         raise FileRefused("unreadable", f"{folder}: {error.strerror}: let the agent own it") from error
-    return FinalListing(tuple(name for _, name in sorted(found)[: limits.files]), deleted)
+    return tuple(name for _, name in sorted(found)[: limits.files]), deleted
 
 
 def _useless(name: str, age_ms: int, limits: FinalLimits) -> str:
@@ -91,7 +84,7 @@ def _useless(name: str, age_ms: int, limits: FinalLimits) -> str:
 
 def read_final(path: Path, limits: FinalLimits) -> tuple[bytes, int]:
     """Return the bytes of a file and the uid of its owner. Raises FileNotFoundError, FileRefused."""
-    with OpenFile(path) as file:
+    with contextlib.closing(OpenFile(path)) as file:
         if file.stat.st_size > limits.file_bytes:
             text = f"{path}: {file.stat.st_size:,} bytes, at most {limits.file_bytes:,} are read"
             raise FileRefused("too large", text)

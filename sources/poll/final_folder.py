@@ -121,18 +121,19 @@ class FinalFolder:
             self.folder = await self._files_thread(partial(make_folder, self._dropin))
             if self.folder is None:
                 return ()
-            listing = await self._files_thread(
-                partial(list_finals, self.folder, self._limits, self._shared.clock.now_ms())
-            )
-            self.refused += listing.deleted
-            if listing.names:
+            now_ms = self._shared.clock.now_ms()
+            names, deleted = await self._files_thread(partial(list_finals, self.folder, self._limits, now_ms))
+            self.refused += deleted
+            if names:
                 self._own = await self._files_thread(self._networks)
-            return listing.names
+            return names
 
     async def _take(self, name: str) -> bool:
         """Take one file. False if it is missing, was taken before, or the log is refusing now. Raises FileRefused and
         deletes the file, unless the reason is temporary (WAITING)."""
-        path = self._path(name)
+        if self.folder is None:
+            return False
+        path = self.folder / name
         async with self._turn:
             try:
                 data, owner = await self._files_thread(partial(read_final, path, self._limits))
@@ -151,11 +152,6 @@ class FinalFolder:
                     self.refused[error.reason] += 1
                     log.warning("refused and deleted: %s", error)
                 raise
-
-    def _path(self, name: str) -> Path:
-        if self.folder is None:
-            raise FileNotFoundError(name)
-        return self.folder / name
 
     async def _decode(self, path: Path, data: bytes, owner: int) -> FinalSnapshot:
         config, clock = self._shared.config, self._shared.clock
@@ -187,14 +183,11 @@ class FinalFolder:
             await delivery.take(series, lambda: prepare(series, final, placed, self._shared.clock.now_ms()))
             self.taken += 1
             log.info("%s taken: %s", path, series.name)
-        await delivery.end(series, lambda: self._last_of(series, reading.uuid))
+        owners = self._shared.owners  # a followed process is ended by its follower
+        await delivery.end(series, lambda: series.uuid == reading.uuid and owners.get(series.name) is None)
         if await delivery.store.write_now(series):
             await self._files_thread(partial(remove, path))
         return new
-
-    def _last_of(self, series: SourceSeries, uuid: bytes) -> bool:
-        """Return True if no later process owns the source. A followed process is ended by its follower instead."""
-        return series.uuid == uuid and self._shared.owners.get(series.name) is None
 
 
 def _refuse_owner(path: Path, series: SourceSeries, final: FinalSnapshot) -> None:

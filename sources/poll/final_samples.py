@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from artimon.model.batch import Samples
-from artimon.model.values import ValueType
 from sources.poll.final_snapshot import FinalSnapshot
 from sources.poll.memo import decode
 from sources.state.finals import alive_at_end, polled_ms
 from sources.state.reading import Reading
-from sources.state.series_births import Ints, KnownSeries, PolledSeries, births, remembered
-from sources.state.series_memory import Placed, Prepared, SourceSeries
+from sources.state.series_births import Ints, KnownSeries, births, remembered
+from sources.state.series_memory import Placed, Prepared, SourceSeries, Taken, only
 
 RACE_MS = 60_000
 """Tolerance in ms: the agent may date the last poll later than the process dates its end."""
@@ -34,24 +32,21 @@ def prepare(series: SourceSeries, final: FinalSnapshot, placed: Placed, now_ms: 
     else:
         over = ~live[placed.row]
         ended, ended_ms, ended_born = placed.row[over], time_ms + 1, born[over]
-    samples = _samples(series, reading, placed, time_ms, born)
-    ends = _ends(series, ended, ended_ms, ended_born)
-    made = _batches(series, reading, (samples, ends), time_ms, now_ms)
+    ends = replace(series.rows.ends(ended, ended_ms), birth_ms=ended_born)
+    samples = series.samples(reading, placed, time_ms, born).join(ends)
+    made = _batches(series, reading, only(samples, ended), time_ms, now_ms)
     if not follows:
-        return replace(
-            made, ended=ended, uuid=series.uuid, process_ms=series.process_ms, time_ms=series.last_poll_ms, uid=None
-        )
-    cell = remembered(_known(series, placed), _seen(reading, placed))
-    return replace(made, row=placed.row, cell=cell, birth_ms=born, ended=ended, time_ms=time_ms, sampled_ms=time_ms)
+        return replace(made, uuid=series.uuid, process_ms=series.process_ms, time_ms=series.last_poll_ms, uid=None)
+    cell = remembered(_known(series, placed), placed.seen(reading))
+    return replace(made, taken=Taken(samples, placed.row, cell, born, time_ms, ended), time_ms=time_ms)
 
 
 def births_of(series: SourceSeries, final: FinalSnapshot, placed: Placed) -> Ints:
     """Return the birth of each placed column, from the state of the process at its last poll."""
     reading = final.reading
     if series.uuid == reading.uuid:
-        seen = _seen(reading, placed)
         before_ms = polled_ms(series.rows.state, series.last_poll_ms)
-        return births(_known(series, placed), seen, reading.birth_ms, before_ms)
+        return births(_known(series, placed), placed.seen(reading), reading.birth_ms, before_ms)
     born = np.full(len(placed.row), reading.birth_ms, np.int64)
     past = series.finals.past(reading.uuid)
     late = past.late if past is not None else dict(decode(final.memo or b"").tolist())
@@ -76,39 +71,10 @@ def _known(series: SourceSeries, placed: Placed) -> KnownSeries:
     return KnownSeries(state["cell"][row], state["birth_ms"][row], alive_at_end(state)[row])
 
 
-def _seen(reading: Reading, placed: Placed) -> PolledSeries:
-    return PolledSeries(reading.cells[placed.at], placed.type, placed.kind)
-
-
-def _samples(series: SourceSeries, reading: Reading, placed: Placed, time_ms: int, born: Ints) -> Samples:
-    prints = series.rows.state["fingerprint"][placed.row]
-    times = np.full(len(prints), time_ms, np.int64)
-    return Samples(prints, times, born, placed.type, reading.cells[placed.at], reading.strings)
-
-
-def _ends(series: SourceSeries, row: Ints, time_ms: int, born: Ints) -> Samples:
-    n = len(row)
-    types = np.full(n, ValueType.ENDED, np.uint8)
-    times = np.full(n, time_ms, np.int64)
-    return Samples(series.rows.state["fingerprint"][row], times, born, types, np.zeros(n, np.int64))
-
-
-def _batches(
-    series: SourceSeries, reading: Reading, parts: tuple[Samples, Samples], time_ms: int, now_ms: int
-) -> Prepared:
+def _batches(series: SourceSeries, reading: Reading, taken: Taken, time_ms: int, now_ms: int) -> Prepared:
     """Return the batches. The last one is newer than its samples, which marks the snapshot as complete in the log."""
-    samples, ends = parts
-    both = Samples(
-        np.concatenate([samples.fingerprint, ends.fingerprint]),
-        np.concatenate([samples.time_ms, ends.time_ms]),
-        np.concatenate([samples.birth_ms, ends.birth_ms]),
-        np.concatenate([samples.type, ends.type]),
-        np.concatenate([samples.cell, ends.cell]),
-        samples.strings,
-    )
-    none = np.zeros(0, np.int64)
     poll_ms = max(now_ms, time_ms + 2, series.last_poll_ms + 1)
-    made = series.prepared(both, reading.uuid, reading.birth_ms, poll_ms, none, none, none, none)
+    made = series.prepared(taken, reading.uuid, reading.birth_ms, poll_ms)
     *before, last = made.polled
     polled = (*(replace(part, poll_ms=time_ms) for part in before), last)
     return replace(made, polled=polled, uid=reading.uid, final=reading.uuid)

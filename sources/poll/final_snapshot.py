@@ -11,12 +11,10 @@ from bookkeeper.rpc.poll_service import idl
 from bookkeeper.rpc.thrift_messages import FrameError, MessageHead, decode_struct
 from bookkeeper.runtime.settings import SettingsError, checked
 from sources.base.errors import FileRefused, PollError
+from sources.dropin.line_births import MAX_AHEAD_MS
 from sources.poll.poll_codec import check_columns
 from sources.state.finals import MAX_AGE_MS
 from sources.state.reading import Reading
-
-MAX_AHEAD_MS = 60_000
-"""Limit beyond which the platform treats a sample as `future`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,31 +31,21 @@ def decode_final(data: bytes, owner: int, max_series: int, clock: Clock) -> Fina
     try:
         final = decode_struct(MessageHead(payload_of(data), "final", 0, 0, 0), idl().Final())
         answer = check_columns(final.columns, None, max_series)
-        context, instance = checked("context", answer.context), checked("instance", answer.instance)
+        reading = answer.reading
+        for name in ("context", "instance"):
+            checked(name, getattr(reading, name))
         address = str(ipaddress.ip_address(final.address))
-        time_ms = int(final.columns.endpoint.time_ms)
-        if answer.schema is None or not 0 < answer.birth_ms <= time_ms:
-            raise ValueError(f"born at {answer.birth_ms} ms, ended at {time_ms} ms")
+        if not 0 < reading.birth_ms <= reading.time_ms:
+            raise ValueError(f"born at {reading.birth_ms} ms, ended at {reading.time_ms} ms")
     except (FrameError, PollError, SettingsError, TypeError, ValueError, AttributeError) as error:
         raise FileRefused("malformed", f"{type(error).__name__}: {error}") from error
-    if owner not in (0, answer.uid):
-        raise FileRefused("foreign owner", f"written by user {owner}, names user {answer.uid}")
-    age_ms = clock.now_ms() - time_ms
+    if owner not in (0, reading.uid):
+        raise FileRefused("foreign owner", f"written by user {owner}, names user {reading.uid}")
+    age_ms = clock.now_ms() - reading.time_ms
     if age_ms > MAX_AGE_MS:
         raise FileRefused(
             "too old", f"{age_ms // 86_400_000} days old: at most {MAX_AGE_MS // 86_400_000} days are accepted"
         )
     if -age_ms > MAX_AHEAD_MS:
         raise FileRefused("future", f"{-age_ms // 1000} s ahead of this host's clock")
-    reading = Reading(
-        answer.uuid,
-        answer.birth_ms,
-        time_ms,
-        answer.schema,
-        answer.cells,
-        answer.strings,
-        context,
-        instance,
-        uid=answer.uid,
-    )
     return FinalSnapshot(reading, address, (answer.memo or b"") if final.columns.poller else None)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from sources.base.endpoint_address import EndpointAddress
+from sources.base.schedule import end_tasks
 from sources.delivery.poll_context import PollContext
 from sources.poll.discovery import Listing
 from sources.poll.follower import ProcessFollower
@@ -58,10 +59,6 @@ class Following:
                 self._follow(EndpointAddress(meta["context"], meta["ip"], meta[PORT], series.uuid), series)
         self._tell_now()  # before the leases settle: they only assign groups that they know
 
-    def followed(self) -> list[EndpointAddress]:
-        """Return the processes that are polled here."""
-        return list(self._followers)
-
     # --- events of discovery
 
     def heard(self, context: str, endpoints: frozenset[EndpointAddress]) -> None:
@@ -82,17 +79,14 @@ class Following:
                 follower.set_registered(True)
             elif follower.registered:
                 gone.append(endpoint)
+        wiped_s = self._shared.config.wiped_s
         if len(gone) >= MANY and 2 * len(gone) > len(self._followers):
-            log.warning("%d of %d znodes are gone at once: checked again in %g s", len(gone), len(known), self._wiped_s)
-            asyncio.get_running_loop().call_later(self._wiped_s, self._believe, gone)
+            log.warning("%d of %d znodes are gone at once: checked again in %g s", len(gone), len(known), wiped_s)
+            asyncio.get_running_loop().call_later(wiped_s, self._believe, gone)
         else:
             self._believe(gone)
         self._follow_mine(registered)
         self._tell()
-
-    @property
-    def _wiped_s(self) -> float:
-        return self._shared.config.wiped_s
 
     def _believe(self, gone: Iterable[EndpointAddress]) -> None:
         """Mark endpoints as unregistered unless they have registered again meanwhile."""
@@ -187,11 +181,7 @@ class Following:
         again at the next start."""
         self.stopping = True
         followers = [follower for follower, _ in self._followers.values()]
-        tasks = [*(task for _, task in self._followers.values()), *self._standing_down.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=5)
+        await end_tasks([*(task for _, task in self._followers.values()), *self._standing_down.values()])
         leaving = [asyncio.create_task(follower.conclude()) for follower in followers if not follower.registered]
         if not leaving:
             return

@@ -102,7 +102,9 @@ class ProcessFollower:
     async def run(self) -> None:
         """Poll the process until it has ended. Cancel to stop earlier."""
         try:
-            planned = self._first_tick()
+            planned = self._shared.clock.now_ms()  # a new process is polled at once, to identify it
+            if self.series is not None:
+                planned = self._tick(planned)
             while True:
                 await self._until(planned)
                 asked_to_leave = not self.registered
@@ -144,11 +146,6 @@ class ProcessFollower:
                 return
             self._farewell_ms = self._farewell_ms or self._shared.clock.now_ms()
             await asyncio.sleep(_CONCLUDE_S)
-
-    def _first_tick(self) -> int:
-        """Return the time of the first poll: the next phase if it was polled before, else now, to identify it."""
-        now_ms = self._shared.clock.now_ms()
-        return now_ms if self.series is None else self._tick(now_ms)
 
     def _tick(self, now_ms: int) -> int:
         period = self._shared.config.period_ms
@@ -242,7 +239,7 @@ class ProcessFollower:
             await self._shared.take_final(self.series.uuid)  # before the successor, so that times rise
         if self._placed is None or self._placed.schema_id != reading.schema.id:
             if not reading.schema.whole:
-                self._poller.forget_schema()
+                self._poller.schema = None
                 reading = await self._poller.poll()
             self._placed = await delivery.place(self.series, reading, self._labels)
             self._poller.slim_schema()
@@ -260,7 +257,7 @@ class ProcessFollower:
         late = memo.encode(memo.late_of(series))
         if late != self._left:
             self._left = late
-            self._poller.leave(late)
+            self._poller.memo = late
 
     async def _identify(self, reading: Reading) -> None:
         """Determine the source of this process and claim it."""

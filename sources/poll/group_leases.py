@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import ipaddress
 import json
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -21,13 +20,12 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.znode import read_table
 from artimon.runtime.watcher import LOST
-from sources.poll.host_groups import GroupMembers, HostGroup, Network, Sharing
-from sources.poll.zookeeper_session import Session
+from sources.poll.host_groups import HostGroup, Network, Sharing
+from sources.poll.zookeeper_session import Session, SessionThread
 
 log = logging.getLogger(__name__)
 AGENTS, LEASES = "/artimon/polling/agents", "/artimon/polling/leases"
 CALL_S = 10.0
-STOP_S = 1.0
 AT_ONCE = 500
 """Concurrent calls to ZooKeeper."""
 ATTEMPTS = 3
@@ -37,10 +35,11 @@ DOUBT = 0.8
 """Part of the session timeout after which an unconfirmed session is not trusted."""
 PAUSE_S = 0.05
 """Seconds between passes, so that changes within them are handled together."""
+GONE = NoNodeError, BadVersionError
 Settled = Callable[[frozenset[HostGroup], frozenset[HostGroup]], None]
 
 
-class Leases:
+class Leases(SessionThread):
     """Acquires and releases leases. Calls `settled(mine, leaving)` in the event loop: the groups to poll, and those to
     give up once `released` is called for them.
 
@@ -59,10 +58,9 @@ class Leases:
         grace_s: float,
         reconcile_s: float,
     ) -> None:
-        self._session, self._name, self._networks, self._settled = session, name, networks, settled
+        super().__init__(session, "leases")
+        self._name, self._networks, self._settled = name, networks, settled
         self._grace_s, self._reconcile_s = grace_s, reconcile_s
-        self._wake, self._stop = threading.Event(), threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._wanted: tuple[frozenset[HostGroup], frozenset[HostGroup]] = frozenset(), frozenset()
         self._lives = -1
         self._held: set[HostGroup] = set()
@@ -71,7 +69,7 @@ class Leases:
         """Wanted groups whose lease another agent holds; a watch reports the release."""
         self._released: deque[HostGroup] = deque()
         self._freed: deque[HostGroup] = deque()
-        self._sharing = Sharing(GroupMembers({}))
+        self._sharing = Sharing({})
         self._members: dict[str, frozenset[Network]] = {}
         self._departed: dict[str, tuple[frozenset[Network], float]] = {}
         self._stale = True
@@ -82,24 +80,8 @@ class Leases:
         self._proven = -1e9
         """Monotonic time of the last call that confirmed the session. After a pause of the process or the machine,
         ZooKeeper reports the end of the session with a delay."""
-        self.failures = 0
-        self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
-        session.on_change(self._wake.set)
 
     # --- in the event loop
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the thread; ZooKeeper need not be reachable."""
-        self._loop = loop
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread within STOP_S, or when the session stops, which also ends the leases. Do not call it in the
-        event loop."""
-        self._stop.set()
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(STOP_S)
 
     def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None:
         """Set the groups with a registered process, and those with a polled but unregistered one. The latter stay here,
@@ -177,15 +159,16 @@ class Leases:
         self._give_up(client)
         registered, kept = self._wanted
         present = self._present()
-        if present != self._sharing.members.networks:
-            self._sharing = Sharing(GroupMembers(present))
+        if present != self._sharing.networks:
+            self._sharing = Sharing(present)
         ours = {group for group in registered if self._should(group)} | kept
         self._elsewhere = (self._elsewhere & ours) - set(_drained(self._freed))
         self._leaving |= self._held - ours
         unknown = self._claim(client, ours - self._held - self._elsewhere)
         self._next = self._ends()
         if lives == self._session.lives:
-            self._tell(frozenset((self._held - self._leaving) | unknown), frozenset(self._leaving))
+            mine = frozenset((self._held - self._leaving) | unknown)
+            self._in_loop(self._settled, mine, frozenset(self._leaving))
 
     def _look(self, client: Any) -> None:
         """Read the members, and drop leases whose node was deleted."""
@@ -194,8 +177,10 @@ class Leases:
             client.ensure_path(path)
         self._join(client)
         names = client.get_children(AGENTS, watch=self._changed)
-        found = dict(self._answers(names, lambda name: client.get_async(f"{AGENTS}/{name}")))
-        members = {name: _networks(answer[0]) for name, answer in found.items()}
+        members: dict[str, frozenset[Network]] = {}
+        for name, result in self._results(names, lambda name: client.get_async(f"{AGENTS}/{name}")):
+            with contextlib.suppress(NoNodeError):
+                members[name] = _networks(result()[0])
         now = monotonic()
         for name in self._members.keys() - members.keys():
             self._departed[name] = self._members[name], now + self._grace_s
@@ -213,7 +198,8 @@ class Leases:
         except NodeExistsError:
             there, stat = client.get(path)
             if stat.ephemeralOwner != client.client_id[0]:  # left by an earlier session of this agent
-                _ignore_gone(lambda: client.delete(path, version=stat.version))
+                with contextlib.suppress(*GONE):
+                    client.delete(path, version=stat.version)
                 client.create(path, data, ephemeral=True)
             elif there != data:
                 client.set(path, data)
@@ -264,7 +250,8 @@ class Leases:
         if stat.ephemeralOwner == client.client_id[0]:
             self._held.add(group)
         elif data == self._name.encode():  # left by an earlier session of this agent
-            _ignore_gone(lambda: client.delete(_path(group), version=stat.version))
+            with contextlib.suppress(*GONE):
+                client.delete(_path(group), version=stat.version)
             return False
         else:
             self._elsewhere.add(group)
@@ -274,17 +261,10 @@ class Leases:
         """Delete leases whose processes are no longer polled here."""
         ended = {group for group in _drained(self._released) if group in self._leaving}
         for group, result in self._results(ended, lambda group: client.delete_async(_path(group))):
-            _ignore_gone(result)
+            with contextlib.suppress(*GONE):
+                result()
             self._held.discard(group)
             self._leaving.discard(group)
-
-    def _tell(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
-        if self._loop is None or self._stop.is_set():
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._settled, mine, leaving)
-        except RuntimeError:  # the loop is closed: the source has stopped
-            self._stop.set()
 
     # --- pipelined calls
 
@@ -295,14 +275,6 @@ class Leases:
             calls = [(item, call(item)) for item in rest[at : at + AT_ONCE]]
             for item, answer in calls:
                 yield item, partial(answer.get, timeout=CALL_S)
-
-    def _answers(self, items: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-        """Yield each item whose node exists with the answer to its call."""
-        for item, result in self._results(items, call):
-            try:
-                yield item, result()
-            except NoNodeError:
-                continue
 
     # --- watches, in kazoo's threads
 
@@ -334,10 +306,3 @@ def _networks(data: bytes) -> frozenset[Network]:
         return frozenset(ipaddress.ip_network(text) for text in read_table(data)["networks"])
     except (ValueError, KeyError, TypeError):
         return frozenset()
-
-
-def _ignore_gone(action: Callable[[], object]) -> None:
-    try:
-        action()
-    except (NoNodeError, BadVersionError):
-        pass

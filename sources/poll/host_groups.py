@@ -1,4 +1,4 @@
-"""Assignment of processes to agents, pure. It is a preference only: the lease decides.
+"""Assignment of processes to agents, pure but for `own_networks`. It is a preference only: the lease decides.
 
 A *group* is the processes of one context at one address. They stay together, so that one agent detects two processes of
 the same name, and a restarted process continues the state of its predecessor.
@@ -7,12 +7,14 @@ the same name, and a restarted process continues the state of its predecessor.
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import psutil
 import xxhash
 
+from bookkeeper.process.addresses import source_address
 from sources.base.endpoint_address import EndpointAddress
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -34,42 +36,40 @@ def group_of(endpoint: EndpointAddress) -> HostGroup:
     return HostGroup(endpoint.context, endpoint.ip)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMembers:
-    """Agents by name, with the addresses and networks of each agent's host."""
-
-    networks: Mapping[str, frozenset[Network]]
-
-    def near(self, ip: str) -> list[str]:
-        """Return the agents on the host of an address. For a loopback address these are all agents: a process there can
-        only be reached from its own host."""
-        address = ipaddress.ip_address(ip)
-        if address.is_loopback:
-            return list(self.networks)
-        alone = ipaddress.ip_network(address)
-        return [name for name, own in self.networks.items() if alone in own or any(address in net for net in own)]
-
-
 class Sharing:
-    """Preferred agent of each group; caches the agents near an address."""
+    """Preferred agent of each group. `networks`: agents by name, with the addresses and networks of each one's host."""
 
-    def __init__(self, members: GroupMembers) -> None:
-        self.members = members
+    def __init__(self, networks: Mapping[str, frozenset[Network]]) -> None:
+        self.networks = networks
         self._near: dict[str, list[str]] = {}
 
     def near(self, ip: str) -> list[str]:
-        """Return the agents on the host of an address, cached."""
+        """Return the agents on the host of an address, cached. For a loopback address these are all agents: a process
+        there can only be reached from its own host."""
         if ip not in self._near:
-            self._near[ip] = self.members.near(ip)
+            address, alone = ipaddress.ip_address(ip), ipaddress.ip_network(ip)
+            self._near[ip] = [
+                name
+                for name, own in self.networks.items()
+                if address.is_loopback or alone in own or any(address in net for net in own)
+            ]
         return self._near[ip]
 
     def poller(self, group: HostGroup) -> str:
         """Return the preferred agent of a group: one on its host if there is any, else any; "" without agents.
 
         Rendezvous hashing: an agent that joins or leaves moves no groups between other agents."""
-        able: Iterable[str] = self.near(group.ip) or self.members.networks
+        able: Iterable[str] = self.near(group.ip) or self.networks
         return max(able, key=lambda name: (_weight(name, group), name), default="")
 
 
 def _weight(name: str, group: HostGroup) -> int:
     return int(xxhash.xxh3_64_intdigest(f"{name}\n{group.key}".encode()))
+
+
+def own_networks(zookeeper: str, more: Iterable[str] = ()) -> frozenset[Network]:
+    """Return the addresses of the interfaces, the local address towards ZooKeeper, and the networks `more`."""
+    here = (one for many in psutil.net_if_addrs().values() for one in many)
+    addresses = {one.address.partition("%")[0] for one in here if one.family in (socket.AF_INET, socket.AF_INET6)}
+    source = source_address(zookeeper)
+    return frozenset(ipaddress.ip_network(one) for one in (*addresses, *([source] if source else []), *more))

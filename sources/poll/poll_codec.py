@@ -15,7 +15,7 @@ from artimon.model.values import ValueType
 from bookkeeper.rpc.framed_server import FrameError, decode_reply, encode_call
 from bookkeeper.rpc.poll_service import idl
 from sources.base.errors import GaveWay, PollError
-from sources.state.reading import Schema
+from sources.state.reading import Reading, Schema
 
 UUID_BYTES = 16
 METHOD = "getColumns"
@@ -26,22 +26,11 @@ _SEQID_AT = 4 + 4 + 4 + len(METHOD)
 
 @dataclass(frozen=True, slots=True)
 class PollAnswer:
-    """Validated answer; `schema` is None if the poller's own is still valid."""
+    """Validated answer. The time of the reading is that of the process's clock."""
 
-    uuid: bytes
-    birth_ms: int
-    context: str
-    instance: str
-    schema_id: bytes
-    schema: Schema | None
-    cells: npt.NDArray[np.int64]
-    strings: tuple[str, ...]
-    memo: bytes | None = None
+    reading: Reading
+    memo: bytes | None
     """Memo of the previous poller, if it was another one."""
-    uid: int | None = None
-    """User of the process."""
-    time_ms: int = 0
-    """Time of the process's clock, epoch milliseconds."""
 
 
 def encode_question(
@@ -92,20 +81,10 @@ def check_columns(columns: Any, known: Schema | None, max_series: int) -> PollAn
     cells = np.frombuffer(values, "<i8").astype(np.int64, copy=False)
     strings = tuple(columns.strings or ())
     _check_cells(schema, cells, strings)
-    birth_ms = _int(endpoint.birth_ms)
-    return PollAnswer(
-        endpoint.uuid,
-        birth_ms,
-        endpoint.context,
-        endpoint.instance,
-        schema.id,
-        fresh,
-        cells,
-        strings,
-        columns.memo,
-        endpoint.uid,
-        endpoint.time_ms or 0,
-    )
+    birth_ms, time_ms = _int(endpoint.birth_ms), endpoint.time_ms or 0
+    context, instance = endpoint.context, endpoint.instance
+    reading = Reading(endpoint.uuid, birth_ms, time_ms, schema, cells, strings, context, instance, uid=endpoint.uid)
+    return PollAnswer(reading, columns.memo)
 
 
 def _schema(schema_id: bytes, schema: Any, max_series: int) -> Schema:

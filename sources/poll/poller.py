@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 from artimon.model.clock import Clock
 from sources.base.endpoint_address import EndpointAddress
 from sources.base.errors import GaveWay, PollError
-from sources.delivery.poll_limits import PollLimits
+from sources.delivery.poll_context import PollLimits
 from sources.delivery.source_config import SourceConfig
 from sources.poll.endpoint_connection import open_connection
 from sources.poll.poll_codec import PollAnswer, decode_answer, encode_question, number
@@ -39,10 +40,12 @@ class Poller:
         self._endpoint, self._config, self._limits, self._clock = endpoint, config, limits, clock
         self._sure = sure
         self._asked: tuple[object, bytearray] = None, bytearray()
-        self._memo: bytes | None = None
+        self.memo: bytes | None = None
+        """Memo for the next poller of the process, to be left with it by the next poll."""
         self.inherited: bytes | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._schema: Schema | None = None
+        self.schema: Schema | None = None
+        """Schema of the last answer; None to request the whole one with the next poll."""
         self._seqid = 0
         self._process_ms = 0
         """Time of the process's clock at its last answer."""
@@ -67,15 +70,11 @@ class Poller:
             self.close()
         return reading
 
-    def leave(self, memo: bytes) -> None:
-        """Leave a memo with the process for its next poller; sent with the next poll."""
-        self._memo = memo
-
     async def confirm(self) -> None:
         """Tell an ending process that its last answer is durable, so that it needs no final snapshot. The process may
         have ended already."""
         self._seqid = self._seqid % 0x7FFF_FFFF + 1
-        known = self._schema.id if self._schema else b""
+        known = self.schema.id if self.schema else b""
         question = encode_question(known, self._config.agent, self._patience_ms(), None, self._process_ms)
         try:
             await self._ask(number(question, self._seqid))
@@ -84,12 +83,8 @@ class Poller:
 
     def slim_schema(self) -> None:
         """Free the names and labels of the schema, which are no longer needed."""
-        if self._schema is not None:
-            self._schema = self._schema.slim()
-
-    def forget_schema(self) -> None:
-        """Request the whole schema with the next poll."""
-        self._schema = None
+        if self.schema is not None:
+            self.schema = self.schema.slim()
 
     def close(self) -> None:
         """Close the connection; the next poll opens a new one."""
@@ -100,7 +95,7 @@ class Poller:
 
     async def _poll(self) -> Reading:
         self._seqid = self._seqid % 0x7FFF_FFFF + 1
-        memo = self._memo
+        memo = self.memo
         question = number(self._question(memo), self._seqid)
         async with self._limits.place(self.failing):
             began = self._clock.monotonic()
@@ -115,12 +110,12 @@ class Poller:
             self._check_uuid(other.uuid)
             raise
         reading = self._reading(answer, time_ms)
-        if self._memo is memo:
-            self._memo = None  # delivered
+        if self.memo is memo:
+            self.memo = None  # delivered
         return reading
 
     def _question(self, memo: bytes | None) -> bytearray:
-        about = self._schema.id if self._schema else b"", self._config.agent, self._patience_ms(), memo
+        about = self.schema.id if self.schema else b"", self._config.agent, self._patience_ms(), memo
         if self._asked[0] != about:
             self._asked = about, encode_question(*about)
         return self._asked[1]
@@ -170,33 +165,20 @@ class Poller:
             return await reader.readexactly(size)
 
     async def _decode(self, frame: bytes) -> PollAnswer:
-        arguments = (frame, self._seqid, self._schema, self._config.max_series, self._config.agent)
+        arguments = (frame, self._seqid, self.schema, self._config.max_series, self._config.agent)
         if len(frame) > _LARGE // 8:
             return await asyncio.to_thread(decode_answer, *arguments)
         return decode_answer(*arguments)
 
     def _reading(self, answer: PollAnswer, time_ms: int) -> Reading:
-        self._check_uuid(answer.uuid)
-        if answer.context != self._endpoint.context:
-            raise PollError("wrong context", f"answers as {answer.context!r}")
+        reading = answer.reading
+        self._check_uuid(reading.uuid)
+        if reading.context != self._endpoint.context:
+            raise PollError("wrong context", f"answers as {reading.context!r}")
         if answer.memo is not None:
             self.inherited = answer.memo
-        self._process_ms = answer.time_ms
-        if answer.schema is not None:
-            self._schema = answer.schema
-        if self._schema is None:  # unreachable: decode_answer checked it
-            raise PollError("garbage", "no schema")
-        return Reading(
-            answer.uuid,
-            answer.birth_ms,
-            time_ms,
-            self._schema,
-            answer.cells,
-            answer.strings,
-            answer.context,
-            answer.instance,
-            uid=answer.uid,
-        )
+        self._process_ms, self.schema = reading.time_ms, reading.schema
+        return replace(reading, time_ms=time_ms)
 
     def _check_uuid(self, uuid: bytes) -> None:
         if uuid != self._endpoint.uuid:

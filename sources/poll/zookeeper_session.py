@@ -1,8 +1,11 @@
-"""ZooKeeper session of the source, shared by discovery and leases."""
+"""ZooKeeper session of the source, shared by discovery and leases, and the base of their threads."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
@@ -14,6 +17,7 @@ PAUSE_S = 5.0
 """Maximum seconds between attempts to connect, so that discovery resumes soon after an outage."""
 STARTED_S = 5.0
 """Seconds that kazoo's loop may take to start; it is not restarted earlier."""
+STOP_S = 1.0
 
 
 class Session:
@@ -28,12 +32,9 @@ class Session:
         """True while the session exists and the server answers."""
         self.lives = 0
         """Number of ended sessions. A change means that all ephemeral nodes of the session are gone."""
-        self._told: list[Callable[[], None]] = []
+        self.told: list[Callable[[], None]] = []
+        """Callbacks for every start, suspension or end of the session."""
         self._begun = 0.0
-
-    def on_change(self, told: Callable[[], None]) -> None:
-        """Register a callback for every start, suspension or end of the session."""
-        self._told.append(told)
 
     def start(self) -> None:
         """Start connecting; ZooKeeper need not be reachable."""
@@ -57,5 +58,44 @@ class Session:
         self.connected = state == "CONNECTED"
         self.lives += state == "LOST"
         log.info("ZooKeeper at %s: %s", self.hosts, state)
-        for told in self._told:
+        for told in self.told:
             told()
+
+
+class SessionThread(ABC):
+    """Thread that calls ZooKeeper and passes results to the event loop. `_wake` is set when the session changes and at
+    the end, `_stop` only at the end."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._session = session
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.failures = 0
+        session.told.append(self._wake.set)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the thread; ZooKeeper need not be reachable."""
+        self._loop = loop
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread within STOP_S, or when the session stops, which also ends the leases. Do not call it in the
+        event loop."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Work until `_stop` is set."""
+
+    def _in_loop(self, call: Callable[..., None], *arguments: object) -> None:
+        """Schedule a call in the event loop."""
+        if self._loop is None or self._stop.is_set():
+            return
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:  # the loop is closed: the source has stopped
+            self._stop.set()

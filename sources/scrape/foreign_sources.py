@@ -7,26 +7,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from artimon.model.protocols import SinkRefused
 from artimon.runtime.config_file import ConfigFileError, Problem
-from sources.delivery.poll_context import PollContext
-from sources.delivery.source_config import SourceConfig
-from sources.dropin.folder_files import Signature
+from sources.base.schedule import end_tasks
+from sources.delivery.poll_context import PollContext, PollLimits
+from sources.dropin.folder_files import Signature, signature_of
 from sources.dropin.series_owners import SeriesOwners
 from sources.scrape.jmx.bean_source import JmxSource, JolokiaSource
 from sources.scrape.jmx.mapping_file import read_rules, rule_set
 from sources.scrape.jmx.mapping_rules import BeanRule
 from sources.scrape.prometheus.page_source import PageSource, PrometheusSource
 from sources.scrape.script.script_source import LineScript, PageScript
-from sources.scrape.server.target_source import Pool, TargetSource
+from sources.scrape.server.target_source import TargetSource
 from sources.scrape.sources_file import SourcesFile, read_sources
 from sources.scrape.target_files import TargetFiles
 from sources.state.reading import Variable
-from sources.state.relabel import RelabelRule
 from sources.targets.bean_target import JmxTarget, JolokiaTarget
 from sources.targets.page_target import PrometheusTarget
 from sources.targets.script_target import Script
@@ -36,8 +34,8 @@ RULE_SERIES = "artimon.rule.series"
 KINDS = ("jmx", "jolokia", "prometheus", "script")
 LOOK_S = 30.0
 """Maximum seconds between two checks of the file of sources; with shorter periods, one per period."""
-_SCRIPTS = 4
-"""Concurrent scripts."""
+_SERVERS, _SCRIPTS = 32, 4
+"""Concurrent polls of servers, each with an answer in memory, and of scripts."""
 AnyTarget = JmxTarget | JolokiaTarget | PrometheusTarget | Script
 Key = tuple[str, ...]
 
@@ -56,11 +54,6 @@ class SourcesConfig:
         if path is not None:
             self._read(path)
 
-    @property
-    def rules(self) -> tuple[RelabelRule, ...]:
-        """Relabel rules for all sources in the present content."""
-        return self.content.rules
-
     def look(self) -> SourcesFile:
         """Reload the file if it changed and return its content. An error goes to `problem` and the content stays."""
         if self.path is not None:
@@ -76,7 +69,7 @@ class SourcesConfig:
     def _read(self, path: Path) -> None:
         """Read the file if it changed. Deleting it is an error, so that a deletion does not stop all sources."""
         try:
-            seen = Signature.of(path.stat())
+            seen = signature_of(path.stat())
             if seen != self._seen:
                 self.content = read_sources(path)
                 self._seen, self._there = seen, True
@@ -85,23 +78,16 @@ class SourcesConfig:
                 raise ConfigFileError([Problem(str(path), 1, 1, "the file was deleted")]) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    target: AnyTarget
-    source: TargetSource[Any]
-    task: asyncio.Task[None]
-
-
 class Foreign:
     """Runs the foreign sources of an agent. Event loop only; files are read in threads."""
 
     def __init__(self, shared: PollContext, config: SourcesConfig) -> None:
         self._shared, self._file = shared, config
-        self._own_rules = load_rules(shared.config)
+        self._own_rules = tuple(rule for path in shared.config.jmx_rules for rule in read_rules(path))
         self._files, self._owners = TargetFiles(), SeriesOwners()
-        self._pool, self._script_pool = Pool(), Pool(_SCRIPTS)
-        self._running: dict[Key, _Running] = {}
-        self._rules_at_start = config.rules
+        self._pool, self._script_pool = PollLimits(_SERVERS), PollLimits(_SCRIPTS)
+        self._running: dict[Key, tuple[TargetSource[Any], asyncio.Task[None]]] = {}
+        self._rules_at_start = config.content.rules
         self._ended = False
 
     async def run(self) -> None:
@@ -111,7 +97,7 @@ class Foreign:
                 await self._look_safely()
                 await asyncio.sleep(min(LOOK_S, self._shared.config.period_ms / 1000))
         finally:
-            await self._stop(self._running.values())
+            await end_tasks([task for _, task in self._running.values()])
 
     async def _look_safely(self) -> None:
         """Reload the configuration; an error is reported and the running sources continue."""
@@ -127,14 +113,14 @@ class Foreign:
         self._tell(content, problems)
         wanted = {(target.kind, *target.identity): target for target in targets}
         await self._end_others(wanted, bool(problems))
-        changed = [key for key, one in self._running.items() if wanted.get(key) != one.target]
+        changed = [key for key, (source, _) in self._running.items() if wanted.get(key) != source.target]
         stopped = [self._running.pop(key) for key in changed]
-        await self._stop(stopped)
-        for one, key in zip(stopped, changed, strict=True):
-            if key in wanted:
-                self._release(one.source)
-            else:
-                await one.source.leave()
+        await end_tasks([task for _, task in stopped])
+        for (source, _), key in zip(stopped, changed, strict=True):
+            if key not in wanted:
+                await source.leave()
+            elif source.series is not None:  # another target may own the source
+                self._shared.owners.release(source.series.name, source)
         for key, target in wanted.items():
             if key not in self._running:
                 self._start(key, target)
@@ -147,10 +133,10 @@ class Foreign:
 
     def figures(self) -> dict[str, int]:
         """Return the counts of ignored parts of Prometheus pages."""
-        pages = [one.source for one in list(self._running.values()) if isinstance(one.source, PageSource)]
+        pages = [source for source, _ in list(self._running.values()) if isinstance(source, PageSource)]
         return {
-            "timestamps_ignored": sum(page.timestamps for page in pages),
-            "exemplars_ignored": sum(page.exemplars for page in pages),
+            "timestamps_ignored": sum(page.ignored["timestamp"] for page in pages),
+            "exemplars_ignored": sum(page.ignored["exemplar"] for page in pages),
         }
 
     # --- configuration
@@ -188,8 +174,8 @@ class Foreign:
     def _start(self, key: Key, target: AnyTarget) -> None:
         source = self._source(target)
         task = asyncio.create_task(source.run(), name=str(target))
-        task.add_done_callback(self._died)
-        self._running[key] = _Running(target, source, task)
+        task.add_done_callback(self._shared.figures.ended)
+        self._running[key] = source, task
 
     def _source(self, target: AnyTarget) -> TargetSource[Any]:
         shared = self._shared
@@ -206,25 +192,3 @@ class Foreign:
 
     def _bean_rules(self, names: Iterable[str]) -> tuple[BeanRule, ...]:
         return (*self._own_rules, *(rule for name in names for rule in rule_set(name)))
-
-    async def _stop(self, running: Iterable[_Running]) -> None:
-        tasks = [one.task for one in running]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=5)
-
-    def _release(self, source: TargetSource[Any]) -> None:
-        """Release the source, so that another target can own it."""
-        if source.series is not None:
-            self._shared.owners.release(source.series.name, source)
-
-    def _died(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            log.error("%s ended", task.get_name(), exc_info=task.exception())
-            self._shared.figures.problem(task.get_name(), f"{task.get_name()} ended: {task.exception()!r}")
-
-
-def load_rules(config: SourceConfig) -> tuple[BeanRule, ...]:
-    """Read the mapping rules of the configured files. Raises ConfigFileError."""
-    return tuple(rule for path in config.jmx_rules for rule in read_rules(path))

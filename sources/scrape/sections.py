@@ -21,12 +21,11 @@ from sources.scrape.jmx.mapping_file import RULE_SETS
 from sources.state.relabel import MAX_RULES, RelabelRule, RuleError, make_rule
 from sources.targets.bean_target import JmxTarget, JolokiaTarget, parse_target
 from sources.targets.credentials import Access
-from sources.targets.page_target import Job, PrometheusTarget, check_job_name, hidden, parse_address
+from sources.targets.page_target import PORTS, Job, PrometheusTarget, check_job_name, hidden, parse_address
 from sources.targets.script_target import Format, Script
 
 MAX_BYTES = 64 << 20
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PORTS = {"http": 80, "https": 443}
 
 
 def _seconds(text: str) -> float:
@@ -74,7 +73,7 @@ def _value(text: str) -> None:
 
 def _bean_url(url: str) -> SplitResult:
     parts = urlsplit(url)
-    good = parts.scheme in _PORTS and parts.hostname and url.isascii() and url.isprintable() and " " not in url
+    good = parts.scheme in PORTS and parts.hostname and url.isascii() and url.isprintable() and " " not in url
     if not good or parts.query or parts.fragment or parts.username is not None:
         raise TargetError(f"{hidden(url)!r:.200}: want http(s)://HOST:PORT/jolokia, without user, query or fragment")
     return parts
@@ -230,7 +229,7 @@ class JolokiaSection(AccessSection, BeanServerSection):
     def build(self) -> JolokiaTarget:
         with at("url"):
             parts = _bean_url(self.url)
-            port = parts.port or _PORTS[parts.scheme]
+            port = parts.port or PORTS[parts.scheme]
         target = self.target(f"http://{parts.netloc}/")
         path = parts.path.rstrip("/") or "/jolokia"
         return JolokiaTarget(

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, RootModel, model_validator
 
-from artimon.runtime.config_file import ConfigFileError, Problem, parse_config, read_config
+from artimon.runtime.config_file import ConfigFileError, Problem, read_config
 from artimon.runtime.config_model import Section, Steps, built, fault, refuse, repeated
 from sources.scrape.sections import (
     JobSection,
@@ -96,11 +96,6 @@ def read_sources(path: Path) -> SourcesFile:
     if found.scripts and mode & stat.S_IWOTH:
         raise file.error("the file is world-writable, so its scripts are not run: use `chmod o-w`")
     return found
-
-
-def parse_sources(text: str, shown: str, folder: Path) -> SourcesFile:
-    """Return the content of a text; paths in it are relative to `folder`. Raises ConfigFileError."""
-    return parse_config(text, shown).validate(SourcesFile, folder=folder)
 
 
 def read_targets(path: Path, job: Job) -> tuple[PrometheusTarget, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artimon.runtime.config_file import ConfigFileError
-from sources.dropin.folder_files import Signature
+from sources.dropin.folder_files import Signature, signature_of
 from sources.scrape.sections import Pages
 from sources.scrape.sources_file import MAX_TARGETS, read_targets
 from sources.targets.page_target import Job, PrometheusTarget
@@ -73,16 +73,17 @@ class TargetFiles:
         known = self._known.setdefault((job.name, name), _Known())
         path = Path(name)
         try:
-            seen = Signature.of(path.stat())
+            seen = signature_of(path.stat())
             known.missing = 0
             if seen != known.seen or any(target.job is not job for target in known.targets):
                 known.targets = read_targets(path, job)
                 known.seen = seen
         except FileNotFoundError:
             known.missing += 1
-            if known.missing >= GONE_LOOKS:
-                known.targets, known.seen = (), None
             problems.append(f"job {job.name}: {name} does not exist")
+            if known.missing >= GONE_LOOKS:
+                del self._known[job.name, name]  # a pattern does not name it any more
+                return ()
         except (ConfigFileError, OSError) as error:
             known.seen = None
             kept = f": its {len(known.targets)} previous targets stay in use" if known.targets else ""

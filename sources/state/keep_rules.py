@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import re2
 
-from artimon.model.batch import DEFAULT_KEEP, Polled, Samples
+from artimon.model.batch import DEFAULT_KEEP, Polled
 from sources.state.relabel import RuleError, compile_regex
 from sources.state.series_memory import SourceSeries
 
@@ -108,19 +108,7 @@ def _parts(polled: Polled, classes: npt.NDArray[np.uint8], names: Sequence[str])
     if len(present) <= 1:
         return [replace(polled, keep=names[present[0]] if present else DEFAULT_KEEP)]
     parts = [
-        replace(polled, samples=_picked(polled.samples, np.flatnonzero(classes == one)), keep=names[one], blocks=())
+        replace(polled, samples=polled.samples.pick(np.flatnonzero(classes == one)), keep=names[one], blocks=())
         for one in present
     ]
     return [replace(parts[0], blocks=polled.blocks), *parts[1:]]
-
-
-def _picked(samples: Samples, rows: npt.NDArray[np.intp]) -> Samples:
-    """Return the given rows; the strings are shared."""
-    return Samples(
-        samples.fingerprint[rows],
-        samples.time_ms[rows],
-        samples.birth_ms[rows],
-        samples.type[rows],
-        samples.cell[rows],
-        samples.strings,
-    )

@@ -186,23 +186,18 @@ class Rules:
 
 
 def _apply(rule: RelabelRule, labels: dict[str, str]) -> dict[str, str] | None:
+    value = rule.separator.join(labels.get(label, "") for label in rule.source_labels)
     match rule.action:
         case "labelmap":
             return _mapped(rule, labels)
-        case "labeldrop":
-            return {label: value for label, value in labels.items() if rule.regex.fullmatch(label) is None}
-        case "labelkeep":
-            return {label: value for label, value in labels.items() if rule.regex.fullmatch(label) is not None}
-    value = rule.separator.join(labels.get(label, "") for label in rule.source_labels)
-    match rule.action:
-        case "keep":
-            return labels if rule.regex.fullmatch(value) is not None else None
-        case "drop":
-            return labels if rule.regex.fullmatch(value) is None else None
-        case "keepequal":
-            return labels if labels.get(_fixed(rule.target), "") == value else None
-        case "dropequal":
-            return labels if labels.get(_fixed(rule.target), "") != value else None
+        case "labeldrop" | "labelkeep":
+            kept = rule.action == "labelkeep"
+            return {label: text for label, text in labels.items() if (rule.regex.fullmatch(label) is not None) == kept}
+        case "keep" | "drop":
+            return labels if (rule.regex.fullmatch(value) is not None) == (rule.action == "keep") else None
+        case "keepequal" | "dropequal":
+            equal = labels.get(_fixed(rule.target), "") == value
+            return labels if equal == (rule.action == "keepequal") else None
         case "hashmod":
             return _with(labels, _fixed(rule.target), str(_hash(value) % rule.modulus))
         case "lowercase":

@@ -6,9 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import LabelError, canonical, validate_name
 from artimon.model.values import Kind, ValueType
@@ -83,7 +80,9 @@ def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) 
     """Return the canonical text of a series; its own `labels` override `automatic` ones. Raises LabelError."""
     both = {**automatic, **labels}
     if len(both) > LABELS:
-        _validate_count(labels, both)
+        own, total = (sum(value != "" for value in some.values()) for some in (labels, both))
+        if own < total > LABELS:
+            raise LabelError(f"{own} labels and {total - own} added: at most {LABELS} in all")
     return canonical(name, both)
 
 
@@ -100,16 +99,6 @@ class _TextCache:
         if braces is None:
             braces = self._braces[key] = text_of("_", labels, self._automatic)[1:]
         return validate_name(name) + braces
-
-
-def _validate_count(labels: Mapping[str, str], both: Mapping[str, str]) -> None:
-    own, total = (sum(value != "" for value in some.values()) for some in (labels, both))
-    if own < total > LABELS:
-        raise LabelError(f"{own} labels and {total - own} added: at most {LABELS} in all")
-
-
-def fingerprints(columns: tuple[BoundColumn, ...]) -> npt.NDArray[np.uint64]:
-    return np.array([column.fingerprint for column in columns], np.uint64)
 
 
 def _column(schema: Schema, at: int, name: str, text: str) -> BoundColumn:

@@ -22,8 +22,8 @@ from sources.base.schedule import announce_day
 from sources.state.finals import Finals, is_final, past_of
 from sources.state.reading import NO_PROCESS, Reading
 from sources.state.schema_binding import Bound, BoundColumn
-from sources.state.series_births import KnownSeries, PolledSeries, births, remembered, told
-from sources.state.series_rows import Description, SeriesRows, block_of
+from sources.state.series_births import Ints, KnownSeries, PolledSeries, births, remembered, told
+from sources.state.series_rows import Description, SeriesRows
 
 FORGET_MS = 4 * 86_400_000
 """Age of an ended series in ms at which a full source may reuse its row; no bucket is kept for longer."""
@@ -47,23 +47,41 @@ class Placed:
     refused: Counter[str]
     problems: tuple[str, ...]
 
+    def seen(self, reading: Reading) -> PolledSeries:
+        """Return the content of the placed columns."""
+        return PolledSeries(reading.cells if self.whole else reading.cells[self.at], self.type, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Samples with the end markers of the rows `ended`, and the state of the newest sample of each `row`."""
+
+    samples: Samples
+    row: Ints
+    cell: Ints
+    birth_ms: Ints
+    sampled_ms: Ints | int
+    """Time of the newest sample of each row, or one time for all rows."""
+    ended: Ints
+
+
+def only(samples: Samples, ended: Ints) -> Taken:
+    """Return samples that change the state of the rows `ended` alone."""
+    none = np.zeros(0, np.int64)
+    return Taken(samples, none, none, none, none, ended)
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Batches of a poll for the log, and the state to commit once they are accepted."""
 
     polled: tuple[Polled, ...]
-    row: npt.NDArray[np.int64]
-    cell: npt.NDArray[np.int64]
-    birth_ms: npt.NDArray[np.int64]
-    ended: npt.NDArray[np.int64]
+    taken: Taken
     uuid: bytes
     process_ms: int
     time_ms: int
     announced: tuple[tuple[int, int], ...]
     """(block, version)."""
-    sampled_ms: npt.NDArray[np.int64] | int
-    """Time of the newest sample of each row, or one time for all rows."""
     uid: int | None = None
     final: bytes = b""
     """Process of the final snapshot, b"" for a poll."""
@@ -71,19 +89,7 @@ class Prepared:
     @property
     def samples(self) -> int:
         """Number of samples without end markers."""
-        return sum(len(part.samples) for part in self.polled) - len(self.ended)
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Samples with individual times, and the state of the newest sample of each row."""
-
-    samples: Samples
-    row: npt.NDArray[np.int64]
-    cell: npt.NDArray[np.int64]
-    birth_ms: npt.NDArray[np.int64]
-    sampled_ms: npt.NDArray[np.int64]
-    ended: npt.NDArray[np.int64]
+        return len(self.taken.samples) - len(self.taken.ended)
 
 
 class SourceSeries:
@@ -176,7 +182,7 @@ class SourceSeries:
         return ""
 
     def _touch(self, row: int) -> None:
-        self._dirty.add(block_of(row))
+        self._dirty.add(row // MAX_BLOCK)
         self.changed = True
 
     # --- poll -> batches
@@ -184,14 +190,11 @@ class SourceSeries:
     def prepare(self, reading: Reading, placed: Placed) -> Prepared:
         """Return the batches of one poll: a sample for every placed column, an ENDED row for every missing series."""
         time_ms = self._after_last(reading.time_ms)
-        row = placed.row
-        cell = reading.cells if placed.whole else reading.cells[placed.at]
-        state = self.rows.state
+        row, seen, state = placed.row, placed.seen(reading), self.rows.state
         live = state["live"][row]
         if reading.resumes:
             live = live | (state["birth_ms"][row] >= reading.birth_ms)
         known = KnownSeries(state["cell"][row], state["birth_ms"][row], live)
-        seen = PolledSeries(cell, placed.type, placed.kind)
         same = self.uuid == reading.uuid
         born = births(known, seen, reading.birth_ms, self.last_poll_ms if same else None, reading.appeared_ms)
         if reading.created_ms is not None:
@@ -200,84 +203,51 @@ class SourceSeries:
         gone = state["live"].copy()
         gone[row] = False
         ended = np.flatnonzero(gone)
-        samples = Samples(
-            np.concatenate([state["fingerprint"][row], state["fingerprint"][ended]]),
-            np.full(len(row) + len(ended), time_ms, np.int64),
-            np.concatenate([born, state["birth_ms"][ended]]),
-            np.concatenate([placed.type, np.full(len(ended), ValueType.ENDED, np.uint8)]),
-            np.concatenate([cell, np.zeros(len(ended), np.int64)]),
-            reading.strings,
-        )
-        prepared = self.prepared(
-            samples, reading.uuid, reading.birth_ms, time_ms, row, remembered(known, seen), born, ended
-        )
-        return replace(prepared, uid=reading.uid)
+        samples = self.samples(reading, placed, time_ms, born).join(self.rows.ends(ended, time_ms))
+        taken = Taken(samples, row, remembered(known, seen), born, time_ms, ended)
+        return replace(self.prepared(taken, reading.uuid, reading.birth_ms, time_ms), uid=reading.uid)
+
+    def samples(self, reading: Reading, placed: Placed, time_ms: int, born: Ints) -> Samples:
+        """Return a sample for every placed column."""
+        prints = self.rows.state["fingerprint"][placed.row]
+        times = np.full(len(prints), time_ms, np.int64)
+        return Samples(prints, times, born, placed.type, placed.seen(reading).cell, reading.strings)
 
     def prepare_end(self, now_ms: int) -> Prepared:
         """Return batches that end every live series."""
         time_ms = self._after_last(now_ms)
         ended = np.flatnonzero(self.rows.state["live"])
-        samples = Samples(
-            self.rows.state["fingerprint"][ended],
-            np.full(len(ended), time_ms, np.int64),
-            self.rows.state["birth_ms"][ended],
-            np.full(len(ended), ValueType.ENDED, np.uint8),
-            np.zeros(len(ended), np.int64),
-        )
-        none = np.zeros(0, np.int64)
-        return self.prepared(samples, self.uuid, self.process_ms, time_ms, none, none, none, ended)
+        return self.prepared(only(self.rows.ends(ended, time_ms), ended), self.uuid, self.process_ms, time_ms)
 
     def prepare_taken(self, taken: Taken, now_ms: int) -> Prepared:
-        """Return the batches of samples with individual times and births. Series in `ended` end now, or at their last
-        sample if that is later."""
-        time_ms = self._after_last(now_ms)
-        state, ended, new = self.rows.state, taken.ended, taken.samples
-        samples = Samples(
-            np.concatenate([new.fingerprint, state["fingerprint"][ended]]),
-            np.concatenate([new.time_ms, np.maximum(time_ms, state["last_ms"][ended])]),
-            np.concatenate([new.birth_ms, state["birth_ms"][ended]]),
-            np.concatenate([new.type, np.full(len(ended), ValueType.ENDED, np.uint8)]),
-            np.concatenate([new.cell, np.zeros(len(ended), np.int64)]),
-            new.strings,
-        )
-        return self.prepared(
-            samples, NO_PROCESS, 0, time_ms, taken.row, taken.cell, taken.birth_ms, ended, taken.sampled_ms
-        )
+        """Return the batches of samples with individual times and births, which have no end markers yet. Series in
+        `ended` end now, or at their last sample if that is later."""
+        time_ms, ended = self._after_last(now_ms), taken.ended
+        ends = self.rows.ends(ended, np.maximum(time_ms, self.rows.state["last_ms"][ended]))
+        return self.prepared(replace(taken, samples=taken.samples.join(ends)), NO_PROCESS, 0, time_ms)
 
-    def prepared(
-        self,
-        samples: Samples,
-        uuid: bytes,
-        process_ms: int,
-        time_ms: int,
-        row: npt.NDArray[np.int64],
-        cell: npt.NDArray[np.int64],
-        birth_ms: npt.NDArray[np.int64],
-        ended: npt.NDArray[np.int64],
-        sampled_ms: npt.NDArray[np.int64] | None = None,
-    ) -> Prepared:
-        """Return the batches of `samples`, with the announcements that are due."""
+    def prepared(self, taken: Taken, uuid: bytes, process_ms: int, time_ms: int) -> Prepared:
+        """Return the batches of the samples, with the announcements that are due."""
         blocks = self._announcements(time_ms)
         polled = [
             Polled(self.name, uuid, process_ms, time_ms, part, blocks=blocks if i == 0 else ())
-            for i, part in enumerate(_split(samples))
+            for i, part in enumerate(_split(taken.samples))
         ]
         announced = tuple((block.block, block.version) for block in blocks)
-        when: npt.NDArray[np.int64] | int = time_ms if sampled_ms is None else sampled_ms
-        return Prepared(tuple(polled), row, cell, birth_ms, ended, uuid, process_ms, time_ms, announced, when)
+        return Prepared(tuple(polled), taken, uuid, process_ms, time_ms, announced)
 
     def commit(self, prepared: Prepared) -> None:
         """Update the state with a poll that the sink has accepted."""
         self._succeed(prepared.uuid)
         if prepared.final:
             self.take_final(prepared.final, prepared.time_ms)
-        state = self.rows.state
-        row = prepared.row
-        state["cell"][row] = prepared.cell
-        state["birth_ms"][row] = prepared.birth_ms
-        state["last_ms"][row] = prepared.sampled_ms
+        state, taken = self.rows.state, prepared.taken
+        row = taken.row
+        state["cell"][row] = taken.cell
+        state["birth_ms"][row] = taken.birth_ms
+        state["last_ms"][row] = taken.sampled_ms
         state["live"][row] = True
-        state["live"][prepared.ended] = False
+        state["live"][taken.ended] = False
         self.uuid, self.process_ms, self.last_poll_ms = prepared.uuid, prepared.process_ms, prepared.time_ms
         self.uid = prepared.uid if prepared.uid is not None else self.uid
         for block, version in prepared.announced:
@@ -307,10 +277,6 @@ class SourceSeries:
         return self.last_poll_ms + 1 if 0 <= back < 1_000 else time_ms
 
     # --- announcements
-
-    def announce_all(self) -> None:
-        """Announce every block with the next poll."""
-        self._days.clear()
 
     def _announcements(self, now_ms: int) -> tuple[SeriesBlock, ...]:
         due = [

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.batch import MAX_BLOCK
+from artimon.model.batch import Samples
 from artimon.model.values import Kind, ValueType
+from sources.state.series_births import Ints
 
 STATE_TYPE = np.dtype(
     [
@@ -35,7 +36,7 @@ class Description:
 
 
 class SeriesRows:
-    """Row -> state and description; fingerprint -> row. The block of a row is row // 1000."""
+    """Row -> state and description; fingerprint -> row. The block of a row is row // MAX_BLOCK."""
 
     def __init__(self) -> None:
         self._state: npt.NDArray[np.void] = np.zeros(64, STATE_TYPE)
@@ -75,6 +76,8 @@ class SeriesRows:
         rows: list[int] = np.flatnonzero(~state["live"] & (state["last_ms"] < before_ms)).tolist()
         return [row for row in rows if state["last_ms"][row] or self.described[row].first_seen_ms < before_ms]
 
-
-def block_of(row: int) -> int:
-    return row // MAX_BLOCK
+    def ends(self, row: Ints, time_ms: Ints | int) -> Samples:
+        """Return the end markers of rows."""
+        state, n = self.state, len(row)
+        types, times = np.full(n, ValueType.ENDED, np.uint8), np.full(n, time_ms, np.int64)
+        return Samples(state["fingerprint"][row], times, state["birth_ms"][row], types, np.zeros(n, np.int64))

@@ -43,13 +43,7 @@ def encode_series(series: SourceSeries) -> bytes:
         [p, d.text, int(d.kind), d.help, d.unit, d.first_seen_ms] for p, d in zip(prints, rows.described, strict=True)
     ]
     finals = series.finals.to_json()
-    content = {
-        "version": VERSION,
-        "source": series.name,
-        "meta": series.meta,
-        "finals": finals,
-        "series": described,
-    }
+    content = {"version": VERSION, "source": series.name, "meta": series.meta, "finals": finals, "series": described}
     return _seal(json.dumps(content, ensure_ascii=False).encode())
 
 

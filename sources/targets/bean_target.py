@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -18,7 +17,7 @@ _WANTED = "write CONTEXT=http://HOST:PORT/jmx, or CONTEXT/INSTANCE=…"
 
 
 @dataclass(frozen=True, slots=True)
-class BeanTarget(HttpTarget, ABC):
+class BeanTarget(HttpTarget):
     """Address of the beans of one process, and the labels `context` and `instance` of its variables."""
 
     context: str
@@ -29,10 +28,6 @@ class BeanTarget(HttpTarget, ABC):
     instance: str = "0"
     rule_sets: tuple[str, ...] = ()
     """Shipped mapping rules used in addition to those of the agent."""
-
-    @property
-    @abstractmethod
-    def kind(self) -> str: ...
 
     @property
     def identity(self) -> list[str]:
@@ -54,30 +49,24 @@ class BeanTarget(HttpTarget, ABC):
 class JmxTarget(BeanTarget):
     """Hadoop `/jmx` page."""
 
+    kind = "jmx"
     scheme = "http"
     path: str = "/jmx"
     """A path with `?` is requested unchanged; else there is one query for each domain that has rules."""
     rule_sets: tuple[str, ...] = ("jvm", "hdfs", "hbase")
-
-    @property
-    def kind(self) -> str:
-        return "jmx"
 
 
 @dataclass(frozen=True, slots=True)
 class JolokiaTarget(BeanTarget):
     """Jolokia agent."""
 
+    kind = "jolokia"
     path: str = "/jolokia"
     rule_sets: tuple[str, ...] = ("jvm", "kafka", "zookeeper", "spark", "hbase", "hdfs")
     scheme: str = "http"
     access: Access = field(default_factory=Access)
     bulk: bool = True
     """True for one POST of all requests; False for one GET each, as some servers allow only GET."""
-
-    @property
-    def kind(self) -> str:
-        return "jolokia"
 
 
 def parse_target(text: str) -> JmxTarget:

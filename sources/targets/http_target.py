@@ -2,60 +2,48 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Protocol
+from typing import ClassVar
 
 from bookkeeper.process.addresses import bracketed
 
 
-class Target(Protocol):
+class Target(ABC):
     """Server or script that an agent polls. Messages name it by its `str`."""
 
-    @property
-    def kind(self) -> str:
-        """Key under which its source stores `identity`."""
-        ...
+    __slots__ = ()
+    kind: ClassVar[str]
+    """Key under which its source stores `identity`."""
+    host: str
+    """Name or address, IPv6 without brackets."""
+    port: int
 
     @property
+    @abstractmethod
     def identity(self) -> list[str]:
         """Equal for the same target in another run of the agent."""
-        ...
 
     @property
-    def host(self) -> str:
-        """Name or address, IPv6 without brackets."""
-        ...
-
-    @property
-    def port(self) -> int: ...
-
-    @property
-    def address(self) -> str:
-        """`host:port`, IPv6 in brackets."""
-        ...
-
-    @property
+    @abstractmethod
     def labels(self) -> Mapping[str, str]:
         """Labels of the target; they override those of its host."""
-        ...
 
+    @abstractmethod
     def source(self, host: str) -> str:
         """Return the name of its source. `host` is the label of its machine."""
-        ...
-
-
-class HttpTarget:
-    """Target that is polled by HTTP."""
-
-    __slots__ = ()
-    host: str
-    port: int
-    scheme: str
-    path: str
 
     @property
     def address(self) -> str:
         return joined(self.host, self.port)
+
+
+class HttpTarget(Target):
+    """Target that is polled by HTTP."""
+
+    __slots__ = ()
+    scheme: str
+    path: str
 
     @property
     def url(self) -> str:

@@ -17,7 +17,7 @@ from sources.targets.http_target import HttpTarget, joined
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,99}")
 _PRINTABLE = re.compile(r"[\x21-\x7e]{1,2000}")
 _HOST = re.compile(r"[A-Za-z0-9_.:\-]{1,253}")
-_PORTS = {"http": 80, "https": 443}
+PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Job:
 class PrometheusTarget(HttpTarget):
     """One page. `instance` is unique within its job."""
 
+    kind = "prometheus"
     job: Job
     host: str
     port: int
@@ -49,10 +50,6 @@ class PrometheusTarget(HttpTarget):
     scheme: str
     instance: str
     own: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def kind(self) -> str:
-        return "prometheus"
 
     @property
     def identity(self) -> list[str]:
@@ -84,25 +81,18 @@ def parse_address(job: Job, text: str, labels: Mapping[str, str]) -> PrometheusT
         raise TargetError(f"target {shown!r:.200}: want HOST:PORT, or a URL, in printable ASCII")
     try:
         parts = urlsplit(url)
-        port = parts.port or _PORTS.get(parts.scheme, 0)
+        port = parts.port or PORTS.get(parts.scheme, 0)
     except ValueError as error:
         raise TargetError(f"target {shown!r:.200}: {error}") from error
-    if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None or parts.fragment:
+    if parts.scheme not in PORTS or not parts.hostname or parts.username is not None or parts.fragment:
         raise TargetError(
             f"target {shown!r:.200}: want HOST:PORT, or http(s)://HOST:PORT/path, without user or fragment"
         )
     own = {label: value for label, value in labels.items() if not label.startswith("__") and value}
     host = parts.hostname
     instance = own.pop("instance", joined(host, port))
-    made = PrometheusTarget(
-        job,
-        host,
-        port,
-        (parts.path or job.path) + (f"?{parts.query}" if parts.query else ""),
-        parts.scheme,
-        instance,
-        own,
-    )
+    path = (parts.path or job.path) + (f"?{parts.query}" if parts.query else "")
+    made = PrometheusTarget(job, host, port, path, parts.scheme, instance, own)
     _check(made, shown)
     return made
 

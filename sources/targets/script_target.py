@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sources.targets.http_target import Target
+
 Format = Literal["lines", "prometheus"]
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class Script(Target):
     """`command` is run without a shell. Its output becomes variables with the label `context` = `name` unless they give
     another."""
 
@@ -26,13 +28,13 @@ class Script:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to the only inherited variables: PATH, HOME, LANG, LC_ALL, TZ, TMPDIR."""
 
+    kind = "script"
     host = "127.0.0.1"
     port = 0
-    address = "this host"
 
     @property
-    def kind(self) -> str:
-        return "script"
+    def address(self) -> str:
+        return "this host"
 
     @property
     def identity(self) -> list[str]:

@@ -16,7 +16,7 @@ from artimon.rawtable.schema import PARTITION_BY, PROPERTIES, RAW_SCHEMA, raw_ur
 from artimon.runtime import files
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.tidy import KEEP_MS, LEAST, Tidier
+from pipeline.compaction.dead import KEEP_MS, LEAST, Tidier
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, held
 from tests.compaction.test_compactor import SMALL, fill
 

@@ -19,6 +19,7 @@ from artimon.model.values import Kind, Value, ValueType
 from query_dsl import Matrix, QueryError, evaluate, parse
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.pushing import Plain, Together
+from tests.varstore.worlds import positions
 from varstore.shard.shard import Shard
 
 MINUTE = 60_000
@@ -64,7 +65,7 @@ def feed(shard: Shard, told: list[Told]) -> None:
         for time, birth, value in t.samples:
             row = (fingerprint(canonical(t.name, dict(t.labels))), time, birth, value)
             rows.setdefault((-(-time // MINUTE), t.source), []).append(row)
-    start = max(shard.positions().values(), default=0)
+    start = max(positions(shard).values(), default=0)
     for offset, ((minute, source), batch) in enumerate(sorted(rows.items(), key=lambda item: item[0]), start):
         samples = Samples.of(batch)
         append = minute * MINUTE + 1_000

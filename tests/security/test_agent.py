@@ -17,7 +17,7 @@ from bookkeeper.rpc.security import Security
 from bookkeeper.variables.variable_registry import Variables
 from sources.base.endpoint_address import EndpointAddress
 from sources.base.errors import PollError
-from sources.delivery.poll_limits import PollLimits
+from sources.delivery.poll_context import PollLimits
 from sources.delivery.source_config import SourceConfig
 from sources.poll.poller import Poller
 from tests.pipeline.helpers import polled

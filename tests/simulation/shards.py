@@ -213,12 +213,12 @@ class SimShard(Process):
         admitted = admit(self.groups, range_, self.name)
         if isinstance(admitted, FeedAnswer):
             return admitted
-        sifted = sift(admitted.group, range_)
-        for piece in sifted.pieces:
+        pieces, repeated = sift(admitted.group, range_)
+        for piece in pieces:
             for token in range_.samples.fingerprint[piece.start : piece.end].tolist():
                 self._apply(token, piece.entry.source)
         advance(self.groups, admitted, range_)
-        return FeedAnswer(range_.until, len(sifted.pieces), sifted.repeated)
+        return FeedAnswer(range_.until, len(pieces), repeated)
 
 
 def malformed(topic_id: str, vshards: int) -> list[FeedRange]:

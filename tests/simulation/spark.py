@@ -86,7 +86,7 @@ class SimRaw(raw.RawQuery):
 
     def run_tasks(self, records: list[tuple[int, Record]], plan: RawPlan) -> list[RawResult]:
         """As tasks.run_raw."""
-        output = SimOutput(self._store)
+        output: Any = SimOutput(self._store)
         results: list[RawResult] = []
         reader: Reader | None = None
         for partition, record in records:

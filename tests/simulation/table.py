@@ -167,7 +167,7 @@ class SimSources(SourcesTable):
 
 
 class SimOutput:
-    """Where a task puts rows (tasks.Holder): one file, which no table names until it is committed."""
+    """Where a task puts rows (as output.Output): one file, which no table names until it is committed."""
 
     def __init__(self, store: TableStore) -> None:
         self._store = store

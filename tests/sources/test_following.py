@@ -18,8 +18,7 @@ from sources.base.endpoint_address import EndpointAddress
 from sources.delivery.endpoint_status import Statuses
 from sources.delivery.figures import Figures
 from sources.delivery.placement import Placement
-from sources.delivery.poll_context import PollContext
-from sources.delivery.poll_limits import PollLimits
+from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
 from sources.delivery.source_owners import Owners
@@ -88,15 +87,15 @@ def test_znodes_that_go_all_at_once_are_not_believed_at_once(tmp_path: Path) -> 
         following, all_twenty = Following(shared(tmp_path, KeepingSink(), wiped_s=0.4), Told()), dead(20)
         following.settled(frozenset([GROUP]), frozenset())
         following.listed({"shop": all_twenty})
-        assert len(following.followed()) == 20
+        assert len(following._followers) == 20
         following.listed({})
         following.listed({"shop": frozenset(sorted(all_twenty)[:15])})
         await asyncio.sleep(0)
-        assert len(following.followed()) == 20
-        await until(lambda: len(following.followed()) == 15, "the five to be given up")
+        assert len(following._followers) == 20
+        await until(lambda: len(following._followers) == 15, "the five to be given up")
         following.heard("shop", frozenset())
-        assert len(following.followed()) == 15
-        await until(lambda: not following.followed(), "the others, which never came back")
+        assert len(following._followers) == 15
+        await until(lambda: not following._followers, "the others, which never came back")
         await following.stop()
 
     asyncio.run(run())
@@ -108,7 +107,7 @@ def test_a_few_znodes_that_go_are_believed_at_once(tmp_path: Path) -> None:
         following.settled(frozenset([GROUP]), frozenset())
         following.heard("shop", all_twenty)
         following.heard("shop", frozenset(sorted(all_twenty)[4:]))
-        await until(lambda: len(following.followed()) == 16, "four to be given up")
+        await until(lambda: len(following._followers) == 16, "four to be given up")
         await following.stop()
 
     asyncio.run(run())
@@ -125,11 +124,11 @@ def test_only_groups_that_are_ours_are_followed(tmp_path: Path) -> None:
             following.listed({"shop": frozenset([one])})
             await until(lambda: told.wanted, "the leases to be asked")
             assert told.wanted[-1] == (frozenset([GROUP]), frozenset())
-            assert following.followed() == []
+            assert not following._followers
             following.settled(frozenset([group_of(one)]), frozenset())
             await until(lambda: len(sink.samples()) > 2, "polls")
             following.settled(frozenset(), frozenset([GROUP]))
-            assert following.followed() == []
+            assert not following._followers
             await until(lambda: told.given == [GROUP], "the lease to be given up")
             count = len(sink.samples())
             following.settled(frozenset([GROUP]), frozenset())

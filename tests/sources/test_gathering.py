@@ -10,7 +10,7 @@ import pytest
 from artimon.model.batch import Polled, Samples
 from artimon.model.protocols import SinkRefused
 from sources.delivery.commit_group import MOST_SAMPLES, Gathering
-from sources.delivery.poll_limits import PollLimits
+from sources.delivery.poll_context import PollLimits
 from sources.poll.poller import Poller
 from tests.sources.helpers import answering, columns, endpoint
 from tests.sources.test_poller import UUID, VALUES, poller

@@ -15,6 +15,7 @@ from artimon.model.clock import SYSTEM_CLOCK, ManualClock
 from artimon.runtime.config_file import ConfigFileError
 from sources.base.endpoint_address import parse_endpoint
 from sources.base.errors import AddressError
+from sources.delivery import placement as module
 from sources.delivery.placement import RETRY_MS, Placement
 from sources.delivery.placement_rules import PlacementRule, labels_by_rule, labels_of_name, read_rules
 
@@ -171,11 +172,29 @@ def test_a_failed_look_up_keeps_the_last_answer(tmp_path: Path) -> None:
         resolver.names.clear()
         clock.advance(100_000_000)
         second = await placement.labels(IP)
-        while not placement.failed:
+        while placement._asking:
             await asyncio.sleep(0.01)
         return [first["host"], second["host"], (await placement.labels(IP))["host"]]
 
     assert using(tmp_path / "n", work, resolver, clock=clock) == ["a", "a", "a"]
+
+
+def test_a_full_cache_still_follows_a_machine_that_gets_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_NAMES", 1)
+    resolver, clock = Resolver(**{"192_0_2_1": "a.example"}), ManualClock(0)
+
+    async def work(placement: Placement) -> list[str]:
+        first = await placement.labels(IP)
+        resolver.names[IP] = "b.example"
+        clock.advance(100_000_000)
+        await placement.labels(IP)
+        while placement._asking:
+            await asyncio.sleep(0.01)
+        return [first["host"], (await placement.labels(IP))["host"]]
+
+    assert using(tmp_path / "n", work, resolver, clock=clock) == ["a", "b"]
 
 
 def test_an_address_without_a_name_is_its_own_host_and_asked_again_later(tmp_path: Path) -> None:

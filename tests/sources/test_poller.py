@@ -14,7 +14,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Value
 from sources.base.endpoint_address import EndpointAddress
 from sources.base.errors import PollError
-from sources.delivery.poll_limits import PollLimits
+from sources.delivery.poll_context import PollLimits
 from sources.delivery.source_config import SourceConfig
 from sources.poll.poller import Poller
 from tests.sources.helpers import Behaviour, answering, columns, endpoint, reply

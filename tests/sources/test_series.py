@@ -151,7 +151,7 @@ def test_everything_is_announced_again_after_a_day_and_versions_grow() -> None:
     _, first = process.poll(10_000, a=1)
     _, later = process.poll(10_000 + 86_400_000, a=1)
     assert [b.block for b in blocks(later)] == [0]
-    process.series.announce_all()
+    process.series._days.clear()
     _, again = process.poll(20_000 + 86_400_000, a=1)
     versions = [b.version for prepared in (first, later, again) for b in blocks(prepared)]
     assert versions == sorted(set(versions))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections import Counter
-from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +15,7 @@ from artimon.model.labels import canonical
 from artimon.model.values import ValueType
 from bookkeeper.rpc.turns import MAX_MEMO
 from sources.poll import memo
-from sources.poll.host_groups import GroupMembers, HostGroup, Network, Sharing
-from sources.poll.interfaces import own_networks
+from sources.poll.host_groups import HostGroup, Network, Sharing, own_networks
 from sources.state.reading import Reading, Schema
 from sources.state.schema_binding import bind
 from sources.state.series_memory import Placed, SourceSeries
@@ -31,30 +31,28 @@ def groups(count: int, ip: str = "10.9.{}.{}") -> list[HostGroup]:
 
 def test_the_agent_of_the_host_polls() -> None:
     """By its address, or by a network that it says is its own; of two on one host exactly one."""
-    sharing = Sharing(
-        GroupMembers({"a": nets("10.0.0.1/32"), "b": nets("10.0.0.2/32", "10.244.2.0/24"), "c": nets("fd00::1/128")})
-    )
+    sharing = Sharing({"a": nets("10.0.0.1/32"), "b": nets("10.0.0.2/32", "10.244.2.0/24"), "c": nets("fd00::1/128")})
     assert sharing.poller(HostGroup("x", "10.0.0.1")) == "a"
     assert sharing.poller(HostGroup("x", "10.244.2.77")) == "b"
     assert sharing.poller(HostGroup("x", "fd00::1")) == "c"
-    twins = Sharing(GroupMembers({"a": nets("10.0.0.1/32"), "b": nets("10.0.0.1/32"), "far": nets("10.0.0.9/32")}))
+    twins = Sharing({"a": nets("10.0.0.1/32"), "b": nets("10.0.0.1/32"), "far": nets("10.0.0.9/32")})
     shares = Counter(twins.poller(HostGroup(f"context{i}", "10.0.0.1")) for i in range(400))
     assert set(shares) == {"a", "b"}
     assert min(shares.values()) > 100
 
 
 def test_a_loopback_address_is_near_every_agent_and_nobody_polls_without_agents() -> None:
-    sharing = Sharing(GroupMembers({"a": nets("10.0.0.1/32"), "b": nets()}))
+    sharing = Sharing({"a": nets("10.0.0.1/32"), "b": nets()})
     assert {sharing.poller(HostGroup(f"c{i}", "127.0.0.1")) for i in range(50)} == {"a", "b"}
-    assert Sharing(GroupMembers({})).poller(HostGroup("x", "127.0.0.1")) == ""
+    assert Sharing({}).poller(HostGroup("x", "127.0.0.1")) == ""
 
 
 def test_an_agent_that_goes_moves_only_its_own_groups() -> None:
     """Hosts without an agent are shared out evenly."""
     all_four = {name: nets() for name in "abcd"}
     before, after = (
-        Sharing(GroupMembers(all_four)),
-        Sharing(GroupMembers({n: o for n, o in all_four.items() if n != "d"})),
+        Sharing(all_four),
+        Sharing({n: o for n, o in all_four.items() if n != "d"}),
     )
     some = groups(2_000)
     shares = Counter(before.poller(group) for group in some)
@@ -64,18 +62,16 @@ def test_an_agent_that_goes_moves_only_its_own_groups() -> None:
     assert {after.poller(group) for group in moved} == set("abc")
 
 
-def test_addresses_of_this_host(tmp_path: Path) -> None:
+def test_addresses_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the kernel tells them; the way to ZooKeeper and what was told by hand besides."""
-    (tmp_path / "fib_trie").write_text(
-        "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.1.2.0\n        /24 link UNICAST\n"
-        "     |-- 10.1.2.3\n        /32 host LOCAL\n     |-- 10.1.2.255\n        /32 link BROADCAST\n"
-    )
-    (tmp_path / "if_inet6").write_text("fd000000000000000000000000000007 02 40 00 80     eth0\n")
-    found = own_networks("127.0.0.1:2181", ["10.244.3.0/24"], tmp_path)
+    assert own_networks("no.such.name.invalid:1") >= nets("127.0.0.1/32")
+    given = [(socket.AF_INET, "10.1.2.3"), (socket.AF_INET6, "fd00::7%eth0"), (socket.AF_PACKET, "02:42:ac:11:00:02")]
+    told = {"eth0": [SimpleNamespace(family=family, address=address) for family, address in given], "dummy0": []}
+    monkeypatch.setattr("psutil.net_if_addrs", lambda: told)
+    found = own_networks("127.0.0.1:2181", ["10.244.3.0/24"])
     assert found == nets("10.1.2.3/32", "fd00::7/128", "127.0.0.1/32", "10.244.3.0/24")
-    assert own_networks("no.such.name.invalid:1", (), tmp_path / "none")
     with pytest.raises(ValueError, match="nonsense"):
-        own_networks("127.0.0.1:2181", ["nonsense"], tmp_path)
+        own_networks("127.0.0.1:2181", ["nonsense"])
 
 
 NAMES = ("a", "b", "c")

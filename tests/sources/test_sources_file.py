@@ -9,10 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from artimon.runtime.config_file import ConfigFileError
+from artimon.runtime.config_file import ConfigFileError, parse_config
 from sources.base.errors import TargetError
-from sources.scrape.sections import JobSection, RelabelSection, ScriptSection
-from sources.scrape.sources_file import SourcesFile, parse_sources, read_sources, read_targets
+from sources.scrape.sections import JobSection, Pages, RelabelSection, ScriptSection
+from sources.scrape.sources_file import SourcesFile, read_sources, read_targets
+from sources.scrape.target_files import GONE_LOOKS, TargetFiles
 from sources.targets.page_target import Job, PrometheusTarget, parse_address
 
 GOOD = """\
@@ -44,7 +45,7 @@ relabel:
 
 
 def parse(text: str) -> SourcesFile:
-    return parse_sources(text, "s.yaml", Path("/etc/artimon"))
+    return parse_config(text, "s.yaml").validate(SourcesFile, folder=Path("/etc/artimon"))
 
 
 def test_a_file() -> None:
@@ -176,6 +177,20 @@ def test_the_examples_of_the_page_are_good() -> None:
         1,
     )
     assert script.scripts[0].command[0] == "/bin/sh"
+
+
+def test_a_deleted_file_of_a_pattern_is_forgotten_with_its_problem(tmp_path: Path) -> None:
+    file, files, jobs = tmp_path / "a.json", TargetFiles(), [Pages(Job("node"), (), (str(tmp_path / "*.json"),))]
+    file.write_text('[{"targets": ["h:1"]}]')
+    assert [target.instance for target in files.look(jobs)[0]] == ["h:1"]
+    file.unlink()
+    for _ in range(GONE_LOOKS - 1):
+        targets, problems = files.look(jobs)
+        assert (len(targets), problems) == (1, [f"job node: {file} does not exist"])
+    assert files.look(jobs) == ([], [f"job node: {file} does not exist"])
+    assert files.look(jobs) == ([], [])
+    file.write_text('[{"targets": ["h:2"]}]')
+    assert [target.instance for target in files.look(jobs)[0]] == ["h:2"]
 
 
 def test_the_page_names_every_setting() -> None:

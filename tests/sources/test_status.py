@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from sources.delivery.endpoint_status import POLL_MS, POLL_SAMPLES, UP, Statuses
+from sources.delivery.figures import Figures
 from sources.delivery.source_owners import Owners
 
 HOUR = 3_600_000
@@ -58,6 +61,27 @@ def test_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
         statuses = Statuses(tmp_path / "v.json", HOUR)
         statuses.load()
         assert said(statuses, 0) == {}
+
+
+def test_counts_are_read_by_a_thread_while_they_change(tmp_path: Path) -> None:
+    """The event loop adds an entry while the entries are added up."""
+    statuses, figures = Statuses(tmp_path / "v.json", HOUR), Figures()
+
+    class Polled:
+        @property
+        def up(self) -> bool:
+            statuses.polled("other", LABELS, True, 1, 1)
+            return True
+
+    class Refused(Counter[str]):
+        def items(self) -> Any:
+            figures.refuse("other", Counter("b"))
+            return super().items()
+
+    statuses._by_key["one"] = Polled()  # type: ignore[assignment]
+    figures.refuse("one", Refused("a"))
+    assert statuses.counts() == (1, 0)
+    assert figures.to_json()["refused"] == {"a": 1}
 
 
 class Process:

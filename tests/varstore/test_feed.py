@@ -14,7 +14,7 @@ from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, decode_range, e
 from artimon.model.grid import Grid
 from artimon.model.routing import ownership, virtual_shard
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
-from tests.varstore.worlds import TOPIC, TestBatch, announce, print_of, range_of
+from tests.varstore.worlds import TOPIC, TestBatch, announce, positions, print_of, range_of
 from varstore.shard.shard import Shard, ShardBroken
 from varstore.store.groups import Partition
 
@@ -48,7 +48,7 @@ def shard() -> Shard:
 def test_a_range_moves_the_position_with_its_data(shard: Shard) -> None:
     """The answer counts what became of it."""
     assert shard.feed(range_of(LOG, 0, 3)) == FeedAnswer(3, applied=3)
-    assert shard.positions() == {Partition(TOPIC, 0): 3}
+    assert positions(shard) == {Partition(TOPIC, 0): 3}
     assert count(shard) == 3
 
 
@@ -82,7 +82,7 @@ def test_partitions_and_topics_have_positions_of_their_own(shard: Shard) -> None
     shard.feed(range_of(LOG, 0, 2))
     shard.feed(range_of(LOG[2:], 0, 1, partition=1))
     shard.feed(range_of(LOG[3:], 0, 1, topic="topic-two"))
-    assert shard.positions() == {Partition(TOPIC, 0): 2, Partition(TOPIC, 1): 1, Partition("topic-two", 0): 1}
+    assert positions(shard) == {Partition(TOPIC, 0): 2, Partition(TOPIC, 1): 1, Partition("topic-two", 0): 1}
     assert count(shard) == 4
 
 
@@ -164,7 +164,7 @@ def test_a_failure_half_way_stops_the_shard(shard: Shard, monkeypatch: pytest.Mo
         with pytest.raises(ShardBroken, match="half-way"):
             shard.feed(range_of(LOG, 0, 3))
     assert "no more" in shard.status()["broken"]
-    assert shard.positions() == {}
+    assert positions(shard) == {}
 
 
 def test_the_wire_form_is_the_range(shard: Shard) -> None:

@@ -20,7 +20,7 @@ from pipeline.spark import feeding
 from pipeline.spark.cuts import Cuts
 from pipeline.spark.topic import TopicError
 from tests.varstore.feeding import NOW, FedShard, Feed, Log, Shards, reference, table
-from tests.varstore.worlds import announce, print_of
+from tests.varstore.worlds import announce, positions, print_of
 from varstore.cluster.peers import PeerFailed, image_from
 from varstore.shard.shard import Shard
 from varstore.store.groups import Partition
@@ -120,7 +120,7 @@ def test_what_nobody_has_is_read_from_the_start_without_holding_up_the_rest(pair
     fill(pair)
     pair.feed.look()
     pair.feed.micro_batch()
-    assert pair.shards["0"].shard.positions() == {Partition("topic-one", p): n for p, n in pair.log.ends().items()}
+    assert positions(pair.shards["0"].shard) == {Partition("topic-one", p): n for p, n in pair.log.ends().items()}
     pair.feed.settle()
     pair.check()
 
@@ -162,7 +162,7 @@ def test_a_shard_that_hangs_is_waited_for_once(pair: World, monkeypatch: pytest.
         pair.send(1)
         pair.feed.micro_batch()
     assert monotonic() - began < 8, "five rounds that wait take 10 s"
-    assert pair.shards["1"].shard.positions() == {Partition("topic-one", p): n for p, n in pair.log.ends().items()}
+    assert positions(pair.shards["1"].shard) == {Partition("topic-one", p): n for p, n in pair.log.ends().items()}
     assert set(pair.feed.progress.figures(0)["problems"]) == {"0"}
     hang.set()
     pair.feed.settle()
@@ -197,7 +197,7 @@ def test_a_log_that_was_cut_is_read_again_from_there(pair: World) -> None:
     with pytest.raises(TopicError, match=f"partition {partition} at {at}"):
         pair.feed.find_cuts(cuts, pair.feed.info, pair.log.bounds(0), 1)
     for fed in pair.shards.values():
-        assert fed.shard.positions()[Partition("topic-one", partition)] == at
+        assert positions(fed.shard)[Partition("topic-one", partition)] == at
     pair.begin_again()
     pair.feed.find_cuts(cuts, pair.feed.info, pair.log.bounds(0), 2)
     pair.feed.settle()
@@ -221,7 +221,7 @@ def test_a_log_that_was_cut_while_no_driver_ran(pair: World, soon: bool) -> None
         other = fed.shard.other_epochs("topic-one", now)
         assert other == {(partition, before[partition])}
         fed.shard.follow_epochs("topic-one", now, dict.fromkeys(other, at))
-        assert fed.shard.positions()[Partition("topic-one", partition)] == at
+        assert positions(fed.shard)[Partition("topic-one", partition)] == at
     pair.begin_again()
     pair.feed.settle()
     pair.check()

@@ -21,8 +21,7 @@ from tests.varstore.keeping import Log as LaneLog
 from tests.varstore.raw_log import file_table
 from tests.varstore.worlds import Row, TestBatch, announce, print_of
 from varstore.shard.shard import Shard
-from varstore.snapshot.raw_rows import COLUMNS, Rows
-from varstore.snapshot.slices import BUDGET_BYTES, Target, plan
+from varstore.snapshot.raw_rows import BUDGET_BYTES, COLUMNS, Rows, Target, plan
 
 SOURCES = {0: VSHARDS["s0"], 1: VSHARDS["s1"], 2: VSHARDS["s2"], 3: VSHARDS["s0"]}
 """By number in the table; two are of one virtual shard, and share series."""

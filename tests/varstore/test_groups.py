@@ -29,7 +29,7 @@ from tests.varstore.keeping import (
     range_for,
     tell,
 )
-from tests.varstore.worlds import TOPIC, print_of
+from tests.varstore.worlds import TOPIC, positions, print_of
 from varstore.shard.shard import Shard
 from varstore.snapshot.snapshots import Snapshots
 from varstore.store.exports import Exports, NoSuchExport, TooManyExports
@@ -89,7 +89,7 @@ def test_groups_that_are_not_ready_stay_apart(log: Log) -> None:
     catch_up(shard, log)
     assert shard.ready == masks(["s0", "s1"])
     assert len(shard.groups()) == 2
-    shard.set_ready(masks(["s2"]))
+    shard.holdings.set_ready(masks(["s2"]))
     log.add("s0", log.head_ms + 1, [])
     catch_up(shard, log)
     assert [from_hex(g["vshards"]) for g in shard.groups()] == [ALL]
@@ -137,12 +137,12 @@ def test_what_is_held_cannot_be_adopted(log: Log) -> None:
     with pytest.raises(ValueError, match="held already"):
         shard.adopt(masks(["s1"]), [])
     with pytest.raises(ValueError, match="are not held"):
-        empty(masks(["s0"])).export(ALL)
+        empty(masks(["s0"])).holdings.export(ALL)
 
 
 def image(shard: Shard, vshards: int = ALL) -> list[bytes]:
     """All parts."""
-    export = shard.export(vshards)
+    export = shard.holdings.export(vshards)
     parts = list(export)
     export.close()
     return parts
@@ -154,7 +154,7 @@ def test_an_image_is_of_one_point(log: Log, fed: int) -> None:
     shard, other = empty(), empty(0)
     for partition in (0, 1):
         feed(shard, log, shard.groups()[0], partition, 8)
-    export = shard.export(ALL)
+    export = shard.holdings.export(ALL)
     positions = shard.groups()
     parts = []
     for i, part in enumerate(export):
@@ -178,7 +178,7 @@ def test_an_image_has_rows_whose_places_were_taken_meanwhile(log: Log) -> None:
     """A day passes before its first part is fetched."""
     shard, other = empty(), empty(0)
     catch_up(shard, log)
-    export = shard.export(ALL)
+    export = shard.holdings.export(ALL)
     later = Log({p: list(batches) for p, batches in log.partitions.items()}, dict(log.numbers))
     for step in range(300):
         at = log.head_ms + HOUR + step * 5 * MINUTE
@@ -292,7 +292,7 @@ def test_a_log_that_was_cut_and_grew_again_is_read_again(log: Log, tmp_path: Pat
         shard = empty(0)
         assert Snapshots(shard, tmp_path).load()
     elif how == "image":
-        parts = list(shard.export(ALL))
+        parts = list(shard.holdings.export(ALL))
         shard = empty(0)
         shard.adopt(ALL, parts)
     tell(shard)
@@ -304,7 +304,7 @@ def test_a_log_that_was_cut_and_grew_again_is_read_again(log: Log, tmp_path: Pat
     log.partitions[0] += lost[:2]  # what agents send again
     assert shard.other_epochs(TOPIC, {0: 7, 1: 5}) == {(0, 5)}
     shard.follow_epochs(TOPIC, {0: 7, 1: 5}, {(0, 5): kept})
-    assert shard.positions()[Partition(TOPIC, 0)] == kept
+    assert positions(shard)[Partition(TOPIC, 0)] == kept
     assert shard.other_epochs(TOPIC, {0: 7, 1: 5}) == set()
     catch_up(shard, log)
     log.partitions[0] += lost[2:]  # they were applied once, and count
@@ -316,6 +316,6 @@ def test_epochs_that_go_back_mean_another_log(log: Log) -> None:
     shard.follow_epochs(TOPIC, {0: 5, 1: 5}, {})
     catch_up(shard, log)
     shard.follow_epochs(TOPIC, {0: 2, 1: 5}, {(0, 5): 0})
-    assert shard.positions()[Partition(TOPIC, 0)] == 0
+    assert positions(shard)[Partition(TOPIC, 0)] == 0
     catch_up(shard, log)
     check(shard, log, ALL)

@@ -62,7 +62,7 @@ def test_what_is_written_is_what_the_page_says() -> None:
     """Every kind and column of a real image stands in the page, and the order is that of the page."""
     shard = empty()
     catch_up(shard, log())
-    export = shard.export(ALL)
+    export = shard.holdings.export(ALL)
     parts = list(export)
     export.close()
     kinds: list[str] = []

@@ -61,9 +61,15 @@ def fill(index: Index, slots: Sequence[int], series: Sequence[Known]) -> None:
         assert index.add(slot, name, kept, ValueType.INTEGER, Kind.GAUGE, 1, 1_000) is Outcome.KNOWN
 
 
+def found_in(index: Index, asked: Sequence[Matcher] = ()) -> tuple[Slots, list[Entry]]:
+    """The slots of the series that fit and still exist, and their entries."""
+    slots = index.select(asked)
+    return index._made(slots, index._table.fingerprint.take(slots))
+
+
 def check(index: Index, held: dict[int, Known], asked: Sequence[Matcher]) -> None:
     """Every way to ask."""
-    slots, entries = index.find(asked)
+    slots, entries = found_in(index, asked)
     expected = sorted(slot for slot, (name, labels) in held.items() if all(fits(name, labels, m) for m in asked))
     assert slots.tolist() == index.select(asked).tolist() == expected
     kept = [(held[slot][0], {k: v for k, v in held[slot][1].items() if v}) for slot in expected]
@@ -101,7 +107,7 @@ def test_as_a_plain_search(first: list[Known], second: list[Known], asked: list[
     other.load(index.export(np.arange(0, 100, 3)))
     other.load(index.export(np.arange(100)))
     check(other, held, asked)
-    assert other.find(())[1] == index.find(())[1]
+    assert found_in(other)[1] == found_in(index)[1]
     other.remove(np.array(sorted(held), np.int64))
     check(other, {}, asked)
     assert not other._labels
@@ -145,7 +151,7 @@ def test_what_was_freed_since_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
         return calls[-1]
 
     monkeypatch.setattr(index, "_entries", meanwhile)
-    found, entries = index.find(())
+    found, entries = found_in(index)
     assert found.tolist() == slots[:4].tolist()
     assert [entry.labels["x"] for entry in entries] == ["0", "1", "2", "3"]
     table.free(slots[1:2])

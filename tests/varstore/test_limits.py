@@ -12,7 +12,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
-from tests.varstore.worlds import TestBatch, range_of
+from tests.varstore.worlds import TestBatch, range_of, sweep
 from varstore.index.limits import LimitError, Limits, Refusals, bytes_a_series, memory_limit, settle_capacity
 from varstore.shard.shard import Shard
 from varstore.store.catalogue import FORGOTTEN_AT_ONCE, SLICE
@@ -78,7 +78,7 @@ def test_a_refused_series_gets_in_with_the_next_announcement_that_finds_room() -
     later = NOW + 90 * HOUR
     world.announce('x{n="2"}', append_ms=later, block=1)
     assert world.sample("other{}", at=later) == 1  # time goes on, and the first two were silent
-    world.shard._catalogue.sweep()
+    sweep(world.shard)
     assert world.sample('x{n="2"}', at=later) == 0
     world.announce('x{n="2"}', append_ms=later, block=1)
     assert world.shard.status()["refused_names"] == []
@@ -155,7 +155,7 @@ def test_silent_series_are_forgotten() -> None:
     world.announce("said{}", append_ms=NOW + 50 * HOUR, block=1)
     for hours, left in ((79, ["gone", "said"]), (82, ["said"]), (135, [])):
         world.sample("clock{}", at=NOW + hours * HOUR)
-        world.shard._catalogue.sweep()
+        sweep(world.shard)
         assert world.shard.names() == left
     assert world.shard.status()["slots"] == 1
     assert world.shard.status()["expired"] == 3
@@ -169,7 +169,7 @@ def test_a_slot_that_is_used_again_is_empty() -> None:
         world.sample("old{}", value=value)
     later = NOW + 200 * HOUR
     assert world.sample("new{}", at=later, value=0.5) == 0  # refused, but time goes on
-    world.shard._catalogue.sweep()
+    sweep(world.shard)
     world.announce("new{}", append_ms=later)
     assert world.sample("new{}", at=later, value=0.5) == 1
     assert world.counts(later) == {"new{}": 1}
@@ -214,7 +214,7 @@ def test_sweeping_takes_small_steps() -> None:
     forget = shard._store.forget
     shard._store.forget = lambda slots: (steps.append(len(slots)), forget(slots))[1]  # type: ignore[method-assign,func-returns-value]
     world.sample("clock{}", at=NOW + 100 * HOUR)
-    shard._catalogue.sweep()
+    sweep(shard)
     assert (shard.status()["slots"], shard.status()["expired"]) == (1, n - 1)
     assert max(steps) <= FORGOTTEN_AT_ONCE
 

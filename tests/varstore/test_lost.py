@@ -97,7 +97,7 @@ def test_images_and_snapshots_have_it(log: Log, tmp_path: Path) -> None:
     deleted(shard, 0, 4)
     catch_up(shard, log)
     lost = shard.lost()
-    export = shard.export(ALL)
+    export = shard.holdings.export(ALL)
     other = empty(0)
     other.adopt(ALL, export)
     assert other.lost() == lost

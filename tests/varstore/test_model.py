@@ -17,7 +17,7 @@ from artimon.model.routing import virtual_shard
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
 from artimon.model.values import Value, ValueType, cell_to_double
 from tests.varstore.reference import LEVELS, Reference, Sample, end_of, greatest, last_of, least
-from tests.varstore.worlds import Row, TestBatch, announce, print_of, range_of
+from tests.varstore.worlds import Row, TestBatch, announce, print_of, range_of, sweep
 from varstore.shard.shard import Shard
 
 START = 1_800_000_000_000
@@ -179,7 +179,7 @@ def check_lives(buckets: Buckets, row: int, home: int, reference: Reference) -> 
 
 def check(shard: Shard, reference: Reference) -> None:
     """Every bucket of every series at every level. Whatever was forgotten is announced again, and empty."""
-    shard._catalogue.sweep()
+    sweep(shard)
     announce_all(shard, 2, reference.head)
     reference.forget_silent([*reference.series, *reference.ends])
     types = {int: ValueType.INTEGER, float: ValueType.DOUBLE, bool: ValueType.BOOLEAN, str: ValueType.STRING}

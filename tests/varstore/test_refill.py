@@ -13,7 +13,7 @@ from tests.seeds import fixed_and_drawn
 from tests.spark.local_files import local_files
 from tests.varstore.keeping import ALL, HOUR, START, Log, catch_up, check, empty, feed, masks, random_log, tell
 from tests.varstore.raw_log import RawLog
-from tests.varstore.worlds import TOPIC, print_of
+from tests.varstore.worlds import TOPIC, positions, print_of
 from varstore.shard.shard import Shard
 from varstore.snapshot.raw_state import RawHead
 from varstore.snapshot.refill import Refill
@@ -58,7 +58,7 @@ def test_table_and_kafka_give_what_feeding_gave(hdfs: str, seed: int) -> None:
         raw.store(log, {p: int(len(batches) * share) for p, batches in log.partitions.items()})
     shard = refilled(hdfs)
     at = {Partition(TOPIC, p): int(len(batches) * 0.7) for p, batches in log.partitions.items()}
-    assert shard.positions() == at
+    assert positions(shard) == at
     assert shard.ready == ALL
     catch_up(shard, log)
     check(shard, log, ALL)

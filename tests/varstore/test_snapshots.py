@@ -189,7 +189,7 @@ def test_what_is_not_whole_is_not_saved(log: Log, tmp_path: Path) -> None:
     after = restarted(tmp_path)
     assert after is not None
     assert after.vshards == masks(["s0"])
-    shard.set_ready(masks(["s1"]))
+    shard.holdings.set_ready(masks(["s1"]))
     snapshots.take()
     whole = restarted(tmp_path)
     assert whole is not None

@@ -143,7 +143,7 @@ class World:
         mask &= giver.ready & ~taker.vshards
         if not mask:
             return
-        export = giver.export(mask)
+        export = giver.holdings.export(mask)
 
         def parts() -> object:
             for i, part in enumerate(export):

@@ -12,6 +12,7 @@ from artimon.model.feed import FeedEntry, FeedRange, join_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, Value, ValueType
 from varstore.shard.shard import Shard
+from varstore.store.groups import Partition
 
 Row = tuple[int, int, int, Value | None]
 TOPIC = "topic-one"
@@ -55,6 +56,20 @@ def range_of(log: Sequence[TestBatch], start: int, until: int, partition: int = 
     part = log[start:until]
     entries = tuple(batch.entry(offset) for offset, batch in enumerate(part, start))
     return FeedRange(topic, partition, start, until, entries, join_samples([b.samples() for b in part]))
+
+
+def sweep(shard: Shard) -> None:
+    """Finish the search for silent series in progress and make a whole one."""
+    for _ in range(2):
+        shard._catalogue._passed_ms = 0
+        while shard._catalogue.tend():
+            pass
+
+
+def positions(shard: Shard) -> dict[Partition, int]:
+    """The next offset of every partition that was fed: the least of all groups."""
+    groups = list(shard.holdings.groups)
+    return {key: min(one.next_offset(key) for one in groups) for group in groups for key in group.positions}
 
 
 def announce(shard: Shard, series: Sequence[int], source: str = "s0", version: int = 1, append_ms: int = 0) -> None:

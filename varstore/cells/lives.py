@@ -5,7 +5,7 @@ From these the part of an increase that a reset would hide is computed, whatever
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,10 +34,7 @@ class Lives:
 
     def __init__(self, capacity: int) -> None:
         self._known: Mask = lazy_zeros(capacity, np.bool_)
-        self._birth: Cells = lazy_zeros(capacity, np.int64)
-        self._first: Cells = lazy_zeros(capacity, np.int64)
-        self._last_time: Cells = lazy_zeros(capacity, np.int64)
-        self._last: Cells = lazy_zeros(capacity, np.int64)
+        self._newest: Cells = lazy_zeros(4 * capacity, np.int64).reshape(4, capacity)  # rows as in OlderLives
         self._older = OlderLives(capacity)
         self._room = OLDER_A_SLOT * capacity
         self.forgotten_ms = 0
@@ -48,7 +45,7 @@ class Lives:
     def add(self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Texts) -> None:
         """Add one sample to each of distinct slots."""
         known = self._known.take(slots)
-        birth = self._birth.take(slots)
+        birth = self._newest[BIRTH].take(slots)
         same = known & (birth == birth_ms)
         if same.all():
             self._extend(slots, time_ms, cells, bounds, texts)
@@ -56,10 +53,11 @@ class Lives:
         if same.any():
             self._extend(slots[same], time_ms[same], cells[same], bounds.cut(same), texts)
         later = known & (birth < birth_ms)
-        if later.any():
-            self._retire(slots[later])
+        if later.any():  # births held are less
+            self._older.insert(slots[later], None, self._newest.take(slots[later], axis=1))
         fresh = ~known | later
-        self._begin(slots[fresh], birth_ms[fresh], time_ms[fresh], cells[fresh])
+        self._known[slots[fresh]] = True
+        self._put(slots[fresh], (birth_ms[fresh], time_ms[fresh], time_ms[fresh], cells[fresh]))
         if later.any():
             self._bound(slots[later])
         before = known & (birth > birth_ms)
@@ -83,31 +81,24 @@ class Lives:
             self.add(slots[now], birth_ms[now], time_ms[now], cells[now], inside, texts)
             pending = np.delete(pending, first)
 
-    def _begin(self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells) -> None:
-        self._known[slots] = True
-        self._birth[slots] = birth_ms
-        self._first[slots] = time_ms
-        self._last_time[slots] = time_ms
-        self._last[slots] = cells
+    def _put(self, slots: Cells, lives: Iterable[Cells]) -> None:
+        for array, values in zip(self._newest, lives, strict=True):
+            array[slots] = values
 
     def _extend(self, slots: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Texts) -> None:
-        old_time = self._last_time.take(slots)
+        _, first, last_time, last = self._newest
+        old_time = last_time.take(slots)
         newer = time_ms > old_time
         if newer.all():  # then none is a new first either
-            self._last_time[slots] = time_ms
-            self._last[slots] = cells
+            last_time[slots] = time_ms
+            last[slots] = cells
             return
         tied = time_ms == old_time
         if tied.any():
-            newer[tied] = outranks(cells[tied], self._last.take(slots[tied]), bounds.cut(tied), texts)
-        self._last_time[slots[newer]] = time_ms[newer]
-        self._last[slots[newer]] = cells[newer]
-        self._first[slots] = np.minimum(self._first.take(slots), time_ms)
-
-    def _retire(self, slots: Cells) -> None:
-        """Move the current lives of these slots to the older ones; they have the greatest births."""
-        current = (self._birth, self._first, self._last_time, self._last)
-        self._older.append(slots, np.array([array.take(slots) for array in current], np.int64))
+            newer[tied] = outranks(cells[tied], last.take(slots[tied]), bounds.cut(tied), texts)
+        last_time[slots[newer]] = time_ms[newer]
+        last[slots[newer]] = cells[newer]
+        first[slots] = np.minimum(first.take(slots), time_ms)
 
     def _merge(self, slots: Cells, lives: Cells, bounds: Bounds, texts: Texts) -> None:
         """Merge samples of distinct slots, as lives (4, n), whose births are before the current ones."""
@@ -146,32 +137,30 @@ class Lives:
         """Return lives of these slots as BIRTH_TYPE, sorted by (row, birth); `row` is the index in `slots`.
         The newest birth of a series is always included, others if their last sample is later than `floor_ms`."""
         rows = np.flatnonzero(self._known.take(slots))
-        held = slots[rows]
-        arrays = (rows, *(array.take(held) for array in (self._birth, self._first, self._last_time, self._last)))
-        current = _births(*arrays)
+        current = _births(rows, self._newest.take(slots[rows], axis=1))
         row, lives = self._older.read(slots)
         shown = lives[LAST_TIME] > floor_ms
         if not shown.any():
             return current
-        joined = np.concatenate((_births(row[shown], *lives[:, shown]), current))
+        joined = np.concatenate((_births(row[shown], lives[:, shown]), current))
         # stable: of one row the older ones come in order of birth, and the current one after them
         return joined[np.argsort(joined["row"], kind="stable")]
 
     def newest_ms(self, slots: Cells) -> Cells:
         """Return (n,) times of the newest sample of each slot, 0 if it has none."""
-        newest: Cells = np.maximum(self._last_time.take(slots), self._older.newest_ms(slots))
+        newest: Cells = np.maximum(self._newest[LAST_TIME].take(slots), self._older.newest_ms(slots))
         return newest
 
     def silent(self, slots: Cells, floor_ms: Cells | int) -> Mask:
         """Mask of the slots without a sample later than `floor_ms`. Fast if none is silent."""
-        old = self._last_time.take(slots) <= floor_ms
+        old = self._newest[LAST_TIME].take(slots) <= floor_ms
         if self._older.total and old.any():
             old[old] = self._older.newest_ms(slots[old]) <= (floor_ms if isinstance(floor_ms, int) else floor_ms[old])
         return old
 
     def newest_quick(self, slots: Cells) -> int:
         """Return a quick lower bound of the newest sample times of slots (may include NO_SLOT); 0 without slots."""
-        return int(self._last_time.take(slots, mode="wrap").min()) if len(slots) else 0
+        return int(self._newest[LAST_TIME].take(slots, mode="wrap").min()) if len(slots) else 0
 
     def prune(self, first: int, end: int) -> None:
         """Remove older lives that ended by `forgotten_ms`, in all segments that slots [first, end) touch."""
@@ -181,14 +170,14 @@ class Lives:
     def forget(self, slots: Cells) -> None:
         """Remove all lives of these slots."""
         self._known[slots] = False
-        for array in (self._birth, self._first, self._last_time, self._last):
-            array[slots] = 0
+        self._newest[:, slots] = 0
         self._older.drop(slots)
 
     def to_double(self, slots: Cells) -> None:
         """Convert the values of INTEGER series that became DOUBLE."""
         known = slots[self._known.take(slots)]
-        self._last.view(np.float64)[known] = self._last.take(known).astype(np.float64)
+        last = self._newest[LAST]
+        last.view(np.float64)[known] = last.take(known).astype(np.float64)
         held = known[self._older.count.take(known) > 0]
         if len(held):
             _, lives = self._older.read(held)
@@ -196,25 +185,22 @@ class Lives:
 
     def held_last(self, slots: Cells) -> list[int]:
         """Return every value cell that a life of `slots` holds."""
-        held: list[int] = self._last.take(slots[self._known.take(slots)]).tolist()
+        held: list[int] = self._newest[LAST].take(slots[self._known.take(slots)]).tolist()
         held.extend(self._older.read(slots)[1][LAST].tolist())
         return held
 
     def export(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
         """Return the newest life of each slot: `known`, `birth`, `first`, `last_ms`, `last`, each (n,)."""
-        columns: dict[str, npt.NDArray[Any]] = {"known": self._known.take(slots)}
-        columns.update((name, array.take(slots)) for name, array in self._columns().items())
-        return columns
+        return {
+            "known": self._known.take(slots),
+            **dict(zip(LIFE_COLUMNS, self._newest.take(slots, axis=1), strict=True)),
+        }
 
     def load(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Inverse of `export`: replace the newest lives of distinct `slots` and remove their older ones."""
         self._known[slots] = columns["known"]
-        for name, array in self._columns().items():
-            array[slots] = columns[name]
+        self._put(slots, (columns[name] for name in LIFE_COLUMNS))
         self._older.drop(slots)
-
-    def _columns(self) -> dict[str, Cells]:
-        return dict(zip(LIFE_COLUMNS, (self._birth, self._first, self._last_time, self._last), strict=True))
 
     def export_older(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
         """Return older lives as `slot`, `birth`, `first`, `last_ms`, `last`, in the order of `slots`, then by birth."""
@@ -231,8 +217,8 @@ class Lives:
         return self._older.bytes()
 
 
-def _births(row: Cells, birth: Cells, first: Cells, last_time: Cells, last: Cells) -> npt.NDArray[np.void]:
+def _births(row: Cells, lives: Cells) -> npt.NDArray[np.void]:
     births = np.empty(len(row), BIRTH_TYPE)
-    for name, values in zip(BIRTH_TYPE.names or (), (row, birth, first, last_time, last), strict=True):
+    for name, values in zip(BIRTH_TYPE.names or (), (row, *lives), strict=True):
         births[name] = values
     return births

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.distinct import distinct
+from artimon.compute.bucketizer import distinct
 from artimon.compute.ties import Cells
 from varstore.cells.memory import lazy_zeros
 
@@ -28,23 +28,6 @@ class OlderLives:
         self.total = 0
         self._slots: dict[int, npt.NDArray[np.uint8]] = {}  # segment -> slot within it, of each life
         self._lives: dict[int, Cells] = {}  # segment -> (4, lives): birth, first, last time, last
-
-    def segments(self) -> list[int]:
-        """Return the segments that hold lives."""
-        return list(self._slots)
-
-    def append(self, slots: Cells, lives: Cells) -> None:
-        """Append one life to each of distinct slots, `lives` (4, slots); each birth is greater than those held."""
-        self._put(slots, lives)
-
-    def _append(self, segment: int, within: npt.NDArray[np.uint8], lives: Cells) -> None:
-        held = self._slots.get(segment)
-        if held is None:
-            self._slots[segment], self._lives[segment] = within, np.ascontiguousarray(lives)
-            return
-        at = np.searchsorted(held, within, "right")
-        self._slots[segment] = np.insert(held, at, within)
-        self._lives[segment] = np.insert(self._lives[segment], at, lives, axis=1)
 
     def find(self, slots: Cells, births: Cells) -> tuple[Cells, npt.NDArray[np.bool_]]:
         """Return (n,) positions of each (slot, birth) in its segment, or of its insertion; mask of those found."""
@@ -79,25 +62,21 @@ class OlderLives:
         for segment, part in _by_segment(slots):
             self._lives[segment][:, at[part]] = lives[:, part]
 
-    def insert(self, slots: Cells, at: Cells, lives: Cells) -> None:
-        """Insert one life for each of distinct slots, (4, n), at the positions that `find` returned."""
+    def insert(self, slots: Cells, at: Cells | None, lives: Cells) -> None:
+        """Insert one life for each of `slots`, (4, n), at the positions that `find` returned for distinct ones; None:
+        after those held, as births are greater and rise within a slot."""
         for segment, part in _by_segment(slots):
             within = (slots[part] % SEGMENT).astype(np.uint8)
-            if segment not in self._slots:
+            held = self._slots.get(segment)
+            if held is None:
                 self._slots[segment], self._lives[segment] = within, np.ascontiguousarray(lives[:, part])
                 continue
             # insertions at the same position keep their order, and `part` is in the order of slots
-            self._slots[segment] = np.insert(self._slots[segment], at[part], within)
-            self._lives[segment] = np.insert(self._lives[segment], at[part], lives[:, part], axis=1)
+            places: Cells = np.searchsorted(held, within, "right") if at is None else at[part]
+            self._slots[segment] = np.insert(held, places, within)
+            self._lives[segment] = np.insert(self._lives[segment], places, lives[:, part], axis=1)
         np.add.at(self.count, slots, 1)
         self.total += len(slots)
-
-    def _range(self, slot: int) -> tuple[int, int]:
-        held = self._slots.get(slot // SEGMENT)
-        if held is None:
-            return 0, 0
-        within = np.uint8(slot % SEGMENT)
-        return int(np.searchsorted(held, within)), int(np.searchsorted(held, within, "right"))
 
     def read(self, slots: Cells) -> tuple[Cells, Cells]:
         """Return all lives of `slots`: (n,) index of each in `slots`, and (4, n) lives; sorted by index and birth."""
@@ -134,19 +113,12 @@ class OlderLives:
         rows, lives = self.read(slots)
         lives = lives.copy()
         lives[LAST] = last
-        self.drop(slots)
-        self._put(slots[rows], lives)
+        self.put(slots[rows], lives)
 
     def put(self, slots: Cells, lives: Cells) -> None:
         """Replace all lives of the slots that occur with these, which are sorted by birth within each slot."""
         self.drop(distinct(slots))
-        self._put(slots, lives)
-
-    def _put(self, slots: Cells, lives: Cells) -> None:
-        for segment, part in _by_segment(slots):
-            self._append(segment, (slots[part] % SEGMENT).astype(np.uint8), lives[:, part])
-        np.add.at(self.count, slots, 1)
-        self.total += len(slots)
+        self.insert(slots, None, lives)
 
     def drop(self, slots: Cells) -> None:
         """Remove all lives of these slots."""
@@ -157,9 +129,10 @@ class OlderLives:
 
     def drop_oldest(self, slot: int) -> None:
         """Remove the life of this slot with the oldest last sample."""
-        first, last = self._range(slot)
-        segment = slot // SEGMENT
-        keep = np.ones(len(self._slots[segment]), np.bool_)
+        segment, within = slot // SEGMENT, np.uint8(slot % SEGMENT)
+        held = self._slots[segment]
+        first, last = int(np.searchsorted(held, within)), int(np.searchsorted(held, within, "right"))
+        keep = np.ones(len(held), np.bool_)
         keep[first + int(np.argmin(self._lives[segment][LAST_TIME, first:last]))] = False
         self._keep(segment, keep)
 

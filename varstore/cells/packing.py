@@ -1,6 +1,8 @@
-"""Packing of the segments of one level; rows share the masks of slots that hold doubles."""
+"""Packing of the segments of one level, whose rows share masks of slots that hold doubles, and the queue for it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,11 @@ from varstore.cells.dense import Dense
 from varstore.cells.packed import Packed, pack
 from varstore.cells.segments import SEGMENT, Kinds
 from varstore.cells.typing_rules import NO_TYPE
+
+MOST_UNPACKED = 128
+"""Limit of queued segments of a level, 1 to 2.6 MB each; or four times the segments of a row, if that is more."""
+Place = tuple[int, int]
+"""Bucket number and segment."""
 
 
 class Packer:
@@ -52,3 +59,48 @@ class Packer:
     def nbytes(self) -> int:
         """Bytes of the masks that rows share."""
         return sum(mask.nbytes for mask in self._doubles.values())
+
+
+class Unpacked:
+    """Queue of open or patched segments of closed rows, least recently written first, for packing. Not locked: the
+    owner's lock guards it."""
+
+    def __init__(self) -> None:
+        self._written: dict[Place, int] = {}  # head of the level when last written, oldest first
+        self.spare = 0
+        """Number of segments that writes leave unpacked: see `Ring.leave_unpacked`."""
+
+    def write(self, place: Place, head_ms: int) -> None:
+        """Move a written segment to the end of the queue."""
+        self._written.pop(place, None)
+        self._written[place] = head_ms
+
+    def patch(self, place: Place, head_ms: int) -> None:
+        """Queue a packed segment with a large patch for packing again; a queued one keeps its position."""
+        self._written.setdefault(place, head_ms)
+
+    def forget(self, number: int, segments: Iterable[int]) -> None:
+        """Remove segments that were packed, or whose row was dropped."""
+        for segment in segments:
+            self._written.pop((number, segment), None)
+
+    def due(self, head_ms: int, step_ms: int, finest_ms: int, open_rows: int) -> Place | None:
+        """Return a segment of a past bucket that was not written for a step of the finest level; None: none."""
+        for (number, segment), written_ms in self._written.items():
+            if written_ms > head_ms - finest_ms:
+                return None
+            if number * step_ms + open_rows * finest_ms <= head_ms:
+                return number, segment
+        return None
+
+    def surplus(self, segments: int) -> int:
+        """Number of segments over the limit if rows have `segments` segments; 0 or less: none."""
+        return len(self._written) - max(MOST_UNPACKED, 4 * segments)
+
+    def may_be_packed(self) -> bool:
+        """True if the queue is longer than `spare`."""
+        return len(self._written) > self.spare
+
+    def oldest(self) -> Place:
+        """Return the least recently written segment; the queue must not be empty."""
+        return next(iter(self._written))

@@ -12,7 +12,7 @@ from artimon.compute.statistics import FIELD_OF, FIELDS, FOLDS, to_double
 from artimon.compute.ties import Cells
 from artimon.model.grid import Grid
 from varstore.cells.columns import places_of, size_of
-from varstore.cells.dense import CELL_BYTES, Columns, Dense, copy_row
+from varstore.cells.dense import Columns, Dense, copy_row
 from varstore.cells.packed import NotOne, Packed
 from varstore.cells.rows import ALL_FIELDS, Rows
 from varstore.cells.segments import Row, Selection, choose
@@ -239,8 +239,3 @@ class Ring(Rows):
         opened = sum(self._used * (row.open.nbytes // max(1, row.open.n)) for row in self._open if row.open is not None)
         packed = sum(block.nbytes for row in self._held.values() for block in row.segments.values())
         return opened + packed + self._packer.nbytes
-
-    def bytes_reserved(self) -> int:
-        """Address space of the open rows."""
-        blocks = [*self._pool, *(row.open for row in self._open if row.open is not None)]
-        return sum(CELL_BYTES * block.n for block in blocks)

@@ -16,7 +16,7 @@ from itertools import count as count_up
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.distinct import distinct
+from artimon.compute.bucketizer import distinct
 from artimon.compute.statistics import FIELDS
 from artimon.compute.ties import Cells, TextTable
 from artimon.model.grid import Level, bucket_end, bucket_ends
@@ -24,9 +24,8 @@ from varstore.cells.addends import Addend, Mask, collapse
 from varstore.cells.columns import Where
 from varstore.cells.dense import Columns, Dense
 from varstore.cells.packed import Packed
-from varstore.cells.packing import Packer
+from varstore.cells.packing import Packer, Unpacked
 from varstore.cells.segments import SEGMENT, Kinds, Row, Samples
-from varstore.cells.unpacked import Unpacked
 
 AHEAD = 2
 """Rows of a ring that late samples cannot use: one for the next bucket, which may open early, and one unused."""

@@ -7,7 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.clock import Clock
@@ -125,28 +125,8 @@ class Part:
         return [Outcome(self.choice.place, self.choice.vshards, self.answer)]
 
 
-@dataclass(slots=True)
-class _Latencies:
-    """Latencies of the latest answers. `_lock` guards them."""
-
-    _took: deque[float] = field(default_factory=lambda: deque(maxlen=128))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, took_s: float) -> None:
-        with self._lock:
-            self._took.append(took_s)
-
-    def hedge_s(self) -> float:
-        """Return the 95th percentile, within HEDGE_S: seconds after which an answer is late."""
-        with self._lock:
-            took = sorted(self._took)
-        if len(took) < ENOUGH:
-            return FIRST_HEDGE_S
-        return min(max(took[int(len(took) * 0.95)], HEDGE_S[0]), HEDGE_S[1])
-
-
 class ShardConnections:
-    """Thread-safe. Locks: `_lock` guards `_idle`, `_avoid` and `_running`; no I/O under it."""
+    """Thread-safe. Locks: `_lock` guards `_idle`, `_avoid`, `_running` and `_took`; no I/O under it."""
 
     def __init__(self, shards: Callable[[], Shards], forget: Callable[[], None], clock: Clock, deadline_s: float):
         """`shards` reads the directory of the shards; `forget` reports that its last answer was wrong."""
@@ -156,7 +136,8 @@ class ShardConnections:
         self._idle: dict[Place, list[FramedClient]] = {}
         self._avoid: dict[Place, float] = {}
         self._running: Counter[Place] = Counter()
-        self._latencies = _Latencies()
+        self._took: deque[float] = deque(maxlen=128)
+        """Latencies of the latest answers."""
 
     def close(self) -> None:
         """Close every connection; running requests fail."""
@@ -177,8 +158,12 @@ class ShardConnections:
     # for a round of requests
 
     def hedge_s(self) -> float:
-        """Return the seconds after which an answer is late."""
-        return self._latencies.hedge_s()
+        """Return the seconds after which an answer is late: the 95th percentile, within HEDGE_S."""
+        with self._lock:
+            took = sorted(self._took)
+        if len(took) < ENOUGH:
+            return FIRST_HEDGE_S
+        return min(max(took[int(len(took) * 0.95)], HEDGE_S[0]), HEDGE_S[1])
 
     def start(self, part: Part, question: Question, deadline: float) -> None:
         """Send at once over an open connection; otherwise, or if sending may block, use a thread of the pool."""
@@ -253,7 +238,8 @@ class ShardConnections:
         finally:
             self._count(place, -1)
         self._give_back(place, client)
-        self._latencies.add(self.clock.monotonic() - running.began)
+        with self._lock:
+            self._took.append(self.clock.monotonic() - running.began)
         return answer
 
     def _count(self, place: Place, more: int) -> None:

@@ -29,10 +29,6 @@ class NotThere(RuntimeError):
     """Raised while the topic does not exist yet."""
 
 
-def _every(_header: BatchHeader) -> bool:
-    return True
-
-
 class Announcements:
     """Reads announcements in a background thread and passes each block to `announce`.
 
@@ -45,7 +41,7 @@ class Announcements:
         topic: str,
         announce: Callable[[SeriesBlock, int], bool],
         clock: Clock = SYSTEM_CLOCK,
-        wanted: Callable[[BatchHeader], bool] = _every,
+        wanted: Callable[[BatchHeader], bool] = lambda _header: True,
     ) -> None:
         """announce: called with a block and its append time. wanted: decides by the header alone whether to decode a
         block."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.distinct import distinct
+from artimon.compute.bucketizer import distinct
 from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind, ValueType
 from varstore.cells.memory import lazy_zeros
@@ -100,8 +100,6 @@ class Index:
         self._version: npt.NDArray[np.int64] = lazy_zeros(size, np.int64)
         self._seen_s: npt.NDArray[np.uint32] = lazy_zeros(size, np.uint32)
         self._clashing: set[int] = set()
-        self.version = 0
-        """Rises when a series is added by an announcement."""
         self._end = 0
         """Upper bound of the slots ever announced."""
         self.changes = 0
@@ -152,7 +150,6 @@ class Index:
                 return self._clash([slot, twin])
         if self._is_full(name) or self._labels_full(pairs):
             return Outcome.REFUSED
-        self.version += 1
         code = self._names.intern(name)
         self._names.set_one(slot, code)
         self._postings.add_one(slot, code)
@@ -238,21 +235,10 @@ class Index:
 
     def select(self, matchers: Collection[Matcher], vshards: int | None = None) -> Slots:
         """Return the slots of all series that fit all matchers, ascending; vshards: mask, None: all.
-        Raises SelectError. Slots may be freed as soon as this returns: see `find`."""
-        tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
-        self._warm(tests)
+        Raises SelectError. Slots may be freed as soon as this returns: see `first`."""
+        tests = self._tests(matchers)
         with self._lock:
             return self._select(tests, vshards)
-
-    def find(self, matchers: Collection[Matcher], vshards: int | None = None) -> tuple[Slots, list[Entry]]:
-        """Return the slots of `select` and their entries, as far as they still exist.
-        With the store's lock held, `SlotTable.holds(slots, fingerprints of the entries)` tells which exist then."""
-        tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
-        self._warm(tests)
-        with self._lock:
-            slots = self._select(tests, vshards)
-            prints = self._table.fingerprint.take(slots)
-        return self._made(slots, prints)
 
     def _made(self, slots: Slots, prints: npt.NDArray[np.uint64]) -> tuple[Slots, list[Entry]]:
         """Return the slots that still hold these fingerprints, with their entries."""
@@ -267,12 +253,15 @@ class Index:
                 entries += self._entries(kept[-1])
         return np.concatenate(kept) if kept else slots, entries
 
-    def _warm(self, tests: Sequence[tuple[Matcher, Test]]) -> None:
+    def _tests(self, matchers: Collection[Matcher]) -> list[tuple[Matcher, Test]]:
+        """Compile the matchers and test known values, which takes long, before the lock is taken."""
+        tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
         for matcher, test in tests:
             with self._lock:
                 interned = self._values_of(matcher.label)
             if interned is not None and matcher.op != "=":
                 interned.warm(matcher, test, self._lock)
+        return tests
 
     def _values_of(self, label: str) -> Interned[str] | None:
         return self._names if label == NAME else self._labels.get(label)
@@ -345,12 +334,13 @@ class Index:
         fitting: Slots = slots[fits.take(interned.codes.take(slots))]
         return fitting
 
-    def first(self, matchers: Collection[Matcher], limit: int, vshards: int | None = None) -> tuple[Slots, list[Entry]]:
-        """Return the first `limit` of `find` in canonical order, one of each set of twins; reads only names needed."""
-        tests = [(matcher, compile_matcher(matcher)) for matcher in matchers]
-        self._warm(tests)
+    def first(self, matchers: Collection[Matcher], limit: int) -> tuple[Slots, list[Entry]]:
+        """Return the first `limit` series that fit in canonical order, one of each set of twins, as far as they still
+        exist; reads only names needed. With the store's lock held, `SlotTable.holds(slots, fingerprints of the
+        entries)` tells which exist then."""
+        tests = self._tests(matchers)
         with self._lock:
-            slots = self._select(tests, vshards)
+            slots = self._select(tests, None)
             twins = self._table.twins(slots)
             if len(twins):
                 _, one = np.unique(self._table.fingerprint.take(twins), return_index=True)
@@ -364,11 +354,6 @@ class Index:
         slots, entries = self._made(slots[among], prints[among])
         chosen = heapq.nsmallest(limit, range(len(entries)), key=lambda i: entries[i].pairs)
         return slots[np.array(chosen, np.int64)], [entries[i] for i in chosen]
-
-    def entries(self, slots: Slots) -> list[Entry]:
-        """Return the entry of each slot. Raises KeyError if one is not announced."""
-        with self._lock:
-            return self._entries(slots)
 
     def _entries(self, slots: Slots) -> list[Entry]:
         pairs: list[tuple[tuple[str, str], ...]] = [()] * len(slots)
@@ -415,10 +400,6 @@ class Index:
         with self._lock:
             shapes = distinct(self._shapes.codes.take(slots)).tolist()
             return sorted({label for shape in shapes for label in self._shapes.values[shape]})
-
-    def names(self) -> list[str]:
-        """Return all names, sorted."""
-        return self.values(NAME)
 
     def values(self, label: str | None) -> list[str]:
         """Return the values of a label, sorted; label None: all labels."""

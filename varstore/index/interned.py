@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.distinct import distinct
+from artimon.compute.bucketizer import distinct
 from artimon.model.select import Matcher
 from varstore.cells.memory import lazy_zeros
 from varstore.index.matchers import Test

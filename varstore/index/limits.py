@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,7 @@ class Refusals:
     """Counts of refused announced series by name; of many names the worst are kept. Not locked."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
         self.total = 0
 
     def note(self, name: str) -> None:
@@ -77,16 +78,14 @@ class Refusals:
         if name not in self._counts and len(self._counts) >= NAMES_COUNTED:
             least = min(self._counts, key=self._counts.__getitem__)
             self._counts[name] = self._counts.pop(least)  # an upper bound: no worse name is lost
-        self._counts[name] = self._counts.get(name, 0) + 1
+        self._counts[name] += 1
 
     def lifted(self, name: str) -> None:
         """Uncount a series whose refusal was lifted."""
         self.total = max(0, self.total - 1)
-        count = self._counts.get(name, 0) - 1
-        if count > 0:
-            self._counts[name] = count
-        else:
-            self._counts.pop(name, None)
+        self._counts[name] -= 1
+        if self._counts[name] <= 0:
+            del self._counts[name]
 
     def worst(self, n: int = WORST) -> list[tuple[str, int]]:
         """Return the names with most refused series, worst first."""

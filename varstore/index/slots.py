@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.distinct import distinct
+from artimon.compute.bucketizer import distinct
 from varstore.cells.memory import lazy_zeros
 
 Fingerprints = npt.NDArray[np.uint64]

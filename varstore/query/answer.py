@@ -96,7 +96,7 @@ class Answers:
             raise SelectError(f"no level has buckets of {request.grid.step_ms} ms")
         for _ in range(TRIES):
             with self._cells:
-                types = self._store.type_of(slots)
+                types = self._store.types.of(slots)
             read = self._rows(ring, request, slots, waiting)
             births, newest, ended = self._lives(slots, waiting)
             strings: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class Answers:
                     raise Changed
                 if (types == _TEXT).any():
                     strings = self._strings(ring, request, slots, types == _TEXT, read, births)
-                same = np.array_equal(types, self._store.type_of(slots))
+                same = np.array_equal(types, self._store.types.of(slots))
             if same:
                 break
         else:
@@ -153,20 +153,15 @@ class Answers:
 
     def _lives(self, slots: Slots, waiting: Waiting) -> tuple[npt.NDArray[np.void], Cells, Cells]:
         """Return lives, times of the newest samples, and times of end markers."""
-        if len(slots) <= CHUNK:
-            with self._cells:
-                newest_ms = self._store.lives.newest_ms(slots)
-                return self._store.births(slots), newest_ms, self._store.ended_ms(slots, newest_ms)
-        births, newest, ended = [self._store.births(slots[:0])], [slots[:0]], [slots[:0]]
-        for start in range(0, len(slots), CHUNK):
+        births, newest, ended = list[npt.NDArray[np.void]](), list[Cells](), list[Cells]()
+        for start in range(0, max(1, len(slots)), CHUNK):
             part = slots[start : start + CHUNK]
             waiting.check()
             with self._cells:
-                lives = self._store.births(part)
+                births.append(self._store.births(part))
                 newest.append(self._store.lives.newest_ms(part))
-                ended.append(self._store.ended_ms(part, newest[-1]))
-            lives["row"] += start
-            births.append(lives)
+                ended.append(self._store.ended_ms(part))
+            births[-1]["row"] += start
         return np.concatenate(births), np.concatenate(newest), np.concatenate(ended)
 
     def _strings(

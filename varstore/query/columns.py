@@ -11,12 +11,12 @@ import numpy.typing as npt
 from artimon.compute.cells import Ints
 from artimon.compute.rolling import Counts, Some
 from artimon.compute.statistics import FIELD_OF, FOLDS, with_needs
+from artimon.compute.true_sums import may_wrap
 from varstore.cells.packed import Packed
 from varstore.cells.ring import Ring
 from varstore.query.parts import Part
 
 Copies = Mapping[str, npt.NDArray[Any]]
-WIDE = 2.0**62
 
 
 class MayWrap(Exception):
@@ -112,6 +112,5 @@ class PartColumn:
         if self._part.strangers is not None:
             several &= ~self._part.strangers
         rows = np.flatnonzero(several)
-        low, high = (np.abs(self.cells(name)[rows].astype(np.float64)) for name in ("min", "max"))
-        if not bool((np.maximum(low, high) * count[rows] < WIDE).all()):
+        if may_wrap(count[rows], self.cells("min")[rows], self.cells("max")[rows]).any():
             raise MayWrap("a sum may exceed 64 bits")

@@ -30,7 +30,7 @@ from artimon.compute.aggregate import (
     with_members,
 )
 from artimon.compute.arrays import Arrays
-from artimon.compute.cells import BOOLEAN, INTEGER, Types
+from artimon.compute.cells import Types, whole
 from artimon.compute.classes import REDUCERS
 from artimon.compute.function import Function, ruled
 from artimon.compute.functions import FUNCTIONS
@@ -41,6 +41,7 @@ from artimon.compute.rolling import Odd, Rolling, Some, Span, all_of, both
 from artimon.compute.statistics import STATISTICS, with_needs
 from artimon.compute.succession import succession
 from artimon.compute.ties import Cells
+from artimon.compute.true_sums import may_wrap
 from artimon.model.grid import Grid, Level
 from artimon.model.select import SelectError
 from artimon.model.values import Kind
@@ -51,8 +52,7 @@ from varstore.query.answer import HOLD_S, Answers, Changed, check_request
 from varstore.query.columns import Captured, MayWrap, PartColumn, Reading
 from varstore.query.merge import unite
 from varstore.query.parts import Layout, Part, part_size
-from varstore.query.pushed_rows import Kept, PartRows, Scratch, Seen
-from varstore.query.pushed_values import PartValues
+from varstore.query.pushed_rows import PartRows, PartValues, ReducedRow, Scratch, Seen
 from varstore.query.selection import Selection, SelectionChanged, Selections, first_of_slots
 from varstore.query.waiting import DeadlinePassed, Gone, Waiting, never
 from varstore.store.bucket_store import BucketStore
@@ -154,8 +154,8 @@ class Pushdown:
         if ring is None:
             raise SelectError(f"no level has buckets of {request.grid.step_ms} ms")
         with self._cells:
-            types = self._store.type_of(selection.slots)
-            ended = self._ended(selection.slots)
+            types = self._store.types.of(selection.slots)
+            ended = self._store.ended_ms(selection.slots)
         job = _Job(request, ring, selection, types, ended, waiting)
         args = arguments(request.reducer, reducer_params(request.reducer), request.args)
         reducing = Reducing(request.windows, request.reducer, len(selection.classes), reducer_args=args)
@@ -178,20 +178,11 @@ class Pushdown:
             found = replace(found, newest_ms=newest)
         return with_members(found)
 
-    def _ended(self, slots: Cells) -> Cells:
-        """Return (n,) times of end markers, 0 if a newer sample came. Call with the lock held."""
-        said = self._store.said_ended(slots)
-        rows = np.flatnonzero(said)
-        if len(rows):
-            some = slots[rows]
-            said[rows] = self._store.ended_ms(some, self._store.lives.newest_ms(some))
-        return said
-
     def _check_unchanged(self, job: _Job) -> None:
         """Raise Changed unless every slot still has the series and type with which it was read."""
         selection, slots = job.selection, self._store.slots
         with self._cells:
-            same = np.array_equal(self._store.type_of(selection.slots), job.types)
+            same = np.array_equal(self._store.types.of(selection.slots), job.types)
             same = same and (
                 slots.epoch == selection.stamp[1] or bool(slots.holds(selection.slots, selection.prints).all())
             )
@@ -257,8 +248,8 @@ class Pushdown:
             job.waiting.check()
             held = next(captured) if windows.left <= at < until else None
             output, rest = divmod(at - windows.first_end, windows.each)
-            if isinstance(held, Kept) and isinstance(rows, PartRows):
-                rows.put(output, held.row)
+            if isinstance(held, ReducedRow) and isinstance(rows, PartRows):
+                rows.put(output, held)
                 rolling.skip()
                 continue
             captured_now = held if isinstance(held, Captured) else None
@@ -276,7 +267,7 @@ class Pushdown:
 
     def _capture(
         self, job: _Job, part: Part, keeps: bool
-    ) -> tuple[Iterator[Captured | Kept], npt.NDArray[np.void] | None]:
+    ) -> tuple[Iterator[Captured | ReducedRow], npt.NDArray[np.void] | None]:
         """Capture every row of the grid, and lives of the same moment if the function reads them."""
         grid, function = job.request.grid, FUNCTIONS[job.request.windows.function]
         numbers = iter(range(grid.start_ms // grid.step_ms + 1, grid.end_ms // grid.step_ms + 1))
@@ -284,24 +275,24 @@ class Pushdown:
         if not function.births:
             return self._captured(job, part, reading, numbers, keeps), None
         with self._cells:
-            whole = [reading.capture(job.ring, number, part) for number in numbers]
+            captured = [reading.capture(job.ring, number, part) for number in numbers]
             lives = self._store.births(part.chosen.slots)
-        return iter(whole), succession(lives)
+        return iter(captured), succession(lives)
 
     def _captured(
         self, job: _Job, part: Part, reading: Reading, numbers: Iterator[int], keeps: bool
-    ) -> Iterator[Captured | Kept]:
+    ) -> Iterator[Captured | ReducedRow]:
         """Yield rows, captured some at a time under the lock. Rows unchanged since they were last reduced are not read
         again."""
         kept, ring = part.kept if keeps else {}, job.ring
         while True:
-            found, copied = list[Captured | Kept](), 0
+            found, copied = list[Captured | ReducedRow](), 0
             with self._cells:
                 began = perf_counter()
                 for number in numbers:
                     known = kept.get(number)
                     if known is not None and known.version == ring.version(number):
-                        found.append(Kept(known))
+                        found.append(known)
                     else:
                         found.append(captured := reading.capture(ring, number, part))
                         copied += captured.nbytes
@@ -353,7 +344,9 @@ class Pushdown:
             lives = self._store.births(slots if births else slots[:0])
         types = job.types[rows]
         if "sum" in statistics:
-            _refuse_wrapped(types, stats)
+            low, high, count = (stats[name][:, whole(types)] for name in ("min", "max", "count"))
+            if ((count > 1) & may_wrap(count, low, high)).any():
+                raise NotPushed("a sum may exceed 64 bits")
         return Arrays(
             kinds=job.selection.kinds[rows],
             types=types,
@@ -400,14 +393,6 @@ def _is_quick(request: AggregateRequest) -> bool:
         and (windows.width, windows.each, windows.first_end, least) == (1, 1, 0, 1)
         and windows.outputs == windows.left + request.grid.n + windows.right
     )
-
-
-def _refuse_wrapped(types: Types, stats: dict[str, Cells]) -> None:
-    whole = np.flatnonzero((types == INTEGER) | (types == BOOLEAN))
-    low, high, count = (stats[name][:, whole] for name in ("min", "max", "count"))
-    widest = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
-    if bool(((count > 1) & ~(widest * count < 2.0**62)).any()):
-        raise NotPushed("a sum may exceed 64 bits")
 
 
 def check_memory(request: AggregateRequest, series: int, classes: int) -> None:

@@ -36,11 +36,6 @@ Notes = Callable[[int | None], tuple[str, ...]]
 Found = TypeVar("Found", Buckets, Aggregate)
 
 
-def whole(_vshards: int | None) -> tuple[str, ...]:
-    """Notes of a shard whose answers are always complete."""
-    return ()
-
-
 @lru_cache(maxsize=1)
 def idl() -> Any:
     """Load artimon/model/shard.thrift once: `.Shard` is the service, `.ShardError` and `.FeedAnswer` are types."""
@@ -53,9 +48,9 @@ class ShardService:
 
     notes: returns the reasons why answers are not complete yet."""
 
-    def __init__(self, shard: Shard, notes: Notes = whole) -> None:
+    def __init__(self, shard: Shard, notes: Notes = lambda _vshards: ()) -> None:
         self._shard, self._notes = shard, notes
-        self._exports = Exports(shard.export)
+        self._exports = Exports(shard.holdings.export)
         self._selects = threading.BoundedSemaphore(SELECTS_AT_ONCE)
         self._counting = threading.Lock()
         """Guards the counts below."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from artimon.model.feed import FeedAnswer, FeedRange
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.labels import LabelError, parse_canonical
 from artimon.model.routing import VIRTUAL_SHARDS
-from artimon.model.select import NOT_HELD, Buckets, Matcher, SelectError, SelectRequest, Series
+from artimon.model.select import NAME, NOT_HELD, Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.values import ValueType
 from artimon.model.vshards import in_mask, mask_of
 from varstore.index.index import Index
@@ -25,9 +25,9 @@ from varstore.query.pushdown import Pushdown
 from varstore.query.waiting import Gone, never
 from varstore.store.bucket_store import NO_TYPE, BucketStore, Tally
 from varstore.store.catalogue import Catalogue
+from varstore.store.frames import decode_frame
 from varstore.store.groups import Group, Lost, Partition
 from varstore.store.holdings import Holdings, Locks
-from varstore.store.image import Export
 from varstore.store.intake import Intake
 from varstore.store.positions import Admitted, admit, advance, check_range, sift, vshard_of
 
@@ -39,13 +39,6 @@ EVERY_VIRTUAL_SHARD = frozenset(range(VIRTUAL_SHARDS))
 
 class ShardBroken(RuntimeError):
     """A range was applied only in part: the data of this process is inconsistent, restart it."""
-
-
-@dataclass(slots=True)
-class _Counts:
-    total: Tally
-    repeated: int = 0
-    bad_announcements: int = 0
 
 
 class Shard:
@@ -80,8 +73,8 @@ class Shard:
         self._catalogue = Catalogue(self._store, self._index, self._cells, limits)
         self._answers = Answers(self._store, self._index, self._cells)
         self._pushdown = Pushdown(self._store, self._index, self._cells, self.level_list, self._answers)
-        self._counts = _Counts(Tally())
-        self._newest_ms = 0
+        self._total = Tally()
+        self._repeated = self._bad_announcements = self._newest_ms = 0
         self.broken = ""
         """Reason why this shard accepts no more ranges, empty while it is consistent."""
 
@@ -102,8 +95,8 @@ class Shard:
     def _apply(self, admitted: Admitted, range_: FeedRange) -> FeedAnswer:
         tally = Tally()
         try:
-            sifted = sift(admitted.group, range_)
-            runs = self._intake.runs(sifted.pieces, range_.samples)
+            pieces, repeated = sift(admitted.group, range_)
+            runs = self._intake.runs(pieces, range_.samples)
             while True:
                 with self._cells:
                     run = next(runs, None)  # allocates slots
@@ -117,18 +110,13 @@ class Shard:
             advance(self._groups, admitted, range_)
             if range_.entries:
                 admitted.group.forget_lost(self._store.head_ms, self._store.head_ms - self._store.silent_ms())
-            self._counts.total.add(tally)
-            self._counts.repeated += sifted.repeated
-            if len(range_.samples) and sifted.pieces:
-                self._newest_ms = max(self._newest_ms, self._newest_of(range_))
+            self._total.add(tally)
+            self._repeated += repeated
+            if len(range_.samples) and pieces:  # the poll time, as the time of a sample may be far in the future
+                self._newest_ms = max(self._newest_ms, *(entry.poll_ms for entry in range_.entries if entry.rows))
         self._catalogue.tend(self.holdings.vshards)
         self.holdings.forget_blocks(self._store.head_ms)
-        return FeedAnswer(range_.until, tally.applied, sifted.repeated, tally.late, tally.future)
-
-    @staticmethod
-    def _newest_of(range_: FeedRange) -> int:
-        """Return the greatest poll time, as the time of a sample may be far in the future."""
-        return max(entry.poll_ms for entry in range_.entries if entry.rows)
+        return FeedAnswer(range_.until, tally.applied, repeated, tally.late, tally.future)
 
     # groups
 
@@ -147,8 +135,7 @@ class Shard:
     @property
     def ready(self) -> int:
         """Mask of the virtual shards that are ready."""
-        with self._reading:
-            return self._groups.ready
+        return self.holdings.ready
 
     def lost(self) -> list[tuple[int, dict[Partition, Lost]]]:
         """Return the virtual shards (mask) and lost ranges of each group that lacks ranges that Kafka deleted."""
@@ -167,8 +154,9 @@ class Shard:
         ready: bool = True,
         epochs: Mapping[Partition, int] | None = None,
     ) -> None:
-        """Hold more virtual shards (mask): from an image (parts of `export`), or else empty at offset 0 of every
-        partition, written under `epochs` or later ones. With `ready` False their answers are partial until `set_ready`.
+        """Hold more virtual shards (mask): from an image (parts of an `Export`), or else empty at offset 0 of every
+        partition, written under `epochs` or later ones. With `ready` False their answers are partial until
+        `Holdings.set_ready`.
 
         An image may have more virtual shards than these; its groups appear once it is complete. Announcements of the
         series topic must be read again. Raises ValueError if one is held already, and ImageError if the image is
@@ -176,11 +164,7 @@ class Shard:
         if image is None:
             self.holdings.add(Group(vshards, ready=ready, epochs=dict(epochs or {})))
         else:
-            self.holdings.adopt(vshards, image)
-
-    def set_ready(self, vshards: int) -> None:
-        """Mark groups that hold any of these virtual shards as ready: everything below their positions is here."""
-        self.holdings.set_ready(vshards)
+            self.holdings.take_in(vshards, map(decode_frame, image), False)
 
     def drop(self, vshards: int) -> int:
         """Drop these virtual shards and their series; return the mask of those that were held."""
@@ -209,22 +193,11 @@ class Shard:
             return False
         return self.holdings.blocks.get((source, block), -1) < version
 
-    def export(self, vshards: int) -> Export:
-        """Begin an image of these virtual shards as they are now; iterate over it for its parts, then close it.
-        Feeding and queries continue meanwhile. Raises ValueError if one is not held or not ready."""
-        return self.holdings.export(vshards)
-
     @property
     def applied(self) -> int:
         """Number of samples applied since the start."""
         with self._reading:
-            return self._counts.total.applied
-
-    def positions(self) -> dict[Partition, int]:
-        """Return the next offset of every partition that was fed: the least of all groups."""
-        with self._reading:
-            keys = {key for group in self._groups for key in group.positions}
-            return {key: min(group.next_offset(key) for group in self._groups) for key in keys}
+            return self._total.applied
 
     def allow_memory(self, limit: int) -> None:
         """Set the memory limit in bytes beyond which new series are refused."""
@@ -257,7 +230,7 @@ class Shard:
         try:
             return info, *parse_canonical(info.text)
         except LabelError as error:
-            self._counts.bad_announcements += 1
+            self._bad_announcements += 1
             log.warning("announcement of source %s: %s", source, error)
             return None
 
@@ -296,7 +269,7 @@ class Shard:
         prints = np.array([entry.fingerprint for entry in entries], np.uint64)
         with self._cells:
             same = self._store.slots.holds(slots, prints)
-            types = np.where(same, self._store.type_of(slots), NO_TYPE).tolist()
+            types = np.where(same, self._store.types.of(slots), NO_TYPE).tolist()
         # the type of the samples, or the announced one if there are none
         return [
             Series(e.fingerprint, e.name, e.labels, e.type if type_ == NO_TYPE else ValueType(type_), e.kind)
@@ -305,7 +278,7 @@ class Shard:
 
     def names(self) -> list[str]:
         """Return all announced names, sorted."""
-        return self._index.names()
+        return self._index.values(NAME)
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
         """Return the first `limit` values of a label, sorted; label None: the labels."""
@@ -319,26 +292,21 @@ class Shard:
         """Return counts for health and `artimon status`, for JSON."""
         table = self._store.slots
         with self._reading:
-            total = self._counts.total
             return {
                 "shard": self.id,
                 "series": len(self._index),
                 "slots": table.live,
                 "capacity": table.capacity,
                 "unannounced": table.live - len(self._index) - self._index.clashes,
-                "applied": total.applied,
-                "repeated": self._counts.repeated,
-                "late": total.late,
-                "future": total.future,
-                "conflicts": total.conflicts,
-                "refused": total.refused,
+                **asdict(self._total),
+                "repeated": self._repeated,
                 "refused_series": self._catalogue.refusals.total,
                 "refused_names": self._catalogue.refusals.worst(),
                 "memory_full": table.closed,
                 "memory_limit": self._catalogue.memory_bytes,
                 "expired": self._catalogue.expired,
                 "clashes": self._index.clashes,
-                "bad_announcements": self._counts.bad_announcements,
+                "bad_announcements": self._bad_announcements,
                 "strings": len(self._store.texts),
                 "lives_dropped": self._store.lives.dropped,
                 "groups": len(self._groups),

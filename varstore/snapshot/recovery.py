@@ -18,7 +18,7 @@ from varstore.snapshot.folders import HdfsFolder
 from varstore.snapshot.manifest import Manifest
 from varstore.snapshot.raw_state import RawHead
 from varstore.snapshot.refill import Refill
-from varstore.snapshot.snapshots import Usable, manifests, take_in
+from varstore.snapshot.snapshots import Usable, frames_of, manifests
 from varstore.store.frames import ImageError
 from varstore.store.groups import Group, Lost, Partition
 
@@ -182,7 +182,7 @@ class Bringing:
     def _take(self, folder: HdfsFolder, manifest: Manifest, wanted: int) -> bool:
         try:
             with self._again():
-                take_in(self._shard.holdings, folder, manifest, wanted, False, self._is_whole)
+                self._shard.holdings.take_in(wanted, frames_of(folder, manifest, self._is_whole), False)
         except (ImageError, OSError, ValueError) as error:
             log.warning("copy %s in %s cannot be used: %s", manifest.name, folder, error)
             return False

@@ -19,9 +19,8 @@ from artimon.rawtable.sources import read_sources
 from artimon.runtime import files
 from artimon.runtime.deadline import within
 from varstore.shard.shard import Shard
-from varstore.snapshot.raw_rows import BATCH_ROWS, COLUMNS, Period, Rows
+from varstore.snapshot.raw_rows import BATCH_ROWS, COLUMNS, Period, Rows, Slice
 from varstore.snapshot.raw_state import RawHead, head_of
-from varstore.snapshot.slices import Slice
 from varstore.store.bucket_store import FUTURE_MS
 from varstore.store.positions import vshard_of
 
@@ -77,7 +76,7 @@ class Refill:
             except BaseException:
                 self._shard.drop(vshards)
                 raise
-            self._shard.set_ready(vshards)
+            self._shard.holdings.set_ready(vshards)
             return True
 
     def head(self) -> RawHead | None:

@@ -28,7 +28,7 @@ from varstore.snapshot.mirror import Mirror
 from varstore.store.capture import Key
 from varstore.store.frames import Frame, ImageError, read_frames
 from varstore.store.groups import Group
-from varstore.store.holdings import Frozen, Holdings
+from varstore.store.holdings import Frozen
 from varstore.store.image import state_frame
 
 log = logging.getLogger(__name__)
@@ -49,11 +49,6 @@ _LOOK_S = 0.5
 
 Usable = Callable[[Sequence[Group]], bool]
 """Returns True if groups at these positions can continue from there."""
-
-
-def always(_groups: Sequence[Group]) -> bool:
-    """Accept any groups."""
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +297,7 @@ class Snapshots:
 
     # load
 
-    def load(self, usable: Usable = always) -> bool:
+    def load(self, usable: Usable = lambda _groups: True) -> bool:
         """Load the newest whole snapshot of the folder, else of the copy on HDFS; return False if there is none. The
         shard must be empty. `usable`: called before anything is loaded."""
         folders = [self._folder, *([self._mirror.remote] if self._mirror is not None else [])]
@@ -313,22 +308,20 @@ class Snapshots:
         return False
 
     def _load(self, folder: Folder, manifest: Manifest, usable: Usable) -> bool:
-        ours = folder is self._folder
-
-        def landed() -> None:
-            if ours:
-                self._resume(manifest)
-
+        landed = partial(self._resume, manifest if folder is self._folder else None)
         try:
-            take_in(self._holdings, folder, manifest, manifest.vshards, True, usable, landed)
+            self._holdings.take_in(manifest.vshards, frames_of(folder, manifest, usable), True, landed)
         except (ImageError, OSError, ValueError) as error:
             log.warning("snapshot %s in %s cannot be used: %s", manifest.name, folder, error)
             return False
         self._sequence = max(self._sequence, manifest.sequence)
         return True
 
-    def _resume(self, manifest: Manifest) -> None:
-        """Register every loaded row as the content of its file. Call with the locks of the shard."""
+    def _resume(self, manifest: Manifest | None) -> None:
+        """Register every loaded row as the content of its file; None: it is in another folder. Call with the locks of
+        the shard."""
+        if manifest is None:
+            return
         versions = self._holdings.row_versions()
         steps = {level.step_ms: at for at, level in enumerate(self._shard.level_list)}
         for (step, number), name in manifest.rows.items():
@@ -390,21 +383,8 @@ def manifests(folder: Folder) -> Iterator[Manifest]:
             yield manifest
 
 
-def take_in(
-    holdings: Holdings,
-    folder: Folder,
-    manifest: Manifest,
-    vshards: int,
-    exact: bool,
-    usable: Usable = always,
-    landed: Callable[[], None] = lambda: None,
-) -> list[Group]:
-    """Load `vshards` of a snapshot; return the groups. Raises ImageError, OSError, ValueError: nothing is held then."""
-    return holdings.take_in(vshards, _frames(folder, manifest, usable), exact, landed)
-
-
-def _frames(folder: Folder, manifest: Manifest, usable: Usable) -> Iterator[Frame]:
-    """Yield the frames of all files, in the form of one image."""
+def frames_of(folder: Folder, manifest: Manifest, usable: Usable) -> Iterator[Frame]:
+    """Yield the frames of all files, in the form of one image. Raises ImageError, OSError."""
     count = 0
     groups: list[Group] = []
     asked = False

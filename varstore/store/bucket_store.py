@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.distinct import distinct
+from artimon.compute.bucketizer import distinct
 from artimon.compute.ties import Bounds, Cells
-from artimon.model.grid import DEFAULT_LEVELS, Grid, Level
+from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.values import ValueType
 from varstore.cells.lives import Lives
 from varstore.cells.memory import lazy_zeros
@@ -69,11 +69,8 @@ class Tally:
     """Samples without a slot, or without room for their string."""
 
     def add(self, other: Tally) -> None:
-        self.applied += other.applied
-        self.late += other.late
-        self.future += other.future
-        self.conflicts += other.conflicts
-        self.refused += other.refused
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 @dataclass(slots=True)
@@ -91,14 +88,7 @@ class _Rows:
         return len(self.slots)
 
     def pick(self, rows: Mask | Cells) -> _Rows:
-        return _Rows(
-            self.slots[rows],
-            self.time_ms[rows],
-            self.birth_ms[rows],
-            self.type[rows],
-            self.cell[rows],
-            self.append_ms[rows],
-        )
+        return _Rows(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
 class BucketStore:
@@ -129,7 +119,7 @@ class BucketStore:
         tally = Tally()
         for capture in self.captures:
             capture.guard(run.slots, run.time_ms)
-        self._advance(int(run.append_ms.max()))
+        self.moved_to(int(run.append_ms.max()))
         self.begin_anew(run.slots)
         with np.errstate(all="ignore"):  # inf - inf in a sum of doubles is NaN without a warning
             rows = self._admitted(run, tally)
@@ -167,10 +157,6 @@ class BucketStore:
         """Estimate of the resident bytes of cells and per-slot state."""
         state = self.slots.used * _STATE_BYTES + self.slots.bytes() + self.lives.bytes() + self.texts.bytes()
         return sum(ring.bytes_used() for ring in self.rings) + state
-
-    def bytes_reserved(self) -> int:
-        """Address space of cells, resident or not."""
-        return sum(ring.bytes_reserved() for ring in self.rings)
 
     def _admitted(self, run: Run, tally: Tally) -> _Rows:
         """Select rows with a slot and a value that are neither future nor late for every level; store end markers."""
@@ -284,7 +270,8 @@ class BucketStore:
             ring.to_double(slots)
         self.lives.to_double(slots)
 
-    def _advance(self, append_ms: int) -> None:
+    def moved_to(self, append_ms: int) -> None:
+        """Advance the head to the append time of a batch, or that an import had reached."""
         self.head_ms = max(self.head_ms, append_ms)
         # twice the time for which lives are shown, so that a late sample never restarts a life that is shown
         self.lives.forgotten_ms = self.longest.too_old(self.head_ms) - self.longest.rows * self.longest.step_ms
@@ -339,8 +326,7 @@ class BucketStore:
             for number in ring.numbers_until(newest):
                 held = ring.read_row(number, slots, ("count",))
                 if held is not None and held["count"].any():
-                    for capture in self.captures:
-                        capture.guard_all(slots)
+                    self._guard(slots)
                     ring.clear(slots, {number})
                     return True
         return False
@@ -354,10 +340,6 @@ class BucketStore:
     def _guard(self, slots: Cells) -> None:
         for capture in self.captures:
             capture.guard_all(slots)
-
-    def moved_to(self, head_ms: int) -> None:
-        """Advance the head to the append time that an import had reached."""
-        self._advance(head_ms)
 
     # images
 
@@ -373,20 +355,12 @@ class BucketStore:
             **self.lives.export(slots),
         }
 
-    def export_older(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """Return older lives as `slot`, `birth`, `first`, `last_ms`, `last`, in the order of `slots`, then by birth."""
-        return self.lives.export_older(slots)
-
     def import_slots(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Replace the state of distinct slots by an `export_slots` whose `last` has numbers of this store's `texts`.
-        Older lives are removed."""
+        Older lives are removed: `lives.load_older` comes after this."""
         self._ended[slots] = columns["ended"]
         self.types.load(slots, columns)
         self.lives.load(slots, columns)
-
-    def import_older(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Replace the older lives of the slots that occur by an `export_older`; call after `import_slots`."""
-        self.lives.load_older(columns)
 
     def _sweep_texts(self) -> None:
         slots = self.types.slots_of(ValueType.STRING, self.slots.used)
@@ -403,29 +377,18 @@ class BucketStore:
         """Return the time at which a sample is late for every level; lives that ended by then are not shown."""
         return min(ring.too_old(self.head_ms) for ring in self.rings)
 
-    def read(self, slots: Cells, grid: Grid, statistics: Collection[str]) -> dict[str, Cells]:
-        """Return each statistic as (grid.n, slots). Raises KeyError unless a level has the grid's step."""
-        ring = self.ring(grid.step_ms)
-        if ring is None:
-            raise KeyError(grid.step_ms)
-        return ring.read(slots, grid, statistics)
-
     def births(self, slots: Cells) -> npt.NDArray[np.void]:
         """Return lives of these slots as BIRTH_TYPE; those that ended by `floor_ms` only if they are the newest."""
         return self.lives.read(slots, self.floor_ms())
 
-    def said_ended(self, slots: Cells) -> Cells:
-        """Return (n,) times of the last end markers, even if samples came later; 0 if there is none."""
-        return self._ended.take(slots)
-
-    def ended_ms(self, slots: Cells, newest_ms: Cells) -> Cells:
+    def ended_ms(self, slots: Cells) -> Cells:
         """Return (n,) times of the last end markers, 0 if a newer sample came."""
         ended = self._ended.take(slots)
-        return np.where(ended >= newest_ms, ended, 0)
-
-    def type_of(self, slots: Cells) -> npt.NDArray[np.uint8]:
-        """Return (n,) types, NO_TYPE for slots without a sample."""
-        return self.types.of(slots)
+        rows = np.flatnonzero(ended)
+        if len(rows):
+            said = ended[rows]
+            ended[rows] = np.where(said >= self.lives.newest_ms(slots[rows]), said, 0)
+        return ended
 
 
 def _in_classes(rows: _Rows) -> tuple[_Rows, Bounds]:

@@ -25,6 +25,8 @@ STATE = (-1, 0)
 LIVES = (-2, 0)
 """Key of the older lives: a slot may occur several times."""
 
+NO_BLOCKS = np.zeros(0, np.int64)
+
 Key = tuple[int, int]
 Columns = dict[str, npt.NDArray[Any]]
 Copy = Callable[[Key, Cells], Columns]
@@ -66,13 +68,10 @@ class Capture:
             first, last = (-(-int(edge) // ring.step_ms) for edge in (time_ms.min(), time_ms.max()))
             numbers = range(first, last + 1) if last - first < ring.rows else np.unique(-(-time_ms // ring.step_ms))
             for number in numbers:
-                self._guard_row(at, int(number), blocks)
+                self.guard_row(at, int(number), blocks)
 
-    def guard_row(self, at: int, number: int) -> None:
-        """Save the older bucket whose row bucket `number` takes; does not cover writes to slots of this capture."""
-        self._guard_row(at, number, np.zeros(0, np.int64))
-
-    def _guard_row(self, at: int, number: int, blocks: Cells) -> None:
+    def guard_row(self, at: int, number: int, blocks: Cells = NO_BLOCKS) -> None:
+        """Save these blocks of bucket `number`, or all of the older bucket whose row it takes."""
         held = self._in_row.get((at, number % self._rings[at].rows))
         if held is None:
             return

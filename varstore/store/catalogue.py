@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from artimon.compute.distinct import distinct
+from artimon.compute.bucketizer import distinct
 from artimon.model.batch import SeriesInfo
 from artimon.model.fingerprint import fingerprint
 from artimon.model.vshards import EVERY
@@ -124,13 +124,6 @@ class Catalogue:
                 if not self._pass(vshards):
                     return False
         return True
-
-    def sweep(self) -> None:
-        """Finish the pass in progress and make a whole one."""
-        for _ in range(2):
-            self._passed_ms = 0
-            while self.tend():
-                pass
 
     def _look_for_room(self) -> None:
         table = self._store.slots

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from artimon.model.batch import BatchError
@@ -94,9 +94,8 @@ class Group:
 
     def copy(self, vshards: int) -> Group:
         """Return a deep copy for some of its virtual shards."""
-        positions, last_ms, epochs = dict(self.positions), dict(self.last_ms), dict(self.epochs)
-        lanes, lost = self.lanes.copy(), dict(self.lost)
-        return Group(vshards, positions, lanes, last_ms, epochs, self.ready, self.forgot_ms, lost)
+        own: dict[str, Any] = {name: dict(getattr(self, name)) for name in ("positions", "last_ms", "epochs", "lost")}
+        return replace(self, vshards=vshards, lanes=self.lanes.copy(), **own)
 
     def forget_lanes(self, append_ms: int) -> None:
         """Remove lanes that were silent for FORGET_LANE_MS; checked once a day of append time."""

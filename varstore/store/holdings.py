@@ -12,16 +12,15 @@ from time import monotonic
 import numpy as np
 
 from artimon.model.grid import Level
-from artimon.model.routing import VIRTUAL_SHARDS
 from artimon.model.vshards import in_mask
 from varstore.cells.locks import FairLock
-from varstore.index.index import Index
+from varstore.index.index import Index, vshard_table
 from varstore.index.slots import Slots
 from varstore.store.bucket_store import BucketStore
 from varstore.store.capture import LIVES, STATE, Capture, Key
-from varstore.store.frames import Frame, decode_frame, encode_frame
+from varstore.store.frames import Frame, encode_frame
 from varstore.store.groups import Group, Groups
-from varstore.store.image import Export, Import, copier, group_frame, head_frame, hot_first
+from varstore.store.image import Export, Import, copier, group_frame, head_frame, hot_first, state_frame
 from varstore.store.positions import vshard_of
 from varstore.store.series_parts import KINDS, Series, series_frames
 
@@ -78,7 +77,7 @@ class Holdings:
     Invariant: the slots of a virtual shard that is neither held nor arriving are free."""
 
     def __init__(self, store: BucketStore, index: Index, locks: Locks, levels: Sequence[Level], vshards: int) -> None:
-        self._store, self._index, self._locks, self._levels = store, index, locks, levels
+        self._index, self._locks, self._levels = index, locks, levels
         self.store = store
         """Store, for filling groups that are not ready yet, under the lock of cells."""
         self.groups = Groups([Group(vshards)] if vshards else [])
@@ -100,6 +99,12 @@ class Holdings:
         """Mask of all virtual shards held, ready or not."""
         with self._locks.reading:
             return self.groups.vshards
+
+    @property
+    def ready(self) -> int:
+        """Mask of the virtual shards that are ready."""
+        with self._locks.reading:
+            return self.groups.ready
 
     @property
     def known(self) -> int:
@@ -136,11 +141,6 @@ class Holdings:
             for group in self.groups:
                 group.ready = group.ready or bool(group.vshards & vshards)
 
-    def adopt(self, vshards: int, image: Iterable[bytes]) -> None:
-        """See Shard.adopt."""
-        frames = (decode_frame(part) for part in image)
-        self.take_in(vshards, frames, False)
-
     def take_in(
         self, vshards: int, frames: Iterable[Frame], exact: bool, landed: Callable[[], None] = lambda: None
     ) -> list[Group]:
@@ -148,14 +148,14 @@ class Holdings:
         exact: the store is empty, and every series gets its previous slot. landed: called before anything else can
         change, with locks held."""
         with self._locks.moving:
-            coming, parts = Import(self._store, self._locks.cells, vshards, exact), iter(frames)
+            coming, parts = Import(self.store, self._locks.cells, vshards, exact), iter(frames)
             try:
                 self._take_in(coming, self._arrive(coming, parts, exact))
                 with self._locks.feeding, self._locks.cells, self._locks.reading:
                     landed()
                     for group in coming.groups:
                         self.groups.add(group)
-                    self._store.moved_to(coming.head_ms)
+                    self.store.moved_to(coming.head_ms)
                     self.arriving = 0
             except BaseException:
                 self._forget(vshards)
@@ -180,7 +180,7 @@ class Holdings:
         return parts
 
     def _take_in(self, coming: Import, frames: Iterable[Frame]) -> None:
-        series = Series(self._index, self._store.slots)
+        series = Series(self._index, self.store.slots)
         for frame in frames:
             if frame.kind in KINDS:
                 with self._locks.announcing:
@@ -218,13 +218,13 @@ class Holdings:
                 del self.blocks[key]
         for vshard in in_mask(vshards):
             with self._locks.cells:
-                slots = self._store.slots.of(vshard)
+                slots = self.store.slots.of(vshard)
             for first in range(0, len(slots), FORGET_SLOTS):
                 some = slots[first : first + FORGET_SLOTS]
                 with self._locks.announcing:
                     self._index.remove(some)
                     with self._locks.cells:
-                        self._store.forget(some)
+                        self.store.forget(some)
 
     # freeze
 
@@ -236,10 +236,10 @@ class Holdings:
             with self._locks.announcing, self._locks.cells:
                 slots = self._slots_of(vshards)
                 versions = self.row_versions()
-                rows = {key: versions[key] for key in hot_first(self._store)}
+                rows = {key: versions[key] for key in hot_first(self.store)}
                 keys = [STATE, LIVES, *(key for key, version in rows.items() if known.get(key) != version)]
-                capture = Capture(self._store.rings, copier(self._store), slots, keys)
-                self._store.captures.append(capture)
+                capture = Capture(self.store.rings, copier(self.store), slots, keys)
+                self.store.captures.append(capture)
                 learnt = self._learnt
                 if journal:
                     self._learnt = set()
@@ -247,7 +247,7 @@ class Holdings:
                     groups = self.groups.copies(vshards)
                 return Frozen(
                     groups,
-                    self._store.head_ms,
+                    self.store.head_ms,
                     capture,
                     slots,
                     dict(self.blocks),
@@ -260,7 +260,7 @@ class Holdings:
     def row_versions(self) -> dict[Key, int]:
         """Return the version of every nonempty row. Call with `cells` held."""
         return {
-            (at, number): ring.version(number) for at, ring in enumerate(self._store.rings) for number in ring.numbers()
+            (at, number): ring.version(number) for at, ring in enumerate(self.store.rings) for number in ring.numbers()
         }
 
     def begin_journal(self) -> None:
@@ -268,16 +268,15 @@ class Holdings:
         self._learnt = set()
 
     def _slots_of(self, vshards: int) -> Slots:
-        table = self._store.slots
-        wanted = np.array([vshards >> vshard & 1 for vshard in range(VIRTUAL_SHARDS)], np.bool_)
-        return np.flatnonzero(wanted.take(table.vshard[: table.used]) & table.in_use[: table.used])
+        table = self.store.slots
+        return np.flatnonzero(vshard_table(vshards).take(table.vshard[: table.used]) & table.in_use[: table.used])
 
     def thaw(self, frozen: Frozen) -> None:
         """Close the capture of `frozen`."""
         with self._locks.cells:
             frozen.capture.close()
-            if frozen.capture in self._store.captures:
-                self._store.captures.remove(frozen.capture)
+            if frozen.capture in self.store.captures:
+                self.store.captures.remove(frozen.capture)
 
     def not_taken(self, frozen: Frozen) -> None:
         """Put the journal of `frozen` back, as it was not saved."""
@@ -288,41 +287,34 @@ class Holdings:
                 self._learnt |= frozen.learnt
 
     def export(self, vshards: int) -> Export:
-        """See Shard.export."""
-        lacking = vshards & ~self._ready()
+        """Begin an image of these virtual shards as they are now; iterate over it for its parts, then close it.
+        Feeding and queries continue meanwhile. Raises ValueError if one is not held or not ready."""
+        lacking = vshards & ~self.ready
         if lacking or not vshards:
             raise ValueError(f"virtual shards {in_mask(lacking)} are not held or not ready: cannot export them")
         frozen = self.freeze(vshards, {}, False)
-        front = [head_frame(self._levels, frozen.head_ms, frozen.groups), *map(group_frame, frozen.groups)]
+        return Export(frozen.groups, self._parts(frozen, vshards), lambda: self.thaw(frozen))
 
-        def back() -> Iterator[bytes]:
-            yield from self.series_parts(frozen.slots)
-            if frozen.forgotten == self.forgotten:  # else the importer reads the announcements again
-                yield blocks_frame(frozen.blocks, vshards)
+    def _parts(self, frozen: Frozen, vshards: int) -> Iterator[bytes]:
+        yield from self._groups_of(frozen)
+        for key, columns in frozen.capture.parts(self._locks.cells):
+            yield state_frame(key, columns, self._levels)
+        yield from self.series_parts(frozen.slots)
+        if frozen.forgotten == self.forgotten:  # else the importer reads the announcements again
+            yield blocks_frame(frozen.blocks, vshards)
 
-        return Export(
-            frozen.capture,
-            self._locks.cells,
-            self._levels,
-            front,
-            back,
-            lambda: self.thaw(frozen),
-            frozen.groups,
-        )
+    def _groups_of(self, frozen: Frozen) -> Iterator[bytes]:
+        yield head_frame(self._levels, frozen.head_ms, frozen.groups)
+        yield from map(group_frame, frozen.groups)
 
     def series_parts(self, slots: Slots) -> Iterator[bytes]:
         """Yield the announced series of these slots as frames."""
-        return series_frames(self._index, self._store.slots, slots)
+        return series_frames(self._index, self.store.slots, slots)
 
     def state_frames(self, frozen: Frozen) -> Iterator[bytes]:
         """Yield the small parts of a snapshot: head, groups, blocks."""
-        yield head_frame(self._levels, frozen.head_ms, frozen.groups)
-        yield from map(group_frame, frozen.groups)
+        yield from self._groups_of(frozen)
         yield blocks_frame(frozen.blocks, ~0)
-
-    def _ready(self) -> int:
-        with self._locks.reading:
-            return self.groups.ready
 
 
 def blocks_frame(blocks: Mapping[BlockKey, int], vshards: int) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,14 @@ import numpy.typing as npt
 from artimon.compute.ties import Cells
 from artimon.model.grid import Level
 from artimon.model.values import ValueType
+from artimon.model.vshards import union
 from varstore.cells.texts import NO_TEXT
+from varstore.index.index import vshard_table
 from varstore.index.slots import NO_SLOT
 from varstore.store.bucket_store import BucketStore
-from varstore.store.capture import LIVES, STATE, Capture, Columns, Key
+from varstore.store.capture import LIVES, STATE, Columns, Key
 from varstore.store.frames import Frame, ImageError, encode_frame
 from varstore.store.groups import Group
-
-Cutter = AbstractContextManager[Any]
-
 
 # export
 
@@ -37,7 +37,7 @@ def copier(store: BucketStore) -> Callable[[Key, Cells], Columns]:
         if key == STATE:
             columns = {"slot": slots, **store.export_slots(slots)}
         elif key == LIVES:
-            columns = store.export_older(slots)
+            columns = store.lives.export_older(slots)
         else:
             columns = _row(store, key, slots)
         texts = _texts(store, columns)
@@ -56,7 +56,7 @@ def _row(store: BucketStore, key: Key, slots: Cells) -> Columns:
 
 def _texts(store: BucketStore, columns: Columns) -> npt.NDArray[np.object_] | None:
     """Return the strings that `last` refers to, None for numbers; None if all are numbers."""
-    is_text = store.type_of(columns["slot"]) == ValueType.STRING
+    is_text = store.types.of(columns["slot"]) == ValueType.STRING
     if "known" in columns:
         is_text &= columns["known"]
     if not is_text.any():
@@ -87,55 +87,35 @@ def group_frame(group: Group) -> bytes:
     return encode_frame("group", {}, {"json": [json.dumps(group.to_json())]})
 
 
-def hot_first(store: BucketStore, wanted: Iterable[Key] | None = None) -> list[Key]:
+def hot_first(store: BucketStore) -> list[Key]:
     """Return the keys of nonempty rows, those that will change soon first: the newest of each level, then the oldest,
     whose places new buckets take."""
     keys = [(at, number) for at, ring in enumerate(store.rings) for number in ring.numbers()]
-    chosen = keys if wanted is None else [key for key in keys if key in set(wanted)]
-
-    newest = dict(keys)
-    oldest = dict(reversed(keys))
+    newest, oldest = dict(keys), dict(reversed(keys))
 
     def urgency(key: Key) -> int:
         return min(2 * (newest[key[0]] - key[1]), 2 * (key[1] - oldest[key[0]]) + 5)
 
-    return sorted(chosen, key=urgency)
+    return sorted(keys, key=urgency)
 
 
+@dataclass(frozen=True, slots=True)
 class Export:
     """Image being exported: iterate over it once for its parts, then close it."""
 
-    def __init__(
-        self,
-        capture: Capture,
-        cells: Cutter,
-        levels: Sequence[Level],
-        front: Sequence[bytes],
-        back: Callable[[], Iterator[bytes]],
-        done: Callable[[], None],
-        groups: Sequence[Group],
-    ) -> None:
-        self.groups = groups
-        """Copies of the exported groups."""
-        self._capture, self._cells, self._levels = capture, cells, levels
-        self._front, self._back, self._done = front, back, done
+    groups: Sequence[Group]
+    """Copies of the exported groups."""
+    parts: Iterable[bytes]
+    """Parts except the end."""
+    close: Callable[[], None]
+    """Releases the capture."""
 
     def __iter__(self) -> Iterator[bytes]:
         count = 0
-        for part in self._parts():
+        for part in self.parts:
             count += 1
             yield part
         yield encode_frame("end", {"parts": count}, {})
-
-    def _parts(self) -> Iterator[bytes]:
-        yield from self._front
-        for key, columns in self._capture.parts(self._cells):
-            yield state_frame(key, columns, self._levels)
-        yield from self._back()
-
-    def close(self) -> None:
-        """Release the capture."""
-        self._done()
 
 
 # import
@@ -147,7 +127,9 @@ class Import:
     Nothing is visible to feeders before the caller adds `groups`. Used by one thread; `cells` is taken for each part.
     After an ImageError the caller removes the series of `wanted`."""
 
-    def __init__(self, store: BucketStore, cells: Cutter, wanted: int, exact: bool = False) -> None:
+    def __init__(
+        self, store: BucketStore, cells: AbstractContextManager[Any], wanted: int, exact: bool = False
+    ) -> None:
         """wanted: mask of virtual shards. exact: the store is empty, and every series gets its previous slot."""
         self._store, self._cells, self.wanted, self._exact = store, cells, wanted, exact
         self._map: Cells = np.full(0, NO_SLOT, np.int64)
@@ -155,8 +137,6 @@ class Import:
         self._seen_end = False
         self.groups: list[Group] = []
         self.head_ms = 0
-        self.slots: list[Cells] = []
-        """Slots that were allocated."""
 
     def take(self, frame: Frame) -> None:
         """Import one part. Raises ImageError if it does not fit."""
@@ -188,11 +168,8 @@ class Import:
         """Raise ImageError unless the image is complete."""
         if not self._seen_end:
             raise ImageError("the image is truncated: its end is missing")
-        held = 0
-        for group in self.groups:
-            held |= group.vshards
-        if self.wanted & ~held:
-            raise ImageError(f"the image lacks virtual shards {self.wanted & ~held:x} (mask)")
+        if lacking := self.wanted & ~union(group.vshards for group in self.groups):
+            raise ImageError(f"the image lacks virtual shards {lacking:x} (mask)")
 
     def _head(self, meta: Mapping[str, Any]) -> None:
         told = [tuple(level) for level in meta["levels"]]
@@ -212,25 +189,25 @@ class Import:
             raise ImageError(f"the image has {self._parts} parts, {frame.meta['parts']} were written")
         self._seen_end = True
 
-    def local(self, slots: npt.NDArray[Any]) -> Cells:
-        """Map slots of the image to (n,) local slots, NO_SLOT for unwanted series. ImageError if one is unknown."""
-        found = slots.astype(np.int64)
-        if len(found) and int(found.max()) >= len(self._map):
-            raise ImageError(f"slot {int(found.max())} is in no earlier part of the image")
-        return self._map.take(found)
-
     def local_or_none(self, slots: npt.NDArray[Any]) -> Cells:
-        """Map slots like `local`, with NO_SLOT also for slots that no part named."""
-        found = slots.astype(np.int64)
-        beyond = found >= len(self._map)
-        if beyond.any():
-            found[beyond] = 0
-        return np.where(beyond, NO_SLOT, self._map.take(found)) if len(self._map) else np.full(len(found), NO_SLOT)
+        """Map slots of the image to (n,) local slots, NO_SLOT for unwanted series and slots that no part named."""
+        there = slots.astype(np.int64)
+        here, named = np.full(len(there), NO_SLOT, np.int64), there < len(self._map)
+        here[named] = self._map.take(there[named])
+        return here
+
+    def _wanted(self, frame: Frame) -> tuple[Cells, Columns]:
+        """Return the local slots of the rows of wanted series, and their columns. ImageError if a slot is unknown."""
+        slots = frame.columns["slot"]
+        if len(slots) and int(slots.max()) >= len(self._map):
+            raise ImageError(f"slot {int(slots.max())} is in no earlier part of the image")
+        here = self._map.take(slots.astype(np.int64))
+        return here[here != NO_SLOT], _pick(frame.columns, here != NO_SLOT)
 
     def _slots(self, frame: Frame) -> None:
         there = frame.columns["slot"].astype(np.int64)
         vshards = frame.columns["vshard"]
-        wanted = np.array([self.wanted >> v & 1 for v in range(256)], np.bool_)[vshards]
+        wanted = vshard_table(self.wanted)[vshards]
         if not len(there):
             return
         if int(there.max()) >= len(self._map):
@@ -254,7 +231,6 @@ class Import:
             for vshard in np.unique(vshards).tolist():
                 mine = vshards == vshard
                 here[mine] = table.add(prints[mine], vshard)
-        self.slots.append(here[here != NO_SLOT])
         if (here == NO_SLOT).any():
             refused = int((here == NO_SLOT).sum())
             raise ImageError(f"{refused} series of the image got no slot: capacity reached or new series refused")
@@ -273,18 +249,15 @@ class Import:
         return {**columns, "last": last}
 
     def _lives(self, frame: Frame) -> None:
-        here = self.local(frame.columns["slot"])
-        columns = _pick(frame.columns, here != NO_SLOT)
+        here, columns = self._wanted(frame)
         with self._cells:
-            self._store.import_older({**self._interned(columns), "slot": here[here != NO_SLOT]})
+            self._store.lives.load_older({**self._interned(columns), "slot": here})
 
     def _row(self, frame: Frame) -> None:
         ring, number = self._store.ring(int(frame.meta["step_ms"])), int(frame.meta["number"])
         if ring is None:
             raise ImageError(f"no level has buckets of {frame.meta['step_ms']} ms")
-        here = self.local(frame.columns["slot"])
-        keep = here != NO_SLOT
-        columns = _pick(frame.columns, keep)
+        here, columns = self._wanted(frame)
         closing = True
         while closing:  # segment by segment, so that the lock is held only briefly
             with self._cells:
@@ -292,7 +265,7 @@ class Import:
         with self._cells:
             for capture in self._store.captures:
                 capture.guard_row(self._store.rings.index(ring), number)
-            ring.import_row(number, here[keep], self._interned(columns))
+            ring.import_row(number, here, self._interned(columns))
 
 
 def _pick(columns: Mapping[str, Any], keep: npt.NDArray[np.bool_]) -> Columns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,14 +13,6 @@ from artimon.model.routing import virtual_shard
 from artimon.model.values import ValueType
 from varstore.store.groups import Group, Groups, Partition
 from varstore.store.intake import Piece
-
-
-@dataclass(slots=True)
-class Sifted:
-    """Pieces of a range to apply, and the number of owned batches that were repeats."""
-
-    pieces: list[Piece]
-    repeated: int
 
 
 def check_range(range_: FeedRange) -> None:
@@ -94,12 +85,12 @@ def advance(groups: Groups, admitted: Admitted, range_: FeedRange) -> None:
     groups.merge(admitted.group, admitted.key.topic_id)
 
 
-def sift(group: Group, range_: FeedRange) -> Sifted:
-    """Skip entries below the next offset, drop repeats by identity, and record the numbers of the rest in `lanes`."""
-    sifted = Sifted([], 0)
-    row = 0
+def sift(group: Group, range_: FeedRange) -> tuple[list[Piece], int]:
+    """Skip entries below the next offset, drop repeats by identity, and record the numbers of the rest in `lanes`.
+    Return the pieces to apply, and the number of owned batches that were repeats."""
+    pieces = list[Piece]()
+    row = newest = repeated = 0
     below = group.next_offset(Partition(range_.topic_id, range_.partition))
-    newest = 0
     for entry in range_.entries:
         start, row = row, row + entry.rows
         if entry.offset < below or entry.id is None:
@@ -108,8 +99,8 @@ def sift(group: Group, range_: FeedRange) -> Sifted:
         newest = max(newest, entry.append_ms)
         group.last_ms[lane] = max(entry.append_ms, group.last_ms.get(lane, 0))
         if not group.lanes.add(lane, entry.id.sequence):
-            sifted.repeated += entry.owned
+            repeated += entry.owned
         elif entry.rows:
-            sifted.pieces.append(Piece(entry, start, row))
+            pieces.append(Piece(entry, start, row))
     group.forget_lanes(newest)
-    return sifted
+    return pieces, repeated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,26 +34,27 @@ def parse_answers(answers: Sequence[bytes]) -> BeanAnswer:
     return answer
 
 
+def parse_json(data: bytes, pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Parse JSON. Raises PollError `garbage`."""
+    try:
+        return json.loads(data, object_pairs_hook=pairs_hook)
+    except (ValueError, RecursionError) as error:
+        raise PollError("garbage", f"not JSON: {error}; it begins {data[:40]!r}") from error
+
+
 def _beans(data: bytes, faults: Faults) -> list[Any]:
     def joined(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) < len(pairs):
-            faults.add("attribute twice", f"{_repeated(pairs)}: the last one counts", len(pairs) - len(made))
+            repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
+            faults.add("attribute twice", f"{repeated}: the last one counts", len(pairs) - len(made))
         return made
 
-    try:
-        content = json.loads(data, object_pairs_hook=joined)
-    except (ValueError, RecursionError) as error:
-        raise PollError("garbage", f"not JSON: {error}; it begins {data[:40]!r}") from error
+    content = parse_json(data, joined)
     beans = content.get("beans") if isinstance(content, dict) else None
     if not isinstance(beans, list):
         raise PollError("garbage", f'no list "beans" in the answer; it begins {data[:40]!r}')
     return beans
-
-
-def _repeated(pairs: list[tuple[str, Any]]) -> str:
-    counts = Counter(key for key, _ in pairs)
-    return counts.most_common(1)[0][0]
 
 
 def _keep(answer: BeanAnswer, here: set[str], bean: Any) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.values import INT64_MAX, INT64_MIN, Value, ValueType
-from sources.base.errors import Faults
+from sources.base.errors import Faults, ReasonedError
 from sources.scrape.jmx.bean_answer import Bean, BeanAnswer
 from sources.scrape.jmx.mapping_rules import BeanRule, VariableRule
 from sources.scrape.jmx.name_patterns import Pattern, split_bean_name
@@ -24,12 +24,8 @@ MAX_REMEMBERED = 10_000
 _short = reprlib.repr
 
 
-class Unfit(ValueError):
-    """A value is unusable for its rule; `reason` is the key under which it is counted."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(reason, text)
-        self.reason, self.text = reason, text
+class Unfit(ReasonedError):
+    """A value is unusable for its rule."""
 
 
 @dataclass(slots=True)
@@ -195,7 +191,9 @@ def _converted(rule: VariableRule, leaf: Any) -> Value | None:
     if rule.values:
         leaf = _named(rule, leaf)
     if rule.type == ValueType.BOOLEAN:
-        return _boolean(leaf)
+        if not isinstance(leaf, bool):
+            raise Unfit("wrong type", f"neither true nor false: {_short(leaf)}")
+        return leaf
     if isinstance(leaf, str):
         leaf = _NOT_FINITE.get(leaf, leaf)
     if isinstance(leaf, bool) or not isinstance(leaf, (int, float)):
@@ -211,12 +209,6 @@ def _named(rule: VariableRule, leaf: Any) -> int:
     if value is None:
         raise Unfit("unknown value", f"{_short(leaf)} is not among {', '.join(rule.values)}")
     return value
-
-
-def _boolean(leaf: Any) -> bool:
-    if not isinstance(leaf, bool):
-        raise Unfit("wrong type", f"neither true nor false: {_short(leaf)}")
-    return leaf
 
 
 def _integer(rule: VariableRule, number: int | float) -> int:

@@ -13,13 +13,13 @@ from urllib.parse import quote
 import xxhash
 
 from sources.base.errors import Faults
-from sources.delivery.poll_context import PollContext
+from sources.delivery.poll_context import PollContext, PollLimits
 from sources.scrape.jmx.bean_answer import BeanAnswer, Start, parse_answers, start_of
 from sources.scrape.jmx.bean_mapper import Mapper
 from sources.scrape.jmx.jolokia import parse_bulk, parse_singles, reads
 from sources.scrape.jmx.mapping_rules import BeanRule, queries
 from sources.scrape.server.http_client import HttpRequest, ask
-from sources.scrape.server.target_source import Pool, ReadingSource
+from sources.scrape.server.target_source import ReadingSource
 from sources.state.reading import Reading, ReadingMaker, Variable
 from sources.state.series_memory import SourceSeries
 from sources.targets.bean_target import BeanTarget, JmxTarget, JolokiaTarget
@@ -48,7 +48,7 @@ class Beans:
 class BeanSource(ReadingSource[Beans]):
     """Base of the sources of bean servers, independent of the protocol."""
 
-    def __init__(self, target: BeanTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
+    def __init__(self, target: BeanTarget, shared: PollContext, pool: PollLimits, rules: Sequence[BeanRule]) -> None:
         super().__init__(target, shared, pool)
         self._mapper = Mapper(rules, shared.config.max_bean_series)
         self._process: Process | None = None
@@ -68,7 +68,10 @@ class BeanSource(ReadingSource[Beans]):
             self.renew()
         self._process = process
         made = process.maker.make(content.variables, time_ms)
-        return replace(made, resumes=True, appeared_ms=self._appeared_ms(series, process))
+        # A new series began at the poll before, if that one was complete. Else its count may be as old as the process,
+        # so that its first value is not taken for an increase.
+        before = self.clean and series.uuid == process.uuid
+        return replace(made, resumes=True, appeared_ms=series.last_poll_ms if before else process.birth_ms)
 
     def _which(self, series: SourceSeries, start: Start | None, time_ms: int) -> Process:
         """Return the process that answered; without a start time it counts as the one before."""
@@ -85,16 +88,11 @@ class BeanSource(ReadingSource[Beans]):
         birth_ms = series.process_ms if series.uuid == uuid else first_ms
         return Process(uuid, birth_ms, ReadingMaker(uuid, birth_ms))
 
-    def _appeared_ms(self, series: SourceSeries, process: Process) -> int:
-        """Return the birth of a new series: the poll before, if that one was complete. Else its count may be as old as
-        the process, so that its first value is not taken for an increase."""
-        return series.last_poll_ms if self.clean and series.uuid == process.uuid else process.birth_ms
-
 
 class JmxSource(BeanSource):
     """Source of a Hadoop `/jmx` server: one GET for each domain that has rules."""
 
-    def __init__(self, target: JmxTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
+    def __init__(self, target: JmxTarget, shared: PollContext, pool: PollLimits, rules: Sequence[BeanRule]) -> None:
         super().__init__(target, shared, pool, rules)
         asked = (f"{target.path}?qry={quote(query, safe='*:,=')}" for query in queries(rules))
         paths = [target.path] if "?" in target.path else asked
@@ -111,7 +109,7 @@ class JmxSource(BeanSource):
 class JolokiaSource(BeanSource):
     """Source of a Jolokia agent: requests only the attributes that the rules name."""
 
-    def __init__(self, target: JolokiaTarget, shared: PollContext, pool: Pool, rules: Sequence[BeanRule]) -> None:
+    def __init__(self, target: JolokiaTarget, shared: PollContext, pool: PollLimits, rules: Sequence[BeanRule]) -> None:
         super().__init__(target, shared, pool, rules)
         self._jolokia, self._reads = target, reads(rules)
         self._body = json.dumps([one.body() for one in self._reads]).encode()

@@ -7,14 +7,13 @@ escapes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from sources.base.errors import PollError
-from sources.scrape.jmx.bean_answer import BeanAnswer
+from sources.scrape.jmx.bean_answer import BeanAnswer, parse_json
 from sources.scrape.jmx.mapping_rules import BeanRule
 from sources.scrape.jmx.name_patterns import BeanPattern, Pattern
 
@@ -92,9 +91,10 @@ def _starred(pattern: Pattern) -> str:
 def parse_bulk(data: bytes, asked: Sequence[Read]) -> BeanAnswer:
     """Parse the answer to a POST of all requests. Raises PollError, e.g. `garbage` or `unauthorized`."""
     answer = BeanAnswer({})
-    content = _json(data)
+    content = parse_json(data)
     if not isinstance(content, list) or len(content) != len(asked):
-        _whole_error(content)
+        if isinstance(content, dict) and content.get("status", 200) != 200:  # the whole request failed
+            raise PollError(*_said(content))
         raise PollError("garbage", f"no list of {len(asked)} answers; it begins {data[:40]!r}")
     for one, read in zip(content, asked, strict=True):
         _take(answer, one, read)
@@ -106,25 +106,12 @@ def parse_singles(answers: Sequence[bytes], asked: Sequence[Read]) -> BeanAnswer
     """Parse separate answers to the requests, otherwise like `parse_bulk`."""
     answer = BeanAnswer({})
     for data, read in zip(answers, asked, strict=True):
-        one = _json(data)
+        one = parse_json(data)
         if len(read.attributes) == 1 and not read.pattern and isinstance(one, dict) and "value" in one:
             one = {**one, "value": {read.attributes[0]: one["value"]}}  # a GET of one attribute omits its name
         _take(answer, one, read)
     _sure(answer, len(asked))
     return answer
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise PollError("garbage", f"not JSON: {error}; it begins {data[:40]!r}") from error
-
-
-def _whole_error(content: Any) -> None:
-    """Raise PollError for a single error in place of the list: the whole request failed."""
-    if isinstance(content, dict) and content.get("status", 200) != 200:
-        raise PollError(*_said(content))
 
 
 def _said(one: Mapping[str, Any]) -> tuple[str, str]:

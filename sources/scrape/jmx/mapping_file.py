@@ -13,7 +13,7 @@ from pydantic_core import InitErrorDetails
 
 from artimon.model.labels import validate_labels, validate_name
 from artimon.model.values import Kind, ValueType
-from artimon.runtime.config_file import ConfigFile, parse_config, read_config
+from artimon.runtime.config_file import ConfigFile, read_config
 from artimon.runtime.config_model import Section, built, checked, choice, fault, parsed, refusal
 from sources.scrape.jmx.mapping_rules import BeanRule, VariableRule
 from sources.scrape.jmx.name_patterns import (
@@ -118,20 +118,16 @@ class _RuleFile(Section):
 @cache
 def rule_set(name: str) -> tuple[BeanRule, ...]:
     """Return one of RULE_SETS."""
-    return _rules(read_config(resources.files("sources.scrape.jmx") / "rule_sets" / f"{name}.yaml", f"{name}.yaml"))
+    return rules_of(read_config(resources.files("sources.scrape.jmx") / "rule_sets" / f"{name}.yaml", f"{name}.yaml"))
 
 
 def read_rules(path: Path) -> tuple[BeanRule, ...]:
     """Return the rules of a file. Raises ConfigFileError."""
-    return _rules(read_config(path, form="yaml"))
+    return rules_of(read_config(path, form="yaml"))
 
 
-def parse_rules(text: str, shown: str) -> tuple[BeanRule, ...]:
-    """Return the rules of a text; `shown` names it in errors. Raises ConfigFileError."""
-    return _rules(parse_config(text, shown))
-
-
-def _rules(file: ConfigFile) -> tuple[BeanRule, ...]:
+def rules_of(file: ConfigFile) -> tuple[BeanRule, ...]:
+    """Return the rules of a parsed file. Raises ConfigFileError."""
     beans = file.validate(_RuleFile).beans
     if sum(len(bean.variables) for bean in beans) > MAX_RULES:
         raise file.error(f"more than {MAX_RULES} variables: split the file", "beans")

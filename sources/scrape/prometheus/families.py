@@ -15,11 +15,7 @@ _SUFFIXES = {
     "summary": ("_count", "_sum", "_created"),
     "info": ("_info",),
 }
-_COUNTING = {
-    "counter": ("", "_total"),
-    "histogram": ("_bucket", "_count", "_sum"),
-    "summary": ("_count", "_sum"),
-}
+_COUNTING = {"counter": ("", "_total"), "histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
 CREATED = "_created"
 
 

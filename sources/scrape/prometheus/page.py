@@ -105,7 +105,7 @@ class PageReader:
         if last and (ended or openmetrics):
             lines.append(last)
         elif last:
-            made.faults.add("half-written", f"line {len(lines) + 1}: the answer ends without a newline: not taken")
+            made.faults.add("half-written", "the answer ends without a newline: not taken", line=len(lines) + 1)
         if openmetrics:
             if not lines or lines[-1].strip(SPACE) != b"# EOF":
                 raise PollError("garbage", "the answer does not end with # EOF: it was cut")
@@ -135,13 +135,13 @@ class PageReader:
         if not stripped or stripped.startswith(b"#"):
             return
         if len(line) > self._limits.line_bytes:
-            made.faults.add("bad line", f"line {number}: longer than {self._limits.line_bytes:,} bytes")
+            made.faults.add("bad line", f"longer than {self._limits.line_bytes:,} bytes", line=number)
             return
         try:
             if not self._timed(stripped, made):
                 self._parsed(stripped, made)
         except LineError as error:
-            made.faults.add("bad line", f"line {number}: {error}")
+            made.faults.add("bad line", str(error), line=number)
 
     def _timed(self, line: bytes, made: _Lines) -> bool:
         """Take a known series with a value and a timestamp; return False for any other line."""

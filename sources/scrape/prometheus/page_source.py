@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import numpy as np
 import xxhash
 
 from sources.base.errors import PollError
-from sources.delivery.poll_context import PollContext
+from sources.delivery.poll_context import PollContext, PollLimits
 from sources.scrape.prometheus.page import OPENMETRICS, Page, PageLimits, PageReader
 from sources.scrape.server.http_client import HttpAnswer, HttpRequest, ask
-from sources.scrape.server.target_source import Pool, ReadingSource
+from sources.scrape.server.target_source import ReadingSource
 from sources.state.reading import Reading
 from sources.state.relabel import Rules
 from sources.state.series_memory import SourceSeries
@@ -28,11 +29,11 @@ class PageSource(ReadingSource[Page]):
     until its counter resets or it reports another birth."""
 
     def __init__(
-        self, target: Target, shared: PollContext, pool: Pool, reader: PageReader, rules: Rules | None
+        self, target: Target, shared: PollContext, pool: PollLimits, reader: PageReader, rules: Rules | None
     ) -> None:
         super().__init__(target, shared, pool, rules)
         self._reader = reader
-        self.timestamps = self.exemplars = 0
+        self.ignored: Counter[str] = Counter()
         """Counts of ignored timestamps and exemplars."""
 
     @property
@@ -41,8 +42,7 @@ class PageSource(ReadingSource[Page]):
         return True
 
     def reading(self, content: Page, series: SourceSeries, time_ms: int) -> Reading:
-        self.timestamps += content.ignored.get("timestamp", 0)
-        self.exemplars += content.ignored.get("exemplar", 0)
+        self.ignored.update(content.ignored)
         uuid = xxhash.xxh3_128_digest(series.name.encode())
         return Reading(
             uuid,
@@ -59,7 +59,7 @@ class PageSource(ReadingSource[Page]):
 class PrometheusSource(PageSource):
     """Source of a page fetched by HTTP."""
 
-    def __init__(self, target: PrometheusTarget, shared: PollContext, pool: Pool) -> None:
+    def __init__(self, target: PrometheusTarget, shared: PollContext, pool: PollLimits) -> None:
         job = target.job
         own = frozenset() if job.honor_labels else frozenset({"job", "instance", *job.labels, *target.own})
         reader = PageReader(own, PageLimits(job.max_series))

@@ -26,17 +26,7 @@ _HELP_ESCAPE = re.compile(r"\\([\\n])")
 _PLAIN = {"\\": "\\", '"': '"', "n": "\n"}
 _META = re.compile(rb"#[ \t]*+(HELP|TYPE|UNIT)[ \t]++([a-zA-Z_:][a-zA-Z0-9_:]*+)(?:[ \t]++(.*+))?", re.DOTALL)
 TYPES = frozenset(
-    {
-        "counter",
-        "gauge",
-        "histogram",
-        "gaugehistogram",
-        "summary",
-        "info",
-        "stateset",
-        "unknown",
-        "untyped",
-    }
+    {"counter", "gauge", "histogram", "gaugehistogram", "summary", "info", "stateset", "unknown", "untyped"}
 )
 
 

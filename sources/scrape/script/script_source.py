@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sources.base.errors import EXAMPLE, Faults
-from sources.delivery.poll_context import PollContext
-from sources.dropin.file_parser import Columns
+from sources.delivery.poll_context import PollContext, PollLimits
 from sources.dropin.file_source import DropinFile, Look
 from sources.dropin.folder_files import FileLimits
 from sources.dropin.series_owners import SeriesOwners
-from sources.dropin.take import take
 from sources.scrape.prometheus.page import Page, PageReader
 from sources.scrape.prometheus.page_source import PageSource
 from sources.scrape.script.script_run import run_script
-from sources.scrape.server.target_source import Pool, TargetSource
+from sources.scrape.server.target_source import TargetSource
 from sources.state.series_memory import SourceSeries
 from sources.targets.script_target import Script
 
@@ -42,7 +39,7 @@ class _Running:
 class PageScript(_Running, PageSource):
     """Source of a script that prints a Prometheus page."""
 
-    def __init__(self, script: Script, shared: PollContext, pool: Pool) -> None:
+    def __init__(self, script: Script, shared: PollContext, pool: PollLimits) -> None:
         super().__init__(script, shared, pool, PageReader(), None)
         self._script = script
 
@@ -53,7 +50,7 @@ class PageScript(_Running, PageSource):
 class LineScript(_Running, TargetSource[Look]):
     """Source of a script that prints lines of drop-in files with their own times: each sample counts once."""
 
-    def __init__(self, script: Script, shared: PollContext, pool: Pool, owners: SeriesOwners) -> None:
+    def __init__(self, script: Script, shared: PollContext, pool: PollLimits, owners: SeriesOwners) -> None:
         super().__init__(script, shared, pool)
         self._script, self._owners = script, owners
         self._file: DropinFile | None = None
@@ -64,31 +61,12 @@ class LineScript(_Running, TargetSource[Look]):
         return self._lines().heard(raw, self._run, self.shared.clock.now_ms())
 
     async def deliver(self, content: Look, series: SourceSeries, time_ms: int) -> int:  # noqa: ARG002
-        columns = content.columns
-        if columns is None:
-            return 0
-
-        def tell(told: Columns) -> None:
-            self.tell(_faults(told))
-
-        return await take(self._lines(), content, columns, self.shared.delivery, self._owners, asyncio.to_thread, tell)
+        return await self._lines().take(content, self.tell)
 
     def _lines(self) -> DropinFile:
         series = self.known_series()
         if self._file is None or self._file.series is not series:
-            series.sync = True
-            self._owners.learn(series)
-            rules = self.shared.delivery.rules.for_source(series.name)
-            limits = FileLimits(file_bytes=self._script.max_bytes)
+            limits, delivery = FileLimits(file_bytes=self._script.max_bytes), self.shared.delivery
             path = Path(self._script.command[0])
-            self._file = DropinFile(path, series, self.labels, limits, self._owners, rules)
+            self._file = DropinFile(path, series, self.labels, limits, self._owners, delivery, asyncio.to_thread)
         return self._file
-
-
-def _faults(columns: Columns) -> Faults:
-    """Convert the refused lines of a script to faults."""
-    faults = Faults()
-    for one in columns.refused.named:
-        faults.examples.setdefault(one.reason, f"line {one.line}: {one.text}"[:EXAMPLE])
-    faults.counts.update(columns.refused.counts)
-    return faults

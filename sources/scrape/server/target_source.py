@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from artimon.model.protocols import SinkRefused
 from sources.base.errors import Faults, PollError
 from sources.base.schedule import missed_ticks, next_tick, phase_ms, until
-from sources.delivery.poll_context import PollContext
-from sources.delivery.poll_limits import PollLimits
+from sources.delivery.poll_context import PollContext, PollLimits
+from sources.delivery.source_owners import FixedOwner
 from sources.state.reading import Reading
 from sources.state.relabel import Rules
 from sources.state.series_memory import Placed, SourceSeries
@@ -41,22 +41,13 @@ Content = TypeVar("Content")
 FoundContent = TypeVar("FoundContent", bound=TargetReading)
 
 
-class Pool:
-    """Limits shared by the foreign servers of an agent: `concurrency` answers in memory at once, and a separate quarter
-    of it for targets whose last poll failed. `parsing` is held while an answer is parsed: one at a time."""
-
-    def __init__(self, concurrency: int = 32) -> None:
-        self.limits = PollLimits(concurrency)
-        self.parsing = asyncio.Lock()
-
-
-class TargetSource(ABC, Generic[Content]):
+class TargetSource(FixedOwner, ABC, Generic[Content]):
     """Source of one target. Runs in the event loop, except `read`, one poll at a time."""
 
     eager: ClassVar[bool] = True
     """True to poll it _EARLY_TRIES times per period until its first answer, because it may be starting."""
 
-    def __init__(self, target: Target, shared: PollContext, pool: Pool) -> None:
+    def __init__(self, target: Target, shared: PollContext, pool: PollLimits) -> None:
         self.target, self.shared, self._pool = target, shared, pool
         self.series: SourceSeries | None = self._series_before()
         """State of the source, once the host of the server is known."""
@@ -92,15 +83,6 @@ class TargetSource(ABC, Generic[Content]):
     def deadline_s(self) -> float:
         """Timeout of one poll in seconds: connect, send the request, read the whole answer."""
         return self.shared.config.deadline_s
-
-    # --- calls of a rival (Owner)
-
-    async def answers(self, sure: bool) -> bool:  # noqa: ARG002
-        """Return True: a configured target keeps its source even if it does not answer."""
-        return True
-
-    def supersede(self) -> None:
-        """Do nothing: never called, see `answers`."""
 
     # --- life
 
@@ -193,7 +175,7 @@ class TargetSource(ABC, Generic[Content]):
 
     async def _poll(self) -> int:
         """Poll once and return the samples accepted. Raises PollError if there was no valid answer."""
-        async with self._pool.limits.place(self._failing):
+        async with self._pool.place(self._failing):
             raw = await self._ask()
             time_ms = self.shared.clock.now_ms()
             async with self._pool.parsing:
@@ -259,7 +241,7 @@ class TargetSource(ABC, Generic[Content]):
 class ReadingSource(TargetSource[FoundContent]):
     """Base of servers whose answers become readings: all their series at the time of the poll."""
 
-    def __init__(self, target: Target, shared: PollContext, pool: Pool, rules: Rules | None = None) -> None:
+    def __init__(self, target: Target, shared: PollContext, pool: PollLimits, rules: Rules | None = None) -> None:
         super().__init__(target, shared, pool)
         self._rules = rules
         self._placed: Placed | None = None

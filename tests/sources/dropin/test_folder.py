@@ -13,6 +13,7 @@ from artimon.model.labels import parse_canonical
 from artimon.model.values import Kind
 from sources.delivery import file_thread
 from sources.dropin.file_source import GONE_POLLS
+from sources.state.keep_rules import Keeping, parse_keep_rules
 from tests.sources.dropin.world import MINUTE, T, World, lines
 from tests.sources.helpers import HOST
 from tests.waiting import LIMIT_S
@@ -68,6 +69,20 @@ def test_a_sample_counts_once_whether_the_file_is_read_again_touched_or_the_agen
         assert await world.poll() == 1
         assert world.values("n") == [1, 3]
         assert world.problems == []
+
+    asyncio.run(run())
+
+
+def test_nothing_is_cached_of_a_file_that_is_gone(tmp_path: Path) -> None:
+    async def run() -> None:
+        world = World(tmp_path)
+        keeping = world.dropin._delivery.keeping = Keeping(parse_keep_rules(["n=short"]))
+        path = world.put("a.artimon", f"{T} n 1")
+        await world.poll()
+        assert keeping._known
+        path.unlink()
+        await world.poll(GONE_POLLS + 1)
+        assert not keeping._known
 
     asyncio.run(run())
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,7 @@ def test_what_the_writer_writes_the_reader_reads(variables: Sequence[tuple[str, 
             _set(book, name, given_labels, value)
     with tempfile.TemporaryDirectory() as folder:
         assert dropin.write("a", folder, book=book) == len(expected)
-        with OpenFile(Path(folder) / "a.artimon") as file:
+        with closing(OpenFile(Path(folder) / "a.artimon")) as file:
             reader = LineReader({}, FileLimits())
             for _ in range(2):  # the second time by what it remembers
                 columns = reader.read(file)

@@ -19,8 +19,7 @@ from sources.delivery.commit_group import Gathering
 from sources.delivery.endpoint_status import Statuses
 from sources.delivery.figures import Figures
 from sources.delivery.placement import Placement
-from sources.delivery.poll_context import PollContext
-from sources.delivery.poll_limits import PollLimits
+from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
 from sources.delivery.source_owners import Owners
@@ -56,12 +55,7 @@ class Process:
 
     def reading(self, minute: float, values: Mapping[str, Value]) -> Reading:
         """As the agent polls it."""
-        answer = check_columns(self.columns(minute, values), None, 1000)
-        assert answer.schema is not None
-        time_ms = T + round(minute * MINUTE)
-        return Reading(
-            self.uuid, self.birth_ms, time_ms, answer.schema, answer.cells, answer.strings, "shop", "0", uid=self.uid
-        )
+        return check_columns(self.columns(minute, values), None, 1000).reading
 
     def final(self, minute: float, counts: Mapping[str, Value], address: str = "127.0.0.1", **changes: Any) -> bytes:
         """The bytes that it leaves at its end."""

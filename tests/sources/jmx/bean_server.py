@@ -9,8 +9,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.runtime.config_file import parse_config
+from sources.scrape.jmx.mapping_file import rules_of
+from sources.scrape.jmx.mapping_rules import BeanRule
 
 Serve = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+def parse_rules(text: str, shown: str) -> tuple[BeanRule, ...]:
+    """The rules of a file with this text."""
+    return rules_of(parse_config(text, shown))
 
 
 class BeanServer:

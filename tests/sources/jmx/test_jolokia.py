@@ -24,9 +24,10 @@ from sources.base.errors import PollError
 from sources.scrape.jmx.bean_answer import BeanAnswer, start_of
 from sources.scrape.jmx.bean_mapper import Mapper
 from sources.scrape.jmx.jolokia import Read, escaped, parse_bulk, parse_singles, reads
-from sources.scrape.jmx.mapping_file import RULE_SETS, parse_rules, rule_set
+from sources.scrape.jmx.mapping_file import RULE_SETS, rule_set
 from tests.sockets import free_port
 from tests.sources.helpers import HOST, KeepingSink, registry, running
+from tests.sources.jmx.bean_server import parse_rules
 from tests.waiting import eventually, until
 
 NOWHERE = "127.0.0.1:1"

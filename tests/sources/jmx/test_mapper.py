@@ -14,8 +14,9 @@ from artimon.model.values import Kind, Value
 from sources.base.errors import PollError
 from sources.scrape.jmx.bean_answer import parse_answers, start_of
 from sources.scrape.jmx.bean_mapper import Mapper
-from sources.scrape.jmx.mapping_file import RULE_SETS, parse_rules, rule_set
+from sources.scrape.jmx.mapping_file import RULE_SETS, rule_set
 from sources.scrape.jmx.name_patterns import camel, parse_bean_pattern, parse_pattern, snake, split_bean_name
+from tests.sources.jmx.bean_server import parse_rules
 
 RULES = parse_rules(
     """

@@ -12,9 +12,10 @@ from artimon.cli import app
 from artimon.model.values import Kind, ValueType
 from artimon.runtime.config_file import MAX_BYTES, ConfigFileError
 from sources.base.errors import TargetError
-from sources.scrape.jmx.mapping_file import RULE_SETS, parse_rules, read_rules, rule_set
+from sources.scrape.jmx.mapping_file import RULE_SETS, read_rules, rule_set
 from sources.scrape.jmx.mapping_rules import WHOLE, queries
 from sources.targets.bean_target import JmxTarget, parse_target
+from tests.sources.jmx.bean_server import parse_rules
 
 SHIPPED = [rule for name in RULE_SETS for rule in rule_set(name)]
 PREFIXES = tuple(f"| `{name}." for name in RULE_SETS)
