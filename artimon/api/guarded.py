@@ -11,7 +11,7 @@ from typing import TypeVar
 from artimon.api.errors import Abandoned, TooLarge
 from artimon.api.limits import Limits
 from artimon.compute.aggregate import Aggregate, AggregateRequest
-from artimon.model.select import Buckets, SelectError, SelectRequest
+from artimon.model.select import Buckets, SelectError, SelectRequest, TooManySeries
 from query_dsl import Expr, Matrix
 from query_dsl.evaluation.evaluator import QueryEvaluator, on_grid, prepare
 from query_dsl.evaluation.explain import Explanation, explained
@@ -65,9 +65,7 @@ class GuardedStore(PassingStore):
         allowed = min(request.limit, self.limits.cells_reduced // columns)
         try:
             return self._ask(lambda: self.store.aggregate(replace(request, limit=allowed)))
-        except SelectError as problem:
-            if f"at most {allowed} are allowed" not in str(problem):
-                raise
+        except TooManySeries as problem:
             raise TooLarge(
                 f"too much to reduce: over {allowed} series of {columns} buckets, more than the limit of "
                 f"{self.limits.cells_reduced} cells (cells_reduced): add matchers, or ask for a shorter range or window"

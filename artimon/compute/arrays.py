@@ -48,6 +48,15 @@ class Arrays:
         )
 
 
+def picked_lives(lives: npt.NDArray[np.void], rows: npt.NDArray[np.intp], of: int) -> npt.NDArray[np.void]:
+    """Return the incarnations of the chosen ones of `of` series, renumbered in the order of `rows`."""
+    place = np.full(of, -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    kept: npt.NDArray[np.void] = lives[place[lives["row"]] >= 0]
+    kept["row"] = place[kept["row"]]
+    return kept[np.lexsort((kept["birth_ms"], kept["row"]))]
+
+
 def padded_stats(stats: Mapping[str, Ints], left: int, right: int) -> dict[str, Ints]:
     """Pad statistics with `left` and `right` empty columns."""
     if not (left or right):

@@ -149,12 +149,10 @@ def result_of(partial: Partial) -> Cells:
     return Cells(types, extreme, some)
 
 
-def mask_of(partial: Partial, min_count: int, total: bool, propagate: bool) -> Bools:
-    """Return the mask of valid results: `min_count` members have a value, at least one unless the reducer has a
-    `total`, and all of them if a missing value propagates."""
-    present = partial.count >= min_count
-    if not total:
-        present &= partial.count > 0
+def mask_of(count: Ints, members: Ints, min_count: int, total: bool, propagate: bool) -> Bools:
+    """Return the mask (classes, outputs) of valid results: of the `members` of the class, `min_count` have a value, at
+    least one unless the reducer has a `total`, and all of them if a missing value propagates."""
+    present = count >= (min_count if total else max(min_count, 1))
     if propagate:
-        present &= partial.count == partial.members[:, None]
+        present &= count == members[:, None]
     return np.asarray(present)

@@ -36,18 +36,24 @@ ROW = ((2.0, 8.0, None, 20.0),)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Function:
-    """Entry of a window function. `run` computes a value for every window with samples; `masked` applies `min_count`
-    and `full`."""
+class Described:
+    """Name, documentation and test of a function. `unit` is the unit of the result."""
 
     name: str
     summary: str
     example: str
     """Query that parses."""
     case: Example
-    """Test case with the arguments `case_args` and windows of two buckets."""
+    """Test case with the arguments `case_args`, for window functions with windows of two buckets."""
     case_args: str = ""
     unit: str = OF_SERIES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function(Described):
+    """Entry of a window function. `run` computes a value for every window with samples; `masked` applies `min_count`
+    and `full`."""
+
     statistics: tuple[str, ...]
     """Statistics that it reads besides `count`."""
     run: Callable[[Arrays, Frame, Args], Mapped]

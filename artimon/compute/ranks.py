@@ -14,13 +14,13 @@ from artimon.compute.cells import Bools, Cells, Floats, Ints, as_floats, whole
 from artimon.compute.classes import Partial
 from artimon.compute.params import Args, Param
 from artimon.compute.quantiles import METHODS, median_of, quantile_of
+from artimon.model.values import INT64_MIN
 
 Statistic = Callable[[Floats, Ints], Floats]
 """Map ascending values (.., size), missing ones last, and the number of present ones (..,) to a statistic (..,)."""
 RANKS = ("last", "max", "min", "each")
 """Criteria for the k best that stores support; a mean would depend on the order of its terms."""
 T = TypeVar("T", np.float64, np.bool_)
-INT_MIN = np.iinfo(np.int64).min
 
 ORDERED: Mapping[str, tuple[Param, ...]] = MappingProxyType(
     {
@@ -116,7 +116,7 @@ class Best:
     def __init__(self, reducer: str, args: Args, starts: Ints, members: int, double: bool) -> None:
         self._greatest, self._k, self._rank = reducer == "topk", int(args["k"]), args["rank"]
         self._double, self._dtype = double, np.float64 if double else np.int64
-        self._least = -np.inf if double else INT_MIN
+        self._least = -np.inf if double else INT64_MIN
         self.chosen = np.zeros(members, np.bool_)
         sizes = np.diff(np.append(starts, members))
         self._small = np.repeat(sizes <= self._k, sizes)

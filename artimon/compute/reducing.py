@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.arrays import Arrays, padded_stats
+from artimon.compute.arrays import Arrays, padded_stats, picked_lives
 from artimon.compute.cells import STRING, Ints, take
 from artimon.compute.classes import Partial, add_partial, empty_partial, partial_of
 from artimon.compute.frames import Frame
@@ -157,11 +157,4 @@ class Reducing:
 
 def picked(data: Arrays, rows: Rows) -> Arrays:
     """Return the chosen series, in the order of `rows`, with C-ordered arrays."""
-    place = np.full(data.rows, -1, np.int64)
-    place[rows] = np.arange(len(rows))
-    lives = data.lives
-    if len(lives):
-        lives = lives[place[lives["row"]] >= 0].copy()
-        lives["row"] = place[lives["row"]]
-        lives = lives[np.lexsort((lives["birth_ms"], lives["row"]))]
-    return data.chosen(rows, lives)
+    return data.chosen(rows, picked_lives(data.lives, rows, data.rows))

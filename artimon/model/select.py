@@ -132,6 +132,24 @@ class SelectError(ValueError):
     """True if the query causes the error; False if the store does."""
 
 
+class TooManySeries(SelectError):
+    """More series match than the request allows."""
+
+
+_TOO_MANY = "are allowed: add matchers or raise the limit"
+
+
+def too_many_series(found: int, limit: int, of: str = "") -> TooManySeries:
+    """Return the error for `found` matching series; `of` names the shard that found them."""
+    where = f" of {of}" if of else ""
+    return TooManySeries(f"{found} series{where} fit, at most {limit} {_TOO_MANY}")
+
+
+def select_error(text: str) -> SelectError:
+    """Convert the refusal of a shard, which is sent as its text."""
+    return TooManySeries(text) if text.endswith(_TOO_MANY) else SelectError(text)
+
+
 class Store(Protocol):
     """Source of data for the evaluator."""
 

@@ -2,9 +2,8 @@
 
 Modules in reading order; each imports only those before it:
 
-    scalars      kinds of values: matrix, raw series, plain value, value that changes with time
     planner      tree, levels and time to a plan: the grid, and the level that serves it
-    execution    one running query: its store, plan, budget and notes; base of the evaluator
+    execution    one running query: its store, plan, budget and notes; kinds of values; base of the evaluator
     calling      own functions within a time limit
     own_values   results of own functions, checked
     own          own functions over windows, classes and operands

@@ -10,12 +10,10 @@ import contextvars
 import ctypes
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import inf
 from time import monotonic
 from typing import Generic, TypeVar
 
-from query_dsl.stores.limits import LimitExceeded
+from query_dsl.stores.limits import LimitExceeded, Watch
 from query_dsl.tree.errors import QueryError
 
 SECONDS = 60.0
@@ -31,17 +29,6 @@ T = TypeVar("T")
 
 class _Ended(SystemExit):
     """Raised inside a thread to end it. A SystemExit, which threads do not report."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Timeout of own functions in seconds (None: no limit), and a check that is polled and may raise to end them."""
-
-    seconds: float | None = SECONDS
-    check: Callable[[], None] | None = None
-
-
-WATCH = Watch()
 
 
 class Failed(Exception):
@@ -91,8 +78,8 @@ class _Work(Generic[T]):
 
 
 def call_within(call: Callable[[], T], watch: Watch, out_of_time: Callable[[float], QueryError]) -> T:
-    """Run `call` in a separate thread and return its result. Raises Failed with its exception. After `watch.seconds`
-    it is ended and `out_of_time` is raised; an exception of `watch.check` and KeyboardInterrupt end it, too."""
+    """Run `call` in a separate thread and return its result. Raises Failed with its exception. After the time left of
+    the watch it is ended and `out_of_time` is raised; an exception of its check and KeyboardInterrupt end it, too."""
     if sum(thread.name == _GIVEN_UP for thread in threading.enumerate()) >= MAX_GIVEN_UP:
         raise QueryError(f"{MAX_GIVEN_UP} own functions that could not be ended still run in this process: restart it")
     work = _Work(call)
@@ -109,15 +96,18 @@ def call_within(call: Callable[[], T], watch: Watch, out_of_time: Callable[[floa
 
 
 def _wait(work: _Work[T], watch: Watch, out_of_time: Callable[[float], QueryError]) -> None:
-    until = inf if watch.seconds is None else monotonic() + watch.seconds
+    left = watch.seconds_left()
+    seconds = SECONDS if left is None else left
+    until = monotonic() + seconds
     while not work.wait(max(0.0, min(LOOK_S, until - monotonic()))):
         try:
-            if watch.check is not None:
-                watch.check()
-        except LimitExceeded:  # the same deadline, perhaps a moment earlier, with a less exact message
-            raise out_of_time(watch.seconds or 0.0) from None
-        if watch.seconds is not None and monotonic() >= until:
-            raise out_of_time(watch.seconds)
+            watch.check()
+        except LimitExceeded:
+            if watch.seconds_left() != 0.0:
+                raise
+            raise out_of_time(seconds) from None  # the same deadline, with a more exact message
+        if monotonic() >= until:
+            raise out_of_time(seconds)
 
 
 def _end(thread: threading.Thread, work: _Work[T]) -> None:

@@ -6,15 +6,15 @@ import numpy as np
 
 from artimon.compute.classes import Partial, mask_of, partial_of, result_of
 from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.own import gives_of, own_watch, run_own_reduce
+from query_dsl.evaluation.own import gives_of, run_own_reduce
 from query_dsl.functions.grouping import Classes, classes_of
 from query_dsl.functions.join import check_labels, text
 from query_dsl.functions.reducers import Members, Reducer
 from query_dsl.functions.registry import Args, arguments_of
 from query_dsl.functions.tables import REDUCERS
-from query_dsl.results.cells import STRING, Bools, Cells, Key, take
+from query_dsl.results.cells import STRING, Bools, Cells, Ints, Key, take
 from query_dsl.results.label_codes import LabelTable
-from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.nodes import Labels, Own, Rules
@@ -51,8 +51,7 @@ def canonical(node: nodes.Reduce, found: Matrix) -> Matrix:
     """Sort members in canonical order; only a `sort` below can have changed it."""
     if not any(isinstance(below, nodes.Step) and below.function == "sort" for below in nodes.walk(node.child)):
         return found
-    keys, column = in_order(list(found.keys), found.column)
-    return Matrix(keys, found.grid, column, found.strings)
+    return Matrix.in_order(found.keys, found.grid, found.column, found.strings)
 
 
 def _own_reduce(node: nodes.Reduce, function: Own, found: Matrix, execution: Execution) -> Matrix:
@@ -68,8 +67,8 @@ def _own_reduce(node: nodes.Reduce, function: Own, found: Matrix, execution: Exe
     if rules.nulls == "error" and not found.present.all():
         raise QueryError(f'{function.name}: a series has no value at some time, and nulls="error"')
     owned = run_own_reduce(
-        function.call, found.grid, members, gives_of(node.args), own_watch(execution), strings=found.strings,
-        min_count=1 if rules.min_count is None else rules.min_count, full=_full(rules),
+        function.call, found.grid, members, gives_of(node.args), execution.watch, strings=found.strings,
+        min_count=1 if rules.min_count is None else rules.min_count, full=rules.nulls == "propagate",
     )  # fmt: skip
     return Matrix(keys, found.grid, owned.column, owned.strings)
 
@@ -79,15 +78,7 @@ def reduced(partial: Partial, reducer: Reducer, rules: Rules) -> Cells:
     out = result_of(partial)
     if reducer.from_partial is not None:
         out = reducer.from_partial(out)
-    return Cells(out.types, out.cells, mask_of(partial, _least(reducer, rules), reducer.total, _full(rules)))
-
-
-def _least(reducer: Reducer, rules: Rules) -> int:
-    return reducer.min_count if rules.min_count is None else rules.min_count
-
-
-def _full(rules: Rules) -> bool:
-    return rules.nulls == "propagate"
+    return Cells(out.types, out.cells, _mask(reducer, rules, partial.count, partial.members))
 
 
 def _classes(reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, execution: Execution) -> Classes:
@@ -132,10 +123,8 @@ def _result(reducer: Reducer, args: Args, members: Members, rules: Rules, found:
         raise QueryError(f"{reducer.name} is computed from partials")
     out = reducer.run(members, args)
     types, cells, present = out.column
-    if out.codes is None:
-        present = present & _mask(reducer, rules, members)
-    else:
-        present = present & _mask(reducer, rules, members)[out.codes]
+    mask = _mask(reducer, rules, members.counts, members.sizes)
+    present = present & (mask if out.codes is None else mask[out.codes])
     column = Cells(types, cells, present)
     if out.keys is None:
         return Matrix(members.classes, found.grid, column, out.strings)
@@ -143,18 +132,13 @@ def _result(reducer: Reducer, args: Args, members: Members, rules: Rules, found:
     if out.sparse:
         some = np.asarray(present.any(axis=1))
         keys, column = [key for key, kept in zip(keys, some.tolist(), strict=True) if kept], take(column, some)
-    ordered, column = in_order(keys, column)
-    return Matrix(ordered, found.grid, column, out.strings)
+    return Matrix.in_order(keys, found.grid, column, out.strings)
 
 
-def _mask(reducer: Reducer, rules: Rules, members: Members) -> Bools:
-    """(classes, n) mask of the allowed results, as `mask_of` computes it for partials."""
-    present = members.counts >= _least(reducer, rules)
-    if not reducer.total:
-        present &= members.counts > 0
-    if _full(rules):
-        present &= members.counts == members.sizes[:, None]
-    return np.asarray(present)
+def _mask(reducer: Reducer, rules: Rules, counts: Ints, sizes: Ints) -> Bools:
+    """(classes, n) mask of the allowed results; `counts`: members with a value, `sizes`: members."""
+    least = reducer.min_count if rules.min_count is None else rules.min_count
+    return mask_of(counts, sizes, least, reducer.total, rules.nulls == "propagate")
 
 
 def _refuse_missing(rules: Rules, name: str, found: Matrix) -> None:

@@ -14,17 +14,15 @@ import numpy as np
 from artimon.model.grid import Grid
 from artimon.model.select import Store
 from query_dsl.evaluation.classes import reduce_classes
-from query_dsl.evaluation.execution import Execution, needs_grid
+from query_dsl.evaluation.execution import Answer, Execution, TimedScalar, Value, needs_grid, to_scalar
 from query_dsl.evaluation.fetching import absence, fetch_data, why_nothing
 from query_dsl.evaluation.operands import combine, combine_own
 from query_dsl.evaluation.planner import plan
 from query_dsl.evaluation.pushdown import push_down
 from query_dsl.evaluation.raster import bucketed, bucketize_samples
-from query_dsl.evaluation.scalars import Answer, TimedScalar, Value, to_scalar
 from query_dsl.evaluation.seen import seen
 from query_dsl.evaluation.windows import run_at_samples, run_window, times_apart
 from query_dsl.functions.join import check_distinct
-from query_dsl.functions.points import invert
 from query_dsl.functions.registry import Points, arguments_of
 from query_dsl.functions.sampled import shift_samples
 from query_dsl.functions.step import Asked, Seen
@@ -32,13 +30,14 @@ from query_dsl.functions.tables import POINTS, STEPS
 from query_dsl.language.expression import Expr
 from query_dsl.language.parser import parse
 from query_dsl.results.bucket_data import BucketData, from_cells
-from query_dsl.results.cells import BOOLEAN, Cells, Key
+from query_dsl.results.cells import BOOLEAN, Cells, Key, of_type
 from query_dsl.results.irregular import Irregular
-from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.results.matrix import Matrix
 from query_dsl.stores.limits import Limits, Watch, watch_of
 from query_dsl.stores.protocol import engine_store
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import NothingSelected, QueryError
+from query_dsl.tree.literals import checked_int64
 from query_dsl.tree.nodes import Binary, Node
 from query_dsl.tree.timing import format_duration, format_time
 
@@ -180,9 +179,7 @@ class QueryEvaluator(Execution):
 
 
 def _scalar(_run: QueryEvaluator, node: nodes.Scalar, _grid: Grid) -> Value:
-    value = node.value
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise QueryError(f"{value} is not a 64-bit integer: write it as {float(value):g}")
+    checked_int64(node.value)
     return node
 
 
@@ -298,7 +295,7 @@ def _unary(run: QueryEvaluator, node: nodes.Unary, grid: Grid) -> Value:
     found = run.numeric(found, node.op)
     if (found.types != BOOLEAN).any():
         raise QueryError("~ needs BOOLEAN: compare first, as in ~(a > 1)")
-    return Matrix(found.keys, grid, invert(found.column))
+    return Matrix(found.keys, grid, of_type(BOOLEAN, 1 - found.cells, found.present))
 
 
 def _scalar_of(run: QueryEvaluator, node: nodes.ToScalar, grid: Grid) -> TimedScalar:
@@ -326,8 +323,7 @@ def _named(run: QueryEvaluator, node: nodes.Named, grid: Grid) -> Value | Irregu
     found = run.matrix_of(found, "named")
     keys = [Key(node.name, key.labels) for key in found.keys]
     check_distinct(keys, found.keys, "named", "name them apart")
-    ordered, column = in_order(keys, found.column)
-    return Matrix(ordered, grid, column, found.strings)
+    return Matrix.in_order(keys, grid, found.column, found.strings)
 
 
 # --- functions of classes and of several operands

@@ -1,10 +1,10 @@
-"""Execution of one query: its plan, its store, its budget, and the notes of its answer."""
+"""Execution of one query: its plan, its store, its budget, the values of its nodes, and the notes of its answer."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic, perf_counter
 from typing import Self, TypeVar
 
@@ -12,22 +12,37 @@ import numpy as np
 
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
 from artimon.model.grid import Grid
-from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Store
+from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Store, TooManySeries
 from query_dsl.evaluation.planner import Plan
-from query_dsl.evaluation.scalars import TimedScalar, Value
 from query_dsl.results.bucket_data import BucketData
-from query_dsl.results.cells import STRING
+from query_dsl.results.cells import STRING, Cells
 from query_dsl.results.irregular import Irregular
 from query_dsl.results.matrix import Matrix
 from query_dsl.results.origin import Fetched, Origin
 from query_dsl.stores.limits import CELL_BYTES, LimitExceeded, Watch
 from query_dsl.stores.protocol import engine_store
 from query_dsl.stores.sampled import SampleRequest, irregular
+from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.nodes import Node
 from query_dsl.tree.selector import Selector
 
 S = TypeVar("S", Matrix, Irregular)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedScalar:
+    """One value for each bucket of `grid`: `column` has one row. It pairs with every series."""
+
+    grid: Grid
+    column: Cells
+    strings: tuple[str, ...] = ()
+
+
+Value = Matrix | nodes.Scalar | TimedScalar
+"""Operands of operators."""
+Answer = Matrix | Irregular
+"""The two kinds of series: on a grid, and raw."""
 
 
 class Execution(ABC):
@@ -134,9 +149,9 @@ class Execution(ABC):
             began = perf_counter()
             try:
                 found = store.select(replace(request, limit=min(request.limit, max(1, allowed))))
+            except TooManySeries as problem:
+                raise LimitExceeded(f"{problem}; {refusal}") from problem
             except SelectError as problem:
-                if allowed <= request.limit and "are allowed" in str(problem):
-                    raise LimitExceeded(f"{problem}; {refusal}") from problem
                 raise _as_query_error(problem) from problem
             self._answers[key] = found
             bytes_ = sum(matrix.size for matrix in found.statistics.values()) * CELL_BYTES
@@ -246,3 +261,11 @@ def _as_query_error(problem: SelectError) -> QueryError:
     error = QueryError(str(problem))
     error.of_query = problem.of_query
     return error
+
+
+def to_scalar(found: Matrix) -> TimedScalar:
+    """Return the only series of a matrix. Raises QueryError if there is none or more than one."""
+    if len(found) != 1:
+        shown = f", such as {', '.join(found.series[:3])}" if len(found) else ""
+        raise QueryError(f"scalar wants exactly one series and got {len(found)}{shown}: reduce with by=[] before")
+    return TimedScalar(found.grid, found.column, found.strings)

@@ -29,14 +29,7 @@ def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], executi
     """Return the buckets of matching series on `grid`, in canonical order; series without samples in them are left out.
 
     Raises NothingSelected if no series matches; QueryError if no level has the step or holds any of the grid."""
-    ring = execution.plan.ring(grid.step_ms)
-    if ring is None:
-        steps = ", ".join(format_duration(r.step_ms) for r in execution.plan.rings)
-        raise QueryError(
-            f"mixed grids: fetch reads levels of {steps}, the grid has {format_duration(grid.step_ms)}; "
-            "bucketize this side too"
-        )
-    held = held_part(grid, ring)
+    held = held_part(grid, level_of(grid, "bucketize this side too", execution))
     wanted = ("count", *(s for s in statistics if s != "count"))
     buckets = execution.select(node.selector.matchers, held, wanted, node.resolution is not None)
     if not buckets.series:
@@ -51,6 +44,24 @@ def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], executi
         say_unsampled(node.selector, lacking, len(data.keys), newest, held, execution)
     order = sorted(sampled.tolist(), key=data.keys.__getitem__)
     return padded(data.only(np.array(order, np.intp)), grid)
+
+
+def level_of(grid: Grid, remedy: str, execution: Execution) -> Ring:
+    """Return the level with the step of `grid`. Raises QueryError, with the remedy, if there is none."""
+    ring = execution.plan.ring(grid.step_ms)
+    if ring is None:
+        steps, step = ", ".join(format_duration(r.step_ms) for r in execution.plan.rings), format_duration(grid.step_ms)
+        raise QueryError(f"mixed grids: fetch reads levels of {steps}, the grid has {step}; {remedy}")
+    return ring
+
+
+def below_times(node: nodes.Node) -> tuple[nodes.Node, int]:
+    """Return the node below times and offsets, and the sum of the offsets in milliseconds."""
+    offset_ms = 0
+    while isinstance(node, nodes.Offset | nodes.Range | nodes.Between | nodes.At):
+        offset_ms += node.offset_ms if isinstance(node, nodes.Offset) else 0
+        node = node.child
+    return node, offset_ms
 
 
 def held_part(grid: Grid, ring: Ring) -> Grid:
@@ -96,9 +107,7 @@ def absence(node: nodes.Absent, grid: Grid, execution: Execution) -> Matrix:
     for wanted in sets:
         labels = fixed | dict(wanted)
         keys.append(Key(labels.pop(NAME, ""), tuple(sorted(labels.items()))))
-    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
-    column = of_type(BOOLEAN, (~here[order]).astype(np.int64), np.ones(here.shape, np.bool_))
-    return Matrix(tuple(keys[i] for i in order.tolist()), grid, column)
+    return Matrix.in_order(keys, grid, of_type(BOOLEAN, (~here).astype(np.int64), np.ones(here.shape, np.bool_)))
 
 
 def _expected(node: nodes.Absent) -> list[LabelSet]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from artimon.model.grid import bucket_end
-from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
+from artimon.model.select import Buckets, Matcher, Part, SelectRequest, Series, Store, too_many_series
 from artimon.model.series_table import NAME, SeriesTable
 from artimon.model.values import ValueType, double_to_cell
 from query_dsl.evaluation.runner import QueryRunner
@@ -69,13 +69,12 @@ class OfflineStore(EngineStore, QueryRunner):
         """Return the matching series, and their samples with `row` as an index into them."""
         fits = [i for i, one in enumerate(self._series) if all(_accepts(m, one) for m in matchers)]
         if len(fits) > limit:
-            raise SelectError(f"{len(fits)} series fit, at most {limit} are allowed: add matchers or raise the limit")
+            raise too_many_series(len(fits), limit)
         place = np.full(len(self._series), -1, np.int64)
         place[fits] = np.arange(len(fits))
         numbers = place[self._rows.row]
         rows = self._rows.pick(numbers >= 0)
-        numbers = numbers[numbers >= 0]
-        return np.array(fits, np.int64), Rows(numbers, *(getattr(rows, name) for name in _ROWS))
+        return np.array(fits, np.int64), replace(rows, row=numbers[numbers >= 0])
 
     def _notes(self) -> tuple[str, ...]:
         return (f"{self._conflicts} samples left out: their type is not that of their series",) * bool(self._conflicts)
@@ -113,9 +112,6 @@ class OfflineStore(EngineStore, QueryRunner):
 
     def __repr__(self) -> str:
         return f"<offline: {len(self._rows):,} samples of {len(self._series):,} series>"
-
-
-_ROWS = ("time_ms", "birth_ms", "type", "cell", "strings")
 
 
 def offline(

@@ -9,17 +9,16 @@ from itertools import repeat
 import numpy as np
 
 from artimon.model.grid import Grid
-from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.own import gives_of, own_watch, run_own_apply
-from query_dsl.evaluation.scalars import TimedScalar, Value
+from query_dsl.evaluation.execution import Execution, TimedScalar, Value
+from query_dsl.evaluation.own import gives_of, run_own_apply
 from query_dsl.evaluation.sets import combine_sets
 from query_dsl.functions.join import NONE, Pairs, check_distinct, pair
 from query_dsl.functions.operators import Operator
 from query_dsl.functions.operators_run import able, apply_operator
 from query_dsl.functions.tables import OPERATORS
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, doubles, of_type, take
-from query_dsl.results.label_codes import Rows, keys_of
-from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, Rows, doubles, of_type, take
+from query_dsl.results.label_codes import keys_of
+from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 
@@ -48,8 +47,7 @@ def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution
         ours, theirs = take(ours, taken), take(theirs, taken)
         keys = [key for key, kept in zip(keys, taken.tolist(), strict=True) if kept]
     column = apply_operator(operator, ours, theirs, (_texts(left), _texts(right)))
-    ordered, column = in_order(keys, column)
-    return Matrix(ordered, grid, column, _texts(left) if operator.family == "mask" else ())
+    return Matrix.in_order(keys, grid, column, _texts(left) if operator.family == "mask" else ())
 
 
 def _pairs(operator: Operator, left: Value, right: Value, match: nodes.Match) -> Pairs:
@@ -173,9 +171,8 @@ def combine_own(node: nodes.Apply, values: Sequence[Value], grid: Grid, executio
         (_side(value, next(indices) if isinstance(value, Matrix) else every, grid, match.fill), _texts(value))
         for value in values
     ]
-    owned = run_own_apply(node.function.call, columns, keys, gives_of(node.args), own_watch(execution))
-    ordered, column = in_order(keys, owned.column)
-    return Matrix(ordered, grid, column, owned.strings)
+    owned = run_own_apply(node.function.call, columns, keys, gives_of(node.args), execution.watch)
+    return Matrix.in_order(keys, grid, owned.column, owned.strings)
 
 
 def _together(sides: Sequence[tuple[Key, ...]], match: nodes.Match, name: str) -> tuple[Mapping[Key, list[int]], int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,13 +23,13 @@ import numpy.typing as npt
 from artimon.compute.arrays import Mapped
 from artimon.compute.frames import Frame, totals
 from artimon.model.grid import Grid
-from query_dsl.evaluation.calling import SECONDS, WATCH, Failed, Watch, call_within
-from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.own_values import GIVES, Unfit, Writer, failing_line, function_text, writer
+from query_dsl.evaluation.calling import Failed, call_within
+from query_dsl.evaluation.own_values import Unfit, Writer, failing_line, function_text
 from query_dsl.results.bucket_data import BucketData
-from query_dsl.results.cells import BOOLEAN, INTEGER, STRING, Bools, Cells, Ints, Key, as_floats
+from query_dsl.results.cells import BOOLEAN, INTEGER, STRING, Bools, Cells, Ints, Key, as_floats, read_only
 from query_dsl.results.irregular import Irregular
 from query_dsl.results.keyed import typed
+from query_dsl.stores.limits import Watch
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.nodes import Given
 from query_dsl.tree.selector import series_text
@@ -49,12 +49,6 @@ class Owned(Mapped):
 def gives_of(args: Given) -> str:
     """Return the result type of an own function."""
     return str(dict(args).get("gives", "DOUBLE"))
-
-
-def own_watch(execution: Execution) -> Watch:
-    """Return the time limit of own functions, and the check that may end them earlier."""
-    left = execution.watch.seconds_left()
-    return Watch(SECONDS if left is None else left, execution.check)
 
 
 def taking(call: Call) -> Call:
@@ -107,11 +101,10 @@ class Spans(NamedTuple):
 
 
 def run_own_window(
-    call: Call, data: BucketData, frame: Frame, gives: str = "DOUBLE", watch: Watch = WATCH, min_count: int = 1
+    call: Call, data: BucketData, frame: Frame, gives: str = "DOUBLE", watch: Watch | None = None, min_count: int = 1
 ) -> Owned:
     """Call f(times, values, labels) for every window with at least `min_count` values: the newest of each bucket and
     its time. Needs the statistics last, last_time and count. Raises QueryError."""
-    out = _writer(gives, (len(data.keys), len(frame.ends)))
     present = data.present
 
     def rows() -> Iterator[_Row]:
@@ -122,9 +115,8 @@ def run_own_window(
             values = typed(int(data.types[row]), cells, data.strings)
             yield _Row(key, (row, 0), times, values, Spans(first, after, frame.end_ms))
 
-    _run_rows(call, rows, out, watch, min_count)
-    several = totals((data.stats["count"] > 1).astype(np.int64), frame) > 0
-    return Owned(out.cells(), several, out.strings)
+    owned = _run_rows(call, rows, gives, (len(data.keys), len(frame.ends)), watch, min_count)
+    return replace(owned, approximate=totals((data.stats["count"] > 1).astype(np.int64), frame) > 0)
 
 
 def run_own_spans(
@@ -133,12 +125,11 @@ def run_own_spans(
     windows: Callable[[Ints], Spans],
     columns: int | None,
     gives: str = "DOUBLE",
-    watch: Watch = WATCH,
+    watch: Watch | None = None,
     min_count: int = 1,
 ) -> Owned:
     """Call f(times, values, labels) for the windows that `windows` makes of the times of each series: `columns` per
     series, or None for one per sample, with all results in one row, series after series. Raises QueryError."""
-    out = _writer(gives, (1, found.samples) if columns is None else (len(found), columns))
 
     def rows() -> Iterator[_Row]:
         for i, key in enumerate(found.keys):
@@ -146,8 +137,8 @@ def run_own_spans(
             place = (0, found.span(i).start) if columns is None else (i, 0)
             yield _Row(key, place, times, found.row(i), windows(times))
 
-    _run_rows(call, rows, out, watch, min_count)
-    return Owned(out.cells(), strings=out.strings)
+    shape = (1, found.samples) if columns is None else (len(found), columns)
+    return _run_rows(call, rows, gives, shape, watch, min_count)
 
 
 class _Row(NamedTuple):
@@ -160,20 +151,27 @@ class _Row(NamedTuple):
     spans: Spans
 
 
-def _run_rows(call: Call, rows: Callable[[], Iterator[_Row]], out: Writer, watch: Watch, min_count: int) -> None:
-    """Call the function for each window of each series, and store its results."""
-    place, asked = _Place(function_text(call)), taking(call)
+def _run_rows(
+    call: Call,
+    rows: Callable[[], Iterator[_Row]],
+    gives: str,
+    shape: tuple[int, int],
+    watch: Watch | None,
+    min_count: int,
+) -> Owned:
+    """Call the function for each window of each series, and return its results."""
+    asked = taking(call)
 
-    def run() -> None:
+    def fill(place: _Place, out: Writer) -> None:
         for key, (row, column), times, values, spans in rows():
             place.series, place.ends = _text(key), spans.end_ms
-            still_times, still_values, labels = _still(times), _still(values), _labels(key)
+            still_times, still_values, labels = read_only(times), read_only(values), _labels(key)
             for i, (a, b) in enumerate(zip(spans.first.tolist(), spans.after.tolist(), strict=True)):
                 if b - a >= min_count:
                     place.column = i
                     out.put(row, column + i, place.call(asked, still_times[a:b], still_values[a:b], labels))
 
-    _guarded(run, call, place, watch)
+    return _guarded(fill, call, gives, shape, watch)
 
 
 def run_own_reduce(
@@ -181,7 +179,7 @@ def run_own_reduce(
     grid: Grid,
     members: Sequence[tuple[Sequence[Key], Cells]],
     gives: str = "DOUBLE",
-    watch: Watch = WATCH,
+    watch: Watch | None = None,
     *,
     strings: tuple[str, ...] = (),
     min_count: int = 1,
@@ -189,11 +187,9 @@ def run_own_reduce(
 ) -> Owned:
     """Call f(times, values, labels) once per class of `members` (keys and cells, in canonical order). Steps with fewer
     than `min_count` values are NA; with `full` also steps at which any member has none. Raises QueryError."""
-    place, asked = _Place(function_text(call)), taking(call)
-    out = _writer(gives, (len(members), grid.n))
-    times = _still(grid.ends())
+    asked, times = taking(call), read_only(grid.ends())
 
-    def run() -> None:
+    def fill(place: _Place, out: Writer) -> None:
         for row, (keys, column) in enumerate(members):
             place.series = f"class of {len(keys)} series, the first is {_text(keys[0])}" if keys else "an empty class"
             values = _masked(_common(column, strings), column.present)
@@ -201,8 +197,7 @@ def run_own_reduce(
             counts = column.present.sum(axis=0)
             out.mask(row, counts >= (max(min_count, len(keys)) if full else min_count))
 
-    _guarded(run, call, place, watch)
-    return Owned(out.cells(), strings=out.strings)
+    return _guarded(fill, call, gives, (len(members), grid.n), watch)
 
 
 def run_own_apply(
@@ -210,15 +205,12 @@ def run_own_apply(
     operands: Sequence[tuple[Cells, tuple[str, ...]]],
     keys: Sequence[Key],
     gives: str = "DOUBLE",
-    watch: Watch = WATCH,
+    watch: Watch | None = None,
 ) -> Owned:
     """Call f(a, b, ...) once per row: `operands` are (cells, texts) with equal rows and columns, `keys` name the rows.
     Raises QueryError."""
-    place = _Place(function_text(call))
-    n = operands[0][0].cells.shape[1]
-    out = _writer(gives, (len(keys), n))
 
-    def run() -> None:
+    def fill(place: _Place, out: Writer) -> None:
         for row, key in enumerate(keys):
             place.series = _text(key)
             rows = [
@@ -227,34 +219,32 @@ def run_own_apply(
             ]
             out.put_row(row, place.call(call, *rows))
 
-    _guarded(run, call, place, watch)
-    return Owned(out.cells(), strings=out.strings)
+    return _guarded(fill, call, gives, (len(keys), operands[0][0].cells.shape[1]), watch)
 
 
-def _writer(gives: str, shape: tuple[int, int]) -> Writer:
-    if gives not in GIVES:
-        raise QueryError(f"gives={gives!r:.80}: an own function gives one of {', '.join(GIVES)}")
-    return writer(gives, shape)
-
-
-def _guarded(run: Callable[[], None], call: Call, place: _Place, watch: Watch) -> None:
-    """Run with a timeout; a failure of the function becomes a QueryError that names series and window."""
+def _guarded(
+    fill: Callable[[_Place, Writer], None], call: Call, gives: str, shape: tuple[int, int], watch: Watch | None
+) -> Owned:
+    """Let `fill` write the results of the function `call`, with a timeout; a failure of the function becomes a
+    QueryError that names series and window."""
+    place, out = _Place(function_text(call)), Writer(gives, shape)
 
     def quietly() -> None:
         with np.errstate(all="ignore"):  # as in the language: x/0 is inf or NaN, and no warning
-            run()
+            fill(place, out)
 
     def out_of_time(seconds: float) -> QueryError:
         return QueryError(f"{place}: timed out after {seconds:.3g} s, the time left for it: raise the limit (seconds)")
 
     try:
-        call_within(quietly, watch, out_of_time)
+        call_within(quietly, watch or Watch(), out_of_time)
     except Failed as failed:
         error = failed.error
         said = str(error) if isinstance(error, Unfit) else failing_line(error, call, Path(__file__))
         raise QueryError(f"{place}: {said}") from (None if isinstance(error, Unfit) else error)
     finally:
         place.over = True
+    return Owned(out.cells(), strings=out.strings)
 
 
 def _text(key: Key) -> str:
@@ -263,13 +253,6 @@ def _text(key: Key) -> str:
 
 def _labels(key: Key) -> dict[str, str]:
     return {"__name__": key.name, **dict(key.labels)}
-
-
-def _still(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a read-only view: the arguments of functions belong to the answer of the store."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _masked(data: npt.NDArray[Any], present: Bools) -> Masked:
@@ -292,6 +275,3 @@ def _common(column: Cells, strings: tuple[str, ...]) -> npt.NDArray[Any]:
     for row, values in enumerate(rows):
         out[row] = values
     return out
-
-
-__all__ = ["Owned", "Spans", "Watch", "run_own_apply", "run_own_reduce", "run_own_spans", "run_own_window"]

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, of_type
+from query_dsl.tree.errors import QueryError
 
 GIVES: Mapping[str, int] = {"DOUBLE": DOUBLE, "INTEGER": INTEGER, "BOOLEAN": BOOLEAN, "STRING": STRING}
 MAX_TEXT = 65_536
@@ -88,6 +89,9 @@ class Writer:
     """Cells that are filled one by one or row by row; the others are missing."""
 
     def __init__(self, gives: str, shape: tuple[int, int]) -> None:
+        """Make missing cells. Raises QueryError unless `gives` is one of GIVES."""
+        if gives not in GIVES:
+            raise QueryError(f"gives={gives!r:.80}: an own function gives one of {', '.join(GIVES)}")
         self._gives = gives
         self._read = _NUMBER.get(gives)
         self._values = np.zeros(shape, np.float64 if gives == "DOUBLE" else np.int64)
@@ -134,11 +138,6 @@ class Writer:
             return
         for column in np.flatnonzero(present).tolist():
             self.put(row, column, data[column])
-
-
-def writer(gives: str, shape: tuple[int, int]) -> Writer:
-    """Make a Writer; `gives` is one of GIVES."""
-    return Writer(gives, shape)
 
 
 def function_text(call: Callable[..., Any]) -> str:

@@ -17,9 +17,9 @@ from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, SelectRequest
 from query_dsl.evaluation.classes import reduce_classes, reduced, say_lacking
 from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.fetching import held_part, say_unsampled
+from query_dsl.evaluation.fetching import below_times, held_part, say_unsampled
 from query_dsl.evaluation.windows import Framing, framing, say_approximate, say_gauges, say_left_out, say_unheld
-from query_dsl.functions.join import class_key
+from query_dsl.functions.grouping import class_key
 from query_dsl.functions.registry import arguments_of
 from query_dsl.functions.tables import REDUCERS
 from query_dsl.results.cells import Cells, Key
@@ -74,7 +74,7 @@ def _match(node: nodes.Reduce, grid: Grid, execution: Execution) -> _Pushed | No
         return None
     if node.function in BEST and not _choosable(node):
         return None
-    child, outer_ms = _below(node.child)
+    child, outer_ms = below_times(node.child)
     base_step_ms, window = None, None
     if isinstance(child, nodes.Bucketize):
         if child.step_ms != grid.step_ms:
@@ -87,7 +87,7 @@ def _match(node: nodes.Reduce, grid: Grid, execution: Execution) -> _Pushed | No
     if window is not None:
         if window.rules.nulls == "error" or window.function not in FUNCTIONS:  # shards implement no others
             return None
-        child, inner_ms = _below(window.child)
+        child, inner_ms = below_times(window.child)
     if not isinstance(child, nodes.Fetch) or child.resolution is not None:
         return None
     if outer_ms % grid.step_ms or inner_ms % (base_step_ms or grid.step_ms):
@@ -100,15 +100,6 @@ def _choosable(node: nodes.Reduce) -> bool:
     """True if the choice depends on the values alone, not on the order of summation."""
     rank = arguments_of(REDUCERS[str(node.function)], node.args)["rank"]
     return rank in RANKS and node.rules.min_count is None and node.rules.nulls == "skip"
-
-
-def _below(node: nodes.Node) -> tuple[nodes.Node, int]:
-    """Return the node below times and offsets, and the sum of the offsets."""
-    offset_ms = 0
-    while isinstance(node, nodes.Offset | nodes.Range | nodes.Between | nodes.At):
-        offset_ms += node.offset_ms if isinstance(node, nodes.Offset) else 0
-        node = node.child
-    return node, offset_ms
 
 
 def _ask(pushed: _Pushed, grid: Grid, execution: Execution) -> Matrix | None:
@@ -209,7 +200,4 @@ def _matrix(node: nodes.Reduce, grid: Grid, found: Aggregate, keys: list[Key]) -
     if not keys:
         nothing = np.zeros((0, grid.n), np.int64)
         return Matrix((), grid, Cells(np.zeros(0, np.uint8), nothing, nothing > 0))
-    column = reduced(found.values, REDUCERS[str(node.function)], node.rules)
-    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
-    types, cells, present = column
-    return Matrix(tuple(keys[i] for i in order), grid, Cells(types[order], cells[order], present[order]))
+    return Matrix.in_order(keys, grid, reduced(found.values, REDUCERS[str(node.function)], node.rules))

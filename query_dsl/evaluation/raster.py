@@ -15,14 +15,7 @@ from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE
 from query_dsl.evaluation.execution import Execution
 from query_dsl.evaluation.own import Spans
-from query_dsl.evaluation.windows import (
-    LEAST_GAP_MS,
-    births_of,
-    mapper_of,
-    run_own_samples,
-    suited_samples,
-    ticks_of,
-)
+from query_dsl.evaluation.windows import LEAST_GAP_MS, births_of, mapper_of, run_own_samples, suited_samples, ticks_of
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.registry import arguments_of
 from query_dsl.results.bucket_data import BucketData
@@ -31,7 +24,7 @@ from query_dsl.results.irregular import Irregular
 from query_dsl.results.matrix import Matrix
 from query_dsl.stores.cutting import cut
 from query_dsl.stores.limits import CELL_BYTES, LimitExceeded
-from query_dsl.stores.rows import Rows
+from query_dsl.stores.rows import Rows, interned
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.timing import format_duration, format_time
@@ -127,8 +120,7 @@ def _sorted_texts(found: Irregular) -> tuple[tuple[str, ...], Ints]:
     """Sort the distinct texts and renumber the cells: of two texts at one time buckets keep the greater one."""
     if not (found.types == STRING).any():
         return (), found.cells
-    strings = tuple(sorted(set(found.strings)))
-    place = {text: i for i, text in enumerate(strings)}
-    numbers = np.array([place[text] for text in found.strings], np.int64)
+    strings, places = interned(found.strings)
+    numbers = np.array(places, np.int64)
     texts = found.types[found.owner] == STRING
     return strings, np.where(texts, numbers[np.where(texts, found.cells, 0)], found.cells)

@@ -8,14 +8,13 @@ from artimon.model.grid import Grid
 from artimon.model.select import Buckets
 from artimon.model.series_table import SeriesTable
 from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.fetching import held_part, why_nothing
+from query_dsl.evaluation.fetching import below_times, held_part, level_of, why_nothing
 from query_dsl.functions.step import NEVER, Seen
-from query_dsl.results.cells import Ints, Key
+from query_dsl.results.cells import Ints, Key, canonical_order
 from query_dsl.stores.levels import Ring
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import NothingSelected, QueryError
 from query_dsl.tree.nodes import Node
-from query_dsl.tree.timing import format_duration
 
 _TIMES = ("count", "last_time")
 MAX_COLUMNS = 2_000
@@ -27,29 +26,18 @@ def seen(node: Node, grid: Grid, back_ms: int | None, function: str, execution: 
     (None: as far as the level reaches). Reads buckets, lives, and the newest times known to the store, of any age.
 
     Raises QueryError for any node but a fetch."""
-    match node:
-        case nodes.Range() | nodes.Between() | nodes.At():
-            return seen(node.child, grid, back_ms, function, execution)
-        case nodes.Offset():
-            earlier = Grid(grid.end_ms - node.offset_ms, grid.step_ms, grid.n)
-            found = seen(node.child, earlier, back_ms, function, execution)
-            return Seen(found.keys, np.where(found.known, found.newest + node.offset_ms, NEVER))
-        case nodes.Fetch():
-            return _fetched(node, grid, back_ms, execution)
-    raise QueryError(
-        f"{function} needs the times of samples, which computed values lack: use it directly after fetch(..), as in "
-        f"fetch('x').{function}(..)"
-    )
+    child, offset_ms = below_times(node)
+    if not isinstance(child, nodes.Fetch):
+        raise QueryError(
+            f"{function} needs the times of samples, which computed values lack: use it directly after fetch(..), "
+            f"as in fetch('x').{function}(..)"
+        )
+    found = _fetched(child, Grid(grid.end_ms - offset_ms, grid.step_ms, grid.n), back_ms, execution)
+    return Seen(found.keys, np.where(found.known, found.newest + offset_ms, NEVER))
 
 
 def _fetched(node: nodes.Fetch, grid: Grid, back_ms: int | None, execution: Execution) -> Seen:
-    ring = execution.plan.ring(grid.step_ms)
-    if ring is None:
-        steps = ", ".join(format_duration(r.step_ms) for r in execution.plan.rings)
-        raise QueryError(
-            f"mixed grids: fetch reads levels of {steps}, the grid has {format_duration(grid.step_ms)}; "
-            "ask on a level's own grid, without bucketize"
-        )
+    ring = level_of(grid, "ask on a level's own grid, without bucketize", execution)
     lead = _lead(grid, ring, back_ms)
     held = held_part(grid.widen(lead), ring)
     matchers, past = node.selector.matchers, node.resolution is not None
@@ -59,7 +47,7 @@ def _fetched(node: nodes.Fetch, grid: Grid, back_ms: int | None, execution: Exec
     if not buckets.series:
         raise NothingSelected(why_nothing(node.selector, execution))
     keys = [Key(name, pairs) for name, pairs in SeriesTable.of(buckets.series).texts()]
-    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+    order = canonical_order(keys)
     newest = newest_known(buckets, grid)
     if back_ms is None or grid.start_ms - held.start_ms < back_ms:
         if execution.plan.engine == "memory" and not past:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from query_dsl.evaluation.scalars import Value
+from query_dsl.evaluation.execution import Value
 from query_dsl.functions.join import matched, text
 from query_dsl.functions.operators import Operator
 from query_dsl.results.cells import DOUBLE, STRING, Bools, Cells, Key, Types, as_floats, take
@@ -59,8 +59,7 @@ def _sorted(found: Matrix) -> Matrix:
     """Sort in canonical order, as operators answer; only a `sort` below can have changed it."""
     if all(a < b for a, b in pairwise(found.keys)):
         return found
-    keys, column = in_order(list(found.keys), found.column)
-    return Matrix(keys, found.grid, column, found.strings)
+    return Matrix.in_order(found.keys, found.grid, found.column, found.strings)
 
 
 def _united(left: Matrix, right: Matrix, name: str) -> Matrix:

@@ -17,9 +17,9 @@ from artimon.compute.function import filled, masked
 from artimon.compute.succession import births_in_succession
 from artimon.compute.ticks import Ticks, TooWide, run_irregular
 from artimon.model.grid import Grid
-from artimon.model.values import Kind
+from artimon.model.values import INT64_MAX, INT64_MIN, Kind
 from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.own import Owned, Spans, gives_of, own_watch, run_own_spans, run_own_window
+from query_dsl.evaluation.own import Owned, Spans, gives_of, run_own_spans, run_own_window
 from query_dsl.functions.join import text
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.registry import arguments_of
@@ -37,7 +37,6 @@ LEAST_GAP_MS = 300_000
 """Least default of max_gap_ms, within which the value before a window is searched."""
 MAX_WINDOW_COLUMNS = 20_000
 """Maximum number of buckets per series that a window function reads."""
-INT = np.iinfo(np.int64)
 Windowed = nodes.Window | nodes.Bucketize
 
 
@@ -99,7 +98,7 @@ def mapper_of(node: Windowed, execution: Execution) -> Mapper:
     own = function
 
     def run(data: Any, frame: Frame, _args: object) -> Mapped:
-        return run_own_window(own.call, data, frame, gives_of(node.args), own_watch(execution), _least(node))
+        return run_own_window(own.call, data, frame, gives_of(node.args), execution.watch, _least(node))
 
     return Mapper(
         name=own.name,
@@ -252,7 +251,7 @@ def run_own_samples(
     execution: Execution,
 ) -> Owned:
     """Apply an own function to windows of raw samples: see `run_own_spans`."""
-    gives, watch = gives_of(node.args), own_watch(execution)
+    gives, watch = gives_of(node.args), execution.watch
     return run_own_spans(function.call, found, windows, columns, gives, watch, _least(node))
 
 
@@ -260,8 +259,8 @@ def _around(before_ms: int, after_ms: int) -> Callable[[Ints], Spans]:
     """Return a function that makes a window around each of its times."""
 
     def windows(times: Ints) -> Spans:
-        starts = np.maximum(times, INT.min + before_ms) - before_ms
-        ends = np.minimum(times, INT.max - after_ms) + after_ms
+        starts = np.maximum(times, INT64_MIN + before_ms) - before_ms
+        ends = np.minimum(times, INT64_MAX - after_ms) + after_ms
         return Spans(np.searchsorted(times, starts, "right"), np.searchsorted(times, ends, "right"), ends)
 
     return windows

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl.functions.registry import Argument
 from query_dsl.functions.step import Asked, Step
-from query_dsl.results.cells import DOUBLE, STRING, Bools, Cells, Example, Floats, Ints, as_floats
+from query_dsl.results.cells import DOUBLE, Bools, Cells, Example, Floats, Ints, as_floats
 from query_dsl.results.matrix import Matrix
 
 BLOCK_CELLS = 4_000_000
@@ -108,9 +109,8 @@ def _mark(keep: Bools, cells: Ints, present: Bools, rows: Ints, stretch: slice, 
         least = np.where(usable, values, np.inf).argmin(axis=1)
         greatest = np.where(usable, values, -np.inf).argmax(axis=1)
     else:
-        limits = np.iinfo(np.int64)
-        least = np.where(usable, taken, limits.max).argmin(axis=1)
-        greatest = np.where(usable, taken, limits.min).argmax(axis=1)
+        least = np.where(usable, taken, INT64_MAX).argmin(axis=1)
+        greatest = np.where(usable, taken, INT64_MIN).argmax(axis=1)
     for place in (least, greatest):
         # if every usable value equals the filler, argmin may return a missing place
         wrong = some & ~usable[np.arange(len(rows)), place]
@@ -119,17 +119,13 @@ def _mark(keep: Bools, cells: Ints, present: Bools, rows: Ints, stretch: slice, 
 
 
 def _lttb(asked: Asked) -> Matrix:
-    found = asked.child()
-    if (found.types == STRING).any():
-        found = asked.context.numeric(found, "lttb")
+    found = asked.context.numeric(asked.child(), "lttb")
     values = as_floats(found.types, np.ascontiguousarray(found.cells))
     return _masked(found, triangles(values, found.present, found.grid.ends(), asked.args["n"]))
 
 
 def _minmax(asked: Asked) -> Matrix:
-    found = asked.child()
-    if (found.types == STRING).any():
-        found = asked.context.numeric(found, "minmax")
+    found = asked.context.numeric(asked.child(), "minmax")
     return _masked(found, extremes(found.column, asked.args["n"]))
 
 

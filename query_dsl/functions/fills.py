@@ -14,14 +14,14 @@ import numpy as np
 from artimon.compute.frames import newest, oldest, pick
 from query_dsl.functions.registry import Argument
 from query_dsl.functions.step import Asked, Step
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Example, Ints, as_floats, doubles
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, Bools, Cells, Example, Ints, as_floats, doubles
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.errors import QueryError
+from query_dsl.tree.literals import checked_int64
 from query_dsl.tree.names import read_only_table
 from query_dsl.tree.timing import format_duration, format_time
 
 MAX_COLUMNS = 20_000
-_INT_MAX, _INT_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def neighbours(present: Bools) -> tuple[Ints, Ints]:
@@ -92,8 +92,7 @@ def _alone(types: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], cell: Ints) -
 
 def _value(asked: Asked) -> Matrix:
     value = asked.args["value"]
-    if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
-        raise QueryError(f"fill value: {value} is not a 64-bit integer: write it as {float(value):g}")
+    checked_int64(value, "fill value: ")
     text = isinstance(value, str)
     found = asked.context.suited(asked.child(), "fill value", numbers=not text, texts=text)
     found, cell = typed_value(found, value)
@@ -112,8 +111,7 @@ def _next(asked: Asked) -> Matrix:
 
 def _linear(asked: Asked) -> Matrix:
     found, lead = _looking_back(asked)
-    if (found.types == STRING).any():
-        found = asked.context.numeric(found, "fill linear")
+    found = asked.context.numeric(found, "fill linear")
     return _cut(found, fill_linear(found.column, _columns(asked)), lead, asked)
 
 

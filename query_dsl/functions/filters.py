@@ -7,19 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from artimon.model.select import NAME, Matcher
-from query_dsl.functions.filters_values import (
-    COMPARISONS,
-    best,
-    check_comparison,
-    compared,
-    summary,
-)
+from query_dsl.functions.filters_values import COMPARISONS, best, check_comparison, compared, summary
 from query_dsl.functions.presence import FILTERS as PRESENCE_FILTERS
 from query_dsl.functions.presence import said
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.step import Asked, Evaluation, Step
 from query_dsl.results.cells import INTEGER as INTEGER_TYPE
-from query_dsl.results.cells import STRING, Bools, Cells, Example, Key, of_type, take
+from query_dsl.results.cells import Bools, Cells, Example, Key, canonical_order, of_type, take
 from query_dsl.results.irregular import Irregular
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.errors import QueryError, near
@@ -84,7 +78,7 @@ def _against(name: str) -> Callable[[Asked], Matrix]:
         if name in NUMERIC and isinstance(value, str):
             raise QueryError(f'filter {name} takes a number, not the text {value!r:.80}: for texts use "last"')
         if name in NUMERIC or op not in ("==", "!="):
-            found = asked.context.numeric(found, f"filter {name}") if len(found) else found
+            found = asked.context.numeric(found, f"filter {name}")
         return said(found.take(meets(found.column, name, op, value, found.strings)), found, asked, name)
 
     return run
@@ -115,10 +109,8 @@ def _size_samples(found: Irregular, args: Args, _context: Evaluation) -> Irregul
 
 def _best(greatest: bool) -> Callable[[Asked], Matrix]:
     def run(asked: Asked) -> Matrix:
-        found = asked.child()
-        if (found.types == STRING).any():
-            found = asked.context.numeric(found, "filter top" if greatest else "filter bottom")
-        by_name = np.array(sorted(range(len(found)), key=found.keys.__getitem__), np.intp)
+        found = asked.context.numeric(asked.child(), "filter top" if greatest else "filter bottom")
+        by_name = canonical_order(found.keys)
         rows = by_name[best(take(found.column, by_name), asked.args["rank"], asked.args["k"], greatest)]
         return found.take(np.sort(rows))
 

@@ -1,4 +1,4 @@
-"""Array kernels of filters and rankings: one exact summary value per series, and comparisons of it."""
+"""Array kernels of filters and rankings: one exact summary value per series, comparisons of it, and sort keys."""
 
 from __future__ import annotations
 
@@ -9,21 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.frames import newest, oldest, pick
-from query_dsl.functions.order_keys import order_keys
-from query_dsl.results.cells import (
-    DOUBLE,
-    INTEGER,
-    STRING,
-    Bools,
-    Cells,
-    Ints,
-    as_floats,
-    doubles,
-)
+from artimon.compute.ties import double_order
+from artimon.model.values import INT64_MAX, INT64_MIN
+from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Floats, Ints, Rows, as_floats, doubles, whole
 from query_dsl.tree.errors import QueryError
+from query_dsl.tree.literals import checked_int64
 
-Rows = npt.NDArray[np.intp]
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -33,7 +24,7 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_INT_MAX, _INT_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+EXACT = 2**53
 
 
 def compared(column: Cells, op: str, value: float | bool | str, strings: tuple[str, ...]) -> Bools:
@@ -64,18 +55,18 @@ def check_comparison(function: str, op: str, value: float | bool | str) -> None:
     """Raise QueryError for an ordering of texts, and for an integer beyond 64 bits."""
     if isinstance(value, str) and op not in ("==", "!="):
         raise QueryError(f"{function}: texts have no order: use == or != with {value!r:.80}")
-    if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
-        raise QueryError(f"{function}: {value} is not a 64-bit integer: write it as {float(value):g}")
+    checked_int64(value, f"{function}: ")
 
 
 def summary(column: Cells, what: str) -> Cells:
     """Summarise each series to one cell (series, 1): last, first, min, max (type kept; extremes of BOOLEAN are INTEGER)
-    or mean (DOUBLE). Missing if a series has no value. min, max and mean need numbers."""
+    or mean (DOUBLE). Missing if a series has no value. min, max and mean need numbers; any NaN gives NaN."""
     types, cells, present = column
     some: Bools = np.asarray(present.any(axis=1, keepdims=True))
     if what in ("last", "first"):
-        at = newest(present)[:, -1:] if what == "last" else oldest(present)[:, :1]
-        return Cells(types, pick(cells, at), some)
+        step = -1 if what == "last" else 1
+        at = np.argmax(present[:, ::step], axis=1)
+        return Cells(types, np.take_along_axis(cells[:, ::step], at[:, None], axis=1), some)
     if what == "mean":
         values = np.where(present, as_floats(types, np.ascontiguousarray(cells)), 0.0)
         with np.errstate(all="ignore"):
@@ -85,7 +76,7 @@ def summary(column: Cells, what: str) -> Cells:
 
 def _extreme(column: Cells, what: str) -> Ints:
     types, cells, present = column
-    function, least, real = (np.minimum, _INT_MAX, np.inf) if what == "min" else (np.maximum, _INT_MIN, -np.inf)
+    function, least, real = (np.minimum, INT64_MAX, np.inf) if what == "min" else (np.maximum, INT64_MIN, -np.inf)
     out = np.asarray(function.reduce(np.where(present, cells, least), axis=1, keepdims=True))
     double = types == DOUBLE
     if double.any():
@@ -115,3 +106,41 @@ def best(column: Cells, what: str, k: int, greatest: bool) -> Rows:
     order = ranked(column, what, greatest)
     valued = column.present.any(axis=1) & (column.types != STRING)
     return np.sort(order[valued[order]][:k])
+
+
+def order_keys(column: Cells) -> tuple[Ints, Bools]:
+    """Return int64 keys with the order of the values, comparable over types and series, and a mask of valid keys: not
+    missing, not NaN. Exact beyond 2^53."""
+    types, cells, present = column
+    integers = whole(types)
+    if integers.all():
+        return cells, present
+    with np.errstate(invalid="ignore"):
+        values = as_floats(types, cells) + 0.0  # -0.0 is 0.0
+    number = present & ~np.isnan(values)
+    if integers.any() and _too_great(cells[integers], present[integers]):
+        return _ranks(values, cells, integers, number), number
+    return double_order(values.view(np.int64)), number
+
+
+def _too_great(cells: Ints, present: Bools) -> bool:
+    used = cells[present]
+    return bool(len(used)) and not bool(((used <= EXACT) & (used >= -EXACT)).all())
+
+
+def _ranks(values: Floats, cells: Ints, integers: Bools, number: Bools) -> Ints:
+    """Rank integers and doubles together: by the nearest double, then by an integer's difference from it."""
+    high = values[number]
+    exact = np.broadcast_to(integers[:, None], number.shape)[number]
+    low = np.zeros(len(high), np.int64)
+    near = high[exact]
+    at = np.where(near >= 2.0**63, INT64_MIN, np.where(near < 2.0**63, near, 0.0).astype(np.int64))
+    low[exact] = cells[number][exact] - at  # wraps back where the nearest double is 2^63
+    order = np.lexsort((low, high))
+    high, low = high[order], low[order]
+    differ = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    out = np.zeros(number.shape, np.int64)
+    ranks = np.zeros(len(high), np.int64)
+    ranks[order[1:]] = np.cumsum(differ)
+    out[number] = ranks
+    return out

@@ -9,8 +9,8 @@ from operator import itemgetter
 import numpy as np
 
 from artimon.model.select import NAME
-from query_dsl.results.cells import Key
-from query_dsl.results.label_codes import Codes, LabelTable, Rows, combined, first_rows, keys_of
+from query_dsl.results.cells import Key, Rows
+from query_dsl.results.label_codes import Codes, LabelTable, combined, first_rows, keys_of
 from query_dsl.tree.nodes import Labels
 
 Class = tuple[tuple[str, str], ...]

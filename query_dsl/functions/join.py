@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from artimon.model.select import NAME
-from query_dsl.functions.grouping import Class, class_codes, class_key, differing, keys_at
-from query_dsl.results.cells import Key
-from query_dsl.results.label_codes import Codes, LabelTable, Rows, first_rows, keys_of
+from query_dsl.functions.grouping import Class, class_codes, differing, keys_at
+from query_dsl.results.cells import Key, Rows
+from query_dsl.results.label_codes import Codes, LabelTable, first_rows, keys_of
 from query_dsl.tree.errors import QueryError, near
 from query_dsl.tree.nodes import Labels, Match
 from query_dsl.tree.selector import series_text
@@ -211,9 +211,3 @@ def check_distinct(keys: Sequence[Key], before: Sequence[Key], op: str, instead:
                 f"{op} makes {text(before[other])} and {text(before[row])} the same series {text(key)}: "
                 f"reduce them first, or {instead}"
             )
-
-
-__all__ = [
-    "NONE", "Class", "Matched", "Pairs", "check_distinct", "check_labels", "clash", "class_key", "classifier",
-    "matched", "pair", "text",
-]  # fmt: skip

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from artimon.compute.function import Function
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.params import REQUIRED as NO_DEFAULT
 from artimon.compute.params import Param
-from query_dsl.functions.registry import REQUIRED, Argument, Entry
+from query_dsl.functions.registry import Argument, Entry
 from query_dsl.tree.names import read_only_table
 
 
@@ -19,14 +19,11 @@ class Mapper(Function, Entry):
 
 
 def _mapper(function: Function) -> Mapper:
-    held = {field.name: getattr(function, field.name) for field in fields(Function)}
-    return Mapper(**held, arguments=tuple(_argument(param) for param in function.params))
+    return Mapper(**_parts(function), arguments=tuple(Argument(**_parts(param)) for param in function.params))
 
 
-def _argument(param: Param) -> Argument:
-    default = REQUIRED if param.default is NO_DEFAULT else param.default
-    bounds = {name: getattr(param, name) for name in ("least", "most", "above", "below", "choices")}
-    return Argument(param.name, param.kind, param.summary, default, param.unit, **bounds)
+def _parts(entry: Function | Param) -> dict[str, Any]:
+    return {field.name: getattr(entry, field.name) for field in fields(entry)}
 
 
 ENTRIES: Mapping[str, Mapper] = read_only_table(*(_mapper(function) for function in FUNCTIONS.values()))

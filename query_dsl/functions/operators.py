@@ -4,11 +4,12 @@ query_dsl/evaluation/sets.py match their series."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from query_dsl.functions.operators_run import Operator, apply_operator, power
+from query_dsl.functions.operators_run import Operator, power
 from query_dsl.results.cells import Example
 from query_dsl.tree.names import read_only_table
 
@@ -119,26 +120,11 @@ _COMPARISONS = (
     _comparison("ge", ">=", "Greater or equal.", "fetch('load') >= 5", 1.0, 1.0, np.greater_equal),
 )
 
+_logic = partial(_operator, family="logic", unit="true or false")
 _LOGIC = (
-    _operator(
-        "and",
-        ("&", 5),
-        "Both true.",
-        "(fetch('a') > 1) & (fetch('b') > 1)",
-        (0.0, 1.0, 0.0, None),
-        np.bitwise_and,
-        family="logic",
-        unit="true or false",
-    ),
-    _operator(
-        "or",
-        ("|", 3),
-        "One of them true.",
-        "(fetch('a') > 1) | (fetch('b') > 1)",
-        (1.0, 1.0, 1.0, None),
-        np.bitwise_or,
-        family="logic",
-        unit="true or false",
+    _logic("and", ("&", 5), "Both true.", "(fetch('a') > 1) & (fetch('b') > 1)", (0.0, 1.0, 0.0, None), np.bitwise_and),
+    _logic(
+        "or", ("|", 3), "One of them true.", "(fetch('a') > 1) | (fetch('b') > 1)", (1.0, 1.0, 1.0, None), np.bitwise_or
     ),
 )
 
@@ -202,6 +188,4 @@ _SETS = (
 
 ENTRIES: Mapping[str, Operator] = read_only_table(*_ARITHMETIC, *_COMPARISONS, *_LOGIC, *_MASKS, *_SETS)
 
-SYMBOLS = {operator.symbol: operator.name for operator in ENTRIES.values() if operator.symbol}
-
-__all__ = ["ENTRIES", "SYMBOLS", "Operator", "apply_operator"]
+__all__ = ["ENTRIES", "Operator"]

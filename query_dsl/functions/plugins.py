@@ -11,80 +11,46 @@ installing a package implies trust. Shards do not load plugins, so they run in t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import TypeVar
 
-from query_dsl.functions.built_in_tables import built_in_names
 from query_dsl.functions.registry import Entry
 
 GROUP = "artimon.functions"
-E = TypeVar("E", bound=Entry)
 _log = logging.getLogger(__name__)
 
 
 @cache
-def plugins() -> Mapping[str, Entry]:
+def plugins(reserved: frozenset[str]) -> Mapping[str, Entry]:
     """Return name -> entry of the functions of installed packages. Loaded once per process."""
-    found, problems = load(sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)))
+    found, problems = load(sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)), reserved)
     for problem in problems:
         _log.warning("%s", problem)
     return found
 
 
-def load(points: Iterable[EntryPoint]) -> tuple[Mapping[str, Entry], tuple[str, ...]]:
-    """Load entry points; return the valid entries, and a message for each rejected one."""
+def load(points: Iterable[EntryPoint], reserved: frozenset[str]) -> tuple[Mapping[str, Entry], tuple[str, ...]]:
+    """Load entry points; return the valid entries, none with a `reserved` name, and a message for each rejected one."""
     found: dict[str, Entry] = {}
     problems = []
     for point in points:
         try:
-            found[point.name] = _entry(point, found)
+            found[point.name] = _entry(point, found, reserved)
         except Exception as problem:  # a package may do anything while it is imported
             problems.append(f"the function {point.name!r} of {_origin(point)} is left out: {_reason(problem)}")
     return MappingProxyType(found), tuple(problems)
-
-
-class Extended(Mapping[str, E]):
-    """Table of built-in functions that falls back to plugins of `kind` (for Steps also of `family`) for names that are
-    not built in. Length and iteration cover built-in functions only."""
-
-    def __init__(self, table: Mapping[str, E], kind: type[E], family: str = "") -> None:
-        self._table, self._kind, self._family = table, kind, family
-
-    def __getitem__(self, name: str) -> E:
-        if name in self._table or name in built_in_names():
-            return self._table[name]
-        found = plugins()[name]
-        if not self._takes(found):
-            raise KeyError(name)
-        return found  # type: ignore[return-value]
-
-    def _takes(self, entry: Entry) -> bool:
-        if not isinstance(entry, self._kind):
-            return False
-        return not self._family or getattr(entry, "family", "") == self._family
-
-    def every(self) -> tuple[str, ...]:
-        """Return all names, including plugins."""
-        return (*self._table, *(name for name, entry in plugins().items() if self._takes(entry)))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._table)
-
-    def __len__(self) -> int:
-        return len(self._table)
 
 
 class _Refused(ValueError):
     """Rejection of an entry point; the message has the reason."""
 
 
-def _entry(point: EntryPoint, found: Mapping[str, Entry]) -> Entry:
+def _entry(point: EntryPoint, found: Mapping[str, Entry], reserved: frozenset[str]) -> Entry:
     if not point.name.isidentifier() or point.name.startswith("_"):
         raise _Refused("its name is not a valid function name: use letters, digits and _, beginning with a letter")
-    if point.name in built_in_names():
+    if point.name in reserved:
         raise _Refused("a built-in function has this name and cannot be replaced")
     if point.name in found:
         raise _Refused("another package provides a function of this name")

@@ -60,5 +60,5 @@ CALENDAR = read_only_table(
         run=_calendar,
         texts=True,
         unit="that of the part",
-    ),
+    )
 )

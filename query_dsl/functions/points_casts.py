@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from artimon.model.values import INT64_MAX, INT64_MIN, double_to_cell
 from query_dsl.functions.registry import Args, PointFunction, Points
@@ -24,6 +23,7 @@ from query_dsl.results.cells import (
     doubles,
     of_type,
 )
+from query_dsl.results.keyed import texts_of
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
 
@@ -128,20 +128,14 @@ def _to_boolean(column: Cells, _args: Args, points: Points) -> Cells:
 def _to_string(column: Cells, _args: Args, points: Points) -> Cells:
     types, cells, present = column
     texts, out = Texts("to_string", points), cells.copy()
-    for kind, show in _SHOW.items():
+    for kind in (INTEGER, BOOLEAN, DOUBLE):
         rows = types == kind
         here = present & rows[:, None]
         used, place = np.unique(cells[here], return_inverse=True)
-        made = np.array([texts.cell(text) for text in show(used)], np.int64)
+        made = np.array([texts.cell(text) for text in texts_of(kind, used, ())], np.int64)
         out[here] = made[place] if len(made) else 0
     return of_type(STRING, out, present)
 
-
-_SHOW: dict[int, Callable[[npt.NDArray[np.int64]], list[str]]] = {
-    INTEGER: lambda cells: [str(v) for v in cells.tolist()],
-    BOOLEAN: lambda cells: ["true" if v else "false" for v in cells.tolist()],
-    DOUBLE: lambda cells: [repr(v) for v in cells.view(np.float64).tolist()],
-}
 
 _GIVEN = ((-1.5, None, 4.0),)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from artimon.compute.function import OF_SERIES
+from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl.functions.operators_run import power
 from query_dsl.functions.registry import Args, Argument, PointFunction, Points
 from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles
@@ -18,7 +19,6 @@ from query_dsl.tree.names import read_only_table
 Float = Callable[[Floats, Args], Floats]
 Whole = Callable[[Ints, Args], tuple[Ints, Bools | bool]]
 """Returns cells, and a mask of the results that fit into int64."""
-INT64 = np.iinfo(np.int64)
 MOST_DIGITS = 15
 """Maximum decimal digits for rounding; more would leave a float64 unchanged."""
 LEAST_DIGITS = -18
@@ -77,7 +77,7 @@ def numeric(
 
 
 def _absolute(cells: Ints, _args: Args) -> tuple[Ints, Bools]:
-    least = cells == INT64.min  # has no positive counterpart in int64
+    least = cells == INT64_MIN  # has no positive counterpart in int64
     return np.abs(np.where(least, 0, cells)), ~least
 
 
@@ -118,7 +118,7 @@ def _round_whole(cells: Ints, digits: int) -> tuple[Ints, Bools]:
     unit = 10**-digits
     count, rest = np.divmod(cells, unit)
     count += (rest > unit - rest) | ((rest == unit - rest) & (count % 2 == 1))
-    most = INT64.max // unit
+    most = INT64_MAX // unit
     return count * unit, np.asarray((count <= most) & (count >= -most))
 
 
@@ -160,6 +160,14 @@ def _finite(column: Cells, _args: Args, _points: Points) -> Cells:
 
 def _case(*expect: float | None) -> Example:
     return Example(((-1.5, None, 4.0),), expect)
+
+
+def _arithmetic(
+    name: str, summary: str, number: int, expect: tuple[float | None, ...], function: np.ufunc, argument: Argument
+) -> PointFunction:
+    """Make an operator with a constant; `number` is that of the example."""
+    example = f"fetch('x.*').map(\"{name}\", {number})"
+    return numeric(name, summary, example, _case(*expect), _with(function), (argument,), case_args="2")
 
 
 NUMBER = Argument("number", "number", "the other operand", unit="of the series")
@@ -252,42 +260,10 @@ NUMBERS = read_only_table(
         (Argument("divisor", "number", "the divisor", unit="of the series"),),
         case_args="3",
     ),
-    numeric(
-        "add",
-        "Adds a number.",
-        "fetch('x.*').map(\"add\", 1)",
-        _case(0.5, None, 6.0),
-        _with(np.add),
-        (NUMBER,),
-        case_args="2",
-    ),
-    numeric(
-        "sub",
-        "Subtracts a number.",
-        "fetch('x.*').map(\"sub\", 1)",
-        _case(-3.5, None, 2.0),
-        _with(np.subtract),
-        (NUMBER,),
-        case_args="2",
-    ),
-    numeric(
-        "mul",
-        "Multiplies by a number.",
-        "fetch('x.*').map(\"mul\", 8)",
-        _case(-3.0, None, 8.0),
-        _with(np.multiply),
-        (FACTOR,),
-        case_args="2",
-    ),
-    numeric(
-        "div",
-        "Divides by a number; by 0 gives inf or NaN.",
-        "fetch('x.*').map(\"div\", 60)",
-        _case(-0.75, None, 2.0),
-        _with(np.divide),
-        (FACTOR,),
-        case_args="2",
-    ),
+    _arithmetic("add", "Adds a number.", 1, (0.5, None, 6.0), np.add, NUMBER),
+    _arithmetic("sub", "Subtracts a number.", 1, (-3.5, None, 2.0), np.subtract, NUMBER),
+    _arithmetic("mul", "Multiplies by a number.", 8, (-3.0, None, 8.0), np.multiply, FACTOR),
+    _arithmetic("div", "Divides by a number; by 0 gives inf or NaN.", 60, (-0.75, None, 2.0), np.divide, FACTOR),
     PointFunction(
         name="finite",
         summary="Finite values; NaN and infinities become missing; keeps the type.",

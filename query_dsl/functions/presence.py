@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from query_dsl.functions.registry import Argument
-from query_dsl.functions.step import Asked, Step
+from query_dsl.functions.step import NEVER, Asked, Step
 from query_dsl.results.cells import BOOLEAN, INTEGER, Bools, Example, Ints, of_type
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.names import read_only_table
@@ -49,7 +49,7 @@ def said(left: Matrix, found: Matrix, asked: Asked, name: str) -> Matrix:
 
 
 def _newest(present: Bools, times: Ints) -> list[int]:
-    newest: list[int] = np.where(present, times, -(2**62)).max(axis=1, initial=-(2**62)).tolist()
+    newest: list[int] = np.where(present, times, NEVER).max(axis=1, initial=NEVER).tolist()
     return newest
 
 

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from artimon.compute.cells import take
 from query_dsl.functions.registry import Args, Entry
-from query_dsl.results.cells import Bools, Cells, Floats, Ints, Key, as_floats
-from query_dsl.results.label_codes import Rows
+from query_dsl.results.cells import Bools, Cells, Floats, Ints, Key, Rows, as_floats
 
 Column = TypeVar("Column", bound=npt.NDArray[Any])
 GIVEN = ((1.0, None, 2.0), (4.0, None, None))

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from query_dsl.functions.order_keys import order_keys
+from artimon.model.values import INT64_MIN
+from query_dsl.functions.filters_values import order_keys, summary
 from query_dsl.functions.reducers_base import GIVEN, Members, Reduced, Reducer
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.results.cells import STRING, Bools, Cells, Example, Ints, as_floats, doubles, of_type, take, whole
+from query_dsl.results.cells import STRING, Bools, Cells, Example, Ints, of_type, take
 from query_dsl.results.label_codes import LabelTable
-
-INT_MIN, INT_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 def topk(members: Members, args: Args) -> Reduced:
@@ -42,7 +41,7 @@ class _Ranked:
 
 def _ranked(column: Cells, greatest: bool) -> _Ranked:
     keys, number = order_keys(column)
-    return _Ranked(np.where(number, keys if greatest else ~keys, INT_MIN), number, column.present & ~number)
+    return _Ranked(np.where(number, keys if greatest else ~keys, INT64_MIN), number, column.present & ~number)
 
 
 def _best(members: Members, args: Args, greatest: bool) -> Reduced:
@@ -50,7 +49,7 @@ def _best(members: Members, args: Args, greatest: bool) -> Reduced:
     if args["rank"] == "each":
         kept = Cells(column.types, column.cells, _chosen(members, _ranked(column, greatest), k))
         return Reduced(kept, members.strings, members.keys, members.codes, sparse=True)
-    judged = replace(members, column=judged_by(column, args["rank"]))
+    judged = replace(members, column=summary(column, args["rank"]))
     rows = _chosen(judged, _ranked(judged.column, greatest), k)[:, 0]
     keys = [members.keys[row] for row in np.flatnonzero(rows).tolist()]
     return Reduced(take(column, rows), members.strings, keys, members.codes[rows])
@@ -71,24 +70,6 @@ def _chosen(members: Members, ranked: _Ranked, k: int) -> Bools:
             above |= nan & (np.cumsum(nan, axis=1) <= k - above.sum(axis=1)[:, None])
         out[rows] = above
     return out
-
-
-def judged_by(column: Cells, rank: str) -> Cells:
-    """Summarise each series to one cell by `rank`: last, mean, max or min. Any NaN gives NaN, except for last."""
-    types, cells, present = column
-    some = np.asarray(present.any(axis=1, keepdims=True))
-    if rank == "last":
-        newest = present.shape[1] - 1 - np.argmax(present[:, ::-1], axis=1)
-        return Cells(types, np.take_along_axis(cells, newest[:, None], axis=1), some)
-    values = as_floats(types, cells)
-    with np.errstate(all="ignore"):
-        if rank == "mean":
-            sums = np.where(present, values, 0.0).sum(axis=1, keepdims=True)
-            return doubles(sums / present.sum(axis=1, keepdims=True), some)
-        extreme, bound, edge = (np.max, INT_MIN, -np.inf) if rank == "max" else (np.min, INT_MAX, np.inf)
-        floats = extreme(np.where(present, values, edge), axis=1, keepdims=True)
-    integers = extreme(np.where(present, cells, bound), axis=1, keepdims=True)
-    return Cells(types, np.where(whole(types)[:, None], integers, floats.view(np.int64)), some)
 
 
 def _label_of(members: Members, label: str, greatest: bool) -> Reduced:

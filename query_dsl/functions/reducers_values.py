@@ -9,19 +9,8 @@ import numpy as np
 
 from query_dsl.functions.reducers_base import GIVEN, Members, Reduced, Reducer
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.results.cells import (
-    BOOLEAN,
-    DOUBLE,
-    INTEGER,
-    STRING,
-    Bools,
-    Example,
-    Floats,
-    Ints,
-    Key,
-    doubles,
-    of_type,
-)
+from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Example, Floats, Ints, Key, doubles, of_type
+from query_dsl.results.keyed import texts_of
 from query_dsl.results.label_codes import LabelTable, dense, first_rows
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.selector import series_text
@@ -78,13 +67,7 @@ def _texts(kind: int, cells: Ints, strings: tuple[str, ...], present: Bools) -> 
         floats = values.view(np.float64) + 0.0  # -0.0 is 0.0
         values = np.where(np.isnan(floats), np.nan, floats).view(np.int64)  # one bit pattern for all NaN
     known, codes = np.unique(values, return_inverse=True)
-    if kind == DOUBLE:
-        return [repr(value) for value in known.view(np.float64).tolist()], codes
-    if kind == BOOLEAN:
-        return ["true" if value else "false" for value in known.tolist()], codes
-    if kind == STRING:
-        return [strings[value] for value in known.tolist()], codes
-    return [str(value) for value in known.tolist()], codes
+    return texts_of(kind, known, strings), codes
 
 
 def _with_label(key: Key, label: str, text: str) -> Key:

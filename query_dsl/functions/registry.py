@@ -10,22 +10,20 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from artimon.compute.function import OF_SERIES
-from query_dsl.results.cells import Cells, Example, Ints
+from artimon.compute.function import Described
+from artimon.compute.params import REQUIRED
+from query_dsl.results.cells import Cells, Ints
 from query_dsl.tree.errors import QueryError, near
 from query_dsl.tree.literals import checked_literal
+from query_dsl.tree.nodes import Given
 from query_dsl.tree.selector import compile_regex, parse_selector
 from query_dsl.tree.timing import Instant, format_duration, parse_duration, parse_instant
 
 MAX_REGEX = 1_000
 MAX_TEXTS = 1_000
-REQUIRED: Any = object()
-"""Marks an argument without a default."""
 
 Args = Mapping[str, Any]
 """All arguments of a function by name, defaults included; durations in milliseconds."""
-Given = tuple[tuple[str, Any], ...]
-"""Arguments that differ from their defaults, in the order of the entry, as returned by `Argument.read`."""
 Kind = Literal[
     "duration", "number", "integer", "text", "flag", "choice", "label", "labels", "texts", "regex", "zone", "instant",
     "value", "selector",
@@ -169,20 +167,12 @@ def _value(_argument: Argument, value: object, what: str) -> int | float | bool 
     return value
 
 
-def _duration(_argument: Argument, value: object, what: str) -> int:
-    return parse_duration(value, what)
-
-
-def _instant(_argument: Argument, value: object, what: str) -> Instant:
-    return parse_instant(value, what)
-
-
 def _selector(argument: Argument, value: object, what: str) -> str:
     return str(parse_selector(_text(argument, value, what), of_all=False))
 
 
 _READ: Mapping[str, Callable[[Argument, object, str], Any]] = {
-    "duration": _duration,
+    "duration": lambda _argument, value, what: parse_duration(value, what),
     "number": _number,
     "integer": _integer,
     "text": _text,
@@ -193,24 +183,17 @@ _READ: Mapping[str, Callable[[Argument, object, str], Any]] = {
     "texts": _texts,
     "regex": _regex,
     "zone": _zone,
-    "instant": _instant,
+    "instant": lambda _argument, value, what: parse_instant(value, what),
     "value": _value,
     "selector": _selector,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """Base of all entries. `example` is a text that parses; tests run `case` with the arguments `case_args`; `unit` is
-    the unit of the result."""
+class Entry(Described):
+    """Base of all entries."""
 
-    name: str
-    summary: str
-    example: str
-    case: Example
-    case_args: str = ""
     arguments: tuple[Argument, ...] = ()
-    unit: str = OF_SERIES
 
     def argument(self, name: str) -> Argument | None:
         return next((argument for argument in self.arguments if argument.name == name), None)

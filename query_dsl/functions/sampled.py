@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.functions.step import Evaluation, Step
+from query_dsl.functions.step import Evaluation, S, Step
 from query_dsl.functions.transforms_labels import labelled
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Example, Floats, Ints, Key
+from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Example, Floats, Ints, Key
 from query_dsl.results.irregular import Irregular
+from query_dsl.results.keyed import texts_of
 from query_dsl.tree.errors import QueryError
 
 MAX_MADE = 10_000
 """Maximum number of series that one step may add."""
-_INT_MAX, _INT_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def shift_samples(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
@@ -33,8 +33,8 @@ def clip_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular
     return found.keep((found.times > start) & (found.times <= end))
 
 
-def limit_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
-    """Keep the first n series."""
+def limited(found: S, args: Args, context: Evaluation) -> S:
+    """Keep the first n series, on a grid or of raw samples."""
     if args["n"] < len(found):
         context.note(f"limit: the first {args['n']} of {len(found)} series")
     return found.take(np.arange(min(args["n"], len(found))))
@@ -145,17 +145,8 @@ def _value_split(found: Irregular, args: Args, _context: Evaluation) -> Irregula
         if len(texts) + len(known) > MAX_MADE + len(found):
             count = len(texts) + len(known)
             raise QueryError(f"value_split: {count} different values: at most {MAX_MADE} series can be made")
-        texts += [value_text(kind, cell, found.strings) for cell in known.tolist()]
+        texts += texts_of(kind, known, found.strings)
     return divided(found, part, texts, args["label"], "value_split", "round the values, or take another variable")
-
-
-def value_text(kind: int, cell: int, strings: Sequence[str]) -> str:
-    """Format a value as a label: decimal integers, doubles by repr, true or false, texts unchanged."""
-    if kind == DOUBLE:
-        return repr(float(np.int64(cell).view(np.float64)))
-    if kind == BOOLEAN:
-        return "true" if cell else "false"
-    return strings[cell] if kind == STRING else str(cell)
 
 
 def _mode(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:

@@ -1,28 +1,88 @@
-"""All functions, plugins included, by family."""
+"""All functions by family: the built-in ones, and behind them those of plugins."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from types import MappingProxyType
+from typing import TypeVar
 
-from query_dsl.functions import built_in_tables, mappers, operators, points, reducers
+from query_dsl.functions import deviation, fills, filters, mappers, operators, presence, reducers, transforms
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.operators import Operator
-from query_dsl.functions.plugins import Extended
+from query_dsl.functions.plugins import plugins
+from query_dsl.functions.points_calendar import CALENDAR
+from query_dsl.functions.points_casts import CASTS
+from query_dsl.functions.points_numbers import NUMBERS
+from query_dsl.functions.points_texts import TEXTS
 from query_dsl.functions.reducers import Reducer
 from query_dsl.functions.registry import Entry, PointFunction
 from query_dsl.functions.step import Step
 from query_dsl.tree.errors import QueryError, list_of
 from query_dsl.tree.habits import elsewhere
+from query_dsl.tree.names import WORDS, read_only_table
+
+E = TypeVar("E", bound=Entry)
+_POINTS: Mapping[str, PointFunction] = read_only_table(
+    *NUMBERS.values(), *CALENDAR.values(), *CASTS.values(), *TEXTS.values()
+)
+MAP_STEPS: Mapping[str, Step] = read_only_table(deviation.DEVIATION)
+"""Functions of `map` that are neither window nor point functions."""
+_STEPS: Mapping[str, Mapping[str, Step]] = MappingProxyType(
+    {
+        "map": MAP_STEPS,
+        "filter": filters.FILTERS,
+        "fill": fills.FILLS,
+        "transform": transforms.TRANSFORMS,
+        "presence": presence.PRESENCE,
+    }
+)
+
+
+@cache
+def built_in_names() -> frozenset[str]:
+    """Return all names that the language reserves: functions, methods and words that begin a query."""
+    return WORDS.union(mappers.ENTRIES, _POINTS, reducers.ENTRIES, operators.ENTRIES, *_STEPS.values())
+
+
+class Extended(Mapping[str, E]):
+    """Table of built-in functions that falls back to plugins of `kind` (for Steps also of `family`) for names that are
+    not built in. Length and iteration cover built-in functions only."""
+
+    def __init__(self, table: Mapping[str, E], kind: type[E], family: str = "") -> None:
+        self._table, self._kind, self._family = table, kind, family
+
+    def __getitem__(self, name: str) -> E:
+        if name in self._table or name in built_in_names():
+            return self._table[name]
+        found = plugins(built_in_names())[name]
+        if not self._takes(found):
+            raise KeyError(name)
+        return found  # type: ignore[return-value]
+
+    def _takes(self, entry: Entry) -> bool:
+        if not isinstance(entry, self._kind):
+            return False
+        return not self._family or getattr(entry, "family", "") == self._family
+
+    def every(self) -> tuple[str, ...]:
+        """Return all names, including plugins."""
+        return (*self._table, *(name for name, entry in plugins(built_in_names()).items() if self._takes(entry)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
 
 MAPPERS: Mapping[str, Mapper] = Extended(mappers.ENTRIES, Mapper)
-POINTS: Mapping[str, PointFunction] = Extended(points.ENTRIES, PointFunction)
+POINTS: Mapping[str, PointFunction] = Extended(_POINTS, PointFunction)
 REDUCERS: Mapping[str, Reducer] = Extended(reducers.ENTRIES, Reducer)
 OPERATORS: Mapping[str, Operator] = Extended(operators.ENTRIES, Operator)
 STEPS: Mapping[str, Mapping[str, Step]] = MappingProxyType(
-    {family: Extended(table, Step, family) for family, table in built_in_tables.STEPS.items()}
+    {family: Extended(table, Step, family) for family, table in _STEPS.items()}
 )
-MAP_STEPS = built_in_tables.STEPS["map"]
 TABLES: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
     {"window": MAPPERS, "point": POINTS, "reduce": REDUCERS, "operator": OPERATORS, **STEPS}
 )

@@ -14,9 +14,9 @@ from artimon.model.grid import Grid
 from query_dsl.functions import display, sampled, transforms_labels
 from query_dsl.functions.filters_values import ranked
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.functions.sampled import clip_samples, integrate_samples, limit_samples, shift_samples
+from query_dsl.functions.sampled import clip_samples, integrate_samples, limited, shift_samples
 from query_dsl.functions.step import Asked, Step
-from query_dsl.results.cells import STRING, Cells, Example, Floats, Ints, as_floats, doubles
+from query_dsl.results.cells import Cells, Example, Floats, Ints, as_floats, canonical_order, doubles
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
@@ -62,18 +62,11 @@ def _resample(asked: Asked) -> Matrix:
 
 def _sort(asked: Asked) -> Matrix:
     found, rank, descending = asked.child(), asked.args["rank"], asked.args["descending"]
-    by_name = np.array(sorted(range(len(found)), key=found.keys.__getitem__), np.intp)
+    by_name = canonical_order(found.keys)
     if rank == "name":
         return found.take(by_name[::-1] if descending else by_name)
     found = found.take(by_name)
     return found.take(ranked(found.column, rank, descending))
-
-
-def _limit(asked: Asked) -> Matrix:
-    found, n = asked.child(), asked.args["n"]
-    if n < len(found):
-        asked.context.note(f"limit: the first {n} of {len(found)} series")
-    return found.take(np.arange(min(n, len(found))))
 
 
 def integral(
@@ -94,9 +87,7 @@ def integral(
 
 
 def _integrate(asked: Asked) -> Matrix:
-    found = asked.child()
-    if (found.types == STRING).any():
-        found = asked.context.numeric(found, "integrate")
+    found = asked.context.numeric(asked.child(), "integrate")
     values = as_floats(found.types, np.ascontiguousarray(found.cells))
     sums = integral(values, found.present, found.grid.ends(), asked.args["initial"])
     return Matrix(found.keys, asked.grid, doubles(sums, found.present))
@@ -162,8 +153,8 @@ TRANSFORMS: Mapping[str, Step] = read_only_table(
         case_args="1",
         arguments=(Argument("n", "integer", "number of series", least=1, unit="series"),),
         family="transform",
-        run=_limit,
-        on_samples=limit_samples,
+        run=lambda asked: limited(asked.child(), asked.args, asked.context),
+        on_samples=limited,
     ),
     Step(
         name="integrate",

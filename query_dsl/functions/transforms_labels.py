@@ -13,7 +13,7 @@ from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.step import Asked, Evaluation, Step
 from query_dsl.results.cells import Example, Key
 from query_dsl.results.irregular import Irregular
-from query_dsl.results.matrix import Matrix, in_order
+from query_dsl.results.matrix import Matrix
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.selector import compile_regex, quote
 
@@ -47,8 +47,7 @@ def rekeyed(found: Matrix, keys: list[Key], function: str) -> Matrix:
     check_distinct(keys, found.keys, function, "keep a label that distinguishes them")
     if keys == list(found.keys):
         return found
-    ordered, column = in_order(keys, found.column)
-    return Matrix(ordered, found.grid, column, found.strings)
+    return Matrix.in_order(keys, found.grid, found.column, found.strings)
 
 
 def renamed(found: Irregular, keys: list[Key], function: str, context: Evaluation) -> Irregular:
@@ -100,20 +99,6 @@ def replacer(pattern: str, replacement: str) -> Callable[[str], str | None]:
         return _REFERENCE.sub(lambda part: part[1] or group(found, part[2] or part[3]), replacement)
 
     return run
-
-
-def _check_name(value: str, what: str) -> None:
-    if any("\ud800" <= char <= "\udfff" for char in value):
-        raise QueryError(f"{what} cannot hold lone surrogates: UTF-8 has no form for them")
-
-
-class _Texts(Step):
-    """A step whose text arguments become labels."""
-
-    def check(self, args: Args) -> None:
-        for name, value in args.items():
-            if isinstance(value, str):
-                _check_name(value, f"{self.name}: {name}")
 
 
 def _join_labels(asked: Asked) -> Matrix:
@@ -168,7 +153,7 @@ _CASE = Example((_ROW,), _ROW)
 
 def _entry(name: str, summary: str, args: str, relabel: Relabel, arguments: tuple[Argument, ...]) -> Step:
     run, on_samples = _steps(relabel, name)
-    return _Texts(
+    return Step(
         name=name,
         summary=summary,
         example=f"fetch('temperature').transform(\"{name}\", {args})",

@@ -32,6 +32,12 @@ MAX_DEPTH = 100
 MAX_PARTS = 10_000
 """Maximum number of nodes in a tree; an expression that is used twice counts twice."""
 RESOLUTIONS = ("raw",)
+Method = Callable[["Expr", object], "Expr"]
+
+
+def _operators(name: str) -> tuple[Method, Method]:
+    """Return the methods of an operator whose left operand is the expression, and whose right operand is."""
+    return lambda left, right: apply(name, left, right), lambda right, left: apply(name, left, right)
 
 
 class Expr:
@@ -63,7 +69,7 @@ class Expr:
         self.node, self.depth, self.text, self.collector = node, depth, text, collector
 
     def _wrap(self, node: Node) -> Expr:
-        return Expr(node, self.depth + 1, collector=self.collector, parts=self.parts + 1)
+        return _above(node, [self])
 
     # --- answers ---
 
@@ -263,11 +269,7 @@ class Expr:
         elif entry.run is None:
             raise QueryError(f"{name} takes raw samples: begin with samples('NAME') in place of fetch('NAME')")
         node = nodes.Step(self.node, family, name, given(entry, args[count:], named), tuple(e.node for e in others))
-        collector = self.collector
-        for other in others:
-            collector = shared(collector, other.collector)
-        parts = self.parts + sum(other.parts for other in others) + 1
-        return Expr(node, max([self.depth, *(e.depth for e in others)]) + 1, collector=collector, parts=parts)
+        return _above(node, [self, *others])
 
     def _on_grid(self, name: str) -> None:
         if nodes.on_samples(self.node):
@@ -300,71 +302,18 @@ class Expr:
 
     # --- operators ---
 
-    def __add__(self, other: object) -> Expr:
-        return apply("add", self, other)
-
-    def __radd__(self, other: object) -> Expr:
-        return apply("add", other, self)
-
-    def __sub__(self, other: object) -> Expr:
-        return apply("sub", self, other)
-
-    def __rsub__(self, other: object) -> Expr:
-        return apply("sub", other, self)
-
-    def __mul__(self, other: object) -> Expr:
-        return apply("mul", self, other)
-
-    def __rmul__(self, other: object) -> Expr:
-        return apply("mul", other, self)
-
-    def __truediv__(self, other: object) -> Expr:
-        return apply("div", self, other)
-
-    def __rtruediv__(self, other: object) -> Expr:
-        return apply("div", other, self)
-
-    def __mod__(self, other: object) -> Expr:
-        return apply("mod", self, other)
-
-    def __rmod__(self, other: object) -> Expr:
-        return apply("mod", other, self)
-
-    def __pow__(self, other: object) -> Expr:
-        return apply("pow", self, other)
-
-    def __rpow__(self, other: object) -> Expr:
-        return apply("pow", other, self)
-
-    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
-        return apply("eq", self, other)
-
-    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
-        return apply("ne", self, other)
-
-    def __lt__(self, other: object) -> Expr:
-        return apply("lt", self, other)
-
-    def __le__(self, other: object) -> Expr:
-        return apply("le", self, other)
-
-    def __gt__(self, other: object) -> Expr:
-        return apply("gt", self, other)
-
-    def __ge__(self, other: object) -> Expr:
-        return apply("ge", self, other)
-
-    def __and__(self, other: object) -> Expr:
-        return apply("and", self, other)
-
-    def __rand__(self, other: object) -> Expr:
-        return apply("and", other, self)
-
-    def __or__(self, other: object) -> Expr:
-        return apply("or", self, other)
-
-    def __ror__(self, other: object) -> Expr:
-        return apply("or", other, self)
+    __add__, __radd__ = _operators("add")
+    __sub__, __rsub__ = _operators("sub")
+    __mul__, __rmul__ = _operators("mul")
+    __truediv__, __rtruediv__ = _operators("div")
+    __mod__, __rmod__ = _operators("mod")
+    __pow__, __rpow__ = _operators("pow")
+    __and__, __rand__ = _operators("and")
+    __or__, __ror__ = _operators("or")
+    __lt__, __gt__ = _operators("lt")[0], _operators("gt")[0]
+    __le__, __ge__ = _operators("le")[0], _operators("ge")[0]
+    __eq__ = _operators("eq")[0]  # type: ignore[assignment]
+    __ne__ = _operators("ne")[0]  # type: ignore[assignment]
 
     def __invert__(self) -> Expr:
         return self._wrap(nodes.Unary("invert", self.node))
@@ -467,21 +416,24 @@ def _binary(op: str, first: Expr, second: Expr, match: nodes.Match) -> Expr:
         side._on_grid(op)
     # a sum of many terms counts as one level, because left operands are evaluated in a loop
     left_depth = first.depth if isinstance(first.node, nodes.Binary) else first.depth + 1
-    collector = shared(first.collector, second.collector)
     node = nodes.Binary(op, first.node, second.node, match)
-    parts = first.parts + second.parts + 1
-    return Expr(node, max(left_depth, second.depth + 1), collector=collector, parts=parts)
+    return _above(node, [first, second], max(left_depth, second.depth + 1))
+
+
+def _above(node: Node, operands: Sequence[Expr], depth: int | None = None) -> Expr:
+    """Return the expression of a node over these operands, which belong to one session."""
+    collector = None
+    for operand in operands:
+        collector = shared(collector, operand.collector)
+    depth = max(operand.depth for operand in operands) + 1 if depth is None else depth
+    return Expr(node, depth, collector=collector, parts=sum(operand.parts for operand in operands) + 1)
 
 
 def _apply_own(function: Own, operands: list[Expr], match: nodes.Match, gives: str | None) -> Expr:
-    collector = None
     for operand in operands:
         operand._on_grid(function.name)
-        collector = shared(collector, operand.collector)
     said = own_arguments(function, (), {} if gives is None else {"gives": gives})
-    node = nodes.Apply(function, tuple(operand.node for operand in operands), match, said)
-    parts = sum(operand.parts for operand in operands) + 1
-    return Expr(node, max(operand.depth for operand in operands) + 1, collector=collector, parts=parts)
+    return _above(nodes.Apply(function, tuple(operand.node for operand in operands), match, said), operands)
 
 
 def operand_of(value: object, op: str) -> Expr:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from query_dsl.functions.built_in_tables import built_in_names
 from query_dsl.functions.registry import Entry, show_arguments, show_instant
-from query_dsl.functions.tables import MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS
+from query_dsl.functions.tables import MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS, built_in_names
 from query_dsl.tree import nodes
 from query_dsl.tree.nodes import Binary, Match, Node, Own, Rules
 from query_dsl.tree.timing import format_duration

@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from artimon.compute.arrays import Arrays, padded_stats
+from artimon.compute.arrays import Arrays, padded_stats, picked_lives
 from artimon.compute.statistics import of_samples
 from artimon.compute.succession import succession
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets
 from artimon.model.series_table import SeriesTable
-from query_dsl.results.cells import STRING, Bools, Cells, Key, Types
+from query_dsl.results.cells import STRING, Bools, Cells, Key, Rows, Types
 from query_dsl.results.label_codes import keys_of
-
-Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +39,13 @@ class BucketData(Arrays):
         """Select series, in the order of `rows`."""
         if len(rows) == len(self.keys) and (rows == np.arange(len(rows))).all():
             return self
-        place = np.full(len(self.keys), -1, np.int64)
-        place[rows] = np.arange(len(rows))
-        lives = self.lives[place[self.lives["row"]] >= 0] if len(self.lives) else self.lives
-        lives = lives.copy()
-        lives["row"] = place[lives["row"]]
-        lives = lives[np.lexsort((lives["birth_ms"], lives["row"]))]
         return replace(
             self,
             keys=tuple(map(self.keys.__getitem__, rows.tolist())),
             kinds=self.kinds[rows],
             types=self.types[rows],
             stats={name: matrix.T.take(rows, axis=1).T for name, matrix in self.stats.items()},  # layout of shards
-            lives=lives,
+            lives=picked_lives(self.lives, rows, len(self.keys)),
             ended_ms=self.ended_ms[rows],
         )
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from artimon.compute.cells import (
     BOOLEAN,
@@ -22,6 +26,8 @@ from artimon.compute.cells import (
 )
 from artimon.compute.function import Example
 
+Rows = npt.NDArray[np.intp]
+
 
 class Key(NamedTuple):
     """Name and labels of a series, labels as sorted pairs; sorting keys gives the canonical order."""
@@ -39,21 +45,19 @@ class Key(NamedTuple):
         return ""
 
 
+def canonical_order(keys: Sequence[Key]) -> Rows:
+    """Return the rows in the order of their keys; equal keys keep their order."""
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+
+
+def read_only(array: Any) -> Any:
+    """Return a read-only view of an array."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 __all__ = [
-    "BOOLEAN",
-    "DOUBLE",
-    "INTEGER",
-    "STRING",
-    "Bools",
-    "Cells",
-    "Example",
-    "Floats",
-    "Ints",
-    "Key",
-    "Types",
-    "as_floats",
-    "doubles",
-    "of_type",
-    "take",
-    "whole",
-]
+    "BOOLEAN", "DOUBLE", "INTEGER", "STRING", "Bools", "Cells", "Example", "Floats", "Ints", "Key", "Rows", "Types",
+    "as_floats", "canonical_order", "doubles", "of_type", "read_only", "take", "whole",
+]  # fmt: skip

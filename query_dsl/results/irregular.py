@@ -7,7 +7,6 @@ samples takes a few array operations, independent of the number of series.
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,21 +14,30 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.values import ValueType
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Key, Types
-from query_dsl.results.keyed import Keyed, Scalar, json_value, typed
+from query_dsl.results.cells import (
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    Bools,
+    Ints,
+    Key,
+    Rows,
+    Types,
+    canonical_order,
+    read_only,
+)
+from query_dsl.results.keyed import Keyed, Scalar, json_value, to_frame, typed
 from query_dsl.results.origin import Origin
-from query_dsl.results.render import printable
+from query_dsl.results.render import MAX_SERIES, cell_text, printable, remarks_of
 from query_dsl.tree.timing import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-Rows = npt.NDArray[np.intp]
-MAX_SERIES = 40
 SHOWN = 3
 """Number of newest samples shown per series in a table."""
-MAX_TEXT = 24
 _NAMES = {INTEGER: "integer", DOUBLE: "double", BOOLEAN: "boolean", STRING: "string"}
 
 
@@ -81,11 +89,11 @@ class Irregular(Keyed):
         self.origin = origin
         self.keys, self.strings, self.notes = keys, strings, notes
         self.complete, self.partial, self.query = complete, partial, query
-        self.types, self.starts = _frozen(types), _frozen(starts)
-        self.times, self.cells = _frozen(times), _frozen(cells)
-        self.births = None if births is None else _frozen(births)
-        self.kinds = _frozen(np.zeros(n, np.uint8) if kinds is None else kinds)
-        self.ended_ms = _frozen(np.zeros(n, np.int64) if ended_ms is None else ended_ms)
+        self.types, self.starts = read_only(types), read_only(starts)
+        self.times, self.cells = read_only(times), read_only(cells)
+        self.births = None if births is None else read_only(births)
+        self.kinds = read_only(np.zeros(n, np.uint8) if kinds is None else kinds)
+        self.ended_ms = read_only(np.zeros(n, np.int64) if ended_ms is None else ended_ms)
 
     @classmethod
     def of(
@@ -100,7 +108,6 @@ class Irregular(Keyed):
         ended_ms: Sequence[int] | Ints | None = None,
     ) -> Irregular:
         """Build from one list of times and one of cells per series, in any order; the sort by time is stable."""
-        n = len(keys)
         starts = np.concatenate(([0], np.cumsum([len(one) for one in times]))).astype(np.int64)
         made = cls(
             tuple(keys),
@@ -113,7 +120,7 @@ class Irregular(Keyed):
             kinds=None if kinds is None else np.asarray(kinds, np.uint8),
             ended_ms=None if ended_ms is None else np.asarray(ended_ms, np.int64),
         )
-        return made.sorted().take(np.array(sorted(range(n), key=made.keys.__getitem__), np.intp))
+        return made.sorted().take(canonical_order(made.keys))
 
     # -- reading
 
@@ -148,11 +155,6 @@ class Irregular(Keyed):
         """Return (time in epoch ms, value) of each sample of series i."""
         return list(zip(self.times_of(i), self.row(i).tolist(), strict=True))
 
-    def column(self, i: int) -> Cells:
-        """Return series i as one row of cells, all present."""
-        cells = self.cells[self.span(i)][None, :]
-        return Cells(self.types[i : i + 1], cells, np.ones(cells.shape, np.bool_))
-
     def __eq__(self, other: object) -> bool:
         """Compare series, types, times and values (NaN equals NaN); ignore notes."""
         if not isinstance(other, Irregular):
@@ -166,11 +168,6 @@ class Irregular(Keyed):
 
     # -- derived copies
 
-    def like(self, **parts: Any) -> Irregular:
-        """Return a copy with the given attributes replaced."""
-        given = {name: getattr(self, name) for name in self.__slots__} | parts
-        return Irregular(**given)
-
     def computed(self, **parts: Any) -> Irregular:
         """As `like`, for computed values: without start times, ends and kinds."""
         n = len(self.keys)
@@ -183,14 +180,7 @@ class Irregular(Keyed):
         counts = self.counts[rows]
         starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         at = np.repeat(self.starts[:-1][rows] - starts[:-1], counts) + np.arange(starts[-1])
-        return self.like(
-            keys=tuple(self.keys[i] for i in rows.tolist()),
-            types=self.types[rows],
-            kinds=self.kinds[rows],
-            ended_ms=self.ended_ms[rows],
-            starts=starts,
-            **self._at(at),
-        )
+        return self._of_rows(rows, [self.keys[i] for i in rows.tolist()], starts, at)
 
     def keep(self, mask: Bools) -> Irregular:
         """Keep the samples where `mask` (samples,) is true; series without samples left stay, empty."""
@@ -212,37 +202,24 @@ class Irregular(Keyed):
 
     def renamed(self, keys: Sequence[Key]) -> Irregular:
         """Replace the keys, one per series, and sort canonically; equal keys keep their order."""
-        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
-        return self.like(keys=tuple(keys)).take(order)
+        return self.like(keys=tuple(keys)).take(canonical_order(keys))
 
     def regrouped(self, owner: Ints, rows: Rows, keys: Sequence[Key]) -> Irregular:
         """Reassign samples: sample k goes to series owner[k], with key keys[owner[k]] and the type and kind of row
         rows[owner[k]] of this object. The result is in canonical order."""
         order = np.lexsort((self.times, owner))
         starts = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(keys))))).astype(np.int64)
-        made = self.like(
-            keys=tuple(keys),
-            types=self.types[rows],
-            kinds=self.kinds[rows],
-            ended_ms=self.ended_ms[rows],
-            starts=starts,
-            **self._at(order),
-        )
-        return made.renamed(made.keys)
+        return self._of_rows(rows, keys, starts, order).renamed(keys)
+
+    def _of_rows(self, rows: Rows, keys: Sequence[Key], starts: Ints, order: Any) -> Irregular:
+        """Return series with the types, kinds and ends of `rows`, and the samples in this order."""
+        types, kinds, ended_ms = self.types[rows], self.kinds[rows], self.ended_ms[rows]
+        parts = self._at(order)
+        return self.like(keys=tuple(keys), types=types, kinds=kinds, ended_ms=ended_ms, starts=starts, **parts)
 
     def _at(self, order: Any) -> dict[str, Any]:
         births = None if self.births is None else self.births[order]
         return {"times": self.times[order], "cells": self.cells[order], "births": births}
-
-    def with_notes(
-        self, notes: tuple[str, ...], complete: bool, partial: bool, origin: Origin | None = None
-    ) -> Irregular:
-        """Set the notes, the flags and the origin."""
-        return self.like(notes=notes, complete=complete, partial=partial, origin=origin or self.origin)
-
-    def with_query(self, query: str) -> Irregular:
-        """Set the text of the query."""
-        return self.like(query=query)
 
     # -- conversions
 
@@ -256,19 +233,13 @@ class Irregular(Keyed):
 
     def to_pandas(self) -> pd.DataFrame:
         """Convert to a frame with the columns of `to_arrow`: integers stay exact, pd.NA is missing, NaN stays NaN."""
-        return _pandas_frame(self)
+        return to_frame(_arrow_table(self))
 
     def __repr__(self) -> str:
         return _text_table(self)
 
     def _repr_html_(self) -> str:
         return _html_table(self)
-
-
-def _frozen(array: Any) -> Any:
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 def _joined(parts: Sequence[Sequence[int] | Ints]) -> Ints:
@@ -302,17 +273,6 @@ def _typed_column(answer: Irregular, kind: int, missing: Any) -> Any:
     return texts.take(pa.array(coded, pa.int32(), mask=missing))
 
 
-def _pandas_frame(answer: Irregular) -> pd.DataFrame:
-    """Convert the Arrow table to nullable pandas columns."""
-    import pandas as pd
-    import pyarrow as pa
-
-    kinds = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.float64(): pd.Float64Dtype()}
-    kinds[pa.utf8()] = pd.StringDtype()
-    frame: pd.DataFrame = _arrow_table(answer).to_pandas(types_mapper=kinds.get)
-    return frame
-
-
 def _text_table(answer: Irregular) -> str:
     """Render the title, one line per series with its newest samples (times in UTC), and the notes."""
     title, rows, remarks = _pieces(answer)
@@ -342,30 +302,12 @@ def _pieces(answer: Irregular) -> tuple[str, list[list[str]], list[str]]:
     for i, name in enumerate(answer.series[:MAX_SERIES]):
         newest = _newest(answer, i)
         rows.append([printable(name), str(int(answer.counts[i])), *newest, *[""] * (SHOWN - len(newest))])
-    more = [f"... and {len(answer) - MAX_SERIES} more series"] if len(answer) > MAX_SERIES else []
-    return title, rows, [*more, *(f"note: {printable(note)}" for note in answer.notes)]
+    return title, rows, remarks_of(answer, MAX_SERIES)
 
 
 def _newest(answer: Irregular, i: int) -> list[str]:
     """Format the newest samples of one series; creates Python objects only for these."""
     end = int(answer.starts[i + 1])
-    begin = max(int(answer.starts[i]), end - SHOWN)
-    few = answer.like(
-        keys=answer.keys[i : i + 1],
-        types=answer.types[i : i + 1],
-        kinds=answer.kinds[i : i + 1],
-        ended_ms=answer.ended_ms[i : i + 1],
-        starts=np.array([begin, end], np.int64),
-    )
-    return [f"{format_time(time)} {_cell(value)}" for time, value in few.tolist(0)]
-
-
-def _cell(value: Scalar) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else f"{value:.6g}"
-    if isinstance(value, str):
-        text = printable(value)
-        return f'"{text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"}"'
-    return str(value)
+    few = slice(max(int(answer.starts[i]), end - SHOWN), end)
+    values = typed(int(answer.types[i]), answer.cells[few], answer.strings).tolist()
+    return [f"{format_time(t)} {cell_text(v)}" for t, v in zip(answer.times[few].tolist(), values, strict=True)]

@@ -6,14 +6,18 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from query_dsl.results.cells import BOOLEAN, DOUBLE, STRING, Ints, Key
+from query_dsl.results.origin import Origin
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.selector import series_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Scalar = int | float | bool | str | None
 
@@ -27,6 +31,23 @@ class Keyed:
     notes: tuple[str, ...]
     complete: bool
     partial: bool
+    query: str
+    origin: Origin | None
+
+    def like(self, **parts: Any) -> Self:
+        """Return a copy with the given attributes replaced. The constructor takes the attributes by name."""
+        slots = (name for base in type(self).__mro__ for name in getattr(base, "__slots__", ()))
+        make: Any = type(self)
+        made: Self = make(**{name.lstrip("_"): getattr(self, name) for name in slots} | parts)
+        return made
+
+    def with_notes(self, notes: tuple[str, ...], complete: bool, partial: bool, origin: Origin | None = None) -> Self:
+        """Set the notes, the flags and the origin."""
+        return self.like(notes=notes, complete=complete, partial=partial, origin=origin or self.origin)
+
+    def with_query(self, query: str) -> Self:
+        """Set the text of the query."""
+        return self.like(query=query)
 
     def tolist(self, i: int) -> Sequence[Any]:
         raise NotImplementedError
@@ -86,11 +107,27 @@ class Keyed:
 
     def to_polars(self) -> Any:
         """Convert the table of `to_arrow` to a polars.DataFrame. QueryError if Polars is not installed."""
-        try:
-            polars: Any = import_module("polars")
-        except ImportError:
-            raise QueryError("Polars is not installed: pip install polars, or use to_arrow or to_pandas") from None
-        return polars.from_arrow(self.to_arrow())
+        return to_polars(self.to_arrow())
+
+
+def to_polars(table: Any) -> Any:
+    """Convert an Arrow table to a polars.DataFrame. QueryError if Polars is not installed."""
+    try:
+        polars: Any = import_module("polars")
+    except ImportError:
+        raise QueryError("Polars is not installed: pip install polars, or use to_arrow or to_pandas") from None
+    return polars.from_arrow(table)
+
+
+def to_frame(table: Any) -> pd.DataFrame:
+    """Convert an Arrow table to nullable pandas columns: integers stay exact, a missing value is pd.NA, NaN is NaN."""
+    import pandas as pd
+    import pyarrow as pa
+
+    kinds = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.float64(): pd.Float64Dtype()}
+    kinds[pa.utf8()] = pd.StringDtype()
+    frame: pd.DataFrame = table.to_pandas(types_mapper=kinds.get)
+    return frame
 
 
 def typed(kind: int, cells: Ints, strings: tuple[str, ...]) -> npt.NDArray[Any]:
@@ -103,6 +140,12 @@ def typed(kind: int, cells: Ints, strings: tuple[str, ...]) -> npt.NDArray[Any]:
     if kind == STRING:
         return np.asarray(np.array([*strings, ""], object)[np.clip(cells, 0, len(strings))])
     return np.asarray(cells)
+
+
+def texts_of(kind: int, cells: Ints, strings: tuple[str, ...]) -> list[str]:
+    """Format cells of one type: decimal integers, doubles by repr, true or false, texts unchanged."""
+    values = typed(kind, cells, strings).tolist()
+    return [str(value).lower() for value in values] if kind == BOOLEAN else list(map(str, values))
 
 
 def json_value(value: Scalar) -> Scalar:

@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.select import NAME
-from query_dsl.results.cells import Key
+from query_dsl.results.cells import Key, Rows
 
 Codes = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 Labels = tuple[tuple[str, str], ...]
 _NAME_OF, _LABELS_OF = itemgetter(0), itemgetter(1)
 _FIRST, _SECOND = itemgetter(0), itemgetter(1)

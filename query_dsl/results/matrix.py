@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from query_dsl.results.cells import Cells, Key
+from artimon.model.grid import Grid
+from query_dsl.results.cells import Cells, Key, canonical_order, take
 from query_dsl.results.matrix_values import MatrixValues
 from query_dsl.results.plot import plot_matrix
 from query_dsl.results.render import render_html, render_table
@@ -16,6 +16,12 @@ class Matrix(MatrixValues):
     """Series x buckets, with display as a table and as a line chart."""
 
     __slots__ = ()
+
+    @classmethod
+    def in_order(cls, keys: Sequence[Key], grid: Grid, column: Cells, strings: tuple[str, ...] = ()) -> Matrix:
+        """Make a matrix of series that are in any order."""
+        ordered, sorted_column = in_order(keys, column)
+        return cls(ordered, grid, sorted_column, strings)
 
     def plot(self, ax: Any = None, *, title: str | None = None, legend: int = 12, **line: Any) -> Any:
         """Draw a line per series, return matplotlib's Axes; missing values are gaps. See query_dsl/results/plot.py."""
@@ -28,7 +34,7 @@ class Matrix(MatrixValues):
         return render_html(self)
 
 
-def in_order(keys: list[Key], column: Cells) -> tuple[tuple[Key, ...], Cells]:
+def in_order(keys: Sequence[Key], column: Cells) -> tuple[tuple[Key, ...], Cells]:
     """Sort keys and rows canonically."""
-    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
-    return tuple(keys[i] for i in order), Cells(column.types[order], column.cells[order], column.present[order])
+    order = canonical_order(keys)
+    return tuple(map(keys.__getitem__, order.tolist())), take(column, order)

@@ -10,7 +10,20 @@ import numpy.typing as npt
 
 from artimon.model.grid import Grid
 from artimon.model.values import ValueType
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, Ints, Key, Types, as_floats, take
+from query_dsl.results.cells import (
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    Bools,
+    Cells,
+    Ints,
+    Key,
+    Types,
+    as_floats,
+    read_only,
+    take,
+)
 from query_dsl.results.keyed import Keyed, Scalar, json_value, typed
 from query_dsl.results.origin import Origin
 
@@ -43,9 +56,7 @@ class MatrixValues(Keyed):
     ) -> None:
         self.keys, self.grid, self.strings, self.notes = keys, grid, strings, notes
         self.complete, self.partial, self.query, self.origin = complete, partial, query, origin
-        self._column = Cells(column.types.view(), column.cells.view(), column.present.view())
-        for view in self._column:
-            view.flags.writeable = False
+        self._column = Cells(*map(read_only, column))
 
     @property
     def column(self) -> Cells:
@@ -127,18 +138,6 @@ class MatrixValues(Keyed):
             return self
         keys = tuple(map(self.keys.__getitem__, index.tolist()))
         return type(self)(keys, self.grid, take(self._column, index), self.strings)
-
-    def with_notes(self, notes: tuple[str, ...], complete: bool, partial: bool, origin: Origin | None = None) -> Self:
-        """Set the notes, the flags and the origin."""
-        origin = origin or self.origin
-        return type(self)(
-            self.keys, self.grid, self._column, self.strings, notes, complete, partial, self.query, origin
-        )
-
-    def with_query(self, query: str) -> Self:
-        """Set the text of the query."""
-        column, flags = self._column, (self.complete, self.partial)
-        return type(self)(self.keys, self.grid, column, self.strings, self.notes, *flags, query, self.origin)
 
     def to_dict(self) -> dict[str, Any]:
         """As `Keyed.to_dict`, with the grid."""

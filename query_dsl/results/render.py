@@ -7,7 +7,7 @@ import math
 import textwrap
 import unicodedata
 
-from query_dsl.results.keyed import Scalar
+from query_dsl.results.keyed import Keyed, Scalar
 from query_dsl.results.matrix_values import MatrixValues
 from query_dsl.results.sparks import spark, spark_svg
 from query_dsl.tree.selector import series_text
@@ -34,7 +34,7 @@ def render_table(
 
     `sparks`: a chart of characters per series; `ascii_only`: for ASCII terminals, labels with escapes. `width` limits
     the length of lines: older columns are dropped first, then charts are shortened, then names; notes are wrapped."""
-    first, remarks = max(0, matrix.grid.n - max_columns), _remarks(matrix, max_series)
+    first, remarks = max(0, matrix.grid.n - max_columns), remarks_of(matrix, max_series)
     rows = _rows(matrix, max_series, first)
     if ascii_only:
         rows = [[_ascii(cell) for cell in row] for row in rows]
@@ -79,7 +79,7 @@ def _fitting(rows: list[list[str]], chart: int, width: int) -> tuple[int, tuple[
 
 def render_html(matrix: MatrixValues, max_series: int = MAX_SERIES, max_columns: int = MAX_COLUMNS) -> str:
     """Render an HTML table, every text escaped, charts as SVG. It has no scripts and no page-wide styles."""
-    first, remarks = max(0, matrix.grid.n - max_columns), _remarks(matrix, max_series)
+    first, remarks = max(0, matrix.grid.n - max_columns), remarks_of(matrix, max_series)
     rows = _rows(matrix, max_series, first)
     charts = matrix.grid.n > 1
     lines = [f"<p>{html.escape(_title(matrix, first))}</p>"]
@@ -106,13 +106,14 @@ def _html(text: str, tag: str, scope: str = "") -> str:
 def _rows(matrix: MatrixValues, max_series: int, first: int) -> list[list[str]]:
     """Return the header and one row per series, as texts."""
     head = ["series", *(_clock(t, matrix.grid.step_ms) for t in matrix.times[first:])]
-    names = [series_text(key.name, dict(key.labels)) for key in matrix.keys[:max_series]]
-    return [head, *([printable(name), *(_cell(v) for v in matrix.tolist(i)[first:])] for i, name in enumerate(names))]
+    names = [printable(series_text(key.name, dict(key.labels))) for key in matrix.keys[:max_series]]
+    return [head, *([name, *map(cell_text, matrix.tolist(i)[first:])] for i, name in enumerate(names))]
 
 
-def _remarks(matrix: MatrixValues, max_series: int) -> list[str]:
-    more = [f"... and {len(matrix) - max_series} more series"] if len(matrix) > max_series else []
-    return [*more, *(f"note: {printable(note)}" for note in matrix.notes)]
+def remarks_of(answer: Keyed, max_series: int) -> list[str]:
+    """Return the lines below a table: the number of omitted series, and the notes."""
+    more = [f"... and {len(answer) - max_series} more series"] if len(answer) > max_series else []
+    return [*more, *(f"note: {printable(note)}" for note in answer.notes)]
 
 
 def _title(matrix: MatrixValues, first: int) -> str:
@@ -132,7 +133,8 @@ def _clock(ms: int, step_ms: int) -> str:
     return f"{day[5:]} {clock[:5]}" if step_ms >= 3_600_000 else clock.rstrip("Z") or text
 
 
-def _cell(value: Scalar) -> str:
+def cell_text(value: Scalar) -> str:
+    """Format one value of a table; None is NA, texts are quoted and truncated."""
     if value is None:
         return "NA"
     if isinstance(value, bool):

@@ -9,7 +9,6 @@ from time import monotonic
 from typing import TextIO
 
 LEAST_S = 1.0
-DEFAULT_S = 10.0
 _HOME, _END_OF_LINE, _BELOW, _CLEAR = "\x1b[H", "\x1b[K", "\x1b[J", "\x1b[2J"
 
 

@@ -6,7 +6,7 @@ sampled      request and answer for raw samples
 protocol     EngineStore, its adapter for a plain store, its wrappers
 rows, cutting, held, wire    raw samples into buckets, here and in Spark's tasks
 history      samples of the raw table by selector and time
-catalogue, recall, past      the history as a store
+catalogue, past              the history as a store
 seam, auto   memory and history combined
 given        samples in Python lists, checked
 """

@@ -13,7 +13,7 @@ from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
 from artimon.compute.statistics import with_needs
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import Grid
-from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store
+from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store, too_many_series
 from query_dsl.stores.catalogue import in_order
 from query_dsl.stores.history.question import HistoryError, HistoryInterrupted, TooMuchHistory
 from query_dsl.stores.levels import Reach, Ring, rings_of
@@ -133,9 +133,7 @@ class AutoStore(EngineStore):
             return replace(_only(old, request), notes=(*old.notes, note), partial=True)
         found = joined(old, new, request)
         if len(found.series) > request.limit:
-            raise SelectError(
-                f"{len(found.series)} series fit, at most {request.limit} are allowed: add matchers or raise the limit"
-            )
+            raise too_many_series(len(found.series), request.limit)
         return found
 
     def _newer(self, request: SelectRequest, grid: Grid, ring: Ring, statistics: tuple[str, ...]) -> Buckets:

@@ -18,21 +18,21 @@ from deltalake import DeltaTable
 
 from artimon.compute.statistics import with_needs
 from artimon.model.grid import DEFAULT_LEVELS, Grid
-from artimon.model.select import NAME, Buckets, Matcher, Part, SelectError, SelectRequest, Series
+from artimon.model.select import NAME, Buckets, Matcher, Part, SelectRequest, Series, too_many_series
 from artimon.rawtable.head import newest_document
 from artimon.rawtable.reader import read_whole
 from artimon.rawtable.schema import TableError, raw_uri
+from query_dsl.functions.step import NEVER
 from query_dsl.stores.catalogue import Catalogue, Known, in_order
 from query_dsl.stores.cutting import Piece, cut, join
 from query_dsl.stores.held import Held
-from query_dsl.stores.history.engine import LOCAL_BYTES, Engine, History
+from query_dsl.stores.history.engine import LOCAL_BYTES, Engine, History, takes_spark
 from query_dsl.stores.history.files import Pruned, RawFile, Wanted, prune
 from query_dsl.stores.history.local import LocalReader, Progress, no_progress
 from query_dsl.stores.history.question import NO_LIMIT, HistoryInterrupted, Question
 from query_dsl.stores.levels import SPARE_ROWS, Reach
 from query_dsl.stores.limits import Watch
 from query_dsl.stores.protocol import EngineStore
-from query_dsl.stores.recall import LOOK_BACK_MS, NEVER, newest_times
 from query_dsl.stores.rows import ENDED, Ints, Rows, raw_rows, settle
 from query_dsl.stores.sampled import Sampled, SampleRequest
 from query_dsl.stores.wire import decode_piece, encode_piece
@@ -46,6 +46,9 @@ MAX_COMMITS = 50
 """Maximum number of commits read to find the newest append; other commits are few."""
 TASK_CELLS = 2_000_000
 """Maximum number of buckets that a task holds: more are merged, and returned if more than half remain."""
+LOOK_BACK_MS = 8 * 24 * 3_600_000
+MOST_BYTES = 256 * 1024 * 1024
+"""Limit on the bytes of files that are read to find the newest samples; older ones are not found."""
 LEVELS = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
 
 
@@ -111,7 +114,7 @@ class HistoryStore(EngineStore):
     def _fitting(self, matchers: tuple[Matcher, ...], limit: int) -> Known:
         found = self._find(matchers)
         if len(found) > limit:
-            raise SelectError(f"{len(found)} series fit, at most {limit} are allowed: add matchers or raise the limit")
+            raise too_many_series(len(found), limit)
         return found
 
     # --- buckets
@@ -142,7 +145,7 @@ class HistoryStore(EngineStore):
 
         def answer(reading: _Reading) -> Sampled:
             rows = reading.rows(self._watch)
-            settled = settle(_numbered(rows, reading.row_of), rows.row)
+            settled = settle(replace(rows, row=reading.row_of[rows.row]), rows.row)
             part = reading.part(request.after_ms, request.until_ms, len(settled.rows))
             said = (*reading.notes(found, request.until_ms), _read(part), *_conflicts(settled.conflicts, settled.apart))
             return Sampled(found.table, settled.rows, said, parts=(part,))
@@ -158,8 +161,7 @@ class HistoryStore(EngineStore):
             found = _of_rows(found, chosen)
 
         def answer(reading: _Reading) -> Ints:
-            files = reading.pruned.files
-            return newest_times(reading.uri, reading.wanted, reading.row_of, len(every), files, reading.ending)
+            return reading.newest(len(every))
 
         times = self._read(found, end_ms - LOOK_BACK_MS, end_ms, answer)
         return {int(every[row]): int(times[row]) for row in np.flatnonzero(times > NEVER).tolist()}
@@ -186,8 +188,7 @@ class HistoryStore(EngineStore):
         chosen, grid = reading.pruned.files, request.grid
         if not len(reading.wanted) or not chosen:
             return
-        much = reading.pruned.size > LOCAL_BYTES
-        if self._engine == "spark" or (self._engine == "auto" and much):
+        if takes_spark(self._engine, reading.pruned):
             reading.engine, reading.bytes = "spark", reading.pruned.size
             work = CutWork(reading.uri, reading.wanted, reading.row_of, grid, request.statistics)
             tasks = [json.dumps([file.path for file in group]).encode() for group in _groups(chosen)]
@@ -228,7 +229,7 @@ class HistoryStore(EngineStore):
 
     def _put_back(self, again: _Reading, held: Held, grid: Grid, series: Ints) -> tuple[str, ...]:
         rows = again.rows(self._watch)
-        settled = settle(_numbered(rows, again.row_of), rows.row)
+        settled = settle(replace(rows, row=again.row_of[rows.row]), rows.row)
         held.put_back(cut(settled.rows, grid), series)
         return _conflicts(settled.conflicts, settled.apart)
 
@@ -312,6 +313,23 @@ class _Reading:
         self.bytes += reader.touched
         return raw_rows(table, np.arange(len(self.wanted)))
 
+    def newest(self, rows: int) -> Ints:
+        """Return (rows,) times of the newest wanted sample of each series, NEVER if none was found: reads the newest
+        files first, and only as many as necessary."""
+        found = np.full(rows, NEVER, np.int64)
+        sought = np.zeros(rows, np.bool_)
+        sought[self.row_of] = True
+        reader, read = self.reader(), 0
+        for file in sorted(self.pruned.files, key=lambda one: one.newest_us, reverse=True):
+            if read > MOST_BYTES or (found[sought] * 1000 >= file.newest_us).all():
+                break
+            read += file.size
+            for table in reader.stream([file]):
+                samples = raw_rows(table, self.row_of)
+                valued = samples.type != ENDED
+                np.maximum.at(found, samples.row[valued], samples.time_ms[valued])
+        return found
+
     def part(self, start_ms: int, end_ms: int, samples: int) -> Part:
         """Return the description of the reading for the origin of the answer."""
         kept = f"{len(self.pruned.files):,} of {self.pruned.of_files:,} files"
@@ -389,10 +407,6 @@ def _of_rows(found: Known, rows: Ints) -> Known:
     """Keep only the pairs of some series; the numbers of the series do not change."""
     pairs = np.isin(found.row_of, rows)
     return replace(found, source=found.source[pairs], print=found.print[pairs], row_of=found.row_of[pairs])
-
-
-def _numbered(rows: Rows, row_of: Ints) -> Rows:
-    return Rows(row_of[rows.row], rows.time_ms, rows.birth_ms, rows.type, rows.cell, rows.strings)
 
 
 def _conflicts(left_out: int, apart: Sequence[int]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -200,21 +201,15 @@ def engine_store(store: Store) -> EngineStore:
 def ask_apart(question: Callable[[], T], watch: Watch) -> T:
     """Return the result of `question`, run in a thread that is abandoned if the watch ends the evaluation."""
     watch.check()
-    results: list[T] = []
-    failures: list[BaseException] = []
-    done = threading.Event()
+    answer: Future[T] = Future()
 
     def run() -> None:
         try:
-            results.append(question())
+            answer.set_result(question())
         except BaseException as error:
-            failures.append(error)
-        finally:
-            done.set()
+            answer.set_exception(error)
 
     threading.Thread(target=run, name="query-store", daemon=True).start()
-    while not done.wait(LOOK_S):
+    while not wait([answer], LOOK_S).done:
         watch.check()
-    if failures:
-        raise failures[0]
-    return results[0]
+    return answer.result()

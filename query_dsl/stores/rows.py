@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,12 +41,7 @@ class Rows:
     def pick(self, which: Bools | npt.NDArray[np.intp]) -> Rows:
         """Return the rows of a mask or of indices."""
         return Rows(
-            self.row[which],
-            self.time_ms[which],
-            self.birth_ms[which],
-            self.type[which],
-            self.cell[which],
-            self.strings,
+            self.row[which], self.time_ms[which], self.birth_ms[which], self.type[which], self.cell[which], self.strings
         )
 
 
@@ -102,10 +97,8 @@ def _values(table: Any) -> tuple[Types, Ints, tuple[str, ...]]:
 
 def _interned(texts: Any) -> tuple[tuple[str, ...], Ints]:
     coded = texts.dictionary_encode()
-    known = coded.dictionary.to_pylist()
-    strings = tuple(sorted(known))
-    place = {text: i for i, text in enumerate(strings)}
-    return strings, np.array([place[text] for text in known], np.int64)[coded.indices.to_numpy()]
+    strings, places = interned(coded.dictionary.to_pylist())
+    return strings, np.array(places, np.int64)[coded.indices.to_numpy()]
 
 
 def interned(texts: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
@@ -150,7 +143,7 @@ def settle(rows: Rows, source: Ints) -> Settled:
         if len(set(parts)) > 1 and not double:
             apart.append(int(rows.row[one[0]]))
         keep[other] = False
-    made = Rows(rows.row, rows.time_ms, rows.birth_ms, types, cells, rows.strings)
+    made = replace(rows, type=types, cell=cells)
     return Settled(made.pick(keep), int(len(rows) - np.count_nonzero(keep)), tuple(apart))
 
 

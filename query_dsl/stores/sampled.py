@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from artimon.model.select import Matcher, Part
 from artimon.model.series_table import SeriesTable
 from query_dsl.results.cells import Key
 from query_dsl.results.irregular import Irregular
-from query_dsl.stores.rows import DOUBLE, ENDED, INTEGER, Ints, Rows, Types, rank
+from query_dsl.stores.rows import DOUBLE, ENDED, INTEGER, Rows, Types, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def irregular(found: Sampled) -> Irregular:
     over = rows.type == ENDED
     np.maximum.at(ended, rows.row[over], rows.time_ms[over])
     types, rows = typed(found.series.types, rows.pick(~over))
-    rows = rows.pick(np.lexsort((_ranks(rows), rows.time_ms, rows.row)))
+    rows = rows.pick(np.lexsort((rank(rows.cell, rows.type == DOUBLE), rows.time_ms, rows.row)))
     counts = np.bincount(rows.row, minlength=n)
     newest = np.zeros(n, np.int64)
     np.maximum.at(newest, rows.row, rows.time_ms)
@@ -61,10 +61,6 @@ def irregular(found: Sampled) -> Irregular:
     return made.take(np.array(sorted(held, key=keys.__getitem__), np.intp))
 
 
-def _ranks(rows: Rows) -> Ints:
-    return rank(rows.cell, rows.type == DOUBLE)
-
-
 def typed(announced: Types, rows: Rows) -> tuple[Types, Rows]:
     """Return the types of the series, and rows in these types: INTEGER samples of a series that was later announced as
     DOUBLE become doubles."""
@@ -77,7 +73,4 @@ def typed(announced: Types, rows: Rows) -> tuple[Types, Rows]:
     kinds[mine] = DOUBLE
     cells[mine] = cells[mine].astype(np.float64).view(np.int64)
     types[late] = DOUBLE
-    return types, Rows(rows.row, rows.time_ms, rows.birth_ms, kinds, cells, rows.strings)
-
-
-__all__ = ["SampleRequest", "Sampled", "irregular", "typed"]
+    return types, replace(rows, type=kinds, cell=cells)

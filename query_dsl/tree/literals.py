@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl.tree.errors import QueryError
 
 Value = TypeVar("Value")
@@ -23,6 +24,12 @@ def checked_literal(value: Value, what: str) -> Value:
     elif isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
         raise QueryError(f"{what}: a text cannot hold lone surrogates: UTF-8 has no form for them")
     return value
+
+
+def checked_int64(value: object, where: str = "") -> None:
+    """Raise QueryError for an integer that does not fit into int64; `where` begins the message."""
+    if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
+        raise QueryError(f"{where}{value} is not a 64-bit integer: write it as {float(value):g}")
 
 
 def plain(value: object) -> object:

@@ -12,16 +12,10 @@ from query_dsl.tree.nodes import Own
 
 
 class Entry(Protocol):
-    """Common attributes of registered functions."""
+    """A registered function."""
 
     @property
     def name(self) -> str: ...
-
-    @property
-    def summary(self) -> str: ...
-
-    @property
-    def example(self) -> str: ...
 
 
 E = TypeVar("E", bound=Entry)

@@ -18,7 +18,7 @@ Span = tuple[int, int]
 
 Labels = tuple[str, ...]
 Given = tuple[tuple[str, Any], ...]
-"""Arguments of a function that differ from their defaults: see query_dsl/functions/registry.py."""
+"""Arguments of a function that differ from their defaults, in the order of its entry: see functions/registry.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

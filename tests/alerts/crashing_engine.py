@@ -23,7 +23,7 @@ DOWN = {"a": (2, 3, 4, 7, 8), "b": (5,)}
 MINUTES = 9
 
 
-def store() -> PlainStore:
+def filled_store() -> PlainStore:
     """Every minute of every host."""
     made = PlainStore()
     for host, down in DOWN.items():
@@ -48,7 +48,7 @@ def main(folder: Path, address: str, deadly: str, number: int) -> None:
     assert not damage, damage
     clock.advance(max(0, memory.time_ms - START))
     config = EngineConfig("test", rules, ("ops@example.org",))
-    engine = Engine(config, store(), database, memory, clock)
+    engine = Engine(config, filled_store(), database, memory, clock)
     sender = Sender(database, RECEIVER, load_settings(address, "artimon@example.org"), "", clock)
     while True:
         engine.evaluate_due()

@@ -14,43 +14,43 @@ NAME = "artimon.raw.gaps"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def shipped(tmp_path: Path) -> World:
     made = World(tmp_path)
     made.write((RULES / "kafka-gap.yaml").read_text())
     return made
 
 
-def minute(world: World, **gaps: int) -> None:
+def minute(shipped: World, **gaps: int) -> None:
     """What Spark says for a minute."""
-    world.put({**dict.fromkeys(("lost", "cut", "topic"), 0), **gaps}, NAME, "kind")
-    world.tick()
+    shipped.put({**dict.fromkeys(("lost", "cut", "topic"), 0), **gaps}, NAME, "kind")
+    shipped.tick()
 
 
-def test_a_gap_is_told_once_and_then_that_it_is_over(world: World) -> None:
+def test_a_gap_is_told_once_and_then_that_it_is_over(shipped: World) -> None:
     for _ in range(3):
-        minute(world)
-    assert world.letters() == []
+        minute(shipped)
+    assert shipped.letters() == []
     for _ in range(10):
-        minute(world, topic=8)
-    (letter,) = world.letters()
+        minute(shipped, topic=8)
+    (letter,) = shipped.letters()
     note = letter.notification
     assert (note.kind, dict(note.labels)["kind"]) == ("firing", "topic")
     assert note.summary == "gap in Kafka (topic): 8 ranges; artimon status names them"
-    assert world.told() == ["firing"]
+    assert shipped.told() == ["firing"]
     for _ in range(10):
-        minute(world, topic=8)
-    assert world.told() == ["resolved"]
+        minute(shipped, topic=8)
+    assert shipped.told() == ["resolved"]
     for _ in range(10):
-        minute(world, topic=8)
-    assert world.told() == []
-    world.close()
+        minute(shipped, topic=8)
+    assert shipped.told() == []
+    shipped.close()
 
 
-def test_spark_that_is_gone_for_a_while_neither_resolves_nor_fires_again(world: World) -> None:
+def test_spark_that_is_gone_for_a_while_neither_resolves_nor_fires_again(shipped: World) -> None:
     for _ in range(2):
-        minute(world)
-    minute(world, lost=1)
-    world.tick(minutes=3)
-    minute(world, lost=1)
-    assert world.told() == ["firing"]
-    world.close()
+        minute(shipped)
+    minute(shipped, lost=1)
+    shipped.tick(minutes=3)
+    minute(shipped, lost=1)
+    assert shipped.told() == ["firing"]
+    shipped.close()

@@ -17,7 +17,7 @@ from tests.api.serving import NOW, Client, served
 from tests.api.test_matrix import QUESTION, cached_shard
 from tests.programs import require
 from tests.query_dsl.plain_store import MINUTE
-from tests.varstore.test_server import MEMBERS, Cluster, cluster, store  # noqa: F401
+from tests.varstore.test_server import MEMBERS, Cluster, cluster, cluster_store  # noqa: F401
 from tests.waiting import eventually
 from varstore.cluster.client import VarstoreClient
 
@@ -37,7 +37,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ask(generated: Path) -> Ask:
+def ask_perl(generated: Path) -> Ask:
     """Runs the client against a port."""
     perl = require("perl-thrift")
 
@@ -73,8 +73,8 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def test_the_seeds_question_from_perl(ask: Ask, cached: Client) -> None:
-    done = ask(cached.thrift_port, "memcached.*", "600000", "dc=jb")
+def test_the_seeds_question_from_perl(ask_perl: Ask, cached: Client) -> None:
+    done = ask_perl(cached.thrift_port, "memcached.*", "600000", "dc=jb")
     assert done.returncode == 0, done.stderr
     matrix = evaluate(parse(QUESTION), cached_shard(), NOW)
     assert done.stdout.splitlines() == printed(matrix)
@@ -83,9 +83,9 @@ def test_the_seeds_question_from_perl(ask: Ask, cached: Client) -> None:
     assert done.stderr == ""
 
 
-def test_a_question_in_the_language_from_perl(ask: Ask, cached: Client) -> None:
+def test_a_question_in_the_language_from_perl(ask_perl: Ask, cached: Client) -> None:
     text = "fetch('memcached.items').max(by=['dc']).range('3m')"
-    done = ask(cached.thrift_port, "--query", text)
+    done = ask_perl(cached.thrift_port, "--query", text)
     assert done.stdout.splitlines() == printed(evaluate(parse(text), cached_shard(), NOW))
 
 
@@ -98,31 +98,31 @@ def test_a_question_in_the_language_from_perl(ask: Ask, cached: Client) -> None:
         (("memcached.items",), "usage"),
     ],
 )
-def test_what_is_wrong_is_told_in_perl(ask: Ask, cached: Client, words: tuple[str, ...], told: str) -> None:
-    done = ask(cached.thrift_port, *words)
+def test_what_is_wrong_is_told_in_perl(ask_perl: Ask, cached: Client, words: tuple[str, ...], told: str) -> None:
+    done = ask_perl(cached.thrift_port, *words)
     assert done.returncode != 0
     assert done.stdout == ""
     assert told in done.stderr
 
 
-def test_nobody_there_is_told(ask: Ask) -> None:
-    done = ask(1, "memcached", "60000")
+def test_nobody_there_is_told(ask_perl: Ask) -> None:
+    done = ask_perl(1, "memcached", "60000")
     assert done.returncode != 0
     assert "connect" in done.stderr
 
 
 @pytest.mark.stack
-def test_the_seeds_question_to_shard_processes(ask: Ask, cluster: Cluster, store: VarstoreClient) -> None:  # noqa: F811
+def test_the_seeds_question_to_shard_processes(ask_perl: Ask, cluster: Cluster, cluster_store: VarstoreClient) -> None:  # noqa: F811
     """Announced through Kafka, found through ZooKeeper, fed to the shard that owns the source."""
     source = next(f"s{i}" for i in range(1_000) if virtual_shard(f"s{i}") in ownership(MEMBERS)["0"])
     batches = memcached.log(source, SYSTEM_CLOCK.now_ms() // MINUTE * MINUTE - MINUTE)
     cluster.announce(memcached.blocks(source))
     cluster.feed("0", batches, 0, len(batches))
-    eventually(lambda: len(store.names()) == 5)
-    with served(store, clock=SYSTEM_CLOCK) as client:
-        before = evaluate(parse(QUESTION), store, SYSTEM_CLOCK.now_ms())
-        done = ask(client.thrift_port, "memcached.*", "600000", "dc=jb")
-        after = evaluate(parse(QUESTION), store, SYSTEM_CLOCK.now_ms())
+    eventually(lambda: len(cluster_store.names()) == 5)
+    with served(cluster_store, clock=SYSTEM_CLOCK) as client:
+        before = evaluate(parse(QUESTION), cluster_store, SYSTEM_CLOCK.now_ms())
+        done = ask_perl(client.thrift_port, "memcached.*", "600000", "dc=jb")
+        after = evaluate(parse(QUESTION), cluster_store, SYSTEM_CLOCK.now_ms())
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() in (printed(before), printed(after))
     assert len(done.stdout.splitlines()) == 5

@@ -13,7 +13,7 @@ from artimon.stack.stack import Stack
 from tests.api import memcached
 from tests.api.serving import Client, served
 from tests.query_dsl.plain_store import MINUTE
-from tests.varstore.test_server import Cluster, cluster, source_of, store  # noqa: F401
+from tests.varstore.test_server import Cluster, cluster, cluster_store, source_of  # noqa: F401
 from tests.waiting import eventually
 from varstore.cluster.client import VarstoreClient
 
@@ -29,16 +29,18 @@ def took_s(client: Client, path: str) -> tuple[float, int]:
 
 def test_questions_go_on_and_status_is_in_time(
     cluster: Cluster,  # noqa: F811
-    store: VarstoreClient,  # noqa: F811
+    cluster_store: VarstoreClient,  # noqa: F811
     zookeeper_stack: Stack,
     tmp_path: Path,
 ) -> None:
     batches = memcached.log(source_of("0"), SYSTEM_CLOCK.now_ms() // MINUTE * MINUTE - MINUTE)
     cluster.announce(memcached.blocks(source_of("0")))
     cluster.feed("0", batches, 0, len(batches))
-    eventually(lambda: len(store.names()) == 5)
-    shards = Latest("the shards", store.statuses, SYSTEM_CLOCK)
-    with served(store, clock=SYSTEM_CLOCK, status=lambda: {"healthy": True, "shards": shards.get().value}) as client:
+    eventually(lambda: len(cluster_store.names()) == 5)
+    shards = Latest("the shards", cluster_store.statuses, SYSTEM_CLOCK)
+    with served(
+        cluster_store, clock=SYSTEM_CLOCK, status=lambda: {"healthy": True, "shards": shards.get().value}
+    ) as client:
         then = SYSTEM_CLOCK.now_ms()
         before = client.ask(TEXT, time_ms=then)
         assert len(before.json["series"]) == 6

@@ -48,7 +48,7 @@ def turn(builder: Builder, tmp_path: Path, **more: Any) -> Compactor:
     return made
 
 
-def rows(poll: int, count: int = 6, source: int = 1) -> list[Row]:
+def polled_rows(poll: int, count: int = 6, source: int = 1) -> list[Row]:
     values: list[Any] = [poll, poll / 3, poll % 2 == 0, f"text {poll}", None, -poll]
     return [(source + n % 2, 1_000 - n, START_MS + poll * 60_000, values[n % 6]) for n in range(count)]
 
@@ -57,7 +57,7 @@ def fill(builder: Builder, hours: int, appends: int = 3, keep: tuple[str, ...] =
     """`appends` files a class in each of the hours from `first`; one append an hour."""
     for hour in range(first, first + hours):
         ats = [START_MS + hour * HOUR_MS + n * 60_000 for n in range(appends)]
-        builder.append([(at, one, rows(hour * 60 + n)) for n, at in enumerate(ats) for one in keep])
+        builder.append([(at, one, polled_rows(hour * 60 + n)) for n, at in enumerate(ats) for one in keep])
 
 
 def live(builder: Builder) -> dict[str, int]:

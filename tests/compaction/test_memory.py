@@ -16,7 +16,7 @@ from pipeline.compaction.order import sort
 from pipeline.compaction.plan import HOUR_FILES
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, table_digest, walk
 from tests.compaction.measured import measured_turn
-from tests.compaction.test_compactor import rows
+from tests.compaction.test_compactor import polled_rows
 from tests.spark.local_files import local_files
 
 GIB = 2**30
@@ -108,7 +108,7 @@ def test_thousands_of_small_files_after_long_downtime(local: Builder, tmp_path: 
         for hour in (0, 7, 23):
             start = START_MS + day * DAY_MS + hour * HOUR_MS
             ats = [start + n * 7_000 for n in range(480 if hour == 7 else 20)]
-            local.append([(at, "default", rows(n)) for n, at in enumerate(ats)])
+            local.append([(at, "default", polled_rows(n)) for n, at in enumerate(ats)])
     local.settle(START_MS + 5 * DAY_MS)
     figures = compacted(local, tmp_path / "data", jobs=5 * 3 + 5)
     assert figures["live"]["files"] == 5

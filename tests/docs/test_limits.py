@@ -56,7 +56,7 @@ VARSTORE = {
 PROMISED = {"open hour": (pace.HOUR_FILES, 480), "closed hour": (plan.HOUR_FILES, 4), "day": (plan.DAY_FILES, 8)}
 
 
-def rows(path: str) -> dict[str, str]:
+def limit_rows(path: str) -> dict[str, str]:
     """First cell -> second cell of every row of the table under "Limits"."""
     text = (ROOT / "docs" / path).read_text().split("\n## Limits\n")[1].split("\n## ")[0]
     found = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
@@ -65,12 +65,12 @@ def rows(path: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("path", "known"), [("operations.md", OPERATIONS), ("varstore.md", VARSTORE)])
 def test_limits_are_those_of_the_code(path: str, known: dict[str, str]) -> None:
-    told = rows(path)
+    told = limit_rows(path)
     assert {what: told.get(what) for what, limit in known.items() if limit not in told.get(what, "")} == {}
 
 
 def test_operations_states_no_other_limits() -> None:
-    assert set(rows("operations.md")) == set(OPERATIONS)
+    assert set(limit_rows("operations.md")) == set(OPERATIONS)
 
 
 @pytest.mark.parametrize("period", PROMISED)

@@ -19,7 +19,7 @@ NUMBER = re.compile(r"([\d.,]+) ?([a-zA-Z$/]*)")
 YEAR_S, GIB = 365 * 86_400.0, 2.0**30
 
 
-def rows() -> dict[str, list[str]]:
+def scaling_rows() -> dict[str, list[str]]:
     """First cell -> all others, of every table; the words in bold are only heads."""
     found = [line.strip().strip("|").split("|") for line in TEXT.splitlines() if line.startswith("| ")]
     return {cells[0].replace("**", "").strip(): [cell.strip() for cell in cells[1:]] for cells in found}
@@ -32,7 +32,7 @@ def value(cell: str) -> float:
     return float(match[1].replace(",", "")) * UNITS[match[2]]
 
 
-TOLD = rows()
+TOLD = scaling_rows()
 
 
 def figures(symbol: str) -> list[float]:

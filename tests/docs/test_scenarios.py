@@ -13,7 +13,7 @@ NAMED = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 NUMBERED = re.compile(r"^def (test_scenarios?_(\d\d)(?:_and_(\d\d))?_\w+)", re.MULTILINE)
 
 
-def rows() -> dict[int, str]:
+def scenario_rows() -> dict[int, str]:
     found = {}
     for line in PAGE.read_text().splitlines():
         if match := re.match(r"\| (\d+) \|", line):
@@ -31,14 +31,14 @@ def names_in(path: Path) -> frozenset[str]:
 
 
 def test_each_scenario_has_a_row_and_a_test() -> None:
-    assert sorted(rows()) == list(range(1, 43))
-    assert [number for number, line in rows().items() if not NAMED.search(line)] == []
+    assert sorted(scenario_rows()) == list(range(1, 43))
+    assert [number for number, line in scenario_rows().items() if not NAMED.search(line)] == []
 
 
 def test_every_named_test_exists() -> None:
     missing = [
         f"{number}: {path}::{name}"
-        for number, line in rows().items()
+        for number, line in scenario_rows().items()
         for path, name in NAMED.findall(line)
         if name not in names_in(ROOT / path)
     ]
@@ -46,7 +46,7 @@ def test_every_named_test_exists() -> None:
 
 
 def test_every_test_that_is_named_after_a_scenario_stands_in_its_row() -> None:
-    found = rows()
+    found = scenario_rows()
     left_out = [
         f"{number}: {where}"
         for path in sorted((ROOT / "tests").rglob("test_*.py"))

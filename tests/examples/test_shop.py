@@ -31,7 +31,7 @@ def address() -> Iterator[str]:
         yield urlsplit(url).netloc
 
 
-def ask(address: str, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str, str]:
+def fetch_page(address: str, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str, str]:
     """Status, body and the visitor's cookie."""
     connection = http.client.HTTPConnection(address, timeout=20)
     try:
@@ -51,14 +51,14 @@ def test_it_is_instrumented_in_three_lines() -> None:
 
 
 def test_a_visitor_buys(address: str) -> None:
-    status, page, cookie = ask(address, "GET", "/")
+    status, page, cookie = fetch_page(address, "GET", "/")
     assert (status, "/product/3" in page) == (200, True)
-    assert "kettle" in ask(address, "GET", "/product/3", Cookie=cookie)[1]
-    assert ask(address, "POST", "/cart", "product=3", Cookie=cookie)[0] == 200
-    assert "kettle" in ask(address, "GET", "/cart", Cookie=cookie)[1]
-    assert "kettle" not in ask(address, "GET", "/cart")[1]  # another visitor
-    assert ask(address, "POST", "/checkout", Cookie=cookie)[:2] == (200, "thank you for 1 things")
-    assert ask(address, "POST", "/checkout", Cookie=cookie)[:2] == (409, "the cart is empty")
+    assert "kettle" in fetch_page(address, "GET", "/product/3", Cookie=cookie)[1]
+    assert fetch_page(address, "POST", "/cart", "product=3", Cookie=cookie)[0] == 200
+    assert "kettle" in fetch_page(address, "GET", "/cart", Cookie=cookie)[1]
+    assert "kettle" not in fetch_page(address, "GET", "/cart")[1]  # another visitor
+    assert fetch_page(address, "POST", "/checkout", Cookie=cookie)[:2] == (200, "thank you for 1 things")
+    assert fetch_page(address, "POST", "/checkout", Cookie=cookie)[:2] == (409, "the cart is empty")
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_a_visitor_buys(address: str) -> None:
     ],
 )
 def test_what_is_wrong_is_answered(address: str, method: str, path: str, body: str, status: int) -> None:
-    assert ask(address, method, path, body, Cookie='visitor="<script>"')[0] == status
+    assert fetch_page(address, method, path, body, Cookie='visitor="<script>"')[0] == status
 
 
 def test_a_cart_is_not_endless(address: str) -> None:
-    cookie = ask(address, "GET", "/")[2]
-    statuses = [ask(address, "POST", "/cart", "product=1", Cookie=cookie)[0] for _ in range(21)]
+    cookie = fetch_page(address, "GET", "/")[2]
+    statuses = [fetch_page(address, "POST", "/cart", "product=1", Cookie=cookie)[0] for _ in range(21)]
     assert statuses == [200] * 20 + [409]
 
 

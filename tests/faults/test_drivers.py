@@ -31,7 +31,7 @@ def proxy() -> Iterator[NameNodeProxy]:
 
 
 @pytest.fixture(scope="module")
-def world(folder: Path, load_options: dict[str, str], proxy: NameNodeProxy) -> Iterator[World]:
+def proxied(folder: Path, load_options: dict[str, str], proxy: NameNodeProxy) -> Iterator[World]:
     made = World(folder, load_options, proxy=proxy.port)
     made.on_ports = lambda ports: proxy.aim(ports["namenode.rpc"])
     with made:
@@ -39,54 +39,54 @@ def world(folder: Path, load_options: dict[str, str], proxy: NameNodeProxy) -> I
 
 
 @contextmanager
-def under_load(world: World) -> Iterator[None]:
+def under_load(proxied: World) -> Iterator[None]:
     """The load produces, the table grows; afterwards it holds exactly what was accepted."""
-    world.produce()
-    world.wait_appends(2)
+    proxied.produce()
+    proxied.wait_appends(2)
     yield
-    world.wait_appends(2)
-    print(f"# {world.prove()}", flush=True)
+    proxied.wait_appends(2)
+    print(f"# {proxied.prove()}", flush=True)
 
 
-def test_checkpoint_deleted_under_load(world: World) -> None:
-    checkpoints = world.stack.data / "spark" / "checkpoints"
-    with under_load(world):
+def test_checkpoint_deleted_under_load(proxied: World) -> None:
+    checkpoints = proxied.stack.data / "spark" / "checkpoints"
+    with under_load(proxied):
         for _ in range(3):
             folders = list(checkpoints.iterdir())
             assert folders
             for one in folders:
                 shutil.rmtree(one, ignore_errors=True)
-            world.wait_appends(2)
+            proxied.wait_appends(2)
 
 
-def test_two_drivers_at_once(world: World, scale: Scale) -> None:
-    with under_load(world), second_driver(world):
-        before = world.append()
+def test_two_drivers_at_once(proxied: World, scale: Scale) -> None:
+    with under_load(proxied), second_driver(proxied):
+        before = proxied.append()
         SYSTEM_CLOCK.wait(threading.Event(), scale.both_s)
-        eventually(lambda: max(world.append(), world.append(SECOND)) > before + 2, "the table grows", 300)
+        eventually(lambda: max(proxied.append(), proxied.append(SECOND)) > before + 2, "the table grows", 300)
 
 
-def test_a_driver_that_slept_while_another_appended(world: World) -> None:
-    with under_load(world):
-        done = world.order("spark", "written", "stop")
+def test_a_driver_that_slept_while_another_appended(proxied: World) -> None:
+    with under_load(proxied):
+        done = proxied.order("spark", "written", "stop")
         eventually(done.exists, "the driver stopped before its commit")
-        asleep = world.stack.pid("spark")
+        asleep = proxied.stack.pid("spark")
         signal_session(asleep, signal.SIGSTOP)
         try:
-            with second_driver(world):
-                head = world.append()
-                eventually(lambda: world.append(SECOND) >= head + 2, "the other appends", 300)
+            with second_driver(proxied):
+                head = proxied.append()
+                eventually(lambda: proxied.append(SECOND) >= head + 2, "the other appends", 300)
         finally:
             signal_session(asleep, signal.SIGCONT)
-        assert world.stack.pid("spark") == asleep
+        assert proxied.stack.pid("spark") == asleep
 
 
 @pytest.mark.parametrize("requests", [False, True], ids=["answer", "request"])
-def test_a_commit_whose_answer_or_request_is_lost(world: World, proxy: NameNodeProxy, requests: bool) -> None:
-    with under_load(world):
+def test_a_commit_whose_answer_or_request_is_lost(proxied: World, proxy: NameNodeProxy, requests: bool) -> None:
+    with under_load(proxied):
         for _ in range(3):
             lose_one(proxy, requests)
-            world.wait_appends(2)
+            proxied.wait_appends(2)
 
 
 def lose_one(proxy: NameNodeProxy, request: bool) -> None:
@@ -97,14 +97,14 @@ def lose_one(proxy: NameNodeProxy, request: bool) -> None:
 
 
 @contextmanager
-def second_driver(world: World) -> Iterator[None]:
+def second_driver(proxied: World) -> Iterator[None]:
     """Another Spark application on the same table."""
-    world.stack.start_part(SECOND)
+    proxied.stack.start_part(SECOND)
     try:
-        world.stack.wait_healthy(240, [SECOND])
+        proxied.stack.wait_healthy(240, [SECOND])
         yield
     finally:
-        world.stack.stop_part(SECOND)
+        proxied.stack.stop_part(SECOND)
 
 
 def signal_session(leader: int, number: int) -> None:

@@ -21,76 +21,76 @@ NEAR = 2_000
 
 
 @pytest.fixture(scope="module")
-def world(folder: Path, load_options: dict[str, str]) -> Iterator[World]:
+def loaded(folder: Path, load_options: dict[str, str]) -> Iterator[World]:
     with World(folder, load_options) as made:
         yield made
 
 
-def test_zookeeper_is_away(world: World, scale: Scale) -> None:
-    world.produce()
-    world.wait_appends(2)
-    world.stack.kill_part("zookeeper")
+def test_zookeeper_is_away(loaded: World, scale: Scale) -> None:
+    loaded.produce()
+    loaded.wait_appends(2)
+    loaded.stack.kill_part("zookeeper")
     SYSTEM_CLOCK.wait(threading.Event(), scale.zookeeper_s / 2)
-    rows, applied, accepted = rows_of(world), world.applied(), accepted_of(world)
+    rows, applied, accepted = rows_of(loaded), loaded.applied(), accepted_of(loaded)
     SYSTEM_CLOCK.wait(threading.Event(), scale.zookeeper_s / 2)
-    eventually(lambda: rows_of(world) > rows, "the table grows without ZooKeeper")
-    eventually(lambda: world.applied() > applied, "buckets grow without ZooKeeper")
-    assert accepted_of(world) > accepted
-    world.stack.start_part("zookeeper")
-    world.stack.wait_healthy(240)
-    print(f"# {world.prove()}", flush=True)
+    eventually(lambda: rows_of(loaded) > rows, "the table grows without ZooKeeper")
+    eventually(lambda: loaded.applied() > applied, "buckets grow without ZooKeeper")
+    assert accepted_of(loaded) > accepted
+    loaded.stack.start_part("zookeeper")
+    loaded.stack.wait_healthy(240)
+    print(f"# {loaded.prove()}", flush=True)
 
 
-def test_hdfs_is_away(world: World, scale: Scale) -> None:
-    world.produce()
-    world.wait_appends(2)
-    accepted, carried = bytes_of(world)
+def test_hdfs_is_away(loaded: World, scale: Scale) -> None:
+    loaded.produce()
+    loaded.wait_appends(2)
+    accepted, carried = bytes_of(loaded)
     for part in ("datanode", "namenode"):
-        world.stack.kill_part(part)
-    began, rows = SYSTEM_CLOCK.monotonic(), rows_of(world)
+        loaded.stack.kill_part(part)
+    began, rows = SYSTEM_CLOCK.monotonic(), rows_of(loaded)
     while SYSTEM_CLOCK.monotonic() - began < scale.outage_s:
-        buckets_grow(world, min(15.0, scale.outage_s / 4))
-    assert rows_of(world) <= rows + 8_000 * 10_000, "nothing can be stored without HDFS"
+        buckets_grow(loaded, min(15.0, scale.outage_s / 4))
+    assert rows_of(loaded) <= rows + 8_000 * 10_000, "nothing can be stored without HDFS"
     for part in ("namenode", "datanode"):
-        world.stack.start_part(part)
-    world.stack.wait_healthy(240)
-    caught_up = catch_up(world, 2 * scale.outage_s)
-    proof = world.prove(1800)
-    more, sent = (now - then for now, then in zip(bytes_of(world), (accepted, carried), strict=True))
+        loaded.stack.start_part(part)
+    loaded.stack.wait_healthy(240)
+    caught_up = catch_up(loaded, 2 * scale.outage_s)
+    proof = loaded.prove(1800)
+    more, sent = (now - then for now, then in zip(bytes_of(loaded), (accepted, carried), strict=True))
     print(f"# {caught_up}; bytes sent / accepted {sent / more:.3f}; {proof}", flush=True)
     assert sent <= STORM * more
     assert proof.dead_letters == 0
 
 
-def buckets_grow(world: World, seconds: float) -> None:
+def buckets_grow(loaded: World, seconds: float) -> None:
     """Within a minute after `seconds`."""
-    applied = world.applied()
+    applied = loaded.applied()
     SYSTEM_CLOCK.wait(threading.Event(), seconds)
-    eventually(lambda: world.applied() > applied, "buckets grow without HDFS")
+    eventually(lambda: loaded.applied() > applied, "buckets grow without HDFS")
 
 
-def catch_up(world: World, seconds: float) -> str:
+def catch_up(loaded: World, seconds: float) -> str:
     """Let the table catch up under load for at most `seconds`, which a busy machine may not manage: what came of it."""
     began = SYSTEM_CLOCK.monotonic()
-    while behind(world) > NEAR and SYSTEM_CLOCK.monotonic() - began < seconds:
+    while behind(loaded) > NEAR and SYSTEM_CLOCK.monotonic() - began < seconds:
         SYSTEM_CLOCK.wait(threading.Event(), 1.0)
-    return f"{behind(world):,} batches behind {SYSTEM_CLOCK.monotonic() - began:.0f} s after HDFS is back"
+    return f"{behind(loaded):,} batches behind {SYSTEM_CLOCK.monotonic() - began:.0f} s after HDFS is back"
 
 
-def behind(world: World) -> int:
+def behind(loaded: World) -> int:
     """Messages that the table lacks."""
-    return int(world.figures("spark")["raw"]["behind"])
+    return int(loaded.figures("spark")["raw"]["behind"])
 
 
-def rows_of(world: World) -> int:
-    return int(world.figures("spark")["raw"]["rows"])
+def rows_of(loaded: World) -> int:
+    return int(loaded.figures("spark")["raw"]["rows"])
 
 
-def accepted_of(world: World) -> int:
-    return int(world.figures("load")["accepted_samples"])
+def accepted_of(loaded: World) -> int:
+    return int(loaded.figures("load")["accepted_samples"])
 
 
-def bytes_of(world: World) -> tuple[int, int]:
+def bytes_of(loaded: World) -> tuple[int, int]:
     """Accepted by the agents, and carried to collectors, since their start."""
-    load = world.figures("load")
+    load = loaded.figures("load")
     return int(load["accepted_bytes"]), int(load["carried_bytes"])

@@ -61,7 +61,7 @@ def places(world: World) -> dict[str, Place]:
         client.close()
 
 
-def ask(place: Place, source: str, request: SelectRequest) -> Buckets:
+def held_by(place: Place, source: str, request: SelectRequest) -> Buckets:
     """What one shard alone holds of a source."""
     with FramedClient(idl().Shard, place.host, place.port, DEADLINE_S, max_frame=512 << 20) as client:
         return decode_buckets(client.call("select", json.dumps(request.to_json()).encode()))
@@ -80,7 +80,7 @@ def wrong_buckets(world: World, sources: list[str]) -> list[str]:
             grid = grid_of(level, now_ms)
             for owner in owners(virtual_shard(source), SHARDS, REPLICAS):
                 mask = 1 << virtual_shard(source)
-                held = ask(at[owner], source, SelectRequest(matchers, grid, STATISTICS, vshards=mask))
+                held = held_by(at[owner], source, SelectRequest(matchers, grid, STATISTICS, vshards=mask))
                 found = differences(expected, rows, held)
                 wrong += [f"{source}, {level.step_s} s, shard {owner}: {line}" for line in found]
     return wrong

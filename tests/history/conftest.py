@@ -22,7 +22,7 @@ LATE = 'rack.temp{host="h1",rack="r1"}'
 
 
 @pytest.fixture(scope="session")
-def world(hdfs: str) -> HistoryWorld:
+def history_world(hdfs: str) -> HistoryWorld:
     """Six hours of a rack: integers, doubles, booleans and strings; late samples; series that two sources report."""
     made = HistoryWorld(f"{hdfs}/h{uuid.uuid4().hex[:10]}")
     temps = [f'rack.temp{{host="h{n}",rack="r{n % 4}"}}' for n in range(MANY)]
@@ -57,6 +57,6 @@ def world(hdfs: str) -> HistoryWorld:
 
 
 @pytest.fixture
-def history(world: HistoryWorld, session: SparkSession) -> Iterator[History]:
-    with History(world.hdfs, spark=session) as made:
+def history(history_world: HistoryWorld, session: SparkSession) -> Iterator[History]:
+    with History(history_world.hdfs, spark=session) as made:
         yield made

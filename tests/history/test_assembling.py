@@ -29,7 +29,7 @@ KINDS: list[list[Any]] = [
 SERIES = 5
 
 
-def world() -> tuple[Found, Wanted]:
+def found_and_wanted() -> tuple[Found, Wanted]:
     """Series whose order by text is not that of their pairs."""
     texts = [f"s{n}{{}}" for n in range(SERIES)]
     series = pa.table({"text": texts, "source_name": ["a/0", "b/0", "a/0", "a/0", "b/0"]})
@@ -67,7 +67,7 @@ def sorted_by_arrow(rows: Any, found: Found, wanted: Wanted) -> Any:
 @pytest.mark.parametrize("kinds", [[0], [1], [2, 3], [3], [4, 5], [6], list(range(7)), [0, 6], [5, 6, 6, 6, 6]])
 def test_as_arrow_sorts(kinds: list[int], sizes: list[int], seed: int) -> None:
     """Of one type, of none, of all; batches with and without nulls in one column."""
-    found, wanted = world()
+    found, wanted = found_and_wanted()
     random = np.random.default_rng([len(kinds), seed])
     parts = [
         rows_of(random, rows, [kinds[n % len(kinds)]] if n % 3 else kinds, n % 2 * 0.3, 1000 * n)
@@ -88,7 +88,7 @@ def plainly(table: Any) -> Any:
 
 
 def test_no_rows() -> None:
-    given = assemble(SCHEMA.empty_table(), *world())
+    given = assemble(SCHEMA.empty_table(), *found_and_wanted())
     given.validate(full=True)
     assert (len(given), given.schema) == (0, RESULT_SCHEMA)
 
@@ -97,4 +97,4 @@ def test_a_time_that_is_no_whole_millisecond_is_not_cut() -> None:
     rows = rows_of(np.random.default_rng(1), 4, [0], 0.0)
     odd = pa.array([1, 2000, 3000, 4000]).view(SCHEMA.field("birth").type)
     with pytest.raises(pa.ArrowInvalid, match="lose data"):
-        assemble(rows.set_column(1, SCHEMA.field("birth"), odd), *world())
+        assemble(rows.set_column(1, SCHEMA.field("birth"), odd), *found_and_wanted())

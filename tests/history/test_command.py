@@ -23,29 +23,39 @@ pytestmark = pytest.mark.stack
 TIMES = ["--from", format_time(START_MS - 1), "--to", format_time(START_MS + 6 * HOUR_MS)]
 
 
-def command(world: HistoryWorld, *words: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "artimon.cli", "history", *words, "--hdfs", world.hdfs, "--zookeeper", "127.0.0.1:1"]
+def command(history_world: HistoryWorld, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [
+        sys.executable,
+        "-m",
+        "artimon.cli",
+        "history",
+        *words,
+        "--hdfs",
+        history_world.hdfs,
+        "--zookeeper",
+        "127.0.0.1:1",
+    ]
     return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_forms_of_the_command(world: HistoryWorld, tmp_path: Path) -> None:
-    lines = command(world, "odd", *TIMES, "--json")
+def test_forms_of_the_command(history_world: HistoryWorld, tmp_path: Path) -> None:
+    lines = command(history_world, "odd", *TIMES, "--json")
     assert lines.returncode == 0, lines.stderr
     told = [json.loads(line) for line in lines.stdout.splitlines()]
     assert [one["value"] for one in told][:4] == [2**63 - 1, -(2**63), 2**53 + 1, "NaN"]
     assert "artimon: 10 samples of 1 series" in lines.stderr
     assert "files" in lines.stderr
-    plain = command(world, "odd", *TIMES)
+    plain = command(history_world, "odd", *TIMES)
     assert plain.stdout.splitlines()[0] == f"2026-11-18T00:00:00Z  {EXTREME}  9223372036854775807"
     assert plain.stdout.splitlines()[-1].endswith("(ended)")
     target = tmp_path / "odd.arrow"
-    assert command(world, "odd", *TIMES, "--arrow", str(target)).returncode == 0
+    assert command(history_world, "odd", *TIMES, "--arrow", str(target)).returncode == 0
     assert pa.ipc.open_stream(target.read_bytes()).read_all().num_rows == 10
 
 
-def test_a_stream_has_every_sample_and_no_limit(world: HistoryWorld, history: History, tmp_path: Path) -> None:
+def test_a_stream_has_every_sample_and_no_limit(history_world: HistoryWorld, history: History, tmp_path: Path) -> None:
     target = tmp_path / "all.arrow"
-    done = command(world, "rack.*", *TIMES, "--arrow", str(target), "--stream", "--limit", "1")
+    done = command(history_world, "rack.*", *TIMES, "--arrow", str(target), "--stream", "--limit", "1")
     assert done.returncode == 0, done.stderr
     parts = list(pa.ipc.open_stream(target.read_bytes()))
     whole = history.read("rack.*", START_MS - 1, START_MS + 6 * HOUR_MS, engine="local")
@@ -53,9 +63,9 @@ def test_a_stream_has_every_sample_and_no_limit(world: HistoryWorld, history: Hi
     rows = [row for part in parts for row in part.to_pylist()]
     assert sorted(map(repr, rows)) == sorted(map(repr, whole.to_arrow().to_pylist()))
     assert f"{len(whole):,} samples" in done.stderr
-    wrong = command(world, "nothing.such", *TIMES, "--arrow", str(target), "--stream")
+    wrong = command(history_world, "nothing.such", *TIMES, "--arrow", str(target), "--stream")
     assert (wrong.returncode, target.is_file()) == (1, True)
-    assert command(world, "rack.*", *TIMES, "--stream").returncode == 2
+    assert command(history_world, "rack.*", *TIMES, "--stream").returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -69,27 +79,27 @@ def test_a_stream_has_every_sample_and_no_limit(world: HistoryWorld, history: Hi
     ],
     ids=lambda value: " ".join(value[:1] + value[-1:]) if isinstance(value, list) else None,
 )
-def test_misuse(world: HistoryWorld, words: list[str], code: int, told: str) -> None:
-    answer = command(world, *words)
+def test_misuse(history_world: HistoryWorld, words: list[str], code: int, told: str) -> None:
+    answer = command(history_world, *words)
     assert answer.returncode == code, answer.stderr
     assert told in answer.stderr
     assert "Traceback" not in answer.stderr
     assert not answer.stdout
 
 
-def test_the_function(world: HistoryWorld, tmp_path: Path) -> None:
-    answer = artimon.history("odd", START_MS - 1, START_MS + HOUR_MS, hdfs=world.hdfs)
+def test_the_function(history_world: HistoryWorld, tmp_path: Path) -> None:
+    answer = artimon.history("odd", START_MS - 1, START_MS + HOUR_MS, hdfs=history_world.hdfs)
     assert len(answer) == 10
     with pytest.raises(QueryError, match="more than 3 samples"):
-        artimon.history("odd", START_MS - 1, START_MS + HOUR_MS, hdfs=world.hdfs, samples=3)
+        artimon.history("odd", START_MS - 1, START_MS + HOUR_MS, hdfs=history_world.hdfs, samples=3)
 
 
-def test_a_session_reads_history_too(world: HistoryWorld) -> None:
+def test_a_session_reads_history_too(history_world: HistoryWorld) -> None:
     store: Any = object()
     opened: list[History] = []
 
     def open_history() -> History:
-        opened.append(History(world.hdfs))
+        opened.append(History(history_world.hdfs))
         return opened[-1]
 
     with Session(store, "here", open_history=open_history) as session:

@@ -21,18 +21,18 @@ pytestmark = [pytest.mark.stack, pytest.mark.slow]
 def test_the_answer_is_the_same_after_compaction(
     hdfs: str, session: SparkSession, tmp_path: Path, engine: Engine
 ) -> None:
-    world = HistoryWorld(f"{hdfs}/k{engine}")
+    history_world = HistoryWorld(f"{hdfs}/k{engine}")
     texts = [f'v{{n="{n}"}}' for n in range(3)]
-    world.announce([block(f"s{n}", 0, 1, [text]) for n, text in enumerate(texts)])
+    history_world.announce([block(f"s{n}", 0, 1, [text]) for n, text in enumerate(texts)])
     values: list[Value | None] = [2**53 + 1, 0.5, True, "naïve ☃", None]
     for n in range(12):
         at = START_MS + n * HOUR_MS // 4
-        world.append(at, [(f"s{k}", text, at + k, values[(n + k) % 5]) for k, text in enumerate(texts)])
+        history_world.append(at, [(f"s{k}", text, at + k, values[(n + k) % 5]) for k, text in enumerate(texts)])
     question = "v", START_MS - 1, START_MS + 3 * HOUR_MS
-    with History(world.hdfs, spark=session) as history:
+    with History(history_world.hdfs, spark=session) as history:
         before = history.read(*question, engine=engine)
-        world.builder.settle(START_MS + 5 * HOUR_MS)
-        turn(world.builder, tmp_path)
+        history_world.builder.settle(START_MS + 5 * HOUR_MS)
+        turn(history_world.builder, tmp_path)
         after = history.read(*question, engine=engine)
     assert after.touched.of_files < before.touched.of_files
-    assert told(after) == told(before) == world.expected(texts, *question[1:])
+    assert told(after) == told(before) == history_world.expected(texts, *question[1:])

@@ -27,7 +27,7 @@ from tests.history.engine_world import file_of, put, some_series, text_of
 from tests.history.world import HistoryWorld
 from tests.query_dsl.engine_worlds import made_of, request_of
 from tests.query_dsl.test_engines_auto import plain
-from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told, world
+from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told, fed_shards
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
@@ -60,11 +60,11 @@ def place(hdfs: str) -> str:
 
 @pytest.fixture(scope="module")
 def shards() -> Any:
-    return world(TOLD, 2)
+    return fed_shards(TOLD, 2)
 
 
 @pytest.fixture
-def store(place: str) -> Iterator[HistoryStore]:
+def history_store(place: str) -> Iterator[HistoryStore]:
     with History(place) as history:
         yield HistoryStore(history, engine="local")
 
@@ -76,23 +76,23 @@ def upto_now(found: dict[int, Any]) -> dict[int, Any]:
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_buckets_are_those_of_shards(store: HistoryStore, shards: Any, grid: Grid) -> None:
+def test_buckets_are_those_of_shards(history_store: HistoryStore, shards: Any, grid: Grid) -> None:
     request = request_of(["v.*"], grid)
-    found, expected = made_of(store.select(request), lives=False), made_of(shards.select(request), lives=False)
+    found, expected = made_of(history_store.select(request), lives=False), made_of(shards.select(request), lives=False)
     for made in (*found.values(), *expected.values()):
         made.pop("newest")  # what lies behind the grid is no matter of the history
     assert found == expected
     assert len(found) == 40
 
 
-def test_lives_and_ends_are_those_of_shards(store: HistoryStore, shards: Any) -> None:
+def test_lives_and_ends_are_those_of_shards(history_store: HistoryStore, shards: Any) -> None:
     request = request_of(["v.*"], GRIDS[0])
-    assert upto_now(made_of(store.select(request))) == upto_now(made_of(shards.select(request)))
+    assert upto_now(made_of(history_store.select(request))) == upto_now(made_of(shards.select(request)))
 
 
 @pytest.mark.parametrize("text", QUERIES)
-def test_answers_are_those_of_memory(store: HistoryStore, shards: Any, text: str) -> None:
-    found = evaluate(parse(text), store, NOW)
+def test_answers_are_those_of_memory(history_store: HistoryStore, shards: Any, text: str) -> None:
+    found = evaluate(parse(text), history_store, NOW)
     assert plain(found) == plain(evaluate(parse(text), shards, NOW))
     assert found.origin is not None
     assert found.origin.engine == "history"
@@ -139,11 +139,11 @@ def test_a_query_that_is_called_off_ends_its_jobs_in_spark(place: str, session: 
             list(history.in_tasks(hangs, [b"one", b"two"], Running(session)))
         eventually(lambda: idle(session), "idle Spark")
         assert monotonic() - began < 100, "the task was waited for"
-        store, stop = HistoryStore(history, engine="spark"), Running(session)
+        history_store, stop = HistoryStore(history, engine="spark"), Running(session)
         with pytest.raises(QueryCancelled):
-            evaluate(parse("fetch('{rack!=\"\"}').range('50m')"), store, NOW, stop=stop)
+            evaluate(parse("fetch('{rack!=\"\"}').range('50m')"), history_store, NOW, stop=stop)
         eventually(lambda: idle(session), "idle Spark")
-        assert len(evaluate(parse("fetch('v3').range('50m')"), store, NOW)) == 4
+        assert len(evaluate(parse("fetch('v3').range('50m')"), history_store, NOW)) == 4
 
 
 @pytest.mark.slow
@@ -154,21 +154,21 @@ def test_spark_cuts_as_shards_do(place: str, session: SparkSession, shards: Any)
     assert upto_now(made_of(found)) == upto_now(made_of(shards.select(request)))
 
 
-def test_samples_are_those_that_were_sent(store: HistoryStore) -> None:
-    found: Any = answer(parse(f"samples('v3').between({T - 40 * MINUTE}, {T})"), store, NOW)
+def test_samples_are_those_that_were_sent(history_store: HistoryStore) -> None:
+    found: Any = answer(parse(f"samples('v3').between({T - 40 * MINUTE}, {T})"), history_store, NOW)
     told = [one for one in TOLD if one.name == "v3"]
     assert found.series == sorted({f'v3{{k="{one.labels[0][1]}",rack="{one.labels[1][1]}"}}' for one in told})
     assert sum(found.counts) == sum(t > T - 40 * MINUTE and v is not None for one in told for t, _, v in one.samples)
 
 
-def test_finding(store: HistoryStore) -> None:
-    assert store.names() == [f"v{i}" for i in range(10)]
-    assert store.label_values(None) == ["k", "rack"]
-    assert store.label_values("rack") == ["r0", "r1", "r2", "r3"]
-    assert [one.labels["k"] for one in store.find((Matcher(NAME, "=", "v3"),))] == ["13", "23", "3", "33"]
-    assert len(store.find((), 5)) == 5
+def test_finding(history_store: HistoryStore) -> None:
+    assert history_store.names() == [f"v{i}" for i in range(10)]
+    assert history_store.label_values(None) == ["k", "rack"]
+    assert history_store.label_values("rack") == ["r0", "r1", "r2", "r3"]
+    assert [one.labels["k"] for one in history_store.find((Matcher(NAME, "=", "v3"),))] == ["13", "23", "3", "33"]
+    assert len(history_store.find((), 5)) == 5
     with pytest.raises(NothingSelected, match="near: v1"):
-        evaluate(parse("fetch('v11')"), store, NOW)
+        evaluate(parse("fetch('v11')"), history_store, NOW)
 
 
 def newest_of(name: str, until: int) -> dict[int, int]:
@@ -183,39 +183,39 @@ def newest_of(name: str, until: int) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("until", [T, T - 20 * MINUTE, T - 2 * HOUR])
-def test_when_series_were_seen_last(store: HistoryStore, until: int) -> None:
+def test_when_series_were_seen_last(history_store: HistoryStore, until: int) -> None:
     wanted = newest_of("v0", until)
     matchers = (Matcher(NAME, "=", "v0"),)
-    assert store.newest(matchers, until) == wanted
-    assert store.newest(matchers, until, list(wanted)[:1] or [5]) == dict(list(wanted.items())[:1])
+    assert history_store.newest(matchers, until) == wanted
+    assert history_store.newest(matchers, until, list(wanted)[:1] or [5]) == dict(list(wanted.items())[:1])
 
 
-def test_when_anything_was_seen_last_is_said(store: HistoryStore) -> None:
+def test_when_anything_was_seen_last_is_said(history_store: HistoryStore) -> None:
     newest = max(newest_of("v3", T).values())
-    found = evaluate(parse("fetch('v3').range('10m')"), store, NOW + HOUR)
+    found = evaluate(parse("fetch('v3').range('10m')"), history_store, NOW + HOUR)
     assert any(f"the newest sample of all is of {format_time(newest)}" in note for note in found.notes), found.notes
-    seen = evaluate(parse("fetch('v3').last_seen().at('now')"), store, NOW + 5 * HOUR)
+    seen = evaluate(parse("fetch('v3').last_seen().at('now')"), history_store, NOW + 5 * HOUR)
     assert {values[-1] for _, values in seen} == set(newest_of("v3", T).values())
 
 
-def test_too_many_series_are_refused(store: HistoryStore) -> None:
+def test_too_many_series_are_refused(history_store: HistoryStore) -> None:
     with pytest.raises(SelectError, match="4 series fit, at most 3"):
-        store.select(SelectRequest((Matcher(NAME, "=", "v3"),), GRIDS[0], ("last",), 3))
+        history_store.select(SelectRequest((Matcher(NAME, "=", "v3"),), GRIDS[0], ("last",), 3))
 
 
-def test_limit_of_samples(store: HistoryStore) -> None:
+def test_limit_of_samples(history_store: HistoryStore) -> None:
     with pytest.raises(LimitExceeded, match=r"limit is 10 \(samples\)"):
-        evaluate(parse("fetch('v3').range('40m')"), store, NOW, limits=Limits(samples=10))
+        evaluate(parse("fetch('v3').range('40m')"), history_store, NOW, limits=Limits(samples=10))
 
 
-def test_a_query_that_is_called_off_ends(store: HistoryStore) -> None:
+def test_a_query_that_is_called_off_ends(history_store: HistoryStore) -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(QueryCancelled):
-        evaluate(parse("fetch('v3')"), store, NOW, stop=stop)
+        evaluate(parse("fetch('v3')"), history_store, NOW, stop=stop)
 
 
-def test_a_check_that_raises_while_files_are_read_ends_the_reading(store: HistoryStore) -> None:
+def test_a_check_that_raises_while_files_are_read_ends_the_reading(history_store: HistoryStore) -> None:
     calls = []
 
     def check() -> None:
@@ -224,7 +224,7 @@ def test_a_check_that_raises_while_files_are_read_ends_the_reading(store: Histor
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        evaluate(parse("fetch('{rack!=\"\"}').range('50m')"), store, NOW, check)
+        evaluate(parse("fetch('{rack!=\"\"}').range('50m')"), history_store, NOW, check)
 
 
 def test_no_history_yet_is_said(hdfs: str) -> None:
@@ -232,8 +232,8 @@ def test_no_history_yet_is_said(hdfs: str) -> None:
         evaluate(parse("fetch('v3')"), HistoryStore(history), NOW)
 
 
-def test_what_was_not_appended_yet_is_named(store: HistoryStore) -> None:
-    found = evaluate(parse("fetch('v3').range('5m')"), store, NOW + 10 * MINUTE)
+def test_what_was_not_appended_yet_is_named(history_store: HistoryStore) -> None:
+    found = evaluate(parse("fetch('v3').range('5m')"), history_store, NOW + 10 * MINUTE)
     assert any("appended until" in note for note in found.notes)
 
 

@@ -37,21 +37,21 @@ def run(name: str, *words: str) -> list[dict[str, str]]:
     return list(csv.DictReader(done.stdout.splitlines()))
 
 
-def by_hour_and_rack(world: HistoryWorld) -> dict[tuple[int, str], list[float]]:
+def by_hour_and_rack(history_world: HistoryWorld) -> dict[tuple[int, str], list[float]]:
     found: dict[tuple[int, str], list[float]] = defaultdict(list)
-    for one in world.samples:
+    for one in history_world.samples:
         if one.series.startswith("rack.temp{") and START < one.time_ms <= END and one.value is not None:
             rack = one.series.split('rack="')[1].split('"')[0]
             found[one.time_ms // HOUR_MS * HOUR_MS, rack].append(float(one.value))
     return found
 
 
-def test_without_spark(world: HistoryWorld) -> None:
+def test_without_spark(history_world: HistoryWorld) -> None:
     if find_spec("duckdb") is None:  # not imported here: only the example's process needs it
         pytest.skip("duckdb is not installed")
-    words = ["--hdfs", world.hdfs, "--name", "rack.temp", "--by", "rack", "--hours", "2.5"]
+    words = ["--hdfs", history_world.hdfs, "--name", "rack.temp", "--by", "rack", "--hours", "2.5"]
     rows = run("read_raw_without_spark.py", *words, "--end", format_time(END))
-    plain = by_hour_and_rack(world)
+    plain = by_hour_and_rack(history_world)
     assert len(rows) == len(plain) > 8
     rows += run("read_raw_without_spark.py", *words, "--end", format_time(END).removesuffix("Z"))
     assert len(rows) == 2 * len(plain)
@@ -72,10 +72,10 @@ def test_neither_spark_nor_artimon_is_imported_by_it() -> None:
 
 
 @pytest.mark.slow
-def test_map_and_reduce(world: HistoryWorld) -> None:
-    words = ["rack.temp", "--by", "rack", "--hdfs", world.hdfs]
+def test_map_and_reduce(history_world: HistoryWorld) -> None:
+    words = ["rack.temp", "--by", "rack", "--hdfs", history_world.hdfs]
     rows = run("history_mapreduce.py", *words, "--from", format_time(START), "--to", format_time(END))
-    plain = by_hour_and_rack(world)
+    plain = by_hour_and_rack(history_world)
     told = {(hour_ms(row["hour"]), row["part"]): (float(row["value"]), int(row["samples"])) for row in rows}
     assert told == {key: (max(values), len(values)) for key, values in plain.items()}
 

@@ -37,8 +37,8 @@ QUESTIONS = [
 ]
 
 
-def texts_of(world: HistoryWorld, fits: Any) -> list[str]:
-    return [text for text in {one.series for one in world.samples} if fits(text)]
+def texts_of(history_world: HistoryWorld, fits: Any) -> list[str]:
+    return [text for text in {one.series for one in history_world.samples} if fits(text)]
 
 
 FITS: dict[str, Any] = {
@@ -59,9 +59,9 @@ def told(answer: HistoryAnswer) -> list[str]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("selector", QUESTIONS)
-def test_equals_the_plain_list(world: HistoryWorld, history: History, selector: str, engine: Engine) -> None:
+def test_equals_the_plain_list(history_world: HistoryWorld, history: History, selector: str, engine: Engine) -> None:
     answer = history.read(selector, START_MS - 1, END_MS, engine=engine)
-    assert told(answer) == world.expected(texts_of(world, FITS[selector]), START_MS - 1, END_MS)
+    assert told(answer) == history_world.expected(texts_of(history_world, FITS[selector]), START_MS - 1, END_MS)
     assert answer.table.schema == RESULT_SCHEMA
     keys = [(s.series, s.source, s.time_ms) for s in answer.samples()]
     assert keys == sorted(keys)
@@ -69,7 +69,7 @@ def test_equals_the_plain_list(world: HistoryWorld, history: History, selector: 
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_bounds_of_time_are_open_and_closed(world: HistoryWorld, history: History, engine: Engine) -> None:
+def test_bounds_of_time_are_open_and_closed(history_world: HistoryWorld, history: History, engine: Engine) -> None:
     """(from, to], to the millisecond."""
     answer = history.read("odd", START_MS, START_MS + 3, engine=engine)
     assert [one.time_ms - START_MS for one in answer.samples()] == [1, 2, 3]
@@ -85,32 +85,32 @@ def test_both_engines_give_the_very_same_table(history: History) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_files_out_of_range_are_not_read(hdfs: str, history: History, engine: Engine) -> None:
     """All other files are destroyed, and nobody notices."""
-    world = HistoryWorld(f"{hdfs}/p{engine}")
+    history_world = HistoryWorld(f"{hdfs}/p{engine}")
     from tests.series.world import block
 
-    world.announce([block(f"s{n}", 0, 1, [f'v{{n="{n}"}}']) for n in range(3)])
+    history_world.announce([block(f"s{n}", 0, 1, [f'v{{n="{n}"}}']) for n in range(3)])
     for hour in range(4):
         begin = START_MS + hour * HOUR_MS
         for n in range(3):
-            world.append(begin, [(f"s{n}", f'v{{n="{n}"}}', begin + k * 1000, k) for k in range(50)])
-    with History(world.hdfs, spark=history.session()) as engine_of_it:
+            history_world.append(begin, [(f"s{n}", f'v{{n="{n}"}}', begin + k * 1000, k) for k in range(50)])
+    with History(history_world.hdfs, spark=history.session()) as engine_of_it:
         question = 'v{n="1"}', START_MS + HOUR_MS - 1, START_MS + 2 * HOUR_MS - 1
         answer = engine_of_it.read(*question, engine=engine)
         touched = answer.touched
         assert (touched.files, touched.of_files, len(touched.paths)) == (1, 12, 1)
         assert 0 < touched.bytes < touched.of_bytes / 4
         assert "1 of 12 files" in answer.notes[0]
-        uri = raw_uri(world.hdfs)
+        uri = raw_uri(history_world.hdfs)
         for path, _, _ in files.listing(uri):
             if path.endswith(".parquet") and not path.startswith("_") and path not in touched.paths:
                 files.write(f"{uri}/{path}", b"destroyed")
         again = engine_of_it.read(*question, engine=engine)
-        assert told(again) == told(answer) == world.expected(['v{n="1"}'], *question[1:])
+        assert told(again) == told(answer) == history_world.expected(['v{n="1"}'], *question[1:])
         with pytest.raises(HistoryError):
             engine_of_it.read("v", START_MS - 1, END_MS, engine=engine)
 
 
-def test_row_groups_out_of_range_are_not_fetched(world: HistoryWorld, history: History) -> None:
+def test_row_groups_out_of_range_are_not_fetched(history_world: HistoryWorld, history: History) -> None:
     """Keys are looked at first; values only where there is something."""
     little = history.read(f"rack.temp{LATE[9:]}", START_MS, START_MS + 100_000)
     much = history.read("rack.*", START_MS, END_MS)
@@ -125,7 +125,7 @@ def test_more_samples_than_the_limit_are_refused(history: History, engine: Engin
         history.read("rack.door", START_MS - 1, END_MS, engine=engine, samples=count - 1)
 
 
-def test_batches_hold_one_row_group_and_can_be_stopped(world: HistoryWorld, history: History) -> None:
+def test_batches_hold_one_row_group_and_can_be_stopped(history_world: HistoryWorld, history: History) -> None:
     stop = threading.Event()
     batches = history.batches("rack.*", START_MS - 1, END_MS, stop=stop)
     first = next(batches)
@@ -203,7 +203,7 @@ def test_progress_goes_to_the_end(history: History, engine: Engine) -> None:
 
 
 def test_a_file_that_goes_while_it_is_read_begins_the_reading_again(
-    world: HistoryWorld, history: History, monkeypatch: pytest.MonkeyPatch
+    history_world: HistoryWorld, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from query_dsl.stores.history import engine as module
 
@@ -269,12 +269,12 @@ def test_without_polars_an_answer_says_what_to_install(history: History, monkeyp
         history.read("odd", START_MS - 1, END_MS).to_polars()
 
 
-def test_a_frame_to_compute_on(world: HistoryWorld, history: History) -> None:
+def test_a_frame_to_compute_on(history_world: HistoryWorld, history: History) -> None:
     frame = history.frame("rack.temp", START_MS - 1, END_MS)
     assert frame.columns[:6] == ["series", "name", "labels", "source", "type", "time"]
     rows = frame.groupBy(frame.labels["rack"].alias("rack")).count().collect()
     plain: dict[str, int] = {}
-    for one in world.samples:
+    for one in history_world.samples:
         if one.series.startswith("rack.temp{") and one.time_ms <= END_MS:
             rack = one.series.split('rack="')[1][:2]
             plain[rack] = plain.get(rack, 0) + 1
@@ -285,11 +285,11 @@ def test_a_fingerprint_with_two_texts_is_set_aside(hdfs: str, monkeypatch: pytes
     from artimon.rawtable import series_rows as columns
     from tests.series.world import block
 
-    world = HistoryWorld(f"{hdfs}/clash")
+    history_world = HistoryWorld(f"{hdfs}/clash")
     monkeypatch.setattr(columns, "fingerprint", lambda text: 7 if text != "good{}" else 8)
-    world.announce([block("a", 0, 1, ["one{}", "good{}"]), block("b", 0, 1, ["two{}"])])
-    world.append(START_MS + 10, [("a", "good{}", START_MS + 1, 5)])
+    history_world.announce([block("a", 0, 1, ["one{}", "good{}"]), block("b", 0, 1, ["two{}"])])
+    history_world.append(START_MS + 10, [("a", "good{}", START_MS + 1, 5)])
     with pytest.raises(NothingSelected, match="1 fingerprints with two texts are set aside"):
-        History(world.hdfs).read("one", START_MS, END_MS)
-    answer = History(world.hdfs).read('{x!="y",__name__=~"one|good"}', START_MS, END_MS)
+        History(history_world.hdfs).read("one", START_MS, END_MS)
+    answer = History(history_world.hdfs).read('{x!="y",__name__=~"one|good"}', START_MS, END_MS)
     assert "set aside" in answer.notes[-1]

@@ -27,8 +27,8 @@ OTHER = "other{}"
 def grouped(hdfs: str) -> HistoryWorld:
     """Two hours of 24 series of two sources, and of another name, in files of some twenty row groups of 40 rows; rows
     that came an hour late, between those of other files; two rows at one time."""
-    world = HistoryWorld(f"{hdfs}/s{uuid.uuid4().hex[:10]}")
-    world.announce([block("a/0", 0, 1, [*TEXTS[:16], OTHER]), block("b/0", 0, 1, TEXTS[8:])])
+    history_world = HistoryWorld(f"{hdfs}/s{uuid.uuid4().hex[:10]}")
+    history_world.announce([block("a/0", 0, 1, [*TEXTS[:16], OTHER]), block("b/0", 0, 1, TEXTS[8:])])
     owned = [("a/0", text) for text in [*TEXTS[:16], OTHER]] + [("b/0", text) for text in TEXTS[8:]]
     chance = random.Random(7)
     with pytest.MonkeyPatch.context() as patch:
@@ -41,14 +41,14 @@ def grouped(hdfs: str) -> HistoryWorld:
                 for n in range(30)
                 if text != TEXTS[3] or hour  # there is no sample of it in the first hour
             ]
-            world.append(begin + HOUR_MS - 1, given)
+            history_world.append(begin + HOUR_MS - 1, given)
         late: list[Given] = [
             (source, text, START_MS + chance.randrange(HOUR_MS // 100) * 100, chance.random())
             for source, text in chance.sample(owned, 9)
             for _ in range(3)
         ]
-        world.append(START_MS + 2 * HOUR_MS, [*late, ("a/0", TEXTS[0], START_MS, 77)])
-    return world
+        history_world.append(START_MS + 2 * HOUR_MS, [*late, ("a/0", TEXTS[0], START_MS, 77)])
+    return history_world
 
 
 @pytest.fixture(params=["whole", "small shares", "nothing kept"])

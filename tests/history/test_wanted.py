@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from query_dsl.stores.history.files import Wanted, run_starts
+from artimon.compute.bucketizer import begins_of
+from query_dsl.stores.history.files import Wanted
 from tests.seeds import fixed_and_drawn
 
 
@@ -36,7 +37,7 @@ def test_as_one_after_another(seed: int) -> None:
 
 def test_starts_of_runs() -> None:
     a, b = np.array([1, 1, 1, 2, 2]), np.array([5, 5, 6, 6, 6])
-    assert run_starts(a).tolist() == [0, 3]
-    assert run_starts(a, b).tolist() == [0, 2, 3]
-    assert run_starts(a[:1], b[:1]).tolist() == [0]
-    assert run_starts(a[:0]).tolist() == []
+    assert begins_of(a).tolist() == [0, 3]
+    assert begins_of(a, b).tolist() == [0, 2, 3]
+    assert begins_of(a[:1], b[:1]).tolist() == [0]
+    assert begins_of(a[:0]).tolist() == []

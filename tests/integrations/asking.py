@@ -47,7 +47,7 @@ async def asked(app: Asgi, path: str, method: str = "GET", kind: str = "http", r
     return sent
 
 
-def ask(app: Asgi, path: str, method: str = "GET", kind: str = "http", root: str = "") -> int:
+def ask_asgi(app: Asgi, path: str, method: str = "GET", kind: str = "http", root: str = "") -> int:
     """The status of the answer of an ASGI application; 0 if there was none."""
     sent = asyncio.run(asked(app, path, method, kind, root))
     return next((message["status"] for message in sent if "status" in message), 0)

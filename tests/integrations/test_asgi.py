@@ -19,7 +19,7 @@ from bookkeeper import Bookkeeper
 from bookkeeper.integrations.asgi import Message, Middleware
 from bookkeeper.integrations.routes import replaced
 from bookkeeper.testing import snapshot
-from tests.integrations.asking import ask, asked, counted, timed
+from tests.integrations.asking import ask_asgi, asked, counted, timed
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def starlette() -> Starlette:
 @pytest.mark.parametrize("root", ["", "/behind/proxy"])
 def test_patterns_of_starlette(book: Bookkeeper, path: str, route: str, status: int, root: str) -> None:
     app = Middleware(starlette(), book=book)
-    assert ask(app, path, root=root) == status
+    assert ask_asgi(app, path, root=root) == status
     assert counted(book) == {("GET", route, str(status)): 1}
     assert timed(book) == {("GET", route): 1}
 
@@ -149,7 +149,7 @@ def fastapi() -> FastAPI:
 def test_patterns_of_fastapi(book: Bookkeeper, path: str, route: str, status: int) -> None:
     app = fastapi()
     app.add_middleware(Middleware, book=book)
-    assert ask(app, path) == status
+    assert ask_asgi(app, path) == status
     assert counted(book) == {("GET", route, str(status)): 1}
 
 
@@ -157,10 +157,10 @@ def test_nobody_makes_variables_by_asking(book: Bookkeeper) -> None:
     """Paths, methods and parameters that a client invents end in the same few variables."""
     app = Middleware(starlette(), book=book)
     for i in range(50):
-        ask(app, f"/nothing/{i}")
-        ask(app, f"/users/{i}")
-        ask(app, f"/shops/{i}/files/{i}/{i}")
-        ask(app, "/", method=f"GET{i}")
+        ask_asgi(app, f"/nothing/{i}")
+        ask_asgi(app, f"/users/{i}")
+        ask_asgi(app, f"/shops/{i}/files/{i}/{i}")
+        ask_asgi(app, "/", method=f"GET{i}")
     assert counted(book) == {
         ("GET", "unmatched", "404"): 50,
         ("GET", "/users/{user}", "200"): 50,
@@ -172,9 +172,9 @@ def test_nobody_makes_variables_by_asking(book: Bookkeeper) -> None:
 def test_status_of_what_goes_wrong(book: Bookkeeper) -> None:
     app = Middleware(starlette(), book=book)
     with pytest.raises(RuntimeError, match="broken"):
-        ask(app, "/broken")
-    assert ask(app, "/users/7", "DELETE") == 405
-    assert ask(app, "/stream") == 200
+        ask_asgi(app, "/broken")
+    assert ask_asgi(app, "/users/7", "DELETE") == 405
+    assert ask_asgi(app, "/stream") == 200
     assert counted(book) == {
         ("GET", "/broken", "500"): 1,
         ("DELETE", "/users/{user}", "405"): 1,
@@ -198,7 +198,7 @@ def test_an_application_that_is_cancelled_or_says_nothing(book: Bookkeeper) -> N
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    assert ask(Middleware(silent, book=book), "/") == 0
+    assert ask_asgi(Middleware(silent, book=book), "/") == 0
     asyncio.run(cancel())
     assert counted(book) == {("GET", "unmatched", "none"): 2}
     assert book.get_integer_var("http.requests.active", {}) == 0
@@ -206,8 +206,8 @@ def test_an_application_that_is_cancelled_or_says_nothing(book: Bookkeeper) -> N
 
 def test_web_sockets_have_no_duration_and_lifespan_passes(book: Bookkeeper) -> None:
     app = Middleware(starlette(), book=book)
-    ask(app, "/rooms/7", kind="websocket")
-    ask(app, "/rooms/closed", kind="websocket")
+    ask_asgi(app, "/rooms/7", kind="websocket")
+    ask_asgi(app, "/rooms/closed", kind="websocket")
     assert counted(book) == {
         ("WEBSOCKET", "/rooms/{room}", "101"): 1,
         ("WEBSOCKET", "/rooms/{room}", "403"): 1,
@@ -233,13 +233,13 @@ def test_web_sockets_have_no_duration_and_lifespan_passes(book: Bookkeeper) -> N
 
 def test_a_rule_of_the_users_own(book: Bookkeeper) -> None:
     app = Middleware(bare, book=book, route=lambda scope: scope["path"] if scope["path"] == "/known" else None)
-    ask(app, "/known")
-    ask(app, "/unknown")
+    ask_asgi(app, "/known")
+    ask_asgi(app, "/unknown")
     assert set(counted(book)) == {("GET", "/known", "200"), ("GET", "unmatched", "200")}
 
 
 def test_what_is_counted_is_described_and_timed(book: Bookkeeper) -> None:
-    ask(Middleware(bare, book=book, bounds=(0.5, 1.0)), "/")
+    ask_asgi(Middleware(bare, book=book, bounds=(0.5, 1.0)), "/")
     entries = {(one.name, one.labels.get("le")): one for one in book.collect()}
     assert entries["http.requests", None].kind == "counter"
     assert entries["http.requests.active", None].kind == "gauge"

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, Response, expect
 from tests.page.watched import CPU, Watched, answer_with, matrix, racks
 
 
-def rows(page: Page) -> list[list[str]]:
+def shown_rows(page: Page) -> list[list[str]]:
     """Series and values of the page of the table that is shown."""
     script = """() => [...document.querySelectorAll("#table tbody tr")].map((row) =>
       [row.querySelector("th"), ...[...row.querySelectorAll("td")].slice(1)].map((cell) => cell.textContent))"""
@@ -41,7 +41,7 @@ def test_it_has_the_values_of_the_api(watched: Watched) -> None:
     with page.expect_response(lambda answer: "api/query" in answer.url) as came:
         watched.open(CPU, view="table", refresh="off")
     expect(page.locator("#table tbody tr").first).to_be_visible()
-    assert rows(page) == expected(came.value)
+    assert shown_rows(page) == expected(came.value)
     expect(page.locator("#panel-chart")).to_be_hidden()
 
 
@@ -49,15 +49,15 @@ def test_it_is_paged_both_ways(watched: Watched) -> None:
     answer_with(watched.page, "query", matrix(racks(120, 25)))
     page = watched.open("fetch('heat')", view="table")
     expect(page.locator("#table-tools")).to_contain_text("1–50 of 120 series")
-    assert len(rows(page)) == 50
+    assert len(shown_rows(page)) == 50
     page.get_by_role("button", name="Next series").click()
     page.get_by_role("button", name="Next series").click()
-    assert rows(page)[0][0] == 'heat{rack="r100"}'
+    assert shown_rows(page)[0][0] == 'heat{rack="r100"}'
     page.get_by_role("button", name="Next points").click()
     page.get_by_role("button", name="Next points").click()
-    assert rows(page)[0] == ['heat{rack="r100"}', "104", "103", "102", "101", "100"]
+    assert shown_rows(page)[0] == ['heat{rack="r100"}', "104", "103", "102", "101", "100"]
     page.get_by_role("button", name="In order of series").click()
-    assert rows(page)[0][0] == 'heat{rack="r119"}'
+    assert shown_rows(page)[0][0] == 'heat{rack="r119"}'
 
 
 def test_types_are_kept_exactly(watched: Watched) -> None:
@@ -74,7 +74,7 @@ def test_types_are_kept_exactly(watched: Watched) -> None:
     watched.page.route("**/api/query*", lambda asked: asked.fulfill(body=body, content_type="application/json"))
     page = watched.open("fetch('heat')", view="table")
     expect(page.locator("#table tbody tr")).to_have_count(4)
-    assert [row[1:] for row in rows(page)] == [
+    assert [row[1:] for row in shown_rows(page)] == [
         [str(-(2**63)), str(2**53 + 1)], ["false", "true"], ["–", "x y"], ["-Infinity", "NaN"]
     ]  # fmt: skip
     page.get_by_role("tab", name="Chart").click()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import re2
@@ -13,6 +14,9 @@ from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import Kind, Value, ValueType, type_of
+from query_dsl import Matrix, evaluate, parse
+from query_dsl.results.irregular import Irregular
+from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.stores.protocol import EngineStore
 from query_dsl.stores.rows import ENDED, Rows
 from query_dsl.stores.sampled import Sampled, SampleRequest
@@ -182,3 +186,12 @@ def lives(row: int, series: RawSeries, strings: list[str]) -> list[tuple[int, in
         mine = sorted((s for s in series.samples if s.birth == birth), key=lambda s: s.time)
         out.append((row, birth, mine[0].time, mine[-1].time, cell(series, mine[-1].value, strings)))
     return out
+
+
+def ask(text: str, store: PlainStore, end: int) -> Matrix:
+    """The answer at the time when the bucket that ends at `end` has just settled."""
+    return evaluate(parse(text), store, end + SETTLE_MS)
+
+
+def by_series(found: Matrix | Irregular) -> dict[str, list[Any]]:
+    return dict(iter(found))

@@ -13,9 +13,9 @@ from artimon.model.grid import Grid
 from query_dsl import Matrix, parse
 from query_dsl.evaluation.classes import reduce_classes
 from query_dsl.evaluation.evaluator import QueryEvaluator
+from query_dsl.evaluation.execution import TimedScalar, Value
 from query_dsl.evaluation.operands import combine
 from query_dsl.evaluation.planner import plan
-from query_dsl.evaluation.scalars import TimedScalar, Value
 from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key
 from query_dsl.results.matrix import in_order
 from query_dsl.tree import nodes

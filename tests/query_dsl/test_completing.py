@@ -11,7 +11,7 @@ from query_dsl.language.shortcuts import FUNCTIONS, METHODS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 
-def store() -> PlainStore:
+def disks() -> PlainStore:
     filled = PlainStore()
     filled.add("disk.used", {"rack": "r1", "host": "a"}, [(MINUTE, 1)])
     filled.add("disk.used", {"rack": "r2", "host": "b"}, [(MINUTE, 1)])
@@ -56,7 +56,7 @@ def store() -> PlainStore:
 )
 def test_what_is_offered(text: str, begun: str, words: list[str]) -> None:
     wanted = [word for word in words if word.startswith(begun)] if begun else words
-    found = complete(text, None, store())
+    found = complete(text, None, disks())
     assert list(found.words) == wanted
     if words:
         assert text[found.start : found.end] == begun
@@ -64,13 +64,13 @@ def test_what_is_offered(text: str, begun: str, words: list[str]) -> None:
 
 def test_the_place_may_lie_within_the_text() -> None:
     text = "fetch('disk.u').mean(by=['rack'])"
-    found = complete(text, text.index("u") + 1, store())
+    found = complete(text, text.index("u") + 1, disks())
     assert (text[found.start : found.end], found.words, found.kind) == ("disk.u", ("disk.used",), "name")
 
 
 def test_methods_and_functions_are_all_there() -> None:
-    assert complete("fetch('load').", None, store()).words == tuple(sorted(METHODS))
-    assert complete("", None, store()).words == tuple(sorted(FUNCTIONS))
+    assert complete("fetch('load').", None, disks()).words == tuple(sorted(METHODS))
+    assert complete("", None, disks()).words == tuple(sorted(FUNCTIONS))
 
 
 @pytest.mark.parametrize(
@@ -88,17 +88,17 @@ def test_methods_and_functions_are_all_there() -> None:
     ],
 )
 def test_cells_of_notebooks(code: str, words: list[str]) -> None:
-    found = complete(code, None, store(), code=True, sessions={"session"})
+    found = complete(code, None, disks(), code=True, sessions={"session"})
     assert list(found.words) == words
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="fetch('\"{}[]=~,.\\# \nload", max_size=40), st.booleans())
 def test_any_text_has_an_answer(text: str, code: bool) -> None:
-    found = complete(text, None, store(), code=code)
+    found = complete(text, None, disks(), code=code)
     assert 0 <= found.start <= found.end == len(text) or not found.words
 
 
 def test_a_long_text_is_read_from_its_end_on() -> None:
     text = "(" * 200_000 + "fetch('loa"
-    assert complete(text, None, store()).words == ("load",)
+    assert complete(text, None, disks()).words == ("load",)

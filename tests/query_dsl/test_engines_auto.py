@@ -24,7 +24,7 @@ from query_dsl.stores.protocol import EngineStore
 from query_dsl.stores.rows import settle
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, rows_of, table_of, worlds
 from tests.query_dsl.past_lists import PastLists
-from tests.query_dsl.test_pushdown import world
+from tests.query_dsl.test_pushdown import fed_shards
 
 NOW = T + SETTLE_MS
 LEVELS = ((MINUTE, 10), (5 * MINUTE, 3))
@@ -126,7 +126,7 @@ def plain(found: Matrix | str) -> Any:
 @settings(max_examples=30, deadline=None)
 @given(told=worlds(), text=st.sampled_from(TEXTS))
 def test_the_seam_is_not_to_be_seen(told: list[Told], text: str) -> None:
-    memory, past = Short(world(told, 2)), Long(told)
+    memory, past = Short(fed_shards(told, 2)), Long(told)
     found = outcome(text, AutoStore(memory, lambda: past, ManualClock(NOW)))
     assert plain(found) == plain(outcome(text, Long(told)))
 
@@ -146,7 +146,7 @@ def test_history_is_not_opened_where_memory_reaches() -> None:
     def never() -> Store:
         raise AssertionError("opened")
 
-    memory = Short(world([counter()], 1))
+    memory = Short(fed_shards([counter()], 1))
     found = evaluate(parse("fetch('c').increase('2m').range('8m')"), AutoStore(memory, never, ManualClock(NOW)), NOW)
     assert found.tolist(0) == [2] * 8
     assert found.origin is not None
@@ -156,7 +156,7 @@ def test_history_is_not_opened_where_memory_reaches() -> None:
 
 def test_notes_and_origin_say_which_part_came_from_where() -> None:
     told = [counter()]
-    found = evaluate(parse("fetch('c').range('30m')"), auto(Short(world(told, 1)), Long(told)), NOW)
+    found = evaluate(parse("fetch('c').range('30m')"), auto(Short(fed_shards(told, 1)), Long(told)), NOW)
     assert found.origin is not None
     assert found.origin.engine == "memory and history"
     parts = [(part.engine, part.start_ms, part.end_ms) for part in found.origin.fetched[0].parts]
@@ -166,7 +166,10 @@ def test_notes_and_origin_say_which_part_came_from_where() -> None:
 
 def test_a_series_may_stand_on_one_side_only() -> None:
     gone, new = counter("c.gone", until=T - 25 * MINUTE), counter("c.new", start=T - 10 * MINUTE)
-    memory, past = Short(world([new], 1)), Long([gone, counter("c.new", start=T - 10 * MINUTE, until=T - 99 * MINUTE)])
+    memory, past = (
+        Short(fed_shards([new], 1)),
+        Long([gone, counter("c.new", start=T - 10 * MINUTE, until=T - 99 * MINUTE)]),
+    )
     found = evaluate(parse("fetch('c.*').map('count', '5m').range('40m')"), auto(memory, past), NOW)
     assert found.names == ["c.gone", "c.new"]
     assert found.tolist(0) == [5, 5, 5, 0, 0, 0, 0, 0]
@@ -177,7 +180,7 @@ def test_integer_that_is_double_in_memory_is_double() -> None:
     old, new = counter(), counter(start=T - 14 * MINUTE)
     turned = replace(new, samples=tuple((t, b, v + 0.5) for t, b, v in new.samples))  # type: ignore[operator]
     found = evaluate(
-        parse("fetch('c').map('sum', '5m').range('30m')"), auto(Short(world([turned], 1)), Long([old])), NOW
+        parse("fetch('c').map('sum', '5m').range('30m')"), auto(Short(fed_shards([turned], 1)), Long([old])), NOW
     )
     assert found.tolist(0)[:2] == [65.0, 90.0]
     assert found.tolist(0)[-1] == sum(v + 0.5 for v in range(10, 15))
@@ -185,7 +188,7 @@ def test_integer_that_is_double_in_memory_is_double() -> None:
 
 def test_text_in_history_and_number_in_memory_shows_memory_and_says_so() -> None:
     old = replace(counter(), samples=((T - 29 * MINUTE, 0, "text"),))
-    found = evaluate(parse("fetch('c').range('30m')"), auto(Short(world([counter()], 1)), Long([old])), NOW)
+    found = evaluate(parse("fetch('c').range('30m')"), auto(Short(fed_shards([counter()], 1)), Long([old])), NOW)
     assert found.tolist(0)[:3] == [None] * 3
     assert found.tolist(0)[-1] == 40
     assert any("another type in the history" in note for note in found.notes)
@@ -194,7 +197,7 @@ def test_text_in_history_and_number_in_memory_shows_memory_and_says_so() -> None
 def test_when_series_were_seen_that_memory_has_forgotten_the_history_tells() -> None:
     """But only where memory knows none that fits: what is long gone is not stale for ever beside what is there."""
     gone, here = counter("c.gone", until=T - 25 * MINUTE), counter("c.here")
-    store = auto(Short(world([here], 1)), PastLists([gone, here], LEVELS))
+    store = auto(Short(fed_shards([here], 1)), PastLists([gone, here], LEVELS))
     seen = evaluate(parse("fetch('c.gone').last_seen().range('3m')"), store, NOW)
     assert (seen.series, seen.tolist(0)) == (['c.gone{k="c.gone"}'], [T - 25 * MINUTE] * 3)
     assert seen.origin is not None
@@ -216,7 +219,7 @@ class Broken(Long):
 
 
 def test_without_history_memory_answers_what_it_holds_and_says_so() -> None:
-    found = evaluate(parse("fetch('c').range('30m')"), auto(Short(world([counter()], 1)), Broken([])), NOW)
+    found = evaluate(parse("fetch('c').range('30m')"), auto(Short(fed_shards([counter()], 1)), Broken([])), NOW)
     assert found.partial
     assert found.tolist(0) == [None, None, None, 30, 35, 40]
     assert any("HDFS is gone" in note and "data up to" in note for note in found.notes)
@@ -225,14 +228,14 @@ def test_without_history_memory_answers_what_it_holds_and_says_so() -> None:
 def test_history_that_cannot_be_read_is_an_error_where_all_lies_in_it() -> None:
     text = f"fetch('c').between({T - 40 * MINUTE}, {T - 30 * MINUTE})"
     with pytest.raises(HistoryError, match="HDFS is gone"):
-        evaluate(parse(text), auto(Short(world([counter()], 1)), Broken([])), NOW)
+        evaluate(parse(text), auto(Short(fed_shards([counter()], 1)), Broken([])), NOW)
 
 
 def test_history_answers_alone_where_no_shard_does() -> None:
     class Down(SelectError):
         of_query = False
 
-    memory = Short(world([counter()], 1), fails=Down("no shard answers"))
+    memory = Short(fed_shards([counter()], 1), fails=Down("no shard answers"))
     found = evaluate(parse("fetch('c').range('30m')"), auto(memory, Long([counter()])), NOW)
     assert found.partial
     assert found.tolist(0) == [15, 20, 25, 30, 35, 40]
@@ -241,7 +244,7 @@ def test_history_answers_alone_where_no_shard_does() -> None:
 
 def test_a_long_range_gets_a_wide_step_joined_from_what_memory_holds() -> None:
     start = T - 5_100 * MINUTE
-    memory, past = Short(world([counter(start=T - 20 * MINUTE, first=5_080)], 1)), Long([counter(start=start)])
+    memory, past = Short(fed_shards([counter(start=T - 20 * MINUTE, first=5_080)], 1)), Long([counter(start=start)])
     found = evaluate(parse("fetch('c').map('count').range('5050m')"), auto(memory, past), NOW)
     assert found.grid.step_ms == 30 * MINUTE
     assert found.tolist(0)[-1] == 30
@@ -250,14 +253,14 @@ def test_a_long_range_gets_a_wide_step_joined_from_what_memory_holds() -> None:
 
 def test_as_of_an_earlier_time_memory_is_asked_only_for_what_it_still_holds() -> None:
     told = [counter(start=T - 90 * MINUTE)]
-    memory, past = Short(world(told, 1)), Long(told)
+    memory, past = Short(fed_shards(told, 1)), Long(told)
     found = evaluate(parse("fetch('c').range('5m')"), auto(memory, past), NOW - 60 * MINUTE)
     assert found.tolist(0) == [26, 27, 28, 29, 30]
     assert memory.asked == []
 
 
 def test_raw_resolution_reads_the_history_only() -> None:
-    memory, past = Short(world([counter()], 1)), Long([counter()])
+    memory, past = Short(fed_shards([counter()], 1)), Long([counter()])
     found = evaluate(parse("fetch('c', resolution=\"raw\").range('5m')"), auto(memory, past), NOW)
     assert found.tolist(0) == [36, 37, 38, 39, 40]
     assert (len(memory.asked), len(past.asked)) == (0, 1)
@@ -266,6 +269,6 @@ def test_raw_resolution_reads_the_history_only() -> None:
 
 
 def test_too_many_series_of_both_sides_together_are_refused() -> None:
-    memory, past = Short(world([counter("c.a")], 1)), Long([counter("c.b")])
+    memory, past = Short(fed_shards([counter("c.a")], 1)), Long([counter("c.b")])
     with pytest.raises(LimitExceeded, match="2 series fit, at most 1"):
         evaluate(parse("fetch('c.*').range('30m')"), auto(memory, past), NOW, limits=Limits(series=1))

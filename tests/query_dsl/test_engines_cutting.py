@@ -17,7 +17,7 @@ from query_dsl.stores.held import Held
 from query_dsl.stores.rows import Rows, settle
 from query_dsl.stores.wire import decode_piece, encode_piece
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, made_of, request_of, rows_of, table_of, worlds
-from tests.query_dsl.test_pushdown import world
+from tests.query_dsl.test_pushdown import fed_shards
 
 GRIDS = [Grid(T, MINUTE, 40), Grid(T - 5 * MINUTE, 5 * MINUTE, 4), Grid(T, 15 * MINUTE, 4)]
 
@@ -45,7 +45,7 @@ def test_pieces_in_any_order_are_what_the_shards_hold(told: list[Told], at: int,
     pieces = [cut(rows.pick(part), grid) for part in parts]
     if many > 3:
         pieces = [join([decode_piece(encode_piece(piece)) for piece in pieces[:3]]), *pieces[3:]]
-    expected = made_of(world(told, 2).select(request))
+    expected = made_of(fed_shards(told, 2).select(request))
     assert held(told, grid, pieces, request) == expected
 
 

@@ -15,7 +15,7 @@ from query_dsl import Matrix, QueryError, evaluate, parse
 from tests.history.engine_world import some_series
 from tests.query_dsl import asking
 from tests.query_dsl.past_lists import PastLists
-from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told, world
+from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told, fed_shards
 
 RENAMED = {
     "m.*": "v.*", "m.a": "v0", "m.b": "v1", 'host=~"h[0-4]"': 'k=~"[0-9]"', "'host'": "'k'", "'dc', ": "", "dc": "rack",
@@ -50,7 +50,7 @@ def differences(text: str, memory: Any, past: Any) -> list[Any]:
 
 
 def check(told: list[Told], asked: list[str], when: str) -> None:
-    memory = world(told, 2)
+    memory = fed_shards(told, 2)
     past = PastLists(told, memory.levels())
     for text in asked:
         for name, here in RENAMED.items():
@@ -83,7 +83,7 @@ def two_sources(first: list[tuple[int, int, int]], second: list[tuple[int, int, 
 
 def values(told: list[Told], text: str) -> list[Any]:
     """Of the one series; equal in both engines."""
-    memory = world(told, 2)
+    memory = fed_shards(told, 2)
     assert not differences(text, memory, PastLists(told, memory.levels()))
     found = outcome(text, memory)
     assert isinstance(found, Matrix), found
@@ -119,7 +119,7 @@ def test_a_process_that_was_born_before_the_one_it_follows_begins_anew_too() -> 
 
 def test_an_integer_that_became_a_double_is_one_at_any_time() -> None:
     told = [Told("x", (), Kind.GAUGE, ((T - 9 * MINUTE, 0, 4), (T - 3 * MINUTE, 0, 4.5)), "s0", 0)]
-    memory = world(told, 2)
+    memory = fed_shards(told, 2)
     for store in (memory, PastLists(told, memory.levels())):
         found = evaluate(parse("fetch('x').offset('5m').range('5m')"), store, NOW)
         assert [row["type"] for row in found.to_dict()["series"]] == ["DOUBLE"]
@@ -140,7 +140,7 @@ def test_when_series_were_seen_is_known_beyond_what_was_read() -> None:
         Told("x", (("k", "new"),), Kind.GAUGE, ((T - 4 * MINUTE, 0, 3),), "s0", 0),
         Told("x", (("k", "both"),), Kind.GAUGE, (*early, (T - 2 * MINUTE, 0, 3)), "s0", 1),
     ]
-    memory = world(told, 2)
+    memory = fed_shards(told, 2)
     past = PastLists(told, memory.levels())
     for text in ("last_seen()", "stale('3m')", "stale('10h')", "stale('8h')"):
         for time in (".range('6m')", ".at('now-5m')", ".range('5h')"):

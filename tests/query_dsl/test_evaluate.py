@@ -30,7 +30,7 @@ def only(minutes: int) -> PlainStore:
     return PlainStore(STORE.series, ((minutes * MINUTE, 10_000),))
 
 
-def ask(text: str, store: PlainStore = STORE, now: int = NOW) -> Matrix:
+def asked(text: str, store: PlainStore = STORE, now: int = NOW) -> Matrix:
     return evaluate(parse(text), store, now)
 
 
@@ -53,7 +53,7 @@ def ask(text: str, store: PlainStore = STORE, now: int = NOW) -> Matrix:
     ],
 )
 def test_the_finest_level_that_covers_the_range(text: str, step: int, n: int) -> None:
-    matrix = ask(text)
+    matrix = asked(text)
     assert (matrix.grid.step_ms, matrix.grid.n, matrix.complete) == (step, n, True)
     assert matrix.present.all()
 
@@ -64,12 +64,12 @@ def test_the_finest_level_that_covers_the_range(text: str, step: int, n: int) ->
 )
 def test_the_open_bucket_never_shows(now: int, end: int) -> None:
     """The grid ends at the newest multiple of the step that is settled."""
-    assert ask("fetch('c').range('5m')", now=now).grid.end_ms == end
+    assert asked("fetch('c').range('5m')", now=now).grid.end_ms == end
 
 
 def test_buckets_are_named_by_their_end_and_closed_there() -> None:
     store = PlainStore().add("x", {}, [(T - MINUTE, 1), (T - MINUTE + 1, 2), (T, 3), (T + 1, 4)])
-    assert ask("fetch('x').map(sum).range('2m')", store).tolist(0) == [1.0, 5.0]
+    assert asked("fetch('x').map(sum).range('2m')", store).tolist(0) == [1.0, 5.0]
 
 
 @pytest.mark.parametrize("statistic", ["last", "min", "max", "sum", "mean", "count", "increase", "delta", "rate"])
@@ -95,22 +95,22 @@ def test_equal_at_every_level(statistic: str, step: int) -> None:
 )
 def test_only_what_is_needed_is_asked_for(text: str, wanted: set[str]) -> None:
     store = ticking(100)
-    ask(text, store)
+    asked(text, store)
     assert [set(r.statistics) for r in store.requests] == [wanted]
 
 
 def test_one_request_for_equal_fetches() -> None:
     store = ticking(100)
-    ask("fetch('c') - fetch('c')", store)
+    asked("fetch('c') - fetch('c')", store)
     assert len(store.requests) == 1
 
 
 def test_a_window_that_begins_before_what_memory_holds_says_so() -> None:
     """At the left edge: fewer samples where a mean may have fewer, missing where an increase would be too small."""
-    mean = ask("fetch('c').map(mean, '30m').range('1h')")
+    mean = asked("fetch('c').map(mean, '30m').range('1h')")
     assert mean.present.all()
     assert "12 points begins before what memory holds" in " ".join(mean.notes)
-    increase = ask("fetch('c').increase('30m').range('1h')")
+    increase = asked("fetch('c').increase('30m').range('1h')")
     values = increase.tolist(0)
     assert values == [None] * 12 + [29] + [30] * 47
     assert "the value before it of 13 points" in " ".join(increase.notes)
@@ -120,24 +120,24 @@ def test_a_window_that_begins_before_what_memory_holds_says_so() -> None:
 
 def test_a_window_of_ten_minutes_over_the_whole_hour_is_whole() -> None:
     """The spare rows serve it, with its predecessor."""
-    matrix = ask("fetch('c').increase('10m').range('1h')")
+    matrix = asked("fetch('c').increase('10m').range('1h')")
     assert matrix.tolist(0) == [10] * 60
     assert matrix.notes == ()
 
 
 def test_a_range_beyond_memory_is_answered_as_far_as_it_goes() -> None:
-    matrix = ask("fetch('c').range('5d')")
+    matrix = asked("fetch('c').range('5d')")
     assert not matrix.complete
     assert matrix.grid.n == 120
     assert any("(61 %)" in note for note in matrix.notes), matrix.notes
     with pytest.raises(QueryError, match="memory holds buckets of 1h from"):
-        ask("fetch('c').at('now-30d')")
+        asked("fetch('c').at('now-30d')")
 
 
 def test_a_grid_that_was_moved_is_said() -> None:
-    assert "the bucket that ends at" in ask(f"fetch('c').at({T - 1})").notes[0]
-    assert "later buckets are still open" in ask(f"fetch('c').between({T - HOUR}, {T + HOUR})").notes[0]
-    assert "no range given" in ask("fetch('c')").notes[0]
+    assert "the bucket that ends at" in asked(f"fetch('c').at({T - 1})").notes[0]
+    assert "later buckets are still open" in asked(f"fetch('c').between({T - HOUR}, {T + HOUR})").notes[0]
+    assert "no range given" in asked("fetch('c')").notes[0]
 
 
 @pytest.mark.parametrize(
@@ -171,16 +171,16 @@ def test_a_grid_that_was_moved_is_said() -> None:
 )
 def test_errors_say_what_and_where(text: str, message: str) -> None:
     if message.startswith("no error"):
-        assert ask(text).grid.n == 2_400
+        assert asked(text).grid.n == 2_400
         return
     with pytest.raises(QueryError) as caught:
-        ask(text)
+        asked(text)
     assert message in str(caught.value)
 
 
 def test_an_error_of_evaluation_points_into_the_text() -> None:
     with pytest.raises(QueryError) as caught:
-        ask("1 + fetch('c').mean(by=['hots'])")
+        asked("1 + fetch('c').mean(by=['hots'])")
     assert str(caught.value).splitlines()[-1].split() == ["^" * len("mean(by=['hots'])")]
     assert caught.value.position == len("1 + fetch('c').")
     with pytest.raises(QueryError) as built:
@@ -191,21 +191,21 @@ def test_an_error_of_evaluation_points_into_the_text() -> None:
 def test_the_combination_that_selects_nothing_is_named() -> None:
     store = ticking(50, host="a", dc="x").add("c", {"host": "b", "dc": "y"}, [(T, 1)])
     with pytest.raises(NothingSelected) as caught:
-        ask("""fetch('c{host="a",dc="y"}')""", store)
+        asked("""fetch('c{host="a",dc="y"}')""", store)
     assert """series fit __name__="c", host="a", but none of them dc="y\"""" in str(caught.value)
 
 
 def test_series_without_samples_in_the_range_are_left_out_and_said() -> None:
     store = ticking(50, host="a").add("c", {"host": "b"}, [(T - 5 * HOUR, 1)])
-    matrix = ask("fetch('c').range('10m')", store)
+    matrix = asked("fetch('c').range('10m')", store)
     assert matrix.series == ['c{host="a"}']
     assert "c: 1 of 2 series have no sample in the range" in matrix.notes
-    quiet = ask("""fetch('c{host="b"}').range('10m')""", store)
+    quiet = asked("""fetch('c{host="b"}').range('10m')""", store)
     assert len(quiet) == 0
     assert "the newest sample of all is of" in quiet.notes[0]
     assert "0 series" in repr(quiet)
     assert quiet.to_pandas().shape == (10, 0)
-    assert len(ask("""fetch('c{host="b"}').mean(by=['host']).range('10m')""", store)) == 0
+    assert len(asked("""fetch('c{host="b"}').mean(by=['host']).range('10m')""", store)) == 0
 
 
 def test_a_sample_younger_than_the_range_is_said_to_be_in_the_open_bucket() -> None:
@@ -218,7 +218,7 @@ def test_a_sample_younger_than_the_range_is_said_to_be_in_the_open_bucket() -> N
 def test_what_the_store_says_reaches_the_answer() -> None:
     store = ticking(50)
     store.notes, store.partial = ("shard 1 did not answer",), True
-    matrix = ask("fetch('c').rate('5m').sum(by=[])", store)
+    matrix = asked("fetch('c').rate('5m').sum(by=[])", store)
     assert matrix.partial
     assert "shard 1 did not answer" in matrix.notes
 
@@ -257,7 +257,7 @@ def test_a_process_and_its_successor_are_never_counted_at_once() -> None:
         "g", {"instance": "0"}, [(T - 2 * MINUTE, 5), (T - 50_000, 5)], Kind.GAUGE, ended=T - 40_000
     )
     store.add("g", {"instance": "1"}, [(T - 20_000, 7)], Kind.GAUGE)
-    assert ask("fetch('g').sum(by=[]).range('3m')", store).tolist(0) == [5.0, None, 7.0]
+    assert asked("fetch('g').sum(by=[]).range('3m')", store).tolist(0) == [5.0, None, 7.0]
 
 
 def test_increase_over_restarts_is_exact() -> None:
@@ -270,14 +270,14 @@ def test_increase_over_restarts_is_exact() -> None:
             samples += [Sample(birth + s * 1_000, s, birth) for s in range(37, 599, 37)]
             samples.append(Sample(birth + 599_000 + worker, 600, birth))
         store.add("w", {"instance": str(worker)}, samples, Kind.COUNTER)
-    whole = ask("fetch('w').increase('1h').sum(by=[]).at('now')", store)
+    whole = asked("fetch('w').increase('1h').sum(by=[]).at('now')", store)
     assert whole.latest() == [4 * 6 * 600.0]
-    parts = ask("fetch('w').increase().sum(by=[]).bucketize(sum, '1h').at('now')", store)
+    parts = asked("fetch('w').increase().sum(by=[]).bucketize(sum, '1h').at('now')", store)
     assert parts.latest() == [4 * 6 * 600.0]
 
 
 def test_500_terms_evaluate_without_recursion() -> None:
-    assert ask("fetch('c') * 0" + " + 1" * 480).tolist(0) == [480.0] * 10
+    assert asked("fetch('c') * 0" + " + 1" * 480).tolist(0) == [480.0] * 10
 
 
 def test_absent_of_an_ended_series_is_true() -> None:

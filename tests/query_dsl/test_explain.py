@@ -10,7 +10,7 @@ import pytest
 from query_dsl import QueryError, offline, parse
 from query_dsl.evaluation.explain import explain
 from tests.query_dsl.test_engines_auto import NOW, Long, Short, auto, counter
-from tests.query_dsl.test_pushdown import MINUTE, T, world
+from tests.query_dsl.test_pushdown import MINUTE, T, fed_shards
 
 
 def told(text: str, store: Any, **options: Any) -> Any:
@@ -18,7 +18,7 @@ def told(text: str, store: Any, **options: Any) -> Any:
 
 
 def test_the_plan_is_a_line_a_node() -> None:
-    store = world([counter("a"), counter("b")], 1)
+    store = fed_shards([counter("a"), counter("b")], 1)
     found = told("(fetch('a').rate('5m').sum(by=[\"k\"]) / fetch('b').max(without=[])).range('10m')", store, run=False)
     assert [(line.depth, line.text) for line in found.lines] == [
         (0, ".range('10m')"),
@@ -38,13 +38,13 @@ def test_the_plan_is_a_line_a_node() -> None:
 
 
 def test_without_a_run_nothing_is_asked() -> None:
-    memory = Short(world([counter()], 1))
+    memory = Short(fed_shards([counter()], 1))
     found = told("fetch('c').range('5m')", memory, run=False)
     assert (found.ran, found.origin.fetched, memory.asked) == (False, (), [])
 
 
 def test_a_run_tells_what_was_read() -> None:
-    found = told("fetch('c').increase('2m').range('8m')", world([counter(), counter("d")], 1))
+    found = told("fetch('c').increase('2m').range('8m')", fed_shards([counter(), counter("d")], 1))
     (one,) = found.origin.fetched
     assert (one.selector, one.series, one.reduced) == ("c", 1, False)
     assert one.bytes == one.series * one.grid.n * len(one.statistics) * 8
@@ -53,23 +53,23 @@ def test_a_run_tells_what_was_read() -> None:
 
 
 def test_what_the_store_reduced_is_marked() -> None:
-    found = told("fetch('{k!=\"\"}').sum(by=[]).range('8m')", world([counter(), counter("d")], 2))
+    found = told("fetch('{k!=\"\"}').sum(by=[]).range('8m')", fed_shards([counter(), counter("d")], 2))
     assert [one.reduced for one in found.origin.fetched] == [True]
     assert "reduced in the store" in str(found)
 
 
 def test_both_engines_are_named_with_their_times() -> None:
     tale = [counter()]
-    found = told("fetch('c').range('30m')", auto(Short(world(tale, 1)), Long(tale)))
+    found = told("fetch('c').range('30m')", auto(Short(fed_shards(tale, 1)), Long(tale)))
     assert found.origin.engine == "memory and history"
     assert [part.engine for part in found.origin.fetched[0].parts] == ["history", "memory"]
     assert "no level reaches back to the range; 5m suits its length" in str(found)
-    planned = told("fetch('c').range('30m')", auto(Short(world(tale, 1)), Long(tale)), run=False)
+    planned = told("fetch('c').range('30m')", auto(Short(fed_shards(tale, 1)), Long(tale)), run=False)
     assert "engine  memory and history" in str(planned)
 
 
 def test_json_is_whole() -> None:
-    found = told("fetch('c').range('5m')", world([counter()], 1))
+    found = told("fetch('c').range('5m')", fed_shards([counter()], 1))
     data = json.loads(found.to_json())
     assert data == json.loads(json.dumps(found.to_dict()))
     assert data["origin"]["fetched"][0]["series"] == 1
@@ -84,12 +84,12 @@ def test_raw_samples_are_explained() -> None:
 
 def test_errors_are_those_of_the_query() -> None:
     with pytest.raises(QueryError, match="no variable is named 'y'"):
-        told("fetch('y')", world([counter()], 1))
+        told("fetch('y')", fed_shards([counter()], 1))
 
 
 def test_a_long_sum_is_no_matter() -> None:
     text = " + ".join(["fetch('c')"] * 150)
-    found = told(text, world([counter()], 1), run=False)
+    found = told(text, fed_shards([counter()], 1), run=False)
     assert len(found.lines) == 299
 
 

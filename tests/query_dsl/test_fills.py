@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from query_dsl import Matrix, QueryError, evaluate, parse
+from query_dsl import QueryError
 from query_dsl.functions.fills import fill_linear, fill_near, fill_value, neighbours
 from query_dsl.results.cells import DOUBLE, INTEGER, Cells
-from query_dsl.stores.levels import SETTLE_MS
-from tests.query_dsl.plain_store import MINUTE, PlainStore
+from tests.query_dsl.plain_store import MINUTE, PlainStore, ask
 
 Row = list[int | float | None]
 ROWS = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=12)
@@ -111,7 +110,7 @@ def test_what_lies_before_the_range(row: Row, name: str, gap: int | None, n: int
     store = PlainStore()
     store.add("x", {}, [((i + 1) * MINUTE, v) for i, v in enumerate(row) if v is not None])
     args = ("0, " if name == "value" else "") + (f'max_gap="{gap}m"' if gap else "max_gap=None")
-    found = ask(f"fetch('x').fill(\"{name}\", {args}).between({(16 - n) * MINUTE}, {16 * MINUTE})", store)
+    found = ask(f"fetch('x').fill(\"{name}\", {args}).between({(16 - n) * MINUTE}, {16 * MINUTE})", store, 16 * MINUTE)
     ways: dict[str, Callable[[Row], Row]] = {
         "previous": lambda r: plain_previous(r, gap),
         "linear": lambda r: plain_linear(r, gap),
@@ -124,10 +123,6 @@ def test_what_lies_before_the_range(row: Row, name: str, gap: int | None, n: int
         assert len(found) == 0
         return
     assert repr(found.tolist(0)) == repr(ways[name](seen)[-n:])
-
-
-def ask(text: str, store: PlainStore, end: int = 16 * MINUTE) -> Matrix:
-    return evaluate(parse(text), store, end + SETTLE_MS)
 
 
 def test_looking_back_is_bounded_and_said() -> None:
@@ -144,18 +139,18 @@ def test_a_gap_beyond_all_bounds_is_refused_or_cut() -> None:
     store = PlainStore(level_table=((MINUTE, 10**9),))
     store.add("x", {}, [(MINUTE, 1)])
     with pytest.raises(QueryError, match=r"would read .* buckets per series: use at most 20000"):
-        ask('fetch(\'x\').fill("previous", max_gap="10000d").between(0, 960000)', store)
+        ask('fetch(\'x\').fill("previous", max_gap="10000d").between(0, 960000)', store, 16 * MINUTE)
 
 
 def test_filling_with_what_is_no_int64() -> None:
     store = PlainStore().add("x", {}, [(MINUTE, 1)])
     with pytest.raises(QueryError, match="not a 64-bit integer"):
-        ask(f"fetch('x').fill(\"value\", {10**30}).between(0, 60000)", store)
+        ask(f"fetch('x').fill(\"value\", {10**30}).between(0, 60000)", store, 16 * MINUTE)
 
 
 def test_results_are_read_only() -> None:
     store = PlainStore().add("x", {}, [(MINUTE, 1)])
-    found = ask("fetch('x').fill(\"value\", 7).between(0, 120000)", store)
+    found = ask("fetch('x').fill(\"value\", 7).between(0, 120000)", store, 16 * MINUTE)
     assert found.tolist(0) == [1, 7]
     with pytest.raises(ValueError, match="read-only"):
         found.cells[0, 0] = 3

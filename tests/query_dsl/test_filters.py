@@ -34,7 +34,7 @@ def values_of(kind: int) -> st.SearchStrategy[Value]:
 
 
 @st.composite
-def rows(draw: st.DrawFn, kinds: tuple[int, ...] = (INTEGER, DOUBLE, BOOLEAN, STRING)) -> list[Row]:
+def row_lists(draw: st.DrawFn, kinds: tuple[int, ...] = (INTEGER, DOUBLE, BOOLEAN, STRING)) -> list[Row]:
     chosen = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
     return [(k, draw(st.lists(st.none() | values_of(k), min_size=WIDTH, max_size=WIDTH))) for k in chosen]
 
@@ -67,7 +67,7 @@ def plain(kind: int, value: Value | None, op: str, other: Value) -> bool:
 OTHERS = st.integers(2**53 - 2, 2**53 + 2) | st.sampled_from([0, 1, True, False, 5.9, 1.0, math.nan, "a", "", "z"])
 
 
-@given(rows(), st.sampled_from(COMPARISONS), OTHERS)
+@given(row_lists(), st.sampled_from(COMPARISONS), OTHERS)
 def test_comparing(given_rows: list[Row], op: str, other: Value) -> None:
     if isinstance(other, str) and op not in ("==", "!="):
         return
@@ -75,7 +75,7 @@ def test_comparing(given_rows: list[Row], op: str, other: Value) -> None:
     assert found == [[plain(kind, v, op, other) for v in row] for kind, row in given_rows]
 
 
-@given(rows(), st.sampled_from(["last", "first", "any", "all"]), st.sampled_from(["==", "!="]), OTHERS)
+@given(row_lists(), st.sampled_from(["last", "first", "any", "all"]), st.sampled_from(["==", "!="]), OTHERS)
 def test_meeting(given_rows: list[Row], name: str, op: str, other: Value) -> None:
     def one(kind: int, row: list[Value | None]) -> bool:
         known = [plain(kind, v, op, other) for v in row if v is not None]
@@ -86,7 +86,7 @@ def test_meeting(given_rows: list[Row], name: str, op: str, other: Value) -> Non
     assert meets(column(given_rows), name, op, other, STRINGS).tolist() == [one(*row) for row in given_rows]
 
 
-@given(rows((INTEGER, DOUBLE, BOOLEAN)), st.sampled_from(["min", "max", "mean"]))
+@given(row_lists((INTEGER, DOUBLE, BOOLEAN)), st.sampled_from(["min", "max", "mean"]))
 def test_summaries(given_rows: list[Row], name: str) -> None:
     found = summary(column(given_rows), name)
     for i, (kind, row) in enumerate(given_rows):
@@ -108,7 +108,7 @@ def test_summaries(given_rows: list[Row], name: str) -> None:
             assert int(found.cells[i, 0]) == (min(whole) if name == "min" else max(whole))
 
 
-@given(rows((INTEGER, BOOLEAN)) | rows((DOUBLE,)) | rows(), st.booleans())
+@given(row_lists((INTEGER, BOOLEAN)) | row_lists((DOUBLE,)) | row_lists(), st.booleans())
 def test_ranking(given_rows: list[Row], greatest_first: bool) -> None:
     def key(i: int) -> tuple[int, float, int]:
         _, row = given_rows[i]
@@ -126,7 +126,7 @@ def test_ranking(given_rows: list[Row], greatest_first: bool) -> None:
     assert found == sorted(range(len(given_rows)), key=key)
 
 
-@given(rows((INTEGER, DOUBLE, BOOLEAN)), st.integers(1, 4), st.booleans())
+@given(row_lists((INTEGER, DOUBLE, BOOLEAN)), st.integers(1, 4), st.booleans())
 def test_the_best_keep_their_order(given_rows: list[Row], k: int, greatest: bool) -> None:
     found = best(column(given_rows), "last", k, greatest).tolist()
     valued = [i for i, (_, row) in enumerate(given_rows) if any(v is not None for v in row)]

@@ -19,7 +19,7 @@ from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Key
 from query_dsl.results.irregular import Irregular
 from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.stores.limits import LimitExceeded, Limits
-from tests.query_dsl.plain_store import MINUTE, PlainStore, Sample
+from tests.query_dsl.plain_store import MINUTE, PlainStore, Sample, by_series
 
 Points = list[tuple[int, Value]]
 POINTS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 3)), min_size=1, max_size=14).map(
@@ -28,16 +28,12 @@ POINTS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 3)), min_size=1, 
 NUMBERS = [name for name, mapper in MAPPERS.items() if mapper.case.given]
 
 
-def ask(text: str, store: PlainStore, limits: Limits | None = None) -> Any:
+def answered(text: str, store: PlainStore, limits: Limits | None = None) -> Any:
     return answer(parse(f"{text}.between(0, 100)"), store, 100 + SETTLE_MS, limits=limits)
 
 
 def of(points: Points) -> PlainStore:
     return PlainStore(level_table=((1, 10_000),)).add("x", {}, points)
-
-
-def rows(found: Irregular) -> dict[str, list[tuple[int, Any]]]:
-    return {name: found.tolist(i) for i, name in enumerate(found.series)}
 
 
 # --- the form ---
@@ -51,7 +47,11 @@ def three() -> Irregular:
 
 def test_series_are_in_order_and_samples_by_time() -> None:
     found = three()
-    assert rows(found) == {'x{i="1"}': [(5, "p"), (5, "q")], 'x{i="2"}': [(10, 2**60 + 1), (20, 2), (30, 3)], "y": []}
+    assert by_series(found) == {
+        'x{i="1"}': [(5, "p"), (5, "q")],
+        'x{i="2"}': [(10, 2**60 + 1), (20, 2), (30, 3)],
+        "y": [],
+    }
     assert found.find(i="2") == 1
     assert found.samples == 5
     with pytest.raises(LookupError, match="2 series have"):
@@ -77,7 +77,7 @@ def test_other_forms() -> None:
 
 
 def test_json_of_what_json_has_not() -> None:
-    found = ask("samples('x')", of([(1, math.nan), (2, math.inf), (3, -math.inf)]))
+    found = answered("samples('x')", of([(1, math.nan), (2, math.inf), (3, -math.inf)]))
     assert found.to_dict()["series"][0]["values"] == ["NaN", "Infinity", "-Infinity"]
     assert '"NaN"' in found.to_json()
 
@@ -98,19 +98,19 @@ def test_taking_and_keeping(series: list[list[int]], data: st.DataObject) -> Non
 
 @given(POINTS)
 def test_dedup_and_compact(points: Points) -> None:
-    found = rows(ask("samples('x').dedup()", of(points)))["x"]
+    found = by_series(answered("samples('x').dedup()", of(points)))["x"]
     assert found == sorted(dict(points).items())
     kept: Points = []
     for i, point in enumerate(points):
         if i == 0 or point[1] != points[i - 1][1] or i == len(points) - 1:
             kept.append(point)
-    assert rows(ask("samples('x').compact()", of(points)))["x"] == kept
+    assert by_series(answered("samples('x').compact()", of(points)))["x"] == kept
     ranges = [
         p
         for i, p in enumerate(points)
         if i in (0, len(points) - 1) or p[1] != points[i - 1][1] or p[1] != points[i + 1][1]
     ]
-    assert rows(ask("samples('x').compact(ranges=True)", of(points)))["x"] == ranges
+    assert by_series(answered("samples('x').compact(ranges=True)", of(points)))["x"] == ranges
 
 
 @given(POINTS, st.integers(1, 20))
@@ -120,17 +120,17 @@ def test_split_modulo_and_values(points: Points, n: int) -> None:
     for i, (time, value) in enumerate(points):
         number += int(i > 0 and time - points[i - 1][0] > n)
         parts.setdefault(f'x{{split="{number}"}}', []).append((time, value))
-    assert rows(ask(f"samples('x').split(\"{n}ms\")", of(points))) == parts
+    assert by_series(answered(f"samples('x').split(\"{n}ms\")", of(points))) == parts
     parts = {}
     for time, value in points:
         parts.setdefault(f'x{{quotient="{time // n}"}}', []).append((time % n, value))
-    assert rows(ask(f"samples('x').modulo(\"{n}ms\")", of(points))) == parts
+    assert by_series(answered(f"samples('x').modulo(\"{n}ms\")", of(points))) == parts
     parts = {}
     for time, value in points:
         parts.setdefault(f'x{{value="{value}"}}', []).append((time, value))
-    assert rows(ask("samples('x').value_split()", of(points))) == parts
-    back = ask('samples(\'x\').value_split().relabel("value", "").merge()', of(points))
-    assert sorted(rows(back)["x"]) == sorted(points)
+    assert by_series(answered("samples('x').value_split()", of(points))) == parts
+    back = answered('samples(\'x\').value_split().relabel("value", "").merge()', of(points))
+    assert sorted(by_series(back)["x"]) == sorted(points)
 
 
 @given(POINTS)
@@ -139,19 +139,19 @@ def test_mode_and_integral(points: Points) -> None:
     most = max(counts.values())
     first = {value: time for time, value in reversed(points)}
     expected = [(time, value) for value, time in first.items() if counts[value] == most]
-    assert sorted(rows(ask("samples('x').mode()", of(points)))["x"]) == sorted(expected)
+    assert sorted(by_series(answered("samples('x').mode()", of(points)))["x"]) == sorted(expected)
     total, out = 0.0, []
     for i, (time, _) in enumerate(points):
         total += float(points[i - 1][1]) * (time - points[i - 1][0]) / 1000.0 if i else 0.0
         out.append((time, total))
-    assert rows(ask("samples('x').integrate()", of(points)))["x"] == out
+    assert by_series(answered("samples('x').integrate()", of(points)))["x"] == out
 
 
 def test_merge_keeps_the_first_of_one_time_first() -> None:
     store = PlainStore().add("x", {"p": "1"}, [(10, 1), (20, 2)]).add("x", {"p": "2"}, [(20, 3), (5, 0)])
-    found = ask('samples(\'x\').relabel("p", "").merge()', store)
-    assert rows(found) == {"x": [(5, 0), (10, 1), (20, 2), (20, 3)]}
-    assert not any("use merge to combine them" in note for note in ask("samples('x').merge()", store).notes)
+    found = answered('samples(\'x\').relabel("p", "").merge()', store)
+    assert by_series(found) == {"x": [(5, 0), (10, 1), (20, 2), (20, 3)]}
+    assert not any("use merge to combine them" in note for note in answered("samples('x').merge()", store).notes)
     assert any("use merge to combine them" in note for note in found.notes)
 
 
@@ -160,8 +160,8 @@ def test_a_step_makes_no_more_than_10_000_series() -> None:
     store.level_table = ((1, 100_000),)
     many = PlainStore(level_table=((1, 10),)).add("x", {}, [(i % 100 + 1, i) for i in range(10_100)])
     with pytest.raises(QueryError, match="10100 different values: at most 10000"):
-        ask("samples('x').value_split()", many)
-    assert len(ask("samples('x').value_split()", store)) == 49
+        answered("samples('x').value_split()", many)
+    assert len(answered("samples('x').value_split()", store)) == 49
 
 
 # --- windows and buckets ---
@@ -195,7 +195,7 @@ def test_buckets_of_samples_are_those_of_a_fetch(store: PlainStore, name: str, s
     args = MAPPERS[name].case_args
     gap = ', max_gap="50ms"' if MAPPERS[name].predecessor else ""
     call = f'.bucketize("{name}", "{step}ms"{", " + args if args else ""}{gap})'
-    fetched, sampled = ask(f"fetch('x'){call}", store), ask(f"samples('x'){call}", store)
+    fetched, sampled = answered(f"fetch('x'){call}", store), answered(f"samples('x'){call}", store)
     assert fetched.grid == sampled.grid
     assert fetched.keys == sampled.keys
     assert fetched.types.tolist() == sampled.types.tolist()
@@ -210,8 +210,8 @@ def test_buckets_of_samples_are_those_of_a_fetch(store: PlainStore, name: str, s
 def test_a_window_at_each_sample(store: PlainStore, name: str) -> None:
     """The value at a sample is that of a fetch at that time."""
     gap = ', max_gap="30ms"' if MAPPERS[name].predecessor else ""
-    sampled = ask(f'samples(\'x\').map("{name}", "20ms"{gap})', store)
-    fetched: Matrix = ask(f'fetch(\'x\').map("{name}", "20ms"{gap})', store)
+    sampled = answered(f'samples(\'x\').map("{name}", "20ms"{gap})', store)
+    fetched: Matrix = answered(f'fetch(\'x\').map("{name}", "20ms"{gap})', store)
     for i, key in enumerate(sampled.keys):
         row = dict(zip(fetched.times, fetched.tolist(fetched.keys.index(key)), strict=True))
         for time, value in sampled.tolist(i):
@@ -220,31 +220,31 @@ def test_a_window_at_each_sample(store: PlainStore, name: str) -> None:
 
 def test_a_bucket_sees_every_sample() -> None:
     store = PlainStore().add("x", {}, [(time, value) for time, value in zip(range(1, 61), range(60), strict=True)])
-    found = ask('samples(\'x\').bucketize("quantile", "50ms", q=0.5)', store)
+    found = answered('samples(\'x\').bucketize("quantile", "50ms", q=0.5)', store)
     assert found.tolist(0) == [24.5, 54.5]
     assert not any("approximate" in note for note in found.notes)
     for query in ("min_count=11", 'nulls="error"'):
-        made = ask(f'samples(\'x\').bucketize("median", "20ms", {query})', store) if "count" in query else None
+        made = answered(f'samples(\'x\').bucketize("median", "20ms", {query})', store) if "count" in query else None
         assert made is None or made.tolist(0) == [9.5, 29.5, 49.5, None, None]
     with pytest.raises(QueryError, match=r'x has no sample in the bucket .* and nulls="error"'):
-        ask('samples(\'x\').bucketize("median", "20ms", nulls="error")', store)
+        answered('samples(\'x\').bucketize("median", "20ms", nulls="error")', store)
 
 
 def test_texts_and_flags() -> None:
     store = PlainStore().add("x", {"t": "s"}, [(10, "b"), (20, "a"), (30, "a")]).add("x", {"t": "b"}, [(10, True)])
-    assert ask('samples(\'x\').bucketize("last", "50ms")', store).latest() == [None, None]
-    found = ask('samples(\'x\').bucketize("changes", "50ms")', store)
+    assert answered('samples(\'x\').bucketize("last", "50ms")', store).latest() == [None, None]
+    found = answered('samples(\'x\').bucketize("changes", "50ms")', store)
     assert [found.tolist(i) for i in range(2)] == [[0, None], [1, None]]
-    found = ask('samples(\'x\').bucketize("mean", "50ms")', store)
+    found = answered('samples(\'x\').bucketize("mean", "50ms")', store)
     assert found.series == ['x{t="b"}']
     assert any("1 STRING series left out" in note for note in found.notes)
-    assert rows(ask('samples(\'x\').map("mean", "50ms")', store)) == {'x{t="b"}': [(10, 1.0)]}
+    assert by_series(answered('samples(\'x\').map("mean", "50ms")', store)) == {'x{t="b"}': [(10, 1.0)]}
 
 
 def test_memory_is_counted_before_it_is_taken() -> None:
     store = PlainStore().add("x", {}, [(10, 1)])
     with pytest.raises(LimitExceeded, match="memory_bytes"):
-        ask('samples(\'x\').bucketize("last", "1ms")', store, Limits(memory_bytes=1_000))
+        answered('samples(\'x\').bucketize("last", "1ms")', store, Limits(memory_bytes=1_000))
     with pytest.raises(QueryError, match="at most 11000"):
         answer(parse('samples(\'x\').bucketize("last", "1ms").between(0, 100000)'), store, 100 * MINUTE)
 
@@ -266,12 +266,12 @@ def test_memory_is_counted_before_it_is_taken() -> None:
 )
 def test_errors(query: str, error: str) -> None:
     with pytest.raises(QueryError) as caught:
-        ask(f"({query})", of([(10, 1)]))
+        answered(f"({query})", of([(10, 1)]))
     assert error in str(caught.value)
 
 
 def test_a_range_without_samples() -> None:
-    found = ask("samples('x')", of([(200, 1)]))
+    found = answered("samples('x')", of([(200, 1)]))
     assert len(found) == 0
     assert any("no series that fits has a sample in" in note for note in found.notes)
 
@@ -300,19 +300,19 @@ def test_resample_is_a_method_too() -> None:
     """Of raw samples it is the last of each bucket, however it is called."""
     store = of([(3, 1), (7, 2), (12, 3), (40, 4)])
     texts = [f"samples('x').{call}" for call in ("resample('10ms')", "transform('resample', '10ms')")]
-    wanted = ask("samples('x').bucketize('last', '10ms')", store)
+    wanted = answered("samples('x').bucketize('last', '10ms')", store)
     assert wanted.tolist(0)[:4] == [2, 3, None, 4]
     for text in texts:
-        assert ask(text, store).tolist(0) == wanted.tolist(0)
+        assert answered(text, store).tolist(0) == wanted.tolist(0)
         assert parse(str(parse(text))).equals(parse(text))
     with pytest.raises(QueryError, match="resample is for raw samples"):
-        ask("fetch('x').resample('10ms')", store)
+        answered("fetch('x').resample('10ms')", store)
 
 
 def test_what_lies_modulo_a_period_is_worked_on_like_any_other() -> None:
     """Its times are no longer in the range, which says what is read and nothing else."""
     store = of([(13, 1), (17, 2), (19, 2), (22, 5)])
-    assert rows(ask("samples('x').modulo('10ms').compact()", store)) == {
+    assert by_series(answered("samples('x').modulo('10ms').compact()", store)) == {
         'x{quotient="1"}': [(3, 1), (7, 2), (9, 2)],
         'x{quotient="2"}': [(2, 5)],
     }

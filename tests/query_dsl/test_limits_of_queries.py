@@ -19,15 +19,15 @@ from tests.query_dsl.plain_store import MINUTE, PlainStore
 NOW = 60 * MINUTE + SETTLE_MS
 
 
-def store(series: int = 10) -> PlainStore:
+def numbered(series: int = 10) -> PlainStore:
     made = PlainStore()
     for i in range(series):
         made.add("x", {"i": str(i)}, [(t * MINUTE, t + i) for t in range(1, 61)])
     return made
 
 
-def ask(text: str, limits: Limits, **more: Any) -> Any:
-    return evaluate(parse(text), store(), NOW, limits=limits, **more)
+def limited(text: str, limits: Limits, **more: Any) -> Any:
+    return evaluate(parse(text), numbered(), NOW, limits=limits, **more)
 
 
 def test_too_many_series_name_limit_figure_and_what_to_do() -> None:
@@ -52,16 +52,16 @@ def test_memory_is_refused_before_it_is_asked_for() -> None:
 
 def test_memory_of_several_fetches_adds_up() -> None:
     one = 10 * 10 * 2 * 8
-    assert len(ask("fetch('x').range('10m')", Limits(memory_bytes=one))) == 10
+    assert len(limited("fetch('x').range('10m')", Limits(memory_bytes=one))) == 10
     with pytest.raises(LimitExceeded, match="memory_bytes"):
-        ask("fetch('x').range('10m') + fetch('x').offset('1m')", Limits(memory_bytes=one + 100))
+        limited("fetch('x').range('10m') + fetch('x').offset('1m')", Limits(memory_bytes=one + 100))
 
 
 def test_near_a_limit_the_answer_says_so() -> None:
-    found = ask("fetch('x').range('10m')", Limits(series=12))
+    found = limited("fetch('x').range('10m')", Limits(series=12))
     assert found.notes == ("near a limit: series 10 of 12",)
-    assert ask("fetch('x').range('10m')", Limits(series=21)).notes == ()
-    assert ask("fetch('x').range('10m')", Limits(series=12, soft=0.9)).notes == ()
+    assert limited("fetch('x').range('10m')", Limits(series=21)).notes == ()
+    assert limited("fetch('x').range('10m')", Limits(series=12, soft=0.9)).notes == ()
 
 
 @pytest.mark.parametrize("name", ["series", "samples", "memory_bytes", "seconds", "soft"])
@@ -74,7 +74,7 @@ class Slow(PlainStore):
     """Answers once it is let go."""
 
     def __init__(self) -> None:
-        super().__init__(series=store().series)
+        super().__init__(series=numbered().series)
         self.go = threading.Event()
         self.asked = threading.Event()
 
@@ -145,7 +145,7 @@ def _request() -> AggregateRequest:
 
 
 def test_what_nothing_can_end_is_asked_without_a_thread() -> None:
-    plain = store()
+    plain = numbered()
     assert plain.watching(Watch()) is plain
 
 

@@ -16,7 +16,7 @@ import pytest
 from artimon.model.values import Kind
 from query_dsl import QueryError, evaluate, offline, parse
 from query_dsl.tree.selector import parse_selector
-from tests.query_dsl.test_pushdown import MINUTE, NOW, T, Told, world
+from tests.query_dsl.test_pushdown import MINUTE, NOW, T, Told, fed_shards
 
 NA = None
 HOUR = 60 * MINUTE
@@ -62,7 +62,7 @@ class Given:
             end = [(T - self.ended[name] * MINUTE + 1, 0, None)] if name in self.ended else []
             samples = (*self.samples(name), *end)
             told.append(Told(title, tuple(sorted(labels.items())), kind, samples, f"s{i % 3}", i))
-        return [lists, world(told, 2)]
+        return [lists, fed_shards(told, 2)]
 
 
 def near(a: Any, b: Any) -> bool:
@@ -71,7 +71,7 @@ def near(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-def ask(given: Given, text: str, expected: Rows, notes: Sequence[str] = (), shards: bool = True) -> None:
+def expect(given: Given, text: str, expected: Rows, notes: Sequence[str] = (), shards: bool = True) -> None:
     """The answer of each store, series in order."""
     for store in given.stores()[: 2 if shards else 1]:
         found = evaluate(parse(text), store, NOW)
@@ -108,7 +108,7 @@ RACKS = Given(
 
 def test_mean_temperature_of_each_rack() -> None:
     """What lacks the rack forms a class of its own, and is reported; what is missing is left out of the mean."""
-    ask(
+    expect(
         RACKS,
         "fetch('temperature').mean(by=['dc', 'rack']).range('3m')",
         {
@@ -122,7 +122,7 @@ def test_mean_temperature_of_each_rack() -> None:
 
 
 def test_a_rack_counts_only_where_all_its_sensors_do() -> None:
-    ask(
+    expect(
         RACKS,
         "fetch('temperature{dc=\"jb\"}').mean(by=['rack'], nulls='propagate').range('3m')",
         {'{rack="r1"}': [21.0, NA, NA], '{rack="r2"}': [30.0, 31.0, 32.5]},
@@ -131,21 +131,21 @@ def test_a_rack_counts_only_where_all_its_sensors_do() -> None:
 
 def test_share_of_open_doors() -> None:
     """BOOLEAN is 1 and 0: the mean is the share of true, the sum how many."""
-    ask(
+    expect(
         RACKS,
         "fetch('door.open').mean(by=['dc']).range('3m')",
         {'{dc="jb"}': [0.5, 1.0, 0.0], '{dc="mu"}': [NA, 1.0, 1.0]},
     )
-    ask(RACKS, "fetch('door.open').sum(by=[]).range('3m')", {"{}": [1.0, 3.0, 1.0]})
+    expect(RACKS, "fetch('door.open').sum(by=[]).range('3m')", {"{}": [1.0, 3.0, 1.0]})
 
 
 def test_hot_and_open() -> None:
     """Two conditions of different names, joined by rack; the negation of one."""
     hot = "(fetch('temperature{dc=\"jb\"}').max(by=['dc', 'rack']) > 21)"
     door = "fetch('door.open{dc=\"jb\"}').last(by=['dc', 'rack'])"
-    ask(RACKS, f"({hot} & {door}).range('3m')",
+    expect(RACKS, f"({hot} & {door}).range('3m')",
         {'{dc="jb",rack="r1"}': [True, False, False], '{dc="jb",rack="r2"}': [False, True, False]})  # fmt: skip
-    ask(RACKS, f"({hot} & ~{door}).range('3m')",
+    expect(RACKS, f"({hot} & ~{door}).range('3m')",
         {'{dc="jb",rack="r1"}': [False, False, True], '{dc="jb",rack="r2"}': [True, False, True]})  # fmt: skip
 
 
@@ -166,7 +166,7 @@ PRESENT = '{volume!="z"}'
 
 
 def test_free_space_of_every_volume() -> None:
-    ask(
+    expect(
         VOLUMES,
         f"apply(sub, fetch('disk.size'), fetch('disk.used{PRESENT}'), on=['host', 'volume']).range('3m')",
         {
@@ -178,7 +178,7 @@ def test_free_space_of_every_volume() -> None:
 
 
 def test_share_of_used_space_of_each_rack() -> None:
-    ask(
+    expect(
         VOLUMES,
         f"(fetch('disk.used{PRESENT}').sum(by=['rack']) / fetch('disk.size').sum(by=['rack']) * 100).range('3m')",
         {'{rack="r1"}': [30.0, 23.0, 46.25], '{rack="r2"}': [25.0, 25.0, 12.5]},
@@ -190,8 +190,8 @@ def test_a_volume_without_a_size() -> None:
     sub = "apply(sub, fetch('disk.used'), fetch('disk.size'), on=['host', 'volume']{})"
     refuse(VOLUMES, sub.format("") + ".at('now')", "h3", 'volume="z"', "unmatched")
     dropped = {'{host="h1",volume="a"}': [-5.0], '{host="h1",volume="b"}': [-210.0], '{host="h2",volume="a"}': [-350.0]}
-    ask(VOLUMES, sub.format(", unmatched='drop'") + ".at('now')", dropped)
-    ask(VOLUMES, sub.format(", fill=0") + ".at('now')", {**dropped, '{host="h3",volume="z"}': [1.0]})
+    expect(VOLUMES, sub.format(", unmatched='drop'") + ".at('now')", dropped)
+    expect(VOLUMES, sub.format(", fill=0") + ".at('now')", {**dropped, '{host="h3",volume="z"}': [1.0]})
 
 
 def test_two_volumes_for_one_host() -> None:
@@ -202,7 +202,7 @@ def test_two_volumes_for_one_host() -> None:
 
 def test_volumes_with_the_team_of_their_host() -> None:
     """Many to one: the team comes along, the name goes."""
-    ask(
+    expect(
         VOLUMES,
         f"apply(mul, fetch('disk.used{PRESENT}'), fetch('owner'), on=['host'], group_left=['team']).at('now')",
         {
@@ -214,7 +214,7 @@ def test_volumes_with_the_team_of_their_host() -> None:
 
 
 def test_used_space_of_each_team() -> None:
-    ask(
+    expect(
         VOLUMES,
         f"fetch('disk.used{PRESENT}').join_labels(fetch('owner'), on=['host'], labels=['team'])"
         ".sum(by=['team']).at('now')",
@@ -223,9 +223,9 @@ def test_used_space_of_each_team() -> None:
 
 
 def test_the_fullest_volume_of_each_rack_by_name() -> None:
-    ask(VOLUMES, f"fetch('disk.used{PRESENT}').argmax('volume', by=['host']).range('2m')",
+    expect(VOLUMES, f"fetch('disk.used{PRESENT}').argmax('volume', by=['host']).range('2m')",
         {'{host="h1"}': ["a", "a"], '{host="h2"}': ["a", "a"]})  # fmt: skip
-    ask(VOLUMES, "fetch('disk.used').bottomk(2, by=[]).at('now')",
+    expect(VOLUMES, "fetch('disk.used').bottomk(2, by=[]).at('now')",
         {'disk.used{host="h2",rack="r2",volume="a"}': [50],
          'disk.used{host="h3",rack="r2",volume="z"}': [1]})  # fmt: skip
 
@@ -233,7 +233,7 @@ def test_the_fullest_volume_of_each_rack_by_name() -> None:
 def test_share_of_the_whole() -> None:
     """One series as a plain value; more than one is an error that says how many."""
     total = f"fetch('disk.used{PRESENT}').sum(by=BY).scalar()"
-    ask(VOLUMES, f"(fetch('disk.used{PRESENT}').sum(by=['rack']) / {total.replace('BY', '[]')}).at('now')",
+    expect(VOLUMES, f"(fetch('disk.used{PRESENT}').sum(by=['rack']) / {total.replace('BY', '[]')}).at('now')",
         {'{rack="r1"}': [185 / 235], '{rack="r2"}': [50 / 235]})  # fmt: skip
     bad = total.replace("BY", "['rack']")
     refuse(VOLUMES, f"(fetch('disk.used').sum(by=['rack']) / {bad}).at('now')", "exactly one series and got 2")
@@ -260,7 +260,7 @@ REQUESTS = Given(
 def test_requests_of_each_minute_over_a_restart() -> None:
     """The restart counts from 0: nothing is negative, nothing lost. A process already old when first seen has no first
     difference; one that was born in the window has."""
-    ask(
+    expect(
         REQUESTS,
         "fetch('requests').increase().range('5m')",
         {
@@ -272,7 +272,7 @@ def test_requests_of_each_minute_over_a_restart() -> None:
 
 
 def test_windows_of_increase_add_up() -> None:
-    ask(
+    expect(
         REQUESTS,
         "fetch('requests').increase('4m').at('now')",
         {
@@ -286,18 +286,18 @@ def test_windows_of_increase_add_up() -> None:
 def test_rate_by_site() -> None:
     """Rates first, then the sum: two minutes of h1 from 07:58 to 08:00 give 90 in 120 s, of h2 180 in 120 s; h3 grew by
     90 since 07:57, the newest sample before the window."""
-    ask(REQUESTS, "fetch('requests').rate('2m').sum(by=['dc']).at('now')",
+    expect(REQUESTS, "fetch('requests').rate('2m').sum(by=['dc']).at('now')",
         {'{dc="jb"}': [90 / 120 + 180 / 120], '{dc="mu"}': [90 / 180]})  # fmt: skip
 
 
 def test_a_sum_under_rate_gives_a_warning() -> None:
-    ask(REQUESTS, "fetch('requests').sum(by=['dc']).rate('2m').at('now')",
+    expect(REQUESTS, "fetch('requests').sum(by=['dc']).rate('2m').at('now')",
         {'{dc="jb"}': [(330 - 280) / 120], '{dc="mu"}': [90 / 180]}, ["does not see resets"])  # fmt: skip
 
 
 def test_delta_and_resets() -> None:
-    ask(REQUESTS, "fetch('requests{host=\"h1\"}').delta('4m').at('now')", {'requests{dc="jb",host="h1"}': [-10]})
-    ask(REQUESTS, "fetch('requests{dc=\"jb\"}').resets('4m').at('now')",
+    expect(REQUESTS, "fetch('requests{host=\"h1\"}').delta('4m').at('now')", {'requests{dc="jb",host="h1"}': [-10]})
+    expect(REQUESTS, "fetch('requests{dc=\"jb\"}').resets('4m').at('now')",
         {'requests{dc="jb",host="h1"}': [1], 'requests{dc="jb",host="h2"}': [0]})  # fmt: skip
 
 
@@ -306,9 +306,9 @@ HUGE = Given({"bytes": [BIG + 1, BIG + 2, BIG + 5]}, births={"bytes": [600, 600,
 
 
 def test_counters_beyond_2_53_stay_exact() -> None:
-    ask(HUGE, "fetch('bytes').increase('2m').at('now')", {"bytes": [4]})
-    ask(HUGE, "fetch('bytes').map('max', '3m').at('now')", {"bytes": [BIG + 5]})
-    ask(HUGE, f"(fetch('bytes') > {BIG + 4}).range('3m')", {"{}": [False, False, True]})
+    expect(HUGE, "fetch('bytes').increase('2m').at('now')", {"bytes": [4]})
+    expect(HUGE, "fetch('bytes').map('max', '3m').at('now')", {"bytes": [BIG + 5]})
+    expect(HUGE, f"(fetch('bytes') > {BIG + 4}).range('3m')", {"{}": [False, False, True]})
 
 
 LATENCY = Given(
@@ -327,7 +327,7 @@ LATENCY = Given(
 def test_median_latency_of_each_host() -> None:
     """h1: the 20th of 40 lies half way in (0.1, 0.5]. h2: the 10th of 20 is the last of (0.1, 0.5]. h3 knows only that
     all are above 1: the greatest bound."""
-    ask(
+    expect(
         LATENCY,
         "fetch('latency').histogram_quantile(0.5, by=['host']).at('now')",
         {'{host="h1"}': [0.1 + 0.4 * 10 / 20], '{host="h2"}': [0.5], '{host="h3"}': [1.0]},
@@ -337,9 +337,9 @@ def test_median_latency_of_each_host() -> None:
 def test_latency_of_each_site_from_increases() -> None:
     """Buckets of all hosts together: 10, 40, 50, 60 in jb; the 54th of 60 lies above the greatest bound."""
     text = "fetch('latency').delta('1m').sum(by=['dc', 'le']).histogram_quantile({}, by=['dc']).at('now')"
-    ask(LATENCY, text.format(0.9), {'{dc="jb"}': [1.0], '{dc="mu"}': [1.0]})
-    ask(LATENCY, text.format(0.75), {'{dc="jb"}': [0.5 + 0.5 * 5 / 10], '{dc="mu"}': [1.0]})
-    ask(LATENCY, "fetch('latency{le!=\"+Inf\"}').histogram_quantile(0.5, by=[]).at('now')", {"{}": [float("nan")]},
+    expect(LATENCY, text.format(0.9), {'{dc="jb"}': [1.0], '{dc="mu"}': [1.0]})
+    expect(LATENCY, text.format(0.75), {'{dc="jb"}': [0.5 + 0.5 * 5 / 10], '{dc="mu"}': [1.0]})
+    expect(LATENCY, "fetch('latency{le!=\"+Inf\"}').histogram_quantile(0.5, by=[]).at('now')", {"{}": [float("nan")]},
         ["1 classes without a bucket le=\"+Inf\" are NaN"])  # fmt: skip
 
 
@@ -350,31 +350,33 @@ LOAD = Given(
 
 def test_office_hours_in_another_zone() -> None:
     """08:00 UTC is 09:00 in Berlin; the bucket before ended at 08:59 there."""
-    ask(LOAD, "fetch('load').where(fetch('load').calendar('hour', zone='Europe/Berlin') >= 9).range('2m')",
+    expect(LOAD, "fetch('load').where(fetch('load').calendar('hour', zone='Europe/Berlin') >= 9).range('2m')",
         {'load{host="h1"}': [NA, 3.0], 'load{host="h2"}': [NA, NA]})  # fmt: skip
-    ask(LOAD, "fetch('load').calendar('weekday').at('now')", {'load{host="h1"}': [5]})
+    expect(LOAD, "fetch('load').calendar('weekday').at('now')", {'load{host="h1"}': [5]})
 
 
 def test_hosts_under_maintenance_are_left_out() -> None:
     """At each step: h2 still shows where it was not under maintenance."""
-    ask(LOAD, "fetch('load').unless(fetch('maintenance'), on=['host']).range('3m')",
+    expect(LOAD, "fetch('load').unless(fetch('maintenance'), on=['host']).range('3m')",
         {'load{host="h1"}': [1.0, 2.0, 3.0], 'load{host="h2"}': [5.0, NA, NA]})  # fmt: skip
-    ask(LOAD, "fetch('load').and_(fetch('maintenance'), on=['host']).range('3m')", {'load{host="h2"}': [NA, 5.0, NA]})
+    expect(
+        LOAD, "fetch('load').and_(fetch('maintenance'), on=['host']).range('3m')", {'load{host="h2"}': [NA, 5.0, NA]}
+    )
 
 
 def test_the_last_value_bridges_a_gap_but_no_end() -> None:
     """A window looks back; not beyond what the source said was the end."""
-    ask(LOAD, "fetch('load').map('last', '2m').at('now')", {'load{host="h1"}': [3.0], 'load{host="h2"}': [5.0]})
+    expect(LOAD, "fetch('load').map('last', '2m').at('now')", {'load{host="h1"}': [3.0], 'load{host="h2"}': [5.0]})
     over = Given(LOAD.values, ended={'load{host="h2"}': 1})
-    ask(over, "fetch('load').map('last', '2m').at('now')", {'load{host="h1"}': [3.0], 'load{host="h2"}': [NA]})
+    expect(over, "fetch('load').map('last', '2m').at('now')", {'load{host="h1"}': [3.0], 'load{host="h2"}': [NA]})
 
 
 def test_filled_gaps() -> None:
     gaps = Given({"x": [1.0, NA, 3.0, NA, NA, NA, 7.0]})
-    ask(gaps, "fetch('x').fill('previous', max_gap='1m').range('7m')", {"x": [1.0, 1.0, 3.0, 3.0, NA, NA, 7.0]})
-    ask(gaps, "fetch('x').fill('linear', max_gap='2m').range('7m')", {"x": [1.0, 2.0, 3.0, NA, NA, NA, 7.0]})
-    ask(gaps, "fetch('x').fill('linear').range('7m')", {"x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]})
-    ask(gaps, "fetch('x').fill('value', 0, max_gap='1m').range('7m')", {"x": [1.0, 0.0, 3.0, NA, NA, NA, 7.0]})
+    expect(gaps, "fetch('x').fill('previous', max_gap='1m').range('7m')", {"x": [1.0, 1.0, 3.0, 3.0, NA, NA, 7.0]})
+    expect(gaps, "fetch('x').fill('linear', max_gap='2m').range('7m')", {"x": [1.0, 2.0, 3.0, NA, NA, NA, 7.0]})
+    expect(gaps, "fetch('x').fill('linear').range('7m')", {"x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]})
+    expect(gaps, "fetch('x').fill('value', 0, max_gap='1m').range('7m')", {"x": [1.0, 0.0, 3.0, NA, NA, NA, 7.0]})
 
 
 THREE = Given(
@@ -388,13 +390,15 @@ THREE = Given(
 
 def test_three_operands() -> None:
     three = "fetch('cpu.user'), fetch('cpu.system'), fetch('cpu.wait')"
-    ask(
+    expect(
         THREE,
         f"apply('add', {three}, on=['host']).range('2m')",
         {'{host="h1"}': [16.0, 75.0], '{host="h2"}': [8.0, NA]},
     )
-    ask(THREE, f"apply('max', {three}, on=['host']).range('2m')", {'{host="h1"}': [10, 50], '{host="h2"}': [7, NA]})
-    ask(THREE, "fetch('cpu.*').sum(by=['host']).range('2m')", {'{host="h1"}': [16.0, 75.0], '{host="h2"}': [8.0, 2.0]})
+    expect(THREE, f"apply('max', {three}, on=['host']).range('2m')", {'{host="h1"}': [10, 50], '{host="h2"}': [7, NA]})
+    expect(
+        THREE, "fetch('cpu.*').sum(by=['host']).range('2m')", {'{host="h1"}': [16.0, 75.0], '{host="h2"}': [8.0, 2.0]}
+    )
 
 
 BUILDS = Given(
@@ -408,36 +412,38 @@ BUILDS = Given(
 
 
 def test_hosts_of_each_version() -> None:
-    ask(BUILDS, "fetch('build').count_values('version', by=['dc']).at('now')",
+    expect(BUILDS, "fetch('build').count_values('version', by=['dc']).at('now')",
         {'{dc="jb",version="2.1"}': [2], '{dc="mu",version="2.0"}': [1]})  # fmt: skip
-    ask(BUILDS, "fetch('build').replace('-.*', '').count_values('version', by=[]).range('3m')",
+    expect(BUILDS, "fetch('build').replace('-.*', '').count_values('version', by=[]).range('3m')",
         {'{version="2.0"}': [2, 1, 1], '{version="2.1"}': [1, 1, 2]})  # fmt: skip
 
 
 def test_who_is_not_up_to_date() -> None:
-    ask(BUILDS, "(fetch('build') != \"2.1\").at('now')", {
+    expect(BUILDS, "(fetch('build') != \"2.1\").at('now')", {
         '{dc="jb",host="h1"}': [False], '{dc="jb",host="h2"}': [False], '{dc="mu",host="h3"}': [True]})  # fmt: skip
-    ask(BUILDS, "fetch('build').filter('last', '!=', '2.1').at('now')", {'build{dc="mu",host="h3"}': ["2.0"]})
-    ask(BUILDS, "fetch('build').match('2\\\\.1.*').sum(by=['dc']).range('3m')",
+    expect(BUILDS, "fetch('build').filter('last', '!=', '2.1').at('now')", {'build{dc="mu",host="h3"}': ["2.0"]})
+    expect(BUILDS, "fetch('build').match('2\\\\.1.*').sum(by=['dc']).range('3m')",
         {'{dc="jb"}': [1.0, 1.0, 2.0], '{dc="mu"}': [0.0, NA, 0.0]})  # fmt: skip
-    ask(BUILDS, "fetch('build').changes('3m').at('now')", {
+    expect(BUILDS, "fetch('build').changes('3m').at('now')", {
         'build{dc="jb",host="h1"}': [1], 'build{dc="jb",host="h2"}': [1], 'build{dc="mu",host="h3"}': [0]})  # fmt: skip
 
 
 def test_texts_under_numbers() -> None:
     """Text has no mean: an error if there is nothing else, else they are left out, and counted."""
     refuse(BUILDS, "fetch('build').mean(by=[]).at('now')", "STRING")
-    ask(BUILDS, "fetch('{host=\"h3\"}').mean(by=[]).range('3m')", {"{}": [1.0, NA, 0.0]}, ["1 STRING series left out"])
+    expect(
+        BUILDS, "fetch('{host=\"h3\"}').mean(by=[]).range('3m')", {"{}": [1.0, NA, 0.0]}, ["1 STRING series left out"]
+    )
 
 
 def test_what_is_absent_stale_or_seen_last() -> None:
     expected = "absent('load', expected=['host=\"h1\"', 'host=\"h2\"', 'host=\"h9\"']).range('2m')"
-    ask(LOAD, expected, {'load{host="h1"}': [False, False], 'load{host="h2"}': [False, True],
+    expect(LOAD, expected, {'load{host="h1"}': [False, False], 'load{host="h2"}': [False, True],
                          'load{host="h9"}': [True, True]})  # fmt: skip
-    ask(LOAD, "fetch('load').stale('30s').range('2m')",
+    expect(LOAD, "fetch('load').stale('30s').range('2m')",
         {'load{host="h1"}': [False, False], 'load{host="h2"}': [False, True]})  # fmt: skip
-    ask(LOAD, "fetch('load').last_seen().at('now')", {'load{host="h1"}': [T], 'load{host="h2"}': [T - MINUTE]})
-    ask(LOAD, "absent('load{host=\"h9\"}').at('now')", {'load{host="h9"}': [True]})
+    expect(LOAD, "fetch('load').last_seen().at('now')", {'load{host="h1"}': [T], 'load{host="h2"}': [T - MINUTE]})
+    expect(LOAD, "absent('load{host=\"h9\"}').at('now')", {'load{host="h9"}': [True]})
 
 
 QUEUES = Given(
@@ -453,22 +459,22 @@ QUEUES = Given(
 
 def test_the_longest_queues_of_each_site() -> None:
     """By the newest value; ties by name and labels. `each` masks all but the best of every minute."""
-    ask(QUEUES, "fetch('queue').topk(1, by=['dc']).range('3m')",
+    expect(QUEUES, "fetch('queue').topk(1, by=['dc']).range('3m')",
         {'queue{dc="jb",host="h2"}': [1, 9, 6], 'queue{dc="mu",host="h5"}': [NA, 3, NA]})  # fmt: skip
-    ask(QUEUES, "fetch('queue{dc=\"jb\"}').topk(1, by=[], rank='each').range('3m')",
+    expect(QUEUES, "fetch('queue{dc=\"jb\"}').topk(1, by=[], rank='each').range('3m')",
         {'queue{dc="jb",host="h1"}': [9, NA, NA], 'queue{dc="jb",host="h2"}': [NA, 9, 6]})  # fmt: skip
-    ask(QUEUES, "fetch('queue').topk(2, by=['dc'], rank='mean').sort('mean', descending=True).limit(2).range('3m')",
+    expect(QUEUES, "fetch('queue').topk(2, by=['dc'], rank='mean').sort('mean', descending=True).limit(2).range('3m')",
         {'queue{dc="jb",host="h2"}': [1, 9, 6], 'queue{dc="jb",host="h1"}': [9, 1, 5]})  # fmt: skip
 
 
 def test_order_of_all_and_of_texts() -> None:
     """Numbers first, then what has no order; a reducer behind a sort sees names in their order again."""
     mixed = Given({**QUEUES.values, "queue": ["z", "z", "z"]})
-    ask(mixed, "fetch('queue').sort('max').range('3m')", {
+    expect(mixed, "fetch('queue').sort('max').range('3m')", {
         'queue{dc="mu",host="h4"}': [0, 0, 2], 'queue{dc="mu",host="h5"}': [NA, 3, NA],
         'queue{dc="jb",host="h3"}': [5, 5, 5], 'queue{dc="jb",host="h1"}': [9, 1, 5],
         'queue{dc="jb",host="h2"}': [1, 9, 6], "queue": ["z", "z", "z"]})  # fmt: skip
-    ask(
+    expect(
         QUEUES,
         "fetch('queue').sort('max').first(by=['dc']).range('3m')",
         {'{dc="jb"}': [9, 1, 5], '{dc="mu"}': [0, 0, 2]},
@@ -477,54 +483,54 @@ def test_order_of_all_and_of_texts() -> None:
 
 def test_spread_and_quantiles_of_each_site() -> None:
     values = np.array([[9, 1, 5], [1, 9, 6], [5, 5, 5]], float)
-    ask(QUEUES, "fetch('queue{dc=\"jb\"}').sd(by=['dc']).range('3m')",
+    expect(QUEUES, "fetch('queue{dc=\"jb\"}').sd(by=['dc']).range('3m')",
         {'{dc="jb"}': np.std(values, axis=0, ddof=1).tolist()})  # fmt: skip
-    ask(QUEUES, "fetch('queue{dc=\"jb\"}').quantile(0.9, by=['dc']).range('3m')",
+    expect(QUEUES, "fetch('queue{dc=\"jb\"}').quantile(0.9, by=['dc']).range('3m')",
         {'{dc="jb"}': np.quantile(values, 0.9, axis=0).tolist()})  # fmt: skip
-    ask(QUEUES, "fetch('queue{dc=\"jb\"}').quantile(0.9, method='lower', by=['dc']).range('3m')",
+    expect(QUEUES, "fetch('queue{dc=\"jb\"}').quantile(0.9, method='lower', by=['dc']).range('3m')",
         {'{dc="jb"}': np.quantile(values, 0.9, axis=0, method="lower").tolist()})  # fmt: skip
 
 
 def test_disk_full_in_some_hours() -> None:
     """A straight line: 100 now, 10 less a minute, so 500 below zero in an hour; empty in ten minutes."""
     filling = Given({"disk.free": [140, 130, 120, 110, 100]})
-    ask(filling, "fetch('disk.free').predict_linear('5m', horizon='1h').at('now')", {"disk.free": [-500.0]})
-    ask(
+    expect(filling, "fetch('disk.free').predict_linear('5m', horizon='1h').at('now')", {"disk.free": [-500.0]})
+    expect(
         filling,
         "(fetch('disk.free').predict_linear('5m', horizon='1h') < 0).at('now')",
         {"{}": [True]},
     )
-    ask(filling, "(fetch('disk.free') / (fetch('disk.free').derivative('5m') * -60)).at('now')", {"{}": [10.0]})
+    expect(filling, "(fetch('disk.free') / (fetch('disk.free').derivative('5m') * -60)).at('now')", {"{}": [10.0]})
 
 
 def test_outliers_and_smoothing() -> None:
     values = [10.0, 11.0, 9.0, 10.0, 30.0]
     given = Given({"x": values})
     score = (values[-1] - np.mean(values)) / np.std(values, ddof=1)
-    ask(given, "fetch('x').zscore('5m').at('now')", {"x": [float(score)]})
+    expect(given, "fetch('x').zscore('5m').at('now')", {"x": [float(score)]})
     median = np.median(values)
     robust = 0.6745 * (values[-1] - median) / np.median(np.abs(np.array(values) - median))
-    ask(given, "fetch('x').zscore('5m', robust=True).at('now')", {"x": [float(robust)]})
-    ask(given, "fetch('x').ewma('3m', alpha=0.5).at('now')", {"x": [0.5 * 30 + 0.5 * (0.5 * 10 + 0.5 * 9)]})
+    expect(given, "fetch('x').zscore('5m', robust=True).at('now')", {"x": [float(robust)]})
+    expect(given, "fetch('x').ewma('3m', alpha=0.5).at('now')", {"x": [0.5 * 30 + 0.5 * (0.5 * 10 + 0.5 * 9)]})
 
 
 def test_against_last_week() -> None:
     """Visits of this minute and of the same one a week ago; how far the hour is off four earlier weeks."""
     past = {"visits": [(T - k * WEEK, v) for k, v in ((4, 90), (3, 110), (2, 100), (1, 80))]}
     given = Given({"visits": [120]}, more=past)
-    ask(given, "(fetch('visits') / fetch('visits').offset('1w')).at('now')", {"{}": [1.5]}, shards=False)
-    ask(given, "(fetch('visits') - fetch('visits').shift('1w')).at('now')", {"{}": [40.0]}, shards=False)
+    expect(given, "(fetch('visits') / fetch('visits').offset('1w')).at('now')", {"{}": [1.5]}, shards=False)
+    expect(given, "(fetch('visits') - fetch('visits').shift('1w')).at('now')", {"{}": [40.0]}, shards=False)
     off = (120 - 95) / np.std([90, 110, 100, 80], ddof=1)
-    ask(given, "fetch('visits').deviation(window='1h', weeks=4).at('now')", {"visits": [float(off)]}, shards=False)
+    expect(given, "fetch('visits').deviation(window='1h', weeks=4).at('now')", {"visits": [float(off)]}, shards=False)
 
 
 def test_five_minutes_in_one_bucket() -> None:
     given = Given({"x": [1, 5, 3, NA, 4, 10, NA, 2, 0, 8], 'y{k="1"}': [True, False] * 5})
-    ask(given, "fetch('x').bucketize('max', '5m').range('10m')", {"x": [5, 10]})
-    ask(given, "fetch('x').bucketize('mean', '5m').range('10m')", {"x": [13 / 4, 20 / 4]})
-    ask(given, "fetch('x').bucketize('count', '5m').range('10m')", {"x": [4, 4]})
-    ask(given, "fetch('x').bucketize('median', '5m').range('10m')", {"x": [3.5, 5.0]})
-    ask(given, "fetch('y').bucketize('mean', '10m').range('10m')", {'y{k="1"}': [0.5]})
+    expect(given, "fetch('x').bucketize('max', '5m').range('10m')", {"x": [5, 10]})
+    expect(given, "fetch('x').bucketize('mean', '5m').range('10m')", {"x": [13 / 4, 20 / 4]})
+    expect(given, "fetch('x').bucketize('count', '5m').range('10m')", {"x": [4, 4]})
+    expect(given, "fetch('x').bucketize('median', '5m').range('10m')", {"x": [3.5, 5.0]})
+    expect(given, "fetch('y').bucketize('mean', '10m').range('10m')", {'y{k="1"}': [0.5]})
 
 
 def test_hosts_named_by_their_rack() -> None:
@@ -532,7 +538,7 @@ def test_hosts_named_by_their_rack() -> None:
     given = Given(
         {'up{host="r1-n7"}': [1, 1], 'up{host="r1-n8"}': [1, 0], 'up{host="r2-n1"}': [1, 1], 'up{host="x"}': [1, 1]}
     )
-    ask(given, "fetch('up').label_replace('rack', '$1', 'host', '(r[0-9]+)-.*').sum(by=['rack']).range('2m')",
+    expect(given, "fetch('up').label_replace('rack', '$1', 'host', '(r[0-9]+)-.*').sum(by=['rack']).range('2m')",
         {"{}": [1.0, 1.0], '{rack="r1"}': [2.0, 1.0], '{rack="r2"}': [1.0, 1.0]},
         ["1 series without rack"])  # fmt: skip
     refuse(given, "fetch('up').relabel('host', 'same').at('now')", "up")
@@ -540,7 +546,9 @@ def test_hosts_named_by_their_rack() -> None:
 
 def test_nothing_is_not_zero() -> None:
     """A count of nothing is 0, all else is missing; division by zero is no error."""
-    ask(LOAD, "fetch('load').count(by=[]).range('3m')", {"{}": [2, 2, 1]})
-    ask(LOAD, "fetch('load{host=\"h2\"}').map('count').range('2m')", {'load{host="h2"}': [1, 0]})
-    ask(LOAD, "(fetch('load') / 0).range('2m')", {'{host="h1"}': [float("inf")] * 2, '{host="h2"}': [float("inf"), NA]})
-    ask(LOAD, "(fetch('load{host=\"h1\"}') * 0 / 0).at('now')", {'{host="h1"}': [float("nan")]})
+    expect(LOAD, "fetch('load').count(by=[]).range('3m')", {"{}": [2, 2, 1]})
+    expect(LOAD, "fetch('load{host=\"h2\"}').map('count').range('2m')", {'load{host="h2"}': [1, 0]})
+    expect(
+        LOAD, "(fetch('load') / 0).range('2m')", {'{host="h1"}': [float("inf")] * 2, '{host="h2"}': [float("inf"), NA]}
+    )
+    expect(LOAD, "(fetch('load{host=\"h1\"}') * 0 / 0).at('now')", {'{host="h1"}': [float("nan")]})

@@ -16,7 +16,7 @@ from query_dsl.stores.auto import AutoStore
 from query_dsl.stores.history.question import HistoryError
 from tests.query_dsl.past_lists import PastLists
 from tests.query_dsl.plain_store import PlainStore
-from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told, world
+from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told, fed_shards
 
 
 def told(name: str, at: int, **labels: str) -> Told:
@@ -40,7 +40,7 @@ SERIES = [
 
 
 def memory() -> Any:
-    return world(SERIES, 3)
+    return fed_shards(SERIES, 3)
 
 
 def past() -> Any:
@@ -99,7 +99,7 @@ def test_what_some_lack_is_said(store: Callable[[], Any]) -> None:
 
 
 def forgetful() -> Any:
-    return AutoStore(world(SERIES[:3], 2), past, ManualClock(NOW))
+    return AutoStore(fed_shards(SERIES[:3], 2), past, ManualClock(NOW))
 
 
 def test_what_only_the_history_knows_is_said() -> None:
@@ -121,7 +121,7 @@ def test_a_history_that_does_not_answer_changes_no_message() -> None:
     def broken() -> Any:
         raise HistoryError("HDFS does not answer")
 
-    store = AutoStore(world(SERIES, 2), broken, ManualClock(NOW))
+    store = AutoStore(fed_shards(SERIES, 2), broken, ManualClock(NOW))
     with pytest.raises(NothingSelected, match=r"no variable is named 'rack\.tmp'; near: rack\.temp"):
         evaluate(parse("fetch('rack.tmp').range('10m')"), store, NOW)
     found = evaluate(parse("fetch('old.load').range('10m')"), store, NOW)

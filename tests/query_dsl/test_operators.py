@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.evaluation.scalars import TimedScalar, to_scalar
+from query_dsl.evaluation.execution import TimedScalar, to_scalar
 from query_dsl.functions.tables import OPERATORS
 from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER
 from query_dsl.stores.levels import SETTLE_MS

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from query_dsl import Expr, Matrix, QueryError, apply, fetch, offline, parse, samples
+from query_dsl import Expr, QueryError, apply, fetch, offline, parse, samples
 from query_dsl.stores.limits import Limits
+from tests.query_dsl.plain_store import by_series
 
 MINUTE = 60_000
 BIG = 2**53 + 1
 
 
-def store() -> Any:
+def disk_store() -> Any:
     return offline(
         {
             'disk.size{host="a",volume="x"}': [(t * MINUTE, 100) for t in range(1, 6)],
@@ -35,16 +36,12 @@ def spread(_times: Any, values: Any, _labels: Any) -> float:
     return float(values.max() - values.min())
 
 
-def rows(matrix: Matrix) -> dict[str, list[Any]]:
-    return dict(iter(matrix))
-
-
 USED = fetch("disk.used").range("3m")
 
 
 def test_over_windows() -> None:
-    found = store().query(USED.map(spread, "2m"))
-    assert rows(found) == {
+    found = disk_store().query(USED.map(spread, "2m"))
+    assert by_series(found) == {
         'disk.used{host="a",volume="x"}': [10.0, 10.0, 10.0],
         'disk.used{host="a",volume="y"}': [0.0, None, 0.0],
     }
@@ -65,44 +62,44 @@ def test_over_windows() -> None:
 )
 def test_a_function_is_given_what_it_takes(function: Callable[..., Any], expect: list[float]) -> None:
     """Values; times and values; or labels too. What has a default is its own."""
-    found = store().query(fetch('disk.used{volume="x"}').map(function, "2m").range("3m"))
+    found = disk_store().query(fetch('disk.used{volume="x"}').map(function, "2m").range("3m"))
     assert found.tolist(0) == expect
-    raw = store().query(samples('disk.used{volume="x"}').map(function, "2m").between(2 * MINUTE, 5 * MINUTE))
+    raw = disk_store().query(samples('disk.used{volume="x"}').map(function, "2m").between(2 * MINUTE, 5 * MINUTE))
     assert [value for _, value in raw.tolist(0)] == expect
 
 
 def test_a_reducer_of_the_values_alone() -> None:
-    found = store().query(fetch("disk.size").reduce(lambda v: v.max(axis=0), by=["host"]).at("now"))
-    assert rows(found) == {'{host="a"}': [float(BIG + 5)], '{host="b"}': [300.0]}
+    found = disk_store().query(fetch("disk.size").reduce(lambda v: v.max(axis=0), by=["host"]).at("now"))
+    assert by_series(found) == {'{host="a"}': [float(BIG + 5)], '{host="b"}': [300.0]}
 
 
 def test_exact_integers_and_types() -> None:
     newest = fetch("disk.size").map(lambda _t, v, _l: int(v[-1]), "1m", gives="INTEGER").at("now")
-    assert rows(store().query(newest))['disk.size{host="a",volume="y"}'] == [BIG + 5]
+    assert by_series(disk_store().query(newest))['disk.size{host="a",volume="y"}'] == [BIG + 5]
     word = fetch("state").map(lambda _t, v, _l: v[-1].upper(), "1m", gives="STRING").at("now")
-    assert rows(store().query(word)) == {'state{host="a"}': ["DOWN"]}
-    assert rows(store().query(word == "DOWN")) == {'{host="a"}': [True]}
+    assert by_series(disk_store().query(word)) == {'state{host="a"}': ["DOWN"]}
+    assert by_series(disk_store().query(word == "DOWN")) == {'{host="a"}': [True]}
 
 
 def test_rules_of_windows() -> None:
     y = fetch('disk.used{volume="y"}').range("3m")
-    assert rows(store().query(y.map(spread, "2m", nulls="propagate"))).popitem()[1] == [None, None, None]
-    assert rows(store().query(y.map(spread, "2m", min_count=2))).popitem()[1] == [None, None, None]
-    assert rows(store().query(y.map(lambda t, _v, _l: len(t), "2m", min_count=0))).popitem()[1] == [1, 0, 1]
+    assert by_series(disk_store().query(y.map(spread, "2m", nulls="propagate"))).popitem()[1] == [None, None, None]
+    assert by_series(disk_store().query(y.map(spread, "2m", min_count=2))).popitem()[1] == [None, None, None]
+    assert by_series(disk_store().query(y.map(lambda t, _v, _l: len(t), "2m", min_count=0))).popitem()[1] == [1, 0, 1]
     with pytest.raises(QueryError, match="empty bucket"):
-        store().query(y.map(spread, "2m", nulls="error"))
+        disk_store().query(y.map(spread, "2m", nulls="error"))
 
 
 def test_a_window_may_reach_forward_and_be_computed() -> None:
     ahead = fetch('disk.used{volume="x"}').map(spread, "1m", after="1m").between(MINUTE, 3 * MINUTE)
-    assert rows(store().query(ahead)).popitem()[1] == [10.0, 10.0]
+    assert by_series(disk_store().query(ahead)).popitem()[1] == [10.0, 10.0]
     computed = (fetch('disk.used{volume="x"}') * 2).map(spread, "2m").range("2m")
-    assert rows(store().query(computed)).popitem()[1] == [20.0, 20.0]
+    assert by_series(disk_store().query(computed)).popitem()[1] == [20.0, 20.0]
 
 
 def test_bucketize_with_an_own_function() -> None:
-    found = store().query(fetch('disk.used{volume="x"}').bucketize(spread, "5m").at("now"))
-    assert rows(found).popitem()[1] == [40.0]
+    found = disk_store().query(fetch('disk.used{volume="x"}').bucketize(spread, "5m").at("now"))
+    assert by_series(found).popitem()[1] == [40.0]
 
 
 def test_over_classes() -> None:
@@ -110,11 +107,11 @@ def test_over_classes() -> None:
         assert {one["__name__"] for one in labels} == {"disk.used"}
         return values.max(axis=0) - values.min(axis=0)
 
-    found = store().query(USED.reduce(widest, by=["host"]))
-    assert rows(found) == {'{host="a"}': [0.0, 0.0, 0.0]}
+    found = disk_store().query(USED.reduce(widest, by=["host"]))
+    assert by_series(found) == {'{host="a"}': [0.0, 0.0, 0.0]}
     assert found.grid.n == 3
     with pytest.raises(QueryError, match="near: host"):
-        store().query(USED.reduce(widest, by=["hots"]))
+        disk_store().query(USED.reduce(widest, by=["hots"]))
     with pytest.raises(QueryError, match="exactly one of by"):
         USED.reduce(widest)
 
@@ -125,19 +122,19 @@ def share(used: Any, size: Any) -> Any:
 
 def test_pairs_by_labels() -> None:
     size = fetch('disk.size{host="a"}')
-    found = store().query(apply(share, USED, size, on=["host", "volume"]))
-    assert rows(found)['{host="a",volume="x"}'] == [0.3, 0.4, 0.5]
-    assert rows(found)['{host="a",volume="y"}'][:2] == [None, None]
+    found = disk_store().query(apply(share, USED, size, on=["host", "volume"]))
+    assert by_series(found)['{host="a",volume="x"}'] == [0.3, 0.4, 0.5]
+    assert by_series(found)['{host="a",volume="y"}'][:2] == [None, None]
 
 
 def test_pairs_that_do_not_match() -> None:
     with pytest.raises(QueryError, match="1 series have no partner"):
-        store().query(apply(share, USED, fetch("disk.size"), on=["host", "volume"]))
-    dropped = store().query(apply(share, USED, fetch("disk.size"), on=["host", "volume"], unmatched="drop"))
+        disk_store().query(apply(share, USED, fetch("disk.size"), on=["host", "volume"]))
+    dropped = disk_store().query(apply(share, USED, fetch("disk.size"), on=["host", "volume"], unmatched="drop"))
     assert len(dropped) == 2
     assert "1 series without a partner were dropped" in str(dropped.notes)
-    filled = store().query(apply(share, USED, fetch("disk.size"), on=["host", "volume"], fill=0))
-    assert rows(filled)['{host="b",volume="x"}'] == [0.0, 0.0, 0.0]
+    filled = disk_store().query(apply(share, USED, fetch("disk.size"), on=["host", "volume"], fill=0))
+    assert by_series(filled)['{host="b",volume="x"}'] == [0.0, 0.0, 0.0]
 
 
 def test_many_to_one_and_three_operands() -> None:
@@ -145,25 +142,25 @@ def test_many_to_one_and_three_operands() -> None:
         return (size - used) * limit
 
     size = fetch('disk.size{host="a"}').range("1m")
-    found = store().query(apply(free, size, fetch("disk.used"), 2, on=["host", "volume"]))
-    assert rows(found)['{host="a",volume="x"}'] == [100.0]
+    found = disk_store().query(apply(free, size, fetch("disk.used"), 2, on=["host", "volume"]))
+    assert by_series(found)['{host="a",volume="x"}'] == [100.0]
     over = apply(
         lambda v, limit: v > limit * 50, USED, fetch("host.limit"), on=["host"], group_left=[], gives="BOOLEAN"
     )
-    assert rows(store().query(over)) == {
+    assert by_series(disk_store().query(over)) == {
         '{host="a",volume="x"}': [True, True, True],
         '{host="a",volume="y"}': [None, None, True],
     }
 
 
 def test_one_operand() -> None:
-    found = store().query(apply(lambda a: a.filled(0) + 1, USED))
-    assert rows(found)['{host="a",volume="y"}'] == [1.0, 1.0, 51.0]
+    found = disk_store().query(apply(lambda a: a.filled(0) + 1, USED))
+    assert by_series(found)['{host="a",volume="y"}'] == [1.0, 1.0, 51.0]
 
 
 def test_they_mix_with_the_language() -> None:
     query = (USED.map(spread, "2m") / fetch('disk.size{host="a"}')).sum(by=["host"])
-    assert rows(store().query(query)) == {'{host="a"}': [0.1, 0.1, 0.1]}
+    assert by_series(disk_store().query(query)) == {'{host="a"}': [0.1, 0.1, 0.1]}
     assert str(query).startswith("(fetch('disk.used')")
     assert query.equals((USED.map(spread, "2m") / fetch('disk.size{host="a"}')).sum(by=["host"]))
     assert not query.equals((USED.map(share, "2m") / fetch('disk.size{host="a"}')).sum(by=["host"]))
@@ -207,7 +204,7 @@ def test_what_an_own_function_may_not_be_given() -> None:
     )
     for wrong in wrongs:
         with pytest.raises(QueryError):
-            store().query(wrong())
+            disk_store().query(wrong())
 
 
 def test_one_that_never_returns_ends_with_the_query() -> None:
@@ -217,13 +214,13 @@ def test_one_that_never_returns_ends_with_the_query() -> None:
 
     begun = monotonic()
     with pytest.raises(QueryError, match=r"'stuck'.*disk\.used\{host=\"a\",volume=\"x\"\}.*seconds"):
-        store().query(USED.map(stuck, "2m"), limits=Limits(seconds=1.0))
+        disk_store().query(USED.map(stuck, "2m"), limits=Limits(seconds=1.0))
     with pytest.raises(QueryError, match=r"'stuck'.*class of 2 series"):
-        store().query(USED.reduce(stuck, by=[]), limits=Limits(seconds=1.0))
+        disk_store().query(USED.reduce(stuck, by=[]), limits=Limits(seconds=1.0))
     with pytest.raises(QueryError, match=r"'stuck'"):
-        store().query(apply(stuck, USED, USED), limits=Limits(seconds=1.0))
+        disk_store().query(apply(stuck, USED, USED), limits=Limits(seconds=1.0))
     assert monotonic() - begun < 60  # and not for ever
-    assert len(store().query(USED)) == 2
+    assert len(disk_store().query(USED)) == 2
 
 
 def test_whoever_asked_may_call_it_off() -> None:
@@ -241,7 +238,7 @@ def test_whoever_asked_may_call_it_off() -> None:
     helper = threading.Thread(target=call_off)
     helper.start()
     with pytest.raises(QueryError, match="cancelled"):
-        store().query(USED.map(stuck, "2m"), stop=stop)
+        disk_store().query(USED.map(stuck, "2m"), stop=stop)
     helper.join()
 
 
@@ -303,13 +300,13 @@ def _bad(times: Any, _values: Any, _labels: Any) -> float:
 
 
 def test_members_come_by_name_and_labels_whatever_order_they_had() -> None:
-    store = offline({f"x{{k='{k}'}}": [(60_000, value)] for k, value in (("a", 5), ("b", 9), ("c", 1))})
+    disk_store = offline({f"x{{k='{k}'}}": [(60_000, value)] for k, value in (("a", 5), ("b", 9), ("c", 1))})
     seen: list[list[str]] = []
 
     def keep(_times: Any, values: Any, labels: Any) -> Any:
         seen.append([one["k"] for one in labels])
         return values[0]
 
-    found = store.query(fetch("x").sort("last", descending=True).reduce(keep, by=[]).at("now"))
+    found = disk_store.query(fetch("x").sort("last", descending=True).reduce(keep, by=[]).at("now"))
     assert seen == [["a", "b", "c"]]
     assert found.latest() == [5.0]

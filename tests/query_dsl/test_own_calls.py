@@ -14,10 +14,10 @@ import pytest
 
 from artimon.compute.frames import Frame
 from artimon.model.grid import Grid
-from query_dsl.evaluation.calling import Watch
 from query_dsl.evaluation.own import Owned, run_own_apply, run_own_reduce, run_own_window
 from query_dsl.results.bucket_data import BucketData, from_cells
 from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, doubles, of_type
+from query_dsl.stores.limits import LimitExceeded, Limits, Watch
 from query_dsl.tree.errors import QueryError
 
 BIG = 2**53 + 1
@@ -339,7 +339,7 @@ def own_threads() -> list[threading.Thread]:
 def test_a_function_that_never_returns_is_ended() -> None:
     begun = monotonic()
     with pytest.raises(QueryError, match=r"own function '_for_ever' .*x\{a=\"1\"\} in the window.* 0\.2 s.*seconds"):
-        window(_for_ever, floats((1.0,) * 4), watch=Watch(seconds=0.2))
+        window(_for_ever, floats((1.0,) * 4), watch=Watch(Limits(seconds=0.2)))
     assert monotonic() - begun < 30
     for thread in own_threads():
         thread.join(20)
@@ -360,7 +360,7 @@ def test_one_that_will_not_end_is_given_up() -> None:
 
     begun = monotonic()
     with pytest.raises(QueryError, match="timed out after"):
-        window(stubborn, floats((1.0,) * 4), watch=Watch(seconds=0.1))
+        window(stubborn, floats((1.0,) * 4), watch=Watch(Limits(seconds=0.1)))
     assert monotonic() - begun < 30
     (left,) = own_threads()
     assert left.daemon
@@ -381,7 +381,15 @@ def test_whoever_watches_may_end_it() -> None:
             raise Stopped
 
     with pytest.raises(Stopped):
-        window(_for_ever, floats((1.0,) * 4), watch=Watch(seconds=30, check=check))
+        window(_for_ever, floats((1.0,) * 4), watch=Watch(Limits(seconds=30), (check,)))
+
+
+def test_a_limit_of_the_caller_is_no_timeout() -> None:
+    def check() -> None:
+        raise LimitExceeded("too many series")
+
+    with pytest.raises(LimitExceeded, match="too many series"):
+        window(_for_ever, floats((1.0,) * 4), watch=Watch(Limits(seconds=30), (check,)))
 
 
 def test_only_a_few_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

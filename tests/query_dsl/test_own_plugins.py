@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from query_dsl.functions.plugins import GROUP, load
+from query_dsl.functions.tables import built_in_names
 
 ROOT = Path(__file__).parents[2]
 MODULE = """
@@ -169,11 +170,11 @@ def test_they_are_found_when_they_are_asked(installed: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("mean", "query_dsl.functions.points:ENTRIES", "cannot be replaced"),
-        ("fetch", "query_dsl.functions.points:ENTRIES", "cannot be replaced"),
-        ("collect", "query_dsl.functions.points:ENTRIES", "cannot be replaced"),
-        ("topk", "query_dsl.functions.points:ENTRIES", "cannot be replaced"),
-        ("own_one", "query_dsl.functions.points:ENTRIES", "not an entry"),
+        ("mean", "query_dsl.functions.reducers:ENTRIES", "cannot be replaced"),
+        ("fetch", "query_dsl.functions.reducers:ENTRIES", "cannot be replaced"),
+        ("collect", "query_dsl.functions.reducers:ENTRIES", "cannot be replaced"),
+        ("topk", "query_dsl.functions.reducers:ENTRIES", "cannot be replaced"),
+        ("own_one", "query_dsl.functions.reducers:ENTRIES", "not an entry"),
         ("own_one", "query_dsl.nothing:X", "ModuleNotFoundError"),
         ("own_one", "query_dsl.tree.errors:NOTHING", "AttributeError"),
         ("own-one", "query_dsl.tree.errors:near", "not a valid function name"),
@@ -181,7 +182,7 @@ def test_they_are_found_when_they_are_asked(installed: Path) -> None:
     ],
 )
 def test_what_is_left_out_and_why(name: str, value: str, told: str) -> None:
-    found, problems = load([EntryPoint(name, value, GROUP)])
+    found, problems = load([EntryPoint(name, value, GROUP)], built_in_names())
     assert not found
     assert told in problems[0]
     assert name in problems[0]
@@ -189,5 +190,5 @@ def test_what_is_left_out_and_why(name: str, value: str, told: str) -> None:
 
 def test_no_plugin_is_no_message(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert load([]) == ({}, ())
+        assert load([], frozenset()) == ({}, ())
     assert not caplog.records

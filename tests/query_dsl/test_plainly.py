@@ -135,10 +135,12 @@ def check_plainly(case: Case) -> None:
         assert isinstance(found, str), found
         return
     assert not isinstance(found, str), found
-    assert [alike(row, line) for row, line in zip(rows(found), case.rows, strict=True)] == [True] * len(case.rows)
+    assert [alike(row, line) for row, line in zip(result_rows(found), case.rows, strict=True)] == [True] * len(
+        case.rows
+    )
 
 
-def rows(found: Answer) -> list[list[Any]]:
+def result_rows(found: Answer) -> list[list[Any]]:
     """Words of the rows, values as they are."""
     if found.points:
         shown = zip(found.series, found.types, found.points, strict=True)

@@ -6,16 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.stores.levels import SETTLE_MS
-from tests.query_dsl.plain_store import MINUTE, PlainStore
+from query_dsl import QueryError
+from tests.query_dsl.plain_store import MINUTE, PlainStore, ask
 
 END = 30 * MINUTE
 TIMES = st.lists(st.integers(1, 40 * MINUTE), max_size=6, unique=True).map(sorted)
-
-
-def ask(text: str, store: PlainStore, end: int = END) -> Matrix:
-    return evaluate(parse(text), store, end + SETTLE_MS)
 
 
 @settings(deadline=None)
@@ -25,8 +20,8 @@ def test_against_the_samples(series: list[list[int]], minutes: int, age: int) ->
     store = PlainStore()
     for i, times in enumerate(series):
         store.add("x", {"i": str(i)}, [(time, 1) for time in times])
-    last = ask(f"fetch('x').last_seen().range(\"{minutes}m\")", store)
-    stale = ask(f'fetch(\'x\').stale("{age}ms").range("{minutes}m")', store)
+    last = ask(f"fetch('x').last_seen().range(\"{minutes}m\")", store, END)
+    stale = ask(f'fetch(\'x\').stale("{age}ms").range("{minutes}m")', store, END)
     assert len(last) == len(stale) == len(series)
     for i, times in enumerate(series):
         row = last.find(i=str(i))
@@ -67,10 +62,10 @@ def test_filters_by_age() -> None:
         ('"stale"', "239999ms"): ["0"],
     }
     for (name, age), expected in keep.items():
-        found = ask(f'fetch(\'x\').filter({name}, "{age}").range("10m")', store)
+        found = ask(f'fetch(\'x\').filter({name}, "{age}").range("10m")', store, END)
         assert [labels["i"] for labels in found.labels] == expected
         sorted_first = f'fetch(\'x\').transform("sort").filter({name}, "{age}").range("10m")'
-        assert [labels["i"] for labels in ask(sorted_first, store).labels] == expected
+        assert [labels["i"] for labels in ask(sorted_first, store, END).labels] == expected
 
 
 def test_absent_with_a_thousand_label_sets() -> None:
@@ -78,7 +73,7 @@ def test_absent_with_a_thousand_label_sets() -> None:
     for i in range(0, 300, 3):
         store.add("x", {"h": str(i), "dc": "a"}, [(END, 1)])
     sets = ", ".join(f"'h=\"{i}\"'" for i in range(300))
-    found = ask(f"absent('x', expected=[{sets}]).range(\"1m\")", store)
+    found = ask(f"absent('x', expected=[{sets}]).range(\"1m\")", store, END)
     assert len(found) == 300
     assert [labels["h"] for labels, gone in zip(found.labels, found.latest(), strict=True) if not gone] == sorted(
         str(i) for i in range(0, 300, 3)
@@ -102,5 +97,5 @@ def test_absent_with_a_thousand_label_sets() -> None:
 def test_errors(query: str, error: str) -> None:
     store = PlainStore().add("x", {"h": "1"}, [(MINUTE, 1)])
     with pytest.raises(QueryError) as caught:
-        ask(f'({query}).range("5m")', store)
+        ask(f'({query}).range("5m")', store, END)
     assert error in str(caught.value)

@@ -41,7 +41,7 @@ class Told:
     shard: int
 
 
-def world(told: list[Told], shards: int) -> Together:
+def fed_shards(told: list[Told], shards: int) -> Together:
     """Shards that were fed all of it, one batch a minute and source."""
     made = [Shard(str(i), capacity=200) for i in range(shards)]
     for i, shard in enumerate(made):
@@ -194,7 +194,7 @@ def questions(draw: Any) -> str:
 @settings(max_examples=40, deadline=None)
 @given(worlds(), st.lists(questions(), min_size=1, max_size=4))
 def test_push_down_changes_nothing(made: tuple[list[Told], int], asked: list[str]) -> None:
-    store = world(*made)
+    store = fed_shards(*made)
     for text in asked:
         same(text, store)
 
@@ -214,7 +214,7 @@ def test_what_is_kept_between_questions_never_shows(made: tuple[list[Told], int]
     cut = T - ago * MINUTE
     first = [replace(t, samples=tuple(s for s in t.samples if s[0] <= cut)) for t in told]
     rest = [replace(t, samples=tuple(s for s in t.samples if s[0] > cut)) for t in told]
-    store = world(first, shards)
+    store = fed_shards(first, shards)
     for text in asked:
         same(text, store)
     for i, shard in enumerate(store.shards):
@@ -229,7 +229,7 @@ def test_push_down_happens() -> None:
         Told("m.a", (("host", f"h{i}"), ("rack", f"r{i % 2}")), Kind.COUNTER, samples, "s0", i)
         for i, samples in enumerate([((T - 90_000, T, 1), (T - 30_000, T, 9))] * 4)
     ]
-    store = world(told, 2)
+    store = fed_shards(told, 2)
     for text in (
         "fetch('m.a').mean(by=['rack'])",
         "fetch('m.a').rate('5m').sum(by=['rack'])",
@@ -242,7 +242,7 @@ def test_push_down_happens() -> None:
         same(text + ".range('10m')" if not text.startswith("apply") else f"({text}).range('10m')", store)
         assert store.pushed - before == text.count("fetch"), (text, store.refused)
     twins = [*told, replace(told[0], source="s1", shard=1), replace(told[1], source="s7", shard=1)]
-    for shards in (world(told, 1), store, world(twins, 1), world(twins, 2)):
+    for shards in (fed_shards(told, 1), store, fed_shards(twins, 1), fed_shards(twins, 2)):
         for text in (
             "fetch('m.a').quantile(0.9, by=['rack']).range('10m')",
             "fetch('m.a').map('mean', '5m').median(by=[]).range('10m')",

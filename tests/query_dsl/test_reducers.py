@@ -268,7 +268,7 @@ def test_no_series_gives_no_series() -> None:
         assert len(reduce_(matrix([], 2), name, **args)) == 0
 
 
-def store(text: bool = False) -> PlainStore:
+def example_store(text: bool = False) -> PlainStore:
     """The three series of E11, or of E12."""
     out = PlainStore(level_table=((10, 100),))
     rows = [
@@ -292,13 +292,13 @@ def store(text: bool = False) -> PlainStore:
     ],
 )
 def test_worked_example_e11(rules: str, expect: list[float | None]) -> None:
-    found = evaluate(parse(f"fetch('x').mean(by=[]{rules}).between(0, 60)"), store(), 60 + SETTLE_MS)
+    found = evaluate(parse(f"fetch('x').mean(by=[]{rules}).between(0, 60)"), example_store(), 60 + SETTLE_MS)
     assert found.tolist(0) == expect
 
 
 @pytest.mark.parametrize(("by", "series"), [("[]", "{}"), ('["label0"]', '{label0="1"}')])
 def test_worked_example_e12(by: str, series: str) -> None:
-    found = evaluate(parse(f"fetch('x').mean(by={by}).between(0, 60)"), store(True), 60 + SETTLE_MS)
+    found = evaluate(parse(f"fetch('x').mean(by={by}).between(0, 60)"), example_store(True), 60 + SETTLE_MS)
     assert table(found) == {series: [3.0, 3.0, 5.5, 5.5, 1.0, 10.5]}
 
 
@@ -317,4 +317,4 @@ def test_worked_example_e12(by: str, series: str) -> None:
 def test_from_text_to_answer(text: str) -> None:
     query = parse(text)
     assert parse(str(query)).equals(query)
-    assert len(evaluate(query, store(), 60 + SETTLE_MS)) > 0
+    assert len(evaluate(query, example_store(), 60 + SETTLE_MS)) > 0

@@ -15,7 +15,7 @@ from tests.query_dsl.plain_store import PlainStore
 EVIL = '"><script>alert(1)</script>\x1b[2J'
 
 
-def store() -> PlainStore:
+def typed_store() -> PlainStore:
     filled = PlainStore(level_table=((10, 100),))
     filled.add("v", {"host": "a" * 30, "t": "int"}, [(10, 1), (20, 2), (60, 3)])
     filled.add("v", {"t": "float"}, [(10, math.nan), (20, math.inf), (30, 1.5), (60, math.nan)])
@@ -36,13 +36,13 @@ def cells(matrix: Matrix, width: int) -> int:
 
 @pytest.mark.parametrize("width", [200, 120, 100, 80, 60, 40, 30])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    matrix = asked(store()).with_notes(("a note that is rather long and " * 5,), True, False)
+    matrix = asked(typed_store()).with_notes(("a note that is rather long and " * 5,), True, False)
     assert cells(matrix, width) <= width
     assert render_table(matrix, width=width).count("rather long") > 0
 
 
 def test_what_gives_way_first() -> None:
-    matrix = asked(store())
+    matrix = asked(typed_store())
     wide = render_table(matrix, sparks=True, width=200)
     assert f'v{{host="{"a" * 30}",t="int"}}' in wide
     assert "00:00:00.010" in wide
@@ -56,7 +56,7 @@ def test_what_gives_way_first() -> None:
 
 
 def test_na_nan_and_text_are_told_apart() -> None:
-    lines = render_table(asked(store())).splitlines()
+    lines = render_table(asked(typed_store())).splitlines()
     shown = {line.split("  ")[0]: line.split()[1:] for line in lines[2:]}
     assert shown['v{t="float"}'] == ["NaN", "inf", "1.5", "NA", "NA", "NaN"]
     assert shown['v{t="bool"}'] == ["true", "false", "NA", "NA", "NA", "NA"]
@@ -65,19 +65,19 @@ def test_na_nan_and_text_are_told_apart() -> None:
 
 def test_ascii_is_ascii() -> None:
     for width in (None, 100, 40):
-        assert render_table(asked(store()), sparks=True, ascii_only=True, width=width).isascii()
+        assert render_table(asked(typed_store()), sparks=True, ascii_only=True, width=width).isascii()
 
 
 def test_columns_stand_under_each_other() -> None:
     import unicodedata
 
-    lines = render_table(asked(store()), sparks=True).split("\n")[1:]
+    lines = render_table(asked(typed_store()), sparks=True).split("\n")[1:]
     widths = {sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line) for line in lines}
     assert len(widths) == 1
 
 
 def test_html_has_charts_and_no_scripts() -> None:
-    filled = store()
+    filled = typed_store()
     filled.add("v", {"x": EVIL}, [(10, 1), (20, EVIL and 2)])
     page = asked(filled)._repr_html_()
     assert page.count("<svg") == 4  # not of the texts
@@ -100,13 +100,13 @@ def test_html_of_many_series_is_bounded() -> None:
 
 
 def test_one_bucket_has_no_chart() -> None:
-    matrix = evaluate(parse("fetch('v').at(60)"), store(), 60 + SETTLE_MS)
+    matrix = evaluate(parse("fetch('v').at(60)"), typed_store(), 60 + SETTLE_MS)
     assert "<svg" not in matrix._repr_html_()
     assert "▁" not in repr(matrix)
 
 
 def test_arrow_keeps_types_na_and_nan() -> None:
-    table = asked(store()).to_arrow()
+    table = asked(typed_store()).to_arrow()
     assert [str(field.type) for field in table.schema] == [
         *("timestamp[ms, tz=UTC]", "int64", "bool", "double", "string")
     ]
@@ -120,7 +120,7 @@ def test_arrow_keeps_types_na_and_nan() -> None:
 
 
 def test_polars_has_the_same() -> None:
-    frame = asked(store()).to_polars()
+    frame = asked(typed_store()).to_polars()
     assert frame.shape == (6, 5)
     assert frame['v{t="bool"}'].null_count() == 4
     assert frame['v{t="float"}'].is_nan().sum() == 2
@@ -134,7 +134,7 @@ def test_a_series_called_time_takes_nothing_away() -> None:
 
 
 def test_an_empty_matrix_has_every_form() -> None:
-    filled = store()
+    filled = typed_store()
     matrix = evaluate(parse("fetch('v').filter('last', '>', 100).between(0, 60)"), filled, 60 + SETTLE_MS)
     assert len(matrix) == 0
     assert matrix.to_arrow().shape == (6, 1)

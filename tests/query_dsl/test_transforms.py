@@ -133,15 +133,15 @@ def test_replacing_by_groups(pattern: str, replacement: str, value: str) -> None
     assert replacer(pattern, replacement)(value) == expect
 
 
-def store(count: int = 3) -> PlainStore:
+def labelled_store(count: int = 3) -> PlainStore:
     made = PlainStore()
     for i in range(count):
         made.add("x", {"i": str(i), "h": f"h{i % 2}"}, [(MINUTE, i), (2 * MINUTE, -i)])
     return made
 
 
-def ask(text: str, of: PlainStore | None = None) -> Matrix:
-    return evaluate(parse(text), of or store(), 2 * MINUTE + SETTLE_MS)
+def transformed(text: str, of: PlainStore | None = None) -> Matrix:
+    return evaluate(parse(text), of or labelled_store(), 2 * MINUTE + SETTLE_MS)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def ask(text: str, of: PlainStore | None = None) -> Matrix:
 )
 def test_errors(query: str, error: str) -> None:
     with pytest.raises(QueryError) as caught:
-        ask(query + ".between(0, 120000)")
+        transformed(query + ".between(0, 120000)")
     assert error in str(caught.value)
 
 
@@ -183,17 +183,21 @@ def test_an_order_is_kept_by_what_leaves_the_keys() -> None:
     text = "fetch('x').transform(\"sort\", descending=True){}.between(0, 120000)"
     order = ["0", "1", "2"]
     for step in ("", '.fill("value", 0)', ".abs()", '.filter("size", ">", 1)', '.map("max", "2m")'):
-        assert [labels["i"] for labels in ask(text.format(step)).labels] == order
+        assert [labels["i"] for labels in transformed(text.format(step)).labels] == order
     ascending = "fetch('x').transform(\"sort\"){}.between(0, 120000)"
-    assert [labels["i"] for labels in ask(ascending.format("")).labels] == ["2", "1", "0"]
-    assert [labels["i"] for labels in ask(ascending.format(".abs()")).labels] == ["2", "1", "0"]
+    assert [labels["i"] for labels in transformed(ascending.format("")).labels] == ["2", "1", "0"]
+    assert [labels["i"] for labels in transformed(ascending.format(".abs()")).labels] == ["2", "1", "0"]
     for step in (' + fetch("x")', '.relabel("u", "v")', '.named("y")', ".sum(without=[])"):
-        assert [labels["i"] for labels in ask("(" + ascending.format("") + step + ")").labels] == ["0", "2", "1"]
+        assert [labels["i"] for labels in transformed("(" + ascending.format("") + step + ")").labels] == [
+            "0",
+            "2",
+            "1",
+        ]
 
 
 def test_join_labels_takes_no_values() -> None:
-    found = ask("fetch('x').join_labels(fetch('x') * 2, on=[\"i\"], labels=[\"h\"]).between(0, 120000)")
-    assert found == ask("fetch('x').between(0, 120000)")
+    found = transformed("fetch('x').join_labels(fetch('x') * 2, on=[\"i\"], labels=[\"h\"]).between(0, 120000)")
+    assert found == transformed("fetch('x').between(0, 120000)")
 
 
 def test_labels_of_100_000_series_are_quick() -> None:

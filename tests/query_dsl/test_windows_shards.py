@@ -9,7 +9,7 @@ import pytest
 from artimon.model.values import Kind
 from query_dsl import Matrix
 from tests.query_dsl.pushing import Together
-from tests.query_dsl.test_pushdown import MINUTE, T, Told, same, world
+from tests.query_dsl.test_pushdown import MINUTE, T, Told, fed_shards, same
 
 CALLS = [
     "'quantile', '5m', 0.9, method='hazen'", "'median', '5m'", "'sd', '3m', ddof=0", "'var', '5m'", "'mad', '5m'",
@@ -33,20 +33,20 @@ def told(i: int, value: type) -> Told:
 
 
 @pytest.fixture(scope="module")
-def store() -> Together:
-    return world([told(i, float if i % 3 else int) for i in range(7)], 2)
+def both_shards() -> Together:
+    return fed_shards([told(i, float if i % 3 else int) for i in range(7)], 2)
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_the_same_as_from_buckets(call: str, store: Together) -> None:
-    before = store.pushed
+def test_the_same_as_from_buckets(call: str, both_shards: Together) -> None:
+    before = both_shards.pushed
     for reducer in ("sum", "max"):
-        found = same(f"fetch('m0').map({call}).{reducer}(by=['rack']).range('15m')", store)
+        found = same(f"fetch('m0').map({call}).{reducer}(by=['rack']).range('15m')", both_shards)
         assert isinstance(found, Matrix)
         assert found.present.any()
-    assert store.pushed == before + 2
-    assert not store.refused
+    assert both_shards.pushed == before + 2
+    assert not both_shards.refused
 
 
-def test_what_does_not_fit_is_said(store: Together) -> None:
-    assert "at most 1" in str(same("fetch('m0').map('quantile', '5m', 2).sum(by=[]).range('15m')", store))
+def test_what_does_not_fit_is_said(both_shards: Together) -> None:
+    assert "at most 1" in str(same("fetch('m0').map('quantile', '5m', 2).sum(by=[]).range('15m')", both_shards))

@@ -9,21 +9,17 @@ from typing import Any
 import pytest
 
 from query_dsl import QueryError, offline
+from tests.query_dsl.plain_store import by_series
 
 Points = Sequence[tuple[int, Any]]
 NAN = float("nan")
 NA = None
 
 
-def ask(text: str, end: int, step: str = "10ms", start: int = 0, **series: Points) -> dict[str, list[Any]]:
-    """Values by series of a query over (start, end]; keywords are series without labels."""
-    return of(series, text, end, step, start)
-
-
 def of(series: Mapping[str, Points], text: str, end: int, step: str = "10ms", start: int = 0) -> dict[str, list[Any]]:
     store = offline({name: list(points) for name, points in series.items()}, step=step)
     found = store.query(f"({text}).between({start}, {end})", at=end + 15_000)
-    return {name: found.tolist(i) for i, name in enumerate(found.series)}
+    return by_series(found)
 
 
 def ticks(values: Sequence[Any], by: int = 10, first: int | None = None) -> list[tuple[int, Any]]:
@@ -138,7 +134,7 @@ def test_rows(series: Mapping[str, Points], text: str, end: int, rows: dict[str,
     step = {800: "100ms", 9: "1ms"}.get(end, "10ms")
     if ".range(" in text:
         found = offline(dict(series), step=step).query(text, at=end + 15_000)
-        got = {name: found.tolist(i) for i, name in enumerate(found.series)}
+        got = by_series(found)
     else:
         got = of(series, text, end, step)
     assert list(got) == list(rows)

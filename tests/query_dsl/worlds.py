@@ -12,7 +12,7 @@ from tests.query_dsl.plainly import Raw, Sample, World
 from tests.query_dsl.plainly.things import series_text
 from tests.query_dsl.pushing import Together
 from tests.query_dsl.test_pushdown import Told
-from tests.query_dsl.test_pushdown import world as fed
+from tests.query_dsl.test_pushdown import fed_shards as fed
 
 
 def plain_store(world: World) -> PlainStore:

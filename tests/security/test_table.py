@@ -15,7 +15,7 @@ _PLACE = re.compile(r"/artimon/([a-z][a-z-]*)(?:/.*)?")
 COLUMNS = 5
 
 
-def rows() -> list[list[str]]:
+def input_rows() -> list[list[str]]:
     page = (ROOT / "docs" / "security.md").read_text()
     section = page.partition("\n## Inputs\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")][2:]
@@ -38,8 +38,8 @@ def constants() -> Iterator[tuple[Path, str]]:
 
 
 def test_every_line_names_a_test_that_exists() -> None:
-    assert len(rows()) > 25
-    for row in rows():
+    assert len(input_rows()) > 25
+    for row in input_rows():
         assert len(row) == COLUMNS, row
         assert all(row), f"an empty cell: {row}"
         file, _, name = row[-1].strip("`").partition("::")
@@ -47,7 +47,7 @@ def test_every_line_names_a_test_that_exists() -> None:
 
 
 def test_every_znode_and_folder_that_the_code_knows_has_a_line() -> None:
-    listed = " ".join(row[0] for row in rows())
+    listed = " ".join(row[0] for row in input_rows())
     found = {match[1]: file for file, text in constants() if (match := _PLACE.fullmatch(text))}
     assert len(found) > 15
     for name, file in found.items():
@@ -55,6 +55,6 @@ def test_every_znode_and_folder_that_the_code_knows_has_a_line() -> None:
 
 
 def test_every_topic_has_a_line() -> None:
-    listed = " ".join(row[0] for row in rows())
+    listed = " ".join(row[0] for row in input_rows())
     for topic in TOPICS:
         assert f"`{topic.name}`" in listed, topic.name

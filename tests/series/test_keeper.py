@@ -28,7 +28,7 @@ class Died(RuntimeError):
 
 
 @pytest.fixture
-def world(kafka: str, hdfs: str) -> World:
+def keeper_world(kafka: str, hdfs: str) -> World:
     return make_world(kafka, hdfs)
 
 
@@ -36,9 +36,9 @@ def texts(count: int, name: str = "x") -> list[str]:
     return [f'{name}{{n="{n}"}}' for n in range(count)]
 
 
-def read_all(world: World, probe: Callable[[str], None] = lambda _: None) -> SeriesKeeper:
+def read_all(keeper_world: World, probe: Callable[[str], None] = lambda _: None) -> SeriesKeeper:
     """Turns until nothing is left, as one process makes them."""
-    keeper = SeriesKeeper(world.kafka, world.topic, world.hdfs, probe=probe)
+    keeper = SeriesKeeper(keeper_world.kafka, keeper_world.topic, keeper_world.hdfs, probe=probe)
     consumer = keeper._consumer()
     try:
         while keeper.turn(consumer, threading.Event()):
@@ -57,43 +57,43 @@ def die_at(point: str) -> Callable[[str], None]:
     return probe
 
 
-def test_announcements_become_rows_and_late_old_and_repeated_ones_change_nothing(world: World) -> None:
+def test_announcements_become_rows_and_late_old_and_repeated_ones_change_nothing(keeper_world: World) -> None:
     told = {"type": ValueType.DOUBLE, "kind": Kind.GAUGE, "help": "grüße", "unit": "ms"}
     first = [block("a/h/0", 0, 10, texts(3)), block("a/h/0", 1, 10, texts(2, "y"), **told), block("b", 0, 4, texts(3))]
-    world.send([*first, first[0]])
-    read_all(world)
-    assert held(world) == expected(first)
+    keeper_world.send([*first, first[0]])
+    read_all(keeper_world)
+    assert held(keeper_world) == expected(first)
     later = [block("a/h/0", 0, 5, texts(4), help="old"), block("a/h/0", 0, 30, texts(2), help="new"), first[1]]
-    world.send(later)
-    read_all(world)
-    assert held(world) == expected([*first, *later])
-    read_all(world)  # nothing new: no commit
-    table = SeriesTable(world.hdfs)
+    keeper_world.send(later)
+    read_all(keeper_world)
+    assert held(keeper_world) == expected([*first, *later])
+    read_all(keeper_world)  # nothing new: no commit
+    table = SeriesTable(keeper_world.hdfs)
     assert table.refresh().version() == 2
 
 
-def test_what_is_no_announcement_is_counted_and_stops_nothing(world: World) -> None:
+def test_what_is_no_announcement_is_counted_and_stops_nothing(keeper_world: World) -> None:
     good = block("a", 0, 1, texts(2))
-    world.send_bytes([(b"k", b"nonsense"), (b"k", None)])
-    world.send([good, block("a", 1, 1, ["not canonical"])])
-    keeper = read_all(world)
-    assert held(world) == expected([good])
+    keeper_world.send_bytes([(b"k", b"nonsense"), (b"k", None)])
+    keeper_world.send([good, block("a", 1, 1, ["not canonical"])])
+    keeper = read_all(keeper_world)
+    assert held(keeper_world) == expected([good])
     assert keeper.figures()["refused"] == 2
 
 
 @pytest.mark.parametrize("point", ["read", "added"])
-def test_a_process_that_dies_between_two_steps(world: World, point: str) -> None:
+def test_a_process_that_dies_between_two_steps(keeper_world: World, point: str) -> None:
     made = [block("a", n, n, texts(5, f"n{n}")) for n in range(4)]
-    world.send(made)
+    keeper_world.send(made)
     with pytest.raises(Died):
-        read_all(world, die_at(point))
-    read_all(world)
-    assert held(world) == expected(made)
+        read_all(keeper_world, die_at(point))
+    read_all(keeper_world)
+    assert held(keeper_world) == expected(made)
 
 
-def test_a_commit_whose_answer_is_lost_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_whose_answer_is_lost_is_found(keeper_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [block("a", 0, 1, texts(3))]
-    world.send(made)
+    keeper_world.send(made)
     real = SeriesTable.commit
 
     def lost(self: SeriesTable, actions: list[Any], ids: list[Any]) -> None:
@@ -101,81 +101,81 @@ def test_a_commit_whose_answer_is_lost_is_found(world: World, monkeypatch: pytes
         raise OSError("the answer is lost")
 
     monkeypatch.setattr(SeriesTable, "commit", lost)
-    read_all(world)
-    assert held(world) == expected(made)
-    assert SeriesTable(world.hdfs).refresh().version() == 1
+    read_all(keeper_world)
+    assert held(keeper_world) == expected(made)
+    assert SeriesTable(keeper_world.hdfs).refresh().version() == 1
 
 
-def test_two_drivers_at_once(world: World) -> None:
+def test_two_drivers_at_once(keeper_world: World) -> None:
     made = [block(f"s{n % 3}", n, n, texts(20, f"n{n}")) for n in range(30)]
-    world.send(made)
-    threads = [threading.Thread(target=read_all, args=(world,)) for _ in range(3)]
+    keeper_world.send(made)
+    threads = [threading.Thread(target=read_all, args=(keeper_world,)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert held(world) == expected(made)
-    table = SeriesTable(world.hdfs)
+    assert held(keeper_world) == expected(made)
+    table = SeriesTable(keeper_world.hdfs)
     assert sum(file.rows for file in table.live()) == 600
     named = {file.path for file in table.live()}
     assert {path for path, _, _ in files.listing(table.uri) if not path.startswith("_")} == named
 
 
-def test_a_topic_that_was_made_again_is_read_from_its_beginning(world: World) -> None:
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(keeper_world: World) -> None:
     first = block("a", 0, 1, texts(3))
-    world.send([first])
-    read_all(world)
-    admin = KafkaAdminClient(bootstrap_servers=world.kafka)
-    admin.delete_topics([world.topic])
-    eventually(lambda: world.topic not in admin.list_topics(), "deletion")
+    keeper_world.send([first])
+    read_all(keeper_world)
+    admin = KafkaAdminClient(bootstrap_servers=keeper_world.kafka)
+    admin.delete_topics([keeper_world.topic])
+    eventually(lambda: keeper_world.topic not in admin.list_topics(), "deletion")
     admin.close()
-    make_topic(world.kafka, world.topic)
+    make_topic(keeper_world.kafka, keeper_world.topic)
     second = block("a", 0, 9, texts(4))
-    world.send([second])
-    read_all(world)
-    assert held(world) == expected([first, second])
+    keeper_world.send([second])
+    read_all(keeper_world)
+    assert held(keeper_world) == expected([first, second])
 
 
-def test_merging_leaves_what_was_and_fewer_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_leaves_what_was_and_fewer_files(keeper_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files become few, then everything one sorted file a span; dead files go later."""
     monkeypatch.setattr(table_module, "MAX_DELTAS", 3)
     monkeypatch.setattr(table_module, "PASS_ROWS", 40)
     made = []
     for n in range(3):
         made.append(block("a", 0, n, texts(30 + n)))
-        world.send(made[-1:])
-        read_all(world)
-    table = SeriesTable(world.hdfs)
+        keeper_world.send(made[-1:])
+        read_all(keeper_world)
+    table = SeriesTable(keeper_world.hdfs)
     small = table.tidy()
     assert small is not None
     assert (small.full, small.rows_before, small.rows) == (False, 93, 32)
-    assert held(world) == expected(made)
+    assert held(keeper_world) == expected(made)
     assert table.tidy() is None
-    tomorrow = SeriesTable(world.hdfs, Later(DAY_MS))
+    tomorrow = SeriesTable(keeper_world.hdfs, Later(DAY_MS))
     full = tomorrow.tidy()
     assert full is not None
     assert (full.full, full.rows) == (True, 32)
     assert all(file.is_base for file in tomorrow.live())
-    assert held(world) == expected(made)
+    assert held(keeper_world) == expected(made)
     assert tomorrow.sweep() == []  # somebody may read them still
     tomorrow._clock = Later(2 * DAY_MS)
     dead = tomorrow.sweep()
     assert len(dead) >= 4
-    assert held(world) == expected(made)
-    read_all(world)  # positions outlive merges
-    assert SeriesTable(world.hdfs).refresh().version() == tomorrow.refresh().version()
+    assert held(keeper_world) == expected(made)
+    read_all(keeper_world)  # positions outlive merges
+    assert SeriesTable(keeper_world.hdfs).refresh().version() == tomorrow.refresh().version()
 
 
-def test_a_merge_that_stops_or_loses_leaves_no_file(world: World) -> None:
+def test_a_merge_that_stops_or_loses_leaves_no_file(keeper_world: World) -> None:
     made = [block("a", 0, 1, texts(30))]
-    world.send(made)
-    read_all(world)
-    table, other = SeriesTable(world.hdfs), SeriesTable(world.hdfs)
+    keeper_world.send(made)
+    read_all(keeper_world)
+    table, other = SeriesTable(keeper_world.hdfs), SeriesTable(keeper_world.hdfs)
     assert table.merge(table.live(), True, lambda: False) is None
     old = table.live()
     assert other.merge(other.live(), True) is not None
     assert table.merge(old, True) is None
-    assert held(world) == expected(made)
+    assert held(keeper_world) == expected(made)
     unnamed = {path for path, _, _ in files.listing(table.uri) if path.startswith("base")}
     assert unnamed == {file.path for file in other.live()}
 
@@ -197,9 +197,9 @@ class Later:
 
 
 @pytest.fixture
-def running(world: World) -> Iterator[tuple[SeriesKeeper, threading.Event]]:
+def running(keeper_world: World) -> Iterator[tuple[SeriesKeeper, threading.Event]]:
     stop = threading.Event()
-    keeper = SeriesKeeper(world.kafka, world.topic, world.hdfs, every_s=0.2)
+    keeper = SeriesKeeper(keeper_world.kafka, keeper_world.topic, keeper_world.hdfs, every_s=0.2)
     thread = threading.Thread(target=keeper.run, args=(stop,))
     thread.start()
     yield keeper, stop
@@ -208,15 +208,15 @@ def running(world: World) -> Iterator[tuple[SeriesKeeper, threading.Event]]:
     assert not thread.is_alive()
 
 
-def test_the_loop_follows(world: World, running: tuple[SeriesKeeper, threading.Event]) -> None:
+def test_the_loop_follows(keeper_world: World, running: tuple[SeriesKeeper, threading.Event]) -> None:
     keeper, _ = running
     made = [block("a", 0, 1, texts(3))]
-    world.send(made)
+    keeper_world.send(made)
     eventually(lambda: keeper.figures()["series"] == 3, "the first announcement")
     made.append(block("a", 0, 2, texts(4)))
-    world.send(made[1:])
+    keeper_world.send(made[1:])
     eventually(lambda: keeper.figures()["series"] == 7, "the second")
-    assert held(world) == expected(made)
+    assert held(keeper_world) == expected(made)
 
 
 def test_it_waits_for_its_topic(kafka: str, hdfs: str, caplog: pytest.LogCaptureFixture) -> None:

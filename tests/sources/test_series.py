@@ -44,7 +44,7 @@ class Process:
         return placed, prepared
 
 
-def rows(prepared: Prepared) -> list[tuple[int, int, int, Value | None]]:
+def sample_rows(prepared: Prepared) -> list[tuple[int, int, int, Value | None]]:
     return [row for polled in prepared.polled for row in polled.samples.rows()]
 
 
@@ -88,13 +88,13 @@ def test_an_integer_becomes_a_double_once() -> None:
     process.poll(10_000, a=7)
     placed, prepared = process.poll(20_000, a=6.5)
     assert not placed.refused
-    assert rows(prepared) == [(print_of("a"), 20_000, 10_000, 6.5)], "7 -> 6.5 is a counter that fell"
+    assert sample_rows(prepared) == [(print_of("a"), 20_000, 10_000, 6.5)], "7 -> 6.5 is a counter that fell"
     assert len(blocks(prepared)) == 1, "the new type is announced"
     placed, prepared = process.poll(30_000, a=8)
     assert placed.refused == {"type change": 1}
-    assert rows(prepared) == [(print_of("a"), 30_000, 10_000, None)], "it has no value of its type any more"
+    assert sample_rows(prepared) == [(print_of("a"), 30_000, 10_000, None)], "it has no value of its type any more"
     placed, prepared = process.poll(40_000, a=9.0)
-    assert rows(prepared) == [(print_of("a"), 40_000, 30_000, 9.0)]
+    assert sample_rows(prepared) == [(print_of("a"), 40_000, 30_000, 9.0)]
 
 
 @pytest.mark.parametrize(("first", "second"), [(1, True), (True, 1), (2.0, False), (1.0, 1)])
@@ -105,7 +105,7 @@ def test_any_other_change_of_type_is_refused_counted_and_named(first: Value, sec
     assert placed.refused == {"type change": 1}
     assert "type change" in placed.problems[0]
     assert 'a{context="shop"' in placed.problems[0]
-    assert (print_of("b"), 20_000, 500, 2) in rows(prepared)
+    assert (print_of("b"), 20_000, 500, 2) in sample_rows(prepared)
 
 
 def test_a_fingerprint_with_two_texts_is_refused_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_a_fingerprint_with_two_texts_is_refused_loudly(monkeypatch: pytest.Monk
     process.poll(10_000, a=1)
     placed, prepared = process.poll(20_000, a=2, b=100)
     assert placed.refused == {"fingerprint clash": 1}
-    assert [row[3] for row in rows(prepared)] == [2]
+    assert [row[3] for row in sample_rows(prepared)] == [2]
 
 
 def test_blocks_are_whole_grow_at_the_end_and_are_announced_when_they_change() -> None:
@@ -176,7 +176,7 @@ def test_a_clock_that_is_set_back_a_little_gives_no_sample_twice() -> None:
     process = Process(SourceSeries("s"))
     process.poll(10_000, a=1)
     _, prepared = process.poll(9_500, a=2)
-    assert [row[1] for row in rows(prepared)] == [10_001]
+    assert [row[1] for row in sample_rows(prepared)] == [10_001]
 
 
 def test_a_full_source_refuses_new_series_until_old_ones_are_long_gone() -> None:
@@ -195,18 +195,18 @@ def test_the_end_of_a_process_ends_what_is_live() -> None:
     process.poll(10_000, a=1, b=1)
     process.poll(20_000, a=1)
     prepared = process.series.prepare_end(25_000)
-    assert rows(prepared) == [(print_of("a"), 25_000, 500, None)]
+    assert sample_rows(prepared) == [(print_of("a"), 25_000, 500, None)]
     process.series.commit(prepared)
     assert process.series.live == 0
     _, back = process.poll(30_000, a=4)
-    assert rows(back) == [(print_of("a"), 30_000, 25_000, 4)]
+    assert sample_rows(back) == [(print_of("a"), 30_000, 25_000, 4)]
 
 
 def test_a_successor_continues_the_series_and_ends_what_it_does_not_have() -> None:
     series = SourceSeries("s")
     Process(series).poll(10_000, a=10, b=1)
     _, prepared = Process(series, bytes(16), birth_ms=15_000).poll(20_000, a=12)
-    assert rows(prepared) == [(print_of("a"), 20_000, 15_000, 12), (print_of("b"), 20_000, 500, None)]
+    assert sample_rows(prepared) == [(print_of("a"), 20_000, 15_000, 12), (print_of("b"), 20_000, 500, None)]
 
 
 # --- state on disk
@@ -224,7 +224,7 @@ def test_the_state_survives_a_restart_to_the_last_birth() -> None:
     assert (again.name, again.uuid, again.last_poll_ms) == ("shop/web1/0", UUID, 20_000)
     successor = Process(again)
     _, prepared = successor.poll(30_000, a=6, b=1.0, c=True, d=1)
-    born = {row[0]: row[2] for row in rows(prepared)}
+    born = {row[0]: row[2] for row in sample_rows(prepared)}
     assert born == {
         print_of("a"): 10_000,
         print_of("b"): 20_000,
@@ -249,8 +249,8 @@ def test_what_the_log_holds_beyond_the_state_is_made_up_for() -> None:
     ]
     for polled in log:
         old.replay(polled)
-    expected = rows(process.poll(40_000, a=6, gone=2, new=3)[1])
-    assert sorted(rows(Process(old).poll(40_000, a=6, gone=2, new=3)[1])) == sorted(expected)
+    expected = sample_rows(process.poll(40_000, a=6, gone=2, new=3)[1])
+    assert sorted(sample_rows(Process(old).poll(40_000, a=6, gone=2, new=3)[1])) == sorted(expected)
 
 
 def test_announcements_in_the_log_give_lost_rows_back_and_say_nothing_of_the_process() -> None:
@@ -262,8 +262,8 @@ def test_announcements_in_the_log_give_lost_rows_back_and_say_nothing_of_the_pro
         lost.replay(replace(polled, blocks=()))
         lost.replay(Polled("s", bytes(16), 0, polled.poll_ms, Samples.of(()), blocks=polled.blocks))
     assert lost.uuid == UUID
-    expected = rows(process.poll(30_000, a=6, new=3)[1])
-    assert rows(Process(lost).poll(30_000, a=6, new=3)[1]) == expected
+    expected = sample_rows(process.poll(30_000, a=6, new=3)[1])
+    assert sample_rows(Process(lost).poll(30_000, a=6, new=3)[1]) == expected
     assert (print_of("gone"), 30_000, 500, None) in expected
 
 
@@ -364,7 +364,7 @@ def test_the_log_alone_is_enough_when_the_state_is_lost() -> None:
     series = SourceSeries("s")
     series.replay(Polled("s", UUID, 500, 10_000, samples))
     _, prepared = Process(series).poll(20_000, a=4, b=1)
-    assert rows(prepared) == [(print_of("a"), 20_000, 10_000, 4), (print_of("b"), 20_000, 10_000, 1)]
+    assert sample_rows(prepared) == [(print_of("a"), 20_000, 10_000, 4), (print_of("b"), 20_000, 10_000, 1)]
 
 
 def test_strings_keep_their_text() -> None:
@@ -372,4 +372,4 @@ def test_strings_keep_their_text() -> None:
     series = SourceSeries("s")
     reading = Reading(UUID, 0, 10, schema, np.array([1, 5]), ("no", "ünï"))
     prepared = series.prepare(reading, series.place(bind(schema, {}), 10))
-    assert [row[3] for row in rows(prepared)] == ["ünï", 5]
+    assert [row[3] for row in sample_rows(prepared)] == ["ünï", 5]

@@ -18,71 +18,71 @@ from tests.spark.world import PARTITIONS, World
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def unread_world() -> Iterator[World]:
     with a_world() as found:
         yield found
 
 
-def head(world: World) -> RawState:
-    return RawTable(world.uri).head()[1]
+def head(unread_world: World) -> RawState:
+    return RawTable(unread_world.uri).head()[1]
 
 
-def ends(world: World) -> dict[int, int]:
-    return {p: log.end for p, log in enumerate(world.log.partitions)}
+def ends(unread_world: World) -> dict[int, int]:
+    return {p: log.end for p, log in enumerate(unread_world.log.partitions)}
 
 
-def read_all(world: World) -> None:
+def read_all(unread_world: World) -> None:
     for _ in range(3):
-        world.drivers[0].step(100, 1, look=True)
+        unread_world.drivers[0].step(100, 1, look=True)
 
 
-def filled(world: World) -> None:
+def filled(unread_world: World) -> None:
     for n in range(12):
-        world.send(n, n, 1)
-    read_all(world)
-    assert dict(head(world).until()) == ends(world)
+        unread_world.send(n, n, 1)
+    read_all(unread_world)
+    assert dict(head(unread_world).until()) == ends(unread_world)
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["running", "started anew"])
-def test_the_raw_query_names_what_was_deleted_unread(world: World, restart: bool) -> None:
-    filled(world)
+def test_the_raw_query_names_what_was_deleted_unread(unread_world: World, restart: bool) -> None:
+    filled(unread_world)
     lost = []
-    for p, log in enumerate(world.log.partitions):
+    for p, log in enumerate(unread_world.log.partitions):
         lost.append((log.end, log.end + 2))
-        log.append(world.clock.now_ms(), b"nobody reads this")
-        log.append(world.clock.now_ms(), b"nor this")
+        log.append(unread_world.clock.now_ms(), b"nobody reads this")
+        log.append(unread_world.clock.now_ms(), b"nor this")
         log.trim(log.end)
         assert p < PARTITIONS
     if restart:
-        world.drivers[0].restart()
-    read_all(world)
-    state = head(world)
-    assert dict(state.until()) == ends(world)
+        unread_world.drivers[0].restart()
+    read_all(unread_world)
+    state = head(unread_world)
+    assert dict(state.until()) == ends(unread_world)
     assert state.current is not None
     assert [state.current.lost[p] for p in range(PARTITIONS)] == [(one,) for one in lost]
     assert {named.gap.kind for named in state.recent} == {"lost"}
-    world.check_rows()
+    unread_world.check_rows()
 
 
-def test_what_a_batch_under_way_has_read_is_not_named_lost(world: World) -> None:
+def test_what_a_batch_under_way_has_read_is_not_named_lost(unread_world: World) -> None:
     """Kafka deletes it between the tasks and the commit, and the query looks meanwhile."""
-    filled(world)
+    filled(unread_world)
     for n in range(12):
-        world.send(n, n, 1)
-    driver = world.drivers[0]
+        unread_world.send(n, n, 1)
+    driver = unread_world.drivers[0]
 
     def delete() -> None:
-        for log in world.log.partitions:
+        for log in unread_world.log.partitions:
             log.trim(log.end)
         driver._query._look(driver._life.info, driver._life)
 
     driver.at_point["written"] = delete
     driver.step(100, 1)
-    read_all(world)
-    state = head(world)
-    assert dict(state.until()) == ends(world)
+    read_all(unread_world)
+    state = head(unread_world)
+    assert dict(state.until()) == ends(unread_world)
     assert not state.recent
-    world.check_rows()
+    unread_world.check_rows()
 
 
 def life_at(position: int) -> tuple[Life, Group]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.routing import ownership
-from artimon.model.select import NOT_HELD, SelectError
+from artimon.model.select import NOT_HELD, SelectError, TooManySeries, too_many_series
 from artimon.model.vshards import EVERY, from_hex, in_mask, mask_of, to_hex
 from bookkeeper.rpc.framed_server import FramedServer
 from tests.waiting import eventually
@@ -300,6 +300,12 @@ def test_if_whole_holders_hang_an_answer_that_is_not_whole_is_better_than_none(t
 def test_a_refusal_is_the_answer(trio: World) -> None:
     trio.shards["2"].refusal = "2 series fit, at most 1"
     with pytest.raises(SelectError, match="at most 1"):
+        trio.ask()
+
+
+def test_a_refusal_for_too_many_series_keeps_its_type(trio: World) -> None:
+    trio.shards["2"].refusal = str(too_many_series(2, 1, "shard 2"))
+    with pytest.raises(TooManySeries, match="2 series of shard 2 fit, at most 1"):
         trio.ask()
 
 

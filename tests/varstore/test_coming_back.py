@@ -138,13 +138,13 @@ def running(zookeeper: str, kafka: str, hdfs: str, tmp_path_factory: pytest.Temp
     with made(zookeeper, kafka, folder, "back", "0", 1, 0, **options) as cluster:
         cluster.asked = EVERY_LEVEL
         raw = RawLog(root, len(cluster.log.records), cluster.topic_id)
-        world = World(cluster, root, data, raw)
-        world.feed(BATCHES - 30)
-        yield world
+        saved_world = World(cluster, root, data, raw)
+        saved_world.feed(BATCHES - 30)
+        yield saved_world
 
 
 @pytest.fixture
-def world(running: World) -> World:
+def saved_world(running: World) -> World:
     """It is whole; all is saved at home and on HDFS, and is in Kafka no longer."""
     cluster = running.cluster
     if cluster.options["snapshot_s"] != OFTEN:  # another test was here
@@ -158,52 +158,52 @@ def world(running: World) -> World:
 
 
 @pytest.mark.slow
-def test_killed_between_what_was_applied_and_the_next_snapshot(world: World) -> None:
+def test_killed_between_what_was_applied_and_the_next_snapshot(saved_world: World) -> None:
     """The snapshot is older than what the shard had; all that came since comes from Kafka once more."""
-    world.come_back()
-    world.feed(20)
-    assert not world.is_saved(world.local)
-    world.cluster.kill("0")
-    world.come_back()
+    saved_world.come_back()
+    saved_world.feed(20)
+    assert not saved_world.is_saved(saved_world.local)
+    saved_world.cluster.kill("0")
+    saved_world.come_back()
 
 
 @pytest.mark.slow
-def test_without_its_disk_it_comes_back_from_the_copy(world: World) -> None:
+def test_without_its_disk_it_comes_back_from_the_copy(saved_world: World) -> None:
     """Kafka has only what came since the copy."""
-    world.come_back()
-    world.feed(10)
-    world.cluster.kill("0")
-    world.said()
-    world.lose()
-    world.come_back()
-    assert "snapshot: 256 virtual shards" in world.said()
+    saved_world.come_back()
+    saved_world.feed(10)
+    saved_world.cluster.kill("0")
+    saved_world.said()
+    saved_world.lose()
+    saved_world.come_back()
+    assert "snapshot: 256 virtual shards" in saved_world.said()
 
 
-def test_without_both_it_comes_back_from_the_table(world: World) -> None:
+def test_without_both_it_comes_back_from_the_table(saved_world: World) -> None:
     """The table at a version, Kafka from there; the first time it is killed in the middle of it."""
-    ends = world.cluster.log.ends()
-    world.raw.store(world.cluster.log.batches, ends)
-    world.sample(10)
-    world.lose(copies=True)
-    world.start(dies_in_refill=3)
-    world.cluster.processes["0"].wait(30)
-    assert world.cluster.processes["0"].returncode == -signal.SIGKILL
-    world.come_back()
-    assert "refilled from version" in world.said()
+    ends = saved_world.cluster.log.ends()
+    saved_world.raw.store(saved_world.cluster.log.batches, ends)
+    saved_world.sample(10)
+    saved_world.lose(copies=True)
+    saved_world.start(dies_in_refill=3)
+    saved_world.cluster.processes["0"].wait(30)
+    assert saved_world.cluster.processes["0"].returncode == -signal.SIGKILL
+    saved_world.come_back()
+    assert "refilled from version" in saved_world.said()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_kafka_deleted_unread_comes_from_the_table(world: World, killed: bool) -> None:
+def test_what_kafka_deleted_unread_comes_from_the_table(saved_world: World, killed: bool) -> None:
     """The shard lives; the table has read on, the shard has not. Until the table is past what is lost its answers are
     partial, and say so; also after it was killed in between."""
-    cluster = world.cluster
-    world.come_back(snapshot_s=OFTEN, copy_s=OFTEN)
-    world.raw.store(cluster.log.batches, cluster.log.ends())
-    world.sample(10)
+    cluster = saved_world.cluster
+    saved_world.come_back(snapshot_s=OFTEN, copy_s=OFTEN)
+    saved_world.raw.store(cluster.log.batches, cluster.log.ends())
+    saved_world.sample(10)
     lost = cluster.log.ends()
     cluster.trim(lost)
-    world.sample(5)
+    saved_world.sample(5)
 
     def lacks() -> bool:
         cluster.feed_once()
@@ -216,17 +216,19 @@ def test_what_kafka_deleted_unread_comes_from_the_table(world: World, killed: bo
 
     eventually(lacks, "it says what it lacks")
     if killed:
-        eventually(lambda: world.is_saved(world.local, lacking=True), "a snapshot of what it has")
+        eventually(lambda: saved_world.is_saved(saved_world.local, lacking=True), "a snapshot of what it has")
         cluster.kill("0")
-        world.start()
+        saved_world.start()
         eventually(lacks, "it still does")
-        eventually(lambda: "cannot be refilled yet: the raw query has read" in world.problem(), "why it still does")
-    eventually(lambda: "which Kafka deleted before it was read" in world.problem(), "health says it")
-    world.raw.store(cluster.log.batches, lost)
+        eventually(
+            lambda: "cannot be refilled yet: the raw query has read" in saved_world.problem(), "why it still does"
+        )
+    eventually(lambda: "which Kafka deleted before it was read" in saved_world.problem(), "health says it")
+    saved_world.raw.store(cluster.log.batches, lost)
     cluster.rest()
     cluster.load()
     cluster.settle("0")
     cluster.rest()
     cluster.check()
-    assert "refilled from version" in world.said()
+    assert "refilled from version" in saved_world.said()
     assert cluster.places()["0"].lacking == 0

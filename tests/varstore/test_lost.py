@@ -245,99 +245,99 @@ class World:
 
 
 @pytest.fixture
-def world(log: Log, hdfs: str, tmp_path: Path) -> World:
+def lossy_world(log: Log, hdfs: str, tmp_path: Path) -> World:
     """It has read half of the log, so has the table; a quarter more is in Kafka no longer."""
-    world = World(log, hdfs, tmp_path)
-    world.read(0.5)
-    world.store(0.5)
-    world.delete(0.75)
-    world.read()
-    return world
+    lossy_world = World(log, hdfs, tmp_path)
+    lossy_world.read(0.5)
+    lossy_world.store(0.5)
+    lossy_world.delete(0.75)
+    lossy_world.read()
+    return lossy_world
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_it_is_refilled_once_the_table_is_past_it(world: World, restarted: bool) -> None:
+def test_it_is_refilled_once_the_table_is_past_it(lossy_world: World, restarted: bool) -> None:
     """Then it is as if nothing had been lost; until then it answers as it is. Also if it was killed in between."""
     with pytest.raises(AssertionError):
-        check(world.shard, world.log)
-    before = world.shard.lost()
-    world.step(NOTICE_S + 3 * LOOK_S)
-    assert world.shard.lost() == before
-    assert "the raw query has read partition" in world.healing.lacks(ALL)
+        check(lossy_world.shard, lossy_world.log)
+    before = lossy_world.shard.lost()
+    lossy_world.step(NOTICE_S + 3 * LOOK_S)
+    assert lossy_world.shard.lost() == before
+    assert "the raw query has read partition" in lossy_world.healing.lacks(ALL)
     if restarted:
-        Snapshots(world.shard, world.folder / "snapshots").take()
-        world.hold(empty(0))
-        assert Snapshots(world.shard, world.folder / "snapshots").load()
-        tell(world.shard)
-    world.store(0.9)
-    world.step(NOTICE_S + 2 * LOOK_S)
-    assert (world.shard.lost(), world.healing.problems) == ([], [])
-    assert world.healing.figures() == {"offsets_lacking": 0, "refills": 1}
-    world.read()
-    check(world.shard, world.log)
-    assert len(world.shard.groups()) == 1
+        Snapshots(lossy_world.shard, lossy_world.folder / "snapshots").take()
+        lossy_world.hold(empty(0))
+        assert Snapshots(lossy_world.shard, lossy_world.folder / "snapshots").load()
+        tell(lossy_world.shard)
+    lossy_world.store(0.9)
+    lossy_world.step(NOTICE_S + 2 * LOOK_S)
+    assert (lossy_world.shard.lost(), lossy_world.healing.problems) == ([], [])
+    assert lossy_world.healing.figures() == {"offsets_lacking": 0, "refills": 1}
+    lossy_world.read()
+    check(lossy_world.shard, lossy_world.log)
+    assert len(lossy_world.shard.groups()) == 1
 
 
-def test_what_is_lost_while_it_is_refilled_is_refilled_too(world: World) -> None:
-    world.store(0.75)
+def test_what_is_lost_while_it_is_refilled_is_refilled_too(lossy_world: World) -> None:
+    lossy_world.store(0.75)
 
     def lose_more() -> None:
-        world.while_refilling = lambda: None
-        world.delete(0.9)
-        world.read()
+        lossy_world.while_refilling = lambda: None
+        lossy_world.delete(0.9)
+        lossy_world.read()
 
-    world.while_refilling = lose_more
-    world.step(NOTICE_S + 2 * LOOK_S)
-    assert world.shard.ready == EVERY
-    assert [mask for mask, _ in world.shard.lost()] == [EVERY]
-    assert "it is refilled soon" in world.healing.lacks(ALL)
-    world.store(1.0)
-    world.step(200)
-    assert (world.shard.lost(), world.healing.figures()["refills"]) == ([], 2)
-    world.read()
-    check(world.shard, world.log)
+    lossy_world.while_refilling = lose_more
+    lossy_world.step(NOTICE_S + 2 * LOOK_S)
+    assert lossy_world.shard.ready == EVERY
+    assert [mask for mask, _ in lossy_world.shard.lost()] == [EVERY]
+    assert "it is refilled soon" in lossy_world.healing.lacks(ALL)
+    lossy_world.store(1.0)
+    lossy_world.step(200)
+    assert (lossy_world.shard.lost(), lossy_world.healing.figures()["refills"]) == ([], 2)
+    lossy_world.read()
+    check(lossy_world.shard, lossy_world.log)
 
 
-def test_what_the_table_lacks_too_is_named_and_nothing_is_let_go_of(world: World) -> None:
+def test_what_the_table_lacks_too_is_named_and_nothing_is_let_go_of(lossy_world: World) -> None:
     """The answers go on, and are whole: nobody has more."""
-    assert world.raw is not None
-    world.raw.lose({p: (world.raw.state.until()[p], start) for p, start in world.starts.items()})
-    world.step(NOTICE_S + 2 * LOOK_S)
-    assert world.shard.lost() == []
-    assert world.healing.figures() == {"offsets_lacking": 0, "refills": 0}
-    (problem,) = world.healing.problems
+    assert lossy_world.raw is not None
+    lossy_world.raw.lose({p: (lossy_world.raw.state.until()[p], start) for p, start in lossy_world.starts.items()})
+    lossy_world.step(NOTICE_S + 2 * LOOK_S)
+    assert lossy_world.shard.lost() == []
+    assert lossy_world.healing.figures() == {"offsets_lacking": 0, "refills": 0}
+    (problem,) = lossy_world.healing.problems
     assert "are lost: neither Kafka nor the raw table has them" in problem
-    assert f"offsets {world.upto(0.5)[0]} to {world.starts[0]} of partition 0" in problem
-    world.now += 24 * 3_600
-    world.step(1)
-    assert world.healing.problems == []
+    assert f"offsets {lossy_world.upto(0.5)[0]} to {lossy_world.starts[0]} of partition 0" in problem
+    lossy_world.now += 24 * 3_600
+    lossy_world.step(1)
+    assert lossy_world.healing.problems == []
 
 
 def test_without_a_table_it_answers_as_it_is(log: Log, tmp_path: Path) -> None:
     """And where it begins above the start of the log it lacks nothing that it could have."""
-    world = World(log, None, tmp_path)
-    world.delete(0.2)
-    world.read(0.5)
-    assert world.shard.lost()
-    world.step(NOTICE_S + 2 * LOOK_S)
-    assert (world.shard.lost(), world.healing.problems) == ([], [])
-    world.delete(0.7)
-    world.read()
-    world.step(NOTICE_S + 2 * LOOK_S)
-    assert world.shard.vshards == EVERY
-    assert "started without HDFS" in world.healing.problems[0]
+    lossy_world = World(log, None, tmp_path)
+    lossy_world.delete(0.2)
+    lossy_world.read(0.5)
+    assert lossy_world.shard.lost()
+    lossy_world.step(NOTICE_S + 2 * LOOK_S)
+    assert (lossy_world.shard.lost(), lossy_world.healing.problems) == ([], [])
+    lossy_world.delete(0.7)
+    lossy_world.read()
+    lossy_world.step(NOTICE_S + 2 * LOOK_S)
+    assert lossy_world.shard.vshards == EVERY
+    assert "started without HDFS" in lossy_world.healing.problems[0]
 
 
-def test_a_copy_that_lacks_something_is_not_taken(world: World, hdfs: str) -> None:
+def test_a_copy_that_lacks_something_is_not_taken(lossy_world: World, hdfs: str) -> None:
     """It would have to be refilled at once."""
-    snapshots = Snapshots(world.shard, world.folder / "snapshots", f"{hdfs}/copies")
+    snapshots = Snapshots(lossy_world.shard, lossy_world.folder / "snapshots", f"{hdfs}/copies")
     snapshots.take()
     assert snapshots._mirror is not None
     snapshots._mirror.copy()
-    world.store(1.0)
+    lossy_world.store(1.0)
     fresh = empty(0)
-    bringing = Bringing(fresh, world.again, world.span, lambda _: True, hdfs, f"{hdfs}/copies")
+    bringing = Bringing(fresh, lossy_world.again, lossy_world.span, lambda _: True, hdfs, f"{hdfs}/copies")
     bringing.bring(EVERY)
     assert fresh.lost() == []
     tell(fresh)
-    check(fresh, world.log)
+    check(fresh, lossy_world.log)

@@ -54,7 +54,7 @@ def value_of(series: int) -> st.SearchStrategy[Value]:
 
 
 @st.composite
-def rows(draw: st.DrawFn, source: int, append: int) -> list[Row]:
+def row_lists(draw: st.DrawFn, source: int, append: int) -> list[Row]:
     """Rows of one batch: some series of a source, sometimes one of them twice, sometimes only its end."""
     mine = MINE[source]
     found: list[Row] = []
@@ -82,7 +82,7 @@ def logs(draw: st.DrawFn, hours: int = 1_000) -> list[TestBatch]:
             continue
         source = draw(st.integers(0, len(SOURCES) - 1))
         id = BatchId("agent", 7, source, number)
-        log.append(TestBatch(id, SOURCES[source], append, draw(rows(source, append))))
+        log.append(TestBatch(id, SOURCES[source], append, draw(row_lists(source, append))))
     return log
 
 

@@ -163,7 +163,7 @@ def cluster(zookeeper: str, kafka: str, tmp_path: Path, request: pytest.FixtureR
 
 
 @pytest.fixture
-def store(cluster: Cluster) -> Iterator[VarstoreClient]:
+def cluster_store(cluster: Cluster) -> Iterator[VarstoreClient]:
     """A client that sees both shards."""
     for id in MEMBERS:
         cluster.place(id)
@@ -225,38 +225,38 @@ def counts(buckets: Buckets) -> dict[str, int]:
     return dict(zip((s.name for s in buckets.series), column, strict=True))
 
 
-def test_samples_then_announcement_then_answer(cluster: Cluster, store: VarstoreClient) -> None:
+def test_samples_then_announcement_then_answer(cluster: Cluster, cluster_store: VarstoreClient) -> None:
     """Samples that nobody announced are kept, and appear when they are; a poisoned announcement stops nothing."""
     cluster.feed("0", log_of("0", [0, 1]), 0, 3)
     cluster.feed("1", log_of("1", [2], lane=1), 0, 3)
-    assert store.select(ALL).series == ()
-    assert {s["unannounced"] for s in store.statuses().values()} == {1, 2}
+    assert cluster_store.select(ALL).series == ()
+    assert {s["unannounced"] for s in cluster_store.statuses().values()} == {1, 2}
     cluster.announce(block_of("0", [0, 1]))
     cluster.announce(block_of("1", [2]))
-    eventually(lambda: len(store.names()) == 3)
-    answer = store.select(ALL)
+    eventually(lambda: len(cluster_store.names()) == 3)
+    answer = cluster_store.select(ALL)
     assert counts(answer) == {"test.v0": 3, "test.v1": 3, "test.v2": 3}
     assert sorted(answer.statistics["last"][:, -1].tolist()) == [3, 3, 3]
     assert (answer.partial, answer.notes) == (False, ())
-    assert store.names() == ["test.v0", "test.v1", "test.v2"]
-    assert (store.label_values("part"), store.label_values(None)) == (["0", "1", "2"], ["part"])
-    assert [s.name for s in store.find((Matcher("part", "=~", "1|2"),))] == ["test.v1", "test.v2"]
-    assert store.levels() == ((60_000, 60), (300_000, 48), (900_000, 96), (3_600_000, 72))
+    assert cluster_store.names() == ["test.v0", "test.v1", "test.v2"]
+    assert (cluster_store.label_values("part"), cluster_store.label_values(None)) == (["0", "1", "2"], ["part"])
+    assert [s.name for s in cluster_store.find((Matcher("part", "=~", "1|2"),))] == ["test.v1", "test.v2"]
+    assert cluster_store.levels() == ((60_000, 60), (300_000, 48), (900_000, 96), (3_600_000, 72))
 
 
 def test_a_shard_that_is_gone_makes_answers_partial_and_comes_back_empty(
-    cluster: Cluster, store: VarstoreClient
+    cluster: Cluster, cluster_store: VarstoreClient
 ) -> None:
     """Named while it is away; fed again from 0 it gives what it gave before."""
     log = log_of("0", [0, 1])
     cluster.announce(block_of("0", [0, 1]))
     cluster.announce(block_of("1", [2]))
     cluster.feed("0", log, 0, 3)
-    eventually(lambda: len(store.names()) == 3)
-    before = store.select(ALL)
+    eventually(lambda: len(cluster_store.names()) == 3)
+    before = cluster_store.select(ALL)
     cluster.stop("0")
-    eventually(lambda: store.select(ALL).partial)
-    away = store.select(ALL)
+    eventually(lambda: cluster_store.select(ALL).partial)
+    away = cluster_store.select(ALL)
     assert [s.name for s in away.series] == ["test.v2"]
     assert away.notes == (
         f"shard 0 is not alive: series of {len(ownership(MEMBERS)['0'])} of 256 virtual shards are missing",
@@ -264,16 +264,16 @@ def test_a_shard_that_is_gone_makes_answers_partial_and_comes_back_empty(
     cluster.start("0")
     assert cluster.feed("0", log, 2, 3).next_offset == 0  # it is empty, and says so
     assert cluster.feed("0", log, 0, 3).next_offset == 3
-    eventually(lambda: len(store.names()) == 3 and is_whole(store))
-    after = store.select(ALL)
+    eventually(lambda: len(cluster_store.names()) == 3 and is_whole(cluster_store))
+    after = cluster_store.select(ALL)
     assert (counts(after), after.partial) == (counts(before), False)
     cluster.stop("0")
     cluster.stop("1")
     with pytest.raises(StoreUnavailable, match="shard"):
-        store.select(ALL)
+        cluster_store.select(ALL)
 
 
-def test_a_restarted_shard_says_that_it_refills(cluster: Cluster, store: VarstoreClient) -> None:
+def test_a_restarted_shard_says_that_it_refills(cluster: Cluster, cluster_store: VarstoreClient) -> None:
     """Until it holds what stood in Kafka when it started, its answers are partial."""
     producer = KafkaProducer(bootstrap_servers=cluster.kafka, acks="all")
     for _ in range(3):
@@ -282,22 +282,22 @@ def test_a_restarted_shard_says_that_it_refills(cluster: Cluster, store: Varstor
     cluster.stop("0")
     cluster.start("0")
     cluster.place("0")
-    eventually(lambda: any("refilling: 3 batches" in note for note in store.select(ALL).notes))
-    assert store.select(ALL).partial
+    eventually(lambda: any("refilling: 3 batches" in note for note in cluster_store.select(ALL).notes))
+    assert cluster_store.select(ALL).partial
     cluster.feed("0", log_of("0", [0]), 0, 3)
-    eventually(lambda: is_whole(store))
+    eventually(lambda: is_whole(cluster_store))
 
 
-def test_refusals_reach_the_caller(cluster: Cluster, store: VarstoreClient) -> None:
+def test_refusals_reach_the_caller(cluster: Cluster, cluster_store: VarstoreClient) -> None:
     """As SelectError with numbers, not as a broken connection; also where only all shards together are too many."""
     cluster.announce(block_of("0", [0, 1]))
     cluster.announce(block_of("1", [2]))
-    eventually(lambda: len(store.names()) == 3)
+    eventually(lambda: len(cluster_store.names()) == 3)
     for limit, text in ((1, "2 series of shard 0 fit, at most 1"), (2, "3 series fit, at most 2")):
         with pytest.raises(SelectError, match=text):
-            store.select(SelectRequest(ALL.matchers, ALL.grid, limit=limit))
+            cluster_store.select(SelectRequest(ALL.matchers, ALL.grid, limit=limit))
     with pytest.raises(SelectError, match="60 x 60 s"):
-        store.select(SelectRequest(ALL.matchers, Grid(NOW, 1_000, 1)))
+        cluster_store.select(SelectRequest(ALL.matchers, Grid(NOW, 1_000, 1)))
     with FramedClient(idl().Shard, *cluster.place("0")) as client:
         for method, argument in (("select", b"{}"), ("find", b"[1]"), ("find", b'{"what":"x"}'), ("feed", [b"x"])):
             with pytest.raises(idl().ShardError):
@@ -305,14 +305,14 @@ def test_refusals_reach_the_caller(cluster: Cluster, store: VarstoreClient) -> N
         assert {group["vshards"] for group in json.loads(client.call("groups"))} == {held_by("0")}
 
 
-def test_a_series_of_two_sources_is_one_row(cluster: Cluster, store: VarstoreClient) -> None:
+def test_a_series_of_two_sources_is_one_row(cluster: Cluster, cluster_store: VarstoreClient) -> None:
     """Two shards hold some of its samples (its poller moved): the client unites them."""
     cluster.announce(block_of("0", [0]))
     cluster.announce(block_of("1", [0, 1], version=2))
     cluster.feed("0", log_of("0", [0]), 0, 3)
     cluster.feed("1", log_of("1", [0, 1], batches=5, lane=1), 0, 5)
-    eventually(lambda: len(store.names()) == 2)
-    answer = store.select(SelectRequest(ALL.matchers, ALL.grid, ("last", "sum", "count", "max")))
+    eventually(lambda: len(cluster_store.names()) == 2)
+    answer = cluster_store.select(SelectRequest(ALL.matchers, ALL.grid, ("last", "sum", "count", "max")))
     assert counts(answer) == {"test.v0": 8, "test.v1": 5}
     at = [s.name for s in answer.series].index("test.v0")
     assert {name: int(matrix[at, -1]) for name, matrix in answer.statistics.items()} == {
@@ -321,10 +321,10 @@ def test_a_series_of_two_sources_is_one_row(cluster: Cluster, store: VarstoreCli
     assert [tuple(life)[2:] for life in answer.births.tolist() if life[0] == at] == [(NOW + 1_000, NOW + 1_004, 5)]
 
 
-def test_a_hanging_shard_costs_the_deadline_and_no_more(cluster: Cluster, store: VarstoreClient) -> None:
+def test_a_hanging_shard_costs_the_deadline_and_no_more(cluster: Cluster, cluster_store: VarstoreClient) -> None:
     """The other shard's answer comes, with a note."""
     cluster.announce(block_of("1", [2]))
-    eventually(lambda: len(store.names()) == 1)
+    eventually(lambda: len(cluster_store.names()) == 1)
     cluster.stop("0")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = zookeeper_client(cluster.zookeeper)
@@ -343,7 +343,7 @@ def test_a_hanging_shard_costs_the_deadline_and_no_more(cluster: Cluster, store:
     assert any("shard 0 did not answer" in note for note in answer.notes)
 
 
-def test_kafka_says_where_the_log_of_a_leader_ends(cluster: Cluster, store: VarstoreClient) -> None:
+def test_kafka_says_where_the_log_of_a_leader_ends(cluster: Cluster, cluster_store: VarstoreClient) -> None:
     """Kafka says where the log of each of its leaders ends."""
     topic = f"{cluster.prefix}.samples"
     producer = KafkaProducer(bootstrap_servers=cluster.kafka, acks="all")
@@ -359,7 +359,7 @@ def test_kafka_says_where_the_log_of_a_leader_ends(cluster: Cluster, store: Vars
     admin.close()
 
 
-def test_health_says_what_there_is(cluster: Cluster, store: VarstoreClient) -> None:
+def test_health_says_what_there_is(cluster: Cluster, cluster_store: VarstoreClient) -> None:
     """The figures that `artimon status` shows."""
     cluster.feed("0", log_of("0", [0, 1]), 0, 3)
     path = cluster.health / "shard-0.json"

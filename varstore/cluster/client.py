@@ -15,7 +15,15 @@ from artimon.compute.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, N
 from artimon.compute.statistics import STATISTICS
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS
-from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, decode_buckets
+from artimon.model.select import (
+    Buckets,
+    Matcher,
+    SelectError,
+    SelectRequest,
+    Series,
+    decode_buckets,
+    too_many_series,
+)
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import EVERY
 from artimon.runtime.zookeeper import close_client, zookeeper_client
@@ -101,11 +109,8 @@ class VarstoreClient:
             outcomes, missing = self._select(replace(request, statistics=STATISTICS), deadline)
             parts = [outcome.answer for outcome in outcomes]
         buckets = unite(parts, request)
-        total = len(buckets.series)
-        if total > request.limit:
-            raise SelectError(
-                f"{total} series fit, at most {request.limit} are allowed: add matchers or raise the limit"
-            )
+        if len(buckets.series) > request.limit:
+            raise too_many_series(len(buckets.series), request.limit)
         notes = buckets.notes + missing
         return replace(buckets, notes=tuple(dict.fromkeys(notes)), partial=buckets.partial or bool(missing))
 

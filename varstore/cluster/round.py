@@ -8,7 +8,7 @@ from typing import Any
 
 from thriftpy2.thrift import TException
 
-from artimon.model.select import NOT_HELD, SelectError
+from artimon.model.select import NOT_HELD, select_error
 from artimon.model.vshards import union
 from bookkeeper.rpc.framed_server import ConnectionLost, FramedError
 from varstore.cluster.choosing import REFILLING, WHOLE, Choice, choose, explain
@@ -138,7 +138,7 @@ class Round:
                 self._ask_others(part, WHOLE)
         except idl().ShardError as refusal:
             if not str(refusal.message).startswith(NOT_HELD):
-                raise SelectError(refusal.message) from refusal
+                raise select_error(str(refusal.message)) from refusal
             self._moved(part, str(refusal.message))
         except (FramedError, TException, OSError, ValueError) as error:
             part.failure = f"shard {place.id} did not answer ({error or type(error).__name__})"

@@ -20,7 +20,7 @@ from artimon.compute.aggregate import (
 from artimon.compute.gathered import values_of
 from artimon.compute.ranks import ORDERED
 from artimon.compute.true_sums import BEYOND_64_BITS
-from artimon.model.select import Buckets, SelectError, SelectRequest
+from artimon.model.select import Buckets, SelectRequest, too_many_series
 
 MOST_TWINS = 50_000
 MOST_GATHERED = 20_000_000
@@ -71,8 +71,6 @@ def _whole(
         raise NotPushed(f"the shards have more than {MOST_GATHERED} values to be sorted together")
     found = settled(unite_aggregates(parts), request)
     if found.counts.selected > request.limit:
-        raise SelectError(
-            f"{found.counts.selected} series fit, at most {request.limit} are allowed: add matchers or raise the limit"
-        )
+        raise too_many_series(found.counts.selected, request.limit)
     notes = tuple(dict.fromkeys(found.notes + absent))
     return replace(found, prints=NO_PRINTS, notes=notes, partial=found.partial or bool(absent))

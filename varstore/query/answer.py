@@ -13,7 +13,7 @@ from artimon.compute.statistics import FOLDS, STATISTICS, with_needs
 from artimon.compute.ties import Cells
 from artimon.compute.true_sums import notes_of_wrapped
 from artimon.model.grid import Level
-from artimon.model.select import NAME, Buckets, SelectError, SelectRequest
+from artimon.model.select import NAME, Buckets, SelectError, SelectRequest, too_many_series
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import ValueType
 from varstore.cells.dense import copy_row
@@ -76,10 +76,7 @@ class Answers:
                 only = np.array(request.only, np.uint64)
                 slots = slots[np.isin(self._store.slots.fingerprint.take(slots), only)]
             if len(slots) > request.limit:
-                raise SelectError(
-                    f"{len(slots)} series of {whose} fit, at most {request.limit} are allowed: "
-                    "add matchers or raise the limit"
-                )
+                raise too_many_series(len(slots), request.limit, whose)
             check_request(request, levels, len(slots))
             prints = self._store.slots.fingerprint.take(slots)
             if self._store.slots.epoch == epoch:

@@ -43,7 +43,7 @@ from artimon.compute.succession import succession
 from artimon.compute.ties import Cells
 from artimon.compute.true_sums import may_wrap
 from artimon.model.grid import Grid, Level
-from artimon.model.select import SelectError
+from artimon.model.select import SelectError, too_many_series
 from artimon.model.values import Kind
 from varstore.cells.locks import FairLock, Turns
 from varstore.cells.ring import Ring
@@ -123,9 +123,7 @@ class Pushdown:
             excluded = np.array(request.exclude, np.uint64)
             selection = selection.part(np.flatnonzero(~np.isin(selection.prints, excluded)))
         if len(selection) > request.limit:
-            raise SelectError(
-                f"{len(selection)} series fit, at most {request.limit} are allowed: add matchers or raise the limit"
-            )
+            raise too_many_series(len(selection), request.limit)
         check_memory(request, len(selection), len(selection.classes))
         prints = np.unique(selection.prints) if request.prints else NO_PRINTS
         twins = self._store.slots.twins(selection.slots)

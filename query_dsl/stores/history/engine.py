@@ -12,6 +12,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -128,7 +129,7 @@ class History:
 
             def answer(table: DeltaTable) -> HistoryAnswer:
                 pruned = prune(table, wanted)
-                if engine == "spark" or (engine == "auto" and pruned.size > LOCAL_BYTES):
+                if takes_spark(engine, pruned):
                     rows, touched = self._through_spark(uri, pruned, wanted, asked, progress, ended)
                     rows = assemble(rows, found, wanted)
                 else:
@@ -225,13 +226,7 @@ class History:
             progress((first + len(given)) / len(tasks), f"{first + len(given)} of {len(tasks)} Spark tasks")
 
     def _through_spark(
-        self,
-        uri: str,
-        pruned: Pruned,
-        wanted: Wanted,
-        asked: Question,
-        progress: Progress,
-        stop: threading.Event,
+        self, uri: str, pruned: Pruned, wanted: Wanted, asked: Question, progress: Progress, stop: threading.Event
     ) -> tuple[Any, Touched]:
         session = self.session()
         rows = _selected(session, uri, pruned, wanted)
@@ -263,6 +258,11 @@ class History:
                 close_client(client)
 
 
+def takes_spark(engine: Engine, pruned: Pruned) -> bool:
+    """Return True if these files are read through Spark."""
+    return engine == "spark" or (engine == "auto" and pruned.size > LOCAL_BYTES)
+
+
 def _leasing(zookeeper: str) -> KazooClient | None:
     """Connect to ZooKeeper; None if it does not answer: then reads are not protected by leases."""
     client = zookeeper_client(zookeeper)
@@ -278,13 +278,7 @@ def _wanted(found: Found, asked: Question) -> Wanted:
 
 
 def _locally(
-    uri: str,
-    pruned: Pruned,
-    found: Found,
-    wanted: Wanted,
-    asked: Question,
-    progress: Progress,
-    stop: threading.Event,
+    uri: str, pruned: Pruned, found: Found, wanted: Wanted, asked: Question, progress: Progress, stop: threading.Event
 ) -> tuple[Any, Touched]:
     reader = LocalReader(uri, wanted, asked, stop)
     rows = Gathering(reader, found, wanted, stop).table(pruned.files, progress)
@@ -344,30 +338,28 @@ def _in_group(session: SparkSession, call: Callable[[], T], progress: Progress, 
     from pyspark import InheritableThread
 
     context, group = session.sparkContext, f"history-{uuid.uuid4().hex}"
-    results: list[T] = []
-    failures: list[BaseException] = []
+    answer: Future[T] = Future()
 
     def run() -> None:
-        context.setJobGroup(group, "history", interruptOnCancel=True)
         try:
-            results.append(call())
+            context.setJobGroup(group, "history", interruptOnCancel=True)
+            answer.set_result(call())
         except BaseException as error:
-            failures.append(error)
+            answer.set_exception(error)
 
-    thread = InheritableThread(target=run, name=group, daemon=True)
-    thread.start()
+    InheritableThread(target=run, name=group, daemon=True).start()
     try:
-        while thread.is_alive():
-            thread.join(LOOK_S)
+        while not wait([answer], LOOK_S).done:
             if stop.is_set():
                 raise HistoryInterrupted("reading the history was interrupted")
             progress(*_advance(context, group))
     finally:
-        if thread.is_alive():
+        if not answer.done():
             context.cancelJobGroup(group)
-    if failures:
-        raise _translated(failures[0])
-    return results[0]
+    error = answer.exception()
+    if error is not None:
+        raise _translated(error)
+    return answer.result()
 
 
 def _advance(context: Any, group: str) -> tuple[float, str]:

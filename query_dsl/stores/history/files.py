@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from artimon.compute.bucketizer import begins_of
+
 Ints = npt.NDArray[np.int64]
 
 BOUNDS = ("source", "series", "time")
@@ -69,7 +71,7 @@ class Wanted:
 
     def rows(self, source: Ints, series: Ints, time_us: Ints) -> tuple[Ints | None, Ints]:
         """Return the indices of wanted rows, None for all, and the number of the pair of each."""
-        starts = run_starts(source, series)
+        starts = begins_of(source, series)
         pairs = self._pairs(source[starts], series[starts])
         of_rows = np.repeat(pairs, np.diff(starts, append=len(source)))
         if not len(of_rows) or ((pairs >= 0).all() and self.after_us < time_us.min() <= time_us.max() <= self.until_us):
@@ -80,7 +82,7 @@ class Wanted:
     def _pairs(self, source: Ints, series: Ints) -> Ints:
         """(n,) number of each pair, -1 if it is not wanted. Sources come in runs: files are sorted by them."""
         found = np.full(len(source), -1, np.int64)
-        starts = run_starts(source)
+        starts = begins_of(source)
         ends = np.append(starts[1:], len(source))
         known = np.isin(source[starts], self._sources)
         for start, end in zip(starts[known].tolist(), ends[known].tolist(), strict=True):
@@ -89,16 +91,6 @@ class Wanted:
             at = np.minimum(np.searchsorted(self.series[low:high], series[run]), high - low - 1)
             found[run] = np.where(self.series[low:high][at] == series[run], low + at, -1)
         return found
-
-
-def run_starts(*columns: npt.NDArray[Any]) -> Ints:
-    """Return the indices of rows that differ from the row before, and of the first; columns have equal lengths."""
-    rows = len(columns[0])
-    differs = np.ones(min(rows, 1), np.bool_)
-    if rows > 1:
-        differs = np.concatenate([differs, np.logical_or.reduce([column[1:] != column[:-1] for column in columns])])
-    starts: Ints = np.flatnonzero(differs)
-    return starts
 
 
 def prune(table: DeltaTable, wanted: Wanted) -> Pruned:

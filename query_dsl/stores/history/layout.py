@@ -14,7 +14,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from query_dsl.stores.history.files import Ints, run_starts
+from artimon.compute.bucketizer import begins_of
+from query_dsl.stores.history.files import Ints
 
 SLICED_ROWS = 48
 """Minimum average rows per run for copying run by run; shorter runs are copied row by row."""
@@ -32,7 +33,7 @@ class Runs(NamedTuple):
 
 def runs_of(number: Ints, time: Ints) -> Runs:
     """Return the runs of a batch from (n,) series and time of each row."""
-    starts = run_starts(number)
+    starts = begins_of(number)
     return Runs(number[starts], time[starts], np.diff(starts, append=len(number)))
 
 
@@ -102,7 +103,7 @@ class Layout:
 
     def moves(self, time: Ints, birth: Ints) -> Moves | None:
         """Return the moves that sort the rows once all, `time` and `birth` included, are placed; None if sorted."""
-        starts = self._start[run_starts(self.number)]
+        starts = self._start[begins_of(self.number)]
         late = np.flatnonzero(time[1:] <= time[:-1]) + 1  # mostly the first rows of series
         late = late[~np.isin(late, starts)]
         late = late[(time[late] < time[late - 1]) | (birth[late] < birth[late - 1])]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from artimon.model.values import Value
-from query_dsl.tree.errors import QueryError
+from query_dsl.results.keyed import json_value, to_frame, to_polars
 from query_dsl.tree.timing import format_time
 
 if TYPE_CHECKING:
@@ -78,20 +76,11 @@ class HistoryAnswer:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a frame with nullable columns: integers stay exact, a missing value is pd.NA, NaN stays NaN."""
-        import pandas as pd
-
-        kinds = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.float64(): pd.Float64Dtype()}
-        kinds[pa.utf8()] = pd.StringDtype()
-        frame: pd.DataFrame = self.table.to_pandas(types_mapper=kinds.get)
-        return frame
+        return to_frame(self.table)
 
     def to_polars(self) -> Any:
         """Return a polars.DataFrame. Raises QueryError if Polars is not installed."""
-        try:
-            polars: Any = import_module("polars")
-        except ImportError:
-            raise QueryError("Polars is not installed: pip install polars, or use to_arrow or to_pandas") from None
-        return polars.from_arrow(self.table)
+        return to_polars(self.table)
 
     def samples(self) -> Iterator[Sample]:
         """Iterate over the samples as Python values."""
@@ -108,7 +97,7 @@ class HistoryAnswer:
         """Write one JSON object per line, with the fields of Sample; NaN and infinities become the texts "NaN",
         "Infinity", "-Infinity"."""
         for one in self.samples():
-            plain = {**one._asdict(), "time_ms": one.time_ms, "value": _plain(one.value)}
+            plain = {**one._asdict(), "value": json_value(one.value)}
             out.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
 
     def write_csv(self, out: IO[str]) -> None:
@@ -116,7 +105,8 @@ class HistoryAnswer:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
         for one in self.samples():
-            value = "" if one.value is None else str(one.value).lower() if one.type == "boolean" else _plain(one.value)
+            value = json_value(one.value)
+            value = "" if value is None else str(value).lower() if one.type == "boolean" else value
             times = format_time(one.time_ms), format_time(one.birth_ms)
             writer.writerow([one.series, one.source, *times, one.type, value])
 
@@ -127,9 +117,3 @@ class HistoryAnswer:
 
     def __repr__(self) -> str:
         return f"<history: {len(self):,} samples of {len(self.series):,} series; {'; '.join(self.notes)}>"
-
-
-def _plain(value: Value | None) -> Value | None:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value

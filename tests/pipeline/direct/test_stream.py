@@ -63,58 +63,58 @@ Make = Callable[..., Sending]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> FaultyStore:
+def faulty(tmp_path: Path) -> FaultyStore:
     return FaultyStore(tmp_path)
 
 
 @pytest.fixture
-def make(store: FaultyStore) -> Iterator[Make]:
+def make(faulty: FaultyStore) -> Iterator[Make]:
     made: list[Stream] = []
 
     def begin(scheme: Scheme = Scheme.ROLL, config: RollConfig | None = None, open_s: float = 60.0) -> Sending:
         config = config or RollConfig(seconds=600)
         stream = Stream(
-            store, f"s-{len(made)}", "t.samples", SYSTEM_CLOCK, lambda: None, scheme, config, 0.01, open_s=open_s
+            faulty, f"s-{len(made)}", "t.samples", SYSTEM_CLOCK, lambda: None, scheme, config, 0.01, open_s=open_s
         )
         stream.start()
         made.append(stream)
         return Sending(stream)
 
     yield begin
-    store.failing.clear()
-    store.go.set()
+    faulty.failing.clear()
+    faulty.go.set()
     for stream in made:
         stream.stop(5)
 
 
-def found(store: FaultyStore) -> set[BatchId]:
-    reader = Reader(store)
+def found(faulty: FaultyStore) -> set[BatchId]:
+    reader = Reader(faulty)
     ids = {one.header.id for one in reader.batches()}
     assert not reader.report.damaged
     return ids
 
 
-def test_acked_on_close_and_rename_only(make: Make, store: FaultyStore) -> None:
+def test_acked_on_close_and_rename_only(make: Make, faulty: FaultyStore) -> None:
     one = make()
-    store.slow = {"close"}
-    store.go.clear()
+    faulty.slow = {"close"}
+    faulty.go.clear()
     one.put(*map(batch, range(4)))
     one.stream.roll()
-    eventually(lambda: "write" in store.done, "written")
+    eventually(lambda: "write" in faulty.done, "written")
     assert one.verdict() == (set(), set())
-    store.slow = {"rename"}
-    store.go.set()
+    faulty.slow = {"rename"}
+    faulty.go.set()
     eventually(lambda: one.acked == set(one.at), "closed and renamed")
-    assert found(store) == one.acked
-    assert store.listing(OPEN) == []
+    assert found(faulty) == one.acked
+    assert faulty.listing(OPEN) == []
 
 
-def test_scenario_18_rotation_while_an_append_is_slow(make: Make, store: FaultyStore) -> None:
+def test_scenario_18_rotation_while_an_append_is_slow(make: Make, faulty: FaultyStore) -> None:
     """Nobody who hands over waits; files follow one another; what does not fit is refused, and nothing is lost."""
     size = len(batch(0)[1])
     one = make(config=RollConfig(bytes=3 * size, seconds=600, held_bytes=20 * size))
-    store.slow = {"write"}
-    store.go.clear()
+    faulty.slow = {"write"}
+    faulty.go.clear()
     batches = [batch(n) for n in range(40)]
     began = monotonic()
     one.put(*batches)
@@ -122,22 +122,22 @@ def test_scenario_18_rotation_while_an_append_is_slow(make: Make, store: FaultyS
     assert monotonic() - began < 40, "the append takes a minute"
     assert 0 < len(one.at) < 40
     assert all(reason.startswith("full:") for reason in one.refused)
-    store.go.set()
+    faulty.go.set()
     eventually(lambda: one.acked == set(one.at), "all that was taken is acked")
-    assert found(store) == one.acked
+    assert found(faulty) == one.acked
     assert one.stream.figures()["rolls"] >= len(one.at) / 3
 
 
 @pytest.mark.parametrize("call", ["write", "close", "rename"])
 def test_scenario_14_a_failed_roll_acks_nothing_and_the_next_file_only_its_own(
-    make: Make, store: FaultyStore, call: str
+    make: Make, faulty: FaultyStore, call: str
 ) -> None:
     one = make()
-    store.failing = {call}
+    faulty.failing = {call}
     one.put(*map(batch, range(3)))
     one.stream.roll()
     eventually(lambda: one.again == set(one.at), "named lost")
-    store.failing = set()
+    faulty.failing = set()
     eventually(lambda: not one.stream._refuse(1), "the pause is over")
     first = set(one.at)
     one.put(*map(batch, range(3, 6)))
@@ -147,20 +147,20 @@ def test_scenario_14_a_failed_roll_acks_nothing_and_the_next_file_only_its_own(
     assert one.acked == set(one.at) - first
     one.put(*map(batch, range(3)))
     one.stream.roll()
-    eventually(lambda: found(store) == {batch(n)[0].id for n in range(6)}, "sent again, stored once")
+    eventually(lambda: found(faulty) == {batch(n)[0].id for n in range(6)}, "sent again, stored once")
 
 
-def test_scenario_17_the_store_down_at_open_loses_nothing_and_stops_in_time(make: Make, store: FaultyStore) -> None:
+def test_scenario_17_the_store_down_at_open_loses_nothing_and_stops_in_time(make: Make, faulty: FaultyStore) -> None:
     one = make()
-    store.failing = {"create"}
+    faulty.failing = {"create"}
     one.put(*map(batch, range(3)))
     eventually(lambda: bool(one.stream.problem), "it says so")
     one.put(batch(3))
     assert one.refused[0].startswith("store:")
-    store.failing = set()
+    faulty.failing = set()
     one.stream.roll()
     eventually(lambda: one.acked == set(one.at), "what waited in memory is written")
-    store.failing = {"create"}
+    faulty.failing = {"create"}
     eventually(lambda: not one.stream._refuse(1), "it takes again")
     one.put(batch(5))
     began = monotonic()
@@ -169,19 +169,19 @@ def test_scenario_17_the_store_down_at_open_loses_nothing_and_stops_in_time(make
     assert one.again == {batch(5)[0].id}, "nothing of it was acked"
 
 
-def test_a_store_that_stays_away_gives_the_batches_back_to_the_agents(make: Make, store: FaultyStore) -> None:
+def test_a_store_that_stays_away_gives_the_batches_back_to_the_agents(make: Make, faulty: FaultyStore) -> None:
     one = make(open_s=0.2)
-    store.failing = {"create"}
+    faulty.failing = {"create"}
     one.put(batch(0))
     eventually(lambda: one.again == set(one.at), "another collector may have it")
-    store.failing = set()
+    faulty.failing = set()
     eventually(lambda: not one.stream._refuse(1), "it takes again by itself")
 
 
-def test_scenario_17_a_hanging_append_does_not_hold_up_the_stop(make: Make, store: FaultyStore) -> None:
+def test_scenario_17_a_hanging_append_does_not_hold_up_the_stop(make: Make, faulty: FaultyStore) -> None:
     one = make()
-    store.slow = {"write"}
-    store.go.clear()
+    faulty.slow = {"write"}
+    faulty.go.clear()
     one.put(*map(batch, range(3)))
     began = monotonic()
     one.stream.stop(0.3)
@@ -189,19 +189,19 @@ def test_scenario_17_a_hanging_append_does_not_hold_up_the_stop(make: Make, stor
     assert one.again == set(one.at)
 
 
-def test_committed_length_acks_before_the_file_is_closed(make: Make, store: FaultyStore) -> None:
+def test_committed_length_acks_before_the_file_is_closed(make: Make, faulty: FaultyStore) -> None:
     one = make(Scheme.LENGTH)
     one.put(*map(batch, range(3)))
     eventually(lambda: one.acked == set(one.at), "the durable length covers them")
-    assert len(store.listing(OPEN)) == 1
-    assert found(store) == one.acked, "a reader reads what is durable of an open file"
-    store.failing = {"sync"}
+    assert len(faulty.listing(OPEN)) == 1
+    assert found(faulty) == one.acked, "a reader reads what is durable of an open file"
+    faulty.failing = {"sync"}
     one.put(batch(3))
     eventually(lambda: one.again == {batch(3)[0].id}, "the rest is lost")
     assert len(one.acked) == 3
 
 
-def test_a_thread_of_a_stream_survives_a_defect(make: Make, store: FaultyStore) -> None:
+def test_a_thread_of_a_stream_survives_a_defect(make: Make, faulty: FaultyStore) -> None:
     """Scenario 40: what nobody foresaw ends the stream, loudly, and the collector begins another."""
     one = make()
     boom = threading.Event()
@@ -210,13 +210,13 @@ def test_a_thread_of_a_stream_survives_a_defect(make: Make, store: FaultyStore) 
         boom.set()
         raise KeyError(path)
 
-    store.create = broken  # type: ignore[method-assign,assignment]
+    faulty.create = broken  # type: ignore[method-assign,assignment]
     one.put(batch(0))
     eventually(lambda: one.stream.worn, "given up")
     assert boom.is_set()
     assert one.again == set(one.at)
 
 
-def test_no_file_lies_in_aborted_unless_a_sweep_put_it_there(make: Make, store: FaultyStore) -> None:
+def test_no_file_lies_in_aborted_unless_a_sweep_put_it_there(make: Make, faulty: FaultyStore) -> None:
     make().put(batch(0))
-    assert store.listing(ABORTED) == []
+    assert faulty.listing(ABORTED) == []

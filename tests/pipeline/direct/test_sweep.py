@@ -60,82 +60,82 @@ class World:
 
 
 @pytest.fixture(params=list(Scheme))
-def world(request: pytest.FixtureRequest, tmp_path: Path, chroot: str) -> Iterator[World]:
+def sweep_world(request: pytest.FixtureRequest, tmp_path: Path, chroot: str) -> Iterator[World]:
     made = World(tmp_path, chroot, request.param)
     yield made
     made.close()
 
 
-def test_nobody_is_dead_before_the_grace_is_over_or_while_its_owner_is_there(world: World) -> None:
-    assert world.sweeper.turn().closed == []
-    world.clock.advance(int(GRACE_S * 1000) - 1)
-    assert world.sweeper.turn().closed == []
-    world.client.create(f"{OWNERS_PATH}/dead", b"", ephemeral=True, makepath=True)
-    world.clock.advance(100_000)
-    assert world.sweeper.turn().closed == []
-    world.client.delete(f"{OWNERS_PATH}/dead")
-    assert world.sweeper.turn().closed == [], "the grace begins anew"
+def test_nobody_is_dead_before_the_grace_is_over_or_while_its_owner_is_there(sweep_world: World) -> None:
+    assert sweep_world.sweeper.turn().closed == []
+    sweep_world.clock.advance(int(GRACE_S * 1000) - 1)
+    assert sweep_world.sweeper.turn().closed == []
+    sweep_world.client.create(f"{OWNERS_PATH}/dead", b"", ephemeral=True, makepath=True)
+    sweep_world.clock.advance(100_000)
+    assert sweep_world.sweeper.turn().closed == []
+    sweep_world.client.delete(f"{OWNERS_PATH}/dead")
+    assert sweep_world.sweeper.turn().closed == [], "the grace begins anew"
 
 
-def test_the_last_word_keeps_what_was_durable_and_names_the_rest_lost(world: World) -> None:
-    put(world.store, series_path("dead", 1), b"half an announcement")
-    world.wait()
-    assert world.sweeper.turn().closed == ["dead"]
-    state, closed = world.published()
-    kept = len(world.data) + len(frame(0, batch(1)[1])) - 5 if world.file.scheme is Scheme.LENGTH else 0
+def test_the_last_word_keeps_what_was_durable_and_names_the_rest_lost(sweep_world: World) -> None:
+    put(sweep_world.store, series_path("dead", 1), b"half an announcement")
+    sweep_world.wait()
+    assert sweep_world.sweeper.turn().closed == ["dead"]
+    state, closed = sweep_world.published()
+    kept = len(sweep_world.data) + len(frame(0, batch(1)[1])) - 5 if sweep_world.file.scheme is Scheme.LENGTH else 0
     assert (state.partitions[0].until, closed, state.partitions[0].closed) == (kept, True, True)
-    assert world.store.listing(OPEN) == []
-    assert len(world.store.listing(DATA if kept else ABORTED)) == 1
-    assert world.sweeper.turn().closed == [], "once"
+    assert sweep_world.store.listing(OPEN) == []
+    assert len(sweep_world.store.listing(DATA if kept else ABORTED)) == 1
+    assert sweep_world.sweeper.turn().closed == [], "once"
 
 
-def test_an_owner_that_comes_back_too_late_learns_that_it_lost_its_stream(world: World) -> None:
-    world.wait()
-    world.sweeper.turn()
+def test_an_owner_that_comes_back_too_late_learns_that_it_lost_its_stream(sweep_world: World) -> None:
+    sweep_world.wait()
+    sweep_world.sweeper.turn()
     with pytest.raises(TakenOver):
-        world.node.write(world.state(50))
-    assert world.published()[1]
+        sweep_world.node.write(sweep_world.state(50))
+    assert sweep_world.published()[1]
 
 
-def test_an_owner_that_publishes_meanwhile_keeps_its_stream(world: World) -> None:
+def test_an_owner_that_publishes_meanwhile_keeps_its_stream(sweep_world: World) -> None:
     """The sweeper names the version that it saw; a newer one is not written over."""
-    world.wait()
-    real = world.sweeper._settle_all
+    sweep_world.wait()
+    real = sweep_world.sweeper._settle_all
 
     def slow(*arguments: object) -> bool:
-        world.node.write(world.state(7))
+        sweep_world.node.write(sweep_world.state(7))
         return real(*arguments)  # type: ignore[arg-type]
 
-    world.sweeper._settle_all = slow  # type: ignore[method-assign,assignment]
-    assert world.sweeper.turn().closed == []
-    state, closed = world.published()
+    sweep_world.sweeper._settle_all = slow  # type: ignore[method-assign,assignment]
+    assert sweep_world.sweeper.turn().closed == []
+    state, closed = sweep_world.published()
     assert (state.partitions[0].until, closed) == (7, False)
 
 
-def test_one_collector_at_a_time(world: World) -> None:
-    world.wait()
-    world.client.create("/artimon/direct-sweeps/dead", b"third", ephemeral=True, makepath=True)
-    assert world.sweeper.turn().closed == []
-    world.client.delete("/artimon/direct-sweeps/dead")
-    assert world.sweeper.turn().closed == ["dead"]
+def test_one_collector_at_a_time(sweep_world: World) -> None:
+    sweep_world.wait()
+    sweep_world.client.create("/artimon/direct-sweeps/dead", b"third", ephemeral=True, makepath=True)
+    assert sweep_world.sweeper.turn().closed == []
+    sweep_world.client.delete("/artimon/direct-sweeps/dead")
+    assert sweep_world.sweeper.turn().closed == ["dead"]
 
 
-def test_files_of_its_own_that_failed_are_taken_care_of_at_once_and_no_others(world: World) -> None:
-    world.own = {"dead": {world.file.name}}
-    world.clock.advance(1_000_000)
-    world.sweeper.turn()
-    assert len(world.store.listing(OPEN)) == 1, "it is being written"
-    world.own = {"dead": set()}
-    world.sweeper.turn()
-    assert world.store.listing(OPEN) == []
-    assert not world.published()[1], "its stream goes on"
+def test_files_of_its_own_that_failed_are_taken_care_of_at_once_and_no_others(sweep_world: World) -> None:
+    sweep_world.own = {"dead": {sweep_world.file.name}}
+    sweep_world.clock.advance(1_000_000)
+    sweep_world.sweeper.turn()
+    assert len(sweep_world.store.listing(OPEN)) == 1, "it is being written"
+    sweep_world.own = {"dead": set()}
+    sweep_world.sweeper.turn()
+    assert sweep_world.store.listing(OPEN) == []
+    assert not sweep_world.published()[1], "its stream goes on"
 
 
-def test_the_last_word_is_forgotten_after_a_week(world: World) -> None:
-    world.wait()
-    world.sweeper.turn()
-    world.clock.advance(KEEP_MS)
-    assert world.sweeper.turn().forgotten == []
-    world.clock.advance(1000)
-    assert world.sweeper.turn().forgotten == ["dead"]
-    assert world.client.exists("/artimon/acks/dead") is None
+def test_the_last_word_is_forgotten_after_a_week(sweep_world: World) -> None:
+    sweep_world.wait()
+    sweep_world.sweeper.turn()
+    sweep_world.clock.advance(KEEP_MS)
+    assert sweep_world.sweeper.turn().forgotten == []
+    sweep_world.clock.advance(1000)
+    assert sweep_world.sweeper.turn().forgotten == ["dead"]
+    assert sweep_world.client.exists("/artimon/acks/dead") is None

@@ -40,60 +40,64 @@ def sink(folder: Path, uri: str, **options: Any) -> FilesSink:
     return made
 
 
-def finished(store: Store, folder: str = "p") -> dict[str, bytes]:
-    return {s.path: store.read(s.path) for s in store.listing(folder) if not s.path.rsplit("/", 1)[-1].startswith(".")}
+def finished(local_store: Store, folder: str = "p") -> dict[str, bytes]:
+    return {
+        s.path: local_store.read(s.path)
+        for s in local_store.listing(folder)
+        if not s.path.rsplit("/", 1)[-1].startswith(".")
+    }
 
 
-def lines(store: Store, folder: str = "p") -> list[str]:
-    return b"".join(finished(store, folder).values()).decode().split()
+def lines(local_store: Store, folder: str = "p") -> list[str]:
+    return b"".join(finished(local_store, folder).values()).decode().split()
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
+def local_store(tmp_path: Path) -> LocalStore:
     (tmp_path / "out").mkdir()
     return LocalStore(tmp_path / "out")
 
 
-def test_what_is_delivered_stands_in_a_file_once_it_is_finished(tmp_path: Path, store: LocalStore) -> None:
-    files = sink(tmp_path / "s", store.uri)
+def test_what_is_delivered_stands_in_a_file_once_it_is_finished(tmp_path: Path, local_store: LocalStore) -> None:
+    files = sink(tmp_path / "s", local_store.uri)
     files.deliver([sealed("1", "2"), sealed("3")])
-    assert finished(store) == {}
+    assert finished(local_store) == {}
     files.stop(5)
-    (name,) = finished(store)
+    (name,) = finished(local_store)
     assert re.fullmatch(r"p/events\.a\.f\.[0-9a-f]{8}\.000000\.lines", name)
-    assert lines(store) == ["1", "2", "3"]
+    assert lines(local_store) == ["1", "2", "3"]
 
 
-def test_a_name_that_exists_is_named_once(store: LocalStore) -> None:
+def test_a_name_that_exists_is_named_once(local_store: LocalStore) -> None:
     for path in ("a", "b"):
-        store.create(path).close()
+        local_store.create(path).close()
     with pytest.raises(StoreError) as refused:
-        store.rename("a", "b")
-    assert str(refused.value) == f"{store.root / 'b'} exists already"
-    with pytest.raises(StoreError, match=f"creating a in {store.uri}: "):
-        store.create("a")
-    with pytest.raises(StoreError, match=f"reading the length of c in {store.uri}: "):
-        store.length("c")
+        local_store.rename("a", "b")
+    assert str(refused.value) == f"{local_store.root / 'b'} exists already"
+    with pytest.raises(StoreError, match=f"creating a in {local_store.uri}: "):
+        local_store.create("a")
+    with pytest.raises(StoreError, match=f"reading the length of c in {local_store.uri}: "):
+        local_store.length("c")
 
 
-def test_what_comes_again_is_not_written_again(tmp_path: Path, store: LocalStore) -> None:
-    files, parcel = sink(tmp_path / "s", store.uri), sealed("1")
+def test_what_comes_again_is_not_written_again(tmp_path: Path, local_store: LocalStore) -> None:
+    files, parcel = sink(tmp_path / "s", local_store.uri), sealed("1")
     files.deliver([parcel])
     files.deliver([parcel, sealed("2")])
     files.stop(5)
-    again = sink(tmp_path / "s", store.uri)
+    again = sink(tmp_path / "s", local_store.uri)
     again.deliver([parcel, sealed("3")])
     again.stop(5)
-    assert lines(store) == ["1", "2", "3"]
+    assert lines(local_store) == ["1", "2", "3"]
     assert again.figures()["repeats"] == 1
 
 
-def test_folders_by_time_and_header_never_lead_elsewhere(tmp_path: Path, store: LocalStore) -> None:
-    files = sink(tmp_path / "s", store.uri, path="{host}/%Y-%m-%d/%H")
+def test_folders_by_time_and_header_never_lead_elsewhere(tmp_path: Path, local_store: LocalStore) -> None:
+    files = sink(tmp_path / "s", local_store.uri, path="{host}/%Y-%m-%d/%H")
     files.deliver([sealed("1", host="../../x", time_ms="1065910455003"), sealed("2", host="..")])
     files.stop(5)
-    assert (store.root / ".._.._x" / "2003-10-11" / "22").is_dir()
-    assert sorted(p.name for p in store.root.iterdir()) == [".._.._x", "_"]
+    assert (local_store.root / ".._.._x" / "2003-10-11" / "22").is_dir()
+    assert sorted(p.name for p in local_store.root.iterdir()) == [".._.._x", "_"]
 
 
 @pytest.mark.parametrize("path", ["../x", "a/%Q", "a/{b", "a/../b", "a\\b"])
@@ -102,26 +106,26 @@ def test_paths_that_are_refused(path: str) -> None:
         FilesOptions(uri="file:///x", path=path)
 
 
-def test_files_roll_by_size_by_age_and_when_there_are_too_many(tmp_path: Path, store: LocalStore) -> None:
-    files = sink(tmp_path / "s", store.uri, roll_bytes=10, open_files=2, path="{k}", idle_s=600)
+def test_files_roll_by_size_by_age_and_when_there_are_too_many(tmp_path: Path, local_store: LocalStore) -> None:
+    files = sink(tmp_path / "s", local_store.uri, roll_bytes=10, open_files=2, path="{k}", idle_s=600)
     files.deliver([sealed("0123456789", k="big"), sealed("a", k="a"), sealed("b", k="b")])
-    assert len(finished(store, "big")) == 1
+    assert len(finished(local_store, "big")) == 1
     files.deliver([sealed("c", k="c")])
-    assert len(finished(store, "a")) == 1
+    assert len(finished(local_store, "a")) == 1
     files.stop(5)
-    assert [lines(store, k) for k in "abc"] == [["a"], ["b"], ["c"]]
-    old = sink(tmp_path / "s2", store.uri, roll_s=0.1, path="old")
+    assert [lines(local_store, k) for k in "abc"] == [["a"], ["b"], ["c"]]
+    old = sink(tmp_path / "s2", local_store.uri, roll_s=0.1, path="old")
     old.deliver([sealed("x")])
-    eventually(lambda: finished(store, "old"), "it rolls by itself")
+    eventually(lambda: finished(local_store, "old"), "it rolls by itself")
     old.stop(5)
 
 
-def test_compressed_files(tmp_path: Path, store: LocalStore) -> None:
-    files = sink(tmp_path / "s", store.uri, compression="gzip", encoding="json")
+def test_compressed_files(tmp_path: Path, local_store: LocalStore) -> None:
+    files = sink(tmp_path / "s", local_store.uri, compression="gzip", encoding="json")
     files.deliver([sealed("1", a="b")])
     files.deliver([sealed("2")])
     files.stop(5)
-    ((name, data),) = finished(store).items()
+    ((name, data),) = finished(local_store).items()
     assert name.endswith(".json.gz")
     found = [json.loads(line) for line in gzip.decompress(data).splitlines()]
     assert found == [{"headers": {"a": "b"}, "body": "1"}, {"headers": {}, "body": "2"}]
@@ -134,22 +138,22 @@ def killed(files: FilesSink) -> None:
         file.writing.abandon()
 
 
-def test_what_was_written_and_not_delivered_is_cut_off(tmp_path: Path, store: LocalStore) -> None:
-    files = sink(tmp_path / "s", store.uri)
+def test_what_was_written_and_not_delivered_is_cut_off(tmp_path: Path, local_store: LocalStore) -> None:
+    files = sink(tmp_path / "s", local_store.uri)
     files.deliver([sealed("1")])
     (open_file,) = files._open.values()
     open_file.writing.write(b"half of a deliv")  # and then the process was killed
     killed(files)
-    again = sink(tmp_path / "s", store.uri)
+    again = sink(tmp_path / "s", local_store.uri)
     again.deliver([sealed("2")])
     again.stop(5)
-    assert lines(store) == ["1", "2"]
+    assert lines(local_store) == ["1", "2"]
 
 
 @pytest.mark.parametrize("step", ["write", "sync", "close", "rename", "create"])
-def test_a_store_that_fails_at_any_step(tmp_path: Path, store: LocalStore, step: str, monkeypatch: Any) -> None:
+def test_a_store_that_fails_at_any_step(tmp_path: Path, local_store: LocalStore, step: str, monkeypatch: Any) -> None:
     """It says so, keeps trying, and in the end has everything once."""
-    files = sink(tmp_path / "s", store.uri, roll_bytes=2)
+    files = sink(tmp_path / "s", local_store.uri, roll_bytes=2)
     broken = {"on": False, "count": 0}
 
     def breaking(real: Any) -> Any:
@@ -185,19 +189,19 @@ def test_a_store_that_fails_at_any_step(tmp_path: Path, store: LocalStore, step:
         broken["on"] = False
     files.deliver(parcels)  # all of it again
     files.stop(5)
-    again = sink(tmp_path / "s", store.uri)
+    again = sink(tmp_path / "s", local_store.uri)
     again.deliver(parcels)
     again.stop(5)
-    assert sorted(lines(store)) == [str(n) for n in range(6)]
+    assert sorted(lines(local_store)) == [str(n) for n in range(6)]
     assert broken["count"] > 0
 
 
 @pytest.mark.parametrize("open_files", [1, 64])
 def test_a_delivery_into_several_folders_that_fails_half_way(
-    tmp_path: Path, store: LocalStore, open_files: int, monkeypatch: Any
+    tmp_path: Path, local_store: LocalStore, open_files: int, monkeypatch: Any
 ) -> None:
     """What was written of it into the first folders is no part of them."""
-    files = sink(tmp_path / "s", store.uri, path="{k}", open_files=open_files)
+    files = sink(tmp_path / "s", local_store.uri, path="{k}", open_files=open_files)
     parcel, real = sealed("x", k="c"), files._store.create
     both = [sealed("1", k="a"), sealed("2", k="b"), parcel]
 
@@ -210,21 +214,21 @@ def test_a_delivery_into_several_folders_that_fails_half_way(
     with pytest.raises(SinkFailed, match="away"):
         files.deliver(both)
     killed(files)
-    again = sink(tmp_path / "s", store.uri, path="{k}", open_files=open_files)
+    again = sink(tmp_path / "s", local_store.uri, path="{k}", open_files=open_files)
     again.deliver(both)
     again.stop(5)
-    assert [lines(store, k) for k in "abc"] == [["1"], ["2"], ["x"]]
+    assert [lines(local_store, k) for k in "abc"] == [["1"], ["2"], ["x"]]
     assert len(again._open) == 0
 
 
 @pytest.mark.parametrize("step", ["delete", "create", "write", "close", "rename"])
-def test_a_kill_while_a_file_is_being_cut(tmp_path: Path, store: LocalStore, step: str, monkeypatch: Any) -> None:
-    files = sink(tmp_path / "s", store.uri)
+def test_a_kill_while_a_file_is_being_cut(tmp_path: Path, local_store: LocalStore, step: str, monkeypatch: Any) -> None:
+    files = sink(tmp_path / "s", local_store.uri)
     files.deliver([sealed("1")])
     (open_file,) = files._open.values()
     open_file.writing.write(b"half")
     killed(files)
-    middle = sink(tmp_path / "s", store.uri)
+    middle = sink(tmp_path / "s", local_store.uri)
     middle._stop.set()
 
     def gone(*_: Any) -> None:
@@ -243,46 +247,46 @@ def test_a_kill_while_a_file_is_being_cut(tmp_path: Path, store: LocalStore, ste
         monkeypatch.setattr(middle._store, step, gone)
     with pytest.raises(KeyboardInterrupt):
         middle.deliver([sealed("2")])
-    again = sink(tmp_path / "s", store.uri)
+    again = sink(tmp_path / "s", local_store.uri)
     again.deliver([sealed("3")])
     again.stop(5)
-    assert lines(store) == ["1", "3"]
-    assert [p.name for p in (store.root / "p").iterdir() if p.name.startswith(".")] == []
+    assert lines(local_store) == ["1", "3"]
+    assert [p.name for p in (local_store.root / "p").iterdir() if p.name.startswith(".")] == []
 
 
-def test_a_file_of_the_last_run_is_finished_though_nothing_comes(tmp_path: Path, store: LocalStore) -> None:
-    files = sink(tmp_path / "s", store.uri)
+def test_a_file_of_the_last_run_is_finished_though_nothing_comes(tmp_path: Path, local_store: LocalStore) -> None:
+    files = sink(tmp_path / "s", local_store.uri)
     files.deliver([sealed("1")])
     killed(files)
-    again = sink(tmp_path / "s", store.uri)
-    eventually(lambda: lines(store) == ["1"], "it is finished")
+    again = sink(tmp_path / "s", local_store.uri)
+    eventually(lambda: lines(local_store) == ["1"], "it is finished")
     again.stop(5)
 
 
-def test_two_sinks_may_share_a_folder_and_one_may_lose_its_state(tmp_path: Path, store: LocalStore) -> None:
+def test_two_sinks_may_share_a_folder_and_one_may_lose_its_state(tmp_path: Path, local_store: LocalStore) -> None:
     for folder in ("s1", "s2"):
-        files = sink(tmp_path / folder, store.uri)
+        files = sink(tmp_path / folder, local_store.uri)
         files.deliver([sealed("x")])
         files.stop(5)
-    assert lines(store) == ["x", "x"]
+    assert lines(local_store) == ["x", "x"]
 
 
-def test_a_time_of_strange_digits_is_no_time(tmp_path: Path, store: LocalStore) -> None:
-    files = sink(tmp_path / "s", store.uri, path="%Y")
+def test_a_time_of_strange_digits_is_no_time(tmp_path: Path, local_store: LocalStore) -> None:
+    files = sink(tmp_path / "s", local_store.uri, path="%Y")
     files.deliver([sealed("1", time_ms="\u00b2")])
     files.stop(5)
     assert files.figures()["events"] == 1
 
 
-def test_one_delivery_may_hold_the_same_parcel_twice(tmp_path: Path, store: LocalStore) -> None:
-    files, parcel = sink(tmp_path / "s", store.uri), sealed("1")
+def test_one_delivery_may_hold_the_same_parcel_twice(tmp_path: Path, local_store: LocalStore) -> None:
+    files, parcel = sink(tmp_path / "s", local_store.uri), sealed("1")
     files.deliver([parcel, parcel])
     files.stop(5)
-    assert (lines(store), files.figures()["repeats"]) == (["1"], 1)
+    assert (lines(local_store), files.figures()["repeats"]) == (["1"], 1)
 
 
-def test_samples_are_no_events_and_are_refused(tmp_path: Path, store: LocalStore) -> None:
-    files = sink(tmp_path / "s", store.uri)
+def test_samples_are_no_events_and_are_refused(tmp_path: Path, local_store: LocalStore) -> None:
+    files = sink(tmp_path / "s", local_store.uri)
     samples = encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 1, 1, "default", Samples.of([(1, 1, 1, 5)]))
     with pytest.raises(SinkFailed, match="takes only events") as refused:
         files.deliver([Parcel((), samples.header.id, samples.data)])
@@ -290,17 +294,17 @@ def test_samples_are_no_events_and_are_refused(tmp_path: Path, store: LocalStore
     files.stop(5)
 
 
-def test_a_state_that_cannot_be_read_is_named(tmp_path: Path, store: LocalStore) -> None:
-    sink(tmp_path / "s", store.uri).deliver([sealed("1")])
+def test_a_state_that_cannot_be_read_is_named(tmp_path: Path, local_store: LocalStore) -> None:
+    sink(tmp_path / "s", local_store.uri).deliver([sealed("1")])
     (tmp_path / "s" / "files.files.json").write_text("{}")
     with pytest.raises(StoreError, match="move it away"):
-        sink(tmp_path / "s", store.uri)
+        sink(tmp_path / "s", local_store.uri)
 
 
 @pytest.mark.stack
 def test_on_hdfs_with_a_kill_between(tmp_path: Path, hdfs: str) -> None:
     uri = f"{hdfs}/flows-{tmp_path.name}"
-    store = open_store(uri)
+    local_store = open_store(uri)
     files = sink(tmp_path / "s", uri)
     files.deliver([sealed("1")])
     (open_file,) = files._open.values()
@@ -319,4 +323,4 @@ def test_on_hdfs_with_a_kill_between(tmp_path: Path, hdfs: str) -> None:
     parcel = sealed("2")
     eventually(delivered, "the old file is finished")
     again.stop(20)
-    assert lines(store) == ["1", "2"]
+    assert lines(local_store) == ["1", "2"]

@@ -45,7 +45,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ARTIMON_CONFIG_KEYS", str(key_file(tmp_path / "operator")))
 
 
-def ask(*words: str) -> Result:
+def run_cli(*words: str) -> Result:
     return CliRunner().invoke(app, list(words), catch_exceptions=False)
 
 
@@ -54,40 +54,40 @@ def test_push_history_diff_show_and_rollback(tmp_path: Path, chroots: list[str])
     both = [word for name, place in zip("ab", chroots, strict=True) for word in ("--zookeeper", f"{name}={place}")]
     one = ("--zookeeper", chroots[0])
     file.write_text('[metrics]\npoll = "60s"\nlevel = "hdfs"\n')
-    pushed = ask("config", "push", str(file), *group, "--note", "first", *both)
+    pushed = run_cli("config", "push", str(file), *group, "--note", "first", *both)
     assert (pushed.exit_code, pushed.stdout) == (0, "a: group/web@1\nb: group/web@1\n")
-    assert ask("config", "diff", str(file), *group, *both).exit_code == 0
+    assert run_cli("config", "diff", str(file), *group, *both).exit_code == 0
     file.write_text('[metrics]\npoll = "30s"\nlevel = "hdfs"\n')
-    changed = ask("config", "diff", str(file), *group, *one)
+    changed = run_cli("config", "diff", str(file), *group, *one)
     assert changed.exit_code == 1
     assert "poll: 60000 -> 30000" in changed.stdout
     assert '+  "poll": "30s"' in changed.stdout
-    assert ask("config", "push", str(file), *group, *one, "--expect", "7").exit_code == 1
-    assert ask("config", "push", str(file), *group, *one).exit_code == 0
-    assert ask("config", "rollback", *group, *one, "--note", "too often").exit_code == 0
-    versions = json.loads(ask("config", "history", *group, *one, "--json").stdout)["versions"]
+    assert run_cli("config", "push", str(file), *group, *one, "--expect", "7").exit_code == 1
+    assert run_cli("config", "push", str(file), *group, *one).exit_code == 0
+    assert run_cli("config", "rollback", *group, *one, "--note", "too often").exit_code == 0
+    versions = json.loads(run_cli("config", "history", *group, *one, "--json").stdout)["versions"]
     assert [(v["number"], v["source"], v["note"]) for v in versions] == [
         (3, 1, "too often"),
         (2, None, ""),
         (1, None, "first"),
     ]
-    assert json.loads(ask("config", "show", *group, *one).stdout)["metrics"]["poll"] == "60s"
-    assert json.loads(ask("config", "show", *group, *one, "--version", "2").stdout)["metrics"]["poll"] == "30s"
-    assert "group/web@3" in ask("config", "history", *one).stdout
+    assert json.loads(run_cli("config", "show", *group, *one).stdout)["metrics"]["poll"] == "60s"
+    assert json.loads(run_cli("config", "show", *group, *one, "--version", "2").stdout)["metrics"]["poll"] == "30s"
+    assert "group/web@3" in run_cli("config", "history", *one).stdout
 
 
 def test_what_cannot_run_is_not_pushed(tmp_path: Path, chroots: list[str]) -> None:
     file = tmp_path / "bad.toml"
     file.write_text('[metrics]\npoll = "soon"\n')
-    refused = ask("config", "push", str(file), "--agent", "a", "--zookeeper", chroots[0])
+    refused = run_cli("config", "push", str(file), "--agent", "a", "--zookeeper", chroots[0])
     assert refused.exit_code == 1
     assert "metrics.poll" in refused.stderr
     file.write_text('[[flow]]\nname = "x"\n[flow.source]\ntype = "no such thing"\n')
-    refused = ask("config", "push", str(file), "--agent", "a", "--zookeeper", chroots[0])
+    refused = run_cli("config", "push", str(file), "--agent", "a", "--zookeeper", chroots[0])
     assert refused.exit_code == 1
     assert "no such thing" in refused.stderr
-    assert ask("config", "push", str(file)).exit_code == 2
-    assert json.loads(ask("config", "history", "--zookeeper", chroots[0], "--json").stdout) == {"versions": []}
+    assert run_cli("config", "push", str(file)).exit_code == 2
+    assert json.loads(run_cli("config", "history", "--zookeeper", chroots[0], "--json").stdout) == {"versions": []}
 
 
 def test_agents_of_two_clusters_and_one_that_does_not_answer(tmp_path: Path, chroots: list[str]) -> None:
@@ -103,7 +103,7 @@ def test_agents_of_two_clusters_and_one_that_does_not_answer(tmp_path: Path, chr
         rows: list[dict[str, object]] = []
 
         def told() -> bool:
-            rows[:] = json.loads(ask("agents", "--clusters", str(file), "--json").stdout)["agents"]
+            rows[:] = json.loads(run_cli("agents", "--clusters", str(file), "--json").stdout)["agents"]
             return sum(row["mode"] == "running" for row in rows) == 2
 
         eventually(told, "both are there and have reported")
@@ -112,14 +112,14 @@ def test_agents_of_two_clusters_and_one_that_does_not_answer(tmp_path: Path, chr
             ("paris", "elsewhere", False),
             ("lyon", names[1], True),
         }
-        table = ask("agents", "list", "--zookeeper", chroots[1])
+        table = run_cli("agents", "list", "--zookeeper", chroots[1])
         assert table.exit_code == 0, table.stdout
         assert names[1] in table.stdout
         assert "1 of 1 agents live" in table.stdout
-        flows = ask("flows", "--clusters", str(file), "--json")
+        flows = run_cli("flows", "--clusters", str(file), "--json")
         assert json.loads(flows.stdout) == {"flows": []}
         file.write_text('[metrics]\nquota = "33MiB"\n')
-        waited = ask("config", "push", str(file), "--group", "web", "--zookeeper", chroots[1], "--wait", "20")
+        waited = run_cli("config", "push", str(file), "--group", "web", "--zookeeper", chroots[1], "--wait", "20")
         assert (waited.exit_code, waited.stdout) == (0, f"group/web@1\n  {names[1]}: good\n")
     operator.close()
 
@@ -127,22 +127,22 @@ def test_agents_of_two_clusters_and_one_that_does_not_answer(tmp_path: Path, chr
 def test_commands_are_answered(tmp_path: Path, chroots: list[str]) -> None:
     name, place = new_name(), ("--zookeeper", chroots[0])
     with running(name, tmp_path, chroots[0]) as agent:
-        paused = ask("agents", "pause", name, *place, "--id", "p1")
+        paused = run_cli("agents", "pause", name, *place, "--id", "p1")
         assert (paused.exit_code, paused.stdout) == (0, "done: paused\n")
-        assert ask("agents", "resume", name, *place).stdout == "done: running\n"
-        assert ask("agents", "pause", name, *place, "--id", "p1").stdout == "done: paused\n", "the old answer"
+        assert run_cli("agents", "resume", name, *place).stdout == "done: running\n"
+        assert run_cli("agents", "pause", name, *place, "--id", "p1").stdout == "done: paused\n", "the old answer"
         assert agent.plane.mode.value == "running"
-        assert ask("agents", "roll", name, *place).stdout == "done: segment of the log ended\n"
-        drained = ask("agents", "drain", name, *place)
+        assert run_cli("agents", "roll", name, *place).stdout == "done: segment of the log ended\n"
+        drained = run_cli("agents", "drain", name, *place)
         assert (drained.exit_code, drained.stdout) == (0, "done: everything is acked\n")
-        released = ask("agents", "release", name, "--lane", "0", *place)
+        released = run_cli("agents", "release", name, "--lane", "0", *place)
         assert (released.exit_code, released.stdout.partition(":")[0]) == (1, "failed")
-        assert ask("agents", "pause", name, *place, "--id", "a/b").exit_code == 2
-    unheard = ask("agents", "pause", "nobody", *place, "--wait", "0")
+        assert run_cli("agents", "pause", name, *place, "--id", "a/b").exit_code == 2
+    unheard = run_cli("agents", "pause", "nobody", *place, "--wait", "0")
     assert unheard.exit_code == 0
     assert "agent nobody is not live" in unheard.stderr
 
 
 def test_help_still_helps() -> None:
     for words in (("agents", "--help"), ("flows", "--help"), ("config", "--help")):
-        assert "Usage" in ask(*words).stdout
+        assert "Usage" in run_cli(*words).stdout

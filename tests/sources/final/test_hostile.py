@@ -23,7 +23,7 @@ DAY_S = 86_400
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def limited_world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, limits=FinalLimits(entries=500, files=100))
     yield made
     made.close()
@@ -56,47 +56,47 @@ BAD: list[tuple[str, bytes, str]] = [
 
 
 @pytest.mark.parametrize(("data", "reason"), [pytest.param(*one, id=name) for name, *one in BAD])
-def test_bad_files_are_refused_and_deleted(world: World, data: bytes, reason: str) -> None:
+def test_bad_files_are_refused_and_deleted(limited_world: World, data: bytes, reason: str) -> None:
     """And a good one beside them is taken."""
     good = Process(1, 9)
 
     async def run() -> None:
-        await world.put(OLD.file, data)
-        await world.put(good.file, good.final(4, {"n": 7}))
-        assert await world.finals.sweep() == 1
-        assert world.finals.refused == {reason: 1}
-        assert world.figures.to_json()["refused"] == {reason: 1}
-        assert OLD.file in world.figures.to_json()["problems"][0]
-        assert world.files() == []
-        assert await world.finals.sweep() == 0
-        assert world.figures.to_json()["problems"] == []
-        assert isinstance(world.sink, KeepingSink)
-        assert increase_of(rows_of(world.sink, "n")) == 7
+        await limited_world.put(OLD.file, data)
+        await limited_world.put(good.file, good.final(4, {"n": 7}))
+        assert await limited_world.finals.sweep() == 1
+        assert limited_world.finals.refused == {reason: 1}
+        assert limited_world.figures.to_json()["refused"] == {reason: 1}
+        assert OLD.file in limited_world.figures.to_json()["problems"][0]
+        assert limited_world.files() == []
+        assert await limited_world.finals.sweep() == 0
+        assert limited_world.figures.to_json()["problems"] == []
+        assert isinstance(limited_world.sink, KeepingSink)
+        assert increase_of(rows_of(limited_world.sink, "n")) == 7
 
     asyncio.run(run())
 
 
-def test_a_file_that_is_too_large_is_not_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_too_large_is_not_read(limited_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        path = await world.put(OLD.file, b"")
+        path = await limited_world.put(OLD.file, b"")
         with path.open("r+b") as file:
             file.truncate(MAX_BYTES + 1)
-        world.date(path)
+        limited_world.date(path)
         monkeypatch.setattr(OpenFile, "read", lambda _: pytest.fail("read"))
-        await world.finals.sweep()
-        assert world.finals.refused == {"too large": 1}
-        assert world.files() == []
+        await limited_world.finals.sweep()
+        assert limited_world.finals.refused == {"too large": 1}
+        assert limited_world.files() == []
 
     asyncio.run(run())
 
 
-def test_too_many_series_are_refused_before_they_are_made(world: World) -> None:
+def test_too_many_series_are_refused_before_they_are_made(limited_world: World) -> None:
     async def run() -> None:
-        world.shared.config.max_series = 10
-        await world.put(OLD.file, OLD.final(4, {f"n{i}": i for i in range(11)}))
-        await world.finals.sweep()
-        assert world.finals.refused == {"malformed": 1}
-        assert list(world.store) == []
+        limited_world.shared.config.max_series = 10
+        await limited_world.put(OLD.file, OLD.final(4, {f"n{i}": i for i in range(11)}))
+        await limited_world.finals.sweep()
+        assert limited_world.finals.refused == {"malformed": 1}
+        assert list(limited_world.store) == []
 
     asyncio.run(run())
 
@@ -111,91 +111,91 @@ def pipe(path: Path, _: Path) -> None:
 
 @pytest.mark.parametrize("make", [link, pipe])
 def test_links_and_pipes_are_deleted_and_never_followed(
-    world: World, tmp_path: Path, make: Callable[[Path, Path], None]
+    limited_world: World, tmp_path: Path, make: Callable[[Path, Path], None]
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(GOOD)
 
     async def run() -> None:
-        await world.finals.sweep()
-        make(world.dropin / "final" / OLD.file, secret)
-        world.date(world.dropin / "final" / OLD.file)
-        assert await world.finals.sweep() == 0
-        assert world.finals.refused == {"no file": 1}
-        assert world.files() == []
+        await limited_world.finals.sweep()
+        make(limited_world.dropin / "final" / OLD.file, secret)
+        limited_world.date(limited_world.dropin / "final" / OLD.file)
+        assert await limited_world.finals.sweep() == 0
+        assert limited_world.finals.refused == {"no file": 1}
+        assert limited_world.files() == []
         assert secret.read_bytes() == GOOD
 
     asyncio.run(run())
 
 
-def test_a_folder_of_that_name_is_left_alone(world: World) -> None:
+def test_a_folder_of_that_name_is_left_alone(limited_world: World) -> None:
     async def run() -> None:
-        await world.finals.sweep()
-        (world.dropin / "final" / OLD.file / "below").mkdir(parents=True)
+        await limited_world.finals.sweep()
+        (limited_world.dropin / "final" / OLD.file / "below").mkdir(parents=True)
         for _ in range(2):
-            await world.finals.sweep()
-            assert world.figures.to_json()["problems"]
-        assert world.files() == [OLD.file]
+            await limited_world.finals.sweep()
+            assert limited_world.figures.to_json()["problems"]
+        assert limited_world.files() == [OLD.file]
 
     asyncio.run(run())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other users")
-def test_only_the_user_of_the_process_may_write_for_it(world: World) -> None:
+def test_only_the_user_of_the_process_may_write_for_it(limited_world: World) -> None:
     """Of one that was polled, and of the next one of its source."""
     mine, next_, alien = Process(0, 1, uid=1000), Process(9, 2, uid=1000), Process(9, 3, uid=1001)
 
     async def put(process: Process, owner: int) -> str:
-        path = await world.put(process.file, process.final(10, {"n": 7}))
+        path = await limited_world.put(process.file, process.final(10, {"n": 7}))
         os.chown(path, owner, -1)
-        await world.finals.sweep()
-        return "refused" if world.finals.refused.pop("foreign owner", 0) else "taken"
+        await limited_world.finals.sweep()
+        return "refused" if limited_world.finals.refused.pop("foreign owner", 0) else "taken"
 
     async def run() -> None:
-        await world.poll(mine, 1, n=1)
+        await limited_world.poll(mine, 1, n=1)
         assert await put(mine, 1001) == "refused", "a file of another user"
         assert await put(alien, 1001) == "refused", "a process of another user under the same name"
         assert await put(mine, 1000) == "taken"
         assert await put(next_, 0) == "taken", "root may write for everybody"
-        assert world.files() == []
+        assert limited_world.files() == []
 
     asyncio.run(run())
 
 
-def test_other_names_wait_an_hour_and_old_files_a_week(world: World) -> None:
+def test_other_names_wait_an_hour_and_old_files_a_week(limited_world: World) -> None:
     """A snapshot that was never renamed may belong to a process that is still writing."""
 
     async def run() -> None:
-        await world.put(".0123.77.tmp", b"half", age_s=60)
-        await world.put("README", b"x", age_s=3_700)
-        await world.put(OLD.file, GOOD, age_s=8 * DAY_S)
-        await world.finals.sweep()
-        assert world.files() == [".0123.77.tmp"]
-        assert world.finals.refused == {"wrong name": 1, "too old": 1}
+        await limited_world.put(".0123.77.tmp", b"half", age_s=60)
+        await limited_world.put("README", b"x", age_s=3_700)
+        await limited_world.put(OLD.file, GOOD, age_s=8 * DAY_S)
+        await limited_world.finals.sweep()
+        assert limited_world.files() == [".0123.77.tmp"]
+        assert limited_world.finals.refused == {"wrong name": 1, "too old": 1}
 
     asyncio.run(run())
 
 
-def test_a_snapshot_of_the_future_waits(world: World) -> None:
+def test_a_snapshot_of_the_future_waits(limited_world: World) -> None:
     """The clock was set back."""
 
     async def run() -> None:
-        await world.put(OLD.file, OLD.final(45, {"n": 7}))
-        assert await world.finals.sweep() == 0
-        assert "ahead" in world.figures.to_json()["problems"][0]
-        world.clock.advance(15 * MINUTE)  # type: ignore[attr-defined]
-        assert await world.finals.sweep() == 1
+        await limited_world.put(OLD.file, OLD.final(45, {"n": 7}))
+        assert await limited_world.finals.sweep() == 0
+        assert "ahead" in limited_world.figures.to_json()["problems"][0]
+        limited_world.clock.advance(15 * MINUTE)  # type: ignore[attr-defined]
+        assert await limited_world.finals.sweep() == 1
 
     asyncio.run(run())
 
 
-def test_thousands_of_files_are_taken_a_part_at_a_time(world: World) -> None:
+def test_thousands_of_files_are_taken_a_part_at_a_time(limited_world: World) -> None:
     async def run() -> None:
         processes = [Process(i % 4, i + 1) for i in range(250)]
         for i, process in enumerate(processes):
-            await world.put(process.file, process.final(5, {"n": 1}, instance=str(i)), age_s=250 - i)
-        assert [await world.finals.sweep() for _ in range(4)] == [100, 100, 50, 0]
-        assert world.files() == []
+            await limited_world.put(process.file, process.final(5, {"n": 1}, instance=str(i)), age_s=250 - i)
+        assert [await limited_world.finals.sweep() for _ in range(4)] == [100, 100, 50, 0]
+        assert limited_world.files() == []
 
     asyncio.run(run())
 
@@ -220,20 +220,20 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
     assert make_folder(tmp_path / "nowhere") is None
 
 
-def test_the_state_on_disk_comes_before_the_deletion(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_on_disk_comes_before_the_deletion(limited_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that takes no state: the file stays, its samples are not taken again."""
 
     async def run() -> None:
-        await world.put(OLD.file, GOOD)
+        await limited_world.put(OLD.file, GOOD)
         with monkeypatch.context() as patched:
             patched.setattr("sources.state.state_files.write", _full)
-            assert await world.finals.sweep() == 1
-            assert await world.finals.sweep() == 0
-            assert world.files() == [OLD.file]
-        assert await world.finals.sweep() == 0
-        assert world.files() == []
-        assert isinstance(world.sink, KeepingSink)
-        assert [row[2] for row in rows_of(world.sink, "n", SOURCE)] == [7, None]
+            assert await limited_world.finals.sweep() == 1
+            assert await limited_world.finals.sweep() == 0
+            assert limited_world.files() == [OLD.file]
+        assert await limited_world.finals.sweep() == 0
+        assert limited_world.files() == []
+        assert isinstance(limited_world.sink, KeepingSink)
+        assert [row[2] for row in rows_of(limited_world.sink, "n", SOURCE)] == [7, None]
 
     asyncio.run(run())
 

@@ -19,40 +19,40 @@ Step = Callable[[World], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def final_world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
     made.close()
 
 
-def sink_of(world: World) -> KeepingSink:
-    assert isinstance(world.sink, KeepingSink)
-    return world.sink
+def sink_of(final_world: World) -> KeepingSink:
+    assert isinstance(final_world.sink, KeepingSink)
+    return final_world.sink
 
 
-def rows(world: World, name: str = "n") -> list[tuple[float, float, Value | None]]:
+def kept_rows(final_world: World, name: str = "n") -> list[tuple[float, float, Value | None]]:
     """Times and births in minutes after T."""
-    return [((t - T) / MINUTE, (b - T) / MINUTE, v) for t, b, v in rows_of(sink_of(world), name)]
+    return [((t - T) / MINUTE, (b - T) / MINUTE, v) for t, b, v in rows_of(sink_of(final_world), name)]
 
 
-async def polls(world: World) -> None:
+async def polls(final_world: World) -> None:
     """`n` from the start, `late` since the second poll, `gone` removed before the third, `again` began anew then."""
-    await world.poll(OLD, 1, n=1, gone=1, again=5)
-    await world.poll(OLD, 2, n=2, late=10, gone=2, again=6)
-    await world.poll(OLD, 3, n=3, late=20, again=2)
+    await final_world.poll(OLD, 1, n=1, gone=1, again=5)
+    await final_world.poll(OLD, 2, n=2, late=10, gone=2, again=6)
+    await final_world.poll(OLD, 3, n=3, late=20, again=2)
 
 
-async def end_said(world: World) -> None:
-    await world.delivery.end(world.store.get(SOURCE))
+async def end_said(final_world: World) -> None:
+    await final_world.delivery.end(final_world.store.get(SOURCE))
 
 
-async def successor(world: World) -> None:
-    await world.poll(NEW, 21, n=100, late=100)
+async def successor(final_world: World) -> None:
+    await final_world.poll(NEW, 21, n=100, late=100)
 
 
-async def two_successors(world: World) -> None:
-    await successor(world)
-    await world.poll(Process(22, 3), 23, n=1000)
+async def two_successors(final_world: World) -> None:
+    await successor(final_world)
+    await final_world.poll(Process(22, 3), 23, n=1000)
 
 
 async def nothing(_: World) -> None:
@@ -62,99 +62,99 @@ async def nothing(_: World) -> None:
 @pytest.mark.parametrize("then", [nothing, end_said, successor, two_successors])
 @pytest.mark.parametrize("saved", [True, False], ids=["state saved", "state lost, log replayed"])
 def test_every_count_arrives_once(
-    world: World, then: Callable[[World], Coroutine[Any, Any, None]], saved: bool
+    final_world: World, then: Callable[[World], Coroutine[Any, Any, None]], saved: bool
 ) -> None:
     """Whatever came before the file; and the file is put there again after it was taken, over restarts."""
 
     async def run() -> None:
-        await polls(world)
-        await then(world)
-        await world.restart(saved)
+        await polls(final_world)
+        await then(final_world)
+        await final_world.restart(saved)
         data = OLD.final(4, {"n": 7, "late": 30, "again": 4, "new": 50}, poller="agent1")
         for _ in range(3):
-            await world.put(OLD.file, data)
-            await world.finals.sweep()
-            assert world.files() == []
-            await world.restart(saved)
+            await final_world.put(OLD.file, data)
+            await final_world.finals.sweep()
+            assert final_world.files() == []
+            await final_world.restart(saved)
         before = {nothing: 0, end_said: 0, successor: 100, two_successors: 1100}[then]
-        assert increase_of(rows_of(sink_of(world), "n")) == 7 + before
-        assert increase_of(rows_of(sink_of(world), "late")) == 30 + (100 if before else 0)
-        assert increase_of(rows_of(sink_of(world), "again")) == 6 + 4
-        assert increase_of(rows_of(sink_of(world), "new")) == 50
-        assert [row for row in rows(world, "new") if row[2]] == [(4, 3, 50)], "born at the poll before"
-        assert rows(world, "new")[-1][2] is None, "it does not go on"
-        assert [row for row in rows(world) if row[2] == 7] == [(4, 0, 7)]
+        assert increase_of(rows_of(sink_of(final_world), "n")) == 7 + before
+        assert increase_of(rows_of(sink_of(final_world), "late")) == 30 + (100 if before else 0)
+        assert increase_of(rows_of(sink_of(final_world), "again")) == 6 + 4
+        assert increase_of(rows_of(sink_of(final_world), "new")) == 50
+        assert [row for row in kept_rows(final_world, "new") if row[2]] == [(4, 3, 50)], "born at the poll before"
+        assert kept_rows(final_world, "new")[-1][2] is None, "it does not go on"
+        assert [row for row in kept_rows(final_world) if row[2] == 7] == [(4, 0, 7)]
 
     asyncio.run(run())
 
 
-def test_a_successor_goes_on_undisturbed(world: World) -> None:
+def test_a_successor_goes_on_undisturbed(final_world: World) -> None:
     """It is not ended, and a series that it gets later is born at its own poll before."""
 
     async def run() -> None:
-        await polls(world)
-        await successor(world)
-        await world.put(OLD.file, OLD.final(4, {"n": 7, "own": 1}))
-        assert await world.finals.sweep() == 1
-        await world.poll(NEW, 24, n=101, late=100, fresh=1)
-        assert rows(world)[-2:] == [(21, 20, 100), (24, 20, 101)]
-        assert rows(world, "fresh") == [(24, 21, 1)]
-        assert rows(world, "own")[-1][::2] == ((4 * MINUTE + 1) / MINUTE, None)
+        await polls(final_world)
+        await successor(final_world)
+        await final_world.put(OLD.file, OLD.final(4, {"n": 7, "own": 1}))
+        assert await final_world.finals.sweep() == 1
+        await final_world.poll(NEW, 24, n=101, late=100, fresh=1)
+        assert kept_rows(final_world)[-2:] == [(21, 20, 100), (24, 20, 101)]
+        assert kept_rows(final_world, "fresh") == [(24, 21, 1)]
+        assert kept_rows(final_world, "own")[-1][::2] == ((4 * MINUTE + 1) / MINUTE, None)
 
     asyncio.run(run())
 
 
-def test_a_poll_that_arrived_after_the_end_was_dated(world: World) -> None:
+def test_a_poll_that_arrived_after_the_end_was_dated(final_world: World) -> None:
     """The agent dates a poll when the answer has come, the process its end before that: the file is newer."""
 
     async def run() -> None:
-        await world.poll(OLD, 4.01, n=3)
-        await world.put(OLD.file, OLD.final(4, {"n": 5}))
-        await world.finals.sweep()
-        values = [value for _, _, value in rows(world)]
+        await final_world.poll(OLD, 4.01, n=3)
+        await final_world.put(OLD.file, OLD.final(4, {"n": 5}))
+        await final_world.finals.sweep()
+        values = [value for _, _, value in kept_rows(final_world)]
         assert values == [3, 5, None]
 
     asyncio.run(run())
 
 
-def test_births_that_another_agent_left(world: World) -> None:
+def test_births_that_another_agent_left(final_world: World) -> None:
     """Another agent polled the process; what it left with it tells which series began later."""
 
     async def run() -> None:
-        other = World(world.data / "other")
+        other = World(final_world.data / "other")
         await other.poll(OLD, 1, n=1)
         await other.poll(OLD, 2, n=2, late=1)
         left = memo.encode(memo.late_of(other.store.get(SOURCE)))
         other.close()
-        await world.put(OLD.file, OLD.final(4, {"n": 7, "late": 30}, poller="agent2", memo=left))
-        assert await world.finals.sweep() == 1
-        assert rows(world)[0] == (4, 0, 7)
-        assert rows(world, "late")[0] == (4, 1, 30)
+        await final_world.put(OLD.file, OLD.final(4, {"n": 7, "late": 30}, poller="agent2", memo=left))
+        assert await final_world.finals.sweep() == 1
+        assert kept_rows(final_world)[0] == (4, 0, 7)
+        assert kept_rows(final_world, "late")[0] == (4, 1, 30)
 
     asyncio.run(run())
 
 
-def test_a_counter_that_fell_since_the_last_poll(world: World) -> None:
+def test_a_counter_that_fell_since_the_last_poll(final_world: World) -> None:
     async def run() -> None:
-        await world.poll(OLD, 1, n=10)
-        await world.put(OLD.file, OLD.final(4, {"n": 3}))
-        await world.finals.sweep()
-        assert rows(world)[:2] == [(1, 0, 10), (4, 1, 3)]
+        await final_world.poll(OLD, 1, n=10)
+        await final_world.put(OLD.file, OLD.final(4, {"n": 3}))
+        await final_world.finals.sweep()
+        assert kept_rows(final_world)[:2] == [(1, 0, 10), (4, 1, 3)]
 
     asyncio.run(run())
 
 
-def test_the_log_takes_nothing_now(world: World) -> None:
+def test_the_log_takes_nothing_now(final_world: World) -> None:
     """The file stays, and is taken later."""
 
     async def run() -> None:
-        await polls(world)
-        await world.put(OLD.file, OLD.final(4, {"n": 7}))
-        sink_of(world).refusing = "full"
-        assert await world.finals.sweep() == 0
-        assert world.files() == [OLD.file]
-        sink_of(world).refusing = ""
-        assert await world.finals.sweep() == 1
-        assert increase_of(rows_of(sink_of(world), "n")) == 7
+        await polls(final_world)
+        await final_world.put(OLD.file, OLD.final(4, {"n": 7}))
+        sink_of(final_world).refusing = "full"
+        assert await final_world.finals.sweep() == 0
+        assert final_world.files() == [OLD.file]
+        sink_of(final_world).refusing = ""
+        assert await final_world.finals.sweep() == 1
+        assert increase_of(rows_of(sink_of(final_world), "n")) == 7
 
     asyncio.run(run())
