@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from alerts.engine_process import AlertsConfig, run_alerts
 from alerts.rules.rulebook import check_files
-from alerts.state.errors import AlertsError
 from alerts.state.publication import read_alerts
+from alerts.state.rule import AlertsError
 
 __all__ = ["AlertsConfig", "AlertsError", "check_files", "read_alerts", "run_alerts"]

@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 from alerts.evaluation.alert_engine import Engine, EngineConfig
 from alerts.receivers.letter_sender import Senders
-from alerts.state.database import Database, _nothing, open_database
-from alerts.state.errors import AlertsError
+from alerts.state.database import Database, open_database
 from alerts.state.publication import ALERTS_PATH
+from alerts.state.rule import AlertsError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.process_options import Health, Option, Zookeeper, in_milliseconds, process_name
@@ -61,14 +61,13 @@ def run_alerts(
     *,
     clock: Clock = SYSTEM_CLOCK,
     publish: Publish = unpublished,
-    hook: Callable[[str], None] = _nothing,
 ) -> None:
     """Run the engine until `stop`. Raises AlertsError if its configuration is unusable."""
     with ExitStack() as closing:
         closing.callback(os.close, _take(config.data))
-        database, memory, damage = open_database(config.data, clock.now_ms(), hook)
+        database, memory, damage = open_database(config.data, clock.now_ms())
         closing.callback(database.close)
-        senders = Senders(database, config.receivers, config.page, clock, hook)
+        senders = Senders(database, config.receivers, config.page, clock)
         client = zookeeper_client(config.zookeeper)
         client.start_async()
         closing.callback(client.close)
@@ -81,7 +80,6 @@ def run_alerts(
             memory,
             clock,
             newest_samples=lambda: _newest(store),
-            hook=hook,
         )
         running = AlertsProcess(engine, senders, database, clock, damage)
         running.registration = Registration(client, f"{ALERTS_PATH}/{config.id}", engine.display(running.mail()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import sys
 from time import monotonic
-from types import TracebackType
 from typing import Any, TextIO
 
 AFTER_S = 0.5
@@ -27,9 +26,7 @@ class Bar:
     def __enter__(self) -> Bar:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._shows is not None:
             self._shows.clear()
             self._shows = None

@@ -274,15 +274,7 @@ def configure(
     strict: bool | None = None,
 ) -> None:
     """Changes settings that otherwise come from the environment. After the first write the process registers again."""
-    _book.configure(
-        context=context,
-        instance=instance,
-        zookeeper=zookeeper,
-        advertise=advertise,
-        bind=bind,
-        openmetrics=openmetrics,
-        strict=strict,
-    )
+    _book.configure(**locals())  # the arguments of this function
 
 
 def leave() -> None:

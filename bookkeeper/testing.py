@@ -26,20 +26,12 @@ if TYPE_CHECKING:
 Labels = Mapping[str, str]
 
 
-class Snapshot(Mapping[str, "Value"]):
+class Snapshot(dict[str, "Value"]):
     """Values at one moment, by canonical text (`name{label="value"}`)."""
 
     def __init__(self, values: Mapping[str, tuple[str, dict[str, str], Value]]) -> None:
+        super().__init__({text: value for text, (_, _, value) in values.items()})
         self._values = dict(values)
-
-    def __getitem__(self, text: str) -> Value:
-        return self._values[text][2]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def __repr__(self) -> str:
         return f"Snapshot({dict(self)})"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from artimon.runtime.settings import Settings, child_environment, load
 from artimon.stack.errors import StackError
-from artimon.stack.exclusive import alone
+from artimon.stack.jars import alone
 
 STEP_S = 600.0
 PROBE_S = 20.0

@@ -18,7 +18,7 @@ from alerts.evaluation.verdicts import AlertStep
 from alerts.evaluation.view import View
 from alerts.rules.rulebook import InForce, RuleBook
 from alerts.state.alert import Alert, Change, RuleMemory
-from alerts.state.database import Commit, Database, Memory, _nothing
+from alerts.state.database import Commit, Database, Memory
 from alerts.state.notification import Letter, letters, notify, resolved_of
 from alerts.state.rule import Labels, Rule
 from artimon.model.clock import Clock
@@ -69,10 +69,9 @@ class Engine:
         clock: Clock,
         *,
         newest_samples: Callable[[], Iterable[int]] = tuple,
-        hook: Callable[[str], None] = _nothing,
     ) -> None:
         self._config, self._store, self._database, self._clock = config, store, database, clock
-        self._memory, self._newest_samples, self._hook = memory, newest_samples, hook
+        self._memory, self._newest_samples = memory, newest_samples
         self._book = RuleBook(config.rules, config.default, memory.files)
         self._force = InForce()
         self._judged: dict[str, Judged] = {}
@@ -126,10 +125,10 @@ class Engine:
             known = memory.known.get(name)
             before = known.alerts if known is not None and name not in gone else {}
             judged[name] = evaluator.judge(rule, before)
-        self._hook("evaluated")
+        self._database.hook("evaluated")
         rows, told = self._rows(gone, judged)
         self._commit(time_ms, memory.missed + missed, rows, told)
-        self._hook("committed")
+        self._database.hook("committed")
         self._judged = judged
         self.evaluations += 1
         self._take_snapshot((perf_counter() - began) * 1000, evaluator.questions)

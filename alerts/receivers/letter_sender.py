@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from alerts.receivers.kind import Later, LetterDelivery, ReceiverKind, Refused, Unreachable, receiver_kinds
-from alerts.state.database import Database, Waiting, _nothing
+from alerts.state.database import Database, Waiting
 from alerts.state.notification import split_target
 from artimon.model.clock import Clock
 
@@ -39,16 +39,8 @@ class SenderFigures:
 class Sender:
     """Delivers letters to receivers of one kind, in a separate thread. `wake` signals new letters."""
 
-    def __init__(
-        self,
-        database: Database,
-        kind: ReceiverKind[Any],
-        settings: Any,
-        page: str,
-        clock: Clock,
-        hook: Callable[[str], None] = _nothing,
-    ) -> None:
-        self._database, self._kind, self._clock, self._hook = database, kind, clock, hook
+    def __init__(self, database: Database, kind: ReceiverKind[Any], settings: Any, page: str, clock: Clock) -> None:
+        self._database, self._kind, self._clock = database, kind, clock
         self._settings, self._page = settings, page
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -112,7 +104,7 @@ class Sender:
     def _one(self, delivery: LetterDelivery, waiting: Waiting) -> None:
         letter, now_ms = waiting.letter, self._clock.now_ms()
         try:
-            self._hook("sending")
+            self._database.hook("sending")
             delivery.send(letter.notification, split_target(letter.target)[1], now_ms)
         except Later as problem:
             self._put_off(waiting, str(problem), FIRST_LATER_S)
@@ -125,9 +117,9 @@ class Sender:
         except (ValueError, LookupError, UnicodeError, TypeError) as problem:
             self._give_up(waiting, f"the {self._kind.name} cannot be written: {type(problem).__name__}: {problem}")
         else:
-            self._hook("accepted")
+            self._database.hook("accepted")
             self._database.sent(waiting.seq)
-            self._hook("marked")
+            self._database.hook("marked")
             self.figures.sent += 1
             self._failures = 0
 
@@ -149,16 +141,9 @@ class Sender:
 class Senders:
     """One sender for each kind of receiver. `settings`: by kind; a kind without an entry uses its default."""
 
-    def __init__(
-        self,
-        database: Database,
-        settings: Mapping[str, Any],
-        page: str,
-        clock: Clock,
-        hook: Callable[[str], None] = _nothing,
-    ) -> None:
+    def __init__(self, database: Database, settings: Mapping[str, Any], page: str, clock: Clock) -> None:
         self._all = [
-            Sender(database, kind, settings.get(name, kind.default), page, clock, hook)
+            Sender(database, kind, settings.get(name, kind.default), page, clock)
             for name, kind in receiver_kinds().items()
         ]
 

@@ -20,13 +20,11 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 from pathlib import Path
-from types import TracebackType
 
 from alerts.receivers.kind import Later, ReceiverKind, Refused, Unreachable
 from alerts.state.alert import Change
-from alerts.state.errors import AlertsError
 from alerts.state.notification import Notification, page_link
-from alerts.state.rule import value_text
+from alerts.state.rule import AlertsError, value_text
 from artimon.runtime.text import parse_address
 from query_dsl.tree.timing import format_duration, format_time
 
@@ -238,9 +236,7 @@ class Conversation:
                 self._smtp.login(settings.user, settings.password or "")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError, smtplib.SMTPException), self._deadline(2.0):
             self._smtp.docmd("QUIT")
         self._smtp.close()

@@ -21,9 +21,8 @@ from typing import Any
 import xxhash
 
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
-from alerts.state.errors import AlertsError
 from alerts.state.notification import MAIL, Letter, Notification
-from alerts.state.rule import Labels
+from alerts.state.rule import AlertsError, Labels
 
 log = logging.getLogger(__name__)
 
@@ -106,10 +105,11 @@ def _opened(sealed: str) -> str:
 
 
 class Database:
-    """Database of the engine, opened by `open_database`. Tests pass a `hook`, called with the name of each step."""
+    """Database of the engine, opened by `open_database`. `hook`, called with the name of each step, lets tests end the
+    engine there."""
 
     def __init__(self, connection: sqlite3.Connection, hook: Callable[[str], None]) -> None:
-        self._connection, self._hook = connection, hook
+        self._connection, self.hook = connection, hook
         self._lock = threading.Lock()
         self.dropped = 0
         """Letters dropped since the start because too many waited."""
@@ -158,7 +158,7 @@ class Database:
             if commit.files is not None:
                 db.execute("DELETE FROM files")
                 db.executemany("INSERT INTO files VALUES (?, ?)", [(n, _sealed(t)) for n, t in commit.files.items()])
-            self._hook("committing")
+            self.hook("committing")
 
     def _write_alerts(self, db: sqlite3.Connection, commit: Commit) -> None:
         gone, here = [], []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -79,10 +79,8 @@ def notify(rule: Rule, labels: Labels, alert: Alert, change: Change) -> Notifica
 
 def resolved_of(firing: Notification, alert: Alert) -> Notification:
     """Make the notification of the end of an alert whose rule was removed or changed, with the texts of its firing."""
-    return Notification(
-        Change.RESOLVED, firing.rule, firing.labels, firing.expr, firing.threshold, firing.hold_ms,
-        firing.since_ms, firing.fired_ms, alert.resolved_ms, alert.value, alert.reason, firing.summary,
-    )  # fmt: skip
+    end_ms = alert.resolved_ms
+    return replace(firing, kind=Change.RESOLVED, resolved_ms=end_ms, value=alert.value, reason=alert.reason)
 
 
 def page_link(page: str, expr: str) -> str:

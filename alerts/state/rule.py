@@ -19,6 +19,10 @@ Labels = tuple[tuple[str, str], ...]
 _PLACE = re.compile(r"\{\{|\}\}|\{([a-zA-Z_][a-zA-Z0-9_]*)\}|[{}]")
 
 
+class AlertsError(RuntimeError):
+    """Unusable configuration of the engine; the text says what to change."""
+
+
 class Missing(StrEnum):
     """Policy for an alert whose series has no value in the newest bucket."""
 

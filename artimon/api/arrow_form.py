@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -28,23 +29,13 @@ COLUMNS = {
 }
 
 
-class _Sink:
-    """Write-only file that buffers its content until `take`."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._held = bytearray()
-
-    def write(self, data: Any) -> int:
-        self._held += memoryview(data)
-        return len(data)
-
-    def flush(self) -> None:
-        return None
+class _Sink(BytesIO):
+    """Buffer of written bytes, emptied by `take`."""
 
     def take(self) -> bytes:
-        taken, self._held = bytes(self._held), bytearray()
+        taken = self.getvalue()
+        self.seek(0)
+        self.truncate()
         return taken
 
 

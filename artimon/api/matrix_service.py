@@ -24,19 +24,13 @@ from query_dsl import Expr, Matrix, fetch
 from query_dsl.tree.selector import quote
 
 PREFIX = ".*"
-_LISTS = {
-    ValueType.INTEGER: "integers",
-    ValueType.DOUBLE: "doubles",
-    ValueType.BOOLEAN: "booleans",
-    ValueType.STRING: "strings",
+_LISTS: Mapping[ValueType, tuple[str, int | float | bool | str, int]] = {
+    ValueType.INTEGER: ("integers", 0, 9),
+    ValueType.DOUBLE: ("doubles", 0.0, 9),
+    ValueType.BOOLEAN: ("booleans", False, 2),
+    ValueType.STRING: ("strings", "", 5),
 }
-_BLANK: Mapping[ValueType, int | float | bool | str] = {
-    ValueType.INTEGER: 0,
-    ValueType.DOUBLE: 0.0,
-    ValueType.BOOLEAN: False,
-    ValueType.STRING: "",
-}
-_WIDTH = {ValueType.INTEGER: 9, ValueType.DOUBLE: 9, ValueType.BOOLEAN: 2, ValueType.STRING: 5}
+"""Field of the values in the IDL, stand-in for a missing value, and bytes of a cell."""
 _REASONS = {400: "bad", 413: "large", 503: "busy", 504: "late", 500: "defect"}
 
 
@@ -180,7 +174,7 @@ def to_thrift(matrix: Matrix) -> Any:
 
 def _row(matrix: Matrix, i: int, series: str) -> Any:
     key, kind = matrix.keys[i], ValueType(int(matrix.types[i]))
-    blank = _BLANK[kind]
+    field, blank, _ = _LISTS[kind]
     values = [blank if value is None else value for value in matrix.tolist(i)]
     if kind is ValueType.STRING:
         values = [_text(str(value)) for value in values]
@@ -191,7 +185,7 @@ def _row(matrix: Matrix, i: int, series: str) -> Any:
         type=int(kind),
         present=matrix.present[i].tolist(),
     )
-    setattr(row, _LISTS[kind], values)
+    setattr(row, field, values)
     return row
 
 
@@ -206,7 +200,7 @@ def answer_size(matrix: Matrix) -> int:
     lengths = np.array([*(_length(text) for text in matrix.strings), 0], np.int64)
     for i, (series, key) in enumerate(zip(matrix.series, matrix.keys, strict=True)):
         kind = ValueType(int(matrix.types[i]))
-        size += 100 + _length(series) + _length(key.name) + matrix.grid.n * _WIDTH[kind]
+        size += 100 + _length(series) + _length(key.name) + matrix.grid.n * _LISTS[kind][2]
         size += sum(8 + _length(label) + _length(value) for label, value in key.labels)
         if kind is ValueType.STRING:
             size += int(lengths[np.where(matrix.present[i], matrix.cells[i], -1)].sum())

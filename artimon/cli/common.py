@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -85,6 +86,16 @@ KeepClassOption = Annotated[
 def say(text: str) -> None:
     """Print a message on standard error."""
     print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def exits(*errors: type[Exception], code: int = 1, where: str = "") -> Iterator[None]:
+    """Turn errors of these classes into a message and the exit code."""
+    try:
+        yield
+    except errors as problem:
+        say(f"artimon: {where}{problem}")
+        raise typer.Exit(code) from None
 
 
 def plain(text: object) -> str:

@@ -1,4 +1,4 @@
-"""Output of history samples on the command line, and the progress of reading them."""
+"""Output of history samples on the command line."""
 
 from __future__ import annotations
 
@@ -13,30 +13,6 @@ import pyarrow as pa
 from query_dsl.results.render import printable
 from query_dsl.stores.history.result import RESULT_SCHEMA, HistoryAnswer
 from query_dsl.tree.timing import format_time
-
-
-class Advance:
-    """Progress line of a read on a terminal, wiped at the end; prints nothing elsewhere."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out, self._shown = out, out.isatty()
-        self._width = 0
-
-    def __enter__(self) -> Advance:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._width:
-            self._write("")
-
-    def __call__(self, done: float, text: str) -> None:
-        if self._shown:
-            self._write(f"{done:4.0%} {text}")
-
-    def _write(self, text: str) -> None:
-        self._out.write(f"\r{text:<{self._width}}\r" if not text else f"\r{text:<{self._width}}")
-        self._out.flush()
-        self._width = len(text)
 
 
 def show_history(answer: HistoryAnswer, form: str, arrow: Path | None) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,9 @@ from artimon.runtime.settings import secure_polls, security
 
 if TYPE_CHECKING:
     from alerts.engine_process import AlertsConfig
+    from artimon.api.latest import Latest
     from artimon.api.limits import ApiConfig
+    from artimon.model.select import Store
     from artimon.stack.smtp import SmtpConfig
     from pipeline.collector.collector import CollectorConfig
     from pipeline.collector.direct.process import DirectConfig
@@ -37,6 +40,16 @@ log = logging.getLogger("artimon")
 HEALTH_S = 1.0
 _STACK_BYTES = 1024 * 1024
 """Stack size of a collector's threads, one per connection: 1 GiB of addresses for a thousand, not the default 8."""
+
+
+@contextmanager
+def _exits(*errors: type[Exception], code: int = 1) -> Iterator[None]:
+    """Log an error of these classes and exit with `code`."""
+    try:
+        yield
+    except errors as problem:
+        log.error("%s", problem)
+        raise SystemExit(code) from None
 
 
 @contextmanager
@@ -68,12 +81,9 @@ def direct_collector(config: DirectConfig) -> None:
     from pipeline.collector.direct.process import run_direct_collector
 
     stop = begin()
-    with publishing("collector", instance_of("collector", config.id), config.zookeeper, stop) as publish:
-        try:
-            run_direct_collector(config, stop, publish=publish)
-        except ValueError as problem:
-            log.error("%s", problem)
-            raise SystemExit(2) from None
+    own = publishing("collector", instance_of("collector", config.id), config.zookeeper, stop)
+    with own as publish, _exits(ValueError, code=2):
+        run_direct_collector(config, stop, publish=publish)
 
 
 def handover(config: HandoverConfig) -> None:
@@ -95,15 +105,22 @@ def handover(config: HandoverConfig) -> None:
 
 def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink], Sink] | None = None) -> None:
     """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets tests observe the batches."""
+    from artimon.runtime.config_file import ConfigFileError
+    from pipeline.control.signatures import KeyFileError
     from pipeline.flows.context import GROUPS, INSECURE
     from pipeline.flows.runtime.agent import Agent
+    from pipeline.flows.runtime.flows import open_flows
+    from pipeline.flows.spi import FlowError
+    from pipeline.wal.files import LogError
     from sources.artimon_source import ArtimonSource
 
     stop = begin()
     home = settings.sites[0].zookeeper if settings.sites else settings.zookeeper
     polls = replace(polls, security=security() if secure_polls() else None)
-    ours = _flows(settings.flows, settings.name, settings.data, settings.zookeeper, settings.allow)
-    running = _opened(lambda: Agent(replace(settings, zookeeper=home, return_s=settings.patience_s), SYSTEM_CLOCK))
+    with _exits(ConfigFileError, FlowError):
+        ours = open_flows(settings.flows, settings.name, settings.data, settings.zookeeper, allow=settings.allow)
+    with _exits(LogError, KeyFileError):
+        running = Agent(replace(settings, zookeeper=home, return_s=settings.patience_s), SYSTEM_CLOCK)
     running.runtime.flows = ours
     ours.share(GROUPS, running.plane.directory)
     ours.share(INSECURE, settings.insecure)
@@ -121,31 +138,6 @@ def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink]
             log.error("%s", problem)
         running.stop()
         own.end()
-
-
-def _flows(file: Path | None, name: str, data: Path, zookeeper: str, allow: Path | None) -> Flows:
-    """Open the agent's flows; logs the error and exits with 1 if a file is invalid."""
-    from artimon.runtime.config_file import ConfigFileError
-    from pipeline.flows.runtime.flows import open_flows
-    from pipeline.flows.spi import FlowError
-
-    try:
-        return open_flows(file, name, data, zookeeper, allow=allow)
-    except (ConfigFileError, FlowError) as problem:
-        log.error("%s", problem)
-        raise SystemExit(1) from None
-
-
-def _opened(agent: Callable[[], Agent]) -> Agent:
-    """Open an agent with its log; logs the error and exits with 1 if the log or the keys are unusable."""
-    from pipeline.control.signatures import KeyFileError
-    from pipeline.wal.files import LogError
-
-    try:
-        return agent()
-    except (LogError, KeyFileError) as problem:
-        log.error("%s", problem)
-        raise SystemExit(1) from None
 
 
 async def _run_source(
@@ -194,12 +186,8 @@ def shard(config: ShardConfig) -> None:
 
     stop = begin()
     own = publishing("shard", instance_of("shard", config.id), config.zookeeper, stop)
-    with checked_topics(stop), own as publish:
-        try:
-            run_shard(config, stop, publish=publish)
-        except (LevelsDiffer, LimitError) as problem:
-            log.error("%s", problem)
-            raise SystemExit(1) from None
+    with checked_topics(stop), own as publish, _exits(LevelsDiffer, LimitError):
+        run_shard(config, stop, publish=publish)
 
 
 def spark(config: SparkConfig) -> None:
@@ -226,7 +214,6 @@ def api(config: ApiConfig) -> None:
     from artimon.api.app import make_app, served_hosts
     from artimon.api.latest import Latest
     from artimon.api.server import run_server
-    from artimon.overview import api_alerts, api_status, opener
     from artimon.runtime.zookeeper import zookeeper_session
     from varstore.cluster.client import VarstoreClient
 
@@ -254,6 +241,43 @@ def api(config: ApiConfig) -> None:
         )
 
 
+def opener(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:
+    """Return a function that opens the history once, without Spark: the API has no memory for Spark's JVM."""
+
+    @lru_cache(maxsize=1)
+    def opened() -> Store:
+        from query_dsl.stores.history.engine import History
+        from query_dsl.stores.past import HistoryStore
+
+        return HistoryStore(History(hdfs, zookeeper), memory.levels(), "local")
+
+    return opened
+
+
+def api_alerts(engines: Latest[dict[str, Any]]) -> dict[str, Any]:
+    """Return the alerts of all engines within two seconds; "problem" says why they may be stale or missing."""
+    told = engines.get()
+    found = told.value or {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
+    return {**found, "problem": "; ".join(text for text in (told.problem, found["problem"]) if text)}
+
+
+def api_status(shards: Latest[dict[str, dict[str, Any]]], data: Path) -> dict[str, Any]:
+    """Return parts and hops from the health files of `data`, and the status of each shard, within two seconds.
+    "problems" includes a missing answer of the shards; "stack" is there only if no stack runs, and says so."""
+    from artimon.stack.errors import NotRunning
+    from artimon.stack.status import read_status
+
+    try:
+        found = read_status(data).to_json()
+        status = {name: found[name] for name in ("healthy", "parts", "hops", "problems", "warnings")}
+    except NotRunning as problem:
+        status = {"healthy": True, "parts": [], "hops": [], "problems": [], "warnings": [], "stack": str(problem)}
+    told = shards.get()
+    if not told.problem:
+        return {**status, "shards": told.value or {}}
+    return {**status, "healthy": False, "shards": told.value or {}, "problems": [*status["problems"], told.problem]}
+
+
 def smtp(config: SmtpConfig) -> None:
     """Run the local SMTP server until SIGTERM."""
     from artimon.stack.smtp import run_smtp
@@ -267,14 +291,11 @@ def alerts(config: AlertsConfig) -> None:
     """Run the alert engine until SIGTERM; logs the error and exits with 1 if its configuration is invalid."""
     from alerts.engine_process import run_alerts
     from alerts.receivers import mail
-    from alerts.state.errors import AlertsError
+    from alerts.state.rule import AlertsError
 
     stop = begin()
-    try:
+    with _exits(AlertsError):
         mails = mail.load_settings(config.smtp, config.sender, config.smtp_settings)
         config = replace(config, receivers={mail.RECEIVER.name: mails})
         with publishing("alerts", config.id, config.zookeeper, stop) as publish:
             run_alerts(config, stop, publish=publish)
-    except AlertsError as problem:
-        log.error("%s", problem)
-        raise SystemExit(1) from None

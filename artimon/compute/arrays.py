@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,14 @@ class Arrays:
     def present(self) -> Bools:
         """(series, grid.n) mask of the buckets that hold a sample."""
         return np.asarray(self.stats["count"] > 0)
+
+    def chosen(self, rows: npt.NDArray[np.intp] | slice, lives: npt.NDArray[np.void]) -> Arrays:
+        """Return these series, with C-ordered arrays. `lives`: their incarnations, by their new rows."""
+        stats = {name: np.ascontiguousarray(matrix[rows]) for name, matrix in self.stats.items()}
+        ended_ms = self.ended_ms[rows]
+        return replace(
+            self, kinds=self.kinds[rows], types=self.types[rows], stats=stats, lives=lives, ended_ms=ended_ms
+        )
 
 
 def picked_lives(lives: npt.NDArray[np.void], rows: npt.NDArray[np.intp], of: int) -> npt.NDArray[np.void]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -32,14 +31,7 @@ def _part(data: Arrays, start: int, end: int) -> Arrays:
     first, last = np.searchsorted(data.lives["row"], (start, end))
     lives = data.lives[first:last].copy()
     lives["row"] -= start
-    return replace(
-        data,
-        kinds=data.kinds[start:end],
-        types=data.types[start:end],
-        stats={name: np.ascontiguousarray(matrix[start:end]) for name, matrix in data.stats.items()},
-        lives=lives,
-        ended_ms=data.ended_ms[start:end],
-    )
+    return data.chosen(slice(start, end), lives)
 
 
 def changes(data: Arrays, frame: Frame) -> Cells:

@@ -157,11 +157,4 @@ class Reducing:
 
 def picked(data: Arrays, rows: Rows) -> Arrays:
     """Return the chosen series, in the order of `rows`, with C-ordered arrays."""
-    return replace(
-        data,
-        kinds=data.kinds[rows],
-        types=data.types[rows],
-        stats={name: np.ascontiguousarray(matrix[rows]) for name, matrix in data.stats.items()},
-        lives=picked_lives(data.lives, rows, data.rows),
-        ended_ms=data.ended_ms[rows],
-    )
+    return data.chosen(rows, picked_lives(data.lives, rows, data.rows))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from artimon.model.znode import read_table
@@ -78,16 +78,7 @@ class AckState:
 
     def to_json(self) -> bytes:
         """Return the data of the znode."""
-        partitions = {
-            str(number): {
-                "until": p.until,
-                "log_start": p.log_start,
-                "log_end": p.log_end,
-                "lost": [list(r) for r in p.lost],
-                "epochs": [list(e) for e in p.epochs],
-            }
-            for number, p in sorted(self.partitions.items())
-        }
+        partitions = {str(number): asdict(partition) for number, partition in sorted(self.partitions.items())}
         head = {"cluster": self.cluster, "topic": self.topic, "topic_id": self.topic_id, "time_ms": self.time_ms}
         return json.dumps({**head, "partitions": partitions}).encode()
 

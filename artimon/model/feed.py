@@ -101,19 +101,7 @@ _STRING_SCHEMA = pa.schema([("strings", pa.utf8())])
 def encode_range(range_: FeedRange) -> list[bytes]:
     """Encode a range as three Arrow streams: entries, columns of samples, strings."""
     rows = [
-        (
-            e.offset,
-            e.append_ms,
-            e.id.agent if e.id else None,
-            e.id.epoch if e.id else None,
-            e.id.lane if e.id else None,
-            e.id.sequence if e.id else None,
-            e.source,
-            e.poll_ms,
-            e.rows,
-            e.owned,
-            e.block_hash,
-        )
+        (e.offset, e.append_ms, *_identity(e.id), e.source, e.poll_ms, e.rows, e.owned, e.block_hash)
         for e in range_.entries
     ]
     columns: Sequence[Any] = list(zip(*rows, strict=True)) if rows else [[] for _ in _ENTRY_SCHEMA]
@@ -130,18 +118,14 @@ def encode_range(range_: FeedRange) -> list[bytes]:
         ),
     )
     s = range_.samples
-    samples = pa.record_batch(
-        [
-            pa.array(s.fingerprint),
-            pa.array(s.time_ms),
-            pa.array(s.birth_ms),
-            pa.array(s.type),
-            pa.array(s.cell),
-        ],
-        schema=_SAMPLE_SCHEMA,
-    )
+    arrays = [pa.array(column) for column in (s.fingerprint, s.time_ms, s.birth_ms, s.type, s.cell)]
+    samples = pa.record_batch(arrays, schema=_SAMPLE_SCHEMA)
     strings = pa.record_batch([pa.array(s.strings, pa.utf8())], schema=_STRING_SCHEMA)
     return [write_ipc(part) for part in (entries, samples, strings)]
+
+
+def _identity(id: BatchId | None) -> tuple[Any, ...]:
+    return (None,) * 4 if id is None else (id.agent, id.epoch, id.lane, id.sequence)
 
 
 def decode_range(parts: Sequence[bytes]) -> FeedRange:
@@ -154,19 +138,8 @@ def decode_range(parts: Sequence[bytes]) -> FeedRange:
         meta = entries.schema.metadata
         columns = [c.to_pylist() for c in entries.columns]
         made = tuple(
-            FeedEntry(
-                offset,
-                append,
-                None if agent is None else BatchId(agent, epoch, lane, sequence),
-                source,
-                poll,
-                rows,
-                owned,
-                block_hash,
-            )
-            for offset, append, agent, epoch, lane, sequence, source, poll, rows, owned, block_hash in zip(
-                *columns, strict=True
-            )
+            FeedEntry(offset, append_ms, None if agent is None else BatchId(agent, epoch, lane, sequence), *rest)
+            for offset, append_ms, agent, epoch, lane, sequence, *rest in zip(*columns, strict=True)
         )
         arrays: list[npt.NDArray[Any]] = [c.to_numpy(zero_copy_only=True) for c in samples.columns]
         return FeedRange(

@@ -1,7 +1,9 @@
-"""End offset of a leader epoch in the log of a Kafka partition."""
+"""Topic ids, and end offsets of leader epochs, of Kafka."""
 
 from __future__ import annotations
 
+import base64
+import uuid
 from typing import Any
 
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
@@ -28,3 +30,9 @@ def ask_epoch_end(
     request = OffsetForLeaderEpochRequest(topics=[asked(topic=topic, partitions=[one])])
     found = ask_broker(admin, request, leader, timeout_ms).topics[0].partitions[0]
     return int(found.error_code), max(0, int(found.end_offset))
+
+
+def printed_id(topic_id: uuid.UUID | str) -> str:
+    """Format a topic's UUID as Kafka does: URL-safe base64 of its 16 bytes, without padding."""
+    plain = topic_id if isinstance(topic_id, uuid.UUID) else uuid.UUID(topic_id)
+    return base64.urlsafe_b64encode(plain.bytes).decode().rstrip("=")

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from artimon.model.grid import Grid
 from artimon.model.ipc import read_ipc, write_ipc
-from artimon.model.series import NAME, Series
+from artimon.model.series_table import NAME as NAME
 from artimon.model.series_table import Column, SeriesTable
+from artimon.model.series_table import Series as Series
 from artimon.model.small_answer import MARK, is_small, read_small, write_small
 from artimon.model.vshards import from_hex, to_hex
 
@@ -256,22 +257,3 @@ def _decode_small(data: bytes) -> Buckets:
 
 def _decoded(coded: Any) -> Column:
     return coded.indices.to_numpy(zero_copy_only=True), tuple(coded.dictionary.to_pylist())
-
-
-__all__ = [
-    "BIRTH_TYPE",
-    "NAME",
-    "NOT_HELD",
-    "Buckets",
-    "Matcher",
-    "Part",
-    "SelectError",
-    "SelectRequest",
-    "Series",
-    "Store",
-    "TooManySeries",
-    "decode_buckets",
-    "encode_buckets",
-    "select_error",
-    "too_many_series",
-]

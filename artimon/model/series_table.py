@@ -10,9 +10,9 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.series import NAME, Series
 from artimon.model.values import Kind, ValueType
 
+NAME = "__name__"
 Codes = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.intp]
 Pairs = tuple[tuple[str, str], ...]
@@ -20,6 +20,17 @@ Column = tuple[Codes, Sequence[str]]
 """Label of each series as `values[code]`; "" if absent."""
 _TYPES = {int(type_): type_ for type_ in ValueType}
 _KINDS = {int(kind): kind for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A selected series."""
+
+    fingerprint: int
+    name: str
+    labels: Mapping[str, str]
+    type: ValueType
+    kind: Kind
 
 
 @dataclass(frozen=True, eq=False, slots=True)

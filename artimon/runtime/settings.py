@@ -180,18 +180,8 @@ def read_kafka_security(env: Mapping[str, str]) -> KafkaSecurity:
     for name in ("TLS_CA", "TLS_CERTIFICATE", "TLS_KEY"):
         if given(name) and not os.access(given(name), os.R_OK):
             raise SettingsError(f"ARTIMON_KAFKA_{name}: {given(name)} cannot be read")
-    return KafkaSecurity(
-        protocol,
-        mechanism,
-        username,
-        password,
-        given("SASL_SERVICE", "kafka"),
-        given("SASL_KEYTAB"),
-        given("SASL_TOKEN_FILE"),
-        given("TLS_CA"),
-        given("TLS_CERTIFICATE"),
-        given("TLS_KEY"),
-    )
+    files = map(given, ("SASL_KEYTAB", "SASL_TOKEN_FILE", "TLS_CA", "TLS_CERTIFICATE", "TLS_KEY"))
+    return KafkaSecurity(protocol, mechanism, username, password, given("SASL_SERVICE", "kafka"), *files)
 
 
 def read_secret(variable: str, file: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from typing import Any
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
@@ -81,17 +82,15 @@ def brokers_of(admin: Any) -> list[int]:
 
 def check_topics(bootstrap: str, wanted: Sequence[Topic], options: dict[str, Any] | None = None) -> list[Difference]:
     """Return all differences. Only the newest generation of a topic is checked. Raises TopicsUnknown."""
-    admin = open_admin(bootstrap, options)
-    try:
-        told: list[Difference] = []
-        for topic in wanted:
-            real = newest_generation(admin, topic.name)
-            told += [missing(topic.name)] if real is None else differences(topic, real, bootstrap)
-        return told
-    except (KafkaError, OSError, RuntimeError, KeyError, IndexError) as error:
-        raise TopicsUnknown(f"Kafka at {bootstrap} does not describe topics: {error!r}") from error
-    finally:
-        admin.close()
+    told: list[Difference] = []
+    with closing(open_admin(bootstrap, options)) as admin:
+        try:
+            for topic in wanted:
+                real = newest_generation(admin, topic.name)
+                told += [missing(topic.name)] if real is None else differences(topic, real, bootstrap)
+        except (KafkaError, OSError, RuntimeError, KeyError, IndexError) as error:
+            raise TopicsUnknown(f"Kafka at {bootstrap} does not describe topics: {error!r}") from error
+    return told
 
 
 def relied_on(prefix: str, names: Iterable[str]) -> tuple[Topic, ...]:

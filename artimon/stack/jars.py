@@ -7,19 +7,21 @@ place, so a set's folder holds only complete, verified files even if a process i
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from artimon.runtime.settings import Settings
 from artimon.stack.errors import JarMismatch, JarsUnresolved, StackError
-from artimon.stack.exclusive import alone
 from artimon.stack.java import Java, trust_store_flags
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
@@ -102,6 +104,18 @@ def ensure(
             (say or _say)(f"retrieving {len(missing)} jars of the servers into {folder} (once; two to three minutes)")
             _retrieve(folder, missing, java)
     return folder
+
+
+@contextmanager
+def alone(file: Path) -> Iterator[None]:
+    """Wait for an exclusive lock on `file`, creating its folder, and hold it; the end of the process releases it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _say(text: str) -> None:

@@ -69,9 +69,7 @@ class Status:
 
 def read_status(data: Path, clock: Clock = SYSTEM_CLOCK) -> Status:
     """Read the status of the stack on `data`. Raises NotRunning."""
-    state = read_state(data)
-    if state is None or not state.alive():
-        raise NotRunning(data)
+    state = running_state(data)
     healths = {part.name: read_health(data / "health" / f"{part.name}.json") for part in state.parts}
     rss = session_rss([part.pid for part in state.parts if part.pid])
     now_s = clock.now_ms() / 1000

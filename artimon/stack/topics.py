@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -71,13 +72,11 @@ class GrowError(StackError):
 
 def usual_replication(bootstrap: str, options: dict[str, Any] | None = None) -> int:
     """Return the default replication factor: 3, or the number of brokers if less. Raises TopicsUnknown."""
-    admin = open_admin(bootstrap, options)
-    try:
-        return min(REPLICATION, len(brokers_of(admin)))
-    except (KafkaError, OSError, RuntimeError) as error:
-        raise TopicsUnknown(f"Kafka at {bootstrap} does not list its brokers: {error!r}") from error
-    finally:
-        admin.close()
+    with closing(open_admin(bootstrap, options)) as admin:
+        try:
+            return min(REPLICATION, len(brokers_of(admin)))
+        except (KafkaError, OSError, RuntimeError) as error:
+            raise TopicsUnknown(f"Kafka at {bootstrap} does not list its brokers: {error!r}") from error
 
 
 def make_topics(
@@ -86,8 +85,7 @@ def make_topics(
     """Create the missing ones of `topics` and wait until the brokers know them; returns the names of the new ones.
     Refuses while less than `brokers` brokers are up. `options`: client access, by default that of this process.
     Raises KafkaError, OSError, TopicsUnknown, GrowError."""
-    admin = open_admin(bootstrap, options)
-    try:
+    with closing(open_admin(bootstrap, options)) as admin:
         if brokers > 1 and len(up := brokers_of(admin)) < brokers:
             raise TopicsUnknown(f"Kafka at {bootstrap}: {len(up)} of {brokers} brokers are up")
         present = set(admin.list_topics())
@@ -97,8 +95,6 @@ def make_topics(
         for topic in absent:
             _await_everywhere(admin, topic.name, topic.partitions, SYSTEM_CLOCK)
         return [topic.name for topic in absent]
-    finally:
-        admin.close()
 
 
 def _create(admin: Any, topic: Topic) -> None:
@@ -119,13 +115,11 @@ def grow_samples(
     TopicsUnknown."""
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise GrowError(f"{partitions} partitions: use 1 to {MAX_PARTITIONS}")
-    admin = open_admin(bootstrap, options)
-    try:
-        return _grow(admin, f"{prefix}.samples", partitions, clock)
-    except (KafkaError, OSError, RuntimeError, KeyError, IndexError) as error:
-        raise TopicsUnknown(f"Kafka at {bootstrap}: {error!r}; run the command again") from error
-    finally:
-        admin.close()
+    with closing(open_admin(bootstrap, options)) as admin:
+        try:
+            return _grow(admin, f"{prefix}.samples", partitions, clock)
+        except (KafkaError, OSError, RuntimeError, KeyError, IndexError) as error:
+            raise TopicsUnknown(f"Kafka at {bootstrap}: {error!r}; run the command again") from error
 
 
 def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, str]:

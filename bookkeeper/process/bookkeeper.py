@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from bookkeeper.process.endpoint import Endpoint
 
 FORK_WAIT_S = 5.0
+GIVEN = ("context", "instance", "zookeeper", "advertise", "bind", "openmetrics")
+"""Arguments that replace settings of the environment."""
 
 
 class Bookkeeper(ProcessVariables):
@@ -45,15 +47,9 @@ class Bookkeeper(ProcessVariables):
         max_variables: int | None = None,
         max_per_name: int | None = None,
     ) -> None:
+        arguments = locals()
         super().__init__(strict=strict, max_variables=max_variables, max_per_name=max_per_name)
-        self._given = {
-            "context": context,
-            "instance": instance,
-            "zookeeper": zookeeper,
-            "advertise": advertise,
-            "bind": bind,
-            "openmetrics": openmetrics,
-        }
+        self._given: dict[str, str | None] = {name: arguments[name] for name in GIVEN}
         self.online = online
         self._endpoint: Endpoint | None = None
         self._shown: MetricsServer | None = None  # for Prometheus; a forked child has closed its copy of the parent's
@@ -75,17 +71,10 @@ class Bookkeeper(ProcessVariables):
         strict: bool | None = None,
     ) -> None:
         """Changes settings that are not None. A registered process registers again, in the background."""
+        arguments = locals()
         if strict is not None:
             self.strict(strict)
-        given = {
-            "context": context,
-            "instance": instance,
-            "zookeeper": zookeeper,
-            "advertise": advertise,
-            "bind": bind,
-            "openmetrics": openmetrics,
-        }
-        changed = {name: value for name, value in given.items() if value is not None}
+        changed = {name: arguments[name] for name in GIVEN if arguments[name] is not None}
         if not changed:
             return
         from bookkeeper.runtime import settings
@@ -151,26 +140,26 @@ class Bookkeeper(ProcessVariables):
     def close(self, last_poll_s: float | None = None) -> None:
         """Deletes the znode, serves one more poll (waits at most `last_poll_s`, default 5 s) and closes. Runs at exit.
         Counting still works afterwards."""
-        with self._switch:
-            old, self._endpoint = self._endpoint, None
-            self.online = False
-            self._show("")
-        if old is None:
-            return
-        if last_poll_s is None:
+        old = self._detached()
+        if old is not None and last_poll_s is None:
             old.close()
-        else:
+        elif old is not None and last_poll_s is not None:
             old.close(last_poll_s)
 
     def leave(self) -> None:
         """Like `close`, but without a last poll: writes the values at once to a final snapshot for the agent of the
         host. For a process about to end without atexit, by os._exit, exec or a signal."""
+        old = self._detached()
+        if old is not None:
+            old.seal()
+
+    def _detached(self) -> Endpoint | None:
+        """Go offline and return the endpoint to close."""
         with self._switch:
             old, self._endpoint = self._endpoint, None
             self.online = False
             self._show("")
-        if old is not None:
-            old.seal()
+        return old
 
     def go_offline(self) -> bool:
         """Act as if ARTIMON_DISABLED=1 were set; False if the process can be polled already."""

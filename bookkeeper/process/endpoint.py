@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.process import addresses, instances
+from bookkeeper.runtime.application_log import keep_silent
 from bookkeeper.runtime.settings import FINAL_FOLDER, Settings, digest, environment
 from bookkeeper.runtime.wall_clock import now_ms
 from bookkeeper.variables.variable_registry import Variables
@@ -318,8 +319,6 @@ LOGGERS = ("bookkeeper", *(f"bookkeeper.{part}" for part in ("zookeeper", "frame
 
 def quiet_logs() -> None:
     """Suppress our log unless the application configures logging, and limit its rate."""
-    root = logging.getLogger("bookkeeper")
-    if not root.handlers:
-        root.addHandler(logging.NullHandler())
+    keep_silent()
     for name in LOGGERS:
         logging.getLogger(name).addFilter(_LIMIT)

@@ -15,7 +15,7 @@ from bookkeeper.rpc.tls import is_wrapped, wants_more
 MiB = 1 << 20
 FIRST = 1 << 16
 """Bytes requested from the socket before the length of the reply is known."""
-_TIMEOUTS = (TimeoutError, socket.timeout)  # two classes before Python 3.10
+TIMEOUTS = (TimeoutError, socket.timeout)  # two classes before Python 3.10
 
 
 class ConnectionLost(FramedError, ConnectionError):
@@ -120,7 +120,7 @@ class FramedClient:
             send_all(sock, request, deadline)
         except Unauthorized as error:
             raise Unauthorized(f"{self._where(method)}: {error}") from None
-        except _TIMEOUTS as error:
+        except TIMEOUTS as error:
             raise CallTimeout(f"{self._where(method)}: no reply in time") from error
         except OSError as error:
             raise ConnectionLost(f"{self._where(method)}: {error}") from error
@@ -190,7 +190,7 @@ class Sent:
             while not self._advance(left(self._deadline)):
                 pass
             return decode_reply(client._service, self._method, self._frame(), self._seqid)
-        except _TIMEOUTS as error:
+        except TIMEOUTS as error:
             client._close()
             raise CallTimeout(f"{client._where(self._method)}: no reply in time") from error
         except FramedError:
@@ -277,15 +277,17 @@ def send_all(sock: socket.socket, data: bytes, deadline: float) -> None:
 
 
 def receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
-    """Receive `size` bytes (small sizes only). TimeoutError at the deadline, ConnectionResetError at end of stream."""
-    data = b""
-    while len(data) < size:
+    """Receive `size` bytes. Raises TimeoutError at the deadline, ConnectionResetError at the end of the stream."""
+    # The buffer grows with the bytes received, so a length alone takes no memory.
+    parts, missing = [], size
+    while missing:
         sock.settimeout(left(deadline))
-        part = sock.recv(size - len(data))
+        part = sock.recv(min(missing, MiB))
         if not part:
-            raise ConnectionResetError("the stream ended before the end of a frame")
-        data += part
-    return data
+            raise ConnectionResetError(f"the stream ended {missing} bytes before the end of a frame")
+        parts.append(part)
+        missing -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def left(deadline: float) -> float:

@@ -16,37 +16,21 @@ from typing import Any
 from thriftpy2.thrift import TApplicationException, TMessageType
 
 from bookkeeper.rpc.budget import Budget
-from bookkeeper.rpc.framed_client import CallTimeout, ConnectionLost, FramedClient, Sent, left, send_all, shut
+from bookkeeper.rpc.framed_client import TIMEOUTS, left, receive_exactly, send_all, shut
+from bookkeeper.rpc.framed_client import CallTimeout as CallTimeout
+from bookkeeper.rpc.framed_client import ConnectionLost as ConnectionLost
+from bookkeeper.rpc.framed_client import FramedClient as FramedClient
+from bookkeeper.rpc.framed_client import Sent as Sent
 from bookkeeper.rpc.security import Peer, Security, Unauthorized
-from bookkeeper.rpc.thrift_messages import (
-    HEADER,
-    FramedError,
-    FrameError,
-    MessageHead,
-    decode_reply,
-    decode_struct,
-    encode_call,
-    encode_message,
-    read_message,
-)
+from bookkeeper.rpc.thrift_messages import HEADER, MessageHead, decode_struct, encode_message, read_message
+from bookkeeper.rpc.thrift_messages import FramedError as FramedError
+from bookkeeper.rpc.thrift_messages import FrameError as FrameError
+from bookkeeper.rpc.thrift_messages import decode_reply as decode_reply
+from bookkeeper.rpc.thrift_messages import encode_call as encode_call
 from bookkeeper.rpc.tokens import FRAME, GREETINGS
-
-__all__ = [
-    "CallTimeout",
-    "ConnectionLost",
-    "FrameError",
-    "FramedClient",
-    "FramedError",
-    "FramedServer",
-    "Sent",
-    "caller_is_gone",
-    "decode_reply",
-    "encode_call",
-]
 
 MiB = 1 << 20
 log = logging.getLogger("bookkeeper.framed")
-_TIMEOUTS = (TimeoutError, socket.timeout)  # two classes before Python 3.10
 _SMALL = 1 << 16  # bytes; requests up to this size need no budget
 _serving = threading.local()  # .sock: connection of the request that this thread handles
 
@@ -337,9 +321,9 @@ class _Connection:
         server = self.server
         self.idle, self.since = True, monotonic()
         try:
-            until = self._by if self._greets else self.since + server.idle_timeout
-            first = _receive_some(self.sock, HEADER.size, until)
-        except _TIMEOUTS:
+            self.sock.settimeout(left(self._by if self._greets else self.since + server.idle_timeout))
+            first = self.sock.recv(HEADER.size)
+        except TIMEOUTS:
             return False
         if not first:
             return False
@@ -348,12 +332,12 @@ class _Connection:
         size = _receive_size(self.sock, first, FRAME if self._greets else server.max_frame, deadline)
         budget = server.budget if size > _SMALL else None
         if budget is None:
-            return self._answer(_receive_exactly(self.sock, size, deadline))
+            return self._answer(receive_exactly(self.sock, size, deadline))
         if not budget.take(size, server.budget_wait):
             used = f"{budget.used} of {budget.limit} bytes are in use"
             raise FrameError(f"no memory for a request of {size} bytes within {server.budget_wait} s: {used}")
         try:
-            return self._answer(_receive_exactly(self.sock, size, monotonic() + server.request_timeout))
+            return self._answer(receive_exactly(self.sock, size, monotonic() + server.request_timeout))
         finally:
             budget.give(size)
 
@@ -414,31 +398,13 @@ def _failure(message: MessageHead, code: int, text: str) -> bytes | None:
     return encode_message(message.method, TMessageType.EXCEPTION, message.seqid, error)
 
 
-def _receive_some(sock: socket.socket, size: int, deadline: float) -> bytes:
-    """Receive 1 to `size` bytes, or b"" at the end of the stream. Raises TimeoutError at the deadline."""
-    sock.settimeout(left(deadline))
-    return sock.recv(size)
-
-
 def _receive_size(sock: socket.socket, first: bytes, max_frame: int, deadline: float) -> int:
     """Receive the rest of the length that begins with `first`, in bytes. FrameError if the frame is too long."""
-    header = first + _receive_exactly(sock, HEADER.size - len(first), deadline)
+    header = first + receive_exactly(sock, HEADER.size - len(first), deadline)
     size = int(HEADER.unpack(header)[0])
     if size > max_frame:
         raise FrameError(f"a frame of {size} bytes, at most {max_frame} are allowed")
     return size
-
-
-def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
-    # The buffer grows with the bytes received, so a length alone takes no memory.
-    parts, missing = [], size
-    while missing:
-        part = _receive_some(sock, min(missing, MiB), deadline)
-        if not part:
-            raise ConnectionResetError(f"the stream ended {missing} bytes before the end of a frame")
-        parts.append(part)
-        missing -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _knock(host: str, port: int) -> None:

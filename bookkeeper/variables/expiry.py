@@ -18,25 +18,17 @@ class Expiry:
     """Names that expire, and the times since which their series are unchanged. Used under the lock of Variables."""
 
     def __init__(self) -> None:
-        self._after_s: dict[str, float] = {}
+        self.after_s: dict[str, float] = {}
+        """Names that expire, with the seconds without a write after which their series end."""
         self._since: dict[AnyCell, tuple[Any, float]] = {}  # value read by polls, and time of the first such poll
         self.in_use = False
-
-    @property
-    def names(self) -> int:
-        """Number of names that expire."""
-        return len(self._after_s)
-
-    def watches(self, name: str) -> bool:
-        """True if series of that name expire."""
-        return name in self._after_s
 
     def watch(self, name: str, after_s: float, cells: list[AnyCell]) -> None:
         """Expire series of that name after `after_s` seconds (<= 0: never). `cells`: its present cells."""
         if after_s <= 0:
-            self._after_s.pop(name, None)
+            self.after_s.pop(name, None)
             return
-        self._after_s[name] = after_s
+        self.after_s[name] = after_s
         self.in_use = True
         for cell in cells:
             if type(cell) is Integer:
@@ -49,16 +41,12 @@ class Expiry:
         if self.in_use:
             self._since.pop(cell, None)
 
-    def after_s(self, name: str) -> float | None:
-        """Seconds without a write after which series of that name end; None: never."""
-        return self._after_s.get(name)
-
     def due(self, table: Table) -> list[tuple[AnyCell, int]]:
         """Take the values of expired cells; return these cells with their kinds. Call it right before a poll reads."""
         now, since = monotonic(), self._since
         self._since = {}
         ended = []
-        for name, after_s in list(self._after_s.items()):
+        for name, after_s in list(self.after_s.items()):
             for cell in table.of(name):
                 if not cell.writable:  # a part of a histogram ends with it
                     continue

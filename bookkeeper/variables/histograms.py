@@ -164,8 +164,9 @@ class Histograms:
         with self._variables.lock:
             for histogram in [one for family in list(self._all.values()) for one in list(family.values())]:
                 self.fold(histogram)
-                if ends and expiring.watches(histogram.name):
-                    self._expire(histogram, expiring.after_s(histogram.name) or 0.0)
+                after_s = expiring.after_s.get(histogram.name)
+                if ends and after_s is not None:
+                    self._expire(histogram, after_s)
 
     def _expire(self, histogram: Histogram, after_s: float) -> None:
         """End the histogram if it expired. Call it after `fold`: its count variable has the value of this poll."""

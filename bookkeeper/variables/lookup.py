@@ -110,7 +110,7 @@ class Lookup:
         return cell
 
     def _made(self, type_: int, name: str, labels: Mapping[str, str]) -> AnyCell:
-        classes = SLOW_CELLS if self.expiry.watches(name) else CELLS
+        classes = SLOW_CELLS if name in self.expiry.after_s else CELLS
         own = {label: value for label, value in labels.items() if value}
         return classes[type_](cast(Any, self), name, own, key_of(own), None)
 

@@ -211,7 +211,7 @@ class Variables(Allocation):
         name, _ = checked(name, {})
         seconds = finite(0.0 if after_s is None else after_s)
         with self.lock:
-            if not self.expiry.watches(name) and self.expiry.names >= MAX_NAMES:
+            if name not in self.expiry.after_s and len(self.expiry.after_s) >= MAX_NAMES:
                 raise VariableRefused("limit", f"{name}: {MAX_NAMES} names expire already")
             self.expiry.watch(name, seconds, self.table.of(name))
 

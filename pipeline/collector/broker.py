@@ -25,8 +25,8 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from artimon.model.acks import Position
 from artimon.model.batch import BatchHeader, BatchKind
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.leader_epochs import printed_id
 from artimon.model.routing import partition_of
-from artimon.model.topic_id import printed_id
 from artimon.model.topic_spec import MAX_PARTITIONS, generation, generation_number, generations, until_generation
 from artimon.runtime.kafka_access import access_text, client_options
 from artimon.runtime.partition_counts import PartitionCounts, Pins

@@ -15,8 +15,7 @@ from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.consumer import OffsetSpec
 
-from artimon.model.leader_epochs import ask_broker, ask_epoch_end
-from artimon.model.topic_id import printed_id
+from artimon.model.leader_epochs import ask_broker, ask_epoch_end, printed_id
 from artimon.model.topic_spec import generations
 from artimon.rawtable.state import MAX_EPOCHS, Epochs, Span, followed
 from artimon.runtime.kafka_access import client_options

@@ -16,8 +16,7 @@ import numpy as np
 
 from artimon.model.grid import bucket_end
 from artimon.model.select import Buckets, Matcher, Part, SelectRequest, Series, Store, too_many_series
-from artimon.model.series import NAME
-from artimon.model.series_table import SeriesTable
+from artimon.model.series_table import NAME, SeriesTable
 from artimon.model.values import ValueType, double_to_cell
 from query_dsl.evaluation.runner import QueryRunner
 from query_dsl.stores.cutting import cut

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
-from artimon.model.series import NAME, Series
+from artimon.model.series_table import NAME, Series
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, Value, ValueType, type_of
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.literals import plain

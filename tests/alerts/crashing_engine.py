@@ -48,8 +48,8 @@ def main(folder: Path, address: str, deadly: str, number: int) -> None:
     assert not damage, damage
     clock.advance(max(0, memory.time_ms - START))
     config = EngineConfig("test", rules, ("ops@example.org",))
-    engine = Engine(config, filled_store(), database, memory, clock, hook=hook)
-    sender = Sender(database, RECEIVER, load_settings(address, "artimon@example.org"), "", clock, hook)
+    engine = Engine(config, filled_store(), database, memory, clock)
+    sender = Sender(database, RECEIVER, load_settings(address, "artimon@example.org"), "", clock)
     while True:
         engine.evaluate_due()
         while sender.round()[0]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from alerts.evaluation.verdicts import MISSING_MS
 from alerts.state.database import FILE
-from alerts.state.errors import AlertsError
+from alerts.state.rule import AlertsError
 from artimon.model.select import Buckets, SelectRequest
 from tests.alerts.worlds import MINUTE, World, rule_text
 from tests.query_dsl.plain_store import PlainStore, RawSeries

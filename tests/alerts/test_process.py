@@ -13,8 +13,8 @@ import alerts
 from alerts.engine_process import AlertsConfig, run_alerts
 from alerts.receivers.mail import MailSettings, load_settings
 from alerts.rules.shipped import seed_rules
-from alerts.state.errors import AlertsError
 from alerts.state.publication import read_alerts
+from alerts.state.rule import AlertsError
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.fingerprint import fingerprint

@@ -12,7 +12,7 @@ import pytest
 from alerts.receivers import mail
 from alerts.receivers.mail import load_settings
 from alerts.state import database as database_module
-from alerts.state.errors import AlertsError
+from alerts.state.rule import AlertsError
 from tests.alerts.mailboxes import Mailbox, crooked, free_port, mailbox
 from tests.alerts.worlds import MINUTE, World, rule_text
 from tests.waiting import eventually

@@ -71,7 +71,7 @@ class World:
         self._database, memory, self.damage = open_database(self.folder / "data", self.clock.now_ms(), self.hook)
         config = EngineConfig("test", self.rules, self.to, self.page)
         self._engine = Engine(
-            config, self.store, self._database, memory, self.clock, newest_samples=lambda: self.newest, hook=self.hook
+            config, self.store, self._database, memory, self.clock, newest_samples=lambda: self.newest
         )
 
     def close(self) -> None:
@@ -127,4 +127,4 @@ class World:
     def sender(self, address: str) -> Sender:
         """A sender whose rounds the test makes."""
         settings = load_settings(address, "artimon@example.org")
-        return Sender(self.database, RECEIVER, settings, self.page, self.clock, self.hook)
+        return Sender(self.database, RECEIVER, settings, self.page, self.clock)

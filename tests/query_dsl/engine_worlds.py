@@ -12,8 +12,7 @@ from artimon.compute.statistics import STATISTICS
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.select import Buckets, SelectRequest
-from artimon.model.series import Series
-from artimon.model.series_table import SeriesTable
+from artimon.model.series_table import Series, SeriesTable
 from artimon.model.values import Kind, Value, ValueType, cell_to_double, double_to_cell, type_of
 from query_dsl.stores.rows import Rows, interned
 from tests.query_dsl.test_pushdown import MINUTE, T, Told

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from artimon.model.select import Buckets, Matcher, SelectRequest, Series
-from artimon.model.series import NAME
-from artimon.model.series_table import SeriesTable
+from artimon.model.series_table import NAME, SeriesTable
 from artimon.model.values import ValueType
 from query_dsl.stores.cutting import cut
 from query_dsl.stores.held import Held

@@ -37,7 +37,7 @@ from artimon.model.feed import decode_range, encode_range
 from artimon.model.grid import Grid
 from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.select import Buckets, decode_buckets, encode_buckets
-from artimon.model.series import Series
+from artimon.model.series_table import Series
 from artimon.model.values import Kind, Value, ValueType
 from artimon.rawtable.series_rows import rows_of
 from bookkeeper.rpc.thrift_messages import FrameError, decode_struct, encode_call, read_message

@@ -8,7 +8,7 @@ import pytest
 from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
 from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectRequest
-from artimon.model.series import NAME, Series
+from artimon.model.series_table import NAME, Series
 from artimon.model.values import Kind, ValueType
 from varstore.query.merge import unite
 

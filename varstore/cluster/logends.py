@@ -14,8 +14,7 @@ from kafka.errors import KafkaError
 from kafka.protocol.consumer import OffsetSpec
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.leader_epochs import ask_epoch_end
-from artimon.model.topic_id import printed_id
+from artimon.model.leader_epochs import ask_epoch_end, printed_id
 from artimon.model.topic_spec import generations
 from artimon.runtime.kafka_access import client_options
 from artimon.runtime.partition_counts import PartitionCounts

@@ -13,7 +13,7 @@ import typer
 
 from artimon.cli.clusters import Cluster, ClustersOption, Listing, ZookeepersOption, clusters_of, in_each
 from artimon.cli.commands.config import operator_keys
-from artimon.cli.common import JsonOption, Panel, plain, say
+from artimon.cli.common import JsonOption, Panel, exits, plain, say
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -122,29 +122,20 @@ def _mib(size: int | None) -> str:
     return "?" if size is None else f"{size / 2**20:.0f} MiB"
 
 
-@agents_app.command("drain")
-def drain(
-    agent: AgentArgument,
-    wait: WaitOption = 600.0,
-    id: IdOption = "",
-    zookeeper: ZookeepersOption = None,
-) -> None:
-    """Take no new data and send the rest; done when all is acked. The agent stays drained until `resume`."""
-    _command(agent, "drain", {}, wait, id, zookeeper)
+def _add(name: str, wait_s: float, text: str) -> None:
+    """Add a command without arguments of its own."""
+
+    @agents_app.command(name, help=text)
+    def give(
+        agent: AgentArgument, wait: WaitOption = wait_s, id: IdOption = "", zookeeper: ZookeepersOption = None
+    ) -> None:
+        _command(agent, name, {}, wait, id, zookeeper)
 
 
-@agents_app.command("pause")
-def pause(agent: AgentArgument, wait: WaitOption = 60.0, id: IdOption = "", zookeeper: ZookeepersOption = None) -> None:
-    """Stop sending until `resume`; polled data waits in the log."""
-    _command(agent, "pause", {}, wait, id, zookeeper)
-
-
-@agents_app.command("resume")
-def resume(
-    agent: AgentArgument, wait: WaitOption = 60.0, id: IdOption = "", zookeeper: ZookeepersOption = None
-) -> None:
-    """End a pause or a drain."""
-    _command(agent, "resume", {}, wait, id, zookeeper)
+_DRAIN = "Take no new data and send the rest; done when all is acked. The agent stays drained until `resume`."
+_add("drain", 600.0, _DRAIN)
+_add("pause", 60.0, "Stop sending until `resume`; polled data waits in the log.")
+_add("resume", 60.0, "End a pause or a drain.")
 
 
 @agents_app.command("roll")
@@ -265,14 +256,8 @@ def check_flows(
     from pipeline.flows.runtime.builtin import builtin
 
     text = file.read()
-    try:  # the text first, since its errors name the line
-        form: Form = "json" if file.name.endswith(".json") else "toml"
-        flows = parse_flows(text, builtin(), form, file.name, also=("metrics",))
+    form: Form = "json" if file.name.endswith(".json") else "toml"
+    with exits(ConfigFileError), exits(ConfigError, where=f"{file.name}: "):
+        flows = parse_flows(text, builtin(), form, file.name, also=("metrics",))  # first: its errors name the line
         check_document(read_text(text, file.name), pushed=False)
-    except ConfigFileError as problem:
-        say(f"artimon: {problem}")
-        raise typer.Exit(1) from None
-    except ConfigError as problem:
-        say(f"artimon: {file.name}: {problem}")
-        raise typer.Exit(1) from None
     print(f"{file.name}: {len(flows)} flows, all valid")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from artimon.cli.clusters import Cluster, ClustersOption, ZookeepersOption, clusters_of, in_each
-from artimon.cli.common import JsonOption, Panel, located, plain, say
+from artimon.cli.common import JsonOption, Panel, exits, located, plain, say
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -68,12 +68,9 @@ def _scope(agent: str, group: str) -> str:
 def _read(file: typer.FileText) -> dict[str, Any]:
     from pipeline.control.document import ConfigError, read_text
 
-    try:
+    with exits(ConfigError, where=f"{file.name}: "):
         found = read_text(file.read(), file.name)
         check_document(found)
-    except ConfigError as problem:
-        say(f"artimon: {file.name}: {problem}")
-        raise typer.Exit(1) from None
     return found
 
 
@@ -82,11 +79,8 @@ def operator_keys() -> Keys | None:
     unusable."""
     from pipeline.control.signatures import KeyFileError, read_keys
 
-    try:
+    with exits(KeyFileError, code=2):
         return read_keys(located().config_keys)
-    except KeyFileError as problem:
-        say(f"artimon: {problem}")
-        raise typer.Exit(2) from None
 
 
 def signer() -> Callable[[Version], Mapping[str, str]] | None:
@@ -306,11 +300,8 @@ def key(
     """Create a file with a new key that signs configuration and commands. Agents need a copy (--keys)."""
     from pipeline.control.signatures import KeyFileError, new_key
 
-    try:
+    with exits(OSError, KeyFileError):
         new_key(file, id)
-    except (OSError, KeyFileError) as problem:
-        say(f"artimon: {problem}")
-        raise typer.Exit(1) from None
     print(f"{file}: key {id}, readable only by its owner; copy it to the agents, readable only by their user")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from artimon.cli.common import JsonOption, Panel, say
+from artimon.cli.common import JsonOption, Panel, exits, say
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -84,8 +84,5 @@ def _tried(found: Any) -> Any:
     """Yield from `found`; an unreadable store prints one line and exits with 1."""
     from pipeline.rolling.store import StoreError
 
-    try:
+    with exits(StoreError):
         yield from found
-    except StoreError as problem:
-        say(f"artimon: {problem}")
-        raise typer.Exit(1) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -30,7 +29,8 @@ def history(
     stream: Annotated[bool, typer.Option(help="With --arrow: any number of samples, file by file.")] = False,
 ) -> None:
     """Print samples from the raw table on HDFS, as they were collected."""
-    from artimon.cli.history_view import Advance, show_history, write_batches
+    from artimon.cli.history_view import show_history, write_batches
+    from artimon.progress import Bar
     from artimon.runtime.process import quiet
     from query_dsl import QueryError
     from query_dsl.stores.history.engine import History
@@ -47,8 +47,8 @@ def history(
             if stream and arrow is not None:
                 say(f"artimon: {write_batches(opened.batches(selector, start, end), arrow):,} samples")
                 return
-            with Advance(sys.stderr) as advance:
-                answer = opened.read(selector, start, end, samples=limit, engine=engine, progress=advance)
+            with Bar() as bar:
+                answer = opened.read(selector, start, end, samples=limit, engine=engine, progress=bar)
         show_history(answer, "json" if as_json else "csv" if as_csv else "text", arrow)
         return
     except QueryError as problem:

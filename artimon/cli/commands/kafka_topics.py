@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from artimon.cli.common import JsonOption, Panel, say
+from artimon.cli.common import JsonOption, Panel, exits, say
 from artimon.cli.settings_command import Given, settings_command
 
 PANEL = Panel.OPERATE
@@ -22,16 +21,11 @@ SETTINGS = "artimon.stack.topics:TopicSettings"
 UNREACHED, DIFFERENT = 2, 1
 
 
-@contextmanager
-def _reaching() -> Iterator[None]:
+def _reaching() -> AbstractContextManager[None]:
     """Print a message and exit with UNREACHED if Kafka does not answer."""
     from artimon.runtime.topic_check import TopicsUnknown
 
-    try:
-        yield
-    except (TopicsUnknown, RuntimeError, OSError) as problem:
-        say(f"artimon: {problem}")
-        raise typer.Exit(UNREACHED) from None
+    return exits(TopicsUnknown, RuntimeError, OSError, code=UNREACHED)
 
 
 @settings_command(topics_app, SETTINGS)

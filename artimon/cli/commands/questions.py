@@ -14,6 +14,7 @@ from artimon.cli.common import (
     Panel,
     ZookeeperOption,
     asked_store,
+    exits,
     located,
     say,
 )
@@ -44,12 +45,8 @@ def find(
     from query_dsl.results.render import printable
 
     quiet()
-    try:
-        with open_session(asked_store(zookeeper, data), data) as session:
-            found = session.find(selector, limit, engine=engine)
-    except (QueryError, SelectError) as problem:
-        say(f"artimon: {problem}")
-        raise typer.Exit(1) from None
+    with exits(QueryError, SelectError), open_session(asked_store(zookeeper, data), data) as session:
+        found = session.find(selector, limit, engine=engine)
     for series in found:
         text = canonical(series.name, series.labels)
         kind = f"{series.type.name.lower()} {series.kind.name.lower()}"

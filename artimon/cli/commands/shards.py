@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.cli.common import DataOption, JsonOption, Panel, ZookeeperOption, located, say
+from artimon.cli.clusters import Cluster, connected
+from artimon.cli.common import DataOption, JsonOption, Panel, ZookeeperOption, exits, located, say
 from query_dsl.results.render import printable
 
 if TYPE_CHECKING:
@@ -158,24 +159,13 @@ def _read(zookeeper: str | None, data: Path | None) -> Shards:
 def _change(zookeeper: str | None, data: Path | None, how: Callable[[Membership], Membership]) -> None:
     from varstore.cluster.membership import MembershipError, change
 
-    with _connected(zookeeper, data) as client:
-        try:
-            say(f"now {change(client, how)}")
-        except MembershipError as problem:
-            say(f"artimon: {problem}")
-            raise typer.Exit(1) from None
+    with _connected(zookeeper, data) as client, exits(MembershipError):
+        say(f"now {change(client, how)}")
 
 
 @contextmanager
 def _connected(zookeeper: str | None, data: Path | None) -> Iterator[KazooClient]:
-    from kazoo.handlers.threading import KazooTimeoutError
+    from pipeline.control.tree import PlaneError
 
-    from artimon.runtime.zookeeper import zookeeper_session
-
-    place = zookeeper or located(data).zookeeper
-    try:
-        with zookeeper_session(place, 10.0) as client:
-            yield client
-    except KazooTimeoutError:
-        say(f"artimon: ZooKeeper at {place} does not answer")
-        raise typer.Exit(1) from None
+    with exits(PlaneError), connected(Cluster("", zookeeper or located(data).zookeeper)) as tree:
+        yield tree.client

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from artimon.cli.common import JsonOption, Panel, say
+from artimon.cli.common import JsonOption, Panel, exits, say
 from artimon.cli.settings_command import Given, settings_command
 
 PANEL = Panel.OPERATE
@@ -35,11 +35,8 @@ def verify(
         name, equals, store = text.partition("=")
         if not equals or not store or name in held:
             raise typer.BadParameter(f"{text!r}: write NAME=STORE, each name once")
-        try:
+        with exits(OSError, ValueError, RuntimeError, where=f"{name}: "):
             held[name] = lanes_of(store)
-        except (OSError, ValueError, RuntimeError) as problem:
-            say(f"artimon: {name}: {problem}")
-            raise typer.Exit(1) from None
     report = compare(held)
     read: list[str] = []
     why = ""
