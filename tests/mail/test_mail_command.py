@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon import questions
+from artimon.cli.commands import questions
 from artimon.model.clock import ManualClock
 from artimon.stack.mail_view import parse_mail, show_mails
 from artimon.stack.mailbox import Kept, Mailbox
@@ -25,7 +25,7 @@ def fill(data: Path, *mails: bytes) -> None:
 
 def test_the_table_has_the_newest_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(tmp_path, *(message(f"mail {n}").as_bytes() for n in range(3)))
-    assert questions.mail(tmp_path, count=2, as_json=False, full=False) == 0
+    questions.mail(tmp_path, lines=2, as_json=False, full=False)
     assert capsys.readouterr().out.splitlines() == [
         "time                  from                 to                subject",
         "2026-11-18T11:06:41Z  artimon@example.org  anna@example.org  mail 1",
@@ -38,7 +38,7 @@ def test_full_prints_the_text_or_the_words_of_the_page(tmp_path: Path, capsys: p
         b"Content-Type: text/html\r\nSubject: page\r\n\r\n<style>p{}</style><h1>Shop</h1><p>is &lt;down&gt;<br>now</p>"
     )
     fill(tmp_path, message().as_bytes(), page, b"Subject: none\r\nContent-Type: image/png\r\n\r\nxx")
-    questions.mail(tmp_path, count=9, as_json=False, full=True)
+    questions.mail(tmp_path, lines=9, as_json=False, full=True)
     shown = capsys.readouterr().out
     assert "Subject: shop is down\n\nThe shop does not answer." in shown
     assert "Subject: page\n\nShop\nis <down>\nnow" in shown
@@ -47,20 +47,20 @@ def test_full_prints_the_text_or_the_words_of_the_page(tmp_path: Path, capsys: p
 
 def test_json_has_the_parts_only_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(tmp_path, message().as_bytes())
-    questions.mail(tmp_path, count=9, as_json=True, full=False)
+    questions.mail(tmp_path, lines=9, as_json=True, full=False)
     (short,) = json.loads(capsys.readouterr().out)
     assert sorted(short) == ["file", "receivers", "sender", "subject", "time_ms"]
-    questions.mail(tmp_path, count=9, as_json=True, full=True)
+    questions.mail(tmp_path, lines=9, as_json=True, full=True)
     (long,) = json.loads(capsys.readouterr().out)
     assert long["text"].strip() == "The shop does not answer."
 
 
 def test_an_empty_folder_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert questions.mail(tmp_path, count=9, as_json=False, full=False) == 0
+    questions.mail(tmp_path, lines=9, as_json=False, full=False)
     found = capsys.readouterr()
     assert found.out == ""
     assert "no mail is kept" in found.err
-    questions.mail(tmp_path, count=9, as_json=True, full=False)
+    questions.mail(tmp_path, lines=9, as_json=True, full=False)
     assert json.loads(capsys.readouterr().out) == []
 
 

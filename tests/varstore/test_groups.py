@@ -264,7 +264,7 @@ def test_exports_are_fetched_in_order_and_given_up(log: Log, monkeypatch: pytest
     """A part may be asked for twice; nobody keeps a copy under way for ever."""
     shard = empty()
     catch_up(shard, log)
-    exports = Exports(shard.export)
+    exports = Exports(shard.holdings.export)
     id_, _ = exports.begin(ALL)
     assert exports.part(id_, 0) == exports.part(id_, 0)
     with pytest.raises(NoSuchExport):

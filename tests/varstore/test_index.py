@@ -119,7 +119,7 @@ def test_many_labels_survive_an_image() -> None:
     held = {slot: ("cpu", {f"l{n:02}": f"{slot % 2}" for n in range(slot, slot + 35)}) for slot in range(60)}
     fill(index, list(held), list(held.values()))
     other.load(index.export(np.arange(60)))
-    assert [entry.labels for entry in other.find(())[1]] == [labels for _, labels in held.values()]
+    assert [entry.labels for entry in found_in(other)[1]] == [labels for _, labels in held.values()]
 
 
 def test_only_some_virtual_shards() -> None:
@@ -191,7 +191,7 @@ def test_patterns_are_remembered_for_values_not_for_numbers(steps: list[tuple[bo
 def test_matchers_that_cannot_be(matcher: Matcher, text: str) -> None:
     """Named, with the reason."""
     with pytest.raises(SelectError, match=text):
-        Index().find([matcher])
+        Index().select([matcher])
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*b", "(a?){500}a{500}$"])

@@ -153,7 +153,7 @@ class Lives:
 
     def silent(self, slots: Cells, floor_ms: Cells | int) -> Mask:
         """Mask of the slots without a sample later than `floor_ms`. Fast if none is silent."""
-        old = self._newest[LAST_TIME].take(slots) <= floor_ms
+        old: Mask = self._newest[LAST_TIME].take(slots) <= floor_ms
         if self._older.total and old.any():
             old[old] = self._older.newest_ms(slots[old]) <= (floor_ms if isinstance(floor_ms, int) else floor_ms[old])
         return old
