@@ -13,23 +13,23 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
-from alerts.evaluation.alert_engine import Engine, EngineConfig
-from alerts.receivers.letter_sender import Senders
-from alerts.state.database import Database, open_database
+from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
+from alerts.receivers.letter_sender import LetterSenders
+from alerts.state.database import AlertDatabase, open_database
 from alerts.state.publication import ALERTS_PATH
 from alerts.state.rule import AlertsError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.process_options import Health, Option, Zookeeper, in_milliseconds, process_name
-from artimon.runtime.zookeeper import Registration, zookeeper_client
+from artimon.runtime.zookeeper import EphemeralNode, zookeeper_client
 from varstore.cluster.client import VarstoreClient
 
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
-SHOWN_S = 3.0
+PUBLISH_PERIOD_S = 3.0
 """Maximum delay of the published counts of mails, in seconds."""
-STUCK_S = 300.0
+STUCK_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +64,33 @@ def run_alerts(
 ) -> None:
     """Run the engine until `stop`. Raises AlertsError if its configuration is unusable."""
     with ExitStack() as closing:
-        closing.callback(os.close, _take(config.data))
+        closing.callback(os.close, _lock_folder(config.data))
         database, memory, damage = open_database(config.data, clock.now_ms())
         closing.callback(database.close)
-        senders = Senders(database, config.receivers, config.page, clock)
+        senders = LetterSenders(database, config.receivers, config.page, clock)
         client = zookeeper_client(config.zookeeper)
         client.start_async()
         closing.callback(client.close)
         closing.callback(client.stop)
         store = closing.enter_context(VarstoreClient(client, clock=clock))
-        engine = Engine(
+        engine = AlertEngine(
             EngineConfig(config.id, config.rules, config.to, config.page, config.settle_ms),
             store,
             database,
             memory,
             clock,
-            newest_samples=lambda: _newest(store),
+            newest_samples=lambda: _newest_samples(store),
         )
         running = AlertsProcess(engine, senders, database, clock, damage)
-        running.registration = Registration(client, f"{ALERTS_PATH}/{config.id}", engine.display(running.mail()))
+        running.registration = EphemeralNode(client, f"{ALERTS_PATH}/{config.id}", engine.display(running.mail()))
         running.run(HealthFile(config.health, "alerts", clock, publish), stop)
 
 
-def _newest(store: VarstoreClient) -> Iterable[int]:
+def _newest_samples(store: VarstoreClient) -> Iterable[int]:
     return [int(status.get("newest_sample_ms") or 0) for status in store.statuses().values()]
 
 
-def _take(folder: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     """Lock the data folder: two engines on one folder would send everything twice."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -108,9 +108,11 @@ def _take(folder: Path) -> int:
 class AlertsProcess:
     """Runs the evaluation in a separate thread, so that health is reported while the store is slow."""
 
-    registration: Registration
+    registration: EphemeralNode
 
-    def __init__(self, engine: Engine, senders: Senders, database: Database, clock: Clock, damage: str) -> None:
+    def __init__(
+        self, engine: AlertEngine, senders: LetterSenders, database: AlertDatabase, clock: Clock, damage: str
+    ) -> None:
         self._engine, self._senders, self._database, self._clock = engine, senders, database, clock
         self._damage = damage
         self._failing = ""
@@ -156,7 +158,7 @@ class AlertsProcess:
 
     def _show_mail(self) -> None:
         """Publish again if the counts of mails changed: mails are sent after the evaluation was published."""
-        if self._clock.monotonic() - self._shown >= SHOWN_S and self.mail() != self._shown_mail:
+        if self._clock.monotonic() - self._shown >= PUBLISH_PERIOD_S and self.mail() != self._shown_mail:
             self._show()
 
     def mail(self) -> dict[str, Any]:
@@ -196,6 +198,6 @@ class AlertsProcess:
         return [*(problem for problem in (*own, conflict) if problem), *self._engine.snapshot.problems]
 
     def _say(self, health: HealthFile) -> None:
-        stuck = self._clock.monotonic() - self._turned > STUCK_S
+        stuck = self._clock.monotonic() - self._turned > STUCK_TIMEOUT_S
         problem = self._failing or ("the evaluation hangs" if stuck else "")
         health.write("failing" if problem else "ok", problem, **self.figures())

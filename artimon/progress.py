@@ -7,13 +7,13 @@ import sys
 from time import monotonic
 from typing import Any, TextIO
 
-AFTER_S = 0.5
+DELAY_S = 0.5
 """Delay before the first display; shorter queries show nothing."""
-AGAIN_S = 0.1
+REFRESH_S = 0.1
 WIDTH = 30
 
 
-class Bar:
+class ProgressBar:
     """Progress bar: call it with the fraction done, 0 to 1, and a text. A context manager that clears it at the end.
 
     Not thread-safe."""
@@ -21,9 +21,9 @@ class Bar:
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
         self._begun = self._shown = monotonic()
-        self._shows: Notebook | Terminal | None = None
+        self._shows: NotebookDisplay | TerminalDisplay | None = None
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -33,15 +33,15 @@ class Bar:
 
     def __call__(self, done: float, text: str) -> None:
         now = monotonic()
-        if now - self._begun < AFTER_S or (self._shows is not None and now - self._shown < AGAIN_S):
+        if now - self._begun < DELAY_S or (self._shows is not None and now - self._shown < REFRESH_S):
             return
         self._shown = now
         if self._shows is None:
-            self._shows = Notebook() if in_notebook() else Terminal(self._out)
+            self._shows = NotebookDisplay() if in_notebook() else TerminalDisplay(self._out)
         self._shows.show(min(1.0, max(0.0, done)), text)
 
 
-class Terminal:
+class TerminalDisplay:
     """One line that overwrites itself; nothing if the output is not a terminal."""
 
     def __init__(self, out: TextIO) -> None:
@@ -65,7 +65,7 @@ class Terminal:
         self._width = len(text)
 
 
-class Notebook:
+class NotebookDisplay:
     """One HTML element that is updated in place."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Notebook:
             self._handle.update(library.HTML(page))
 
 
-def shell() -> Any:
+def ipython_shell() -> Any:
     """Return the IPython shell that runs this code, None in plain Python. Never imports IPython itself."""
     ipython: Any = sys.modules.get("IPython")
     return None if ipython is None else ipython.get_ipython()
@@ -95,4 +95,4 @@ def shell() -> Any:
 
 def in_notebook() -> bool:
     """True if a Jupyter kernel runs this code, not a terminal."""
-    return type(shell()).__name__ == "ZMQInteractiveShell"
+    return type(ipython_shell()).__name__ == "ZMQInteractiveShell"

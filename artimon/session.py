@@ -13,11 +13,11 @@ from artimon import tab_key
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.labels import canonical
 from artimon.model.select import SelectError, Series, Store
-from artimon.progress import Bar
-from artimon.stack.locate import asked_store, located
+from artimon.progress import ProgressBar
+from artimon.stack.locate import locate_settings, zookeeper_of_store
 from query_dsl import Expr, QueryError, parse_selector
 from query_dsl.evaluation.runner import QueryRunner
-from query_dsl.language.collector import close_collector, open_collector
+from query_dsl.language.collector import clear_default_runner, set_default_runner
 from query_dsl.results.render import printable
 from query_dsl.stores.auto import AutoStore
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from query_dsl.stores.past import HistoryStore
     from varstore.cluster.client import VarstoreClient
 
-FOUND = 1_000
+DEFAULT_LIMIT = 1_000
 COMPLETIONS = 5_000
 ENGINES = ("auto", "memory", "history")
 _SHOWN = 40
@@ -63,7 +63,7 @@ class Session(QueryRunner):
         """Close the connections; later queries raise QueryError. Idempotent."""
         store, self._store = self._store, None
         history, self._history, self._past = self._history, None, None
-        close_collector(self)
+        clear_default_runner(self)
         if history is not None:
             history.close()
         close = getattr(store, "close", None)
@@ -85,10 +85,10 @@ class Session(QueryRunner):
     @contextmanager
     def _engine(self, engine: str) -> Iterator[Store]:
         """The store that answers one query, while a bar shows its progress."""
-        with Bar() as bar:
+        with ProgressBar() as bar:
             yield self._asked(engine, bar)
 
-    def _asked(self, engine: str, progress: Bar | None = None) -> Store:
+    def _asked(self, engine: str, progress: ProgressBar | None = None) -> Store:
         """Return the store for `engine`. Raises QueryError."""
         memory = self._open_store()
         if engine not in ENGINES:
@@ -101,7 +101,7 @@ class Session(QueryRunner):
 
             if self._past is None:
                 self._past = HistoryStore(self.open_history(), memory.levels())
-            return self._past.showing(progress or Bar())
+            return self._past.showing(progress or ProgressBar())
 
         return past() if engine == "history" else AutoStore(memory, past, self._clock)
 
@@ -113,7 +113,7 @@ class Session(QueryRunner):
 
         A bar shows the progress unless you pass `progress`. Ctrl-C cancels the read with its Spark jobs and keeps the
         session usable. Raises QueryError and its subclasses HistoryError and TooMuchHistory. docs/history.md."""
-        with Bar() as bar:
+        with ProgressBar() as bar:
             return self.open_history().read(selector, start, end, **{"progress": bar, **options})
 
     def open_history(self) -> History:
@@ -132,11 +132,11 @@ class Session(QueryRunner):
         knows names that are no longer in memory."""
         return [name for name in self._asked(engine).names() if name.startswith(prefix)]
 
-    def find(self, selector: str, limit: int = FOUND, *, engine: str = "memory") -> Found:
+    def find(self, selector: str, limit: int = DEFAULT_LIMIT, *, engine: str = "memory") -> SeriesList:
         """Return the series that match the selector, at most `limit`, with or without current values. `engine` as in
         `query`: the history also knows series that are no longer in memory."""
         found = self._asked(engine).find(parse_selector(selector).matchers, limit + 1)
-        return Found(found[:limit], more=len(found) > limit)
+        return SeriesList(found[:limit], more=len(found) > limit)
 
     def labels(self) -> list[str]:
         """Return the names of all labels, sorted."""
@@ -173,7 +173,7 @@ class Session(QueryRunner):
         return f"<artimon session: {self._where}{'' if self._store is not None else ', closed'}>"
 
 
-class Found(Sequence[Series]):
+class SeriesList(Sequence[Series]):
     """Series found by a search, in canonical order; `more` is True if the limit cut them."""
 
     def __init__(self, series: Sequence[Series], more: bool = False) -> None:
@@ -185,10 +185,10 @@ class Found(Sequence[Series]):
     @overload
     def __getitem__(self, index: int) -> Series: ...
     @overload
-    def __getitem__(self, index: slice) -> Found: ...
-    def __getitem__(self, index: int | slice) -> Series | Found:
+    def __getitem__(self, index: slice) -> SeriesList: ...
+    def __getitem__(self, index: int | slice) -> Series | SeriesList:
         if isinstance(index, slice):
-            return Found(self._series[index])
+            return SeriesList(self._series[index])
         return self._series[index]
 
     def to_pandas(self) -> pd.DataFrame:
@@ -227,20 +227,20 @@ class Found(Sequence[Series]):
 def open_session(zookeeper: str | None = None, data: Path | str | None = None) -> Session:
     """See artimon.connect."""
     folder = Path(data) if data is not None else None
-    where = asked_store(zookeeper, folder)
+    where = zookeeper_of_store(zookeeper, folder)
 
     def open_history() -> History:
         from query_dsl.stores.history.engine import History
 
-        return History(located(folder).hdfs, where)
+        return History(locate_settings(folder).hdfs, where)
 
-    session = Session(_client(where), f"ZooKeeper {where}", open_history=open_history)
-    open_collector(session)
-    tab_key.load(session)
+    session = Session(_shard_client(where), f"ZooKeeper {where}", open_history=open_history)
+    set_default_runner(session)
+    tab_key.install(session)
     return session
 
 
-def _client(zookeeper: str) -> VarstoreClient:
+def _shard_client(zookeeper: str) -> VarstoreClient:
     """Connect to the shards found in ZooKeeper. Raises SelectError if the address is invalid."""
     from varstore.cluster.client import VarstoreClient
 

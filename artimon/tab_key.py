@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from artimon.model.select import SelectError
-from artimon.progress import shell
+from artimon.progress import ipython_shell
 from query_dsl.tree.errors import QueryError
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ class CompletionSource(Protocol):
     def complete(self, text: str, *, code: bool, sessions: Collection[str]) -> Completions: ...
 
 
-def load(session: CompletionSource) -> bool:
+def install(session: CompletionSource) -> bool:
     """Complete queries of the running IPython from `session`, replacing an earlier session. False without IPython."""
-    ip = shell()
+    ip = ipython_shell()
     completer = getattr(ip, "Completer", None)
     if completer is None or not hasattr(completer, "custom_matchers"):
         return False
     kept = [one for one in completer.custom_matchers if getattr(one, "matcher_identifier", "") != IDENTIFIER]
-    completer.custom_matchers[:] = [*kept, _matcher(session, ip)]
+    completer.custom_matchers[:] = [*kept, _make_matcher(session, ip)]
     return True
 
 
-def _matcher(session: CompletionSource, ip: Any) -> Any:
+def _make_matcher(session: CompletionSource, ip: Any) -> Any:
     from IPython.core.completer import SimpleCompletion, context_matcher
 
     matcher_of: Any = context_matcher(identifier=IDENTIFIER)

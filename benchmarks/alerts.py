@@ -17,18 +17,18 @@ from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
-from alerts.evaluation.alert_engine import Engine, EngineConfig
+from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
 from alerts.state.database import open_database
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.clock import ManualClock
-from artimon.model.feed import FeedEntry, FeedRange, join_samples
+from artimon.model.feed import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, ValueType
-from artimon.model.vshards import EVERY
+from artimon.model.vshards import ALL_VSHARDS
 from benchmarks.common import emit
 from bookkeeper.rpc.framed_server import FramedServer
 from varstore.cluster.client import VarstoreClient
-from varstore.cluster.directory import Place, Shards
+from varstore.cluster.directory import ClusterState, ShardAddress
 from varstore.cluster.membership import Membership
 from varstore.shard.service import ShardService, idl
 from varstore.shard.shard import Shard
@@ -58,7 +58,7 @@ def feed(shard: Shard, minute: int, down: bool) -> None:
     batch = BatchId("bench", 1, 0, minute)
     append_ms = START + minute * MINUTE - 4_000
     entry = FeedEntry(minute, append_ms, batch, "bench", append_ms, len(samples), True, 0)
-    shard.feed(FeedRange("bench", 0, minute, minute + 1, (entry,), join_samples([samples])))
+    shard.feed(FeedRange("bench", 0, minute, minute + 1, (entry,), concat_samples([samples])))
 
 
 def serve(port: Connection) -> None:
@@ -92,7 +92,7 @@ def rule(name: str, expr: str, threshold: str) -> dict[str, Any]:
     return {"name": name, "expr": expr, "threshold": threshold, "for": "0s", "missing": "keep", "labels": {"a": "b"}}
 
 
-def one(engine: Engine, clock: ManualClock, port: Connection, minute: int, down: bool) -> float:
+def one(engine: AlertEngine, clock: ManualClock, port: Connection, minute: int, down: bool) -> float:
     """Seconds of the evaluation of a minute."""
     port.send((minute, down))
     port.recv()
@@ -113,12 +113,14 @@ def measure(port: Connection, folder: Path) -> None:
     (folder / "rules" / "rules.yaml").write_text(rule_file())
     clock = ManualClock(START + 15_000)
     database, memory, _ = open_database(folder / "data", clock.now_ms())
-    place = Place("0", "127.0.0.1", port.recv(), "bench", EVERY, EVERY)
+    place = ShardAddress("0", "127.0.0.1", port.recv(), "bench", ALL_VSHARDS, ALL_VSHARDS)
     store = VarstoreClient(SimpleNamespace())  # the places are told, so no ZooKeeper is asked
-    known = SimpleNamespace(read=lambda: Shards(Membership(("0",)), (place,)), forget=lambda: None, stale="")
+    known = SimpleNamespace(read=lambda: ClusterState(Membership(("0",)), (place,)), forget=lambda: None, stale="")
     store._directory = known  # type: ignore[assignment]
     page = "http://127.0.0.1:8780"
-    engine = Engine(EngineConfig("bench", folder / "rules", ("a@localhost",), page), store, database, memory, clock)
+    engine = AlertEngine(
+        EngineConfig("bench", folder / "rules", ("a@localhost",), page), store, database, memory, clock
+    )
     for minute in range(WARM):
         port.send((minute, False))
         port.recv()

@@ -15,12 +15,12 @@ import pandas as pd
 import xxhash
 
 from artimon.api.app import make_app
-from artimon.api.limits import Limits
+from artimon.api.limits import ApiLimits
 from artimon.api.matrix_service import MatrixServer, idl
 from artimon.api.server import ApiServer
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.clock import ManualClock
-from artimon.model.feed import FeedEntry, FeedRange, join_samples
+from artimon.model.feed import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
@@ -67,13 +67,13 @@ def loaded_shard() -> Shard:
             True,
             xxhash.xxh3_64_intdigest(samples.fingerprint.tobytes()),
         )
-        shard.feed(FeedRange("bench", 0, minute, minute + 1, (entry,), join_samples([samples])))
+        shard.feed(FeedRange("bench", 0, minute, minute + 1, (entry,), concat_samples([samples])))
     return shard
 
 
 def serve(pipe: Connection) -> None:
     """A process with the API; tells its ports, ends when told."""
-    app = make_app(loaded_shard(), lambda: {}, ManualClock(NOW), Limits())
+    app = make_app(loaded_shard(), lambda: {}, ManualClock(NOW), ApiLimits())
     server, matrices = ApiServer(app), MatrixServer(app.state.desk)
     server.start()
     matrices.start()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
-    from artimon.model.batch import Polled
-    from artimon.model.protocols import Since
+    from artimon.model.batch import PollResult
+    from artimon.model.protocols import NewestPoll
 
 
 class Line(TypedDict):
@@ -32,11 +32,11 @@ class CountingSink:
     def __init__(self) -> None:
         self.samples = 0
 
-    async def accept(self, polled: "Sequence[Polled]") -> None:
+    async def accept(self, polled: "Sequence[PollResult]") -> None:
         """Counts them."""
         self.samples += sum(len(one.samples) for one in polled)
 
-    def replay(self, since: "Since | None" = None) -> "Iterable[Polled]":  # noqa: ARG002
+    def replay(self, since: "NewestPoll | None" = None) -> "Iterable[PollResult]":  # noqa: ARG002
         """Nothing: nothing is kept."""
         return ()
 

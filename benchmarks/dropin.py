@@ -19,11 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.common import CountingSink, Line, line, show
-from sources.delivery.figures import Figures
+from sources.delivery.figures import SourceCounts
 from sources.delivery.reading_delivery import ReadingDelivery
-from sources.delivery.source_owners import Owners
+from sources.delivery.source_owners import SourceOwners
 from sources.dropin.folder import DropinFolder
-from sources.state.state_store import SeriesStore
+from sources.state.state_store import SourceStateStore
 
 LINES = 100_000
 ROUNDS = 5
@@ -57,13 +57,13 @@ class Reading:
         self.folder = place / "dropin"
         self.folder.mkdir(parents=True)
         self.sink = CountingSink()
-        store = SeriesStore(place / "state", 1_000_000)
-        self.delivery = ReadingDelivery(self.sink, store, Figures(), SYSTEM_CLOCK)
+        store = SourceStateStore(place / "state", 1_000_000)
+        self.delivery = ReadingDelivery(self.sink, store, SourceCounts(), SYSTEM_CLOCK)
         self.fresh()
 
     def fresh(self) -> None:
         """Forget the file and its series."""
-        self.dropin = DropinFolder(self.folder, self.delivery, Owners(), {"host": "web1", "dc": "jb"})
+        self.dropin = DropinFolder(self.folder, self.delivery, SourceOwners(), {"host": "web1", "dc": "jb"})
 
     async def timed(self, name: str, text: str, lines: int) -> float:
         """Seconds of one poll of a file that holds `text`."""

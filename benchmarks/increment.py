@@ -28,7 +28,7 @@ import bookkeeper
 from benchmarks.common import Line, interleaved, line, show
 from benchmarks.counting import web
 from benchmarks.counting.stress import stress
-from bookkeeper.variables.snapshot import Snapshots
+from bookkeeper.variables.snapshot import SnapshotReader
 
 ROUNDS = 15
 LOOPS = 50_000
@@ -147,7 +147,7 @@ def snapshot(rounds: int) -> list[Line]:
             book.set_double_var("double", labels, i / 7)
         else:
             book.add_to_integer_var("integer", labels, i)
-    snapshots = Snapshots(book)
+    snapshots = SnapshotReader(book)
     (best,) = interleaved(rounds, timed("columns()", {"columns": snapshots.columns}, 20))
     return [line("increment.snapshot", best / 1e6, "ms")]
 

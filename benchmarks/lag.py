@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from artimon.model.batch import Polled
+from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.routing import DEFAULT_LANES, lane_of
 from artimon.rawtable.head import HeadReader
@@ -136,7 +136,7 @@ class Poller:
         polled = []
         for source in sources:
             now = SYSTEM_CLOCK.now_ms()
-            polled.append(Polled(source.name, source.endpoint, source.birth_ms, now, source.poll(now)))
+            polled.append(PollResult(source.name, source.endpoint, source.birth_ms, now, source.poll(now)))
         for one in polled:
             self._waiting.add(self.name, lane_of(one.source, DEFAULT_LANES), one.poll_ms)
         self.agent.intake.accept_now(polled)

@@ -27,7 +27,7 @@ from pathlib import Path
 import psutil
 from hdfs_native import Client
 
-from artimon.runtime.files import split
+from artimon.runtime.files import split_uri
 from artimon.stack.stack import Stack
 from benchmarks import lag
 from benchmarks.common import Parts, emit
@@ -121,7 +121,7 @@ def run_once(bench: Bench, name: str, buckets: bool, measure: Callable[[World, P
     began = time.monotonic()
     verify_table(world.hdfs, bench.expected)
     note(f"{name}: verified in {time.monotonic() - began:.0f} s")
-    authority, path = split(world.hdfs)
+    authority, path = split_uri(world.hdfs)
     Client(authority).delete(path, recursive=True)
 
 

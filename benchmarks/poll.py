@@ -20,19 +20,19 @@ from typing import NamedTuple
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.common import Parts, emit
 from benchmarks.loads.endpoints import AGENT, endpoints
-from pipeline.delivery.intake import Intake
-from pipeline.wal.log import Log
+from pipeline.delivery.intake import WalSink
+from pipeline.wal.log import WriteAheadLog
 from sources.base.endpoint_address import EndpointAddress
-from sources.delivery.commit_group import Gathering
-from sources.delivery.endpoint_status import Statuses
-from sources.delivery.figures import Figures
-from sources.delivery.placement import Placement
+from sources.delivery.commit_group import GroupCommitSink
+from sources.delivery.endpoint_status import EndpointStatuses
+from sources.delivery.figures import SourceCounts
+from sources.delivery.placement import PlacementResolver
 from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
-from sources.delivery.source_owners import Owners
+from sources.delivery.source_owners import SourceOwners
 from sources.poll.follower import ProcessFollower
-from sources.state.state_store import SeriesStore
+from sources.state.state_store import SourceStateStore
 
 ROUNDS = 5
 LANES = 4
@@ -48,8 +48,8 @@ class Round(NamedTuple):
 
 async def measure(found: list[EndpointAddress], variables: int, data: Path) -> list[Round]:
     """The first poll of all, with schemas, and those after it. Raises RuntimeError unless the log has every sample."""
-    log = Log(data / "log", AGENT, LANES, lambda _placed: None)
-    intake = Intake(log, AGENT, data / "log")
+    log = WriteAheadLog(data / "log", AGENT, LANES, lambda _placed: None)
+    intake = WalSink(log, AGENT, data / "log")
     shared = _shared(data, intake)
     shared.delivery.store.load([], 0)
     followers = [ProcessFollower(one, shared) for one in found]
@@ -68,14 +68,16 @@ async def measure(found: list[EndpointAddress], variables: int, data: Path) -> l
     return rounds
 
 
-def _shared(data: Path, intake: Intake) -> PollContext:
-    clock, figures = SYSTEM_CLOCK, Figures()
+def _shared(data: Path, intake: WalSink) -> PollContext:
+    clock, figures = SYSTEM_CLOCK, SourceCounts()
     config = SourceConfig(AGENT, "", data, deadline_s=60)
-    store = SeriesStore(config.folder, config.max_series)
-    delivery = ReadingDelivery(Gathering(intake), store, figures, clock)
-    placement = Placement(data / "names.json", (), clock)
-    statuses = Statuses(data / "vanished.json", config.vanished_ms)
-    return PollContext(config, clock, PollLimits(config.concurrency), delivery, placement, Owners(), statuses, figures)
+    store = SourceStateStore(config.folder, config.max_series)
+    delivery = ReadingDelivery(GroupCommitSink(intake), store, figures, clock)
+    placement = PlacementResolver(data / "names.json", (), clock)
+    statuses = EndpointStatuses(data / "vanished.json", config.vanished_ms)
+    return PollContext(
+        config, clock, PollLimits(config.concurrency), delivery, placement, SourceOwners(), statuses, figures
+    )
 
 
 def run(count: int, variables: int) -> None:

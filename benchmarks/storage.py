@@ -25,7 +25,7 @@ from pathlib import Path
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import FILE_SCHEMA, raw_uri, series_uri
-from artimon.rawtable.series_rows import merge
+from artimon.rawtable.series_rows import merge_rows
 from artimon.runtime.settings import load as load_settings
 from artimon.stack.ports import PortLeases
 from artimon.stack.stack import Stack
@@ -35,7 +35,7 @@ from benchmarks.peers.prometheus import Prometheus
 from benchmarks.peers.series import Content, Peer, PeerSeries, Stored, series_of
 from benchmarks.peers.victoria import Victoria
 from benchmarks.storing import reading, recorded, table, walk
-from pipeline.compaction.order import sort
+from pipeline.compaction.order import sort_rows
 from scripts.programs import ProgramsMissing, ensure
 
 BASE_PORT = 33_000
@@ -175,12 +175,12 @@ def compare(name: str, size: int, samples: int, peers: Sequence[Peer], series: S
 
 
 def _sorted(rows: object) -> object:
-    return sort(rows.select(FILE_SCHEMA.names).cast(FILE_SCHEMA))  # type: ignore[attr-defined]
+    return sort_rows(rows.select(FILE_SCHEMA.names).cast(FILE_SCHEMA))  # type: ignore[attr-defined]
 
 
 def _texts(hdfs: str) -> dict[tuple[int, int], tuple[str, dict[str, str]]]:
     """Name and labels of every series that was announced."""
-    rows = merge(read_raw(series_uri(hdfs))).table.select(["source", "series", "name", "labels"]).to_pylist()
+    rows = merge_rows(read_raw(series_uri(hdfs))).table.select(["source", "series", "name", "labels"]).to_pylist()
     return {(row["source"], row["series"]): (row["name"], dict(row["labels"])) for row in rows}
 
 

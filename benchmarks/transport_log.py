@@ -27,13 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from artimon.model.batch import Polled
+from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.carrying import bodies
 from benchmarks.common import emit
 from benchmarks.loads.samples import SERIES_A_SOURCE
-from pipeline.wal.log import Log
-from pipeline.wal.records import Place
+from pipeline.wal.log import WriteAheadLog
+from pipeline.wal.records import LogPosition
 
 GIB = 1024**3
 AGENT = "restarted"
@@ -47,9 +47,9 @@ _DEADLINE_S = 300.0
 
 def fill(data: Path, prepared: bodies.Bodies, size: int) -> int:
     """A log of about `size` bytes in `data`, as an agent leaves it behind that is killed; how many batches it holds."""
-    log = Log(data / "log", AGENT, LANES, lambda _placed: None, quota_bytes=8 * size)
+    log = WriteAheadLog(data / "log", AGENT, LANES, lambda _placed: None, quota_bytes=8 * size)
     numbers, written, count = [0] * LANES, 0, 0
-    flying: deque[Future[list[Place]]] = deque()
+    flying: deque[Future[list[LogPosition]]] = deque()
     while written < size:
         entries = []
         for _ in range(_AHEAD):
@@ -66,7 +66,7 @@ def fill(data: Path, prepared: bodies.Bodies, size: int) -> int:
 
 def accept(folder: Path, prepared: bodies.Bodies, seconds: float = 5.0) -> tuple[float, float]:
     """(samples, fsyncs) a second: callers that each wait until their batches are durable."""
-    log = Log(folder, AGENT, _CALLERS, lambda _placed: None, quota_bytes=64 * GIB)
+    log = WriteAheadLog(folder, AGENT, _CALLERS, lambda _placed: None, quota_bytes=64 * GIB)
     stop = time.monotonic() + seconds
     done = [0] * _CALLERS
 
@@ -133,7 +133,7 @@ def _child(data: Path, zookeeper: str) -> None:
     agent.start()
     now_ms = SYSTEM_CLOCK.now_ms()
     samples = bodies.Counters(0, np.random.default_rng(1), now_ms).poll(now_ms)
-    agent.intake.accept_now([Polled("restarted/here/0", bytes(16), now_ms, now_ms, samples)])
+    agent.intake.accept_now([PollResult("restarted/here/0", bytes(16), now_ms, now_ms, samples)])
     told: dict[str, Any] = {"accept": time.monotonic()}
     _until(lambda: not agent.figures()["recovering"])
     told["scan"] = time.monotonic()

@@ -43,7 +43,7 @@ from artimon.model.values import Kind, ValueType
 from benchmarks.common import Parts, emit
 from benchmarks.storing import mix
 from varstore.shard.shard import Shard
-from varstore.store.bucket_store import BucketStore, Run
+from varstore.store.bucket_store import BucketStore, SampleRun
 
 Ints = npt.NDArray[np.int64]
 START_MS = 1_800_000_000_000
@@ -173,13 +173,13 @@ def _anywhere(types: npt.NDArray[np.uint8], prints: npt.NDArray[np.uint64], gene
     return SERIES * MEASURED_MINUTES / sum(took[6:])
 
 
-def _runs(slots: Ints, types: npt.NDArray[np.uint8], cells: Ints, at_ms: int) -> Iterator[Run]:
+def _runs(slots: Ints, types: npt.NDArray[np.uint8], cells: Ints, at_ms: int) -> Iterator[SampleRun]:
     for start in range(0, len(slots), RUN_ROWS):
         part = slice(start, start + RUN_ROWS)
         n = len(slots[part])
         times, births = np.full(n, at_ms + 1 + start % MINUTE_MS), np.full(n, START_MS - 1)
         append = np.array([at_ms + MINUTE_MS])
-        yield Run(slots[part], times, births, types[part], cells[part], append, np.array([n]), True)
+        yield SampleRun(slots[part], times, births, types[part], cells[part], append, np.array([n]), True)
 
 
 # density

@@ -26,7 +26,7 @@ from time import perf_counter, thread_time
 import numpy as np
 
 from artimon.compute.aggregate import AggregateRequest, decode_aggregate, encode_aggregate
-from artimon.compute.reducing import Windows
+from artimon.compute.reducing import WindowPlan
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest, decode_buckets, encode_buckets
@@ -80,7 +80,7 @@ def measure_select(series: int = ALL_SERIES) -> None:
 def rack_request(end_ms: int) -> AggregateRequest:
     """What the query `mean by rack` pushes down."""
     grid = Grid(end_ms, MINUTE_MS, BUCKETS)
-    return AggregateRequest((Matcher(NAME, "=", RACK_NAME),), grid, Windows("last", BUCKETS), "mean", ("rack",))
+    return AggregateRequest((Matcher(NAME, "=", RACK_NAME),), grid, WindowPlan("last", BUCKETS), "mean", ("rack",))
 
 
 def measure_rack(series: int = SERIES) -> None:
@@ -121,7 +121,7 @@ def measure_windows(series: int = SERIES) -> None:
     shard = loaded_shard(world)
     grid = Grid(world.end_ms, MINUTE_MS, BUCKETS + WIDTH - 1)
     for function in WINDOW_FUNCTIONS:
-        windows = Windows(function, BUCKETS, WIDTH, WIDTH - 1, max_gap_ms=WIDTH * MINUTE_MS)
+        windows = WindowPlan(function, BUCKETS, WIDTH, WIDTH - 1, max_gap_ms=WIDTH * MINUTE_MS)
         request = AggregateRequest((Matcher(NAME, "=", RACK_NAME),), grid, windows, "sum", ("rack",))
         took = []
         for i in range(ROUNDS // 3):

@@ -35,9 +35,9 @@ from artimon.model.labels import canonical
 from artimon.model.select import Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
 from benchmarks.common import emit
-from varstore.server import SWITCH_S
+from varstore.server import THREAD_SWITCH_S
 from varstore.shard.shard import Shard
-from varstore.snapshot.snapshots import Snapshots, Taken
+from varstore.snapshot.snapshots import SnapshotResult, Snapshots
 
 SERIES, A_SOURCE, MINUTES = 1_500_000, 1_500, 77 * 60
 BYTES_A_SERIES = 9_500
@@ -152,7 +152,7 @@ def _require_memory(series: int) -> None:
 
 def _fill_and_snap(path: Path, series: int, minutes: int) -> int:
     """Minutes that the last snapshot holds at least."""
-    sys.setswitchinterval(SWITCH_S)
+    sys.setswitchinterval(THREAD_SWITCH_S)
     _require_memory(series)
     shard, world = Shard(capacity=series), World(series)
     world.announce(shard)
@@ -183,9 +183,9 @@ def _longest_step_s(shard: Shard, world: World) -> float:
     return longest
 
 
-def _snap(shard: Shard, world: World, snapshots: Snapshots) -> tuple[Taken, float, int]:
+def _snap(shard: Shard, world: World, snapshots: Snapshots) -> tuple[SnapshotResult, float, int]:
     """A snapshot while minutes are fed, at the pace of 1.5 million samples in about 20 s."""
-    found: list[Taken | None] = []
+    found: list[SnapshotResult | None] = []
     thread = threading.Thread(target=lambda: found.append(snapshots.take()))
     ranges: list[FeedRange] = []
     longest, applied = 0.0, 0

@@ -36,9 +36,9 @@ from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
 from benchmarks.loads.world import Processes, WrongCounts, cpu_s, stop, wait_for
-from pipeline.control.shards import ShardDirectory, groups
+from pipeline.control.shards import ShardDirectory, read_groups
 from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
-from pipeline.spark.tasks import Record
+from pipeline.spark.tasks import KafkaRecord
 from query_dsl import evaluate, parse
 from varstore.cluster.client import VarstoreClient
 
@@ -56,7 +56,7 @@ CASES.sort(key=lambda case: case[0])
 QUERIES = 7
 GRID = Grid(MINUTE_MS, MINUTE_MS, 1)
 """Any: only whether the answer is whole is asked for."""
-Records = list[list[tuple[int, Record]]]
+Records = list[list[tuple[int, KafkaRecord]]]
 """Per feeder: (partition, record) by partition and offset."""
 
 
@@ -101,7 +101,7 @@ def announce(kafka: str, hosts: list[Host]) -> None:
 
 def record_polls(hosts: list[Host], now_ms: int) -> Records:
     """POLLS polls of every host, one a minute, as Kafka would hold them."""
-    logs: dict[int, list[tuple[int, Record]]] = {p: [] for p in range(PARTITIONS)}
+    logs: dict[int, list[tuple[int, KafkaRecord]]] = {p: [] for p in range(PARTITIONS)}
     sequences: dict[tuple[str, int], int] = {}
     for poll in range(POLLS):
         for number in np.random.default_rng(poll).permutation(len(hosts)).tolist():
@@ -112,7 +112,7 @@ def record_polls(hosts: list[Host], now_ms: int) -> Records:
             id_ = BatchId(agent, 1, lane, sequence)
             data = encode_samples(id_, host.name, bytes(16), at - 10**6, at, "default", host.poll(at)).data
             partition = partition_of(agent, 1, lane, PARTITIONS)
-            logs[partition].append((partition, Record(len(logs[partition]), at + 1_000, data)))
+            logs[partition].append((partition, KafkaRecord(len(logs[partition]), at + 1_000, data)))
     return [[r for p in range(f, PARTITIONS, FEEDERS) for r in logs[p]] for f in range(FEEDERS)]
 
 
@@ -129,7 +129,7 @@ def start_shards(stack: Stack, folder: Path, members: list[str], replicas: int, 
 
 def feed(directory: ShardDirectory, work: Records) -> float:
     """Seconds until the shards have taken everything. Raises WrongCounts if one did not."""
-    held = [group for shard in directory.live().values() for group, _ in groups(shard, TOPIC_ID) or ()]
+    held = [group for shard in directory.live().values() for group, _ in read_groups(shard, TOPIC_ID) or ()]
     plan = FeedPlan(TOPIC_ID, tuple(held))
     began = time.monotonic()
     with ThreadPoolExecutor(FEEDERS) as threads:

@@ -26,7 +26,7 @@ from bookkeeper.variables.timers import InFlight, Timer
 from bookkeeper.variables.validation import VariableRefused
 
 if TYPE_CHECKING:
-    from bookkeeper.variables.snapshot import Entry
+    from bookkeeper.variables.snapshot import VariableEntry
 
 __version__ = "0.1.0"
 __all__ = [
@@ -247,7 +247,7 @@ def expire(name: str, after_s: float | None) -> None:
     _book.expire(name, after_s)
 
 
-def collect(*, ends: bool = False) -> list[Entry]:
+def collect(*, ends: bool = False) -> list[VariableEntry]:
     """Runs the callbacks and returns all current variables, sorted by name and labels. `ends`: True if the caller is
     the collector of this process; then expired series end."""
     return _book.collect(ends=ends)

@@ -22,7 +22,7 @@ STILL_S = 60
 sys.path.insert(0, str(ROOT))
 
 from artimon.runtime import settings as settings_module  # noqa: E402
-from artimon.stack.errors import JavaMissing  # noqa: E402
+from artimon.stack.errors import JavaMissingError  # noqa: E402
 from artimon.stack.java import find_java  # noqa: E402
 
 
@@ -130,7 +130,7 @@ def main() -> int:
     try:
         find_java(settings)
         set_up(settings.venv or ROOT / ".venv", asked.programs, asked.verify)
-    except JavaMissing as problem:
+    except JavaMissingError as problem:
         say(str(problem))
         return 2
     except SetupFailed as problem:

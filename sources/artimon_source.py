@@ -12,29 +12,29 @@ from typing import Any
 from artimon.model.clock import Clock
 from artimon.model.protocols import Sink
 from sources.base.schedule import Pace, end_tasks, phase_ms
-from sources.delivery.commit_group import Gathering
-from sources.delivery.endpoint_status import Statuses
-from sources.delivery.figures import Figures
-from sources.delivery.placement import Placement
+from sources.delivery.commit_group import GroupCommitSink
+from sources.delivery.endpoint_status import EndpointStatuses
+from sources.delivery.figures import SourceCounts
+from sources.delivery.placement import PlacementResolver
 from sources.delivery.placement_rules import read_rules
 from sources.delivery.poll_context import PollContext, PollLimits, raise_limit
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
-from sources.delivery.source_owners import Owners
+from sources.delivery.source_owners import SourceOwners
 from sources.dropin.folder import DropinFolder
-from sources.host.host_source import Host
+from sources.host.host_source import HostMetrics
 from sources.host.local_source import LocalSource
 from sources.poll.discovery import Discovery
 from sources.poll.final_folder import FinalFolder
-from sources.poll.followed_processes import Following
-from sources.poll.group_leases import Leases
+from sources.poll.followed_processes import FollowedProcesses
+from sources.poll.group_leases import GroupLeases
 from sources.poll.host_groups import group_of, own_networks
-from sources.poll.zookeeper_session import Session
-from sources.scrape.foreign_sources import Foreign, SourcesConfig
-from sources.state.keep_rules import Keeping
-from sources.state.reading import ReadingMaker, Variable
-from sources.state.relabel import RuleBook
-from sources.state.state_store import SeriesStore
+from sources.poll.zookeeper_session import ZooKeeperSession
+from sources.scrape.foreign_sources import ReloadedSourcesFile, ScrapeManager
+from sources.state.keep_rules import RetentionDivider
+from sources.state.reading import ReadingBuilder, SourceVariable
+from sources.state.relabel import RelabelRegistry
+from sources.state.state_store import SourceStateStore
 
 _SELF_PHASE = 0.25
 """Phase of the agent's own variables as a fraction of the period: after all endpoints were polled."""
@@ -50,18 +50,23 @@ class ArtimonSource:
     def __init__(self, config: SourceConfig, sink: Sink, clock: Clock, hostname: str | None = None) -> None:
         self._config, self._sink, self._clock = config, sink, clock
         rules = read_rules(config.rules) if config.rules else ()
-        named = SourcesConfig(config.sources)
+        named = ReloadedSourcesFile(config.sources)
         config.folder.mkdir(parents=True, exist_ok=True)
-        self._figures = Figures()
-        self._store = SeriesStore(config.folder, config.max_series)
-        self._placement = Placement(config.folder / "names.json", rules, clock, hostname=hostname)
-        self._statuses = Statuses(config.folder / "vanished.json", config.vanished_ms)
+        self._figures = SourceCounts()
+        self._store = SourceStateStore(config.folder, config.max_series)
+        self._placement = PlacementResolver(config.folder / "names.json", rules, clock, hostname=hostname)
+        self._statuses = EndpointStatuses(config.folder / "vanished.json", config.vanished_ms)
         self._delivery = ReadingDelivery(
-            Gathering(sink), self._store, self._figures, clock, RuleBook(named.content.rules), Keeping(config.keep)
+            GroupCommitSink(sink),
+            self._store,
+            self._figures,
+            clock,
+            RelabelRegistry(named.content.rules),
+            RetentionDivider(config.keep),
         )
-        self._session = Session(config.zookeeper, config.session_s)
+        self._session = ZooKeeperSession(config.zookeeper, config.session_s)
         networks = partial(own_networks, config.zookeeper, config.own_networks)
-        self._leases = Leases(
+        self._leases = GroupLeases(
             self._session,
             config.agent,
             networks,
@@ -75,15 +80,15 @@ class ArtimonSource:
             PollLimits(config.concurrency, raise_limit()),
             self._delivery,
             self._placement,
-            Owners(),
+            SourceOwners(),
             self._statuses,
             self._figures,
             lambda endpoint: self._leases.sure(group_of(endpoint)),
             self._take_final,
         )
         self._finals = FinalFolder(config.dropin, self._shared, networks) if config.dropin else None
-        self._foreign = Foreign(self._shared, named)
-        self._following = Following(self._shared, self._leases)
+        self._foreign = ScrapeManager(self._shared, named)
+        self._following = FollowedProcesses(self._shared, self._leases)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropin: DropinFolder | None = None
         self._host_labels: dict[str, str] = {}
@@ -148,7 +153,7 @@ class ArtimonSource:
         labels = await self._placement.labels("127.0.0.1")
         host, self._host_labels = labels["host"], labels
         if self._config.host_metrics:
-            machine = Host()
+            machine = HostMetrics()
             series = self._store.get(f"host/{host}")
             source = LocalSource(series, self._delivery, machine.maker(), machine.read, labels)
             self._spawn(source.run(self._clock, self._pace(series.name)), "host")
@@ -156,7 +161,7 @@ class ArtimonSource:
             self._dropin = DropinFolder(self._config.dropin, self._delivery, self._shared.owners, labels)
             self._spawn(self._dropin.run(self._clock, self._pace(f"file/{host}")), "drop-in files")
         series = self._store.get(f"agent/{host}/{self._config.agent}")
-        maker = ReadingMaker(uuid.uuid4().bytes, self._clock.now_ms())
+        maker = ReadingBuilder(uuid.uuid4().bytes, self._clock.now_ms())
         source = LocalSource(series, self._delivery, maker, self._own_variables, {})
         # After a restart all endpoints are polled before the first own reading, or it would end the series it lacks.
         first = self._clock.now_ms() + (self._config.period_ms if series.live else 0)
@@ -169,7 +174,7 @@ class ArtimonSource:
     def _pace(self, name: str) -> Pace:
         return lambda: (phase_ms(name, self._config.period_ms), self._config.period_ms)
 
-    async def _own_variables(self) -> Sequence[Variable]:
+    async def _own_variables(self) -> Sequence[SourceVariable]:
         now_ms = self._clock.now_ms()
         variables = self._statuses.variables(now_ms)
         if self._dropin is not None:

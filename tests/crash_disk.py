@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.wal.files import Lock, LogLocked, Whole
+from pipeline.wal.files import FileBytes, Lock, LogLockedError
 
 _PIECE = 64
 """Bytes that reach the disk together."""
@@ -74,7 +74,7 @@ def refuse(*operations: str, code: int = errno.EIO) -> Hook:
 
 
 class CrashDisk:
-    """Implements pipeline.wal.files.Files.
+    """Implements pipeline.wal.files.FileSystem.
 
     `before` is called before each operation that changes anything. `full`: writes keep their first half and fail.
     `fsyncs` counts those of files, failed ones too. `_lock` guards the tree; `before` is called without it."""
@@ -204,14 +204,14 @@ class CrashDisk:
         return self.file(path).inode
 
     @contextmanager
-    def load(self, path: Path) -> Iterator[Whole]:
+    def load(self, path: Path) -> Iterator[FileBytes]:
         yield bytes(self.file(path).data)
 
     def lock(self, folder: Path) -> Lock:
         self.folder(folder)
         with self._lock:
             if folder in self._locked:
-                raise LogLocked(folder, "another process")
+                raise LogLockedError(folder, "another process")
             self._locked.add(folder)
         return _FolderLock(self._locked, folder)
 

@@ -16,12 +16,12 @@ from typing import Annotated, Any
 
 from artimon.model.batch import BatchHeader
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.collector import settled
+from artimon.model.collector import gc_tuned
 from artimon.model.grid import DEFAULT_LEVELS, Level, parse_levels
 from artimon.model.vshards import union
 from artimon.runtime.exposure import require_protection
 from artimon.runtime.health import HealthFile, Publish, unpublished
-from artimon.runtime.partition_counts import PartitionCounts, pins_of
+from artimon.runtime.partition_counts import PartitionCounts, confirmed_partitions
 from artimon.runtime.process_options import (
     Health,
     Insecure,
@@ -34,24 +34,31 @@ from artimon.runtime.process_options import (
 )
 from artimon.runtime.settings import security
 from artimon.runtime.text import parse_process_names
-from artimon.runtime.topic_check import TopicCheck, relied_on
-from artimon.runtime.zookeeper import Registration, close_client, zookeeper_client
+from artimon.runtime.topic_check import TopicCheck, required_topics
+from artimon.runtime.zookeeper import EphemeralNode, close_client, zookeeper_client
 from bookkeeper.rpc.framed_server import FramedServer
-from varstore.cluster.directory import Directory, Place, Shards
-from varstore.cluster.freshness import Freshness, standings_of
-from varstore.cluster.healing import Healing
+from varstore.cluster.directory import ClusterDirectory, ClusterState, ShardAddress
+from varstore.cluster.freshness import Freshness, group_positions
+from varstore.cluster.healing import GapRepair
 from varstore.cluster.logends import LogEnds, log_span
 from varstore.cluster.membership import SHARDS_PATH, VARSTORE_PATH, LevelsDiffer, Membership, MembershipWatch
-from varstore.cluster.moving import Mover
-from varstore.cluster.peers import image_from
-from varstore.index.announcements import Announcements
-from varstore.index.limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, Limits, memory_limit, refusals, settle_capacity
+from varstore.cluster.moving import Rebalancer
+from varstore.cluster.peers import fetch_snapshot
+from varstore.index.announcements import AnnouncementConsumer
+from varstore.index.limits import (
+    DEFAULT_CAPACITY,
+    DEFAULT_LIMITS,
+    ShardLimits,
+    memory_limit,
+    refusal_warnings,
+    settle_capacity,
+)
 from varstore.query.answer import ANSWER_BYTES
 from varstore.shard.service import ShardService, idl
 from varstore.shard.shard import Shard, ShardBroken
-from varstore.snapshot.recovery import Bringing, LogSpan, can_go_on
-from varstore.snapshot.snapshots import COPY_S, INTERVAL_S, Snapshots
-from varstore.store.groups import Group
+from varstore.snapshot.recovery import LogSpan, Restore, can_continue
+from varstore.snapshot.snapshots import COPY_INTERVAL_S, INTERVAL_S, Snapshots
+from varstore.store.groups import FeedGroup
 
 __all__ = ["SHARDS_PATH", "VARSTORE_PATH", "LevelsDiffer", "ShardConfig", "ShardProcess", "run_shard"]
 
@@ -61,12 +68,12 @@ MiB = 1 << 20
 FEED_BYTES = 64 * MiB
 SNAPSHOTS_PATH = "/artimon/snapshots"
 """Folder on HDFS for copies of the snapshots of all shards."""
-HEALTH_S = 1.0
-SWITCH_S = 0.001
+HEALTH_INTERVAL_S = 1.0
+THREAD_SWITCH_S = 0.001
 """Switch interval of Python's threads in seconds. Feeding, queries and snapshots take many short steps in numpy, and
 would wait 5 ms (Python's default) before each."""
-MOVE_S = 1.0
-_ASK_S = 3.0
+MOVE_INTERVAL_S = 1.0
+_REQUEST_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +113,13 @@ class ShardConfig:
     data: Annotated[Path | None, Option("Folder of the snapshots; no snapshots without it.")] = None
     hdfs: Annotated[str | None, Option("HDFS URI for copies of snapshots and for refills.")] = None
     snapshot_s: float = INTERVAL_S
-    copy_s: float = COPY_S
+    copy_s: float = COPY_INTERVAL_S
     """Interval of snapshots, and of copies to HDFS."""
     sharing: Annotated[
         int, Option("Minimum number of shards that share this machine's memory; more if more register.", least=1)
     ] = 1
     max_connections: int = 64
-    limits: Limits = DEFAULT_LIMITS
+    limits: ShardLimits = DEFAULT_LIMITS
 
 
 class ShardProcess:
@@ -125,11 +132,11 @@ class ShardProcess:
         self._config, self._clock = config, clock
         self.warnings = require_protection(f"shard {config.id}", config.host, security(), insecure=config.insecure)
         self._client = zookeeper_client(config.zookeeper)
-        self._registration: Registration | None = None
+        self._registration: EphemeralNode | None = None
         self._health = HealthFile(config.health, f"shard-{config.id}", clock, publish)
         self._stop = threading.Event()
         self.port = 0
-        self._place = Place(config.id, config.host, 0, secrets.token_hex(8))
+        self._place = ShardAddress(config.id, config.host, 0, secrets.token_hex(8))
         limits = config.limits
         memory = limits.memory_bytes or memory_limit() // config.sharing
         capacity = settle_capacity(config.capacity, config.levels, memory)
@@ -138,19 +145,19 @@ class ShardProcess:
         """Shards on this machine."""
         self._freshness = Freshness(clock.monotonic())
         self._samples = f"{config.topic_prefix}.samples"
-        self._counts = PartitionCounts(pins_of(self._client), clock)
+        self._counts = PartitionCounts(confirmed_partitions(self._client), clock)
         self._log_ends = LogEnds(config.kafka, self._samples, self._freshness.saw, clock, self.shard, self._counts)
-        self.topics = TopicCheck(config.kafka, relied_on(config.topic_prefix, ("samples", "series")), clock)
-        self._announcements = Announcements(
+        self.topics = TopicCheck(config.kafka, required_topics(config.topic_prefix, ("samples", "series")), clock)
+        self._announcements = AnnouncementConsumer(
             config.kafka, f"{config.topic_prefix}.series", self.shard.announce, clock, self._is_wanted
         )
         wanted = Membership(tuple(config.members), config.replicas, tuple(config.levels))
         self._membership = MembershipWatch(self._client, wanted, clock)
-        self._directory = Directory(self._client, clock=clock)
-        self._mover = Mover(config.id, self.shard, self._bring)
+        self._directory = ClusterDirectory(self._client, clock=clock)
+        self._mover = Rebalancer(config.id, self.shard, self._bring)
         self._service = ShardService(self.shard, self.notes)
         self._snapshots = self._in_folder(config.data) if config.data is not None else None
-        self._bringing = Bringing(
+        self._bringing = Restore(
             self.shard,
             self._announcements.again,
             self._span,
@@ -160,7 +167,7 @@ class ShardProcess:
             self._client,
             self._stop,
         )
-        self._healing = Healing(config.id, self.shard, self._bringing.has_lost)
+        self._healing = GapRepair(config.id, self.shard, self._bringing.has_lost)
         self._moving = threading.Thread(target=self._move, name="mover", daemon=True)
 
     def start(self, stop: threading.Event) -> None:
@@ -170,7 +177,7 @@ class ShardProcess:
         self.say("starting", "waiting for ZooKeeper")
         connecting = self._client.start_async()
         waited = 0.0
-        while not (connecting.is_set() or stop.is_set() or waited >= _ASK_S):
+        while not (connecting.is_set() or stop.is_set() or waited >= _REQUEST_TIMEOUT_S):
             self._clock.wait(stop, 0.05)
             waited += 0.05
         self._members = self._membership.look()
@@ -191,7 +198,7 @@ class ShardProcess:
         self._log_ends.start()
         self.topics.start(self._stop)
         path = f"{SHARDS_PATH}/{config.id}"
-        self._registration = Registration(self._client, path, self._place.to_bytes(os.getpid()))
+        self._registration = EphemeralNode(self._client, path, self._place.to_bytes(os.getpid()))
         self._registration.start()
         self._moving.start()
         log.info("shard %s serves on %s:%d; %s", config.id, config.host, self.port, self._members)
@@ -220,9 +227,9 @@ class ShardProcess:
             log.exception("loading a snapshot")
         self._snapshots.start()
 
-    def _is_usable(self, groups: Sequence[Group]) -> bool:
+    def _is_usable(self, groups: Sequence[FeedGroup]) -> bool:
         """Return True if Kafka still has everything after these groups' positions, or if that is unknown."""
-        return can_go_on(self._span(), groups)
+        return can_continue(self._span(), groups)
 
     def _move(self) -> None:
         """Run the mover's thread: a copy from another shard may take minutes and must not delay anything else."""
@@ -234,9 +241,9 @@ class ShardProcess:
             except Exception as error:  # this thread must survive any error
                 self._mover.problem = f"moving virtual shards: {error!r}"
                 log.exception("moving virtual shards")
-            self._clock.wait(self._stop, MOVE_S)
+            self._clock.wait(self._stop, MOVE_INTERVAL_S)
 
-    def _shards(self) -> Shards | None:
+    def _shards(self) -> ClusterState | None:
         shards = self._directory.read()
         if not self._config.limits.memory_bytes:
             self._share(sum(place.host == self._config.host for place in shards.live))
@@ -251,11 +258,11 @@ class ShardProcess:
             self.shard.allow_memory(memory_limit() // here)
             log.info("shard %s: %d shards share the memory of this machine", self._config.id, here)
 
-    def _bring(self, vshards: int, giver: Place | None) -> None:
+    def _bring(self, vshards: int, giver: ShardAddress | None) -> None:
         if giver is None:
             self._bringing.bring(vshards)
             return
-        with self._announcements.again(), closing(image_from(giver, vshards)) as parts:
+        with self._announcements.again(), closing(fetch_snapshot(giver, vshards)) as parts:
             self.shard.adopt(vshards, parts)
 
     def _span(self) -> LogSpan | None:
@@ -269,7 +276,7 @@ class ShardProcess:
         """Update membership, groups and freshness, and the registration; called once a second. Raises LevelsDiffer if
         ZooKeeper was absent at the start and names other levels now."""
         self._members = self._membership.look()
-        standings = standings_of(self.shard.groups(), self._log_ends.topic_ids)
+        standings = group_positions(self.shard.groups(), self._log_ends.topic_ids)
         self._freshness.look(standings, self._announcements.due, self._announcements.read, self._clock.monotonic())
         lacking = union(standing.vshards for standing in standings if standing.lost and standing.ready)
         ready = (self._freshness.ready | lacking) & ~self._mover.leaving
@@ -338,7 +345,7 @@ class ShardProcess:
             left = self._place.held.bit_count()
             doing = f"hands over {left} virtual shards" if left else "holds nothing: it can be stopped"
             problems.append(f"shard {id_} is not among the members {', '.join(self._members.members)}, and {doing}")
-        return problems + refusals(status)
+        return problems + refusal_warnings(status)
 
     def say(self, state: str, problem: str = "", **figures: Any) -> None:
         """Write one health report."""
@@ -364,14 +371,14 @@ def run_shard(
 ) -> None:
     """Run a shard until `stop`. Raises ShardBroken (restart it, empty), LevelsDiffer, LimitError (no memory for the
     capacity), TopicsUnfit, OSError (port)."""
-    sys.setswitchinterval(SWITCH_S)
-    with settled():
+    sys.setswitchinterval(THREAD_SWITCH_S)
+    with gc_tuned():
         process = ShardProcess(config, clock, publish)
         try:
             process.start(stop)
             while not stop.is_set():
                 process.look()
                 process.report()
-                clock.wait(stop, HEALTH_S)
+                clock.wait(stop, HEALTH_INTERVAL_S)
         finally:
             process.stop()

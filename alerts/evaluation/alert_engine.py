@@ -13,23 +13,23 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from alerts.evaluation.rule_evaluator import STEP_MS, Evaluator, Judged, is_lagging, leave
+from alerts.evaluation.rule_evaluator import STEP_MS, RuleEvaluator, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.verdicts import AlertStep
-from alerts.evaluation.view import View
-from alerts.rules.rulebook import InForce, RuleBook
-from alerts.state.alert import Alert, Change, RuleMemory
-from alerts.state.database import Commit, Database, Memory
-from alerts.state.notification import Letter, letters, notify, resolved_of
+from alerts.evaluation.view import AlertView
+from alerts.rules.rulebook import ActiveRules, RuleFolder
+from alerts.state.alert import Alert, AlertChange, RuleMemory
+from alerts.state.database import AlertDatabase, EngineState, EvaluationCommit
+from alerts.state.notification import AlertLetter, letters, notify, resolution_of
 from alerts.state.rule import Labels, Rule
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
 
 log = logging.getLogger(__name__)
 
-BUDGET_S = 50.0
+MAX_EVALUATION_S = 50.0
 """Time budget of an evaluation in seconds; beyond it the remaining rules wait for the next evaluation."""
 
-Row = tuple[str, Labels, Alert | None, tuple[Letter, ...]]
+AlertRow = tuple[str, Labels, Alert | None, tuple[AlertLetter, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class EvaluationResult:
     """Results of the last evaluation, for figures and display."""
 
     time_ms: int = 0
@@ -57,28 +57,28 @@ class Snapshot:
     failing: str = ""
 
 
-class Engine:
+class AlertEngine:
     """Evaluates all rules when `evaluate_due` is called; nothing else changes the state."""
 
     def __init__(
         self,
         config: EngineConfig,
         store: Store,
-        database: Database,
-        memory: Memory,
+        database: AlertDatabase,
+        memory: EngineState,
         clock: Clock,
         *,
         newest_samples: Callable[[], Iterable[int]] = tuple,
     ) -> None:
         self._config, self._store, self._database, self._clock = config, store, database, clock
         self._memory, self._newest_samples = memory, newest_samples
-        self._book = RuleBook(config.rules, config.default, memory.files)
-        self._force = InForce()
-        self._judged: dict[str, Judged] = {}
+        self._book = RuleFolder(config.rules, config.default, memory.files)
+        self._force = ActiveRules()
+        self._judged: dict[str, RuleResult] = {}
         self.evaluations = 0
         self.made = 0
         """Letters created since the start."""
-        self.snapshot = Snapshot(memory.time_ms)
+        self.snapshot = EvaluationResult(memory.time_ms)
 
     @property
     def missed(self) -> int:
@@ -118,8 +118,10 @@ class Engine:
         self._force = force = self._book.read(self._clock.now_ms())
         memory = self._memory
         missed = max(0, (time_ms - memory.time_ms) // STEP_MS - 1) if memory.time_ms else 0
-        gone = leave(memory.known, force.rules, time_ms)
-        evaluator = Evaluator(self._store, force.rules.values(), time_ms, self._lagging(time_ms), self._in_time(began))
+        gone = end_orphaned_alerts(memory.known, force.rules, time_ms)
+        evaluator = RuleEvaluator(
+            self._store, force.rules.values(), time_ms, self._lagging(time_ms), self._in_time(began)
+        )
         judged = {}
         for name, rule in force.rules.items():
             known = memory.known.get(name)
@@ -134,7 +136,7 @@ class Engine:
         self._take_snapshot((perf_counter() - began) * 1000, evaluator.questions)
 
     def _in_time(self, began: float) -> Callable[[], bool]:
-        return lambda: perf_counter() - began < BUDGET_S
+        return lambda: perf_counter() - began < MAX_EVALUATION_S
 
     def _lagging(self, time_ms: int) -> bool:
         try:
@@ -143,11 +145,11 @@ class Engine:
             return False
 
     def _rows(
-        self, gone: Mapping[str, list[AlertStep]], judged: Mapping[str, Judged]
-    ) -> tuple[list[Row], list[Letter]]:
+        self, gone: Mapping[str, list[AlertStep]], judged: Mapping[str, RuleResult]
+    ) -> tuple[list[AlertRow], list[AlertLetter]]:
         """Alerts to write and letters about them; ends of old alerts come before new ones."""
-        rows: list[Row] = []
-        told: list[Letter] = []
+        rows: list[AlertRow] = []
+        told: list[AlertLetter] = []
         for name, steps in gone.items():
             rows += [self._row(name, None, one, told) for one in steps]
         for name, found in judged.items():
@@ -155,24 +157,24 @@ class Engine:
             rows += [self._row(name, rule, one, told) for one in found.steps]
         return rows, told
 
-    def _row(self, name: str, rule: Rule | None, one: AlertStep, told: list[Letter]) -> Row:
+    def _row(self, name: str, rule: Rule | None, one: AlertStep, told: list[AlertLetter]) -> AlertRow:
         before = self._memory.told.get((name, one.labels), ())
-        if one.change is Change.FIRING and rule is not None and one.alert is not None:
-            before = tuple(letters(notify(rule, one.labels, one.alert, Change.FIRING), self._force.targets(rule)))
+        if one.change is AlertChange.FIRING and rule is not None and one.alert is not None:
+            before = tuple(letters(notify(rule, one.labels, one.alert, AlertChange.FIRING), self._force.targets(rule)))
             told += before
-        elif one.change is Change.RESOLVED and one.alert is not None:
+        elif one.change is AlertChange.RESOLVED and one.alert is not None:
             # targets notified of the firing get the resolution, even if the rule's receivers have changed
             for letter in before:
                 ended = (
-                    notify(rule, one.labels, one.alert, Change.RESOLVED)
+                    notify(rule, one.labels, one.alert, AlertChange.RESOLVED)
                     if rule is not None
-                    else resolved_of(letter.notification, one.alert)
+                    else resolution_of(letter.notification, one.alert)
                 )
-                told.append(Letter(ended, letter.target))
+                told.append(AlertLetter(ended, letter.target))
         kept = one.alert is not None and one.alert.phase.notified
         return name, one.labels, one.alert, before if kept else ()
 
-    def _commit(self, time_ms: int, missed: int, rows: list[Row], told: list[Letter]) -> None:
+    def _commit(self, time_ms: int, missed: int, rows: list[AlertRow], told: list[AlertLetter]) -> None:
         """Commit to the database first, then update the memory."""
         memory, force = self._memory, self._force
         changed = [row for row in rows if self._differs(row)]
@@ -180,7 +182,7 @@ class Engine:
         files = force.files if dict(force.files) != memory.files else None
         held = {name for name, _, alert, _ in rows if alert is not None}
         needed = {name: digest for name, digest in digests.items() if name in held}
-        self._database.commit(Commit(time_ms, missed, needed, changed, told, files))
+        self._database.commit(EvaluationCommit(time_ms, missed, needed, changed, told, files))
         self.made += len(told)
         memory.time_ms, memory.missed, memory.files = time_ms, missed, dict(force.files)
         known = {name: dict(one.alerts) for name, one in memory.known.items()}
@@ -196,7 +198,7 @@ class Engine:
             name: RuleMemory(digests.get(name) or old[name].digest, alerts) for name, alerts in known.items() if alerts
         }
 
-    def _differs(self, row: Row) -> bool:
+    def _differs(self, row: AlertRow) -> bool:
         name, labels, alert, told = row
         known = self._memory.known.get(name)
         return alert is None or known is None or known.alerts.get(labels) != alert or bool(told)
@@ -207,7 +209,7 @@ class Engine:
         force, memory, view = self._force, self._memory, self.view()
         states = view.rule_counts()
         errors = sorted({judged.error for judged in self._judged.values() if judged.error})
-        self.snapshot = Snapshot(
+        self.snapshot = EvaluationResult(
             memory.time_ms,
             duration_ms,
             questions,
@@ -217,10 +219,10 @@ class Engine:
             f"{states['error']} of {len(force.rules)} rules failed: {errors[0]:.300}" if errors else "",
         )
 
-    def view(self) -> View:
+    def view(self) -> AlertView:
         """View of the current state."""
         config, memory = self._config, self._memory
-        return View(config.id, config.page, memory.time_ms, self._force, memory.known, memory.told, self._judged)
+        return AlertView(config.id, config.page, memory.time_ms, self._force, memory.known, memory.told, self._judged)
 
     def display(self, mail: Mapping[str, Any]) -> bytes:
         """JSON for the znode."""

@@ -8,8 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from alerts.evaluation.shared_store import Asked, SharedStore, popular_names
-from alerts.evaluation.verdicts import AlertStep, Newest, RuleFailed, advance, answer_of, dismissed, newest_values
+from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
+from alerts.evaluation.verdicts import (
+    AlertStep,
+    NewestValues,
+    RuleFailedError,
+    advance,
+    end_alert,
+    newest_values,
+    values_by_alert,
+)
 from alerts.state.alert import Alert, RuleMemory
 from alerts.state.rule import Labels, Rule
 from artimon.model.select import Buckets, SelectError, Store
@@ -19,14 +27,14 @@ from query_dsl.stores.levels import SETTLE_MS
 log = logging.getLogger(__name__)
 
 STEP_MS = 60_000
-LAG_MS = 300_000
+MAX_LAG_MS = 300_000
 
 Alerts = Mapping[str, Mapping[Labels, Alert]]
 """Rule name -> labels -> alert."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RuleResult:
     """Result of one rule in one evaluation. If `error` is not "", its alerts stay as they are."""
 
     steps: Sequence[AlertStep] = ()
@@ -34,7 +42,7 @@ class Judged:
     duration_ms: float = 0.0
 
 
-class Evaluator:
+class RuleEvaluator:
     """Evaluates rules at one evaluation time and shares their common queries. Make a new one for each evaluation."""
 
     def __init__(
@@ -43,7 +51,7 @@ class Evaluator:
         rules = list(rules)
         self._store = SharedStore(store, popular_names(rule.query.node for rule in rules))
         self._twice = {text for text, count in Counter(rule.expr for rule in rules).items() if count > 1}
-        self._answers: dict[str, tuple[Newest, str, list[Asked]]] = {}
+        self._answers: dict[str, tuple[NewestValues, str, list[BucketsSource]]] = {}
         self._time_ms, self._lagging, self._in_time = time_ms, lagging, in_time
 
     @property
@@ -51,30 +59,30 @@ class Evaluator:
         """Number of queries sent to the store."""
         return self._store.questions
 
-    def judge(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> Judged:
+    def judge(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> RuleResult:
         """Compute the next states of the rule's alerts."""
         began = perf_counter()
         if not self._in_time():
-            return Judged(error="not evaluated: the time limit of the evaluation was reached before this rule")
+            return RuleResult(error="not evaluated: the time limit of the evaluation was reached before this rule")
         try:
             steps = self._steps(rule, alerts)
-        except RuleFailed as problem:
-            return Judged(error=str(problem), duration_ms=(perf_counter() - began) * 1000)
+        except RuleFailedError as problem:
+            return RuleResult(error=str(problem), duration_ms=(perf_counter() - began) * 1000)
         except Exception as problem:  # a defect that affects one rule must not stop the others
             log.exception("rule %s", rule.name)
             error = f"{type(problem).__name__}: {problem}"
-            return Judged(error=error, duration_ms=(perf_counter() - began) * 1000)
-        return Judged(steps, "", (perf_counter() - began) * 1000)
+            return RuleResult(error=error, duration_ms=(perf_counter() - began) * 1000)
+        return RuleResult(steps, "", (perf_counter() - began) * 1000)
 
     def _steps(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> list[AlertStep]:
         newest, error, asked = self._ask(rule)
         if error:
-            raise RuleFailed(error)
-        answer = answer_of(rule, newest)
-        endings = _Endings(asked, {name for name, _ in rule.labels})
+            raise RuleFailedError(error)
+        answer = values_by_alert(rule, newest)
+        endings = _SeriesEndings(asked, {name for name, _ in rule.labels})
         return advance(rule, alerts, answer, self._time_ms, endings, self._lagging)
 
-    def _ask(self, rule: Rule) -> tuple[Newest, str, list[Asked]]:
+    def _ask(self, rule: Rule) -> tuple[NewestValues, str, list[BucketsSource]]:
         """(newest values, empty if nothing is selected; error or ""; queries sent to the store)."""
         found = self._answers.get(rule.expr)
         if found is None:
@@ -83,9 +91,9 @@ class Evaluator:
                 self._answers[rule.expr] = found
         return found
 
-    def _evaluated(self, rule: Rule) -> tuple[Newest, str, list[Asked]]:
+    def _evaluated(self, rule: Rule) -> tuple[NewestValues, str, list[BucketsSource]]:
         self._store.begin()
-        newest: Newest = []
+        newest: NewestValues = []
         error = ""
         try:
             newest = newest_values(evaluate(rule.query, self._store, self._time_ms + SETTLE_MS))
@@ -97,10 +105,10 @@ class Evaluator:
         return newest, error or (f"the answer is incomplete: {partial}" if partial else ""), self._store.asked
 
 
-class _Endings:
+class _SeriesEndings:
     """Checks if every series behind the labels of an alert has ended, by the answers to the queries of its rule."""
 
-    def __init__(self, asked: Sequence[Asked], own: set[str]) -> None:
+    def __init__(self, asked: Sequence[BucketsSource], own: set[str]) -> None:
         self._questions, self._own = asked, own
         self._asked: list[Buckets] = []
         self._rows: dict[tuple[str, str], set[tuple[int, int]]] | None = None
@@ -132,7 +140,9 @@ class _Endings:
         return rows
 
 
-def leave(known: Mapping[str, RuleMemory], rules: Mapping[str, Rule], time_ms: int) -> dict[str, list[AlertStep]]:
+def end_orphaned_alerts(
+    known: Mapping[str, RuleMemory], rules: Mapping[str, Rule], time_ms: int
+) -> dict[str, list[AlertStep]]:
     """End the alerts of rules that were removed, or changed since the alerts began."""
     gone: dict[str, list[AlertStep]] = {}
     for name, before in known.items():
@@ -140,10 +150,10 @@ def leave(known: Mapping[str, RuleMemory], rules: Mapping[str, Rule], time_ms: i
         if rule is not None and rule.digest == before.digest:
             continue
         reason = "the rule was removed" if rule is None else "the rule was changed"
-        gone[name] = [AlertStep(labels, *dismissed(alert, time_ms, reason)) for labels, alert in before.alerts.items()]
+        gone[name] = [AlertStep(labels, *end_alert(alert, time_ms, reason)) for labels, alert in before.alerts.items()]
     return gone
 
 
 def is_lagging(newest_samples_ms: Iterable[int], time_ms: int) -> bool:
     """True if a shard has no sample in the bucket that ends at `time_ms`, but has some from the minutes before."""
-    return any(time_ms - LAG_MS < newest <= time_ms - STEP_MS for newest in newest_samples_ms)
+    return any(time_ms - MAX_LAG_MS < newest <= time_ms - STEP_MS for newest in newest_samples_ms)

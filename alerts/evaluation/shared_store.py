@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.aggregate import Aggregate, AggregateRequest, Aggregating, NotPushed
+from artimon.compute.aggregate import Aggregate, AggregateRequest, AggregatingStore, NotPushed
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest, Series, Store
 from query_dsl.tree import nodes
@@ -18,13 +18,13 @@ from query_dsl.tree.nodes import Node, walk
 from query_dsl.tree.selector import accepts
 from varstore.cluster.client import StoreUnavailable
 
-SHARED_FROM = 16
+MIN_SHARED_SELECTORS = 16
 """Minimum number of different selectors of a variable that are answered by one query for the whole variable."""
-SHARED_CELLS = 4_000_000
-SHARED_SERIES = 50_000
+MAX_SHARED_CELLS = 4_000_000
+MAX_SHARED_SERIES = 50_000
 
-Rows = npt.NDArray[np.intp]
-Asked = Callable[[], Buckets]
+RowIndexes = npt.NDArray[np.intp]
+BucketsSource = Callable[[], Buckets]
 """Returns the buckets of a query, if necessary by sending it now. Raises SelectError."""
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def popular_names(trees: Iterable[Node]) -> frozenset[str]:
         node.selector.matchers for tree in trees for node in walk(tree) if isinstance(node, nodes.Fetch | nodes.Absent)
     }
     counts = Counter(name for matchers in selectors if (name := _one_name(matchers)) is not None)
-    return frozenset(name for name, count in counts.items() if count >= SHARED_FROM)
+    return frozenset(name for name, count in counts.items() if count >= MIN_SHARED_SELECTORS)
 
 
 def _one_name(matchers: tuple[Matcher, ...]) -> str | None:
@@ -52,11 +52,11 @@ class SharedStore:
     def __init__(self, store: Store, popular: frozenset[str] = frozenset()) -> None:
         self._store, self._popular = store, popular
         self._answers: dict[SelectRequest, Buckets] = {}
-        self._whole: dict[tuple[str, Grid, tuple[str, ...]], _Whole | None] = {}
+        self._whole: dict[tuple[str, Grid, tuple[str, ...]], _WholeVariable | None] = {}
         self._levels: tuple[tuple[int, int], ...] | None = None
         self._gone: StoreUnavailable | None = None
         self._aggregates: dict[AggregateRequest, Aggregate] = {}
-        self.asked: list[Asked] = []
+        self.asked: list[BucketsSource] = []
         self._notes: list[tuple[str, ...]] = []
         """Notes of incomplete answers."""
         self.questions = 0
@@ -86,7 +86,7 @@ class SharedStore:
     def aggregate(self, request: AggregateRequest) -> Aggregate:
         """See Aggregating. NotPushed if the store cannot aggregate, or fetches the whole variable for many rules."""
         store = self._store
-        if not isinstance(store, Aggregating) or _one_name(request.matchers) in self._popular:
+        if not isinstance(store, AggregatingStore) or _one_name(request.matchers) in self._popular:
             raise NotPushed("shared with other rules")
         found = self._aggregates.get(request)
         if found is None:
@@ -138,30 +138,30 @@ class SharedStore:
         whole = self._whole[key]
         return None if whole is None else whole.part(request.matchers)
 
-    def _fetch_whole(self, name: str, request: SelectRequest) -> _Whole | None:
-        limit = min(SHARED_SERIES, SHARED_CELLS // (request.grid.n * len(request.statistics)))
+    def _fetch_whole(self, name: str, request: SelectRequest) -> _WholeVariable | None:
+        limit = min(MAX_SHARED_SERIES, MAX_SHARED_CELLS // (request.grid.n * len(request.statistics)))
         if limit < 1:
             return None
         try:
-            return _Whole(self._ask(replace(request, matchers=(Matcher(NAME, "=", name),), limit=limit)))
+            return _WholeVariable(self._ask(replace(request, matchers=(Matcher(NAME, "=", name),), limit=limit)))
         except StoreUnavailable:
             raise
         except SelectError:  # too many series: each rule sends its own query
             return None
 
 
-class _Whole:
+class _WholeVariable:
     """All series of a variable, with an index of their labels."""
 
     def __init__(self, buckets: Buckets) -> None:
         self._buckets = buckets
         self._births = buckets.births
         self._starts = np.searchsorted(buckets.births["row"], np.arange(len(buckets.series) + 1))
-        self._index: dict[str, dict[str, Rows]] = {}
+        self._index: dict[str, dict[str, RowIndexes]] = {}
 
     def part(self, matchers: tuple[Matcher, ...]) -> Buckets:
         """Rows that match, as the store itself would answer."""
-        rows: Rows | None = None
+        rows: RowIndexes | None = None
         for matcher in matchers:
             if matcher.label != NAME:
                 fit = self._fit(matcher)
@@ -190,14 +190,14 @@ class _Whole:
             parts.append(lives)
         return np.concatenate(parts) if parts else self._births[:0]
 
-    def _fit(self, matcher: Matcher) -> Rows:
+    def _fit(self, matcher: Matcher) -> RowIndexes:
         values = self._values(matcher.label)
         if matcher.op == "=":
             return values.get(matcher.value, np.zeros(0, np.intp))
         fit = [rows for value, rows in values.items() if accepts(matcher, value)]
         return np.sort(np.concatenate(fit)) if fit else np.zeros(0, np.intp)
 
-    def _values(self, label: str) -> dict[str, Rows]:
+    def _values(self, label: str) -> dict[str, RowIndexes]:
         if label not in self._index:
             rows: dict[str, list[int]] = {}
             for row, series in enumerate(self._buckets.series):

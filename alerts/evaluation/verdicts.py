@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from alerts.state.alert import Alert, AlertPhase, AlertVerdict, Change, Says, step
+from alerts.state.alert import Alert, AlertChange, AlertPhase, AlertVerdict, Outcome, next_state
 from alerts.state.conditions import ConditionError, Value
-from alerts.state.rule import Labels, Missing, Rule
+from alerts.state.rule import Labels, MissingDataPolicy, Rule
 from query_dsl import Matrix
-from query_dsl.results.cells import Key
+from query_dsl.results.cells import SeriesKey
 from query_dsl.tree.selector import series_text
 from query_dsl.tree.timing import format_duration
 
@@ -18,12 +18,12 @@ MAX_ALERTS = 10_000
 MISSING_MS = 86_400_000
 """Time without data after which an alert ends under every policy for missing data."""
 
-Newest = Sequence[tuple[Key, Value | None]]
-Answer = Mapping[Labels, Value]
-Ended = Callable[[Labels], bool]
+NewestValues = Sequence[tuple[SeriesKey, Value | None]]
+AlertValues = Mapping[Labels, Value]
+HasEnded = Callable[[Labels], bool]
 
 
-class RuleFailed(Exception):
+class RuleFailedError(Exception):
     """Rule that cannot be judged in this evaluation; its alerts stay as they are."""
 
 
@@ -33,10 +33,10 @@ class AlertStep:
 
     labels: Labels
     alert: Alert | None
-    change: Change | None
+    change: AlertChange | None
 
 
-def newest_values(matrix: Matrix) -> Newest:
+def newest_values(matrix: Matrix) -> NewestValues:
     """Each series with its value in the newest bucket; None without one."""
     column = matrix.column
     if not matrix.keys:
@@ -46,77 +46,81 @@ def newest_values(matrix: Matrix) -> Newest:
     return list(zip(matrix.keys, values, strict=True))
 
 
-def answer_of(rule: Rule, newest: Newest) -> dict[Labels, Value]:
+def values_by_alert(rule: Rule, newest: NewestValues) -> dict[Labels, Value]:
     """Labels of each alert -> newest value. RuleFailed if two series would be the same alert."""
     found: dict[Labels, Value] = {}
-    first: dict[Labels, Key] = {}
+    first: dict[Labels, SeriesKey] = {}
     for key, value in newest:
         labels = rule.alert_labels(key.labels)
         if labels in first:
             pair = " and ".join(series_text(one.name, dict(one.labels)) for one in (first[labels], key))
-            raise RuleFailed(f"{pair} would be one alert: ask for one variable, or reduce to the labels that matter")
+            raise RuleFailedError(
+                f"{pair} would be one alert: ask for one variable, or reduce to the labels that matter"
+            )
         first[labels] = key
         if value is not None:
             found[labels] = value
     return found
 
 
-def judge(rule: Rule, value: Value) -> AlertVerdict:
+def verdict_on(rule: Rule, value: Value) -> AlertVerdict:
     """Verdict on a value. RuleFailed if the condition does not apply to its type."""
     try:
         if rule.threshold.holds(value):
-            return AlertVerdict(Says.TRUE, value)
+            return AlertVerdict(Outcome.TRUE, value)
         if rule.resolve is not None and not rule.resolve.holds(value):
-            return AlertVerdict(Says.BETWEEN, value)
+            return AlertVerdict(Outcome.BETWEEN, value)
     except ConditionError as problem:
-        raise RuleFailed(str(problem)) from None
-    return AlertVerdict(Says.FALSE, value)
+        raise RuleFailedError(str(problem)) from None
+    return AlertVerdict(Outcome.FALSE, value)
 
 
-def without_data(rule: Rule, alert: Alert, now_ms: int, *, ended: bool, lagging: bool) -> AlertVerdict:
+def verdict_without_data(rule: Rule, alert: Alert, now_ms: int, *, ended: bool, lagging: bool) -> AlertVerdict:
     """Verdict on an alert whose series has no value in the newest bucket."""
     if ended:
-        return AlertVerdict(Says.FALSE, reason="the source says that the series ended")
+        return AlertVerdict(Outcome.FALSE, reason="the source says that the series ended")
     if now_ms - (alert.data_ms or alert.since_ms) > MISSING_MS:
-        return AlertVerdict(Says.FALSE, reason=f"no data for {format_duration(MISSING_MS)}")
-    if lagging or rule.missing is Missing.KEEP:
-        return AlertVerdict(Says.KEEP, reason="no data")
-    if rule.missing is Missing.FIRE:
-        return AlertVerdict(Says.TRUE, reason="no data")
-    return AlertVerdict(Says.FALSE, reason="no data")
+        return AlertVerdict(Outcome.FALSE, reason=f"no data for {format_duration(MISSING_MS)}")
+    if lagging or rule.missing is MissingDataPolicy.KEEP:
+        return AlertVerdict(Outcome.KEEP, reason="no data")
+    if rule.missing is MissingDataPolicy.FIRE:
+        return AlertVerdict(Outcome.TRUE, reason="no data")
+    return AlertVerdict(Outcome.FALSE, reason="no data")
 
 
 def advance(
-    rule: Rule, alerts: Mapping[Labels, Alert], answer: Answer, now_ms: int, ended: Ended, lagging: bool = False
+    rule: Rule, alerts: Mapping[Labels, Alert], answer: AlertValues, now_ms: int, ended: HasEnded, lagging: bool = False
 ) -> list[AlertStep]:
     """Steps of the rule's alerts that exist before or after the evaluation at `now_ms`.
 
     `alerts`: the alerts before. `ended`: True if all series behind these labels have ended. RuleFailed: no change."""
     steps = []
     for labels, value in answer.items():
-        known, verdict = alerts.get(labels), judge(rule, value)
-        if known is None and verdict.says is not Says.TRUE and rule.missing is not Missing.FIRE:
+        known, verdict = alerts.get(labels), verdict_on(rule, value)
+        if known is None and verdict.says is not Outcome.TRUE and rule.missing is not MissingDataPolicy.FIRE:
             continue
-        alert, change = step(known, verdict, now_ms, rule.hold_ms)
-        if alert is None and rule.missing is Missing.FIRE:  # remembered, so that missing data is detected later
+        alert, change = next_state(known, verdict, now_ms, rule.hold_ms)
+        if (
+            alert is None and rule.missing is MissingDataPolicy.FIRE
+        ):  # remembered, so that missing data is detected later
             alert = Alert(AlertPhase.INACTIVE, 0, 0, now_ms, value)
         steps.append(AlertStep(labels, alert, change))
     for labels, known in alerts.items():
         if labels not in answer:
-            steps.append(_silent(rule, labels, known, now_ms, ended(labels), lagging))
+            steps.append(_step_without_value(rule, labels, known, now_ms, ended(labels), lagging))
     if sum(one.alert is not None for one in steps) > MAX_ALERTS:
-        raise RuleFailed(f"more than {MAX_ALERTS} alerts at once: reduce to fewer series, or narrow the selector")
+        raise RuleFailedError(f"more than {MAX_ALERTS} alerts at once: reduce to fewer series, or narrow the selector")
     return steps
 
 
-def _silent(rule: Rule, labels: Labels, known: Alert, now_ms: int, ended: bool, lagging: bool) -> AlertStep:
-    verdict = without_data(rule, known, now_ms, ended=ended, lagging=lagging)
-    alert, change = step(known, verdict, now_ms, rule.hold_ms)
-    if known.phase is AlertPhase.INACTIVE and verdict.says is Says.KEEP:
+def _step_without_value(rule: Rule, labels: Labels, known: Alert, now_ms: int, ended: bool, lagging: bool) -> AlertStep:
+    verdict = verdict_without_data(rule, known, now_ms, ended=ended, lagging=lagging)
+    alert, change = next_state(known, verdict, now_ms, rule.hold_ms)
+    if known.phase is AlertPhase.INACTIVE and verdict.says is Outcome.KEEP:
         alert = known
     return AlertStep(labels, alert, change)
 
 
-def dismissed(alert: Alert, now_ms: int, reason: str) -> tuple[Alert | None, Change | None]:
+def end_alert(alert: Alert, now_ms: int, reason: str) -> tuple[Alert | None, AlertChange | None]:
     """Next state of an alert whose rule was removed or changed."""
-    return step(alert, AlertVerdict(Says.FALSE, reason=reason), now_ms, 0)
+    return next_state(alert, AlertVerdict(Outcome.FALSE, reason=reason), now_ms, 0)

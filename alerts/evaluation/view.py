@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from alerts.evaluation.rule_evaluator import Judged
-from alerts.rules.rulebook import InForce
+from alerts.evaluation.rule_evaluator import RuleResult
+from alerts.rules.rulebook import ActiveRules
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
-from alerts.state.notification import Letter, fingerprint, page_link
+from alerts.state.notification import AlertLetter, fingerprint, page_link
 from alerts.state.publication import encode_display, json_value
 from alerts.state.rule import Labels
 
@@ -19,21 +19,21 @@ ERROR = "error"
 ACTIVE = tuple(phase for phase in AlertPhase if phase.active)
 RULE_STATES = (ACTIVE[0].value, ERROR, *(phase.value for phase in ACTIVE[1:]), AlertPhase.INACTIVE.value)
 """States of rules in the order in which rules are shown."""
-SHOWN = tuple(phase for phase in AlertPhase if phase is not AlertPhase.INACTIVE)
-MOST = 20_000
+SHOWN_PHASES = tuple(phase for phase in AlertPhase if phase is not AlertPhase.INACTIVE)
+MAX_ALERTS_SHOWN = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class AlertView:
     """State after the last evaluation. `page`: address of the page for links; `told`: letters about firing alerts."""
 
     id: str
     page: str
     time_ms: int
-    force: InForce
+    force: ActiveRules
     known: Mapping[str, RuleMemory]
-    told: Mapping[tuple[str, Labels], tuple[Letter, ...]]
-    judged: Mapping[str, Judged]
+    told: Mapping[tuple[str, Labels], tuple[AlertLetter, ...]]
+    judged: Mapping[str, RuleResult]
 
     def encode(self, mail: Mapping[str, Any]) -> bytes:
         """JSON for the znode. Rules are sorted by state (firing, error, pending, inactive), then by name."""
@@ -78,13 +78,13 @@ class View:
     def alerts(self) -> list[dict[str, Any]]:
         """Alerts by phase, the newest of each first."""
         found = [
-            (SHOWN.index(alert.phase), -max(alert.fired_ms, alert.since_ms), name, labels, alert)
+            (SHOWN_PHASES.index(alert.phase), -max(alert.fired_ms, alert.since_ms), name, labels, alert)
             for name, known in self.known.items()
             for labels, alert in known.alerts.items()
-            if alert.phase in SHOWN
+            if alert.phase in SHOWN_PHASES
         ]
         found.sort(key=lambda one: one[:4])
-        return [self._alert(name, labels, alert) for _, _, name, labels, alert in found[:MOST]]
+        return [self._alert(name, labels, alert) for _, _, name, labels, alert in found[:MAX_ALERTS_SHOWN]]
 
     def _alert(self, name: str, labels: Labels, alert: Alert) -> dict[str, Any]:
         rule = self.force.rules.get(name)

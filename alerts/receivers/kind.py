@@ -16,15 +16,15 @@ from alerts.state.notification import Notification
 Settings = TypeVar("Settings")
 
 
-class Unreachable(Exception):
+class ServerUnreachableError(Exception):
     """Failure of the server, not of the letter: all letters wait."""
 
 
-class Later(Exception):
+class LetterDeferredError(Exception):
     """Temporary refusal of this letter by the server."""
 
 
-class Refused(Exception):
+class LetterRefusedError(Exception):
     """Permanent refusal of this letter by the server."""
 
 

@@ -12,19 +12,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from alerts.receivers.kind import Later, LetterDelivery, ReceiverKind, Refused, Unreachable, receiver_kinds
-from alerts.state.database import Database, Waiting
+from alerts.receivers.kind import (
+    LetterDeferredError,
+    LetterDelivery,
+    LetterRefusedError,
+    ReceiverKind,
+    ServerUnreachableError,
+    receiver_kinds,
+)
+from alerts.state.database import AlertDatabase, DueLetter
 from alerts.state.notification import split_target
 from artimon.model.clock import Clock
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 5.0
+IDLE_WAIT_S = 5.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 FIRST_LATER_S, LONGEST_LATER_S = 10.0, 900.0
-GIVE_UP_MS = 3 * 86_400_000
+MAX_LETTER_AGE_MS = 3 * 86_400_000
 """Age of a letter (3 days) at which a temporary refusal becomes final. A failed connection never ends a letter."""
-BATCH = 50
+BATCH_LETTERS = 50
 
 
 @dataclass(slots=True)
@@ -36,10 +43,12 @@ class SenderFigures:
     problem: str = ""
 
 
-class Sender:
+class LetterSender:
     """Delivers letters to receivers of one kind, in a separate thread. `wake` signals new letters."""
 
-    def __init__(self, database: Database, kind: ReceiverKind[Any], settings: Any, page: str, clock: Clock) -> None:
+    def __init__(
+        self, database: AlertDatabase, kind: ReceiverKind[Any], settings: Any, page: str, clock: Clock
+    ) -> None:
         self._database, self._kind, self._clock = database, kind, clock
         self._settings, self._page = settings, page
         self._wake = threading.Event()
@@ -78,11 +87,11 @@ class Sender:
             if wait_s:
                 self._stop.wait(wait_s)
             elif not more:
-                self._wake.wait(IDLE_S)
+                self._wake.wait(IDLE_WAIT_S)
 
     def round(self) -> tuple[bool, float]:
         """Send due letters, at most a batch. Returns True if there may be more, and the back-off in seconds."""
-        due = self._database.due(self._clock.now_ms(), BATCH, self._kind.name)
+        due = self._database.due(self._clock.now_ms(), BATCH_LETTERS, self._kind.name)
         if not due:
             return False, 0.0
         try:
@@ -91,7 +100,7 @@ class Sender:
                     if self._stop.is_set():
                         return False, 0.0
                     self._one(delivery, waiting)
-        except Unreachable as problem:
+        except ServerUnreachableError as problem:
             self._failures += 1
             wait_s = min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S)
             if str(problem) != self.figures.problem:
@@ -101,16 +110,16 @@ class Sender:
         self._failures, self.figures.problem = 0, ""
         return True, 0.0
 
-    def _one(self, delivery: LetterDelivery, waiting: Waiting) -> None:
+    def _one(self, delivery: LetterDelivery, waiting: DueLetter) -> None:
         letter, now_ms = waiting.letter, self._clock.now_ms()
         try:
             self._database.hook("sending")
             delivery.send(letter.notification, split_target(letter.target)[1], now_ms)
-        except Later as problem:
+        except LetterDeferredError as problem:
             self._put_off(waiting, str(problem), FIRST_LATER_S)
-        except Refused as problem:
+        except LetterRefusedError as problem:
             self._give_up(waiting, str(problem))
-        except Unreachable as problem:
+        except ServerUnreachableError as problem:
             # other letters go first next time: this letter may be the one that breaks the server
             self._put_off(waiting, str(problem), FIRST_WAIT_S)
             raise
@@ -123,27 +132,27 @@ class Sender:
             self.figures.sent += 1
             self._failures = 0
 
-    def _put_off(self, waiting: Waiting, problem: str, first_s: float) -> None:
+    def _put_off(self, waiting: DueLetter, problem: str, first_s: float) -> None:
         now_ms = self._clock.now_ms()
-        if now_ms - waiting.made_ms > GIVE_UP_MS:
-            self._give_up(waiting, f"put off for {GIVE_UP_MS // 86_400_000} days: {problem}")
+        if now_ms - waiting.made_ms > MAX_LETTER_AGE_MS:
+            self._give_up(waiting, f"put off for {MAX_LETTER_AGE_MS // 86_400_000} days: {problem}")
             return
         wait_s = min(first_s * 2 ** min(waiting.attempts, 20), LONGEST_LATER_S)
         self._database.later(waiting.seq, now_ms + int(wait_s * 1000), problem)
         log.info("%s for %s waits: %s", self._kind.name, waiting.letter.target, problem)
 
-    def _give_up(self, waiting: Waiting, problem: str) -> None:
+    def _give_up(self, waiting: DueLetter, problem: str) -> None:
         log.error("%s about %s is not sent: %s", self._kind.name, waiting.letter.notification.rule, problem)
         self._database.failed(waiting.seq, problem)
         self.figures.failed += 1
 
 
-class Senders:
+class LetterSenders:
     """One sender for each kind of receiver. `settings`: by kind; a kind without an entry uses its default."""
 
-    def __init__(self, database: Database, settings: Mapping[str, Any], page: str, clock: Clock) -> None:
+    def __init__(self, database: AlertDatabase, settings: Mapping[str, Any], page: str, clock: Clock) -> None:
         self._all = [
-            Sender(database, kind, settings.get(name, kind.default), page, clock)
+            LetterSender(database, kind, settings.get(name, kind.default), page, clock)
             for name, kind in receiver_kinds().items()
         ]
 

@@ -21,8 +21,8 @@ from email.policy import SMTP
 from email.utils import format_datetime
 from pathlib import Path
 
-from alerts.receivers.kind import Later, ReceiverKind, Refused, Unreachable
-from alerts.state.alert import Change
+from alerts.receivers.kind import LetterDeferredError, LetterRefusedError, ReceiverKind, ServerUnreachableError
+from alerts.state.alert import AlertChange
 from alerts.state.notification import Notification, page_link
 from alerts.state.rule import AlertsError, value_text
 from artimon.runtime.text import parse_address
@@ -30,17 +30,17 @@ from query_dsl.tree.timing import format_duration, format_time
 
 TIMEOUT_S = 10.0
 """Timeout of each answer of the server, in seconds."""
-LETTER_S = 30.0
+LETTER_TIMEOUT_S = 30.0
 """Deadline of a whole letter, or of greeting and login, in seconds, however slowly the server responds."""
-MAX_SETTINGS = 65_536
+MAX_SETTINGS_BYTES = 65_536
 SUBJECT_CHARACTERS = 200
 CELL_CHARACTERS = 1_000
 EXPR_CHARACTERS = 4_000
-ROWS = 60
+MAX_TABLE_ROWS = 60
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?=.{1,255}$)[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
-_COLOURS = {Change.FIRING: "#b3261e", Change.RESOLVED: "#1b6e3c"}
+_COLOURS = {AlertChange.FIRING: "#b3261e", AlertChange.RESOLVED: "#1b6e3c"}
 
 
 def is_address(text: str) -> bool:
@@ -103,7 +103,7 @@ def _read_settings(path: Path) -> dict[str, object]:
         if path.stat().st_mode & 0o077:
             raise AlertsError(f"{path}: others may read it: run chmod 600 {path}")
         with path.open(encoding="utf-8") as file:
-            found = json.loads(file.read(MAX_SETTINGS))
+            found = json.loads(file.read(MAX_SETTINGS_BYTES))
     except (OSError, ValueError) as error:
         raise AlertsError(f"{path}: {error}") from error
     if not isinstance(found, dict):
@@ -115,7 +115,7 @@ def _read_settings(path: Path) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class MailWriter:
+class MailComposer:
     """Composes mails of one sender; `page` is the address of the page for links, "" for mails without links."""
 
     sender: str
@@ -132,7 +132,7 @@ class MailWriter:
         mail["Subject"] = subject(told)
         mail["Date"] = format_datetime(datetime.fromtimestamp(now_ms / 1000, UTC))
         mail["Message-ID"] = self.message_id(told.id)
-        if told.kind is Change.RESOLVED:
+        if told.kind is AlertChange.RESOLVED:
             mail["In-Reply-To"] = mail["References"] = self.message_id(told.firing_id)
         mail["Auto-Submitted"] = "auto-generated"
         mail["X-Artimon-Rule"] = one_line(told.rule)
@@ -156,7 +156,7 @@ def facts(told: Notification) -> list[tuple[str, str]]:
     """Rows (name, text) about the alert, without its labels."""
     rows = [("rule", told.rule), ("value", value_text(told.value)), ("threshold", told.threshold)]
     rows.append(("since", format_time(told.since_ms)))
-    if told.kind is Change.FIRING:
+    if told.kind is AlertChange.FIRING:
         rows.append(("fired", f"{format_time(told.fired_ms)}, after {format_duration(told.fired_ms - told.since_ms)}"))
     else:
         rows.append(("resolved", format_time(told.resolved_ms)))
@@ -167,7 +167,7 @@ def facts(told: Notification) -> list[tuple[str, str]]:
 
 
 def _labels(told: Notification) -> list[tuple[str, str]]:
-    rows = [(one_line(name), one_line(value)) for name, value in told.labels[:ROWS]]
+    rows = [(one_line(name), one_line(value)) for name, value in told.labels[:MAX_TABLE_ROWS]]
     left = len(told.labels) - len(rows)
     return [*rows, ("…", f"and {left} more labels")] if left > 0 else rows
 
@@ -191,24 +191,25 @@ def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
 
 def as_html(told: Notification, href: str) -> str:
     """Body of the mail as HTML, without external resources."""
-    head = f'<strong style="color:{_COLOURS[told.kind]}">{told.kind.upper()}</strong> {_safe(one_line(told.summary))}'
+    colour, summary = _COLOURS[told.kind], _escape_html(one_line(told.summary))
+    head = f'<strong style="color:{colour}">{told.kind.upper()}</strong> {summary}'
     parts = [f'<p style="font-size:1.2em">{head}</p>', _table(facts(told))]
     if told.labels:
         parts.append(f"<p>Labels</p>{_table(_labels(told))}")
-    parts.append(f"<p>Query</p><pre>{_safe(one_line(told.expr, EXPR_CHARACTERS))}</pre>")
+    parts.append(f"<p>Query</p><pre>{_escape_html(one_line(told.expr, EXPR_CHARACTERS))}</pre>")
     if href:
-        parts.append(f'<p><a href="{_safe(href)}">Show the query</a></p>')
+        parts.append(f'<p><a href="{_escape_html(href)}">Show the query</a></p>')
     body = "\n".join(parts)
     return f'<!DOCTYPE html>\n<html><body style="font-family:sans-serif">\n{body}\n</body></html>\n'
 
 
-def _safe(text: str) -> str:
+def _escape_html(text: str) -> str:
     return html.escape(text, quote=True)
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
     cells = "\n".join(
-        f'<tr><td style="padding-right:1em;color:#555">{_safe(name)}</td><td>{_safe(value)}</td></tr>'
+        f'<tr><td style="padding-right:1em;color:#555">{_escape_html(name)}</td><td>{_escape_html(value)}</td></tr>'
         for name, value in rows
     )
     return f"<table>\n{cells}\n</table>"
@@ -217,15 +218,15 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 # ---- delivery
 
 
-class Conversation:
+class SmtpClient:
     """SMTP connection for a batch of letters; a context manager. Raises Unreachable if the server fails."""
 
-    def __init__(self, settings: MailSettings, writer: MailWriter) -> None:
+    def __init__(self, settings: MailSettings, writer: MailComposer) -> None:
         self._settings, self._writer = settings, writer
 
-    def __enter__(self) -> Conversation:
+    def __enter__(self) -> SmtpClient:
         settings = self._settings
-        self._smtp = smtplib.SMTP(timeout=TIMEOUT_S, local_hostname=_own_name())
+        self._smtp = smtplib.SMTP(timeout=TIMEOUT_S, local_hostname=_host_name())
         with self._server("connecting"), self._deadline():
             self._expect(self._smtp.connect(settings.host, settings.port), 220, "greeting")
             self._smtp.ehlo_or_helo_if_needed()
@@ -256,17 +257,17 @@ class Conversation:
         code, said = answer
         if 200 <= code < 300:
             return
-        text = f"the server says {code} to the {what}: {_clean(said)}"
+        text = f"the server says {code} to the {what}: {_clean_reply(said)}"
         if code == 421:
-            raise Unreachable(text)
+            raise ServerUnreachableError(text)
         with suppress(OSError, smtplib.SMTPException):
             self._smtp.rset()
-        raise (Refused if 500 <= code < 600 else Later)(text)
+        raise (LetterRefusedError if 500 <= code < 600 else LetterDeferredError)(text)
 
     def _expect(self, answer: tuple[int, bytes], code: int, what: str) -> None:
         if answer[0] != code:
-            said = f"{answer[0]} {_clean(answer[1])}" if answer[0] > 0 else "not SMTP"
-            raise Unreachable(f"unexpected {what} from the server: {said}")
+            said = f"{answer[0]} {_clean_reply(answer[1])}" if answer[0] > 0 else "not SMTP"
+            raise ServerUnreachableError(f"unexpected {what} from the server: {said}")
 
     @contextmanager
     def _server(self, doing: str) -> Iterator[None]:
@@ -278,15 +279,17 @@ class Conversation:
             if 400 <= error.smtp_code < 600:
                 self._judge((error.smtp_code, _bytes(error.smtp_error)), "letter")
             self._smtp.close()  # a success code before the content does not accept the letter
-            raise Unreachable(f"{where} answers DATA with {error.smtp_code} instead of 354") from error
+            raise ServerUnreachableError(f"{where} answers DATA with {error.smtp_code} instead of 354") from error
         except smtplib.SMTPResponseException as error:
             self._smtp.close()
-            said = _clean(_bytes(error.smtp_error))
-            raise Unreachable(f"{where}, {doing}: {error.smtp_code} {said}") from error
+            said = _clean_reply(_bytes(error.smtp_error))
+            raise ServerUnreachableError(f"{where}, {doing}: {error.smtp_code} {said}") from error
         except (smtplib.SMTPException, OSError, ValueError) as error:
             self._smtp.close()
-            raise Unreachable(f"{where}, {doing}: {_clean(str(error) or type(error).__name__)}") from error
-        except Unreachable:
+            raise ServerUnreachableError(
+                f"{where}, {doing}: {_clean_reply(str(error) or type(error).__name__)}"
+            ) from error
+        except ServerUnreachableError:
             self._smtp.close()
             raise
 
@@ -300,7 +303,7 @@ class Conversation:
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
 
-        timer = threading.Timer(LETTER_S if seconds is None else seconds, cut)
+        timer = threading.Timer(LETTER_TIMEOUT_S if seconds is None else seconds, cut)
         timer.daemon = True
         timer.start()
         try:
@@ -313,13 +316,13 @@ def _bytes(said: bytes | str) -> bytes:
     return said if isinstance(said, bytes) else said.encode()
 
 
-def _clean(said: bytes | str) -> str:
+def _clean_reply(said: bytes | str) -> str:
     """Answer of a server for logs: one line, printable, at most 200 characters."""
     text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:200]
 
 
-def _own_name() -> str:
+def _host_name() -> str:
     """Own name for EHLO, without a DNS look-up, which could take long."""
     name = socket.gethostname()
     return name if name.isascii() and name.replace("-", "").replace(".", "").isalnum() else "localhost"
@@ -338,9 +341,9 @@ class MailReceiver(ReceiverKind[MailSettings]):
         """True for a plain ASCII address."""
         return is_address(address)
 
-    def connect(self, settings: MailSettings, page: str) -> Conversation:
+    def connect(self, settings: MailSettings, page: str) -> SmtpClient:
         """Return a conversation with the server of the settings."""
-        return Conversation(settings, MailWriter(settings.sender, page))
+        return SmtpClient(settings, MailComposer(settings.sender, page))
 
 
 RECEIVER = MailReceiver()

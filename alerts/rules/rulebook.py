@@ -11,29 +11,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from alerts.rules.rulefile import DEFAULT_RECEIVER, MAX_RULES, parse_rules
-from alerts.state.rule import Receiver, Rule, RuleFile
-from artimon.runtime.config_file import MAX_PROBLEMS, ConfigFileError, Problem, read_config_text
-from query_dsl.tree.errors import near
+from alerts.state.rule import ParsedRuleFile, Receiver, Rule
+from artimon.runtime.config_file import MAX_PROBLEMS, ConfigFileError, ConfigProblem, read_config_text
+from query_dsl.tree.errors import similar_hint
 
 SUFFIXES = (".yaml", ".yml")
 MAX_FILES = 500
-UNSETTLED_MS = 1_000
+MIN_FILE_AGE_MS = 1_000
 """A file younger than this may be half written: its version in force stays for one evaluation."""
 
 Signature = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ReadFile:
     """Result of the last read of a file."""
 
     signature: Signature
-    parsed: RuleFile | None
-    problems: list[Problem]
+    parsed: ParsedRuleFile | None
+    problems: list[ConfigProblem]
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class ActiveRules:
     """Rules by name, targets by receiver, problems of files, and the text of each file in force."""
 
     rules: Mapping[str, Rule] = field(default_factory=dict)
@@ -48,13 +48,13 @@ class InForce:
         return tuple(dict.fromkeys(a for name in names for a in self.receivers.get(name, default)))
 
 
-class RuleBook:
+class RuleFolder:
     """Reads the folder again whenever `read` is called; belongs to one thread."""
 
     def __init__(self, folder: Path, default: Iterable[str], remembered: Mapping[str, str]) -> None:
         self._folder, self._default = folder, tuple(default)
-        self._seen: dict[str, _Seen] = {}
-        self._good: dict[str, RuleFile] = {}
+        self._seen: dict[str, _ReadFile] = {}
+        self._good: dict[str, ParsedRuleFile] = {}
         self._absent: set[str] = set()
         for name, text in remembered.items():
             try:
@@ -62,10 +62,10 @@ class RuleBook:
             except ConfigFileError:  # valid for an older version of the program only: dropped until it is fixed
                 continue
 
-    def read(self, now_ms: int) -> InForce:
+    def read(self, now_ms: int) -> ActiveRules:
         """Read changed files and return the rules now in force."""
         problems = self._look(now_ms)
-        chosen, found = settle({name: self._seen[name].parsed for name in self._seen}, self._good)
+        chosen, found = choose_versions({name: self._seen[name].parsed for name in self._seen}, self._good)
         pruned, _ = check_together(chosen)
         for seen in self._seen.values():
             problems += seen.problems
@@ -80,18 +80,20 @@ class RuleBook:
                 rules.setdefault(rule.name, rule)
         texts = [str(problem) for problem in sorted([*problems, *found])[:MAX_PROBLEMS]]
         files = {file.name: file.text for file in chosen}
-        return InForce(rules, {DEFAULT_RECEIVER: self._default, **receivers}, tuple(texts), files)
+        return ActiveRules(rules, {DEFAULT_RECEIVER: self._default, **receivers}, tuple(texts), files)
 
-    def _look(self, now_ms: int) -> list[Problem]:
+    def _look(self, now_ms: int) -> list[ConfigProblem]:
         """Read changed files; returns the problems of the folder itself."""
         try:
             entries = sorted(e.name for e in os.scandir(self._folder) if e.name.endswith(SUFFIXES) and e.is_file())
         except OSError as error:
-            return [Problem(str(self._folder), 0, 0, f"cannot be read: {error.strerror}; the old rules stay in force")]
+            return [
+                ConfigProblem(str(self._folder), 0, 0, f"cannot be read: {error.strerror}; the old rules stay in force")
+            ]
         problems = []
         entries = [name for name in entries if not name.startswith(".")]
         if len(entries) > MAX_FILES:
-            problems.append(Problem(str(self._folder), 0, 0, f"more than {MAX_FILES} files: the rest is ignored"))
+            problems.append(ConfigProblem(str(self._folder), 0, 0, f"more than {MAX_FILES} files: the rest is ignored"))
             entries = entries[:MAX_FILES]
         for name in entries:
             self._look_at(name, now_ms)
@@ -110,30 +112,30 @@ class RuleBook:
             known = self._seen.get(name)
             if known and known.signature == signature:
                 return
-            if name in self._good and 0 <= now_ms - stat.st_mtime_ns // 1_000_000 < UNSETTLED_MS:
-                self._seen.setdefault(name, _Seen((0, 0, 0), self._good[name], []))
+            if name in self._good and 0 <= now_ms - stat.st_mtime_ns // 1_000_000 < MIN_FILE_AGE_MS:
+                self._seen.setdefault(name, _ReadFile((0, 0, 0), self._good[name], []))
                 return
             parsed = parse_rules(read_config_text(path, name), name)
         except OSError as error:
-            problem = Problem(name, 0, 0, f"cannot be read: {error.strerror}")
-            self._seen[name] = _Seen((0, 0, 0), None, [problem])
+            problem = ConfigProblem(name, 0, 0, f"cannot be read: {error.strerror}")
+            self._seen[name] = _ReadFile((0, 0, 0), None, [problem])
         except ConfigFileError as error:
-            self._seen[name] = _Seen(signature, None, error.problems)
+            self._seen[name] = _ReadFile(signature, None, error.problems)
         else:
-            self._seen[name] = _Seen(signature, parsed, [])
+            self._seen[name] = _ReadFile(signature, parsed, [])
 
 
 # ---- checks across files
 
 
-def settle(
-    current: Mapping[str, RuleFile | None], good: Mapping[str, RuleFile]
-) -> tuple[list[RuleFile], list[Problem]]:
+def choose_versions(
+    current: Mapping[str, ParsedRuleFile | None], good: Mapping[str, ParsedRuleFile]
+) -> tuple[list[ParsedRuleFile], list[ConfigProblem]]:
     """Choose the version of each file in force; also returns the conflicts between files.
 
     Versions in force go before new ones, so that a conflict is reported for the new file."""
     refused = {name for name, file in current.items() if file is None}
-    told: dict[str, list[Problem]] = {}
+    told: dict[str, list[ConfigProblem]] = {}
     while True:
         pairs = [(name, good.get(name) if name in refused else file) for name, file in current.items()]
         files = [file for _, file in pairs if file is not None]
@@ -149,21 +151,21 @@ def settle(
         refused |= fresh
 
 
-def _same(one: RuleFile | None, other: RuleFile) -> bool:
+def _same(one: ParsedRuleFile | None, other: ParsedRuleFile) -> bool:
     return one is not None and one.text == other.text
 
 
-def check_together(files: Iterable[RuleFile]) -> tuple[list[RuleFile], dict[str, list[Problem]]]:
+def check_together(files: Iterable[ParsedRuleFile]) -> tuple[list[ParsedRuleFile], dict[str, list[ConfigProblem]]]:
     """Return the files without entries whose names are taken by earlier files, and the problems by file: duplicate
     names, undefined receivers, too many rules."""
     files = list(files)
-    problems: dict[str, list[Problem]] = {}
+    problems: dict[str, list[ConfigProblem]] = {}
     receivers: dict[str, tuple[str, Receiver]] = {}
     rules: dict[str, Rule] = {}
     kept = []
 
-    def blame(file: RuleFile, line: int, column: int, text: str) -> None:
-        problems.setdefault(file.name, []).append(Problem(file.name, line, column, text))
+    def blame(file: ParsedRuleFile, line: int, column: int, text: str) -> None:
+        problems.setdefault(file.name, []).append(ConfigProblem(file.name, line, column, text))
 
     for file in files:
         for one in file.receivers:
@@ -188,15 +190,15 @@ def check_together(files: Iterable[RuleFile]) -> tuple[list[RuleFile], dict[str,
         for rule in file.rules:
             for name in rule.receivers:
                 if name != DEFAULT_RECEIVER and name not in receivers:
-                    hint = near(name, receivers) or "; define it under receivers:"
+                    hint = similar_hint(name, receivers) or "; define it under receivers:"
                     place = file.places[rule.name].get(name, (rule.line, 1))
                     blame(file, *place, f"unknown receiver {name!r}{hint}")
     return kept, problems
 
 
-def check_files(paths: Iterable[Path]) -> list[Problem]:
+def check_files(paths: Iterable[Path]) -> list[ConfigProblem]:
     """Return all problems of these files, alone and together. Raises OSError."""
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
     files = []
     for path in paths:
         try:

@@ -11,10 +11,20 @@ from pydantic import Field, ValidationInfo, create_model, model_validator
 from alerts.receivers.kind import ReceiverKind, receiver_kinds
 from alerts.state.conditions import Condition, parse_condition
 from alerts.state.notification import target_of
-from alerts.state.rule import Missing, Receiver, Rule, RuleFile, check_template
+from alerts.state.rule import MissingDataPolicy, ParsedRuleFile, Receiver, Rule, check_template
 from artimon.model.labels import validate_labels
 from artimon.runtime.config_file import ConfigFile, parse_config
-from artimon.runtime.config_model import Conversion, Section, Text, checked, choice, fault, parsed, refuse, repeated
+from artimon.runtime.config_model import (
+    Conversion,
+    Section,
+    Text,
+    checked,
+    choice,
+    fault,
+    parsed,
+    raise_faults,
+    repeated,
+)
 from query_dsl import Expr, QueryError, parse
 from query_dsl.tree.nodes import At, Between, Range, walk
 from query_dsl.tree.timing import Instant, parse_duration
@@ -85,7 +95,7 @@ class _Targets(Section):
     def _check_any(self) -> Self:
         if not any(getattr(self, kind) for kind in receiver_kinds()):
             ways = " or ".join(f"{kind.name}: [{kind.example}]" for kind in receiver_kinds().values())
-            refuse([fault(f"{' or '.join(receiver_kinds())}: missing: write {ways}")])
+            raise_faults([fault(f"{' or '.join(receiver_kinds())}: missing: write {ways}")])
         return self
 
     def build(self) -> tuple[str, ...]:
@@ -121,7 +131,7 @@ class RuleSection(Section):
     name: Name = Field(description="give each rule a unique name")
     expr: Query = Field(description="give the query, as in expr: fetch('NAME')")
     threshold: Threshold = Field(description="""give the condition, as in threshold: "> 5" or threshold: "== true\"""")
-    missing: Annotated[Missing, choice({one.value: one for one in Missing})] = Field(
+    missing: Annotated[MissingDataPolicy, choice({one.value: one for one in MissingDataPolicy})] = Field(
         description="choose the policy for missing data: resolve, keep (the alert stays as it is) or fire"
     )
     hold: Annotated[int, parsed(_hold, blank=False)] = Field(default=0, alias="for")
@@ -135,7 +145,7 @@ class RuleSection(Section):
     def build(self, file: str, line: int) -> Rule:
         """Return the rule; `line` is the first line of its section."""
         return Rule(
-            self.name, self.expr.text or "", asked_now(self.expr), self.threshold, self.resolve, self.hold,
+            self.name, self.expr.text or "", tree_at_now(self.expr), self.threshold, self.resolve, self.hold,
             self.missing, tuple(sorted(self.labels.items())), tuple(dict.fromkeys(self.receivers)), self.summary,
             file, line,
         )  # fmt: skip
@@ -151,11 +161,11 @@ class _RuleDocument(Section):
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        refuse(repeated((f"rule {rule.name!r}", ("rules", at, "name")) for at, rule in enumerate(self.rules)))
+        raise_faults(repeated((f"rule {rule.name!r}", ("rules", at, "name")) for at, rule in enumerate(self.rules)))
         return self
 
 
-def parse_rules(text: str, file: str) -> RuleFile:
+def parse_rules(text: str, file: str) -> ParsedRuleFile:
     """Return the rules of a file named `file`. Raises ConfigFileError."""
     parsed_file = parse_config(text, file)
     document = parsed_file.validate(_RuleDocument)
@@ -164,7 +174,7 @@ def parse_rules(text: str, file: str) -> RuleFile:
         for name, one in document.receivers.items()
     )
     rules = tuple(rule.build(file, parsed_file.position(("rules", at))[0]) for at, rule in enumerate(document.rules))
-    return RuleFile(file, text, receivers, rules, _places(parsed_file, document))
+    return ParsedRuleFile(file, text, receivers, rules, _places(parsed_file, document))
 
 
 def _places(file: ConfigFile, document: _RuleDocument) -> dict[str, dict[str, tuple[int, int]]]:
@@ -184,7 +194,7 @@ def _fixed_time(node: object) -> str | None:
     return None
 
 
-def asked_now(query: Expr) -> Expr:
+def tree_at_now(query: Expr) -> Expr:
     """Restrict the query to the newest bucket, unless it states its time itself."""
     if any(isinstance(node, Range | Between | At) for node in walk(query.node)):
         return query

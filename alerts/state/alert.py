@@ -12,7 +12,7 @@ from enum import Enum, StrEnum
 from alerts.state.conditions import Value
 from alerts.state.rule import Labels
 
-GAP_MS = 3_600_000
+MAX_GAP_MS = 3_600_000
 """A pending alert restarts its waiting time if its condition was not confirmed for longer than this."""
 SHOWN_MS = 900_000
 """Time for which a resolved alert stays on display."""
@@ -37,7 +37,7 @@ class AlertPhase(StrEnum):
         return self in (AlertPhase.FIRING, AlertPhase.RESOLVED)
 
 
-class Says(Enum):
+class Outcome(Enum):
     """Result of one evaluation for one alert."""
 
     TRUE = "the threshold is fulfilled"
@@ -46,7 +46,7 @@ class Says(Enum):
     KEEP = "nothing is known, and the alert stays as it is"
 
 
-class Change(StrEnum):
+class AlertChange(StrEnum):
     """Change of an alert that receivers are notified of."""
 
     FIRING = "firing"
@@ -57,7 +57,7 @@ class Change(StrEnum):
 class AlertVerdict:
     """Verdict on one alert. `value` None: no data. `reason`: the cause if the value did not decide."""
 
-    says: Says
+    says: Outcome
     value: Value | None = None
     reason: str = ""
 
@@ -87,7 +87,9 @@ class RuleMemory:
     alerts: Mapping[Labels, Alert] = field(default_factory=dict)
 
 
-def step(alert: Alert | None, verdict: AlertVerdict, now_ms: int, hold_ms: int) -> tuple[Alert | None, Change | None]:
+def next_state(
+    alert: Alert | None, verdict: AlertVerdict, now_ms: int, hold_ms: int
+) -> tuple[Alert | None, AlertChange | None]:
     """Return the alert after the evaluation at `now_ms` (None: there is none), and the change to notify, if any.
 
     >>> bad, well = AlertVerdict(Says.TRUE, 0), AlertVerdict(Says.FALSE, 1)
@@ -102,35 +104,35 @@ def step(alert: Alert | None, verdict: AlertVerdict, now_ms: int, hold_ms: int) 
     """
     phase = alert.phase if alert else AlertPhase.INACTIVE
     match phase, verdict.says:
-        case AlertPhase.FIRING, Says.FALSE if alert:
+        case AlertPhase.FIRING, Outcome.FALSE if alert:
             value = alert.value if verdict.value is None else verdict.value
             ended = replace(alert, phase=AlertPhase.RESOLVED, resolved_ms=now_ms, value=value, reason=verdict.reason)
-            return ended, Change.RESOLVED
+            return ended, AlertChange.RESOLVED
         case AlertPhase.FIRING, _ if alert:
-            return _seen(alert, verdict, now_ms), None
-        case AlertPhase.PENDING, Says.KEEP:
+            return _with_value(alert, verdict, now_ms), None
+        case AlertPhase.PENDING, Outcome.KEEP:
             return alert, None
-        case AlertPhase.PENDING, Says.TRUE if alert:
-            since = now_ms if now_ms - alert.true_ms > GAP_MS else min(alert.since_ms, now_ms)
-            return _held(replace(_seen(alert, verdict, now_ms), since_ms=since), now_ms, hold_ms)
-        case _, Says.TRUE:
+        case AlertPhase.PENDING, Outcome.TRUE if alert:
+            since = now_ms if now_ms - alert.true_ms > MAX_GAP_MS else min(alert.since_ms, now_ms)
+            return _promote_pending(replace(_with_value(alert, verdict, now_ms), since_ms=since), now_ms, hold_ms)
+        case _, Outcome.TRUE:
             data_ms = now_ms if verdict.value is not None else alert.data_ms if alert else 0
             fresh = Alert(AlertPhase.PENDING, now_ms, now_ms, data_ms, verdict.value, reason=verdict.reason)
-            return _held(fresh, now_ms, hold_ms)
+            return _promote_pending(fresh, now_ms, hold_ms)
         case AlertPhase.RESOLVED, _ if alert and now_ms - alert.resolved_ms < SHOWN_MS:
             return alert, None
     return None, None
 
 
-def _held(alert: Alert, now_ms: int, hold_ms: int) -> tuple[Alert, Change | None]:
+def _promote_pending(alert: Alert, now_ms: int, hold_ms: int) -> tuple[Alert, AlertChange | None]:
     if now_ms - alert.since_ms < hold_ms:
         return alert, None
-    return replace(alert, phase=AlertPhase.FIRING, fired_ms=now_ms), Change.FIRING
+    return replace(alert, phase=AlertPhase.FIRING, fired_ms=now_ms), AlertChange.FIRING
 
 
-def _seen(alert: Alert, verdict: AlertVerdict, now_ms: int) -> Alert:
+def _with_value(alert: Alert, verdict: AlertVerdict, now_ms: int) -> Alert:
     """Update the alert by the newest verdict; without a value the last one stays."""
-    true_ms = now_ms if verdict.says is Says.TRUE else alert.true_ms
+    true_ms = now_ms if verdict.says is Outcome.TRUE else alert.true_ms
     if verdict.value is None:
         return replace(alert, true_ms=true_ms, reason=verdict.reason)
     return replace(alert, true_ms=true_ms, data_ms=now_ms, value=verdict.value, reason=verdict.reason)

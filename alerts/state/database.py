@@ -21,16 +21,16 @@ from typing import Any
 import xxhash
 
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
-from alerts.state.notification import MAIL, Letter, Notification
+from alerts.state.notification import MAIL, AlertLetter, Notification
 from alerts.state.rule import AlertsError, Labels
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+SCHEMA_VERSION = 1
 FILE = "alerts.db"
 MAX_PENDING = 10_000
 """Maximum number of waiting letters; beyond it the oldest are dropped."""
-KEPT = 2_000
+MAX_FINISHED_LETTERS = 2_000
 """Rows of the outbox after which a finished letter is deleted."""
 
 _SCHEMA = """
@@ -55,41 +55,41 @@ ORDER BY seq LIMIT ?
 """  # noqa: S608
 
 
-class Damaged(Exception):
+class DatabaseDamagedError(Exception):
     """Damaged content of the database file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class DueLetter:
     """Letter that is due."""
 
     seq: int
-    letter: Letter
+    letter: AlertLetter
     made_ms: int
     attempts: int
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class EvaluationCommit:
     """Results of one evaluation. Alerts that are None are deleted; `files` None: the stored files stay."""
 
     time_ms: int
     missed: int = 0
     digests: Mapping[str, str] = field(default_factory=dict)
-    alerts: Iterable[tuple[str, Labels, Alert | None, tuple[Letter, ...]]] = ()
+    alerts: Iterable[tuple[str, Labels, Alert | None, tuple[AlertLetter, ...]]] = ()
     """Rule, labels, alert, and the letters sent when it fired."""
-    letters: Iterable[Letter] = ()
+    letters: Iterable[AlertLetter] = ()
     files: Mapping[str, str] | None = None
 
 
 @dataclass(slots=True)
-class Memory:
+class EngineState:
     """State after the last evaluation."""
 
     time_ms: int = 0
     missed: int = 0
     known: dict[str, RuleMemory] = field(default_factory=dict)
-    told: dict[tuple[str, Labels], tuple[Letter, ...]] = field(default_factory=dict)
+    told: dict[tuple[str, Labels], tuple[AlertLetter, ...]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
 
 
@@ -100,11 +100,11 @@ def _sealed(text: str) -> str:
 def _opened(sealed: str) -> str:
     check, _, text = sealed.partition(" ")
     if xxhash.xxh3_64_hexdigest(text.encode()) != check:
-        raise Damaged("checksum mismatch in a row")
+        raise DatabaseDamagedError("checksum mismatch in a row")
     return text
 
 
-class Database:
+class AlertDatabase:
     """Database of the engine, opened by `open_database`. `hook`, called with the name of each step, lets tests end the
     engine there."""
 
@@ -132,7 +132,7 @@ class Database:
 
     # ---- evaluations
 
-    def load(self) -> Memory:
+    def load(self) -> EngineState:
         """Read the stored state. Raises Damaged if a row cannot be decoded."""
         with self._lock:
             try:
@@ -140,9 +140,9 @@ class Database:
             except sqlite3.OperationalError:  # a failure of the disk, not damaged content
                 raise
             except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
-                raise Damaged(f"{type(error).__name__}: {error}") from error
+                raise DatabaseDamagedError(f"{type(error).__name__}: {error}") from error
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: EvaluationCommit) -> None:
         """Store one evaluation, atomically."""
         with self._transaction() as db:
             db.executemany(
@@ -160,7 +160,7 @@ class Database:
                 db.executemany("INSERT INTO files VALUES (?, ?)", [(n, _sealed(t)) for n, t in commit.files.items()])
             self.hook("committing")
 
-    def _write_alerts(self, db: sqlite3.Connection, commit: Commit) -> None:
+    def _write_alerts(self, db: sqlite3.Connection, commit: EvaluationCommit) -> None:
         gone, here = [], []
         for rule, labels, alert, told in commit.alerts:
             key = (rule, json.dumps(labels))
@@ -173,23 +173,26 @@ class Database:
         db.executemany("INSERT INTO alerts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET alert = excluded.alert", here)
         db.execute("DELETE FROM rules WHERE name NOT IN (SELECT rule FROM alerts)")
 
-    def _put(self, db: sqlite3.Connection, commit: Commit) -> None:
+    def _put(self, db: sqlite3.Connection, commit: EvaluationCommit) -> None:
         rows = [(one.key, one.thread, _sealed(_letter_text(one)), commit.time_ms) for one in commit.letters]
         if not rows:
             return
         db.executemany("INSERT OR IGNORE INTO outbox (key, thread, letter, made_ms) VALUES (?, ?, ?, ?)", rows)
         most = "SELECT seq FROM outbox WHERE state = 'pending' ORDER BY seq DESC LIMIT -1 OFFSET ?"
         self.dropped += db.execute(f"DELETE FROM outbox WHERE seq IN ({most})", (MAX_PENDING,)).rowcount  # noqa: S608
-        db.execute("DELETE FROM outbox WHERE state != 'pending' AND seq <= (SELECT max(seq) FROM outbox) - ?", (KEPT,))
+        db.execute(
+            "DELETE FROM outbox WHERE state != 'pending' AND seq <= (SELECT max(seq) FROM outbox) - ?",
+            (MAX_FINISHED_LETTERS,),
+        )
 
     # ---- outbox
 
-    def due(self, now_ms: int, limit: int = 50, kind: str | None = None) -> list[Waiting]:
+    def due(self, now_ms: int, limit: int = 50, kind: str | None = None) -> list[DueLetter]:
         """Due letters, oldest first, for receivers of one kind or of all kinds. Of each alert and target only the first
         waiting letter counts."""
         with self._lock:
             rows = self._connection.execute(_DUE, (now_ms, kind, kind, limit)).fetchall()
-        return [Waiting(seq, _letter_of(_opened(letter)), made, attempts) for seq, letter, made, attempts in rows]
+        return [DueLetter(seq, _letter_of(_opened(letter)), made, attempts) for seq, letter, made, attempts in rows]
 
     def sent(self, seq: int) -> None:
         """Mark a letter as accepted by the server."""
@@ -229,20 +232,20 @@ class Database:
         return [str(problem) for (problem,) in rows]
 
 
-def _letter_text(letter: Letter) -> str:
+def _letter_text(letter: AlertLetter) -> str:
     return json.dumps({"notification": letter.notification.to_json(), "address": letter.target})
 
 
-def _letter_of(text: str) -> Letter:
+def _letter_of(text: str) -> AlertLetter:
     data = json.loads(text)
-    return Letter(Notification.from_json(data["notification"]), str(data["address"]))
+    return AlertLetter(Notification.from_json(data["notification"]), str(data["address"]))
 
 
-def _read(db: sqlite3.Connection) -> Memory:
+def _read(db: sqlite3.Connection) -> EngineState:
     meta = dict(db.execute("SELECT key, value FROM meta").fetchall())
     digests: dict[str, str] = dict(db.execute("SELECT name, digest FROM rules").fetchall())
     found: dict[str, dict[Labels, Alert]] = {}
-    memory = Memory(int(meta.get("time_ms", 0)), int(meta.get("missed", 0)))
+    memory = EngineState(int(meta.get("time_ms", 0)), int(meta.get("missed", 0)))
     for rule, labels_text, sealed in db.execute("SELECT rule, labels, alert FROM alerts"):
         body: dict[str, Any] = json.loads(_opened(sealed))
         labels: Labels = tuple((str(name), str(value)) for name, value in json.loads(labels_text))
@@ -260,7 +263,9 @@ def _nothing(_step: str) -> None:
     """Default hook, used outside of tests."""
 
 
-def open_database(folder: Path, now_ms: int, hook: Callable[[str], None] = _nothing) -> tuple[Database, Memory, str]:
+def open_database(
+    folder: Path, now_ms: int, hook: Callable[[str], None] = _nothing
+) -> tuple[AlertDatabase, EngineState, str]:
     """Open the database in `folder`; returns it, its state, and "" or a message about a quarantined damaged file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
@@ -268,7 +273,7 @@ def open_database(folder: Path, now_ms: int, hook: Callable[[str], None] = _noth
         return (*_open(path, hook), "")
     except sqlite3.OperationalError as error:  # full, read-only or locked: the content is intact
         raise AlertsError(f"{path} cannot be opened: {error}; free space, or give another --data") from error
-    except (Damaged, sqlite3.DatabaseError) as error:
+    except (DatabaseDamagedError, sqlite3.DatabaseError) as error:
         aside = path.with_name(f"{FILE}.damaged-{now_ms}")
         for suffix in ("", "-journal"):
             old = path.with_name(path.name + suffix)
@@ -279,20 +284,20 @@ def open_database(folder: Path, now_ms: int, hook: Callable[[str], None] = _noth
         return (*_open(path, hook), problem)
 
 
-def _open(path: Path, hook: Callable[[str], None]) -> tuple[Database, Memory]:
+def _open(path: Path, hook: Callable[[str], None]) -> tuple[AlertDatabase, EngineState]:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
     try:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA synchronous = EXTRA")  # also syncs the deletion of the journal: durable commits
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version == 0:
-            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-        elif version != VERSION:
-            raise Damaged(f"version {version}: this program reads version {VERSION}")
+            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        elif version != SCHEMA_VERSION:
+            raise DatabaseDamagedError(f"version {version}: this program reads version {SCHEMA_VERSION}")
         (good,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if good != "ok":
-            raise Damaged(str(good))
-        database = Database(connection, hook)
+            raise DatabaseDamagedError(str(good))
+        database = AlertDatabase(connection, hook)
         return database, database.load()
     except BaseException:
         connection.close()

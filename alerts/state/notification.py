@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from alerts.state.alert import Alert, Change
+from alerts.state.alert import Alert, AlertChange
 from alerts.state.conditions import Value
 from alerts.state.rule import Labels, Rule
 
@@ -18,7 +18,7 @@ from alerts.state.rule import Labels, Rule
 class Notification:
     """One change of one alert. Its id depends only on the alert, its firing time and the kind of change."""
 
-    kind: Change
+    kind: AlertChange
     rule: str
     labels: Labels
     expr: str
@@ -39,14 +39,14 @@ class Notification:
     @property
     def firing_id(self) -> str:
         """Id of the notification about the firing of this alert."""
-        return self._identity(Change.FIRING)
+        return self._identity(AlertChange.FIRING)
 
     @property
     def thread(self) -> str:
         """Key of the alert: notifications with the same key are delivered in order."""
         return fingerprint(self.rule, self.labels)
 
-    def _identity(self, kind: Change) -> str:
+    def _identity(self, kind: AlertChange) -> str:
         return _digest([self.rule, self.labels, self.fired_ms, kind])
 
     def to_json(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Notification:
     def from_json(cls, data: dict[str, Any]) -> Notification:
         """Inverse of `to_json`."""
         labels = tuple((str(name), str(value)) for name, value in data["labels"])
-        return cls(**{**data, "kind": Change(data["kind"]), "labels": labels})
+        return cls(**{**data, "kind": AlertChange(data["kind"]), "labels": labels})
 
 
 def fingerprint(rule: str, labels: Labels) -> str:
@@ -69,7 +69,7 @@ def _digest(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()[:24]
 
 
-def notify(rule: Rule, labels: Labels, alert: Alert, change: Change) -> Notification:
+def notify(rule: Rule, labels: Labels, alert: Alert, change: AlertChange) -> Notification:
     """Make the notification of a change."""
     return Notification(
         change, rule.name, labels, rule.expr, rule.threshold.text, rule.hold_ms,
@@ -77,10 +77,10 @@ def notify(rule: Rule, labels: Labels, alert: Alert, change: Change) -> Notifica
     )  # fmt: skip
 
 
-def resolved_of(firing: Notification, alert: Alert) -> Notification:
+def resolution_of(firing: Notification, alert: Alert) -> Notification:
     """Make the notification of the end of an alert whose rule was removed or changed, with the texts of its firing."""
     end_ms = alert.resolved_ms
-    return replace(firing, kind=Change.RESOLVED, resolved_ms=end_ms, value=alert.value, reason=alert.reason)
+    return replace(firing, kind=AlertChange.RESOLVED, resolved_ms=end_ms, value=alert.value, reason=alert.reason)
 
 
 def page_link(page: str, expr: str) -> str:
@@ -104,7 +104,7 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class AlertLetter:
     """Notification addressed to one target."""
 
     notification: Notification
@@ -121,6 +121,6 @@ class Letter:
         return f"{self.notification.thread}:{self.target}"
 
 
-def letters(notification: Notification, targets: Iterable[str]) -> list[Letter]:
+def letters(notification: Notification, targets: Iterable[str]) -> list[AlertLetter]:
     """One letter for each target."""
-    return [Letter(notification, target) for target in dict.fromkeys(targets)]
+    return [AlertLetter(notification, target) for target in dict.fromkeys(targets)]

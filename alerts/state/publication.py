@@ -13,14 +13,14 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from alerts.state.conditions import Value
-from artimon.model.znode import read_table
+from artimon.model.znode import parse_json_object
 
 log = logging.getLogger(__name__)
 
 ALERTS_PATH = "/artimon/alerts"
 MAX_BYTES = 900 * 1024
 RULES_SHARE = 400 * 1024
-ASK_S = 3.0
+READ_TIMEOUT_S = 3.0
 MAX_ENGINES = 20
 
 
@@ -62,7 +62,7 @@ def read_alerts(client: KazooClient) -> dict[str, Any]:
     ZooKeeper or of an engine. Each call to ZooKeeper takes at most ASK_S seconds."""
     merged: dict[str, Any] = {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
     try:
-        names = sorted(client.get_children_async(ALERTS_PATH).get(timeout=ASK_S))[:MAX_ENGINES]
+        names = sorted(client.get_children_async(ALERTS_PATH).get(timeout=READ_TIMEOUT_S))[:MAX_ENGINES]
     except NoNodeError:
         names = []
     except (KazooException, KazooTimeoutError) as error:
@@ -70,8 +70,8 @@ def read_alerts(client: KazooClient) -> dict[str, Any]:
     problems = []
     for name in names:
         try:
-            data, _ = client.get_async(f"{ALERTS_PATH}/{name}").get(timeout=ASK_S)
-            _merge(merged, read_table(data))
+            data, _ = client.get_async(f"{ALERTS_PATH}/{name}").get(timeout=READ_TIMEOUT_S)
+            _merge(merged, parse_json_object(data))
         except NoNodeError:
             continue
         except (KazooException, KazooTimeoutError, ValueError, KeyError, TypeError) as error:

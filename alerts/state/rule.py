@@ -23,7 +23,7 @@ class AlertsError(RuntimeError):
     """Unusable configuration of the engine; the text says what to change."""
 
 
-class Missing(StrEnum):
+class MissingDataPolicy(StrEnum):
     """Policy for an alert whose series has no value in the newest bucket."""
 
     RESOLVE = "resolve"
@@ -46,7 +46,7 @@ def check_template(template: str) -> None:
             raise TemplateError(found.start())
 
 
-def fill(template: str, labels: Mapping[str, str]) -> str:
+def fill_template(template: str, labels: Mapping[str, str]) -> str:
     """Replace each {label} of the template; an absent label becomes "?". Values of labels are not expanded again."""
 
     def one(found: re.Match[str]) -> str:
@@ -69,7 +69,7 @@ class Rule:
     resolve: Condition | None
     """If given, a firing alert resolves only on a value that fulfils this."""
     hold_ms: int
-    missing: Missing
+    missing: MissingDataPolicy
     labels: Labels
     receivers: tuple[str, ...]
     """Names of receivers; (): the default receiver."""
@@ -90,7 +90,7 @@ class Rule:
     def text(self, labels: Labels, value: Value | None) -> str:
         """Summary of one alert."""
         places = {"rule": self.name, "value": value_text(value), "threshold": self.threshold.text, **dict(labels)}
-        return fill(self.summary, places)
+        return fill_template(self.summary, places)
 
 
 def value_text(value: Value | None) -> str:
@@ -113,7 +113,7 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleFile:
+class ParsedRuleFile:
     """Content of a valid file. `places`: (line, column) of each rule's name, and of each receiver it names."""
 
     name: str

@@ -13,13 +13,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from artimon.api import schemas
-from artimon.api.body import BoundedBody
-from artimon.api.counted import Counted, Counts
-from artimon.api.desk import Desk
+from artimon.api.body import BodyLimitMiddleware
+from artimon.api.counted import CountingMiddleware, RequestCounters
+from artimon.api.desk import QueryExecutor
 from artimon.api.errors import ApiError
-from artimon.api.limits import Limits
+from artimon.api.limits import ApiLimits
 from artimon.api.pages import Pages
-from artimon.api.quick import QuickQuery
+from artimon.api.quick import FastQueryMiddleware
 from artimon.api.routes import Routes, Status, plain_headers
 from artimon.model.clock import Clock
 from artimon.model.select import Store
@@ -44,7 +44,7 @@ def make_app(
     store: Store,
     status: Status,
     clock: Clock,
-    limits: Limits | None = None,
+    limits: ApiLimits | None = None,
     hosts: Sequence[str] = LOCAL_HOSTS,
     alerts: Status | None = None,
     pages: Pages | None = None,
@@ -55,25 +55,25 @@ def make_app(
     `status` and `alerts` return the answers of /api/status and /api/alerts and may block; `hosts` are the accepted
     values of the header Host (protection against DNS rebinding). `history` opens the history as a store; without it
     queries read only memory."""
-    bounds = limits or Limits()
-    desk = Desk(store, clock, bounds, history)
+    bounds = limits or ApiLimits()
+    desk = QueryExecutor(store, clock, bounds, history)
     routes = Routes(desk, status, alerts)
     app = FastAPI(title="Artimon", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=routes.lifespan)
     app.state.desk = desk
-    _add_questions(app, routes)
+    _add_query_routes(app, routes)
     _add_pages(app, pages or Pages())
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_middleware(QuickQuery, answer=routes.answer, refuse=_refused)
+    app.add_middleware(FastQueryMiddleware, answer=routes.answer, refuse=_error_response)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
-    app.add_middleware(BoundedBody, limits=bounds)
-    app.state.counts = Counts()
-    app.add_middleware(Counted, counts=app.state.counts)
+    app.add_middleware(BodyLimitMiddleware, limits=bounds)
+    app.state.counts = RequestCounters()
+    app.add_middleware(CountingMiddleware, counts=app.state.counts)
     return app
 
 
-def _add_questions(app: FastAPI, routes: Routes) -> None:
+def _add_query_routes(app: FastAPI, routes: Routes) -> None:
     """Add the API routes with the responses in schemas.py; FastAPI's defaults would be any JSON, and 422."""
 
     def add(path: str, route: Any, method: str, responses: Any, extra: Any = None) -> None:
@@ -96,14 +96,14 @@ def _error(problem: ApiError, extra: Any = None) -> Response:
     return Response(problem.body(), problem.status, headers={**plain_headers(), **(extra or {})})
 
 
-def _refused(problem: ApiError) -> Response:
+def _error_response(problem: ApiError) -> Response:
     return _error(problem, {"retry-after": "5"} if problem.status == 503 else None)
 
 
 async def _on_api_error(_request: Request, problem: Exception) -> Response:
     if not isinstance(problem, ApiError):
         raise problem
-    return _refused(problem)
+    return _error_response(problem)
 
 
 async def _on_invalid(_request: Request, problem: Exception) -> Response:

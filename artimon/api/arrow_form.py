@@ -19,7 +19,7 @@ import pyarrow as pa
 from artimon.model.values import ValueType
 from query_dsl import Matrix
 
-ROWS = 32_768
+BATCH_ROWS = 32_768
 """Target size of a record batch in cells; a batch has whole series."""
 COLUMNS = {
     ValueType.INTEGER: ("integer", pa.int64()),
@@ -29,7 +29,7 @@ COLUMNS = {
 }
 
 
-class _Sink(BytesIO):
+class _BytesSink(BytesIO):
     """Buffer of written bytes, emptied by `take`."""
 
     def take(self) -> bytes:
@@ -41,10 +41,10 @@ class _Sink(BytesIO):
 
 def arrow_pieces(matrix: Matrix) -> Iterator[bytes]:
     """Yield the stream, batch by batch."""
-    sink = _Sink()
-    writer = _Writer(matrix)
+    sink = _BytesSink()
+    writer = _ArrowWriter(matrix)
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), writer.schema) as stream:
-        step = max(1, ROWS // max(1, matrix.grid.n))
+        step = max(1, BATCH_ROWS // max(1, matrix.grid.n))
         for start in range(0, len(matrix), step):
             stream.write_batch(writer.batch(start, min(start + step, len(matrix))))
             if piece := sink.take():
@@ -52,22 +52,22 @@ def arrow_pieces(matrix: Matrix) -> Iterator[bytes]:
     yield sink.take()
 
 
-class _Writer:
+class _ArrowWriter:
     """Splits a matrix into record batches that share their dictionaries."""
 
     def __init__(self, matrix: Matrix) -> None:
         self._matrix = matrix
         self._kinds = [kind for kind in COLUMNS if (matrix.types == kind).any()]
-        self._series = _texts(matrix.series)
+        self._series = _string_array(matrix.series)
         names = sorted(set(matrix.names))
         place = {name: i for i, name in enumerate(names)}
-        self._names = _texts(names)
+        self._names = _string_array(names)
         self._name_of = np.array([place[name] for name in matrix.names], np.int32)
-        self._strings = _texts([*matrix.strings])
+        self._strings = _string_array([*matrix.strings])
         text = pa.dictionary(pa.int32(), pa.utf8())
         fields = [("series", text), ("name", text), ("time", pa.timestamp("ms", "UTC"))]
         fields += [COLUMNS[kind] for kind in self._kinds]
-        self.schema = pa.schema(fields, {b"artimon": json.dumps(_about(matrix)).encode()})
+        self.schema = pa.schema(fields, {b"artimon": json.dumps(_metadata(matrix)).encode()})
 
     def batch(self, start: int, stop: int) -> Any:
         """Return the record batch of the series `start` to `stop` - 1."""
@@ -94,12 +94,12 @@ class _Writer:
         return pa.array(cells, mask=~valid)
 
 
-def _texts(texts: list[str]) -> Any:
+def _string_array(texts: list[str]) -> Any:
     """Return an Arrow array of texts; lone surrogates, which UTF-8 cannot encode, become escapes."""
     return pa.array([text.encode("utf-8", "backslashreplace").decode() for text in texts], pa.utf8())
 
 
-def _about(matrix: Matrix) -> dict[str, Any]:
+def _metadata(matrix: Matrix) -> dict[str, Any]:
     grid = matrix.grid
     return {
         "grid": {"start_ms": grid.start_ms, "end_ms": grid.end_ms, "step_ms": grid.step_ms, "n": grid.n},

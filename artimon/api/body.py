@@ -7,7 +7,7 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from artimon.api.errors import ApiError
-from artimon.api.limits import Limits
+from artimon.api.limits import ApiLimits
 
 HEADERS = [
     (b"content-type", b"application/json"),
@@ -19,14 +19,14 @@ HEADERS = [
 ]
 
 
-class Gone(Exception):
+class ClientDisconnectedError(Exception):
     """The client closed the connection."""
 
 
-class BoundedBody:
+class BodyLimitMiddleware:
     """ASGI middleware. Counts bytes as they arrive, not only Content-Length; a refusal closes the connection."""
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, limits: ApiLimits) -> None:
         self._app, self._limits = app, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,10 +35,10 @@ class BoundedBody:
             return
         try:
             body = await self._read(scope, receive)
-        except Gone:
+        except ClientDisconnectedError:
             return
         except ApiError as problem:
-            await refuse(send, problem)
+            await send_error(send, problem)
             return
         await self._app(scope, _replay(body, receive), send)
 
@@ -67,7 +67,7 @@ class BoundedBody:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise Gone
+                raise ClientDisconnectedError
             body += message.get("body", b"")
             if len(body) > self._limits.body_bytes:
                 raise self._too_large()
@@ -88,7 +88,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return next_message
 
 
-async def refuse(send: Send, problem: ApiError) -> None:
+async def send_error(send: Send, problem: ApiError) -> None:
     """Send the error and close the connection without reading the rest of the request."""
     body = problem.body()
     length = (b"content-length", str(len(body)).encode())

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 UNKNOWN = "other"
 
 
-class Counts:
+class RequestCounters:
     """Counters of requests since the start. `_lock` guards all fields: another thread reads them."""
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class Counts:
             }
 
 
-class Counted:
+class CountingMiddleware:
     """Outermost ASGI middleware, which also counts requests that the limits refuse."""
 
-    def __init__(self, app: ASGIApp, counts: Counts) -> None:
+    def __init__(self, app: ASGIApp, counts: RequestCounters) -> None:
         self._app, self._counts = app, counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

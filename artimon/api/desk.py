@@ -9,43 +9,45 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from artimon.api.errors import ApiError, refusal
-from artimon.api.gate import Gate
-from artimon.api.guarded import GuardedStore
-from artimon.api.limits import Limits
-from artimon.api.parcel import Purse
+from artimon.api.errors import ApiError, to_api_error
+from artimon.api.gate import BoundedExecutor
+from artimon.api.guarded import LimitedStore
+from artimon.api.limits import ApiLimits
+from artimon.api.parcel import ByteBudget
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
 from query_dsl import QueryError
 from query_dsl.stores.auto import AutoStore
-from query_dsl.stores.protocol import engine_store
+from query_dsl.stores.protocol import as_engine_store
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 GRACE_S = 5.0
 ENGINES = ("auto", "memory", "history")
-CALLS_A_SLOT = 4
+STORE_THREADS_PER_SLOT = 4
 """Threads for store calls per slot: an abandoned query occupies one until its store's own timeout, and must not block
 the next query."""
 
 
-class Desk:
+class QueryExecutor:
     """Executes queries in threads. Bound to the event loop that opened it. Every failure becomes an ApiError."""
 
-    def __init__(self, store: Store, clock: Clock, limits: Limits, history: Callable[[], Store] | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, limits: ApiLimits, history: Callable[[], Store] | None = None
+    ) -> None:
         """`history` opens the history as a store; called when a query needs it."""
         self.clock, self.limits, self._history = clock, limits, history
-        self.purse = Purse(limits.unsent_bytes)
+        self.purse = ByteBudget(limits.unsent_bytes)
         self._store = store
-        self._gate: Gate | None = None
+        self._gate: BoundedExecutor | None = None
         self._calls: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opened = threading.Event()
 
     def open(self) -> None:
         """Start; called in the server's event loop."""
-        self._gate = Gate(self.limits, self.limits.running, "api-query")
-        self._calls = ThreadPoolExecutor(CALLS_A_SLOT * self.limits.running, thread_name_prefix="api-store")
+        self._gate = BoundedExecutor(self.limits, self.limits.running, "api-query")
+        self._calls = ThreadPoolExecutor(STORE_THREADS_PER_SLOT * self.limits.running, thread_name_prefix="api-store")
         self._loop = asyncio.get_running_loop()
         self._opened.set()
 
@@ -69,7 +71,7 @@ class Desk:
         return self._history() if name == "history" else AutoStore(self._store, self._history, self.clock)
 
     async def run(
-        self, work: Callable[[GuardedStore], T], gone: Awaitable[object] | None = None, engine: str | None = "memory"
+        self, work: Callable[[LimitedStore], T], gone: Awaitable[object] | None = None, engine: str | None = "memory"
     ) -> T:
         """Run `work` on the store in a thread and return its result. Raises ApiError, 499 if `gone` completes first.
         `engine` None means auto: memory if it has the range, else the history."""
@@ -77,14 +79,14 @@ class Desk:
         try:
             if self._gate is None:
                 raise ApiError(503, "the server is starting or stopping: try again")
-            store = GuardedStore(engine_store(self._engine(engine)), self.limits, stop, threads=self._calls)
+            store = LimitedStore(as_engine_store(self._engine(engine)), self.limits, stop, threads=self._calls)
         except ApiError:
             if isinstance(gone, Coroutine):
                 gone.close()  # it will not be awaited
             raise
-        return await self._gate.run(lambda: guarded(lambda: work(store.looked_after())), stop, gone)
+        return await self._gate.run(lambda: as_api_errors(lambda: work(store.looked_after())), stop, gone)
 
-    def wait_for(self, work: Callable[[GuardedStore], T]) -> T:
+    def wait_for(self, work: Callable[[LimitedStore], T]) -> T:
         """Run `work` as `run` does, for callers in other threads; waits at most as long as a query may take."""
         self._opened.wait(self.limits.wait_s)  # Thrift may listen before HTTP has opened the executor
         loop = self._loop
@@ -98,14 +100,14 @@ class Desk:
             raise ApiError(504, "no answer in time: try again") from late
 
 
-def guarded(work: Callable[[], T]) -> T:
+def as_api_errors(work: Callable[[], T]) -> T:
     """Run `work` in a worker thread and convert every exception to an ApiError; details of defects go to the log."""
     try:
         return work()
     except ApiError:
         raise
     except (QueryError, SelectError) as problem:
-        raise refusal(problem) from problem
+        raise to_api_error(problem) from problem
     except MemoryError as problem:
         raise ApiError(413, "out of memory: add matchers, or ask for a shorter range") from problem
     except Exception as defect:

@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.api.guarded import GuardedStore
+from artimon.api.guarded import LimitedStore
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.values import ValueType
 
 UP = "artimon.endpoint.up"
 BUCKETS = 60
-SILENT = 4
+MAX_SILENT_BUCKETS = 4
 """Buckets without a report after which an agent's last report is stale: up is null."""
 _ORDER = {False: 0, None: 1, True: 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class EndpointState:
     """One process. `up` None: no recent report of its agent. `since_ms`: first report of that state, None if it is
     older than the range read. `time_ms`: last report."""
 
@@ -35,7 +35,7 @@ class Endpoint:
     time_ms: int | None
 
 
-def read_endpoints(store: GuardedStore, now_ms: int, limit: int) -> dict[str, Any]:
+def read_endpoints(store: LimitedStore, now_ms: int, limit: int) -> dict[str, Any]:
     """Return a JSON object: at most `limit` `endpoints`, those that are down first; `down` counts all of these."""
     step_ms, kept = store.levels()[0]
     grid = Grid(-(-now_ms // step_ms) * step_ms, step_ms, min(BUCKETS, kept))
@@ -44,7 +44,7 @@ def read_endpoints(store: GuardedStore, now_ms: int, limit: int) -> dict[str, An
     here = [i for i, one in enumerate(found.series) if one.type != ValueType.STRING and not _ended(found.ended_ms, i)]
     column = {name: np.ascontiguousarray(values) for name, values in found.statistics.items()}
     endpoints = [
-        _endpoint(found.series[i].labels, column["last"][i] != 0, column["last_time"][i], column["count"][i] > 0)
+        _make_state(found.series[i].labels, column["last"][i] != 0, column["last_time"][i], column["count"][i] > 0)
         for i in here
     ]
     endpoints.sort(key=lambda one: (_ORDER[one.up], one.context, one.host, one.instance))
@@ -61,9 +61,9 @@ def _ended(ended_ms: npt.NDArray[np.int64], i: int) -> bool:
     return i < len(ended_ms) and bool(ended_ms[i])
 
 
-def _endpoint(
+def _make_state(
     labels: Mapping[str, str], up: npt.NDArray[np.bool_], time_ms: npt.NDArray[np.int64], said: npt.NDArray[np.bool_]
-) -> Endpoint:
+) -> EndpointState:
     """Return the endpoint with its state at the end of a row of buckets."""
     state: bool | None = None
     since_ms: int | None = None
@@ -74,8 +74,8 @@ def _endpoint(
         newest_ms = int(time_ms[places[-1]])
         changes = np.flatnonzero(states[1:] != states[:-1])
         since_ms = int(time_ms[places[changes[-1] + 1]]) if len(changes) else _first(time_ms, places)
-        state = bool(states[-1]) if places[-1] >= len(said) - SILENT else None
-    return Endpoint(
+        state = bool(states[-1]) if places[-1] >= len(said) - MAX_SILENT_BUCKETS else None
+    return EndpointState(
         labels.get("context", ""), labels.get("instance", ""), labels.get("host", ""), dict(labels), state,
         None if state is None else since_ms, newest_ms,
     )  # fmt: skip

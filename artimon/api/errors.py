@@ -29,23 +29,23 @@ class ApiError(Exception):
         return json.dumps({"error": error}).encode()  # ASCII, because UTF-8 cannot encode lone surrogates
 
 
-class TooLarge(SelectError):
+class QueryTooLargeError(SelectError):
     """A query exceeds a limit of size."""
 
 
-class Abandoned(SelectError):
+class QueryCancelledError(SelectError):
     """A query has timed out or its client has gone."""
 
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (StoreUnavailable, 503),
-    (TooLarge, 413),
+    (QueryTooLargeError, 413),
     (LimitExceeded, 413),
-    (Abandoned, 504),
+    (QueryCancelledError, 504),
 )
 
 
-def refusal(error: QueryError | SelectError) -> ApiError:
+def to_api_error(error: QueryError | SelectError) -> ApiError:
     """Convert an error to an answer. The evaluator wraps errors of the store in QueryError, so causes are searched."""
     cause: BaseException | None = error
     while cause is not None:

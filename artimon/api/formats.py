@@ -13,7 +13,7 @@ import orjson
 
 from artimon.api.arrow_form import arrow_pieces
 from artimon.api.errors import ApiError
-from artimon.api.parcel import PIECE
+from artimon.api.parcel import PIECE_BYTES
 from artimon.model.values import ValueType
 from query_dsl import Matrix
 
@@ -27,7 +27,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OutputFormat:
     """Format of a matrix. `smaller`: formats to suggest if an answer is too large."""
 
     name: str
@@ -37,15 +37,15 @@ class Form:
     headers: Mapping[str, str] | None = None
 
 
-def choose(named: str | None, accept: str) -> Form:
+def negotiate_format(named: str | None, accept: str) -> OutputFormat:
     """Choose the format by its name, else by the header Accept, else JSON. Raises ApiError for an unknown name."""
     if named is not None:
-        if named not in FORMS:
-            raise ApiError(400, f"format {named[:50]!r} is not known: write one of {', '.join(FORMS)}")
-        return FORMS[named]
-    best, best_weight = FORMS["json"], 0.0
+        if named not in FORMATS:
+            raise ApiError(400, f"format {named[:50]!r} is not known: write one of {', '.join(FORMATS)}")
+        return FORMATS[named]
+    best, best_weight = FORMATS["json"], 0.0
     for kind, weight in _accepted(accept):
-        form = next((form for form in FORMS.values() if form.kind.partition(";")[0] == kind), None)
+        form = next((form for form in FORMATS.values() if form.kind.partition(";")[0] == kind), None)
         if form is not None and weight > best_weight:
             best, best_weight = form, weight
     return best
@@ -58,7 +58,7 @@ def _accepted(accept: str) -> Iterator[tuple[str, float]]:
         yield kind, float(weight) if re.fullmatch(r"[01](\.\d{0,3})?", weight) else 0.0
 
 
-def headers_of(form: Form, matrix: Matrix) -> dict[str, str]:
+def headers_of(form: OutputFormat, matrix: Matrix) -> dict[str, str]:
     """Return the headers of an answer: content type, flags, engine and notes, which CSV cannot hold."""
     found = {
         "content-type": form.kind,
@@ -89,7 +89,7 @@ def _pieces(texts: Iterable[str]) -> Iterator[bytes]:
     for text in texts:
         held.append(text)
         size += len(text)
-        if size >= PIECE:
+        if size >= PIECE_BYTES:
             yield "".join(held).encode("utf-8", "backslashreplace")
             held, size = [], 0
     if held:
@@ -201,18 +201,18 @@ def csv_cell(text: str) -> str:
     return text
 
 
-FORMS: Mapping[str, Form] = {
+FORMATS: Mapping[str, OutputFormat] = {
     form.name: form
     for form in (
-        Form("json", "application/json", json_pieces, "format=arrow is smaller"),
-        Form(
+        OutputFormat("json", "application/json", json_pieces, "format=arrow is smaller"),
+        OutputFormat(
             "csv",
             "text/csv; charset=utf-8",
             csv_pieces,
             "format=json and format=arrow are smaller",
             {"content-disposition": 'attachment; filename="artimon.csv"'},
         ),
-        Form(
+        OutputFormat(
             "arrow",
             "application/vnd.apache.arrow.stream",
             arrow_pieces,

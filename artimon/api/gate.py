@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from artimon.api.errors import ApiError
-from artimon.api.limits import Limits
+from artimon.api.limits import ApiLimits
 
 T = TypeVar("T")
 
 
-class Gate:
+class BoundedExecutor:
     """Bound to one event loop. Invariant: as many slots are taken as threads work, also for abandoned requests."""
 
-    def __init__(self, limits: Limits, running: int, name: str) -> None:
+    def __init__(self, limits: ApiLimits, running: int, name: str) -> None:
         self._limits, self._running = limits, running
         self._slots = asyncio.Semaphore(running)
         self._threads = ThreadPoolExecutor(running, thread_name_prefix=name)

@@ -8,21 +8,21 @@ from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from artimon.api.errors import Abandoned, TooLarge
-from artimon.api.limits import Limits
+from artimon.api.errors import QueryCancelledError, QueryTooLargeError
+from artimon.api.limits import ApiLimits
 from artimon.compute.aggregate import Aggregate, AggregateRequest
 from artimon.model.select import Buckets, SelectError, SelectRequest, TooManySeries
 from query_dsl import Expr, Matrix
-from query_dsl.evaluation.evaluator import QueryEvaluator, on_grid, prepare
-from query_dsl.evaluation.explain import Explanation, explained
+from query_dsl.evaluation.evaluator import QueryEvaluator, prepare, require_matrix
+from query_dsl.evaluation.explain import Explanation, explain_prepared
 from query_dsl.stores.limits import Limits as QueryLimits
-from query_dsl.stores.limits import Watch, watch_of
-from query_dsl.stores.protocol import EngineStore, PassingStore
-from query_dsl.stores.sampled import Sampled, SampleRequest
+from query_dsl.stores.limits import QueryBudget, make_budget
+from query_dsl.stores.protocol import EngineStore, ForwardingStore
+from query_dsl.stores.sampled import RawSamples, SampleRequest
 from query_dsl.tree.nodes import Window, walk
 from varstore.cluster.client import StoreUnavailable
 
-LOOK_S = 0.1
+CANCEL_CHECK_S = 0.1
 CELL_BYTES = 64
 """Memory estimate of a cell, which has up to six statistics."""
 FETCHES = 16
@@ -31,14 +31,14 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class GuardedStore(PassingStore):
+class LimitedStore(ForwardingStore):
     """Wrapper of a store for one query. `columns` is the number of buckets that a fetch of the query allocates.
 
     `threads` run the calls to a store that does not check for cancellation itself, so that an abandoned query does not
     wait for the store."""
 
     store: EngineStore
-    limits: Limits
+    limits: ApiLimits
     stop: threading.Event = field(default_factory=threading.Event)
     """Set when the query is over or abandoned; its next call to the store then fails."""
     columns: int = 1
@@ -53,10 +53,10 @@ class GuardedStore(PassingStore):
             raise
         except SelectError as problem:
             if len(self.find(request.matchers, allowed + 1)) > allowed:
-                raise TooLarge(what) from problem
+                raise QueryTooLargeError(what) from problem
             raise
         if len(found.series) > allowed:
-            raise TooLarge(what)
+            raise QueryTooLargeError(what)
         return found
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
@@ -66,7 +66,7 @@ class GuardedStore(PassingStore):
         try:
             return self._ask(lambda: self.store.aggregate(replace(request, limit=allowed)))
         except TooManySeries as problem:
-            raise TooLarge(
+            raise QueryTooLargeError(
                 f"too much to reduce: over {allowed} series of {columns} buckets, more than the limit of "
                 f"{self.limits.cells_reduced} cells (cells_reduced): add matchers, or ask for a shorter range or window"
             ) from problem
@@ -83,7 +83,7 @@ class GuardedStore(PassingStore):
     def check(self) -> None:
         """Raise Abandoned if the query is abandoned."""
         if self.stop.is_set():
-            raise Abandoned("the query took too long")
+            raise QueryCancelledError("the query took too long")
 
     def _ask(self, question: Callable[[], T]) -> T:
         self.check()
@@ -92,72 +92,72 @@ class GuardedStore(PassingStore):
         try:
             asked = self.threads.submit(question)
         except RuntimeError as ended:
-            raise Abandoned("the server is stopping") from ended
-        while not wait([asked], LOOK_S).done:
+            raise QueryCancelledError("the server is stopping") from ended
+        while not wait([asked], CANCEL_CHECK_S).done:
             if self.stop.is_set():
                 asked.cancel()
-                raise Abandoned("the query took too long")
+                raise QueryCancelledError("the query took too long")
         return asked.result()
 
-    def watching(self, watch: Watch) -> GuardedStore:
+    def watching(self, watch: QueryBudget) -> LimitedStore:
         """Return a wrapper for one evaluation. A store that checks `watch` itself is called without another thread."""
         if not self.interruptible:
             return self
         return replace(self, store=self.store.watching(watch), threads=None)
 
-    def looked_after(self) -> GuardedStore:
+    def looked_after(self) -> LimitedStore:
         """Return a wrapper that checks `stop`, for calls outside an evaluation."""
-        return self.watching(Watch(checks=(self.check,)))
+        return self.watching(QueryBudget(checks=(self.check,)))
 
     def past(self) -> EngineStore:
         return replace(self, store=self.store.past())
 
-    def samples(self, request: SampleRequest) -> Sampled:
+    def samples(self, request: SampleRequest) -> RawSamples:
         allowed, _ = self._allowed(1)
         return self._ask(lambda: self.store.samples(replace(request, limit=min(request.limit, allowed))))
 
 
-def answer(query: str | Expr, store: GuardedStore, now_ms: int) -> Matrix:
+def evaluate_query(query: str | Expr, store: LimitedStore, now_ms: int) -> Matrix:
     """Evaluate a query within the limits. Raises QueryError or SelectError, see `refusal`."""
-    matrix = on_grid(_prepared(query, store, now_ms).answer())
+    matrix = require_matrix(_prepare_query(query, store, now_ms).answer())
     cells = len(matrix) * matrix.grid.n
     if cells > store.limits.cells_answered:
-        raise TooLarge(
+        raise QueryTooLargeError(
             f"the answer has {len(matrix)} series of {matrix.grid.n} buckets, {cells} cells, more than the limit of "
             f"{store.limits.cells_answered} (cells_answered): reduce by labels, add matchers, ask for a shorter range"
         )
     return matrix
 
 
-def explain(query: str | Expr, store: GuardedStore, now_ms: int) -> Explanation:
-    """Explain a query, which runs within the limits. Raises as `answer`."""
-    return explained(_prepared(query, store, now_ms))
+def explain_query(query: str | Expr, store: LimitedStore, now_ms: int) -> Explanation:
+    """Explain a query, which runs within the limits. Raises as `evaluate_query`."""
+    return explain_prepared(_prepare_query(query, store, now_ms))
 
 
-def _limits(store: GuardedStore) -> QueryLimits:
+def _limits(store: LimitedStore) -> QueryLimits:
     """Return the limits that the history enforces; this wrapper limits series and cells."""
     return QueryLimits(samples=store.limits.samples_read, memory_bytes=store.limits.cells_read * CELL_BYTES * FETCHES)
 
 
-def _prepared(query: str | Expr, store: GuardedStore, now_ms: int) -> QueryEvaluator:
+def _prepare_query(query: str | Expr, store: LimitedStore, now_ms: int) -> QueryEvaluator:
     """Prepare a query and set the store's `columns`. Raises TooLarge if the buckets of a single series exceed the
     limit."""
-    evaluator = prepare(query, store, now_ms, watch_of(_limits(store), store.check))
+    evaluator = prepare(query, store, now_ms, make_budget(_limits(store), store.check))
     planned = evaluator.plan
     windows_ms = sum((node.before_ms or 0) + node.after_ms for node in walk(evaluator.tree) if isinstance(node, Window))
     span_ms = planned.grid.n * planned.grid.step_ms + windows_ms
     columns = max(1, span_ms // planned.base_step_ms)
     if columns > store.limits.cells_read:
-        raise TooLarge(
+        raise QueryTooLargeError(
             f"the range and windows span {columns} buckets, more than the limit of {store.limits.cells_read} "
             "(cells_read): ask for a shorter range or window"
         )
-    if isinstance(evaluator.store, GuardedStore):
+    if isinstance(evaluator.store, LimitedStore):
         evaluator.store.columns = columns
     return evaluator
 
 
-def checked(pieces: Iterator[bytes], store: GuardedStore) -> Iterator[bytes]:
+def until_cancelled(pieces: Iterator[bytes], store: LimitedStore) -> Iterator[bytes]:
     """Yield the pieces until the query is abandoned."""
     for piece in pieces:
         store.check()

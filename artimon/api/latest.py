@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Generic[T]):
+class LatestAnswer(Generic[T]):
     """Last answer: `value`, None if there never was one; its age `age_s`; `problem`: why it is not new."""
 
     value: T | None
@@ -22,7 +22,7 @@ class Told(Generic[T]):
     problem: str = ""
 
 
-class Latest(Generic[T]):
+class TimedCall(Generic[T]):
     """Runs at most one call at a time, in a separate thread; concurrent callers wait for the same one.
 
     `what` names the call in errors, `wait_s` is the timeout of a caller. An answer counts as new for `fresh_s`, also
@@ -39,7 +39,7 @@ class Latest(Generic[T]):
         self._at: float | None = None
         self._failure = ""
 
-    def get(self) -> Told[T]:
+    def get(self) -> LatestAnswer[T]:
         """Return the newest answer after at most `wait_s` seconds; never raises the errors of `ask`."""
         with self._lock:
             if self._is_fresh() and not self._failure:
@@ -61,11 +61,11 @@ class Latest(Generic[T]):
     def _is_fresh(self) -> bool:
         return self._at is not None and self._clock.monotonic() - self._at <= self._fresh_s
 
-    def _told(self, problem: str) -> Told[T]:
+    def _told(self, problem: str) -> LatestAnswer[T]:
         age_s = 0.0 if self._at is None else max(0.0, self._clock.monotonic() - self._at)
         if problem and self._at is not None:
             problem += f"; the data shown is {age_s:.0f} s old"
-        return Told(self._value, age_s, problem)
+        return LatestAnswer(self._value, age_s, problem)
 
     def _begin(self) -> None:
         self._asked, self._began = Future(), self._clock.monotonic()

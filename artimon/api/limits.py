@@ -12,12 +12,12 @@ KiB = 1024
 MiB = 1024 * KiB
 
 
-class BadLimit(ValueError):
+class LimitError(ValueError):
     """A limit has an invalid name or value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ApiLimits:
     """Limits; sizes in bytes, times in seconds."""
 
     query_bytes: int = 16 * KiB
@@ -63,20 +63,20 @@ class Limits:
     thrift_answer_bytes: int = 16_000_000
     """Size of a reply of the Thrift service; Apache's clients refuse frames over 16,384,000 bytes."""
 
-    def changed(self, changes: Iterable[str]) -> Limits:
+    def changed(self, changes: Iterable[str]) -> ApiLimits:
         """Return limits with the changes "name=value". Raises BadLimit."""
         types = {one.name: type(getattr(self, one.name)) for one in fields(self)}
         found: dict[str, float] = {}
         for change in changes:
             name, _, text = change.partition("=")
             if name not in types:
-                raise BadLimit(f"unknown limit {name!r}: known limits are {', '.join(types)}")
+                raise LimitError(f"unknown limit {name!r}: known limits are {', '.join(types)}")
             try:
                 value = types[name](text)
             except ValueError:
-                raise BadLimit(f"{name} is {text!r}: write {name}=NUMBER") from None
+                raise LimitError(f"{name} is {text!r}: write {name}=NUMBER") from None
             if not 0 < value <= 1 << 40:
-                raise BadLimit(f"{name} is {text}: it must be more than 0 and at most {1 << 40}")
+                raise LimitError(f"{name} is {text}: it must be more than 0 and at most {1 << 40}")
             found[name] = value
         return replace(self, **found)  # type: ignore[arg-type]
 
@@ -90,14 +90,14 @@ class ApiConfig:
     port: Annotated[int, Option("Port of HTTP, 0 for any.", least=0, most=65_535)] = 8780
     thrift_port: Annotated[int, Option("Port of Thrift, 0 for any.", least=0, most=65_535)] = 8781
     limits: Annotated[
-        Limits,
+        ApiLimits,
         Option(
             "NAME=NUMBER: another limit, see docs/api.md.",
             "--limit",
-            read=lambda changes: Limits().changed(changes),
+            read=lambda changes: ApiLimits().changed(changes),
             many=True,
         ),
-    ] = field(default_factory=Limits)
+    ] = field(default_factory=ApiLimits)
     host: ListenHost = "127.0.0.1"
     names: Annotated[
         tuple[str, ...],

@@ -7,11 +7,11 @@ from itertools import islice
 
 from artimon.model.select import NAME, Store
 
-SCANNED = 100_000
+MAX_SCANNED = 100_000
 """Limit of the values of a label that the store returns for a search by prefix."""
 
 
-def begin_with(texts: Iterable[str], prefix: str, limit: int) -> tuple[list[str], bool]:
+def with_prefix(texts: Iterable[str], prefix: str, limit: int) -> tuple[list[str], bool]:
     """Return the first `limit` texts that begin with `prefix`, in order, and True if there are more."""
     found = list(islice((text for text in texts if text.startswith(prefix)), limit + 1))
     return found[:limit], len(found) > limit
@@ -19,18 +19,18 @@ def begin_with(texts: Iterable[str], prefix: str, limit: int) -> tuple[list[str]
 
 def names(store: Store, prefix: str, limit: int) -> tuple[list[str], bool]:
     """Return names of variables, sorted."""
-    return begin_with(store.names(), prefix, limit)
+    return with_prefix(store.names(), prefix, limit)
 
 
 def label_values(store: Store, label: str, prefix: str, limit: int) -> tuple[list[str], bool]:
     """Return values of a label, sorted; names of variables for `__name__`."""
     if label == NAME:
         return names(store, prefix, limit)
-    known = store.label_values(label, SCANNED)
-    found, more = begin_with(known, prefix, limit)
-    return found, more or len(known) >= SCANNED
+    known = store.label_values(label, MAX_SCANNED)
+    found, more = with_prefix(known, prefix, limit)
+    return found, more or len(known) >= MAX_SCANNED
 
 
 def labels(store: Store, limit: int) -> tuple[list[str], bool]:
     """Return names of labels, sorted."""
-    return begin_with(store.label_values(None, limit + 1), "", limit)
+    return with_prefix(store.label_values(None, limit + 1), "", limit)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import thriftpy2
 
-from artimon.api.desk import Desk
-from artimon.api.errors import ApiError, TooLarge
-from artimon.api.guarded import GuardedStore, answer
-from artimon.api.parcel import Purse
-from artimon.api.question import TIME_MAX_MS, Question
+from artimon.api.desk import QueryExecutor
+from artimon.api.errors import ApiError, QueryTooLargeError
+from artimon.api.guarded import LimitedStore, evaluate_query
+from artimon.api.parcel import ByteBudget
+from artimon.api.question import TIME_MAX_MS, QueryParameters
 from artimon.model.labels import LabelError, validate_labels, validate_name
 from artimon.model.values import ValueType
 from artimon.runtime.exposure import KEEP_LOCAL, require_protection
@@ -43,7 +43,7 @@ def idl() -> Any:
 class MatrixServer:
     """Server of the service Matrix on a separate port; `start` once, `stop` once."""
 
-    def __init__(self, desk: Desk, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> None:
+    def __init__(self, desk: QueryExecutor, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> None:
         """Raises Unprotected if other machines reach `host` (the service has no authentication), unless `insecure`."""
         self.warnings = require_protection("the service Matrix", host, None, insecure=insecure, remedy=KEEP_LOCAL)
         limits, handler = desk.limits, MatrixService(desk)
@@ -77,23 +77,23 @@ class MatrixService:
     A thread serves one connection: the bytes of its reply count in the executor's budget until the reply is sent, or
     the thread ends."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: QueryExecutor) -> None:
         self._desk, self._held = desk, threading.local()
 
     def query(self, q: str | None, time_ms: int | None) -> Any:
         """See the IDL. A missing argument is None."""
         try:
-            text = Question(q).checked(self._desk.limits)
+            text = QueryParameters(q).checked(self._desk.limits)
             return self._answer(lambda: text, _instant(time_ms))
         except ApiError as problem:
-            raise _refused(problem) from problem
+            raise _to_thrift_error(problem) from problem
 
     def fetch(self, name: str | None, labels: Mapping[str, str] | None, last_ms: int | None) -> Any:
         """See the IDL."""
         try:
             return self._answer(lambda: _fetch(name or "", labels or {}, last_ms), 0)
         except ApiError as problem:
-            raise _refused(problem) from problem
+            raise _to_thrift_error(problem) from problem
 
     def replied(self, _method: str) -> None:
         """Release the bytes of a reply that was passed to the kernel."""
@@ -103,25 +103,25 @@ class MatrixService:
         now_ms = time_ms or self._desk.clock.now_ms()
         limits, purse = self._desk.limits, self._desk.purse
 
-        def work(store: GuardedStore) -> tuple[Any, _Held]:
-            matrix = answer(question(), store, now_ms)
+        def work(store: LimitedStore) -> tuple[Any, _Reservation]:
+            matrix = evaluate_query(question(), store, now_ms)
             size = answer_size(matrix)
             if size > limits.thrift_answer_bytes:
-                raise TooLarge(
+                raise QueryTooLargeError(
                     f"the answer has {size} bytes, more than the limit of {limits.thrift_answer_bytes} "
                     "(thrift_answer_bytes): reduce by labels, add matchers, ask for a shorter range, or ask over HTTP"
                 )
-            held = _Held(purse, size)
+            held = _Reservation(purse, size)
             return to_thrift(matrix), held
 
         found, self._held.reply = self._desk.wait_for(work)
         return found
 
 
-class _Held:
+class _Reservation:
     """Bytes of the budget, held for the lifetime of this object."""
 
-    def __init__(self, purse: Purse, size: int) -> None:
+    def __init__(self, purse: ByteBudget, size: int) -> None:
         purse.take(size)
         self._purse, self._size = purse, size
 
@@ -150,7 +150,7 @@ def _fetch(name: str, labels: Mapping[str, str], last_ms: int | None) -> Expr:
     return fetch(f"{name}{{{pairs}}}").range(f"{last_ms}ms")
 
 
-def _refused(problem: ApiError) -> Any:
+def _to_thrift_error(problem: ApiError) -> Any:
     position, length = problem.position, problem.length
     return idl().Refused(
         message=_text(problem.message),

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from artimon.api.errors import ApiError
-from query_dsl.language.shortcuts import FUNCTIONS, METHODS, described
+from query_dsl.language.shortcuts import FUNCTIONS, METHODS, method_summaries
 
 INDEX = "index.html"
-LANGUAGE = "functions.js"
+FUNCTION_TABLES = "functions.js"
 """Generated module with tables of the functions and methods of queries and their descriptions."""
 TYPES: Mapping[str, str] = {
     ".html": "text/html; charset=utf-8",
@@ -44,16 +44,16 @@ HEADERS: Mapping[str, str] = {
     "cache-control": "no-cache",
     "vary": "accept-encoding",
 }
-MOST_BYTES = 16 << 20
-_WORTH_PACKING = 512
+MAX_BYTES = 16 << 20
+_MIN_GZIP_BYTES = 512
 
 
-class PagesTooLarge(ValueError):
+class PagesTooLargeError(ValueError):
     """The files of the page need too much memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class StaticFile:
     """One file; `packed` is its gzip form, None if not smaller. `tag` is a weak ETag, the same for both forms."""
 
     body: bytes
@@ -68,9 +68,9 @@ class Pages:
     def __init__(self, folder: Traversable | None = None) -> None:
         """Raises PagesTooLarge. `folder` replaces the package's folder in tests."""
         self._files = dict(_read(folder or files("artimon.api").joinpath("static"), PurePosixPath()))
-        self._files[LANGUAGE] = _file(_language().encode(), TYPES[".js"])
-        if (size := sum(len(file.body) for file in self._files.values())) > MOST_BYTES:
-            raise PagesTooLarge(f"the files of the page have {size} bytes, at most {MOST_BYTES} are read")
+        self._files[FUNCTION_TABLES] = _file(_function_tables().encode(), TYPES[".js"])
+        if (size := sum(len(file.body) for file in self._files.values())) > MAX_BYTES:
+            raise PagesTooLargeError(f"the files of the page have {size} bytes, at most {MAX_BYTES} are read")
 
     @property
     def names(self) -> list[str]:
@@ -97,7 +97,7 @@ class Pages:
         return Response(file.body, headers=headers)
 
 
-def _read(folder: Traversable, at: PurePosixPath) -> Iterator[tuple[str, File]]:
+def _read(folder: Traversable, at: PurePosixPath) -> Iterator[tuple[str, StaticFile]]:
     if not folder.is_dir():
         return
     for entry in folder.iterdir():
@@ -108,17 +108,17 @@ def _read(folder: Traversable, at: PurePosixPath) -> Iterator[tuple[str, File]]:
             yield str(path), _file(entry.read_bytes(), kind)
 
 
-def _language() -> str:
-    tables = {"FUNCTIONS": described(FUNCTIONS), "METHODS": described(METHODS)}
+def _function_tables() -> str:
+    tables = {"FUNCTIONS": method_summaries(FUNCTIONS), "METHODS": method_summaries(METHODS)}
     return "".join(
         f"export const {name} = {json.dumps(table, ensure_ascii=False, indent=1)};\n" for name, table in tables.items()
     )
 
 
-def _file(body: bytes, kind: str) -> File:
-    packed = gzip.compress(body, 9, mtime=0) if len(body) >= _WORTH_PACKING else body
+def _file(body: bytes, kind: str) -> StaticFile:
+    packed = gzip.compress(body, 9, mtime=0) if len(body) >= _MIN_GZIP_BYTES else body
     tag = hashlib.sha256(body).hexdigest()[:32]
-    return File(body, packed if len(packed) < len(body) else None, kind, f'W/"{tag}"')
+    return StaticFile(body, packed if len(packed) < len(body) else None, kind, f'W/"{tag}"')
 
 
 def _matches(sent: str, tag: str) -> bool:

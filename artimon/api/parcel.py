@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from artimon.api.errors import ApiError, TooLarge
+from artimon.api.errors import ApiError, QueryTooLargeError
 
-PIECE = 64 * 1024
-WORTH_PACKING = 1024
-LEVEL = 1
+PIECE_BYTES = 64 * 1024
+MIN_GZIP_BYTES = 1024
+GZIP_LEVEL = 1
 """gzip level: three times faster than the default 6, and a few percent larger."""
 _GZIP = 31
 
 
-class Purse:
+class ByteBudget:
     """Byte budget of all answers of this process. `_lock` guards `held`."""
 
     def __init__(self, most: int) -> None:
@@ -42,10 +42,10 @@ class Purse:
             self.held -= size
 
 
-class Parcel:
+class BufferedAnswer:
     """One answer. Its bytes count in the budget until they are sent or it is closed."""
 
-    def __init__(self, purse: Purse) -> None:
+    def __init__(self, purse: ByteBudget) -> None:
         self._purse, self._pieces = purse, deque[bytes]()
         self.size = 0
         """Bytes on the wire."""
@@ -55,7 +55,7 @@ class Parcel:
         """Append bytes, split into pieces of PIECE bytes. Raises ApiError 503."""
         self._purse.take(len(piece))
         self.size += len(piece)
-        self._pieces.extend(piece[at : at + PIECE] for at in range(0, len(piece), PIECE))
+        self._pieces.extend(piece[at : at + PIECE_BYTES] for at in range(0, len(piece), PIECE_BYTES))
 
     def pop(self) -> bytes | None:
         """Remove and return the next piece, which no longer counts; None at the end."""
@@ -75,18 +75,20 @@ class Parcel:
         self.close()
 
 
-def fill(pieces: Iterable[bytes], purse: Purse, *, most: int, gzip: bool, smaller: str = "") -> Parcel:
+def buffer_answer(
+    pieces: Iterable[bytes], purse: ByteBudget, *, most: int, gzip: bool, smaller: str = ""
+) -> BufferedAnswer:
     """Collect pieces in a parcel, compressed if `gzip` and the first piece is large enough.
 
     Raises TooLarge above `most` uncompressed bytes, ApiError 503 if the budget is exhausted."""
-    parcel, total, packer = Parcel(purse), 0, None
+    parcel, total, packer = BufferedAnswer(purse), 0, None
     try:
         for piece in pieces:
             total += len(piece)
             if total > most:
-                raise TooLarge(_too_large(total, most, smaller))
-            if packer is None and gzip and total == len(piece) and total > WORTH_PACKING:
-                packer = zlib.compressobj(LEVEL, zlib.DEFLATED, _GZIP)
+                raise QueryTooLargeError(_too_large(total, most, smaller))
+            if packer is None and gzip and total == len(piece) and total > MIN_GZIP_BYTES:
+                packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP)
             parcel.add(piece if packer is None else packer.compress(piece))
         if packer is not None:
             parcel.add(packer.flush())
@@ -105,10 +107,10 @@ def _too_large(total: int, most: int, smaller: str) -> str:
     )
 
 
-class ParcelResponse(Response):
+class BufferedResponse(Response):
     """Sends a parcel piece by piece, no faster than the client reads it."""
 
-    def __init__(self, parcel: Parcel, headers: Mapping[str, str]) -> None:
+    def __init__(self, parcel: BufferedAnswer, headers: Mapping[str, str]) -> None:
         super().__init__(status_code=200)
         self._parcel = parcel
         told = {**headers, "content-length": str(parcel.size), "vary": "accept, accept-encoding"}

@@ -8,14 +8,14 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from artimon.api.errors import ApiError
-from artimon.api.limits import Limits
+from artimon.api.limits import ApiLimits
 
 TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
 MAX_FIELDS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class QueryParameters:
     """Parameters of a query, not yet validated. `time_ms` None: now; `format` None: by the header Accept; `explain`:
     return the explanation instead of the answer."""
 
@@ -25,7 +25,7 @@ class Question:
     engine: str | None = None
     explain: bool = False
 
-    def checked(self, limits: Limits) -> str:
+    def checked(self, limits: ApiLimits) -> str:
         """Return the text. Raises ApiError if it is missing, invalid Unicode, or too long."""
         if self.text is None:
             raise ApiError(400, "the parameter q is missing: give it a query, such as q=fetch('host.cpu.ms').rate()")
@@ -42,13 +42,13 @@ class Question:
         return self.text
 
 
-def read_question(content_type: str, body: bytes) -> Question:
+def parse_body(content_type: str, body: bytes) -> QueryParameters:
     """Parse the parameters from a form or a JSON object. Raises ApiError."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/json":
-        return _question(_object(body))
+        return _make_parameters(_object(body))
     if kind == "application/x-www-form-urlencoded":
-        return _question(_form(body))
+        return _make_parameters(_form(body))
     raise ApiError(415, "send application/x-www-form-urlencoded or application/json")
 
 
@@ -74,7 +74,7 @@ def _form(body: bytes) -> dict[str, Any]:
     return found
 
 
-def _question(found: dict[str, Any]) -> Question:
+def _make_parameters(found: dict[str, Any]) -> QueryParameters:
     text, time_ms, named = found.get("q"), found.get("time_ms"), found.get("format")
     engine, explain = found.get("engine"), found.get("explain", False)
     if text is not None and not isinstance(text, str):
@@ -87,7 +87,7 @@ def _question(found: dict[str, Any]) -> Question:
         raise ApiError(400, "explain must be 1 or 0")
     explained = explain in (True, "1", "true")
     if time_ms is None:
-        return Question(text, None, named, engine, explained)
+        return QueryParameters(text, None, named, engine, explained)
     if isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms <= TIME_MAX_MS:
         raise ApiError(400, f"time_ms must be whole epoch milliseconds, 0 to {TIME_MAX_MS}")
-    return Question(text, time_ms, named, engine, explained)
+    return QueryParameters(text, time_ms, named, engine, explained)

@@ -11,16 +11,16 @@ from fastapi import Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from artimon.api.errors import ApiError
-from artimon.api.question import MAX_FIELDS, TIME_MAX_MS, Question
+from artimon.api.question import MAX_FIELDS, TIME_MAX_MS, QueryParameters
 
 PATH = "/api/query"
-_KNOWN = frozenset({"q", "format", "engine", "time_ms"})
-Answer = Callable[[Request, Question], Awaitable[Response]]
+_PLAIN_PARAMETERS = frozenset({"q", "format", "engine", "time_ms"})
+Answer = Callable[[Request, QueryParameters], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """Stand-in for a route in the ASGI scope, where `Counted` reads its path."""
+    """Stand-in for a route in the ASGI scope, where `CountingMiddleware` reads its path."""
 
     path: str = PATH
 
@@ -28,14 +28,14 @@ class _Route:
 _ROUTE = _Route()
 
 
-def plain_question(query_string: bytes) -> Question | None:
+def parse_plain_query(query_string: bytes) -> QueryParameters | None:
     """Parse a query string; None if FastAPI must handle it."""
     try:
         pairs = parse_qsl(query_string.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
         return None
     found = dict(pairs)
-    if len(found) != len(pairs) or not found.keys() <= _KNOWN or "q" not in found:
+    if len(found) != len(pairs) or not found.keys() <= _PLAIN_PARAMETERS or "q" not in found:
         return None
     time_ms = None
     if "time_ms" in found:
@@ -43,10 +43,10 @@ def plain_question(query_string: bytes) -> Question | None:
         if not (text.isascii() and text.isdigit() and len(text) <= 15 and int(text) <= TIME_MAX_MS):
             return None
         time_ms = int(text)
-    return Question(found["q"], time_ms, found.get("format"), found.get("engine"))
+    return QueryParameters(found["q"], time_ms, found.get("format"), found.get("engine"))
 
 
-class QuickQuery:
+class FastQueryMiddleware:
     """Innermost ASGI middleware; `answer` and `refuse` are the functions that the application's routes use."""
 
     def __init__(self, app: ASGIApp, answer: Answer, refuse: Callable[[ApiError], Response]) -> None:
@@ -55,7 +55,7 @@ class QuickQuery:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         question = None
         if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "GET":
-            question = plain_question(scope["query_string"])
+            question = parse_plain_query(scope["query_string"])
         if question is None:
             await self._app(scope, receive, send)
             return

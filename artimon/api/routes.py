@@ -11,21 +11,21 @@ from fastapi import FastAPI, Query, Request, Response
 
 from artimon.api import listing
 from artimon.api.body import HEADERS
-from artimon.api.desk import Desk, guarded
+from artimon.api.desk import QueryExecutor, as_api_errors
 from artimon.api.endpoints import read_endpoints
 from artimon.api.errors import ApiError
-from artimon.api.formats import choose, headers_of
-from artimon.api.gate import Gate
-from artimon.api.guarded import GuardedStore, answer, checked, explain
+from artimon.api.formats import headers_of, negotiate_format
+from artimon.api.gate import BoundedExecutor
+from artimon.api.guarded import LimitedStore, evaluate_query, explain_query, until_cancelled
 from artimon.api.pages import accepts_gzip
-from artimon.api.parcel import Parcel, ParcelResponse, fill
-from artimon.api.question import TIME_MAX_MS, Question, read_question
+from artimon.api.parcel import BufferedAnswer, BufferedResponse, buffer_answer
+from artimon.api.question import TIME_MAX_MS, QueryParameters, parse_body
 from artimon.model.labels import canonical
 from query_dsl import parse_selector
 
 T = TypeVar("T")
 Status = Callable[[], Mapping[str, Any]]
-STATUS_AT_ONCE = 4
+CONCURRENT_STATUS_CALLS = 4
 NO_ENGINE: Mapping[str, Any] = {
     "engines": [],
     "rules": [],
@@ -54,7 +54,7 @@ PrefixParameter = Annotated[str, Query(max_length=2_000, description="Prefix of 
 class Routes:
     """Handlers of the endpoints. `lifespan` creates the gates in the server's event loop."""
 
-    def __init__(self, desk: Desk, status: Status, alerts: Status | None) -> None:
+    def __init__(self, desk: QueryExecutor, status: Status, alerts: Status | None) -> None:
         self._desk, self._limits = desk, desk.limits
         self._status, self._alerts = status, alerts or (lambda: NO_ENGINE)
 
@@ -62,7 +62,7 @@ class Routes:
     async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
         """Open the executor, and separate threads for the status, so that it answers while queries use all others."""
         self._desk.open()
-        self._statuses = Gate(self._limits, STATUS_AT_ONCE, "api-status")
+        self._statuses = BoundedExecutor(self._limits, CONCURRENT_STATUS_CALLS, "api-status")
         try:
             yield
         finally:
@@ -79,39 +79,39 @@ class Routes:
         explain: ExplainParameter = False,
     ) -> Response:
         """Evaluate `q` to a matrix on one grid, in JSON, CSV or Arrow."""
-        return await self.answer(request, Question(q, time_ms, format, engine, explain))
+        return await self.answer(request, QueryParameters(q, time_ms, format, engine, explain))
 
     async def query_posted(self, request: Request) -> Response:
-        """Evaluate `q` with `time_ms`, `format`, `engine` and `explain` in a form or a JSON object."""
-        question = read_question(request.headers.get("content-type", ""), await request.body())
+        """Evaluate `q` with `time_ms`, `format`, `engine` and `explain_query` in a form or a JSON object."""
+        question = parse_body(request.headers.get("content-type", ""), await request.body())
         return await self.answer(request, question)
 
-    async def answer(self, request: Request, question: Question) -> Response:
+    async def answer(self, request: Request, question: QueryParameters) -> Response:
         """Return the matrix or its explanation. Raises ApiError."""
         text = question.checked(self._limits)
-        form = choose(question.format, request.headers.get("accept", ""))
+        form = negotiate_format(question.format, request.headers.get("accept", ""))
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
         now_ms = self._desk.clock.now_ms() if question.time_ms is None else question.time_ms
         if question.explain:
-            told = lambda store: explain(text, store, now_ms).to_dict()  # noqa: E731
+            told = lambda store: explain_query(text, store, now_ms).to_dict()  # noqa: E731
             return await self._ask(request, told, question.engine)
 
-        def work(store: GuardedStore) -> tuple[Parcel, dict[str, str]]:
-            matrix = answer(text, store, now_ms)
-            pieces = checked(form.write(matrix), store)
+        def work(store: LimitedStore) -> tuple[BufferedAnswer, dict[str, str]]:
+            matrix = evaluate_query(text, store, now_ms)
+            pieces = until_cancelled(form.write(matrix), store)
             most = self._limits.answer_bytes
-            parcel = fill(pieces, self._desk.purse, most=most, gzip=gzip, smaller=form.smaller)
+            parcel = buffer_answer(pieces, self._desk.purse, most=most, gzip=gzip, smaller=form.smaller)
             return parcel, headers_of(form, matrix)
 
-        parcel, headers = await self._desk.run(work, _gone(request), question.engine)
-        return ParcelResponse(parcel, {**plain_headers(), **headers})
+        parcel, headers = await self._desk.run(work, _wait_disconnect(request), question.engine)
+        return BufferedResponse(parcel, {**plain_headers(), **headers})
 
     async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:
         """Find the series that match a selector, in canonical order, with or without current samples."""
         self._check_limit(limit)
-        text = Question(selector, None).checked(self._limits)
+        text = QueryParameters(selector, None).checked(self._limits)
 
-        def work(store: GuardedStore) -> Mapping[str, Any]:
+        def work(store: LimitedStore) -> Mapping[str, Any]:
             found = store.find(parse_selector(text).matchers, limit + 1)
             rows = [
                 {
@@ -154,39 +154,41 @@ class Routes:
     async def alerts(self, request: Request) -> Response:
         """Return rules and alerts of every running engine after its last evaluation."""
         packed = self._packer(request)
-        return parcel_response(await self._statuses.run(lambda: guarded(lambda: packed(self._alerts()))))
+        return buffered_response(await self._statuses.run(lambda: as_api_errors(lambda: packed(self._alerts()))))
 
     async def status(self, request: Request) -> Response:
         """Return the state of every part, hop and shard."""
         packed = self._packer(request)
-        return parcel_response(await self._statuses.run(lambda: guarded(lambda: packed(self._status()))))
+        return buffered_response(await self._statuses.run(lambda: as_api_errors(lambda: packed(self._status()))))
 
     async def health(self) -> Response:
         """Answer if this process runs; the shards are not checked."""
         return Response('{"state": "ok"}', headers=plain_headers())
 
     async def _list(
-        self, request: Request, word: str, work: Callable[[GuardedStore], tuple[list[str], bool]]
+        self, request: Request, word: str, work: Callable[[LimitedStore], tuple[list[str], bool]]
     ) -> Response:
-        def listed(store: GuardedStore) -> Mapping[str, Any]:
+        def listed(store: LimitedStore) -> Mapping[str, Any]:
             found, more = work(store)
             return {word: found, "truncated": more}
 
         return await self._ask(request, listed)
 
     async def _ask(
-        self, request: Request, work: Callable[[GuardedStore], Mapping[str, Any]], engine: str | None = "memory"
+        self, request: Request, work: Callable[[LimitedStore], Mapping[str, Any]], engine: str | None = "memory"
     ) -> Response:
         packed = self._packer(request)
-        return parcel_response(await self._desk.run(lambda store: packed(work(store)), _gone(request), engine))
+        return buffered_response(
+            await self._desk.run(lambda store: packed(work(store)), _wait_disconnect(request), engine)
+        )
 
-    def _packer(self, request: Request) -> Callable[[Mapping[str, Any]], Parcel]:
+    def _packer(self, request: Request) -> Callable[[Mapping[str, Any]], BufferedAnswer]:
         """Return a function that encodes an answer as JSON; lone surrogates become escapes."""
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
 
-        def packed(found: Mapping[str, Any]) -> Parcel:
+        def packed(found: Mapping[str, Any]) -> BufferedAnswer:
             text = json.dumps(found, ensure_ascii=False).encode("utf-8", "backslashreplace")
-            return fill([text], self._desk.purse, most=self._limits.answer_bytes, gzip=gzip)
+            return buffer_answer([text], self._desk.purse, most=self._limits.answer_bytes, gzip=gzip)
 
         return packed
 
@@ -197,15 +199,15 @@ class Routes:
             )
 
 
-async def _gone(request: Request) -> None:
+async def _wait_disconnect(request: Request) -> None:
     """Return when the client closes the connection. The body was read before; the next message is the disconnect."""
     while (await request.receive())["type"] != "http.disconnect":
         continue
 
 
-def parcel_response(parcel: Parcel) -> Response:
+def buffered_response(parcel: BufferedAnswer) -> Response:
     """Return a response with a parcel of JSON."""
-    return ParcelResponse(parcel, plain_headers())
+    return BufferedResponse(parcel, plain_headers())
 
 
 def plain_headers() -> dict[str, str]:

@@ -18,12 +18,12 @@ def _list(items: Schema, **more: Any) -> Schema:
 
 TEXT: Schema = {"type": "string"}
 TEXTS = _list(TEXT)
-WHOLE: Schema = {"type": "integer", "format": "int64"}
-TIME: Schema = {**WHOLE, "description": "Epoch milliseconds"}
-MAYBE_TIME: Schema = {**TIME, "type": ["integer", "null"]}
+INT64: Schema = {"type": "integer", "format": "int64"}
+TIME: Schema = {**INT64, "description": "Epoch milliseconds"}
+OPTIONAL_TIME: Schema = {**TIME, "type": ["integer", "null"]}
 FLAG: Schema = {"type": "boolean"}
 LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
-ANYTHING: Schema = {"type": "object", "additionalProperties": True}
+ANY_OBJECT: Schema = {"type": "object", "additionalProperties": True}
 TYPE: Schema = {"type": "string", "enum": ["INTEGER", "DOUBLE", "BOOLEAN", "STRING"]}
 
 ERROR = _object(
@@ -39,7 +39,7 @@ ERROR = _object(
 )
 MATRIX = _object(
     {
-        "grid": _object({"start_ms": TIME, "end_ms": TIME, "step_ms": WHOLE, "n": WHOLE}),
+        "grid": _object({"start_ms": TIME, "end_ms": TIME, "step_ms": INT64, "n": INT64}),
         "complete": {**FLAG, "description": "True if memory held the whole range"},
         "partial": {**FLAG, "description": "True if a shard did not answer"},
         "notes": TEXTS,
@@ -58,7 +58,7 @@ MATRIX = _object(
         ),
     }
 )
-QUESTION = {
+QUERY_BODY = {
     "type": "object",
     "required": ["q"],
     "properties": {
@@ -67,7 +67,7 @@ QUESTION = {
         "format": {"type": "string", "enum": ["json", "csv", "arrow"]},
     },
 }
-FOUND = _object(
+SERIES_LIST = _object(
     {
         "series": _list(
             _object(
@@ -93,12 +93,12 @@ ENDPOINTS = _object(
                     "host": TEXT,
                     "labels": LABELS,
                     "up": {"type": ["boolean", "null"], "description": "null: no recent report"},
-                    "since_ms": MAYBE_TIME,
-                    "time_ms": MAYBE_TIME,
+                    "since_ms": OPTIONAL_TIME,
+                    "time_ms": OPTIONAL_TIME,
                 }
             )
         ),
-        "down": {**WHOLE, "description": "Number of endpoints that are down, also those not in the list"},
+        "down": {**INT64, "description": "Number of endpoints that are down, also those not in the list"},
         "truncated": FLAG,
         "notes": TEXTS,
     }
@@ -108,7 +108,7 @@ STATUS = {
     "required": ["healthy"],
     "properties": {
         "healthy": FLAG,
-        "parts": _list(ANYTHING),
+        "parts": _list(ANY_OBJECT),
         "hops": _list(
             _object(
                 {
@@ -123,16 +123,16 @@ STATUS = {
         ),
         "problems": TEXTS,
         "warnings": {**TEXTS, "description": "Warnings; the stack is healthy with them"},
-        "shards": {"type": "object", "additionalProperties": ANYTHING},
+        "shards": {"type": "object", "additionalProperties": ANY_OBJECT},
         "stack": {**TEXT, "description": "Reason why there are no parts"},
     },
 }
 ALERTS = _object(
     {
-        "engines": _list(ANYTHING),
-        "rules": _list(ANYTHING),
-        "alerts": _list(ANYTHING),
-        "truncated": WHOLE,
+        "engines": _list(ANY_OBJECT),
+        "rules": _list(ANY_OBJECT),
+        "alerts": _list(ANY_OBJECT),
+        "truncated": INT64,
         "problem": {**TEXT, "description": "Reason why the answer is empty or may be stale"},
     }
 )
@@ -146,7 +146,7 @@ ERRORS: Mapping[int, str] = {
     503: "No shard answers, or the server is overloaded: see Retry-After",
     504: "Timeout",
 }
-_QUICK = (400, 413, 431, 500, 503, 504)
+_FAST_PATH_ERRORS = (400, 413, 431, 500, 503, 504)
 _NOTES = {
     "x-artimon-notes": {"description": "JSON list of the notes of the answer", "schema": TEXT},
     "x-artimon-complete": {"description": "As in JSON", "schema": FLAG},
@@ -165,7 +165,7 @@ def _errors(statuses: tuple[int, ...]) -> dict[int | str, dict[str, Any]]:
 
 def _good(schema: Schema, description: str) -> dict[int | str, dict[str, Any]]:
     good = {"description": description, "content": {"application/json": {"schema": schema}}}
-    return {200: good, **_errors(_QUICK)}
+    return {200: good, **_errors(_FAST_PATH_ERRORS)}
 
 
 def _matrix(statuses: tuple[int, ...]) -> dict[int | str, dict[str, Any]]:
@@ -181,16 +181,16 @@ def _texts(word: str, description: str) -> dict[int | str, dict[str, Any]]:
     return _good(_object({word: TEXTS, "truncated": FLAG}), description)
 
 
-QUERY = _matrix(_QUICK)
+QUERY = _matrix(_FAST_PATH_ERRORS)
 QUERY_POSTED = _matrix(tuple(ERRORS))
 POSTED = {
     "requestBody": {
         "required": True,
-        "content": {kind: {"schema": QUESTION} for kind in ("application/json", "application/x-www-form-urlencoded")},
+        "content": {kind: {"schema": QUERY_BODY} for kind in ("application/json", "application/x-www-form-urlencoded")},
     }
 }
 ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
-    "find": _good(FOUND, "Series in canonical order"),
+    "find": _good(SERIES_LIST, "Series in canonical order"),
     "names": _texts("names", "Names of variables, sorted"),
     "labels": _texts("labels", "Names of labels, sorted"),
     "label_values": _texts("values", "Values of the label, sorted"),

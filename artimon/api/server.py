@@ -12,17 +12,17 @@ import uvicorn
 from fastapi import FastAPI
 
 from artimon.api.connection import protocol_with
-from artimon.api.limits import Limits
+from artimon.api.limits import ApiLimits
 from artimon.api.matrix_service import MatrixServer
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.collector import settled
+from artimon.model.collector import gc_tuned
 from artimon.runtime.exposure import KEEP_LOCAL, family_of, require_protection
 from artimon.runtime.health import HealthFile, Publish, unpublished
 
 HOST = "127.0.0.1"
 BACKLOG = 128
-HEALTH_S = 1.0
-ASK_S = 5.0
+HEALTH_PERIOD_S = 1.0
+HEALTH_TIMEOUT_S = 5.0
 STOP_S = 5
 
 
@@ -30,11 +30,11 @@ class ApiServer:
     """HTTP server of an application; `start` once, `stop` once."""
 
     def __init__(
-        self, app: FastAPI, limits: Limits | None = None, host: str = HOST, port: int = 0, *, insecure: bool = False
+        self, app: FastAPI, limits: ApiLimits | None = None, host: str = HOST, port: int = 0, *, insecure: bool = False
     ) -> None:
         """Raises Unprotected if other machines reach `host` (the API has no authentication), unless `insecure`."""
         self.warnings = require_protection("the API with the page", host, None, insecure=insecure, remedy=KEEP_LOCAL)
-        bounds = limits or Limits()
+        bounds = limits or ApiLimits()
         config = uvicorn.Config(
             app,
             http=protocol_with(bounds),
@@ -69,7 +69,7 @@ class ApiServer:
         """Return "" if the server answers, else the problem. Takes at most some seconds."""
         if not self._thread.is_alive():
             return "the server thread has ended"
-        connection = http.client.HTTPConnection(self._host, self.port, timeout=ASK_S)
+        connection = http.client.HTTPConnection(self._host, self.port, timeout=HEALTH_TIMEOUT_S)
         try:
             connection.request("GET", "/api/health")
             connection.getresponse().read(4096)  # any status counts, "too many connections" too
@@ -104,7 +104,7 @@ def run_server(
     matrices = MatrixServer(app.state.desk, host, thrift_port, insecure=insecure)
     file = HealthFile(health, "api", clock, publish)
     server.start()
-    with settled():
+    with gc_tuned():
         try:
             matrices.start()
             ports = {"port": server.port, "thrift_port": matrices.port}
@@ -112,7 +112,7 @@ def run_server(
             while not stop.is_set():
                 problem, figures = server.problem(), app.state.counts.figures()
                 file.write("failing" if problem else "ok", problem, **ports, warnings=warnings, **figures)
-                clock.wait(stop, HEALTH_S)
+                clock.wait(stop, HEALTH_PERIOD_S)
         finally:
             matrices.stop()
             server.stop()

@@ -14,7 +14,7 @@ from artimon.model.select import SelectError
 from artimon.session import Session
 from query_dsl import Matrix, QueryError, parse, render_table
 from query_dsl.results.render import printable
-from query_dsl.results.watching import Painter, watch
+from query_dsl.results.watching import Painter, repeat_query
 from query_dsl.tree.timing import format_time
 
 INTERRUPTED = 130
@@ -22,7 +22,7 @@ Form = Literal["text", "json", "csv"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class QueryOptions:
     """Query and output options. `every_s`: interval of repeated queries in seconds; None: query once."""
 
     text: str
@@ -35,7 +35,7 @@ class Asking:
     every_s: float | None = None
 
 
-def run(session: Session, asking: Asking, out: TextIO | None = None, terminal: bool | None = None) -> int:
+def run_query(session: Session, asking: QueryOptions, out: TextIO | None = None, terminal: bool | None = None) -> int:
     """Run the query and print the answer; returns 0 for an answer, 1 for an error, 130 if interrupted.
 
     With `every_s` Ctrl-C is the normal end (0). An error of the first query ends the command; later ones are shown, and
@@ -45,7 +45,7 @@ def run(session: Session, asking: Asking, out: TextIO | None = None, terminal: b
         if asking.every_s is None:
             _write(out, _answer(session, asking, Painter(out, terminal)))
         else:
-            _watched(session, asking, Painter(out, terminal))
+            _watch_query(session, asking, Painter(out, terminal))
     except (QueryError, SelectError) as problem:
         print(f"artimon: {problem}", file=sys.stderr)
         return 1
@@ -60,7 +60,7 @@ def run(session: Session, asking: Asking, out: TextIO | None = None, terminal: b
     return 0
 
 
-def _watched(session: Session, asking: Asking, painter: Painter) -> None:
+def _watch_query(session: Session, asking: QueryOptions, painter: Painter) -> None:
     """Repeat the query and show each answer."""
     parse(asking.text)  # a syntax error ends the command before the first query
     begun = False
@@ -77,10 +77,10 @@ def _watched(session: Session, asking: Asking, painter: Painter) -> None:
         head = [] if asking.form != "text" else [f"{format_time(SYSTEM_CLOCK.now_ms())}  {asking.text}"]
         painter.paint("\n".join([*head, text]))
 
-    watch(ask, asking.every_s or 0.0)
+    repeat_query(ask, asking.every_s or 0.0)
 
 
-def _answer(session: Session, asking: Asking, painter: Painter) -> Iterator[str]:
+def _answer(session: Session, asking: QueryOptions, painter: Painter) -> Iterator[str]:
     """Run the query, then yield the output in pieces."""
     options: dict[str, Any] = {} if asking.engine == "auto" else {"engine": asking.engine}
     if asking.explain:
@@ -90,7 +90,7 @@ def _answer(session: Session, asking: Asking, painter: Painter) -> Iterator[str]
         return
     answer = session.query(asking.text, at=asking.at, **options)
     if asking.form == "csv":
-        _say(answer)
+        _print_notes(answer)
     if asking.form == "json":
         yield answer.to_json() + "\n"
     elif not isinstance(answer, Matrix):
@@ -101,14 +101,14 @@ def _answer(session: Session, asking: Asking, painter: Painter) -> Iterator[str]
         yield _table(answer, asking, painter) + "\n"
 
 
-def _say(answer: Any) -> None:
+def _print_notes(answer: Any) -> None:
     """Print flags and notes, which CSV cannot hold, on standard error."""
     flags = ("incomplete",) * (not answer.complete) + ("partial",) * answer.partial
     for note in (*flags, *answer.notes):
         print(f"artimon: {printable(note)}", file=sys.stderr)
 
 
-def _table(matrix: Matrix, asking: Asking, painter: Painter) -> str:
+def _table(matrix: Matrix, asking: QueryOptions, painter: Painter) -> str:
     size = painter.size()
     series = asking.series
     if size is not None and asking.every_s is not None:  # leave room for title, head, query and notes
@@ -140,7 +140,7 @@ def _write(out: IO[str], pieces: Iterator[str]) -> None:
     out.flush()
 
 
-def knows_unicode(out: TextIO) -> bool:
+def supports_unicode(out: TextIO) -> bool:
     """True if the encoding of `out` has block characters and non-ASCII letters."""
     try:
         "▁…".encode(out.encoding or "ascii")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from artimon.cli.common import located, say
+from artimon.cli.common import locate_settings, print_error
 
 if TYPE_CHECKING:
-    from pipeline.control.tree import Tree
+    from pipeline.control.tree import ControlTree
 
 Result = TypeVar("Result")
 CONNECT_S = 10.0
@@ -35,7 +35,7 @@ class Cluster(NamedTuple):
     zookeeper: str
 
 
-class Listing(TyperGroup):
+class DefaultListGroup(TyperGroup):
     """Group of commands whose default command is `list`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -44,18 +44,18 @@ class Listing(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def clusters_of(zookeepers: Sequence[str] | None, file: Path | None) -> list[Cluster]:
+def choose_clusters(zookeepers: Sequence[str] | None, file: Path | None) -> list[Cluster]:
     """Return the clusters named by options and by the file; else that of the settings or the running stack."""
-    found = [*_named(zookeepers or ()), *(_listed(file) if file is not None else ())]
+    found = [*_parse_clusters(zookeepers or ()), *(_read_clusters(file) if file is not None else ())]
     if not found:
-        return [Cluster("", located().zookeeper)]
+        return [Cluster("", locate_settings().zookeeper)]
     names = [one.name for one in found]
     if len(set(names)) != len(names):
         raise typer.BadParameter(f"cluster names are not unique: {', '.join(names)}; write NAME=host:port")
     return found
 
 
-def _named(texts: Sequence[str]) -> Iterator[Cluster]:
+def _parse_clusters(texts: Sequence[str]) -> Iterator[Cluster]:
     for text in texts:
         name, equals, place = text.partition("=")
         if equals and name and place:
@@ -64,7 +64,7 @@ def _named(texts: Sequence[str]) -> Iterator[Cluster]:
             yield Cluster(text if len(texts) > 1 else "", text)
 
 
-def _listed(file: Path) -> list[Cluster]:
+def _read_clusters(file: Path) -> list[Cluster]:
     try:
         table = tomllib.loads(file.read_text())["clusters"]
         if not isinstance(table, dict) or not all(isinstance(place, str) for place in table.values()):
@@ -75,36 +75,38 @@ def _listed(file: Path) -> list[Cluster]:
 
 
 @contextmanager
-def connected(cluster: Cluster) -> Iterator[Tree]:
+def connect_cluster(cluster: Cluster) -> Iterator[ControlTree]:
     """Connect to the control plane of one cluster. Raises PlaneError whenever its ZooKeeper does not answer."""
     from kazoo.handlers.threading import KazooTimeoutError
 
-    from artimon.runtime.watcher import LOST
+    from artimon.runtime.watcher import ZOOKEEPER_ERRORS
     from artimon.runtime.zookeeper import zookeeper_session
-    from pipeline.control.tree import PlaneError, Tree
+    from pipeline.control.tree import ControlPlaneError, ControlTree
 
     try:
         with zookeeper_session(cluster.zookeeper, CONNECT_S) as client:
-            yield Tree(client)
+            yield ControlTree(client)
     except KazooTimeoutError:
-        raise PlaneError(f"ZooKeeper at {cluster.zookeeper} does not answer") from None
-    except LOST as error:
-        raise PlaneError(f"ZooKeeper at {cluster.zookeeper}: {type(error).__name__} {error}") from None
+        raise ControlPlaneError(f"ZooKeeper at {cluster.zookeeper} does not answer") from None
+    except ZOOKEEPER_ERRORS as error:
+        raise ControlPlaneError(f"ZooKeeper at {cluster.zookeeper}: {type(error).__name__} {error}") from None
 
 
-def in_each(clusters: Sequence[Cluster], act: Callable[[Cluster, Tree], Result]) -> tuple[dict[str, Result], bool]:
+def run_in_each(
+    clusters: Sequence[Cluster], act: Callable[[Cluster, ControlTree], Result]
+) -> tuple[dict[str, Result], bool]:
     """Run `act` in each cluster. Returns the results by cluster name, and True if all succeeded; a failure in one
     cluster is printed and does not stop the others."""
     from pipeline.control.document import ConfigError
-    from pipeline.control.tree import PlaneError
+    from pipeline.control.tree import ControlPlaneError
 
     results, good = {}, True
     for cluster in clusters:
         try:
-            with connected(cluster) as tree:
+            with connect_cluster(cluster) as tree:
                 results[cluster.name] = act(cluster, tree)
-        except (PlaneError, ConfigError) as problem:
+        except (ControlPlaneError, ConfigError) as problem:
             where = f"{cluster.name}: " if cluster.name else ""
-            say(f"artimon: {where}{problem}")
+            print_error(f"artimon: {where}{problem}")
             good = False
     return results, good

@@ -32,19 +32,19 @@ KafkaOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_KAFKA,
 HdfsOption = Annotated[str | None, typer.Option(help="URI (ARTIMON_HDFS, else the running stack's).")]
 
 
-def checking(*acts: Callable[[Any], object] | None) -> Callable[[Any], Any]:
+def option_validator(*acts: Callable[[Any], object] | None) -> Callable[[Any], Any]:
     """Return an option callback that rejects a value if one of `acts` raises ValueError for it."""
 
     def check(value: Any) -> Any:
         for act in acts if value is not None else ():
             if act is not None:
-                refusing(act, value)
+                as_usage_error(act, value)
         return value
 
     return check
 
 
-def refusing(act: Callable[[Any], T], value: Any) -> T:
+def as_usage_error(act: Callable[[Any], T], value: Any) -> T:
     """Return the result of `act`; its ValueError becomes a usage error (exit code 2)."""
     try:
         return act(value)
@@ -59,9 +59,9 @@ def _keep_days(text: str) -> object:
 
 
 def _keep_rules(texts: list[str]) -> object:
-    from sources.state.keep_rules import parse_keep_rules
+    from sources.state.keep_rules import parse_retention_rules
 
-    return parse_keep_rules(texts)
+    return parse_retention_rules(texts)
 
 
 DaysOption = Annotated[
@@ -69,7 +69,7 @@ DaysOption = Annotated[
     typer.Option(
         "--keep",
         help="CLASS=DAYS, by comma: retention of each class of samples; * means all others.",
-        callback=checking(_keep_days),
+        callback=option_validator(_keep_days),
     ),
 ]
 KeepClassOption = Annotated[
@@ -78,12 +78,12 @@ KeepClassOption = Annotated[
         "--keep-class",
         help="PATTERN=CLASS: retention class of variables whose name matches (see `--keep` of the compactor); may be "
         "repeated, the first match wins.",
-        callback=checking(_keep_rules),
+        callback=option_validator(_keep_rules),
     ),
 ]
 
 
-def say(text: str) -> None:
+def print_error(text: str) -> None:
     """Print a message on standard error."""
     print(text, file=sys.stderr, flush=True)
 
@@ -94,24 +94,24 @@ def exits(*errors: type[Exception], code: int = 1, where: str = "") -> Iterator[
     try:
         yield
     except errors as problem:
-        say(f"artimon: {where}{problem}")
+        print_error(f"artimon: {where}{problem}")
         raise typer.Exit(code) from None
 
 
-def plain(text: object) -> str:
+def escape_control(text: object) -> str:
     """Return a text from another process without terminal control characters."""
     return "".join(one if one.isprintable() else " " for one in str(text))
 
 
-def located(data: Path | None = None) -> Settings:
-    """See artimon.stack.locate.located."""
+def locate_settings(data: Path | None = None) -> Settings:
+    """See artimon.stack.locate.locate_settings."""
     from artimon.stack import locate
 
-    return locate.located(data)
+    return locate.locate_settings(data)
 
 
-def asked_store(zookeeper: str | None, data: Path | None) -> str:
-    """See artimon.stack.locate.asked_store."""
+def zookeeper_of_store(zookeeper: str | None, data: Path | None) -> str:
+    """See artimon.stack.locate.zookeeper_of_store."""
     from artimon.stack import locate
 
-    return locate.asked_store(zookeeper, data)
+    return locate.zookeeper_of_store(zookeeper, data)

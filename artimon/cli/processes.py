@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.protocols import Sink
 from artimon.runtime.health import HealthFile
-from artimon.runtime.own_process import LEAVE_S, OwnProcess, instance_of, publishing
-from artimon.runtime.process import begin
+from artimon.runtime.own_process import EXIT_TIMEOUT_S, SelfMetricsEndpoint, instance_of, published_metrics
+from artimon.runtime.process import install_signal_handlers
 from artimon.runtime.settings import secure_polls, security
 
 if TYPE_CHECKING:
     from alerts.engine_process import AlertsConfig
-    from artimon.api.latest import Latest
+    from artimon.api.latest import TimedCall
     from artimon.api.limits import ApiConfig
     from artimon.model.select import Store
     from artimon.stack.smtp import SmtpConfig
     from pipeline.collector.collector import CollectorConfig
-    from pipeline.collector.direct.process import DirectConfig
+    from pipeline.collector.direct.process import HdfsCollectorConfig
     from pipeline.compaction.config import CompactorConfig
     from pipeline.flows.runtime.agent import Agent, AgentConfig
     from pipeline.flows.runtime.flows import Flows
-    from pipeline.sites.handover import HandoverConfig
+    from pipeline.sites.handover import MirrorConfig
     from pipeline.spark.config import SparkConfig
     from sources.artimon_source import ArtimonSource
     from sources.delivery.source_config import SourceConfig
@@ -53,45 +53,45 @@ def _exits(*errors: type[Exception], code: int = 1) -> Iterator[None]:
 
 
 @contextmanager
-def checked_topics(stop: threading.Event) -> Iterator[None]:
+def check_topics_or_exit(stop: threading.Event) -> Iterator[None]:
     """Log the message and exit with UNFIT_EXIT if Kafka's topics are misconfigured."""
-    from artimon.runtime.topic_check import UNFIT_EXIT, TopicsUnfit
+    from artimon.runtime.topic_check import UNFIT_EXIT, TopicsUnfitError
 
     try:
         yield
-    except TopicsUnfit as problem:
+    except TopicsUnfitError as problem:
         stop.set()
         log.error("%s", problem)
         raise SystemExit(UNFIT_EXIT) from None
 
 
-def collector(config: CollectorConfig) -> None:
+def run_collector_process(config: CollectorConfig) -> None:
     """Run a collector until SIGTERM."""
     from pipeline.collector.collector import run_collector
 
-    stop = begin()
+    stop = install_signal_handlers()
     threading.stack_size(_STACK_BYTES)
-    own = publishing("collector", instance_of("collector", config.id), config.zookeeper, stop)
-    with checked_topics(stop), own as publish:
+    own = published_metrics("collector", instance_of("collector", config.id), config.zookeeper, stop)
+    with check_topics_or_exit(stop), own as publish:
         run_collector(config, stop, publish=publish)
 
 
-def direct_collector(config: DirectConfig) -> None:
+def run_direct_process(config: HdfsCollectorConfig) -> None:
     """Run a collector that writes files itself until SIGTERM; exits with 2 if its folder is invalid."""
-    from pipeline.collector.direct.process import run_direct_collector
+    from pipeline.collector.direct.process import run_hdfs_collector
 
-    stop = begin()
-    own = publishing("collector", instance_of("collector", config.id), config.zookeeper, stop)
+    stop = install_signal_handlers()
+    own = published_metrics("collector", instance_of("collector", config.id), config.zookeeper, stop)
     with own as publish, _exits(ValueError, code=2):
-        run_direct_collector(config, stop, publish=publish)
+        run_hdfs_collector(config, stop, publish=publish)
 
 
-def handover(config: HandoverConfig) -> None:
+def run_handover_process(config: MirrorConfig) -> None:
     """Copy one site's topics to another site until SIGTERM."""
-    from pipeline.sites.handover import Handover
+    from pipeline.sites.handover import SiteMirror
 
-    stop = begin()
-    running = Handover(config)
+    stop = install_signal_handlers()
+    running = SiteMirror(config)
     said = HealthFile(config.health, f"handover-{config.name}")
     running.start()
     try:
@@ -103,7 +103,9 @@ def handover(config: HandoverConfig) -> None:
         running.stop()
 
 
-def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink], Sink] | None = None) -> None:
+def run_agent_process(
+    settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink], Sink] | None = None
+) -> None:
     """Run an agent with the artimon source until SIGTERM. `wrap_sink` lets tests observe the batches."""
     from artimon.runtime.config_file import ConfigFileError
     from pipeline.control.signatures import KeyFileError
@@ -114,7 +116,7 @@ def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink]
     from pipeline.wal.files import LogError
     from sources.artimon_source import ArtimonSource
 
-    stop = begin()
+    stop = install_signal_handlers()
     home = settings.sites[0].zookeeper if settings.sites else settings.zookeeper
     polls = replace(polls, security=security() if secure_polls() else None)
     with _exits(ConfigFileError, FlowError):
@@ -124,7 +126,7 @@ def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink]
     running.runtime.flows = ours
     ours.share(GROUPS, running.plane.directory)
     ours.share(INSECURE, settings.insecure)
-    own = OwnProcess("agent", instance_of("agent", settings.name), settings.zookeeper, stop)
+    own = SelfMetricsEndpoint("agent", instance_of("agent", settings.name), settings.zookeeper, stop)
     try:
         source = ArtimonSource(polls, wrap_sink(running.sink) if wrap_sink else running.sink, SYSTEM_CLOCK)
         period_ms = polls.period_ms
@@ -143,7 +145,7 @@ def agent(settings: AgentConfig, polls: SourceConfig, wrap_sink: Callable[[Sink]
 async def _run_source(
     running: Agent,
     source: ArtimonSource,
-    own: OwnProcess,
+    own: SelfMetricsEndpoint,
     stop: threading.Event,
     health: HealthFile,
     flows: Flows,
@@ -154,16 +156,16 @@ async def _run_source(
     polling = asyncio.create_task(source.run(ended))
     while not stop.is_set() and not polling.done():
         problem = running.failing
-        figures = _joined(running.figures(), source.figures(), flows.figures())
+        figures = _merge_figures(running.figures(), source.figures(), flows.figures())
         health.write("failing" if problem else "ok", problem, **figures)
         await asyncio.wait([polling], timeout=HEALTH_S)
     if not polling.done():
-        await asyncio.to_thread(own.left.wait, LEAVE_S)
+        await asyncio.to_thread(own.left.wait, EXIT_TIMEOUT_S)
     ended.set()
     await polling
 
 
-def _joined(
+def _merge_figures(
     log_figures: dict[str, Any], source_figures: dict[str, Any], flow_figures: dict[str, Any]
 ) -> dict[str, Any]:
     """Merge the figures of the log, the source and the flows; common tables and lists are concatenated."""
@@ -179,52 +181,52 @@ def _joined(
     }
 
 
-def shard(config: ShardConfig) -> None:
+def run_shard_process(config: ShardConfig) -> None:
     """Run a memory shard until SIGTERM."""
-    from varstore.index.limits import LimitError
+    from varstore.index.limits import CapacityLimitError
     from varstore.server import LevelsDiffer, run_shard
 
-    stop = begin()
-    own = publishing("shard", instance_of("shard", config.id), config.zookeeper, stop)
-    with checked_topics(stop), own as publish, _exits(LevelsDiffer, LimitError):
+    stop = install_signal_handlers()
+    own = published_metrics("shard", instance_of("shard", config.id), config.zookeeper, stop)
+    with check_topics_or_exit(stop), own as publish, _exits(LevelsDiffer, CapacityLimitError):
         run_shard(config, stop, publish=publish)
 
 
-def spark(config: SparkConfig) -> None:
+def run_spark_process(config: SparkConfig) -> None:
     """Run the Spark application, raw table and buckets, until SIGTERM."""
     from pipeline.spark.application import run_application
 
-    stop = begin()
-    with checked_topics(stop), publishing("spark", "spark", config.zookeeper, stop) as publish:
+    stop = install_signal_handlers()
+    with check_topics_or_exit(stop), published_metrics("spark", "spark", config.zookeeper, stop) as publish:
         run_application(config, stop, publish=publish)
 
 
-def compactor(config: CompactorConfig) -> None:
+def run_compactor_process(config: CompactorConfig) -> None:
     """Compact and expire the raw table until SIGTERM."""
     from pipeline.compaction.service import run_compactor
 
-    stop = begin()
-    with publishing("compactor", "compactor", config.zookeeper, stop) as publish:
+    stop = install_signal_handlers()
+    with published_metrics("compactor", "compactor", config.zookeeper, stop) as publish:
         run_compactor(config, stop, publish=publish)
 
 
-def api(config: ApiConfig) -> None:
+def run_api_process(config: ApiConfig) -> None:
     """Run the HTTP and Thrift API over the memory shards until SIGTERM. This process reads the history itself."""
     from alerts.state.publication import read_alerts
     from artimon.api.app import make_app, served_hosts
-    from artimon.api.latest import Latest
+    from artimon.api.latest import TimedCall
     from artimon.api.server import run_server
     from artimon.runtime.zookeeper import zookeeper_session
     from varstore.cluster.client import VarstoreClient
 
-    stop, place = begin(), config.zookeeper
+    stop, place = install_signal_handlers(), config.zookeeper
     with (
         zookeeper_session(place) as client,
-        publishing("api", "api", place, stop) as publish,
+        published_metrics("api", "api", place, stop) as publish,
         VarstoreClient(place) as store,
     ):
-        shards = Latest("the shards", store.statuses, SYSTEM_CLOCK)
-        engines = Latest("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
+        shards = TimedCall("the shards", store.statuses, SYSTEM_CLOCK)
+        engines = TimedCall("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
         status, alerts = (lambda: api_status(shards, config.data)), (lambda: api_alerts(engines))
         history = opener(config.hdfs, place, store) if config.hdfs is not None else None
         served = served_hosts(config.host, config.names)
@@ -254,23 +256,23 @@ def opener(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:
     return opened
 
 
-def api_alerts(engines: Latest[dict[str, Any]]) -> dict[str, Any]:
+def api_alerts(engines: TimedCall[dict[str, Any]]) -> dict[str, Any]:
     """Return the alerts of all engines within two seconds; "problem" says why they may be stale or missing."""
     told = engines.get()
     found = told.value or {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
     return {**found, "problem": "; ".join(text for text in (told.problem, found["problem"]) if text)}
 
 
-def api_status(shards: Latest[dict[str, dict[str, Any]]], data: Path) -> dict[str, Any]:
+def api_status(shards: TimedCall[dict[str, dict[str, Any]]], data: Path) -> dict[str, Any]:
     """Return parts and hops from the health files of `data`, and the status of each shard, within two seconds.
     "problems" includes a missing answer of the shards; "stack" is there only if no stack runs, and says so."""
-    from artimon.stack.errors import NotRunning
+    from artimon.stack.errors import NotRunningError
     from artimon.stack.status import read_status
 
     try:
         found = read_status(data).to_json()
         status = {name: found[name] for name in ("healthy", "parts", "hops", "problems", "warnings")}
-    except NotRunning as problem:
+    except NotRunningError as problem:
         status = {"healthy": True, "parts": [], "hops": [], "problems": [], "warnings": [], "stack": str(problem)}
     told = shards.get()
     if not told.problem:
@@ -278,24 +280,24 @@ def api_status(shards: Latest[dict[str, dict[str, Any]]], data: Path) -> dict[st
     return {**status, "healthy": False, "shards": told.value or {}, "problems": [*status["problems"], told.problem]}
 
 
-def smtp(config: SmtpConfig) -> None:
+def run_smtp_process(config: SmtpConfig) -> None:
     """Run the local SMTP server until SIGTERM."""
     from artimon.stack.smtp import run_smtp
 
-    stop = begin()
-    with publishing("mail", "mail", config.zookeeper, stop) as publish:
+    stop = install_signal_handlers()
+    with published_metrics("mail", "mail", config.zookeeper, stop) as publish:
         run_smtp(config.port, config.data, config.health, stop, publish=publish)
 
 
-def alerts(config: AlertsConfig) -> None:
+def run_alerts_process(config: AlertsConfig) -> None:
     """Run the alert engine until SIGTERM; logs the error and exits with 1 if its configuration is invalid."""
     from alerts.engine_process import run_alerts
     from alerts.receivers import mail
     from alerts.state.rule import AlertsError
 
-    stop = begin()
+    stop = install_signal_handlers()
     with _exits(AlertsError):
         mails = mail.load_settings(config.smtp, config.sender, config.smtp_settings)
         config = replace(config, receivers={mail.RECEIVER.name: mails})
-        with publishing("alerts", config.id, config.zookeeper, stop) as publish:
+        with published_metrics("alerts", config.id, config.zookeeper, stop) as publish:
             run_alerts(config, stop, publish=publish)

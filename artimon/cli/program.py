@@ -16,7 +16,7 @@ from types import ModuleType
 
 import typer
 
-from artimon.cli.common import Panel, say
+from artimon.cli.common import Panel, print_error
 
 app = typer.Typer(
     name="artimon",
@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 
 
-def _modules() -> list[ModuleType]:
+def _command_modules() -> list[ModuleType]:
     """Import the modules of commands, sorted by panel, then by name."""
     package = f"{__package__}.commands"
     names = sorted(one.name for one in iter_modules(import_module(package).__path__))
@@ -35,13 +35,13 @@ def _modules() -> list[ModuleType]:
     return sorted(found, key=lambda module: list(Panel).index(module.PANEL))
 
 
-for module in _modules():
+for module in _command_modules():
     for command in (*module.app.registered_commands, *module.app.registered_groups):
         command.rich_help_panel = module.PANEL
     app.add_typer(module.app)
 
 
-class _Leave:
+class _ExitHandler:
     """Ends the process with `code` after all other exit handlers, without the interpreter's finalization: Arrow threads
     that release a Python file during it abort the process (SIGABRT after a complete answer)."""
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None, job: object = None) -> None:
 
     `arguments`: by default those of the process; `job`: see artimon.cli.commands.stack.up."""
     logging.getLogger("kazoo").addHandler(logging.NullHandler())  # the command's own message is enough
-    leave = _Leave()
+    leave = _ExitHandler()
     atexit.register(leave)  # the handler registered first is called last
     try:
         _run(arguments, job)
@@ -71,13 +71,13 @@ def main(arguments: Sequence[str] | None = None, job: object = None) -> None:
 
 def _run(arguments: Sequence[str] | None, job: object) -> None:
     from artimon.runtime.settings import SettingsError
-    from artimon.stack.errors import JavaMissing, StackError
+    from artimon.stack.errors import JavaMissingError, StackError
 
     try:
         app(arguments, obj=job)
-    except (JavaMissing, SettingsError) as problem:
-        say(f"artimon: {problem}")
+    except (JavaMissingError, SettingsError) as problem:
+        print_error(f"artimon: {problem}")
         sys.exit(2)
     except StackError as problem:
-        say(f"artimon: {problem}")
+        print_error(f"artimon: {problem}")
         sys.exit(1)

@@ -15,14 +15,14 @@ import typer
 import typer.main
 from typer.core import TyperCommand
 
-from artimon.cli.common import checking, located, refusing
-from artimon.runtime.process_options import Bound, bound_options, nested_settings
+from artimon.cli.common import as_usage_error, locate_settings, option_validator
+from artimon.runtime.process_options import BoundOption, bound_options, nested_settings
 from artimon.runtime.settings import Settings
 
 S = TypeVar("S")
 
 
-class Given:
+class OptionValues:
     """Values of the command line of a process, by parameter name."""
 
     def __init__(self, values: Mapping[str, Any], data: Path | None) -> None:
@@ -32,7 +32,7 @@ class Given:
     @cached_property
     def place(self) -> Settings:
         """Default addresses of the servers."""
-        return located(self._data)
+        return locate_settings(self._data)
 
     def make(self, cls: type[S], **more: Any) -> S:
         """Create an instance of a settings class. Precedence: `more`, the command line, server addresses, the field's
@@ -46,7 +46,7 @@ class Given:
                 chosen[bound.field.name] = value
         return cls(**chosen, **more)
 
-    def _value(self, bound: Bound) -> Any:
+    def _value(self, bound: BoundOption) -> Any:
         """Return the value of an option, None for the field's own default."""
         option, written = bound.option, self._values[bound.name]
         if written is None or written == [] or option.of_stack:
@@ -54,7 +54,7 @@ class Given:
         if written is None:
             return None
         if option.read and (isinstance(written, option.kind or str) or option.many):
-            return refusing(option.read, written)
+            return as_usage_error(option.read, written)
         if option.unit != 1:
             return written * option.unit
         return tuple(written) if isinstance(written, list) else written
@@ -83,7 +83,7 @@ class SettingsCommand(TyperCommand):
 
 
 def settings_command(app: typer.Typer, *classes: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command whose function gets a `Given` and its own options. `classes`: "module:Class" of settings."""
+    """Register a command that gets `OptionValues` and its own options. `classes`: "module:Class" of settings."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         def placeholder() -> None:
@@ -105,7 +105,7 @@ def _with_options(function: Callable[..., None], names: Sequence[str]) -> Callab
     _, *own = inspect.signature(function, eval_str=True).parameters.values()
 
     def run(**values: Any) -> None:
-        given = Given({name: values[name] for name in options}, values.get(folder))
+        given = OptionValues({name: values[name] for name in options}, values.get(folder))
         function(given, **{one.name: values[one.name] for one in own})
 
     parameters = [_parameter(options[name]) for name in dict.fromkeys(bound.name for bound in found)]
@@ -115,27 +115,27 @@ def _with_options(function: Callable[..., None], names: Sequence[str]) -> Callab
     return run
 
 
-def _all_options(classes: Iterable[type]) -> Iterator[Bound]:
+def _all_options(classes: Iterable[type]) -> Iterator[BoundOption]:
     for cls in classes:
         yield from bound_options(cls)
         yield from _all_options(inner for _, inner in nested_settings(cls))
 
 
-def _parameter(bound: Bound) -> inspect.Parameter:
+def _parameter(bound: BoundOption) -> inspect.Parameter:
     option = bound.option
     declared = typer.Option(
         *([option.flag] if option.flag else []),
         help=option.help,
         min=option.least,
         max=option.most,
-        callback=checking(option.read, option.check),
+        callback=option_validator(option.read, option.check),
     )
     default, kind = _default(bound), _kind(bound)
     hint = Annotated[kind | None if default is None else kind, declared]  # type: ignore[valid-type]
     return inspect.Parameter(bound.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def _default(bound: Bound) -> Any:
+def _default(bound: BoundOption) -> Any:
     """Return the default as a user writes it; None: computed, or none to show; empty: the option is required."""
     option, default = bound.option, bound.default
     if option.usual is not None or option.place:
@@ -149,7 +149,7 @@ def _default(bound: Bound) -> Any:
     return default if option.unit == 1 else _kind(bound)(default / option.unit)
 
 
-def _kind(bound: Bound) -> Any:
+def _kind(bound: BoundOption) -> Any:
     """Return the type of the parameter."""
     if bound.option.read or bound.option.kind:
         kind = bound.option.kind or str

@@ -14,24 +14,24 @@ import pyarrow as pa
 
 from artimon.compute.arrays import Arrays
 from artimon.compute.cells import Ints
-from artimon.compute.classes import REDUCERS, Partial, joined
-from artimon.compute.exact import Sums
+from artimon.compute.classes import REDUCERS, Partial, merge_partials
+from artimon.compute.exact import ExactSums
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.gathered import Blocks, mapped, read_blocks, sizes_of, write_blocks
-from artimon.compute.params import ArgumentError, Param, arguments
+from artimon.compute.gathered import Blocks, block_sizes, read_blocks, renumber_classes, write_blocks
+from artimon.compute.params import ArgumentError, Param, bind_params
 from artimon.compute.ranks import BEST, ORDERED, ordered_partial
-from artimon.compute.reducing import Counts, Reducing, Windows
-from artimon.compute.succession import succession
+from artimon.compute.reducing import Reduction, SeriesCounts, WindowPlan
+from artimon.compute.succession import normalize_incarnations
 from artimon.model.grid import Grid
 from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.series_table import SeriesTable
 from artimon.model.vshards import from_hex, to_hex
 
-Class = tuple[tuple[str, str], ...]
+ClassLabels = tuple[tuple[str, str], ...]
 """Labels of a class, sorted, without absent ones; `__name__` if it was listed."""
-Prints = npt.NDArray[np.uint64]
-NO_PRINTS: Prints = np.zeros(0, np.uint64)
+Fingerprints = npt.NDArray[np.uint64]
+NO_FINGERPRINTS: Fingerprints = np.zeros(0, np.uint64)
 MAX_OUTPUTS = 20_000
 
 
@@ -49,7 +49,7 @@ class AggregateRequest:
 
     matchers: tuple[Matcher, ...]
     grid: Grid
-    windows: Windows
+    windows: WindowPlan
     reducer: str
     by: tuple[str, ...] | None
     without: tuple[str, ...] | None = None
@@ -94,7 +94,7 @@ class AggregateRequest:
         return cls(
             tuple(Matcher(*m) for m in data["matchers"]),
             Grid(*data["grid"]),
-            Windows(**{name: data["windows"][name] for name in _WINDOWS}, args=_pairs(data["windows"]["args"])),
+            WindowPlan(**{name: data["windows"][name] for name in _WINDOWS}, args=_pairs(data["windows"]["args"])),
             data["reducer"],
             None if by is None else tuple(str(label) for label in by),
             None if without is None else tuple(str(label) for label in without),
@@ -139,8 +139,8 @@ def check_aggregate(request: AggregateRequest) -> None:
     if w.function not in FUNCTIONS:
         raise SelectError(f"unknown window function {w.function!r}: use one of {', '.join(FUNCTIONS)}")
     try:
-        arguments(w.function, FUNCTIONS[w.function].params, w.args)
-        arguments(request.reducer, reducer_params(request.reducer), request.args)
+        bind_params(w.function, FUNCTIONS[w.function].params, w.args)
+        bind_params(request.reducer, reducer_params(request.reducer), request.args)
     except ArgumentError as problem:
         raise SelectError(str(problem)) from None
     if (request.by is None) == (request.without is None):
@@ -162,26 +162,26 @@ def check_aggregate(request: AggregateRequest) -> None:
 class Aggregate:
     """Answer. Classes in any order, each with at least one member."""
 
-    classes: tuple[Class, ...]
+    classes: tuple[ClassLabels, ...]
     values: Partial
-    counts: Counts
-    gauge: Class = ()
+    counts: SeriesCounts
+    gauge: ClassLabels = ()
     """Name and labels of the first gauge in canonical order, if `counts.gauges`."""
     newest_ms: int = 0
     """Time of the newest sample of the selected series; 0 if a sample is in the range."""
-    prints: Prints = field(default_factory=lambda: NO_PRINTS)
+    prints: Fingerprints = field(default_factory=lambda: NO_FINGERPRINTS)
     """Fingerprints of the selected series, sorted, if requested."""
     notes: tuple[str, ...] = ()
     partial: bool = False
     """True if series are missing."""
-    best: Prints = field(default_factory=lambda: NO_PRINTS)
+    best: Fingerprints = field(default_factory=lambda: NO_FINGERPRINTS)
     """For reducers that choose members (BEST): a superset of the members to choose, sorted."""
     gathered: Blocks | None = None
     """If requested, the values of all members with the numbers of their classes; `values` then has members only."""
 
 
 @runtime_checkable
-class Aggregating(Protocol):
+class AggregatingStore(Protocol):
     """Store with push-down; from other stores the evaluator selects buckets."""
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
@@ -189,7 +189,9 @@ class Aggregating(Protocol):
         ...
 
 
-def classes_of(keys: Sequence[Class], by: tuple[str, ...] | None, without: tuple[str, ...] | None) -> list[Class]:
+def classes_of(
+    keys: Sequence[ClassLabels], by: tuple[str, ...] | None, without: tuple[str, ...] | None
+) -> list[ClassLabels]:
     """Return the class of each series; a key holds its name, as `__name__`, and its sorted labels."""
     if by is not None:
         wanted = set(by)
@@ -201,9 +203,9 @@ def classes_of(keys: Sequence[Class], by: tuple[str, ...] | None, without: tuple
 def aggregate_buckets(buckets: Buckets, request: AggregateRequest) -> Aggregate:
     """Compute an aggregate from buckets that were selected with `request.buckets()`."""
     table = SeriesTable.of(buckets.series)
-    keys: list[Class] = [((NAME, name), *pairs) for name, pairs in table.texts()]
+    keys: list[ClassLabels] = [((NAME, name), *pairs) for name, pairs in table.texts()]
     found = classes_of(keys, request.by, request.without)
-    codes: dict[Class, int] = {}
+    codes: dict[ClassLabels, int] = {}
     numbers = np.array([codes.setdefault(class_, len(codes)) for class_ in found], np.int64)
     n = len(keys)
     data = Arrays(
@@ -211,46 +213,46 @@ def aggregate_buckets(buckets: Buckets, request: AggregateRequest) -> Aggregate:
         types=table.types,
         grid=buckets.grid,
         stats={name: np.asarray(matrix, np.int64) for name, matrix in buckets.statistics.items()},
-        lives=succession(buckets.births),
+        lives=normalize_incarnations(buckets.births),
         ended_ms=buckets.ended_ms if len(buckets.ended_ms) == n else np.zeros(n, np.int64),
     )
-    args = arguments(request.reducer, reducer_params(request.reducer), request.args)
-    reducing = Reducing(request.windows, request.reducer, len(codes), reducer_args=args)
+    args = bind_params(request.reducer, reducer_params(request.reducer), request.args)
+    reducing = Reduction(request.windows, request.reducer, len(codes), reducer_args=args)
     reducing.counts.selected = n
     if n:
         reducing.add(data, numbers, np.arange(n))
     gauges = np.concatenate(reducing.gauge_rows) if reducing.gauge_rows else np.zeros(0, np.intp)
     gauge = min((keys[row] for row in gauges.tolist()), default=())
-    prints = np.sort(table.fingerprints) if request.prints else NO_PRINTS
+    prints = np.sort(table.fingerprints) if request.prints else NO_FINGERPRINTS
     newest = int(buckets.newest_ms.max(initial=0)) if not reducing.counts.sampled else 0
     whole = Aggregate(
         tuple(codes), reducing.finished(request.gather), reducing.counts, gauge, newest, prints, buckets.notes,
-        buckets.partial, prints_of(table.fingerprints, reducing.best), gathered_by(reducing, request),
+        buckets.partial, distinct_fingerprints(table.fingerprints, reducing.best), gathered_values(reducing, request),
     )  # fmt: skip
-    return with_members(whole)
+    return drop_empty_classes(whole)
 
 
-def gathered_by(reducing: Reducing, request: AggregateRequest) -> Blocks | None:
+def gathered_values(reducing: Reduction, request: AggregateRequest) -> Blocks | None:
     """Return the values of all members if `request` gathers them, else None."""
     return tuple(reducing.blocks) if request.gather and request.reducer in ORDERED else None
 
 
-def settled(found: Aggregate, request: AggregateRequest) -> Aggregate:
+def reduce_gathered(found: Aggregate, request: AggregateRequest) -> Aggregate:
     """Reduce the gathered values, if any."""
     if found.gathered is None:
         return found
-    args = arguments(request.reducer, reducer_params(request.reducer), request.args)
+    args = bind_params(request.reducer, reducer_params(request.reducer), request.args)
     members, outputs = found.values.members, request.windows.outputs
     values = ordered_partial(request.reducer, args, found.gathered, members, outputs)
     return replace(found, values=values, gathered=None)
 
 
-def prints_of(prints: Prints, rows: Sequence[npt.NDArray[np.intp]]) -> Prints:
+def distinct_fingerprints(prints: Fingerprints, rows: Sequence[npt.NDArray[np.intp]]) -> Fingerprints:
     """Return the distinct fingerprints of some rows, sorted."""
-    return np.unique(np.concatenate([prints[some] for some in rows])) if rows else NO_PRINTS
+    return np.unique(np.concatenate([prints[some] for some in rows])) if rows else NO_FINGERPRINTS
 
 
-def with_members(found: Aggregate) -> Aggregate:
+def drop_empty_classes(found: Aggregate) -> Aggregate:
     """Remove the classes without members."""
     kept = np.flatnonzero(found.values.members > 0)
     if len(kept) == len(found.classes):
@@ -259,7 +261,7 @@ def with_members(found: Aggregate) -> Aggregate:
     if gathered is not None:
         place = np.full(len(found.classes), -1, np.int64)
         place[kept] = np.arange(len(kept))
-        gathered = mapped(gathered, place)
+        gathered = renumber_classes(gathered, place)
     classes = tuple(found.classes[i] for i in kept.tolist())
     return replace(found, classes=classes, values=_rows(found.values, kept), gathered=gathered)
 
@@ -271,26 +273,26 @@ def _rows(values: Partial, kept: Ints) -> Partial:
         values.members[kept],
         values.double[kept],
         values.count[kept],
-        None if sums is None else Sums(sums.high[kept], sums.low[kept]),
+        None if sums is None else ExactSums(sums.high[kept], sums.low[kept]),
         None if extreme is None else extreme[kept],
     )
 
 
-def unite_aggregates(parts: Sequence[Aggregate]) -> Aggregate:
+def merge_aggregates(parts: Sequence[Aggregate]) -> Aggregate:
     """Merge the answers for disjoint series; at least one part. Raises NotPushed if order statistics lack values."""
     if len(parts) == 1:
         return parts[0]
     gathers = [part.gathered is not None for part in parts]
     if any(gathers) != all(gathers) or (parts[0].values.reducer in ORDERED and not all(gathers)):
         raise NotPushed(f"{parts[0].values.reducer} needs all members of a class in one place")
-    codes: dict[Class, int] = {}
+    codes: dict[ClassLabels, int] = {}
     places = [np.array([codes.setdefault(c, len(codes)) for c in part.classes], np.int64) for part in parts]
-    counts = Counts()
+    counts = SeriesCounts()
     for part in parts:
         counts.add(part.counts)
     return Aggregate(
         tuple(codes),
-        joined([part.values for part in parts], places, len(codes)),
+        merge_partials([part.values for part in parts], places, len(codes)),
         counts,
         min((part.gauge for part in parts if part.gauge), default=()),
         0 if counts.sampled else max(part.newest_ms for part in parts),
@@ -298,7 +300,11 @@ def unite_aggregates(parts: Sequence[Aggregate]) -> Aggregate:
         tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         any(part.partial for part in parts),
         np.unique(np.concatenate([part.best for part in parts])),
-        tuple(block for part, place in zip(parts, places, strict=True) for block in mapped(part.gathered or (), place))
+        tuple(
+            block
+            for part, place in zip(parts, places, strict=True)
+            for block in renumber_classes(part.gathered or (), place)
+        )
         if all(gathers)
         else None,
     )
@@ -326,7 +332,7 @@ def encode_aggregate(found: Aggregate) -> bytes:
         "newest_ms": found.newest_ms,
         "notes": list(found.notes),
         "partial": found.partial,
-        "gathered": None if found.gathered is None else sizes_of(found.gathered),
+        "gathered": None if found.gathered is None else block_sizes(found.gathered),
     }
     batch = pa.record_batch(list(columns.values()), names=list(columns))
     prints = {b"prints": found.prints, b"best": found.best}
@@ -356,13 +362,13 @@ def decode_aggregate(data: bytes) -> Aggregate:
         batch.column("members").to_numpy(zero_copy_only=True),
         batch.column("double").to_numpy(zero_copy_only=False),
         matrix("count"),
-        Sums(matrix("high"), matrix("low")) if "high" in names else None,
+        ExactSums(matrix("high"), matrix("low")) if "high" in names else None,
         matrix("extreme") if "extreme" in names else None,
     )
     return Aggregate(
         tuple(_class(json.loads(text)) for text in batch.column("class").to_pylist()),
         values,
-        Counts(**{one.name: int(meta["counts"][one.name]) for one in fields(Counts)}),
+        SeriesCounts(**{one.name: int(meta["counts"][one.name]) for one in fields(SeriesCounts)}),
         _class(meta["gauge"]),
         int(meta["newest_ms"]),
         np.frombuffer(batch.schema.metadata[b"prints"], "<u8"),
@@ -373,5 +379,5 @@ def decode_aggregate(data: bytes) -> Aggregate:
     )
 
 
-def _class(pairs: Sequence[Sequence[str]]) -> Class:
+def _class(pairs: Sequence[Sequence[str]]) -> ClassLabels:
     return tuple((str(label), str(value)) for label, value in pairs)

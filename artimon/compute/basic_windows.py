@@ -5,54 +5,62 @@ from __future__ import annotations
 import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
-from artimon.compute.cells import DOUBLE, INTEGER, Cells, Floats, Ints, as_floats, doubles, of_type, whole
-from artimon.compute.frames import Frame, float_totals, newest, oldest, over, pick, totals
+from artimon.compute.cells import DOUBLE, INTEGER, Cells, Floats, Ints, as_floats, doubles, is_whole_number, of_type
+from artimon.compute.frames import (
+    WindowFrame,
+    float_totals,
+    integer_totals,
+    newest_present,
+    oldest_present,
+    pick,
+    window_view,
+)
 from artimon.compute.function import ROW, Example, Function
 from artimon.compute.params import Args
-from artimon.compute.rolling import Count, Extreme, First, Last, Sum
+from artimon.compute.rolling import RollingCount, RollingExtreme, RollingFirst, RollingLast, RollingSum
 from artimon.compute.running import OF_COUNT, OF_FIRST, OF_LAST, OF_MAX, OF_MEAN, OF_MIN, OF_SUM
 from artimon.compute.statistics import MAX, MIN, Fold
 
 
-def _last(data: Arrays, frame: Frame, _args: Args) -> Mapped:
+def _last(data: Arrays, frame: WindowFrame, _args: Args) -> Mapped:
     if frame.width == 1:  # a bare fetch: the bucket itself
         cells, present = data.stats["last"][:, frame.ends], data.present[:, frame.ends]
     else:
-        column = newest(data.present)[:, frame.ends]
+        column = newest_present(data.present)[:, frame.ends]
         cells, present = pick(data.stats["last"], column), column > frame.starts
     if data.ended_ms.any():  # after its end a series is missing, without look-back
         present &= ~((data.ended_ms > 0)[:, None] & (frame.end_ms[None, :] >= data.ended_ms[:, None]))
     return Mapped(Cells(data.types, cells, present))
 
 
-def _first(data: Arrays, frame: Frame, _args: Args) -> Mapped:
-    column = oldest(data.present)[:, frame.starts + 1]
+def _first(data: Arrays, frame: WindowFrame, _args: Args) -> Mapped:
+    column = oldest_present(data.present)[:, frame.starts + 1]
     present = column <= frame.ends
     several = (pick(data.stats["count"], column) > 1) & present
     return Mapped(Cells(data.types, pick(data.stats["last"], column), present), several)
 
 
-def _extreme(data: Arrays, frame: Frame, statistic: str, fold: Fold) -> Mapped:
+def _extreme(data: Arrays, frame: WindowFrame, statistic: str, fold: Fold) -> Mapped:
     present, cells = data.present, data.stats[statistic]
-    out = np.ascontiguousarray(fold.join.reduce(over(np.where(present, cells, fold.whole), frame), axis=2))
+    out = np.ascontiguousarray(fold.join.reduce(window_view(np.where(present, cells, fold.whole), frame), axis=2))
     double = data.types == DOUBLE
     if double.any():
         values = np.where(present[double], np.ascontiguousarray(cells[double]).view(np.float64), fold.real)
-        floats = np.ascontiguousarray(fold.join.reduce(over(values, frame), axis=2))
+        floats = np.ascontiguousarray(fold.join.reduce(window_view(values, frame), axis=2))
         out[double] = floats.view(np.int64)
     types = np.where(double, DOUBLE, INTEGER).astype(np.uint8)
-    return Mapped(Cells(types, out, totals(data.stats["count"], frame) > 0))
+    return Mapped(Cells(types, out, integer_totals(data.stats["count"], frame) > 0))
 
 
-def _sums(data: Arrays, frame: Frame) -> tuple[Floats, Ints]:
-    counts = totals(data.stats["count"], frame)
+def _sums(data: Arrays, frame: WindowFrame) -> tuple[Floats, Ints]:
+    counts = integer_totals(data.stats["count"], frame)
     cells = np.where(data.present, data.stats["sum"], 0)
     out = np.empty(counts.shape, np.float64)
     largest = np.abs(cells.astype(np.float64)).max(axis=1, initial=0.0)
-    exact = whole(data.types)
+    exact = is_whole_number(data.types)
     fits = exact & (largest * frame.width < 2.0**62)
     if fits.any():
-        out[fits] = totals(cells[fits], frame)
+        out[fits] = integer_totals(cells[fits], frame)
     wide = exact & ~fits
     if wide.any():  # sums beyond int64 are rounded rather than wrapped
         out[wide] = float_totals(cells[wide].astype(np.float64), frame)
@@ -61,19 +69,19 @@ def _sums(data: Arrays, frame: Frame) -> tuple[Floats, Ints]:
     return out, counts
 
 
-def _sum(data: Arrays, frame: Frame, _args: Args) -> Mapped:
+def _sum(data: Arrays, frame: WindowFrame, _args: Args) -> Mapped:
     sums, counts = _sums(data, frame)
     return Mapped(doubles(sums, counts > 0))
 
 
-def _mean(data: Arrays, frame: Frame, _args: Args) -> Mapped:
+def _mean(data: Arrays, frame: WindowFrame, _args: Args) -> Mapped:
     sums, counts = _sums(data, frame)
     with np.errstate(invalid="ignore", divide="ignore"):
         return Mapped(doubles(sums / counts, counts > 0))
 
 
-def _count(data: Arrays, frame: Frame, _args: Args) -> Mapped:
-    counts = totals(data.stats["count"], frame)
+def _count(data: Arrays, frame: WindowFrame, _args: Args) -> Mapped:
+    counts = integer_totals(data.stats["count"], frame)
     return Mapped(of_type(INTEGER, counts, np.ones(counts.shape, np.bool_)))
 
 
@@ -85,7 +93,7 @@ FUNCTIONS = (
         case=Example(ROW, (2.0, 8.0, 8.0, 20.0)),
         statistics=("last",),
         run=_last,
-        rolling=Last,
+        rolling=RollingLast,
         shared=OF_LAST,
         gives="same",
         strings=True,
@@ -97,7 +105,7 @@ FUNCTIONS = (
         case=Example(ROW, (2.0, 2.0, 8.0, 20.0)),
         statistics=("last",),
         run=_first,
-        rolling=First,
+        rolling=RollingFirst,
         shared=OF_FIRST,
         gives="same",
         strings=True,
@@ -109,7 +117,7 @@ FUNCTIONS = (
         case=Example(ROW, (2.0, 2.0, 8.0, 20.0)),
         statistics=("min",),
         run=lambda data, frame, _: _extreme(data, frame, "min", MIN),
-        rolling=lambda span: Extreme(span, "min"),
+        rolling=lambda span: RollingExtreme(span, "min"),
         shared=OF_MIN,
         gives="number",
     ),
@@ -120,7 +128,7 @@ FUNCTIONS = (
         case=Example(ROW, (2.0, 8.0, 8.0, 20.0)),
         statistics=("max",),
         run=lambda data, frame, _: _extreme(data, frame, "max", MAX),
-        rolling=lambda span: Extreme(span, "max"),
+        rolling=lambda span: RollingExtreme(span, "max"),
         shared=OF_MAX,
         gives="number",
     ),
@@ -131,7 +139,7 @@ FUNCTIONS = (
         case=Example(ROW, (2.0, 10.0, 8.0, 20.0)),
         statistics=("sum",),
         run=_sum,
-        rolling=lambda span: Sum(span, mean=False),
+        rolling=lambda span: RollingSum(span, mean=False),
         shared=OF_SUM,
         total=True,
     ),
@@ -142,7 +150,7 @@ FUNCTIONS = (
         case=Example(ROW, (2.0, 5.0, 8.0, 20.0)),
         statistics=("sum",),
         run=_mean,
-        rolling=lambda span: Sum(span, mean=True),
+        rolling=lambda span: RollingSum(span, mean=True),
         shared=OF_MEAN,
     ),
     Function(
@@ -153,7 +161,7 @@ FUNCTIONS = (
         unit="samples",
         statistics=(),
         run=_count,
-        rolling=Count,
+        rolling=RollingCount,
         shared=OF_COUNT,
         gives="integer",
         min_count=0,

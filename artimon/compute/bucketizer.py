@@ -17,7 +17,7 @@ from artimon.compute.statistics import FOLDS, Stats, fold_runs
 Begins = npt.NDArray[np.intp]
 
 
-def begins_of(*columns: npt.NDArray[np.generic]) -> Begins:
+def run_starts(*columns: npt.NDArray[np.generic]) -> Begins:
     """Return the rows at which any of the columns changes."""
     new = np.ones(len(columns[0]), np.bool_)
     np.not_equal(columns[0][1:], columns[0][:-1], out=new[1:])
@@ -35,14 +35,14 @@ def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return ordered[first]
 
 
-def ends_of(begins: Begins, rows: int) -> Begins:
+def run_ends(begins: Begins, rows: int) -> Begins:
     """Return the last row of each run; `begins` is empty only if there are no rows."""
     return np.append(begins[1:], rows) - 1 if len(begins) else begins
 
 
-def cut_samples(begins: Begins, time_ms: Ints, cells: Ints, double: Bools | bool) -> dict[str, Ints]:
+def bucketize_samples(begins: Begins, time_ms: Ints, cells: Ints, double: Bools | bool) -> dict[str, Ints]:
     """Return all statistics of buckets of samples; `double` marks the samples that are DOUBLE."""
-    ends = ends_of(begins, len(cells))
+    ends = run_ends(begins, len(cells))
     last = cells[ends]
     if len(begins) == len(cells):
         folded: tuple[Ints, ...] = (last,) * len(FOLDS)
@@ -52,9 +52,9 @@ def cut_samples(begins: Begins, time_ms: Ints, cells: Ints, double: Bools | bool
     return stats | dict(zip(FOLDS, folded, strict=True))
 
 
-def cut_buckets(begins: Begins, stats: Stats, double: Bools | bool) -> dict[str, Ints]:
+def coarsen_buckets(begins: Begins, stats: Stats, double: Bools | bool) -> dict[str, Ints]:
     """Return all statistics of buckets of narrower buckets; `double` marks the narrower ones that are DOUBLE."""
-    ends = ends_of(begins, len(stats["count"]))
+    ends = run_ends(begins, len(stats["count"]))
     folded = fold_runs(begins, [stats[name] for name in FOLDS], double)
     made = {
         "count": np.add.reduceat(stats["count"], begins),

@@ -52,7 +52,7 @@ def of_type(kind: int, cells: Ints, present: Bools) -> Cells:
     return Cells(np.full(len(cells), kind, np.uint8), np.ascontiguousarray(cells, np.int64), present)
 
 
-def whole(types: Types) -> Bools:
+def is_whole_number(types: Types) -> Bools:
     """Return the mask of series whose cells are exact integers (INTEGER, BOOLEAN)."""
     return np.asarray((types == INTEGER) | (types == BOOLEAN))
 

@@ -8,36 +8,36 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, doubles, of_type
-from artimon.compute.frames import Frame, newest, oldest, pick, totals
+from artimon.compute.frames import WindowFrame, integer_totals, newest_present, oldest_present, pick
 from artimon.compute.function import ROW, Example, Function
-from artimon.compute.lives import Lives
-from artimon.compute.panes import crowded
+from artimon.compute.lives import IncarnationIndex
+from artimon.compute.panes import has_many_samples
 
 CHUNK_CELLS = 1 << 19
 _HALF_RANGE = 2.0**62
 
 
-def by_rows(run: Callable[[Arrays, Frame], Cells], data: Arrays, frame: Frame) -> Cells:
+def run_in_chunks(run: Callable[[Arrays, WindowFrame], Cells], data: Arrays, frame: WindowFrame) -> Cells:
     """Call `run` on chunks of series, to bound its temporary arrays."""
     each = max(1, CHUNK_CELLS // max(data.grid.n, len(frame.ends)))
     if each >= data.rows:
         return run(data, frame)
-    parts = [run(_part(data, start, start + each), frame) for start in range(0, data.rows, each)]
+    parts = [run(_chunk(data, start, start + each), frame) for start in range(0, data.rows, each)]
     types, cells, present = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return Cells(types, cells, present)
 
 
-def _part(data: Arrays, start: int, end: int) -> Arrays:
+def _chunk(data: Arrays, start: int, end: int) -> Arrays:
     first, last = np.searchsorted(data.lives["row"], (start, end))
     lives = data.lives[first:last].copy()
     lives["row"] -= start
     return data.chosen(slice(start, end), lives)
 
 
-def changes(data: Arrays, frame: Frame) -> Cells:
+def changes(data: Arrays, frame: WindowFrame) -> Cells:
     """Count the values that differ from their predecessor in the window; NaN equals NaN."""
     present = data.present
-    before = _before(present)
+    before = _previous_present(present)
     cells = data.stats["last"]
     earlier = pick(cells, before)
     differs = np.not_equal(cells, earlier)
@@ -46,23 +46,23 @@ def changes(data: Arrays, frame: Frame) -> Cells:
         a, b = _doubles(cells[double]), _doubles(earlier[double])
         differs[double] = (a != b) & ~(np.isnan(a) & np.isnan(b))
     differs &= present & (before >= 0)
-    counted = totals(differs.astype(np.int64), frame)
+    counted = integer_totals(differs.astype(np.int64), frame)
     first, some = _first(present, frame)
     counted -= some & pick(differs, first)  # its predecessor lies before the window
     return of_type(INTEGER, counted, some)
 
 
-def resets(data: Arrays, frame: Frame) -> Cells:
+def resets(data: Arrays, frame: WindowFrame) -> Cells:
     """Count the incarnations that begin in the window within `max_gap` of another. Of computed values, count decreases;
     the predecessor may lie before the window, as for `increase`."""
-    some = totals(data.present.astype(np.int64), frame) > 0
-    counted = Lives.of(data).followers(frame) if data.stored else _decreases(data, frame)
+    some = integer_totals(data.present.astype(np.int64), frame) > 0
+    counted = IncarnationIndex.of(data).followers(frame) if data.stored else _decreases(data, frame)
     return of_type(INTEGER, counted, some)
 
 
-def _decreases(data: Arrays, frame: Frame) -> Ints:
+def _decreases(data: Arrays, frame: WindowFrame) -> Ints:
     present = data.present
-    before = _before(present)
+    before = _previous_present(present)
     cells = data.stats["last"]
     earlier = pick(cells, before)
     falls = cells < earlier
@@ -70,29 +70,29 @@ def _decreases(data: Arrays, frame: Frame) -> Ints:
     if double.any():
         falls[double] = _doubles(cells[double]) < _doubles(earlier[double])
     falls &= present & (before >= 0)
-    counted = totals(falls.astype(np.int64), frame)
+    counted = integer_totals(falls.astype(np.int64), frame)
     first, some = _first(present, frame)
     stale = pick(data.stats["last_time"], pick(before, first)) < frame.start_ms - frame.max_gap_ms
     counted -= some & stale & pick(falls, first)
     return np.asarray(counted)
 
 
-def last_rate(data: Arrays, frame: Frame) -> Cells:
+def last_rate(data: Arrays, frame: WindowFrame) -> Cells:
     """Growth per second between the two newest non-empty buckets of the window, from 0 if the newer one belongs to
     another incarnation."""
-    known = newest(data.present)
+    known = newest_present(data.present)
     last = known[:, frame.ends]
     before = np.where(last > 0, pick(known, last - 1), -1)
     present = (before > frame.starts) & (before >= 0)
     since_ms, until_ms = pick(data.stats["last_time"], before), pick(data.stats["last_time"], last)
-    anew = Lives.of(data).begun(since_ms, until_ms)
+    anew = IncarnationIndex.of(data).begun(since_ms, until_ms)
     base = np.where(anew, 0, pick(data.stats["last"], before))  # 0 is also the bits of 0.0
     with np.errstate(all="ignore"):
-        grown = _minus(data, pick(data.stats["last"], last), base)
+        grown = _subtract(data, pick(data.stats["last"], last), base)
         return doubles(grown / ((until_ms - since_ms) / 1000.0), present)
 
 
-def _minus(data: Arrays, cells: Ints, base: Ints) -> Floats:
+def _subtract(data: Arrays, cells: Ints, base: Ints) -> Floats:
     """Return cells - base, rounded once if int64 holds the difference."""
     rounded = cells.astype(np.float64) - base.astype(np.float64)
     out = np.where(np.abs(rounded) < _HALF_RANGE, (cells - base).astype(np.float64), rounded)
@@ -102,16 +102,16 @@ def _minus(data: Arrays, cells: Ints, base: Ints) -> Floats:
     return out
 
 
-def _before(present: Bools) -> Ints:
+def _previous_present(present: Bools) -> Ints:
     """Return the index of the newest present column before each, -1 if there is none; (series, columns)."""
     out = np.full(present.shape, -1, np.int64)
-    out[:, 1:] = newest(present)[:, :-1]
+    out[:, 1:] = newest_present(present)[:, :-1]
     return out
 
 
-def _first(present: Bools, frame: Frame) -> tuple[Ints, Bools]:
+def _first(present: Bools, frame: WindowFrame) -> tuple[Ints, Bools]:
     """Return the oldest present column of each window and the mask of windows that have one; (series, outputs)."""
-    first = oldest(present)[:, frame.starts + 1]
+    first = oldest_present(present)[:, frame.starts + 1]
     return first, np.asarray(first <= frame.ends)
 
 
@@ -125,7 +125,7 @@ def _function(
     rows: tuple[float | None, ...],
     unit: str,
     statistics: tuple[str, ...],
-    run: Callable[[Arrays, Frame], Cells],
+    run: Callable[[Arrays, WindowFrame], Cells],
     *,
     strings: bool = False,
     predecessor: bool = False,
@@ -140,7 +140,9 @@ def _function(
         case=Example(ROW, rows),
         unit=unit,
         statistics=statistics,
-        run=lambda data, frame, _: Mapped(by_rows(run, data, frame), None if exact else crowded(data, frame)),
+        run=lambda data, frame, _: Mapped(
+            run_in_chunks(run, data, frame), None if exact else has_many_samples(data, frame)
+        ),
         strings=strings,
         predecessor=predecessor,
         births=not strings,

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, Types, as_floats, doubles, of_type
-from artimon.compute.cells import whole as is_whole
-from artimon.compute.exact import Sums, float_sums, integer_sums
+from artimon.compute.cells import is_whole_number as is_whole
+from artimon.compute.exact import ExactSums, float_sums, integer_sums
 from artimon.compute.statistics import MAX, MIN, Fold
 
 REDUCERS = ("mean", "sum", "min", "max", "count")
@@ -30,7 +30,7 @@ class Partial:
     """True for classes with a DOUBLE member: their extremes are DOUBLE, too."""
     count: Ints
     """Members that have a value."""
-    sums: Sums | None = None
+    sums: ExactSums | None = None
     """For sum and mean."""
     extreme: Ints | None = None
     """For min and max: cells, float64 bits if `double`; arbitrary if count is 0."""
@@ -53,7 +53,7 @@ def partial_of(reducer: str, column: Cells, starts: Ints) -> Partial:
     return Partial(reducer, members, double, count)
 
 
-def _sums(column: Cells, starts: Ints) -> Sums:
+def _sums(column: Cells, starts: Ints) -> ExactSums:
     types, cells, present = column
     exact = is_whole(types)
     if exact.all():
@@ -83,28 +83,28 @@ def empty_partial(reducer: str, classes: int, outputs: int) -> Partial:
     if reducer in EXTREMES:
         extreme = np.full(shape, EXTREMES[reducer].whole, np.int64)
         return Partial(reducer, none, no, np.zeros(shape, np.int64), extreme=extreme)
-    sums = Sums(np.zeros(shape), np.zeros(shape)) if reducer in ("sum", "mean") else None
+    sums = ExactSums(np.zeros(shape), np.zeros(shape)) if reducer in ("sum", "mean") else None
     return Partial(reducer, none, no, np.zeros(shape, np.int64), sums)
 
 
-def joined(parts: Sequence[Partial], places: Sequence[Ints], classes: int) -> Partial:
+def merge_partials(parts: Sequence[Partial], places: Sequence[Ints], classes: int) -> Partial:
     """Merge parts; class i of part k becomes class places[k][i]. At least one part."""
     total = empty_partial(parts[0].reducer, classes, parts[0].count.shape[1])
     for part, place in zip(parts, places, strict=True):
-        add_partial(total, part, place)
+        merge_into(total, part, place)
     return total
 
 
-def add_partial(total: Partial, part: Partial, place: Ints) -> None:
+def merge_into(total: Partial, part: Partial, place: Ints) -> None:
     """Add `part` in place to `total`, which must own its arrays. Class i of `part` is class place[i] of `total`; places
     are distinct."""
     if total.extreme is not None and part.extreme is not None:
         mine = _Side(total.extreme[place], total.double[place], total.count[place] > 0)
         theirs = _Side(part.extreme, part.double, part.count > 0)
-        total.extreme[place] = _further(mine, theirs, EXTREMES[total.reducer].join)
+        total.extreme[place] = _join_extremes(mine, theirs, EXTREMES[total.reducer].join)
     if total.sums is not None and part.sums is not None:
         high, low = total.sums
-        high[place], low[place] = Sums(high[place], low[place]).plus(part.sums)
+        high[place], low[place] = ExactSums(high[place], low[place]).plus(part.sums)
     total.members[place] += part.members
     total.double[place] |= part.double
     total.count[place] += part.count
@@ -116,7 +116,7 @@ class _Side(NamedTuple):
     some: Bools
 
 
-def _further(mine: _Side, theirs: _Side, function: np.ufunc) -> Ints:
+def _join_extremes(mine: _Side, theirs: _Side, function: np.ufunc) -> Ints:
     """Return the greater (max) or smaller (min) of both, as float64 if either is."""
     double = mine.double | theirs.double
     a, b = mine.extreme, theirs.extreme

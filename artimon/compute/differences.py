@@ -24,23 +24,31 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import Bools, Floats, Ints
-from artimon.compute.frames import Frame
-from artimon.compute.function import OF_SERIES, ROW, Example, Function, given_types
-from artimon.compute.life_events import Births, Resets, Rows
-from artimon.compute.lives import Lives
+from artimon.compute.frames import WindowFrame
+from artimon.compute.function import OF_SERIES, ROW, Example, Function, result_types
+from artimon.compute.life_events import ResetEvents, Rows, StartEvents
+from artimon.compute.lives import IncarnationIndex
 from artimon.compute.matrix_columns import roll
 from artimon.compute.params import Args
-from artimon.compute.rolling import Column, Rolling, Shown, Some, Span, all_of, both
-from artimon.model.select import BIRTH_TYPE
+from artimon.compute.rolling import (
+    BucketColumn,
+    MaskOrBool,
+    Rolling,
+    RollingContext,
+    WindowValues,
+    intersect,
+    simplify_mask,
+)
+from artimon.model.select import INCARNATION_DTYPE
 from artimon.model.values import INT64_MAX, INT64_MIN
 
 _EXACT = 2**62
 
 
-class _State(NamedTuple):
+class _NewestSample(NamedTuple):
     """Newest sample of each series up to a column."""
 
-    has: Some
+    has: MaskOrBool
     cells: Ints
     time: Ints
     oldest: int
@@ -49,7 +57,7 @@ class _State(NamedTuple):
     """True if int64 holds the difference of any two of `cells`, as integers."""
 
 
-class _Lone(NamedTuple):
+class _FirstBucket(NamedTuple):
     """First non-empty bucket of a window for series without a base value. Arrays of one length."""
 
     rows: Rows
@@ -64,21 +72,24 @@ class _Lone(NamedTuple):
     """Samples in the whole window."""
 
 
-class Difference(Rolling):
+class RollingDifference(Rolling):
     """`births`: incarnations count from 0 (increase, rate); `by_time`: per second (rate)."""
 
-    def __init__(self, span: Span, births: bool, by_time: bool) -> None:
+    def __init__(self, span: RollingContext, births: bool, by_time: bool) -> None:
         super().__init__(span)
         self._counts_births, self._by_time = births, by_time
-        self._lives = span.lives if span.lives is not None else np.zeros(0, BIRTH_TYPE)
+        self._lives = span.lives if span.lives is not None else np.zeros(0, INCARNATION_DTYPE)
         counted = self._lives if births else self._lives[:0]
-        self._births, self._resets = Births.of(counted, span.frame), Resets.of(counted, span.frame, span.double)
-        self._whole_lives: Lives | None = None
+        self._births, self._resets = (
+            StartEvents.of(counted, span.frame),
+            ResetEvents.of(counted, span.frame, span.double),
+        )
+        self._whole_lives: IncarnationIndex | None = None
         none = np.zeros(span.rows, np.int64)
-        self._nothing = _State(False, none, none, 0, True)
-        self._states: deque[_State] = deque(maxlen=self.width + 1)
+        self._nothing = _NewestSample(False, none, none, 0, True)
+        self._states: deque[_NewestSample] = deque(maxlen=self.width + 1)
 
-    def take(self, column: Column | None) -> None:
+    def take(self, column: BucketColumn | None) -> None:
         before = self._states[-1] if self._states else self._nothing
         if column is None:
             self._states.append(before)
@@ -86,10 +97,10 @@ class Difference(Rolling):
         present, cells, time = column.present, column.cells("last"), column.cells("last_time")
         if not isinstance(present, bool):
             cells, time = np.where(present, cells, before.cells), np.where(present, time, before.time)
-            present = before.has if before.has is True else all_of(present | before.has)
-        self._states.append(_State(present, cells, time, int(time.min()), self._is_small(cells)))
+            present = before.has if before.has is True else simplify_mask(present | before.has)
+        self._states.append(_NewestSample(present, cells, time, int(time.min()), self._is_small(cells)))
 
-    def show(self) -> Shown:
+    def show(self) -> WindowValues:
         inside = self.inside()
         if inside is False or self.at - self.width + 1 < self.span.first_held:
             return self.nothing()  # part of the window is not in the store: the increase is unknown
@@ -97,7 +108,7 @@ class Difference(Rolling):
         before = self._states[0] if len(self._states) > self.width else self._nothing
         zero = self._births.of_output(output)
         limit = self._limit(output)
-        known = both(before.has, True if before.oldest >= limit else before.time >= limit)
+        known = intersect(before.has, True if before.oldest >= limit else before.time >= limit)
         base, since = before.cells, before.time
         guesses, lone = None, None
         if known is not True or len(zero.rows):
@@ -110,32 +121,32 @@ class Difference(Rolling):
         cells, fits = self._subtract(
             now.cells, base, output, now.small and (before.small if lone is None else self._is_small(base))
         )
-        present = both(inside, fits)
+        present = intersect(inside, fits)
         if self._by_time:
             cells, lasted = self._per_second(cells, now.time - since)
-            present = both(present, lasted)
+            present = intersect(present, lasted)
         if lone is not None and len(lone.rows):
             present = self._mask(present)
             present[lone.rows] &= lone.samples >= 2
-        return Shown(cells, present, guesses)
+        return WindowValues(cells, present, guesses)
 
-    def _mask(self, some: Some) -> Bools:
+    def _mask(self, some: MaskOrBool) -> Bools:
         """Return a new, writable mask."""
         return np.full(self.span.rows, some) if isinstance(some, bool) else some.copy()
 
-    def _alone(self, inside: Some, known: Some, zero: Rows) -> Rows:
+    def _alone(self, inside: MaskOrBool, known: MaskOrBool, zero: Rows) -> Rows:
         """Return the series with a sample in the window but no base value."""
         if known is True:
             return zero[:0]
-        alone = self._mask(both(inside, True if known is False else ~known))
+        alone = self._mask(intersect(inside, True if known is False else ~known))
         alone[zero] = False
-        return np.flatnonzero(both(alone, self.span.members))
+        return np.flatnonzero(intersect(alone, self.span.members))
 
     def _limit(self, output: int) -> int:
         frame = self.span.frame
         return int(frame.start_ms[output]) - frame.max_gap_ms
 
-    def _first(self, rows: Rows) -> _Lone:
+    def _first(self, rows: Rows) -> _FirstBucket:
         """Return the first non-empty bucket of each series; all have a sample in the window."""
         column, cells, least, time, count, samples = (np.zeros(len(rows), np.int64) for _ in range(6))
         missing = np.arange(len(rows))
@@ -156,16 +167,16 @@ class Difference(Rolling):
             if len(several):
                 least[several] = held.cells("min")[rows[several]]
             missing = missing[counts[missing] == 0]
-        return _Lone(rows, column, cells, least, time, count, samples)
+        return _FirstBucket(rows, column, cells, least, time, count, samples)
 
-    def _begin(self, lone: _Lone, output: int) -> Bools:
+    def _begin(self, lone: _FirstBucket, output: int) -> Bools:
         """Store the base values in `lone`, exact where the first buckets determine them; return the mask of guesses."""
         guess = lone.held > 1
         some = np.flatnonzero(guess)
         if not len(some) or not len(self._lives):
             return guess
         if self._whole_lives is None:
-            self._whole_lives = Lives(self.span.rows, self._lives)
+            self._whole_lives = IncarnationIndex(self.span.rows, self._lives)
         lives, rows = self._whole_lives, lone.rows[some]
         end = self.span.start_ms + (lone.column[some] + 1) * self.span.step_ms
         there = lives.within(rows, end - self.span.step_ms, end)
@@ -184,13 +195,13 @@ class Difference(Rolling):
             guess[at] = (lone.held[at] > there[more]) & lasted
         return guess
 
-    def _subtract(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, Some]:
+    def _subtract(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, MaskOrBool]:
         """Return last - base + values hidden by resets, and a mask of the differences that fit in int64; the others
         are missing, not wrapped."""
         double = self.span.double
         ints: Ints | None = None
         floats: Floats | None = None
-        fits: Some = True
+        fits: MaskOrBool = True
         if double is not True:
             ints, fits = self._subtract_ints(last, base, output, small)
         if double is not False:
@@ -201,7 +212,7 @@ class Difference(Rolling):
                 floats[rows] += hidden.view(np.float64)
         return self.either(ints, floats), fits
 
-    def _subtract_ints(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, Some]:
+    def _subtract_ints(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, MaskOrBool]:
         cells = last - base
         wrapped = None if small else np.asarray(((last ^ base) & (last ^ cells)) < 0)
         rows, hidden = self._resets.of_output(output, False)
@@ -213,13 +224,13 @@ class Difference(Rolling):
         cells[rows] += hidden
         for row, more in zip(rows.tolist(), hidden.tolist(), strict=True):  # few: incarnations that began here
             fits[row] = INT64_MIN <= int(last[row]) - int(base[row]) + more <= INT64_MAX
-        return cells, all_of(fits)
+        return cells, simplify_mask(fits)
 
     def _is_small(self, cells: Ints) -> bool:
         """True if all are integers far from the limits of int64."""
         return self.span.double is False and int(cells.min()) > -_EXACT and int(cells.max()) < _EXACT
 
-    def _per_second(self, cells: Ints, span_ms: Ints) -> tuple[Ints, Some]:
+    def _per_second(self, cells: Ints, span_ms: Ints) -> tuple[Ints, MaskOrBool]:
         double = self.span.double
         with np.errstate(all="ignore"):
             if isinstance(double, bool):
@@ -231,7 +242,7 @@ class Difference(Rolling):
         return per_second.view(np.int64), True if int(span_ms.min()) > 0 else span_ms > 0
 
 
-def _counts_of(column: Column, rows: Rows) -> Ints:
+def _counts_of(column: BucketColumn, rows: Rows) -> Ints:
     """Return the number of samples of some series in a column."""
     if column.count is not None:
         return column.count[rows].astype(np.int64)
@@ -241,11 +252,11 @@ def _counts_of(column: Column, rows: Rows) -> Ints:
 def _function(
     name: str, summary: str, example: str, rows: tuple[float | None, ...], *, births: bool = True, by_time: bool = False
 ) -> Function:
-    def rolling(span: Span) -> Rolling:
-        return Difference(span, births, by_time)
+    def rolling(span: RollingContext) -> Rolling:
+        return RollingDifference(span, births, by_time)
 
-    def run(data: Arrays, frame: Frame, _args: Args) -> Mapped:
-        return roll(rolling, _READ, data, frame, given_types(gives, data.types))
+    def run(data: Arrays, frame: WindowFrame, _args: Args) -> Mapped:
+        return roll(rolling, _STATISTICS, data, frame, result_types(gives, data.types))
 
     gives: Literal["number", "real"] = "real" if by_time else "number"
     return Function(
@@ -254,7 +265,7 @@ def _function(
         example=example,
         case=Example(ROW, rows),
         unit="of the series, per second" if by_time else OF_SERIES,
-        statistics=_READ,
+        statistics=_STATISTICS,
         run=run,
         rolling=rolling,
         gives=gives,
@@ -265,7 +276,7 @@ def _function(
     )
 
 
-_READ = ("last", "last_time", "min")
+_STATISTICS = ("last", "last_time", "min")
 FUNCTIONS = (
     _function(
         "increase",

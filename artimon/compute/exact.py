@@ -19,13 +19,13 @@ _HALF = 32
 _LOW_HALF = np.int64((1 << _HALF) - 1)
 
 
-class Sums(NamedTuple):
+class ExactSums(NamedTuple):
     """Arrays of one shape."""
 
     high: Floats
     low: Floats
 
-    def plus(self, other: Sums) -> Sums:
+    def plus(self, other: ExactSums) -> ExactSums:
         """Add element by element."""
         with np.errstate(invalid="ignore", over="ignore"):
             high, error = two_sum(self.high, other.high)
@@ -33,7 +33,7 @@ class Sums(NamedTuple):
             high, error = two_sum(high, error + rest)
             high, error = two_sum(high, error + tail)
             plain = self.high + other.high
-        return Sums(np.where(np.isfinite(high), high, plain), np.where(np.isfinite(error), error, 0.0))
+        return ExactSums(np.where(np.isfinite(high), high, plain), np.where(np.isfinite(error), error, 0.0))
 
 
 def two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
@@ -43,30 +43,30 @@ def two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     return total, (a - (total - part)) + (b - part)
 
 
-def integer_sums(cells: Ints, starts: Ints, axis: int = 0) -> Sums:
+def integer_sums(cells: Ints, starts: Ints, axis: int = 0) -> ExactSums:
     """Return exact sums of the runs that begin at `starts` along `axis`."""
-    if not is_safe(cells, cells.shape[axis]):
-        upper = of_integers(np.add.reduceat(cells >> _HALF, starts, axis=axis))
-        lower = of_integers(np.add.reduceat(cells & _LOW_HALF, starts, axis=axis))
+    if not fits_int64(cells, cells.shape[axis]):
+        upper = from_integers(np.add.reduceat(cells >> _HALF, starts, axis=axis))
+        lower = from_integers(np.add.reduceat(cells & _LOW_HALF, starts, axis=axis))
         scale = float(1 << _HALF)
-        return Sums(upper.high * scale, upper.low * scale).plus(lower)
-    return of_integers(np.add.reduceat(cells, starts, axis=axis))
+        return ExactSums(upper.high * scale, upper.low * scale).plus(lower)
+    return from_integers(np.add.reduceat(cells, starts, axis=axis))
 
 
-def is_safe(cells: Ints, count: int) -> bool:
+def fits_int64(cells: Ints, count: int) -> bool:
     """True if the sum of any `count` of these integers fits in 64 bits."""
     return not cells.size or max(abs(int(cells.max())), abs(int(cells.min()))) <= (2**63 - 1) // max(1, count)
 
 
-def of_integers(totals: Ints) -> Sums:
+def from_integers(totals: Ints) -> ExactSums:
     """Convert integers to sums, exactly."""
     upper = (totals >> _HALF).astype(np.float64) * float(1 << _HALF)
     lower = (totals & _LOW_HALF).astype(np.float64)
     with np.errstate(invalid="ignore"):
-        return Sums(*two_sum(upper, lower))
+        return ExactSums(*two_sum(upper, lower))
 
 
-def float_sums(values: Floats, starts: Ints) -> Sums:
+def float_sums(values: Floats, starts: Ints) -> ExactSums:
     """Return sums of the runs of rows that begin at `starts`, for each column of (rows, columns)."""
     with np.errstate(invalid="ignore", over="ignore"):
         plain = np.add.reduceat(values, starts, axis=0)
@@ -76,17 +76,19 @@ def float_sums(values: Floats, starts: Ints) -> Sums:
         sigma = splitter(largest, len(values))
         upper = (clean + sigma) - sigma
         high = np.add.reduceat(upper, starts, axis=0)
-        sums = Sums(*two_sum(high, np.add.reduceat(clean - upper, starts, axis=0)))
+        sums = ExactSums(*two_sum(high, np.add.reduceat(clean - upper, starts, axis=0)))
     usable = finite & (largest <= HUGE)
-    return Sums(np.where(usable, sums.high, plain), np.where(usable, sums.low, 0.0))
+    return ExactSums(np.where(usable, sums.high, plain), np.where(usable, sums.low, 0.0))
 
 
-def of_halves(upper: Floats, rest: Floats) -> Sums:
+def from_halves(upper: Floats, rest: Floats) -> ExactSums:
     """Add the two parts that values were split into; if the result is not finite, it is the first part alone."""
     with np.errstate(invalid="ignore", over="ignore"):
         high, low = two_sum(upper, rest)
     finite = np.isfinite(high)
-    return Sums(high, low) if finite.all() else Sums(np.where(finite, high, upper), np.where(finite, low, 0.0))
+    return (
+        ExactSums(high, low) if finite.all() else ExactSums(np.where(finite, high, upper), np.where(finite, low, 0.0))
+    )
 
 
 def splitter(largest: Floats, count: int) -> Floats:

@@ -14,7 +14,7 @@ T = TypeVar("T", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class WindowFrame:
     """Window j covers columns (ends[j] - width, ends[j]] of the data, in time (start_ms[j], end_ms[j]]."""
 
     ends: Ints
@@ -37,22 +37,22 @@ class Frame:
         return self.end_ms - self.width_ms
 
 
-def over(matrix: npt.NDArray[T], frame: Frame) -> npt.NDArray[T]:
+def window_view(matrix: npt.NDArray[T], frame: WindowFrame) -> npt.NDArray[T]:
     """Return a view (series, outputs, width) of every window; each must lie inside the data."""
     view = np.lib.stride_tricks.sliding_window_view(matrix, frame.width, axis=1)
-    return np.asarray(view[:, frame.starts + 1, :]) if _gaps(frame) else _contiguous(view, frame)
+    return np.asarray(view[:, frame.starts + 1, :]) if _has_gaps(frame) else _contiguous(view, frame)
 
 
-def _gaps(frame: Frame) -> bool:
+def _has_gaps(frame: WindowFrame) -> bool:
     return len(frame.ends) > 1 and int(frame.ends[1] - frame.ends[0]) != 1
 
 
-def _contiguous(view: npt.NDArray[T], frame: Frame) -> npt.NDArray[T]:
+def _contiguous(view: npt.NDArray[T], frame: WindowFrame) -> npt.NDArray[T]:
     first = int(frame.starts[0]) + 1
     return view[:, first : first + len(frame.ends), :]
 
 
-def totals(counts: Ints, frame: Frame) -> Ints:
+def integer_totals(counts: Ints, frame: WindowFrame) -> Ints:
     """Return exact sums of integers over each window, (series, outputs)."""
     if frame.width == 1:
         return np.asarray(counts[:, frame.ends], np.int64)
@@ -61,7 +61,7 @@ def totals(counts: Ints, frame: Frame) -> Ints:
     return np.asarray(run[:, frame.ends + 1] - run[:, frame.starts + 1])
 
 
-def float_totals(values: Floats, frame: Frame) -> Floats:
+def float_totals(values: Floats, frame: WindowFrame) -> Floats:
     """Return the sum over each window, (series, outputs). Each window is summed separately from its oldest bucket on:
     no drift, no NaN or inf from other windows, and results independent of the memory layout."""
     first = frame.starts + 1
@@ -72,13 +72,13 @@ def float_totals(values: Floats, frame: Frame) -> Floats:
     return out
 
 
-def newest(present: Bools) -> Ints:
+def newest_present(present: Bools) -> Ints:
     """Return the index of the newest present column at or before each, -1 if there is none; (series, columns)."""
     columns = np.where(present, np.arange(present.shape[1], dtype=np.int64), -1)
     return np.maximum.accumulate(columns, axis=1)
 
 
-def oldest(present: Bools) -> Ints:
+def oldest_present(present: Bools) -> Ints:
     """Return the index of the oldest present column at or after each, `columns` if there is none; (series, columns)."""
     n = present.shape[1]
     columns = np.where(present, np.arange(n, dtype=np.int64), n)

@@ -13,11 +13,19 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Types
-from artimon.compute.frames import Frame, totals
-from artimon.compute.matrix_columns import MANY_SERIES, roll
+from artimon.compute.frames import WindowFrame, integer_totals
+from artimon.compute.matrix_columns import MIN_ROLLING_SERIES, roll
 from artimon.compute.params import Args, Param
-from artimon.compute.rolling import Odd, Rolling, Shown, Some, Span, all_of, both
-from artimon.compute.running import Shared
+from artimon.compute.rolling import (
+    MaskOrBool,
+    Rolling,
+    RollingContext,
+    RoundingNeeded,
+    WindowValues,
+    intersect,
+    simplify_mask,
+)
+from artimon.compute.running import SharedFold
 
 OF_SERIES = "of the series"
 """Unit of most results."""
@@ -51,16 +59,16 @@ class Described:
 
 @dataclass(frozen=True, kw_only=True)
 class Function(Described):
-    """Entry of a window function. `run` computes a value for every window with samples; `masked` applies `min_count`
-    and `full`."""
+    """Entry of a window function. `run` computes a value for every window with samples; `mask_windows` applies
+    `min_count` and `full`."""
 
     statistics: tuple[str, ...]
     """Statistics that it reads besides `count`."""
-    run: Callable[[Arrays, Frame, Args], Mapped]
+    run: Callable[[Arrays, WindowFrame, Args], Mapped]
     """Implementation on whole matrices."""
-    rolling: Callable[[Span], Rolling] | None = None
+    rolling: Callable[[RollingContext], Rolling] | None = None
     """Equivalent implementation bucket by bucket, for many series."""
-    shared: Shared | None = None
+    shared: SharedFold | None = None
     """Equivalent implementation on raw samples, for windows that share most of theirs."""
     gives: Literal["same", "number", "real", "integer"] = "real"
     """Type of the values of the rolling form: that of the series; INTEGER or DOUBLE; DOUBLE; INTEGER."""
@@ -79,17 +87,17 @@ class Function(Described):
     edges: bool = False
     """True if it reads only the first and the last two samples of a window, the one before it, and incarnations."""
 
-    def of(self, data: Arrays, frame: Frame, args: Args) -> Mapped:
+    def of(self, data: Arrays, frame: WindowFrame, args: Args) -> Mapped:
         """Compute a value for every window with samples by the fastest implementation."""
-        if self.rolling is not None and frame.width > 1 and data.rows >= MANY_SERIES:
+        if self.rolling is not None and frame.width > 1 and data.rows >= MIN_ROLLING_SERIES:
             try:
-                return roll(self.rolling, self.statistics, data, frame, given_types(self.gives, data.types))
-            except Odd:
+                return roll(self.rolling, self.statistics, data, frame, result_types(self.gives, data.types))
+            except RoundingNeeded:
                 pass
         return self.run(data, frame, args)
 
 
-def given_types(gives: str, types: Types) -> Types:
+def result_types(gives: str, types: Types) -> Types:
     """Return the types (series,) of the values of a function, see `Function.gives`."""
     if gives == "same":
         return types
@@ -98,31 +106,35 @@ def given_types(gives: str, types: Types) -> Types:
     return np.full(len(types), DOUBLE if gives == "real" else INTEGER, np.uint8)
 
 
-def masked(column: Cells, function: Function, data: Arrays, frame: Frame, min_count: int | None, full: bool) -> Cells:
+def mask_windows(
+    column: Cells, function: Function, data: Arrays, frame: WindowFrame, min_count: int | None, full: bool
+) -> Cells:
     """Mask the windows with fewer than `min_count` samples (None: the function's default); with `full` also the windows
     with an empty bucket."""
-    counts = totals(data.stats["count"], frame)
+    counts = integer_totals(data.stats["count"], frame)
     least = function.min_count if min_count is None else min_count
     present = counts >= least if function.total else column.present & (counts >= least)
     if full:
-        present = present & filled(data, frame)
+        present = present & has_no_gaps(data, frame)
     return Cells(column.types, column.cells, np.asarray(present))
 
 
-def filled(data: Arrays, frame: Frame) -> Bools:
+def has_no_gaps(data: Arrays, frame: WindowFrame) -> Bools:
     """Return the mask (series, outputs) of windows without empty buckets."""
-    return np.asarray(totals(data.present.astype(np.int64), frame) == frame.width)
+    return np.asarray(integer_totals(data.present.astype(np.int64), frame) == frame.width)
 
 
-def ruled(rolling: Rolling, shown: Shown, function: Function, min_count: int | None, full: bool) -> Shown:
-    """Apply the rules of `masked` to the newest values of a rolling form."""
+def mask_shown(
+    rolling: Rolling, shown: WindowValues, function: Function, min_count: int | None, full: bool
+) -> WindowValues:
+    """Apply the rules of `mask_windows` to the newest values of a rolling form."""
     least, present = function.min_count if min_count is None else min_count, shown.present
     if least <= 1 and not (function.total or full):
         return shown
     if function.total or least > 1:
         counts = rolling.counts()
-        enough: Some = counts >= least if isinstance(counts, int) else all_of(counts >= least)
-        present = enough if function.total else both(present, enough)
+        enough: MaskOrBool = counts >= least if isinstance(counts, int) else simplify_mask(counts >= least)
+        present = enough if function.total else intersect(present, enough)
     if full:
-        present = both(present, rolling.filled())
-    return Shown(shown.cells, present, shown.approximate)
+        present = intersect(present, rolling.filled())
+    return WindowValues(shown.cells, present, shown.approximate)

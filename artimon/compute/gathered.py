@@ -9,33 +9,33 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import Ints
-from artimon.compute.ranks import Block
+from artimon.compute.ranks import MemberBlock
 
-Blocks = tuple[Block, ...]
+Blocks = tuple[MemberBlock, ...]
 _LENGTH = 8
 """Size of the trailer, bytes: the offset at which the blocks begin."""
 
 
-def mapped(blocks: Blocks, place: Ints) -> Blocks:
+def renumber_classes(blocks: Blocks, place: Ints) -> Blocks:
     """Renumber class i to place[i]; members of a class with place -1 are removed."""
-    return tuple(_mapped(block, place) for block in blocks)
+    return tuple(_renumber(block, place) for block in blocks)
 
 
-def _mapped(block: Block, place: Ints) -> Block:
+def _renumber(block: MemberBlock, place: Ints) -> MemberBlock:
     codes = place.take(block.codes)
     if not len(codes) or codes.min() >= 0:
-        return Block(codes, block.values, block.present)
+        return MemberBlock(codes, block.values, block.present)
     kept = np.flatnonzero(codes >= 0)
     present = None if block.present is None else block.present[:, kept]
-    return Block(codes[kept], block.values[:, kept], present)
+    return MemberBlock(codes[kept], block.values[:, kept], present)
 
 
-def values_of(blocks: Blocks) -> int:
+def count_values(blocks: Blocks) -> int:
     """Return the number of values in all blocks."""
     return sum(block.values.size for block in blocks)
 
 
-def sizes_of(blocks: Blocks) -> list[list[int]]:
+def block_sizes(blocks: Blocks) -> list[list[int]]:
     """Return the description of each block for `read_blocks`: [members, 1 if it has a mask]."""
     return [[len(block.codes), int(block.present is not None)] for block in blocks]
 
@@ -47,7 +47,7 @@ def write_blocks(before: bytes, blocks: Blocks) -> bytes:
     return b"".join((before, pad, *(part for block in blocks for part in _written(block)), end))
 
 
-def _written(block: Block) -> Iterator[bytes | memoryview]:
+def _written(block: MemberBlock) -> Iterator[bytes | memoryview]:
     yield block.codes.astype(np.int64, copy=False).tobytes()
     yield np.ascontiguousarray(block.values, np.float64).reshape(-1).view(np.uint8).data
     if block.present is not None:
@@ -68,5 +68,5 @@ def read_blocks(data: bytes, sizes: Sequence[Sequence[Any]], outputs: int) -> Bl
             bits = np.frombuffer(data, np.uint8, octets, at)
             present = np.unpackbits(bits, count=values.size).view(np.bool_).reshape(outputs, members)
             at += octets + -octets % 8
-        found.append(Block(codes, values, present))
+        found.append(MemberBlock(codes, values, present))
     return tuple(found)

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import Bools, Ints
-from artimon.compute.frames import Frame
+from artimon.compute.frames import WindowFrame
 from artimon.compute.lives import NEVER, TIME_MAX
 
 Table = npt.NDArray[np.void]
 Rows = npt.NDArray[np.intp]
 
 
-class _Pairs(NamedTuple):
+class _OutputPairs(NamedTuple):
     """Incarnations by the output whose window they affect."""
 
     life: Rows
@@ -24,7 +24,7 @@ class _Pairs(NamedTuple):
     """(outputs + 1,) index of the first pair of each output."""
 
     @classmethod
-    def of(cls, first: Rows, until: Rows, outputs: int) -> _Pairs:
+    def of(cls, first: Rows, until: Rows, outputs: int) -> _OutputPairs:
         """Build from ranges: incarnation i affects outputs first[i] … until[i] - 1."""
         sizes = np.maximum(until - first, 0)
         life = np.repeat(np.arange(len(sizes)), sizes)
@@ -36,7 +36,7 @@ class _Pairs(NamedTuple):
         return self.life[self.begin[output] : self.begin[output + 1]]
 
 
-def _began(table: Table, frame: Frame) -> Table:
+def _begun_in(table: Table, frame: WindowFrame) -> Table:
     """Return all incarnations of the series with one that begins in the range of the windows."""
     if not len(table):
         return table
@@ -50,7 +50,7 @@ def _began(table: Table, frame: Frame) -> Table:
     return kept
 
 
-def _older(table: Table, name: str, none: int) -> Ints:
+def _previous(table: Table, name: str, none: int) -> Ints:
     """Return a field of the previous incarnation of the same series, `none` if there is none."""
     out = np.full(len(table), none, np.int64)
     if len(table) > 1:
@@ -58,7 +58,7 @@ def _older(table: Table, name: str, none: int) -> Ints:
     return out
 
 
-class Zero(NamedTuple):
+class ZeroStarts(NamedTuple):
     """Series whose first sample in a window begins an incarnation that counts from 0, and the time of that 0."""
 
     rows: Rows
@@ -66,18 +66,18 @@ class Zero(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Births:
+class StartEvents:
     """For each output the incarnations that begin with the first sample of a series in its window."""
 
     table: Table
     older_ms: Ints
-    pairs: _Pairs
-    frame: Frame
+    pairs: _OutputPairs
+    frame: WindowFrame
 
     @classmethod
-    def of(cls, lives: Table, frame: Frame) -> Births:
+    def of(cls, lives: Table, frame: WindowFrame) -> StartEvents:
         """Build from incarnations: BIRTH_TYPE, sorted by (row, birth)."""
-        table = _began(lives, frame)
+        table = _begun_in(lives, frame)
         # incarnations do not overlap, so those that ended at or before s are the first of their series
         lasts = np.clip(table["last_ms"], 0, TIME_MAX)
         lasts = lasts[np.lexsort((lasts, table["row"]))]
@@ -87,43 +87,43 @@ class Births:
         starts = np.clip(frame.start_ms, 0, TIME_MAX)
         first = np.maximum(np.searchsorted(starts, before), np.searchsorted(frame.end_ms, table["first_ms"]))
         until = np.minimum(np.searchsorted(starts, lasts), np.searchsorted(frame.start_ms, table["first_ms"]))
-        pairs = _Pairs.of(first, until, len(frame.end_ms))
-        return cls(table, _older(table, "last_ms", NEVER), pairs, frame)
+        pairs = _OutputPairs.of(first, until, len(frame.end_ms))
+        return cls(table, _previous(table, "last_ms", NEVER), pairs, frame)
 
-    def of_output(self, output: int) -> Zero:
+    def of_output(self, output: int) -> ZeroStarts:
         """Return the series that count from 0: start time or end of the previous incarnation within `max_gap`."""
         life = self.pairs.of_output(output)
         if not len(life):
-            return Zero(life, np.zeros(0, np.int64))
+            return ZeroStarts(life, np.zeros(0, np.int64))
         start = int(self.frame.start_ms[output])
         limit = start - self.frame.max_gap_ms
         born, older = self.table["birth_ms"][life], self.older_ms[life]
         zero = (born >= limit) | (older >= limit)
         # a start time is like a sample 0: if it lies inside the window, the value before it comes first
         since = np.where(((born > start) | (born < limit)) & (older >= limit), older, born)
-        return Zero(self.table["row"][life][zero], since[zero])
+        return ZeroStarts(self.table["row"][life][zero], since[zero])
 
 
 @dataclass(frozen=True, slots=True)
-class Resets:
+class ResetEvents:
     """For each output the values hidden by resets in its window."""
 
     rows: Rows
     cells: Ints
     double: Bools
-    pairs: _Pairs
+    pairs: _OutputPairs
 
     @classmethod
-    def of(cls, lives: Table, frame: Frame, double: Bools | bool) -> Resets:
+    def of(cls, lives: Table, frame: WindowFrame, double: Bools | bool) -> ResetEvents:
         """Build from incarnations; `double` is the mask of series that are DOUBLE."""
-        table = _began(lives, frame)
-        older_ms, older = _older(table, "last_ms", NEVER), _older(table, "last", 0)
+        table = _begun_in(lives, frame)
+        older_ms, older = _previous(table, "last_ms", NEVER), _previous(table, "last", 0)
         first = np.searchsorted(frame.end_ms, table["first_ms"])
         # an incarnation that ended at or before s does not affect this window: its successor counts from 0 there
         until = np.searchsorted(frame.start_ms, np.minimum(table["first_ms"], older_ms))
         rows = table["row"]
         is_double = np.full(len(rows), double) if isinstance(double, bool) else double[rows]
-        return cls(rows, older, is_double, _Pairs.of(first, until, len(frame.end_ms)))
+        return cls(rows, older, is_double, _OutputPairs.of(first, until, len(frame.end_ms)))
 
     def of_output(self, output: int, double: bool) -> tuple[Rows, Ints]:
         """Return the distinct series that are DOUBLE (or that are not) and the sums of their hidden values as cells."""

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from artimon.compute.arrays import Arrays
 from artimon.compute.cells import Bools, Ints
-from artimon.compute.frames import Frame
+from artimon.compute.frames import WindowFrame
 
 # A (row, time) pair packed in one int64: one binary search serves all series. 43 bits of milliseconds: the year 2248.
 TIME_BITS = 43
@@ -16,7 +16,7 @@ NEVER = -(2**62)
 """A time before every window: marks the absence of an incarnation."""
 
 
-class Lives:
+class IncarnationIndex:
     """Incarnations of `rows` series; `table` has dtype BIRTH_TYPE and is sorted by (row, birth)."""
 
     def __init__(self, rows: int, table: npt.NDArray[np.void]) -> None:
@@ -29,14 +29,14 @@ class Lives:
             self._older_ms[1:] = np.where(follows, table["last_ms"][:-1], NEVER)
 
     @classmethod
-    def of(cls, data: Arrays) -> Lives:
+    def of(cls, data: Arrays) -> IncarnationIndex:
         return cls(data.rows, data.lives)
 
     def first_over(self, rows: npt.NDArray[np.intp], start_ms: Ints) -> npt.NDArray[np.intp]:
         """Return for each of `rows` the index of its oldest incarnation with a sample after `start_ms`; one exists."""
         return np.searchsorted(self._lasts, _key(rows, start_ms), side="right")
 
-    def followers(self, frame: Frame) -> Ints:
+    def followers(self, frame: WindowFrame) -> Ints:
         """Count the incarnations (series, outputs) whose first sample is in the window, at most `max_gap` after an
         earlier sample of the series."""
         shape = (self.rows, len(frame.end_ms))

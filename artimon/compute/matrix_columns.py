@@ -21,11 +21,11 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, Bools, Cells, Ints, Types
-from artimon.compute.frames import Frame
-from artimon.compute.rolling import Counts, Rolling, Some, Span, all_of
+from artimon.compute.frames import WindowFrame
+from artimon.compute.rolling import Counts, MaskOrBool, Rolling, RollingContext, simplify_mask
 from artimon.model.values import Kind
 
-MANY_SERIES = 1_000
+MIN_ROLLING_SERIES = 1_000
 """Number of series from which bucket by bucket is faster for every function."""
 
 
@@ -36,7 +36,7 @@ class MatrixColumn:
         """`columns`: each statistic, of shape (buckets, series)."""
         self._columns, self._at = columns, at
         counts = columns["count"][at]
-        self.present: Some = all_of(counts > 0)
+        self.present: MaskOrBool = simplify_mask(counts > 0)
         self.count: Counts | None = counts if int(counts.max()) > 1 else None
 
     def cells(self, statistic: str) -> Ints:
@@ -46,7 +46,11 @@ class MatrixColumn:
 
 
 def roll(
-    rolling: Callable[[Span], Rolling], statistics: Collection[str], data: Arrays, frame: Frame, types: Types
+    rolling: Callable[[RollingContext], Rolling],
+    statistics: Collection[str],
+    data: Arrays,
+    frame: WindowFrame,
+    types: Types,
 ) -> Mapped:
     """Compute the value of every window, of `types`. Raises Odd."""
     columns = {name: np.ascontiguousarray(data.stats[name].T) for name in {*statistics, "count"}}
@@ -67,8 +71,8 @@ def roll(
     return Mapped(Cells(types, cells.T, present.T), guessed.T if guessed.any() else None)
 
 
-def _span(data: Arrays, frame: Frame) -> Span:
-    return Span(
+def _span(data: Arrays, frame: WindowFrame) -> RollingContext:
+    return RollingContext(
         frame=frame,
         rows=data.rows,
         step_ms=data.grid.step_ms,
@@ -81,5 +85,5 @@ def _span(data: Arrays, frame: Frame) -> Span:
     )
 
 
-def _some(mask: Bools) -> Some:
-    return all_of(mask) if mask.any() else False
+def _some(mask: Bools) -> MaskOrBool:
+    return simplify_mask(mask) if mask.any() else False

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
-from artimon.compute.cells import Bools, Cells, Floats, Ints, Types, as_floats, doubles, whole
-from artimon.compute.frames import Frame, newest, over, pick, totals
+from artimon.compute.cells import Bools, Cells, Floats, Ints, Types, as_floats, doubles, is_whole_number
+from artimon.compute.frames import WindowFrame, integer_totals, newest_present, pick, window_view
 from artimon.compute.params import Args
 from artimon.model.values import INT64_MAX
 
@@ -32,7 +32,7 @@ class Pane:
     present: Bools
     times: Ints | None
     """Times of the samples, if the function reads them."""
-    frame: Frame
+    frame: WindowFrame
     end_ms: Ints
     """End of each window, broadcastable to (rows, outputs)."""
     full: bool
@@ -51,13 +51,13 @@ class Pane:
         """Return the number of values in each window, (rows, outputs)."""
         if self.full:
             return np.full_like(self.zeros(), self.width, np.int64)
-        return totals(self.present.astype(np.int64), self.frame)
+        return integer_totals(self.present.astype(np.int64), self.frame)
 
     def newest(self) -> Floats:
         """Return the newest value of each window, (rows, outputs); arbitrary for windows without values."""
         if self.full:
             return self.values[:, _run_of(self.frame.ends)]
-        return pick(self.values, newest(self.present)[:, self.frame.ends])
+        return pick(self.values, newest_present(self.present)[:, self.frame.ends])
 
     def folds(self) -> Iterator[tuple[Floats, Bools]]:
         """Yield values and mask (rows, outputs) of the columns of every window, oldest first."""
@@ -74,7 +74,7 @@ class Pane:
 
     def sorted(self) -> Floats:
         """Return the sorted values of each window (rows, outputs, width); NaN and absent values are last."""
-        block = np.array(over(np.where(self.present, self.values, np.nan), self.frame), order="C")
+        block = np.array(window_view(np.where(self.present, self.values, np.nan), self.frame), order="C")
         block.sort(axis=2)
         return block
 
@@ -83,7 +83,7 @@ class Pane:
         nan = np.isnan(self.values) & self.present
         if not nan.any():
             return np.zeros((len(self.values), len(self.frame.ends)), np.bool_)
-        return np.asarray(totals(nan.astype(np.int64), self.frame) > 0)
+        return np.asarray(integer_totals(nan.astype(np.int64), self.frame) > 0)
 
     def columns(self) -> Iterator[Floats]:
         """Yield the values of `folds` without masks, for a full pane."""
@@ -106,12 +106,12 @@ Kernel = Callable[[Pane, Args], tuple[Floats, Bools]]
 """Map a pane to values and mask of shape (rows, outputs)."""
 
 
-def over_panes(kernel: Kernel, data: Arrays, frame: Frame, args: Args, *, moves: bool, blocks: bool) -> Cells:
+def over_panes(kernel: Kernel, data: Arrays, frame: WindowFrame, args: Args, *, moves: bool, blocks: bool) -> Cells:
     """Return DOUBLE cells of `kernel` for every window. `moves`: a constant added to all values shifts the result by
     the same amount; `blocks`: the kernel allocates arrays of (rows, outputs, width)."""
     present = data.present
     values, known = np.zeros((data.rows, len(frame.ends))), np.zeros((data.rows, len(frame.ends)), np.bool_)
-    large = _large(data.types, data.stats["last"], present)
+    large = _beyond_exact(data.types, data.stats["last"], present)
     with np.errstate(all="ignore"):
         for rows, outputs in _chunks(data, np.flatnonzero(~large), frame, blocks):
             part = _cut(frame, outputs)
@@ -122,21 +122,21 @@ def over_panes(kernel: Kernel, data: Arrays, frame: Frame, args: Args, *, moves:
             found, there = kernel(pane, args)
             shape = (len(rows), outputs.stop - outputs.start)
             found = found.reshape(shape)
-            values[rows, outputs] = _moved(found, base) if moves else found
+            values[rows, outputs] = _shift(found, base) if moves else found
             known[rows, outputs] = there.reshape(shape)
     return doubles(values, known)
 
 
-def _large(types: Types, cells: Ints, present: Bools) -> Bools:
+def _beyond_exact(types: Types, cells: Ints, present: Bools) -> Bools:
     """Return the mask (series,) of integer series with values beyond the exact range of float64."""
-    integers = whole(types)
+    integers = is_whole_number(types)
     if not integers.any():
         return integers
     beyond = (cells > EXACT) | (cells < -EXACT)
     return np.asarray(integers & (beyond & present).any(axis=1))
 
 
-def _chunks(data: Arrays, rows: Ints, frame: Frame, blocks: bool) -> Iterator[tuple[Ints, slice]]:
+def _chunks(data: Arrays, rows: Ints, frame: WindowFrame, blocks: bool) -> Iterator[tuple[Ints, slice]]:
     """Yield chunks of series, and of outputs if the windows of one series exceed a chunk."""
     n = len(frame.ends)
     if blocks:
@@ -151,13 +151,13 @@ def _chunks(data: Arrays, rows: Ints, frame: Frame, blocks: bool) -> Iterator[tu
             yield rows[start : start + each], slice(first, min(first + outputs, n))
 
 
-def _cut(frame: Frame, outputs: slice) -> Frame:
-    return Frame(
+def _cut(frame: WindowFrame, outputs: slice) -> WindowFrame:
+    return WindowFrame(
         frame.ends[outputs], frame.width, frame.end_ms[outputs], frame.width_ms, frame.max_gap_ms, frame.after_ms
     )
 
 
-def _pane(data: Arrays, present: Bools, rows: Ints, frame: Frame, order: Literal["C", "F"]) -> Pane:
+def _pane(data: Arrays, present: Bools, rows: Ints, frame: WindowFrame, order: Literal["C", "F"]) -> Pane:
     here = present[rows]
     full = bool(here.all())
     cells = np.ascontiguousarray(data.stats["last"][rows])
@@ -167,7 +167,7 @@ def _pane(data: Arrays, present: Bools, rows: Ints, frame: Frame, order: Literal
     return Pane(values, np.asarray(here, order=order), times, frame, frame.end_ms[None, :], full)
 
 
-def _moved(found: Floats, base: Ints) -> Floats:
+def _shift(found: Floats, base: Ints) -> Floats:
     """Return found + base, rounded once."""
     high = base.astype(np.float64)
     inside = high < 2.0**63
@@ -176,31 +176,31 @@ def _moved(found: Floats, base: Ints) -> Floats:
     return high + (low.astype(np.float64) + found)
 
 
-def _exact_pane(data: Arrays, present: Bools, rows: Ints, frame: Frame) -> tuple[Pane, Ints]:
+def _exact_pane(data: Arrays, present: Bools, rows: Ints, frame: WindowFrame) -> tuple[Pane, Ints]:
     """Return a row per window of each series, with values relative to the newest of the window, and those newest."""
-    here = over(present[rows], frame)
+    here = window_view(present[rows], frame)
     cells = data.stats["last"][rows]
-    at = newest(present[rows])[:, frame.ends]
+    at = newest_present(present[rows])[:, frame.ends]
     base = pick(cells, at)
-    values = _less(over(cells, frame), base)
+    values = _difference(window_view(cells, frame), base)
     n, width = values.shape[0] * values.shape[1], frame.width
     flat = np.where(here, values, 0.0).reshape(n, width)
     times = None
     if "last_time" in data.stats:
-        times = over(data.stats["last_time"][rows], frame).reshape(n, width)
+        times = window_view(data.stats["last_time"][rows], frame).reshape(n, width)
     end_ms = np.broadcast_to(frame.end_ms[None, :], base.shape).reshape(n, 1)
-    one = Frame(np.array([width - 1]), width, frame.end_ms[:1], frame.width_ms, frame.max_gap_ms, frame.after_ms)
+    one = WindowFrame(np.array([width - 1]), width, frame.end_ms[:1], frame.width_ms, frame.max_gap_ms, frame.after_ms)
     return Pane(flat, here.reshape(n, width), times, one, end_ms, bool(here.all())), base
 
 
-def _less(cells: Ints, base: Ints) -> Floats:
+def _difference(cells: Ints, base: Ints) -> Floats:
     """Return cells - base as float64, by int64 arithmetic where it cannot overflow."""
     exact = (cells - base[:, :, None]).astype(np.float64)
     rounded = cells.astype(np.float64) - base.astype(np.float64)[:, :, None]
     return np.where(np.abs(rounded) < _HALF_RANGE, exact, rounded)
 
 
-def crowded(data: Arrays, frame: Frame) -> Bools:
+def has_many_samples(data: Arrays, frame: WindowFrame) -> Bools:
     """Return the mask (series, outputs) of windows in which a bucket holds more than one sample."""
     several = data.stats["count"] > 1
     out = np.zeros((data.rows, len(frame.ends)), np.bool_)
@@ -208,18 +208,18 @@ def crowded(data: Arrays, frame: Frame) -> Bools:
     each = max(1, CHUNK_CELLS // data.grid.n)
     for start in range(0, len(rows), each):
         here = rows[start : start + each]
-        out[here] = totals(several[here].astype(np.int64), frame) > 0
+        out[here] = integer_totals(several[here].astype(np.int64), frame) > 0
     return out
 
 
-def of_last(
+def last_value_function(
     kernel: Kernel, *, moves: bool = False, blocks: bool | str = False
-) -> Callable[[Arrays, Frame, Args], Mapped]:
+) -> Callable[[Arrays, WindowFrame, Args], Mapped]:
     """Build a function of the last value of each bucket. `blocks` may name the flag that selects whole windows."""
 
-    def mapped(data: Arrays, frame: Frame, args: Args) -> Mapped:
+    def mapped(data: Arrays, frame: WindowFrame, args: Args) -> Mapped:
         whole_windows = bool(args[blocks]) if isinstance(blocks, str) else blocks
         column = over_panes(kernel, data, frame, args, moves=moves, blocks=whole_windows)
-        return Mapped(column, crowded(data, frame))
+        return Mapped(column, has_many_samples(data, frame))
 
     return mapped

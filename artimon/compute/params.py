@@ -14,7 +14,7 @@ REQUIRED: Any = object()
 Args = Mapping[str, Any]
 """Every argument of a function by name, defaults filled in; durations in milliseconds."""
 NO_ARGS: Args = MappingProxyType({})
-MOST_DIGITS = 2**53
+MAX_INTEGER = 2**53
 
 
 class ArgumentError(ValueError):
@@ -45,7 +45,7 @@ class Param:
         number = int if self.kind in ("integer", "duration") else (int, float)
         if isinstance(value, bool) or not isinstance(value, number):
             return False
-        return math.isfinite(value) and abs(value) <= MOST_DIGITS and self._within(value)
+        return math.isfinite(value) and abs(value) <= MAX_INTEGER and self._within(value)
 
     def _within(self, value: float) -> bool:
         return (
@@ -68,7 +68,7 @@ class Param:
         return f"{what} {said}".rstrip()
 
 
-def arguments(function: str, params: tuple[Param, ...], given: Iterable[tuple[str, Any]]) -> Args:
+def bind_params(function: str, params: tuple[Param, ...], given: Iterable[tuple[str, Any]]) -> Args:
     """Return every argument of `function` with defaults. Raises ArgumentError for unknown, missing or invalid ones."""
     said = dict(given)
     unknown = [name for name in said if name not in {param.name for param in params}]

@@ -9,7 +9,7 @@ import numpy as np
 
 from artimon.compute.cells import Floats, Ints
 
-Place = tuple[Floats, Floats]
+Position = tuple[Floats, Floats]
 """Position of a quantile among sorted values: the index (from 0) at or below it, and the weight of the next value."""
 
 
@@ -43,44 +43,44 @@ def _at(ordered: Floats, index: Floats | Ints) -> Floats:
     return np.take_along_axis(ordered, index.astype(np.int64)[..., None], axis=-1)[..., 0]
 
 
-def _split(place: Floats) -> Place:
+def _split(place: Floats) -> Position:
     below = np.floor(place)
     return below, place - below
 
 
-def _plotting(alpha: float, beta: float) -> Callable[[Floats, float], Place]:
+def _plotting(alpha: float, beta: float) -> Callable[[Floats, float], Position]:
     return lambda n, q: _split(n * q + (alpha + q * (1 - alpha - beta)) - 1)
 
 
-def _linear(n: Floats, q: float) -> Place:
+def _linear(n: Floats, q: float) -> Position:
     return _split((n - 1) * q)
 
 
-def _whole(place: Floats) -> Place:
+def _whole(place: Floats) -> Position:
     return place, np.zeros(place.shape)
 
 
-def _inverted_cdf(n: Floats, q: float) -> Place:
+def _inverted_cdf(n: Floats, q: float) -> Position:
     return _whole(np.ceil(n * q - 1))
 
 
-def _averaged_inverted_cdf(n: Floats, q: float) -> Place:
+def _averaged_inverted_cdf(n: Floats, q: float) -> Position:
     below, rest = _split(n * q - 1)
     return below, np.where(rest == 0, 0.5, 1.0)
 
 
-def _closest_observation(n: Floats, q: float) -> Place:
+def _closest_observation(n: Floats, q: float) -> Position:
     below, rest = _split(n * q - 1 - 0.5)
     tie_at_odd = (rest == 0) & (below % 2 == 1)  # the even one, counted from 1
     return _whole(np.where(tie_at_odd, below, below + 1))
 
 
-def _midpoint(n: Floats, q: float) -> Place:
+def _midpoint(n: Floats, q: float) -> Position:
     below, rest = _linear(n, q)
     return below, np.where(rest == 0, 0.0, 0.5)
 
 
-METHODS: Mapping[str, Callable[[Floats, float], Place]] = MappingProxyType(
+METHODS: Mapping[str, Callable[[Floats, float], Position]] = MappingProxyType(
     {
         "inverted_cdf": _inverted_cdf,
         "averaged_inverted_cdf": _averaged_inverted_cdf,

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.cells import Bools, Cells, Floats, Ints, as_floats, whole
+from artimon.compute.cells import Bools, Cells, Floats, Ints, as_floats, is_whole_number
 from artimon.compute.classes import Partial
 from artimon.compute.params import Args, Param
 from artimon.compute.quantiles import METHODS, median_of, quantile_of
@@ -53,7 +53,7 @@ def distance_of(ordered: Floats, counts: Ints) -> Floats:
     return np.where(strange, np.nan, median_of(distances, counts))
 
 
-def ranked(values: Floats, counts: Ints, statistic: Statistic) -> Floats:
+def apply_statistic(values: Floats, counts: Ints, statistic: Statistic) -> Floats:
     """Apply `statistic` to the last axis of `values`, which is sorted in place. Missing values are NaN; `counts` is the
     number of present ones. The result is NaN if a present one is NaN."""
     values.sort(axis=-1)
@@ -62,7 +62,7 @@ def ranked(values: Floats, counts: Ints, statistic: Statistic) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MemberBlock:
     """Values (outputs, members) of some members, NaN if absent; `codes` (members,) are the numbers of their classes."""
 
     codes: Ints
@@ -71,15 +71,15 @@ class Block:
     """None: all are present."""
 
 
-def ordered_partial(reducer: str, args: Args, blocks: Sequence[Block], members: Ints, outputs: int) -> Partial:
+def ordered_partial(reducer: str, args: Args, blocks: Sequence[MemberBlock], members: Ints, outputs: int) -> Partial:
     """Return the result of every class as the only partial of its members; `members`: (classes,) their number."""
     statistic, shape = statistic_of(reducer, args), (len(members), outputs)
     codes = np.concatenate([block.codes for block in blocks]) if blocks else np.zeros(0, np.int64)
     sizes = np.bincount(codes, minlength=len(members))
     order = np.lexsort((codes, sizes[codes]))  # classes of equal size side by side
-    values = _arranged([block.values for block in blocks], order, outputs, np.float64)
+    values = _arrange([block.values for block in blocks], order, outputs, np.float64)
     full = all(block.present is None for block in blocks)
-    present = None if full else _arranged([_said(block) for block in blocks], order, outputs, np.bool_)
+    present = None if full else _arrange([_present_mask(block) for block in blocks], order, outputs, np.bool_)
     out, count = np.zeros(shape), np.zeros(shape, np.int64)
     of_size = sizes[codes[order]]
     bounds = np.flatnonzero(np.diff(of_size, prepend=0, append=0))
@@ -89,16 +89,16 @@ def ordered_partial(reducer: str, args: Args, blocks: Sequence[Block], members: 
             mine, wide = codes[order[start:stop:size]], (outputs, (stop - start) // size, size)
             some = present if present is None else present[:, start:stop].reshape(wide).sum(axis=-1)
             counts = np.full(wide[:2], size, np.int64) if some is None else some.astype(np.int64)
-            out[mine] = ranked(values[:, start:stop].reshape(wide), counts, statistic).T
+            out[mine] = apply_statistic(values[:, start:stop].reshape(wide), counts, statistic).T
             count[mine] = counts.T
     return Partial(reducer, members, np.ones(len(members), np.bool_), count, None, out.view(np.int64))
 
 
-def _said(block: Block) -> Bools:
+def _present_mask(block: MemberBlock) -> Bools:
     return np.ones(block.values.shape, np.bool_) if block.present is None else block.present
 
 
-def _arranged(parts: Sequence[npt.NDArray[T]], order: Ints, outputs: int, kind: type[T]) -> npt.NDArray[T]:
+def _arrange(parts: Sequence[npt.NDArray[T]], order: Ints, outputs: int, kind: type[T]) -> npt.NDArray[T]:
     """Concatenate parts to (outputs, members) in this order, row by row: a row fits in the processor's cache."""
     out = np.empty((outputs, len(order)), kind)
     row = np.empty(len(order), kind)
@@ -108,7 +108,7 @@ def _arranged(parts: Sequence[npt.NDArray[T]], order: Ints, outputs: int, kind: 
     return out
 
 
-class Best:
+class BestCandidates:
     """Selects candidates for the k greatest (or smallest) of each class: a superset of them.
 
     Members are sorted by class, class i begins at starts[i]; either all are DOUBLE or none is."""
@@ -167,19 +167,19 @@ class Best:
 
 def best_rows(reducer: str, args: Args, column: Cells, codes: Ints) -> Bools:
     """Return the mask (series,) of candidates for the k best of each class; series are sorted by class."""
-    out, integers = np.zeros(len(codes), np.bool_), whole(column.types)
+    out, integers = np.zeros(len(codes), np.bool_), is_whole_number(column.types)
     for double in (False, True):
         rows = np.flatnonzero(integers != double)
         if not len(rows):
             continue
-        best = Best(reducer, args, np.flatnonzero(np.diff(codes[rows], prepend=-1)), len(rows), double)
+        best = BestCandidates(reducer, args, np.flatnonzero(np.diff(codes[rows], prepend=-1)), len(rows), double)
         for output in range(column.cells.shape[1]):
             best.add(np.ascontiguousarray(column.cells[rows, output]), column.present[rows, output])
         out[rows] = best.done()
     return out
 
 
-def block_of(column: Cells, codes: Ints) -> Block:
+def make_block(column: Cells, codes: Ints) -> MemberBlock:
     """Convert cells to a block for `ordered_partial`."""
     values = np.where(column.present, as_floats(column.types, column.cells), np.nan)
-    return Block(codes, np.ascontiguousarray(values.T), np.ascontiguousarray(column.present.T))
+    return MemberBlock(codes, np.ascontiguousarray(values.T), np.ascontiguousarray(column.present.T))

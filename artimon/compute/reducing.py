@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from artimon.compute.arrays import Arrays, padded_stats, picked_lives
 from artimon.compute.cells import STRING, Ints, take
-from artimon.compute.classes import Partial, add_partial, empty_partial, partial_of
-from artimon.compute.frames import Frame
-from artimon.compute.function import Function, masked
+from artimon.compute.classes import Partial, empty_partial, merge_into, partial_of
+from artimon.compute.frames import WindowFrame
+from artimon.compute.function import Function, mask_windows
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.params import Args, arguments
-from artimon.compute.ranks import BEST, ORDERED, Block, best_rows, block_of, ordered_partial
+from artimon.compute.params import Args, bind_params
+from artimon.compute.ranks import BEST, ORDERED, MemberBlock, best_rows, make_block, ordered_partial
 from artimon.model.grid import Grid
 from artimon.model.values import Kind
 
@@ -23,7 +23,7 @@ Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class WindowPlan:
     """Windows of a function over the columns of a grid that is padded with `left` and `right` empty columns. Output j
     covers `width` columns and ends with column first_end + j * each."""
 
@@ -47,17 +47,17 @@ class Windows:
         """Return `grid` with the empty columns."""
         return Grid(grid.end_ms + self.right * grid.step_ms, grid.step_ms, self.left + grid.n + self.right)
 
-    def frame(self, grid: Grid) -> Frame:
+    def frame(self, grid: Grid) -> WindowFrame:
         """Return columns and times of the windows; `grid` is the range that the store holds."""
         wide = self.wide(grid)
         ends = self.first_end + self.each * np.arange(self.outputs, dtype=np.int64)
         end_ms = wide.start_ms + (ends + 1) * wide.step_ms
         step_ms = wide.step_ms
-        return Frame(ends, self.width, end_ms, self.width * step_ms, self.max_gap_ms, self.after * step_ms)
+        return WindowFrame(ends, self.width, end_ms, self.width * step_ms, self.max_gap_ms, self.after * step_ms)
 
 
 @dataclass(slots=True)
-class Counts:
+class SeriesCounts:
     """Counts of series for the warnings of a result."""
 
     selected: int = 0
@@ -72,22 +72,22 @@ class Counts:
     approximate: int = 0
     """Approximate values (not series)."""
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: SeriesCounts) -> None:
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 @dataclass(slots=True)
-class Reducing:
+class Reduction:
     """Accumulator of chunks of series; `total` is the partial so far. `gauge_rows` collects the rows of gauges."""
 
-    windows: Windows
+    windows: WindowPlan
     reducer: str
     classes: int
-    counts: Counts = field(default_factory=Counts)
+    counts: SeriesCounts = field(default_factory=SeriesCounts)
     reducer_args: Args = field(default_factory=dict)
     gauge_rows: list[Rows] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[MemberBlock] = field(default_factory=list)
     """Values of all members, for order statistics."""
     best: list[Rows] = field(default_factory=list)
     """Rows of the caller that are candidates, for reducers that choose members."""
@@ -97,7 +97,7 @@ class Reducing:
 
     def __post_init__(self) -> None:
         self.function = FUNCTIONS[self.windows.function]
-        self.args = arguments(self.function.name, self.function.params, self.windows.args)
+        self.args = bind_params(self.function.name, self.function.params, self.windows.args)
         self.total = empty_partial(self.reducer, self.classes, self.windows.outputs)
 
     def add(self, data: Arrays, codes: Ints, rows: Rows) -> None:
@@ -115,7 +115,7 @@ class Reducing:
             gauges = rows[kept][data.kinds[kept] == Kind.GAUGE]
             self.counts.gauges += len(gauges)
             self.gauge_rows.append(gauges)
-        self._reduce(picked(data, kept), codes[kept], rows[kept])
+        self._reduce(select_rows(data, kept), codes[kept], rows[kept])
 
     def finished(self, gather: bool = False) -> Partial:
         """Return the partial of all series after the last chunk. With `gather`, order statistics have members only: the
@@ -135,7 +135,7 @@ class Reducing:
             first_held=windows.left,
         )
         found = self.function.of(data, frame, self.args)
-        column = masked(found.column, self.function, data, frame, windows.min_count, windows.full)
+        column = mask_windows(found.column, self.function, data, frame, windows.min_count, windows.full)
         if found.approximate is not None:
             self.counts.approximate += int((found.approximate & column.present).sum())
         if self.reducer != "count":
@@ -146,15 +146,15 @@ class Reducing:
         if len(codes) and (self.reducer in ORDERED or self.reducer in BEST):
             self.total.members[:] += np.bincount(codes, minlength=self.classes)
             if self.reducer in ORDERED:
-                self.blocks.append(block_of(column, codes))
+                self.blocks.append(make_block(column, codes))
             else:
                 self.best.append(rows[best_rows(self.reducer, self.reducer_args, column, codes)])
         elif len(codes):
             starts = np.flatnonzero(np.diff(codes, prepend=codes[0] - 1))
             part = partial_of(self.reducer, column, starts)
-            add_partial(self.total, part, codes[starts])
+            merge_into(self.total, part, codes[starts])
 
 
-def picked(data: Arrays, rows: Rows) -> Arrays:
+def select_rows(data: Arrays, rows: Rows) -> Arrays:
     """Return the chosen series, in the order of `rows`, with C-ordered arrays."""
     return data.chosen(rows, picked_lives(data.lives, rows, data.rows))

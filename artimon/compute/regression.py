@@ -8,7 +8,7 @@ import numpy as np
 
 from artimon.compute.cells import Bools, Floats
 from artimon.compute.function import ROW, Example, Function
-from artimon.compute.panes import Pane, of_last
+from artimon.compute.panes import Pane, last_value_function
 from artimon.compute.params import Args, Param
 
 
@@ -92,7 +92,7 @@ FUNCTIONS = (
         case=Example(ROW, (None, 600.0, None, None)),
         unit="of the series, per second",
         statistics=_TIMED,
-        run=of_last(slope),
+        run=last_value_function(slope),
     ),
     Function(
         name="predict_linear",
@@ -101,7 +101,7 @@ FUNCTIONS = (
         case=Example(ROW, (None, 14.0, None, None)),
         case_args="'10ms'",
         statistics=_TIMED,
-        run=of_last(prediction, moves=True),
+        run=last_value_function(prediction, moves=True),
         params=(Param("horizon", "duration", summary="how far ahead"),),
     ),
 )

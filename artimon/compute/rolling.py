@@ -13,24 +13,24 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import Bools, Floats, Ints
-from artimon.compute.frames import Frame
+from artimon.compute.frames import WindowFrame
 from artimon.compute.statistics import MAX, MIN, SUM, Fold
 
-Some = Bools | bool
+MaskOrBool = Bools | bool
 """Mask of series: True for all, False for none, or an array (series,)."""
 Counts = npt.NDArray[np.integer]
 _EXACT = 2.0**62
 
 
-class Odd(Exception):
+class RoundingNeeded(Exception):
     """Integers so large that sums of a window are rounded, which only the form for whole matrices supports."""
 
 
-class Column(Protocol):
+class BucketColumn(Protocol):
     """One bucket of every series. Cells of absent series are arbitrary."""
 
     @property
-    def present(self) -> Some:
+    def present(self) -> MaskOrBool:
         """Series with a sample; at least one."""
         ...
 
@@ -45,20 +45,20 @@ class Column(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class RollingContext:
     """Properties shared by all columns."""
 
-    frame: Frame
+    frame: WindowFrame
     rows: int
     """Number of series."""
     step_ms: int
     start_ms: int
     """Left edge of the first column."""
-    double: Some
+    double: MaskOrBool
     """Series that are DOUBLE."""
-    members: Some = True
+    members: MaskOrBool = True
     """Relevant series; results of the others are arbitrary."""
-    counter: Some = False
+    counter: MaskOrBool = False
     """Series that are counters."""
     ended_ms: Ints | None = None
     """(series,) end times of series, 0 for series that continue; None: all continue."""
@@ -67,16 +67,16 @@ class Span:
     first_held: int = 0
 
 
-class Shown(NamedTuple):
+class WindowValues(NamedTuple):
     """Values of one window."""
 
     cells: Ints
-    present: Some
+    present: MaskOrBool
     approximate: npt.NDArray[np.intp] | None = None
     """Series with approximate values."""
 
 
-def both(a: Some, b: Some) -> Some:
+def intersect(a: MaskOrBool, b: MaskOrBool) -> MaskOrBool:
     """Return the intersection of two masks."""
     if isinstance(a, bool):
         return b if a else False
@@ -85,7 +85,7 @@ def both(a: Some, b: Some) -> Some:
     return a & b
 
 
-def all_of(mask: Bools) -> Some:
+def simplify_mask(mask: Bools) -> MaskOrBool:
     """Return True for a mask that is all true, else the mask."""
     return True if mask.all() else mask
 
@@ -93,15 +93,15 @@ def all_of(mask: Bools) -> Some:
 class Rolling:
     """Base class with the last `width` columns. Subclasses keep the state that they need."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: RollingContext) -> None:
         self.span, self.width = span, span.frame.width
         self.at = -1
         """Index of the newest column."""
-        self.window: deque[Column | None] = deque(maxlen=self.width)
+        self.window: deque[BucketColumn | None] = deque(maxlen=self.width)
         self.newest: Ints | int = -1
         """(series,) index of the newest column that holds a sample."""
 
-    def push(self, column: Column | None) -> None:
+    def push(self, column: BucketColumn | None) -> None:
         """Push the next column; None: it is empty. Raises Odd."""
         self.at += 1
         self.window.append(column)
@@ -110,7 +110,7 @@ class Rolling:
             self.newest = self.at if present is True else np.where(present, self.at, self.newest)
         self.take(column)
 
-    def take(self, column: Column | None) -> None:
+    def take(self, column: BucketColumn | None) -> None:
         """Update the state of the function with a column."""
 
     def skip(self) -> None:
@@ -122,15 +122,15 @@ class Rolling:
         """Index of the window that ends with the newest column."""
         return int(np.searchsorted(self.span.frame.ends, self.at))
 
-    def show(self) -> Shown:
+    def show(self) -> WindowValues:
         """Return the values of the window that ends with the newest column."""
         raise NotImplementedError
 
-    def inside(self) -> Some:
+    def inside(self) -> MaskOrBool:
         """Return the series with a sample in the window."""
         start = self.at - self.width
         newest = self.newest
-        return newest > start if isinstance(newest, int) else all_of(newest > start)
+        return newest > start if isinstance(newest, int) else simplify_mask(newest > start)
 
     def counts(self) -> Ints | int:
         """Return the number of samples in the window, (series,); one number if equal for all."""
@@ -151,16 +151,16 @@ class Rolling:
             total += array
         return total
 
-    def filled(self) -> Some:
+    def filled(self) -> MaskOrBool:
         """Return the series without empty buckets in the window."""
-        found: Some = True
+        found: MaskOrBool = True
         for column in self.window:
-            found = both(found, False if column is None else column.present)
+            found = intersect(found, False if column is None else column.present)
         return found
 
-    def nothing(self) -> Shown:
+    def nothing(self) -> WindowValues:
         """Return a result without values."""
-        return Shown(np.zeros(self.span.rows, np.int64), False)
+        return WindowValues(np.zeros(self.span.rows, np.int64), False)
 
     def either(self, ints: Ints | None, floats: Floats | None) -> Ints:
         """Return cells with the DOUBLE series from `floats` and the others from `ints`."""
@@ -170,14 +170,14 @@ class Rolling:
         return np.where(double, floats.view(np.int64), ints)
 
 
-class Last(Rolling):
+class RollingLast(Rolling):
     """Newest value."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: RollingContext) -> None:
         super().__init__(span)
         self._cells = np.zeros(0, np.int64)
 
-    def take(self, column: Column | None) -> None:
+    def take(self, column: BucketColumn | None) -> None:
         if column is None:
             return
         cells = column.cells("last")
@@ -186,20 +186,20 @@ class Last(Rolling):
         else:
             self._cells = np.where(column.present, cells, self._cells)
 
-    def show(self) -> Shown:
+    def show(self) -> WindowValues:
         inside = self.inside()
         if inside is False:
             return self.nothing()
         ended = self.span.ended_ms
         if ended is not None:  # after its end a series is missing, without look-back
-            inside = both(inside, (ended <= 0) | (ended > int(self.span.frame.end_ms[self.output])))
-        return Shown(self._cells, inside)
+            inside = intersect(inside, (ended <= 0) | (ended > int(self.span.frame.end_ms[self.output])))
+        return WindowValues(self._cells, inside)
 
 
-class First(Rolling):
+class RollingFirst(Rolling):
     """Last value of the oldest non-empty bucket."""
 
-    def show(self) -> Shown:
+    def show(self) -> WindowValues:
         inside = self.inside()
         if inside is False:
             return self.nothing()
@@ -218,19 +218,19 @@ class First(Rolling):
             if isinstance(present, bool):
                 break
             missing &= ~present
-        return Shown(cells, inside, None if several is None else np.flatnonzero(several))
+        return WindowValues(cells, inside, None if several is None else np.flatnonzero(several))
 
 
-class _Arithmetic(Rolling):
+class _FoldedWindow(Rolling):
     """Fold over the last `width` columns of a statistic; absent cells hold the neutral value."""
 
-    def __init__(self, span: Span, statistic: str, fold: Fold) -> None:
+    def __init__(self, span: RollingContext, statistic: str, fold: Fold) -> None:
         super().__init__(span)
         self._statistic, self._join = statistic, fold.join
         self._held: deque[Ints | None] = deque(maxlen=self.width)
         self._fill = fold.neutral(span.double)
 
-    def take(self, column: Column | None) -> None:
+    def take(self, column: BucketColumn | None) -> None:
         if column is None:
             self._held.append(None)
             return
@@ -260,38 +260,38 @@ def _over(function: np.ufunc, arrays: list[Any]) -> Any:
     return out
 
 
-class Extreme(_Arithmetic):
+class RollingExtreme(_FoldedWindow):
     """Smallest or greatest value."""
 
-    def __init__(self, span: Span, statistic: str) -> None:
+    def __init__(self, span: RollingContext, statistic: str) -> None:
         super().__init__(span, statistic, MIN if statistic == "min" else MAX)
 
-    def show(self) -> Shown:
+    def show(self) -> WindowValues:
         inside = self.inside()
         if inside is False:
             return self.nothing()
-        return Shown(self.either(*self.gathered()), inside)
+        return WindowValues(self.either(*self.gathered()), inside)
 
 
-class Sum(_Arithmetic):
+class RollingSum(_FoldedWindow):
     """Sums as float64, exact for integers up to the rounding at the end; `mean` divides them."""
 
-    def __init__(self, span: Span, mean: bool) -> None:
+    def __init__(self, span: RollingContext, mean: bool) -> None:
         super().__init__(span, "sum", SUM)
         self._mean = mean
 
-    def take(self, column: Column | None) -> None:
+    def take(self, column: BucketColumn | None) -> None:
         super().take(column)
         cells = self._held[-1]
         if cells is not None and self.width > 1 and self.span.double is not True and self._is_wide(cells):
-            mine = both(self.span.members, True if self.span.double is False else ~self.span.double)
+            mine = intersect(self.span.members, True if self.span.double is False else ~self.span.double)
             if self._is_wide(np.where(mine, cells, 0)):
-                raise Odd
+                raise RoundingNeeded
 
     def _is_wide(self, cells: Ints) -> bool:
         return max(float(cells.max()), -float(cells.min())) * self.width >= _EXACT
 
-    def show(self) -> Shown:
+    def show(self) -> WindowValues:
         inside = self.inside()
         ints, floats = self.gathered()
         if ints is None and floats is None:
@@ -305,12 +305,12 @@ class Sum(_Arithmetic):
             if not (isinstance(counts, int) and counts == 1):
                 with np.errstate(all="ignore"):
                     sums = sums / counts
-        return Shown(sums.view(np.int64), inside)
+        return WindowValues(sums.view(np.int64), inside)
 
 
-class Count(Rolling):
+class RollingCount(Rolling):
     """Number of samples."""
 
-    def show(self) -> Shown:
+    def show(self) -> WindowValues:
         counts = self.counts()
-        return Shown(np.full(self.span.rows, counts, np.int64) if isinstance(counts, int) else counts, True)
+        return WindowValues(np.full(self.span.rows, counts, np.int64) if isinstance(counts, int) else counts, True)

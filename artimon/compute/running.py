@@ -15,13 +15,13 @@ import numpy.typing as npt
 from artimon.compute.cells import DOUBLE, Bools, Floats, Ints, Types
 from artimon.compute.statistics import MAX, MIN, Fold
 
-WORTH = 8
+MIN_SHARING = 8
 """Mean number of samples per window from which sharing is faster."""
 _EXACT = 2.0**62
 N = TypeVar("N", bound=np.generic)
 
 
-class Windows(NamedTuple):
+class SampleWindows(NamedTuple):
     """Windows of the samples begin .. end - 1 of series `owner`, with end time `until`; none is empty. Sorted by owner,
     then by end."""
 
@@ -30,15 +30,15 @@ class Windows(NamedTuple):
     end: Ints
     until: Ints
 
-    def pick(self, some: Bools) -> Windows:
+    def pick(self, some: Bools) -> SampleWindows:
         """Return the chosen windows."""
-        return Windows(*(column[some] for column in self))
+        return SampleWindows(*(column[some] for column in self))
 
 
-class Shared(NamedTuple):
+class SharedFold(NamedTuple):
     """`run` maps windows and all samples, as int64 or as float64, to the value of each window."""
 
-    run: Callable[[Windows, npt.NDArray[Any]], npt.NDArray[Any]]
+    run: Callable[[SampleWindows, npt.NDArray[Any]], npt.NDArray[Any]]
     cheap: bool = False
     """True if it reads at most one sample of a window."""
     ends: bool = False
@@ -46,13 +46,13 @@ class Shared(NamedTuple):
 
 
 def run_shared(
-    shared: Shared | None, windows: Windows, cells: Ints, types: Types, ended_ms: Ints | None
+    shared: SharedFold | None, windows: SampleWindows, cells: Ints, types: Types, ended_ms: Ints | None
 ) -> tuple[Ints, Bools] | None:
     """Return the cell of each window and the mask of series that have not ended; None if sharing is not supported or
     not faster."""
     if shared is None:
         return None
-    if not shared.cheap and int((windows.end - windows.begin).sum()) < WORTH * len(windows.owner):
+    if not shared.cheap and int((windows.end - windows.begin).sum()) < MIN_SHARING * len(windows.owner):
         return None
     here = np.ones(len(windows.owner), np.bool_)
     if shared.ends and ended_ms is not None:
@@ -69,7 +69,7 @@ def run_shared(
     return out, here
 
 
-def _blocks(join: np.ufunc, windows: Windows, values: npt.NDArray[N], neutral: float) -> npt.NDArray[N]:
+def _blocks(join: np.ufunc, windows: SampleWindows, values: npt.NDArray[N], neutral: float) -> npt.NDArray[N]:
     """Fold the samples of each window with `join`, beginning with `neutral`."""
     lengths, at = windows.end - windows.begin, windows.begin.copy()
     out, size = np.full(len(at), neutral, values.dtype), 1
@@ -83,14 +83,14 @@ def _blocks(join: np.ufunc, windows: Windows, values: npt.NDArray[N], neutral: f
         values, size = join(values[:-size], values[size:]), 2 * size
 
 
-def _extreme(fold: Fold) -> Shared:
-    def run(windows: Windows, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _extreme(fold: Fold) -> SharedFold:
+    def run(windows: SampleWindows, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return _blocks(fold.join, windows, values, fold.whole if values.dtype == np.int64 else fold.real)
 
-    return Shared(run)
+    return SharedFold(run)
 
 
-def _sums(windows: Windows, values: npt.NDArray[Any]) -> Floats:
+def _sums(windows: SampleWindows, values: npt.NDArray[Any]) -> Floats:
     """Return sums; those of integers are exact if they certainly fit in int64."""
     if values.dtype == np.float64:
         return _blocks(np.add, windows, values, 0.0)
@@ -103,12 +103,12 @@ def _sums(windows: Windows, values: npt.NDArray[Any]) -> Floats:
     return np.where(fits, exact, _blocks(np.add, windows, floats, 0.0))
 
 
-def _means(windows: Windows, values: npt.NDArray[Any]) -> Floats:
+def _means(windows: SampleWindows, values: npt.NDArray[Any]) -> Floats:
     return np.asarray(_sums(windows, values) / (windows.end - windows.begin))
 
 
-OF_COUNT = Shared(lambda windows, _: windows.end - windows.begin, cheap=True)
-OF_FIRST = Shared(lambda windows, cells: cells.take(windows.begin), cheap=True)
-OF_LAST = Shared(lambda windows, cells: cells.take(windows.end - 1), cheap=True, ends=True)
+OF_COUNT = SharedFold(lambda windows, _: windows.end - windows.begin, cheap=True)
+OF_FIRST = SharedFold(lambda windows, cells: cells.take(windows.begin), cheap=True)
+OF_LAST = SharedFold(lambda windows, cells: cells.take(windows.end - 1), cheap=True, ends=True)
 OF_MIN, OF_MAX = _extreme(MIN), _extreme(MAX)
-OF_SUM, OF_MEAN = Shared(_sums), Shared(_means)
+OF_SUM, OF_MEAN = SharedFold(_sums), SharedFold(_means)

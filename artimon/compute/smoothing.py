@@ -6,7 +6,7 @@ import numpy as np
 
 from artimon.compute.cells import Bools, Floats
 from artimon.compute.function import ROW, Example, Function
-from artimon.compute.panes import Pane, of_last
+from artimon.compute.panes import Pane, last_value_function
 from artimon.compute.params import Args, Param
 
 
@@ -85,7 +85,7 @@ FUNCTIONS = (
         case=Example(ROW, (2.0, 6.5, 8.0, 20.0)),
         case_args="0.75",
         statistics=("last",),
-        run=of_last(exponential, moves=True),
+        run=last_value_function(exponential, moves=True),
         params=(_WEIGHT,),
     ),
     Function(
@@ -95,7 +95,7 @@ FUNCTIONS = (
         case=Example(ROW, (None, 8.0, None, None)),
         case_args="0.5, 0.1",
         statistics=("last",),
-        run=of_last(double_exponential, moves=True),
+        run=last_value_function(double_exponential, moves=True),
         params=(_ALPHA, _BETA),
     ),
 )

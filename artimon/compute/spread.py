@@ -6,7 +6,7 @@ import numpy as np
 
 from artimon.compute.cells import Bools, Floats, Ints
 from artimon.compute.function import ROW, Example, Function
-from artimon.compute.panes import Pane, of_last
+from artimon.compute.panes import Pane, last_value_function
 from artimon.compute.params import Args, Param
 from artimon.compute.quantiles import METHODS, median_of, quantile_of
 
@@ -123,7 +123,7 @@ FUNCTIONS = (
         case=Example(ROW, (2.0, 6.5, 8.0, 20.0)),
         case_args="0.75",
         statistics=("last",),
-        run=of_last(quantile, moves=True, blocks=True),
+        run=last_value_function(quantile, moves=True, blocks=True),
         params=(_Q, _METHOD),
     ),
     Function(
@@ -132,7 +132,7 @@ FUNCTIONS = (
         example='fetch(\'latency\').map("median", "15m")',
         case=Example(ROW, (2.0, 5.0, 8.0, 20.0)),
         statistics=("last",),
-        run=of_last(median, moves=True, blocks=True),
+        run=last_value_function(median, moves=True, blocks=True),
     ),
     Function(
         name="sd",
@@ -140,7 +140,7 @@ FUNCTIONS = (
         example='fetch(\'latency\').map("sd", "15m")',
         case=Example(ROW, (None, 18.0**0.5, None, None)),
         statistics=("last",),
-        run=of_last(deviation),
+        run=last_value_function(deviation),
         params=(_DDOF,),
     ),
     Function(
@@ -150,7 +150,7 @@ FUNCTIONS = (
         case=Example(ROW, (None, 18.0, None, None)),
         unit="of the series, squared",
         statistics=("last",),
-        run=of_last(variance),
+        run=last_value_function(variance),
         params=(_DDOF,),
     ),
     Function(
@@ -159,7 +159,7 @@ FUNCTIONS = (
         example='fetch(\'latency\').map("mad", "15m")',
         case=Example(ROW, (0.0, 3.0, 0.0, 0.0)),
         statistics=("last",),
-        run=of_last(median_deviation, blocks=True),
+        run=last_value_function(median_deviation, blocks=True),
     ),
     Function(
         name="zscore",
@@ -168,7 +168,7 @@ FUNCTIONS = (
         case=Example(ROW, (None, 3 / 18.0**0.5, None, None)),
         unit="standard deviations",
         statistics=("last",),
-        run=of_last(score, blocks="robust"),
+        run=last_value_function(score, blocks="robust"),
         params=(_ROBUST, _DDOF),
     ),
 )

@@ -21,7 +21,7 @@ from artimon.model.values import INT64_MAX, INT64_MIN
 
 Stats = Mapping[str, Ints]
 """Columns of one length, or matrices of one shape, by name of the statistic."""
-Bits = Ints | bool
+DoubleBits = Ints | bool
 """Bit mask: all ones for cells that are the bits of a double, else 0; True or False for all cells alike."""
 
 
@@ -88,14 +88,14 @@ def with_needs(names: Collection[str]) -> set[str]:
     return {*names, "count", *(need for name in names if name in FOLDED for need in FOLDED[name].needs)}
 
 
-def bits_of(double: Bools) -> Bits:
+def bits_of(double: Bools) -> DoubleBits:
     """Convert a mask to bits, which avoid a branch per cell in joins."""
     if not double.any():
         return False
     return True if double.all() else -double.astype(np.int64)
 
 
-def join_cells(fold: Fold, mine: Ints, theirs: Ints, double: Bits) -> Ints:
+def join_cells(fold: Fold, mine: Ints, theirs: Ints, double: DoubleBits) -> Ints:
     """Join the cells of two arrays of buckets element by element, to a new array."""
     with np.errstate(all="ignore"):  # inf - inf in a sum of doubles is NaN; integers wrap
         if double is True:
@@ -139,7 +139,7 @@ def fold_last_axis(fold: Fold, cells: npt.NDArray[np.int64], there: Bools, doubl
     return out
 
 
-def of_samples(cells: Ints, present: Bools, times: Ints) -> dict[str, Ints]:
+def from_samples(cells: Ints, present: Bools, times: Ints) -> dict[str, Ints]:
     """Return statistics of buckets with one sample each, or none; the arrays are shared."""
     stats = dict.fromkeys(STATISTICS, np.where(present, cells, 0))
     return stats | {"count": present.astype(np.int64), "last_time": np.where(present, times, 0)}

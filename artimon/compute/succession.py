@@ -7,18 +7,18 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import Ints
-from artimon.model.select import BIRTH_TYPE
+from artimon.model.select import INCARNATION_DTYPE
 
 Table = npt.NDArray[np.void]
 
 
-def succession(lives: Table) -> Table:
+def normalize_incarnations(lives: Table) -> Table:
     """Sort incarnations (BIRTH_TYPE, in any order) by (row, birth), consecutive in time for each series.
 
     Those of one source are nearly always consecutive already. Overlapping ones of two sources are merged into one, with
     the start time of the one sampled first. If one begins after the end of another but has an earlier start time, its
     start time is moved right after the last sample of the other."""
-    if _follow(lives):
+    if _is_consecutive(lives):
         return lives
     table = lives[np.lexsort((lives["birth_ms"], lives["first_ms"], lives["row"]))]
     same = table["row"][1:] == table["row"][:-1]
@@ -28,12 +28,12 @@ def succession(lives: Table) -> Table:
         return table
     mine = np.isin(table["row"], table["row"][1:][wrong])
     apart = table[mine]
-    made = [_in_a_row(part)[0] for part in np.split(apart, np.flatnonzero(np.diff(apart["row"])) + 1)]
+    made = [_make_consecutive(part)[0] for part in np.split(apart, np.flatnonzero(np.diff(apart["row"])) + 1)]
     whole = np.concatenate((table[~mine], *made))
     return whole[np.argsort(whole["row"], kind="stable")]
 
 
-def births_in_succession(owner: Ints, time_ms: Ints, birth_ms: Ints) -> Ints:
+def normalize_start_times(owner: Ints, time_ms: Ints, birth_ms: Ints) -> Ints:
     """Return the normalized start time of each sample; samples are sorted by (owner, time)."""
     back = (birth_ms[1:] < birth_ms[:-1]) & (owner[1:] == owner[:-1])
     if not back.any():
@@ -41,24 +41,24 @@ def births_in_succession(owner: Ints, time_ms: Ints, birth_ms: Ints) -> Ints:
     made = birth_ms.copy()
     for series in np.unique(owner[1:][back]).tolist():
         first, end = np.searchsorted(owner, [series, series + 1])
-        made[first:end] = _births_of(time_ms[first:end], birth_ms[first:end])
+        made[first:end] = _normalize_series(time_ms[first:end], birth_ms[first:end])
     return made
 
 
-def _births_of(time_ms: Ints, birth_ms: Ints) -> Ints:
-    """`births_in_succession` of one series."""
+def _normalize_series(time_ms: Ints, birth_ms: Ints) -> Ints:
+    """`normalize_start_times` of one series."""
     births, first, life_of = np.unique(birth_ms, return_index=True, return_inverse=True)
-    lives = np.zeros(len(births), BIRTH_TYPE)
+    lives = np.zeros(len(births), INCARNATION_DTYPE)
     lives["birth_ms"], lives["first_ms"] = births, time_ms[first]
     np.maximum.at(lives["last_ms"], life_of.reshape(-1), time_ms)
     order = np.lexsort((lives["birth_ms"], lives["first_ms"]))
-    made, into = _in_a_row(lives[order])
+    made, into = _make_consecutive(lives[order])
     found = np.zeros(len(births), np.int64)
     found[order] = made["birth_ms"][into]
     return found[life_of.reshape(-1)]
 
 
-def _follow(lives: Table) -> bool:
+def _is_consecutive(lives: Table) -> bool:
     """True if incarnations are sorted and consecutive: the usual case, and a fast check."""
     if len(lives) < 2:
         return True
@@ -70,7 +70,7 @@ def _follow(lives: Table) -> bool:
     return bool((later & (lives["first_ms"][next_of + 1] >= lives["last_ms"][next_of])).all())
 
 
-def _in_a_row(lives: Table) -> tuple[Table, list[int]]:
+def _make_consecutive(lives: Table) -> tuple[Table, list[int]]:
     """Make incarnations of one series, sorted by first sample, consecutive; also return the new index of each."""
     made, into = lives[:1].copy(), [0]
     for life in lives[1:]:

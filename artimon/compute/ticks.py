@@ -14,29 +14,29 @@ import numpy.typing as npt
 
 from artimon.compute.arrays import Arrays
 from artimon.compute.cells import Bools, Cells, Ints, Types
-from artimon.compute.frames import Frame
-from artimon.compute.function import Function, masked
+from artimon.compute.frames import WindowFrame
+from artimon.compute.function import Function, mask_windows
 from artimon.compute.params import NO_ARGS, Args
-from artimon.compute.running import Windows, run_shared
-from artimon.compute.statistics import STATISTICS, of_samples
+from artimon.compute.running import SampleWindows, run_shared
+from artimon.compute.statistics import STATISTICS, from_samples
 from artimon.model.grid import Grid
-from artimon.model.select import BIRTH_TYPE
+from artimon.model.select import INCARNATION_DTYPE
 from artimon.model.values import INT64_MAX, INT64_MIN
 
 CHUNK_CELLS = 1 << 19
 END_MS = 2**42
 """Time to which the end of every window is shifted: the middle of the range of times in lives.py."""
-FARTHEST_MS = 2**62
+MAX_DISTANCE_MS = 2**62
 SPAN_MS = 2**41
 """Greatest distance of start times and windows from that end: 70 years. Wider windows have no predecessor."""
-MOST_CELLS = 2_000_000_000
+MAX_CELLS = 2_000_000_000
 """Limit of the samples of all windows together: they take minutes."""
 GAP_MS = 300_000
 """Default of `max_gap_ms`, the greatest age of the sample before a window at the window's start."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ticks:
+class SeriesSamples:
     """Samples of many series, series by series; series i has the samples starts[i] .. starts[i + 1], in order of time.
     `births`: one start time per sample, None for computed values. `ended_ms`: 0 for series that continue."""
 
@@ -49,13 +49,13 @@ class Ticks:
     ended_ms: Ints | None = None
 
 
-class TooWide(ValueError):
+class WindowsTooWide(ValueError):
     """The windows hold more samples than MOST_CELLS."""
 
 
-def run_irregular(
+def run_at_each_sample(
     function: Function,
-    ticks: Ticks,
+    ticks: SeriesSamples,
     before_ms: int,
     after_ms: int = 0,
     args: Args = NO_ARGS,
@@ -77,7 +77,7 @@ def run_irregular(
 
 def run_on_grid(
     function: Function,
-    ticks: Ticks,
+    ticks: SeriesSamples,
     grid: Grid,
     args: Args = NO_ARGS,
     *,
@@ -89,7 +89,7 @@ def run_on_grid(
     missing, unless the function has a total and `min_count` is 0."""
     spans = _buckets(ticks, grid)
     full = np.flatnonzero(spans.end > spans.begin)
-    some = Windows(spans.owner[full], spans.begin[full], spans.end[full], spans.until[full])
+    some = SampleWindows(spans.owner[full], spans.begin[full], spans.end[full], spans.until[full])
     least = function.min_count if min_count is None else min_count
     cells = np.zeros(len(spans.owner), np.int64)
     present = np.full(len(spans.owner), function.total and least <= 0)
@@ -101,8 +101,8 @@ def run_on_grid(
 
 def _run(
     function: Function,
-    ticks: Ticks,
-    spans: Windows,
+    ticks: SeriesSamples,
+    spans: SampleWindows,
     widths_ms: tuple[int, int, int],
     args: Args,
     min_count: int | None,
@@ -116,13 +116,13 @@ def _run(
         return shared[0], shared[1] & (counts >= least)
     owner = np.repeat(np.arange(len(ticks.types), dtype=np.int64), np.diff(ticks.starts))
     wanted = ticks.births is not None and function.births and len(owner) > 0
-    lives = _Lives.of(ticks, owner) if wanted else None
+    lives = _Incarnations.of(ticks, owner) if wanted else None
     if function.edges:
         counts = np.minimum(counts, 3 if lives is None else 2 + lives.within(spans))
     total = int(counts.sum())
-    if total > MOST_CELLS:
-        raise TooWide(
-            f"{len(spans.end):,} windows hold {total:,} samples, counted once per window: at most {MOST_CELLS:,} are "
+    if total > MAX_CELLS:
+        raise WindowsTooWide(
+            f"{len(spans.end):,} windows hold {total:,} samples, counted once per window: at most {MAX_CELLS:,} are "
             "supported; use shorter windows, or bucketize before"
         )
     cells, present = np.zeros(len(spans.owner), np.int64), np.zeros(len(spans.owner), np.bool_)
@@ -130,12 +130,12 @@ def _run(
         if check is not None:
             check()
         data, frame = _arrays(ticks, spans, rows, width, lives, *widths_ms)
-        found = masked(function.of(data, frame, args).column, function, data, frame, min_count, False)
+        found = mask_windows(function.of(data, frame, args).column, function, data, frame, min_count, False)
         cells[rows], present[rows] = found.cells[:, 0], found.present[:, 0]
     return cells, present
 
 
-def _types(function: Function, ticks: Ticks, args: Args) -> Types:
+def _types(function: Function, ticks: SeriesSamples, args: Args) -> Types:
     """Return the types (series,) of the results."""
     n = len(ticks.types)
     if not n:
@@ -146,13 +146,13 @@ def _types(function: Function, ticks: Ticks, args: Args) -> Types:
         types=ticks.types,
         grid=Grid(END_MS, 1, 1),
         stats=dict.fromkeys(STATISTICS, empty),
-        lives=np.zeros(0, BIRTH_TYPE),
+        lives=np.zeros(0, INCARNATION_DTYPE),
         ended_ms=np.zeros(n, np.int64),
     )
-    return function.run(data, Frame(np.array([0]), 1, np.array([END_MS]), 1, 0), args).column.types
+    return function.run(data, WindowFrame(np.array([0]), 1, np.array([END_MS]), 1, 0), args).column.types
 
 
-def _spans(ticks: Ticks, before_ms: int, after_ms: int) -> Windows:
+def _spans(ticks: SeriesSamples, before_ms: int, after_ms: int) -> SampleWindows:
     times, n = ticks.times, len(ticks.times)
     owner = np.repeat(np.arange(len(ticks.types), dtype=np.int64), np.diff(ticks.starts))
     begin, end = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -162,10 +162,10 @@ def _spans(ticks: Ticks, before_ms: int, after_ms: int) -> Windows:
         begin[first:last] = first + np.searchsorted(here, since[first:last], side="right")
         end[first:last] = first + np.searchsorted(here, until[first:last], side="right")
     # a sample at the least int64 time lies outside of its saturated window, but belongs to it
-    return Windows(owner, np.minimum(begin, np.arange(n)), end, until)
+    return SampleWindows(owner, np.minimum(begin, np.arange(n)), end, until)
 
 
-def _buckets(ticks: Ticks, grid: Grid) -> Windows:
+def _buckets(ticks: SeriesSamples, grid: Grid) -> SampleWindows:
     """Return a window for each bucket of each series, series by series."""
     n, ends = len(ticks.types), grid.ends()
     begin, end = np.zeros((n, grid.n), np.int64), np.zeros((n, grid.n), np.int64)
@@ -175,7 +175,7 @@ def _buckets(ticks: Ticks, grid: Grid) -> Windows:
         begin[i, 0] = first + np.searchsorted(here, grid.start_ms, side="right")
     begin[:, 1:] = end[:, :-1]
     owner = np.repeat(np.arange(n, dtype=np.int64), grid.n)
-    return Windows(owner, begin.reshape(-1), end.reshape(-1), np.tile(ends, n))
+    return SampleWindows(owner, begin.reshape(-1), end.reshape(-1), np.tile(ends, n))
 
 
 def _plus(times: Ints, ms: int) -> Ints:
@@ -200,15 +200,15 @@ def _chunks(counts: Ints) -> Iterator[tuple[Ints, int]]:
 
 
 def _arrays(
-    ticks: Ticks,
-    spans: Windows,
+    ticks: SeriesSamples,
+    spans: SampleWindows,
     rows: Ints,
     width: int,
-    lives: _Lives | None,
+    lives: _Incarnations | None,
     before_ms: int,
     after_ms: int,
     max_gap_ms: int,
-) -> tuple[Arrays, Frame]:
+) -> tuple[Arrays, WindowFrame]:
     """Return a row per window: the sample before it, then `width` columns with its samples right-aligned. A longer
     window keeps its first sample and its newest ones; the last but one column counts the omitted samples."""
     owner, begin, end = spans.owner[rows], spans.begin[rows], spans.end[rows]
@@ -221,21 +221,23 @@ def _arrays(
     at = np.where(known, at, 0)
     counts = known.astype(np.int64)
     counts[:, -2] += more
-    shift = _Shift(spans.until[rows])
+    shift = _TimeShift(spans.until[rows])
     data = Arrays(
         kinds=np.zeros(len(rows), np.uint8) if ticks.kinds is None else ticks.kinds[owner],
         types=ticks.types[owner],
         grid=Grid(END_MS, 1, width + 1),
-        stats=of_samples(ticks.cells[at], known, shift(ticks.times[at], FARTHEST_MS)) | {"count": counts},
-        lives=np.zeros(0, BIRTH_TYPE) if lives is None else lives.table(begin, end, shift),
-        ended_ms=_ended(ticks, owner, shift),
+        stats=from_samples(ticks.cells[at], known, shift(ticks.times[at], MAX_DISTANCE_MS)) | {"count": counts},
+        lives=np.zeros(0, INCARNATION_DTYPE) if lives is None else lives.table(begin, end, shift),
+        ended_ms=_shifted_ends(ticks, owner, shift),
         stored=ticks.births is not None,
     )
     width_ms, gap_ms = min(before_ms + after_ms, SPAN_MS), min(max_gap_ms, SPAN_MS)
-    return data, Frame(np.array([width]), width, np.array([END_MS]), width_ms, gap_ms, min(after_ms, FARTHEST_MS))
+    return data, WindowFrame(
+        np.array([width]), width, np.array([END_MS]), width_ms, gap_ms, min(after_ms, MAX_DISTANCE_MS)
+    )
 
 
-def _ended(ticks: Ticks, owner: Ints, shift: _Shift) -> Ints:
+def _shifted_ends(ticks: SeriesSamples, owner: Ints, shift: _TimeShift) -> Ints:
     if ticks.ended_ms is None:
         return np.zeros(len(owner), np.int64)
     ended = ticks.ended_ms[owner]
@@ -243,7 +245,7 @@ def _ended(ticks: Ticks, owner: Ints, shift: _Shift) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shift:
+class _TimeShift:
     """Shifts the times of each row so that its window ends at END_MS instead of `end_ms`."""
 
     end_ms: Ints
@@ -259,7 +261,7 @@ class _Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lives:
+class _Incarnations:
     """Incarnations of all series: runs of samples with one start time. `number`: the incarnation of each sample."""
 
     number: Ints
@@ -270,7 +272,7 @@ class _Lives:
     last: Ints
 
     @classmethod
-    def of(cls, ticks: Ticks, owner: Ints) -> _Lives:
+    def of(cls, ticks: SeriesSamples, owner: Ints) -> _Incarnations:
         births = ticks.births if ticks.births is not None else np.zeros(len(owner), np.int64)
         begins = np.ones(len(owner), np.bool_)
         begins[1:] = (births[1:] != births[:-1]) | (owner[1:] != owner[:-1])
@@ -279,11 +281,11 @@ class _Lives:
         number = np.cumsum(begins) - 1
         return cls(number, owner[first], births[first], ticks.times[first], ticks.times[last], ticks.cells[last])
 
-    def within(self, spans: Windows) -> Ints:
+    def within(self, spans: SampleWindows) -> Ints:
         """Count the incarnations that overlap each window."""
         return np.asarray(self.number[spans.end - 1] - self.number[spans.begin] + 1)
 
-    def table(self, begin: Ints, end: Ints, shift: _Shift) -> npt.NDArray[np.void]:
+    def table(self, begin: Ints, end: Ints, shift: _TimeShift) -> npt.NDArray[np.void]:
         """Return rows of BIRTH_TYPE: for every window the incarnations of its samples and of the one before it."""
         own, before = self.number[begin], self.number[np.maximum(begin - 1, 0)]
         lowest = np.where(self.owner[before] == self.owner[own], before, own)
@@ -291,7 +293,7 @@ class _Lives:
         row = np.repeat(np.arange(len(begin)), counts)
         inside = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
         life = lowest[row] + inside
-        table, each = np.zeros(len(row), BIRTH_TYPE), _Shift(shift.end_ms[row])
+        table, each = np.zeros(len(row), INCARNATION_DTYPE), _TimeShift(shift.end_ms[row])
         table["row"], table["last"] = row, self.last[life]
         for name in ("birth_ms", "first_ms", "last_ms"):
             table[name] = each(getattr(self, name)[life][:, None])[:, 0]

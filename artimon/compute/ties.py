@@ -21,15 +21,15 @@ class TextTable(Protocol):
     def __getitem__(self, number: int, /) -> str: ...
 
 
-class Bounds(NamedTuple):
+class TypeBounds(NamedTuple):
     """Bounds of rows sorted by type: [0, ints) INTEGER or BOOLEAN, [ints, doubles) DOUBLE, the rest STRING."""
 
     ints: int
     doubles: int
 
-    def cut(self, keep: npt.NDArray[np.bool_]) -> Bounds:
+    def cut(self, keep: npt.NDArray[np.bool_]) -> TypeBounds:
         """Return the bounds of the rows that `keep` selects."""
-        return Bounds(int(np.count_nonzero(keep[: self.ints])), int(np.count_nonzero(keep[: self.doubles])))
+        return TypeBounds(int(np.count_nonzero(keep[: self.ints])), int(np.count_nonzero(keep[: self.doubles])))
 
 
 def double_order(cells: Cells) -> Cells:
@@ -38,7 +38,7 @@ def double_order(cells: Cells) -> Cells:
     return ordered
 
 
-def outranks(new: Cells, old: Cells, bounds: Bounds, texts: TextTable) -> npt.NDArray[np.bool_]:
+def replaces(new: Cells, old: Cells, bounds: TypeBounds, texts: TextTable) -> npt.NDArray[np.bool_]:
     """Return the mask (n,) of cells of `new` that replace `old` at equal times."""
     better: npt.NDArray[np.bool_] = new > old
     doubles = slice(bounds.ints, bounds.doubles)
@@ -48,16 +48,16 @@ def outranks(new: Cells, old: Cells, bounds: Bounds, texts: TextTable) -> npt.ND
     return better
 
 
-def outranks_mixed(new: Cells, old: Cells, kinds: npt.NDArray[np.uint8], texts: TextTable) -> npt.NDArray[np.bool_]:
-    """`outranks` for rows in any order, with the type codes in `kinds`."""
+def replaces_mixed(new: Cells, old: Cells, kinds: npt.NDArray[np.uint8], texts: TextTable) -> npt.NDArray[np.bool_]:
+    """`replaces` for rows in any order, with the type codes in `kinds`."""
     doubles, strings = kinds == ValueType.DOUBLE, kinds == ValueType.STRING
     better: npt.NDArray[np.bool_] = new > old
     better[doubles] = double_order(new[doubles]) > double_order(old[doubles])
-    better[strings] = outranks(new[strings], old[strings], Bounds(0, 0), texts)
+    better[strings] = replaces(new[strings], old[strings], TypeBounds(0, 0), texts)
     return better
 
 
-def ranks(cells: Cells, bounds: Bounds, texts: TextTable) -> Cells:
+def ranks(cells: Cells, bounds: TypeBounds, texts: TextTable) -> Cells:
     """Return sort keys in this order; comparable within one type."""
     ranks = cells.copy()
     doubles = slice(bounds.ints, bounds.doubles)

@@ -43,7 +43,7 @@ def sums_to_double(count: npt.NDArray[Any], low: Cells, high: Cells, wrapped: Ce
     return doubles
 
 
-def notes_of_wrapped(
+def wrap_notes(
     stats: Mapping[str, Cells], whole: npt.NDArray[np.bool_], name_of: Callable[[int], str]
 ) -> tuple[str, ...]:
     """Return a note per name with sums that do not fit in the 64 bits of an answer; matrices are (series, buckets)."""

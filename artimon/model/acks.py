@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from artimon.model.znode import read_table
+from artimon.model.znode import parse_json_object
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -86,7 +86,7 @@ class AckState:
     def from_json(cls, data: bytes, version: int = 0) -> AckState:
         """Inverse of `to_json`; ignores unknown keys. Raises ValueError for other data."""
         try:
-            parsed = read_table(data)
+            parsed = parse_json_object(data)
             partitions = {int(n): _partition(p) for n, p in parsed["partitions"].items()}
             return cls(
                 str(parsed["cluster"]),
@@ -106,7 +106,7 @@ def _partition(data: Mapping[str, Any]) -> PartitionState:
     return PartitionState(int(data["until"]), int(data["log_start"]), int(data["log_end"]), lost, epochs)
 
 
-class Sent(NamedTuple, Generic[Key]):
+class SentBatch(NamedTuple, Generic[Key]):
     """A batch that has an offset. `since` is the version of the ack state at the first check of this offset; None
     before that check."""
 
@@ -116,8 +116,8 @@ class Sent(NamedTuple, Generic[Key]):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Generic[Key]):
-    """Outcome of `judge`. A batch in none of the lists keeps waiting."""
+class AckDecision(Generic[Key]):
+    """Outcome of `decide_acks`. A batch in none of the lists keeps waiting."""
 
     acked: tuple[Key, ...] = ()
     resend: tuple[tuple[Key, str], ...] = ()
@@ -129,29 +129,33 @@ class Verdict(Generic[Key]):
 WAIT, ACKED = "", "acked"
 
 
-def judge(sent: Iterable[Sent[Key]], states: Mapping[str, AckState], topic: str) -> Verdict[Key]:
+def decide_acks(sent: Iterable[SentBatch[Key]], states: Mapping[str, AckState], topic: str) -> AckDecision[Key]:
     """Compare batches with the published states by topic id; `topic` is the name of the topic of the batches.
 
     Precondition: `sent` was collected before the states were read."""
     acked, resend, looked = [], [], []
     for key, position, since in sent:
         state = states.get(position.topic_id)
-        outcome = _against(position, since, state) if state else _without(position, since, states, topic)
+        outcome = (
+            _decide_with_state(position, since, state)
+            if state
+            else _decide_without_state(position, since, states, topic)
+        )
         if outcome == ACKED:
             acked.append(key)
         elif outcome != WAIT:
             resend.append((key, outcome))
         else:
-            version = _version(position, states, topic)
+            version = _newest_version(position, states, topic)
             if version is not None and (since is None or version < since):  # versions fall if ZooKeeper was wiped
                 looked.append((key, version))
-    return Verdict(tuple(acked), tuple(resend), tuple(looked))
+    return AckDecision(tuple(acked), tuple(resend), tuple(looked))
 
 
-def _against(position: Position, since: int | None, state: AckState) -> str:
+def _decide_with_state(position: Position, since: int | None, state: AckState) -> str:
     partition = state.partitions.get(position.partition)
     if partition is None:  # added to the topic after the raw query began it
-        lost = bool(state.partitions) and _fresh(since, state)
+        lost = bool(state.partitions) and _is_confirmed(since, state)
         return f"partition {position.partition} of topic {state.topic_id} is not read" if lost else WAIT
     offset, end = position.offset, partition.end_of(position.leader_epoch)
     if end is not None and offset >= end:
@@ -168,20 +172,20 @@ def _against(position: Position, since: int | None, state: AckState) -> str:
         return ACKED
     if partition.log_start > offset:
         return f"log of partition {position.partition} starts at {partition.log_start}, above offset {offset}"
-    if partition.log_end <= offset and _fresh(since, state):
+    if partition.log_end <= offset and _is_confirmed(since, state):
         return f"log of partition {position.partition} ends at {partition.log_end}, not above offset {offset}"
     return WAIT
 
 
-def _without(position: Position, since: int | None, states: Mapping[str, AckState], topic: str) -> str:
+def _decide_without_state(position: Position, since: int | None, states: Mapping[str, AckState], topic: str) -> str:
     """Outcome for a topic id without a state: lost if another id of the same topic is being read, else wait."""
-    for state in _beside(position, states, topic):
-        if _fresh(since, state):
+    for state in _states_of_topic(position, states, topic):
+        if _is_confirmed(since, state):
             return f"topic {topic} is now {state.topic_id}; {position.topic_id} was never read"
     return WAIT
 
 
-def _beside(position: Position, states: Mapping[str, AckState], topic: str) -> list[AckState]:
+def _states_of_topic(position: Position, states: Mapping[str, AckState], topic: str) -> list[AckState]:
     """Return the states that are evidence for a position whose own topic id has none.
 
     Kafka: the states of topics of the same name. Collectors that write files: the states of the open streams of the
@@ -197,12 +201,12 @@ def _is_folder(cluster: str) -> bool:
     return "://" in cluster
 
 
-def _version(position: Position, states: Mapping[str, AckState], topic: str) -> int | None:
+def _newest_version(position: Position, states: Mapping[str, AckState], topic: str) -> int | None:
     state = states.get(position.topic_id)
     if state is not None:
         return state.version
-    return max((s.version for s in _beside(position, states, topic)), default=None)
+    return max((s.version for s in _states_of_topic(position, states, topic)), default=None)
 
 
-def _fresh(since: int | None, state: AckState) -> bool:
+def _is_confirmed(since: int | None, state: AckState) -> bool:
     return since is not None and state.version >= since + FRESH_VERSIONS

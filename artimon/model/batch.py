@@ -1,4 +1,4 @@
-"""Result of one poll of one source, before (`Polled`) and after (`Batch`) it has an identity."""
+"""Result of one poll of one source, before (`PollResult`) and after (`Batch`) it has an identity."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from artimon.model.values import Kind, Value, ValueType, cell_to_double, double_
 
 MAX_SAMPLES = 10_000
 MAX_BYTES = 512 * 1024
-MAX_BLOCK = 1_000
-MAX_DECODED = 8 * 1024 * 1024
+MAX_BLOCK_SERIES = 1_000
+MAX_DECODED_BYTES = 8 * 1024 * 1024
 """Limit of the decompressed columns of a batch, bytes: 10,000 numbers take 0.4 MiB, the rest is for strings."""
-MAX_SOURCE = 4_096
+MAX_SOURCE_BYTES = 4_096
 """Limit of the name of a source, bytes."""
-MAX_NAME = 255
+MAX_NAME_BYTES = 255
 """Limit of the names of agents and retention classes, bytes: they are part of every commit and every file path."""
 MAX_TIME_MS = 253_402_300_799_999
 """Last millisecond of the year 9999, the greatest time that tables can hold."""
@@ -33,7 +33,7 @@ class BatchError(ValueError):
     """Bytes that are not a whole, undamaged batch, or a batch that breaks a limit. The text names the fault."""
 
 
-class UnknownFormat(BatchError):
+class UnknownFormatError(BatchError):
     """A batch of an unsupported format version, probably of a newer program."""
 
 
@@ -81,7 +81,7 @@ class Samples:
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int, Value | None]]) -> Samples:
         """Build from rows (fingerprint, time_ms, birth_ms, value); value None marks the end of the series."""
-        from_rows = _Cells()
+        from_rows = _CellColumns()
         for _, _, _, value in rows:
             from_rows.add(value)
         return cls(
@@ -142,7 +142,7 @@ class Samples:
         )
 
 
-class _Cells:
+class _CellColumns:
     """Collects types and cells of Python values."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class SeriesBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class PollResult:
     """Result of one poll of one source. The log assigns an identity when it accepts it."""
 
     source: str

@@ -17,12 +17,12 @@ import pyarrow as pa
 import xxhash
 
 from artimon.model.batch import (
-    MAX_BLOCK,
+    MAX_BLOCK_SERIES,
     MAX_BYTES,
-    MAX_DECODED,
-    MAX_NAME,
+    MAX_DECODED_BYTES,
+    MAX_NAME_BYTES,
     MAX_SAMPLES,
-    MAX_SOURCE,
+    MAX_SOURCE_BYTES,
     NO_LANE,
     Batch,
     BatchError,
@@ -32,7 +32,7 @@ from artimon.model.batch import (
     Samples,
     SeriesBlock,
     SeriesInfo,
-    UnknownFormat,
+    UnknownFormatError,
 )
 from artimon.model.ipc import ZSTD, read_ipc, write_ipc
 from artimon.model.ipc_limits import IpcError, IpcLimits, check_stream
@@ -44,10 +44,10 @@ _FIXED = struct.Struct("<4sBBHQQqq16sIIIHHH")  # then agent, source, keep; then 
 _DIGEST_BYTES = 16
 HEADER_BYTES = _FIXED.size + _DIGEST_BYTES
 
-_ROWS = {BatchKind.SAMPLES: MAX_SAMPLES, BatchKind.SERIES: MAX_BLOCK, BatchKind.EVENTS: MAX_SAMPLES}
-_LIMITS = {kind: IpcLimits(rows, MAX_DECODED) for kind, rows in _ROWS.items()}
-_NAME_BYTES = (MAX_NAME, MAX_SOURCE, MAX_NAME)  # agent, source, keep
-_SPARE = 64 * 1024
+_ROWS = {BatchKind.SAMPLES: MAX_SAMPLES, BatchKind.SERIES: MAX_BLOCK_SERIES, BatchKind.EVENTS: MAX_SAMPLES}
+_LIMITS = {kind: IpcLimits(rows, MAX_DECODED_BYTES) for kind, rows in _ROWS.items()}
+_NAME_BYTES = (MAX_NAME_BYTES, MAX_SOURCE_BYTES, MAX_NAME_BYTES)  # agent, source, keep
+_HEADER_RESERVE_BYTES = 64 * 1024
 """Reserve below MAX_DECODED for an encoder, bytes: Arrow counts padding in one place and not in another."""
 
 _COLUMNS = {
@@ -76,20 +76,20 @@ def encode_samples(
     """Encode samples; equal arguments give equal bytes. Raises BatchError beyond 10,000 samples or 512 KiB."""
     if len(samples) > MAX_SAMPLES:
         raise BatchError(f"{len(samples)} samples of {source}: split into batches of at most {MAX_SAMPLES}")
-    body = pack(_sample_table(samples), source)
-    return seal(BatchKind.SAMPLES, id, source, endpoint, birth_ms, poll_ms, len(samples), 0, keep, body)
+    body = compress_body(_sample_table(samples), source)
+    return assemble(BatchKind.SAMPLES, id, source, endpoint, birth_ms, poll_ms, len(samples), 0, keep, body)
 
 
 def encode_series(agent: str, block: SeriesBlock) -> Batch:
     """Encode an announcement."""
-    if len(block.series) > MAX_BLOCK:
-        raise BatchError(f"{len(block.series)} series in a block of {block.source}: at most {MAX_BLOCK}")
+    if len(block.series) > MAX_BLOCK_SERIES:
+        raise BatchError(f"{len(block.series)} series in a block of {block.source}: at most {MAX_BLOCK_SERIES}")
     rows = [(s.text, s.type, s.kind, s.help, s.unit, s.first_seen_ms) for s in block.series]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(_SERIES_SCHEMA)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _SERIES_SCHEMA, strict=True)]
-    body = pack(pa.record_batch(arrays, schema=_SERIES_SCHEMA), block.source)
+    body = compress_body(pa.record_batch(arrays, schema=_SERIES_SCHEMA), block.source)
     id = BatchId(agent, 0, NO_LANE, 0)
-    return seal(
+    return assemble(
         BatchKind.SERIES,
         id,
         block.source,
@@ -112,7 +112,7 @@ def parse_header(data: bytes) -> BatchHeader:
     if magic != MAGIC:
         raise BatchError(f"starts with {magic!r}, not with {MAGIC!r}: not a batch")
     if version != VERSION:
-        raise UnknownFormat(
+        raise UnknownFormatError(
             f"format version {version}: this program reads version {VERSION}; upgrade it, then replay what it set"
             " aside (docs/upgrade.md)"
         )
@@ -158,7 +158,7 @@ def verify(data: bytes) -> BatchHeader:
     return header
 
 
-def admit(data: bytes) -> BatchHeader:
+def verify_limits(data: bytes) -> BatchHeader:
     """Check digest and limits of a batch before it is passed on, and return its header. The body is not decompressed.
     Raises BatchError."""
     header = verify(data)
@@ -168,7 +168,7 @@ def admit(data: bytes) -> BatchHeader:
 
 def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
     """Decode the body of a samples batch to SAMPLE_SCHEMA: series, time, birth and one nullable column per type."""
-    _expect(header, BatchKind.SAMPLES)
+    _check_kind(header, BatchKind.SAMPLES)
     body = read_body(header, data)
     columns = body.columns if body.schema.equals(SAMPLE_SCHEMA) else _sample_columns(header, body)
     _check_values(header, columns[-len(_COLUMNS) :])
@@ -210,10 +210,10 @@ def _check_values(header: BatchHeader, columns: Sequence[Any]) -> None:
 
 def decode_samples(header: BatchHeader, data: bytes) -> Samples:
     """Decode the body of a samples batch to numpy columns (views of the decompressed body where possible)."""
-    return samples_of(decode_columns(header, data))
+    return samples_from_body(decode_columns(header, data))
 
 
-def samples_of(body: pa.RecordBatch) -> Samples:
+def samples_from_body(body: pa.RecordBatch) -> Samples:
     """Convert the columns of `decode_columns`, or a subset of them, to numpy columns."""
     rows = len(body)
     types = np.full(rows, ValueType.ENDED, np.uint8)
@@ -229,7 +229,7 @@ def samples_of(body: pa.RecordBatch) -> Samples:
         if value_type == ValueType.STRING:
             strings, column = _intern(column)
         whole = column.null_count == 0
-        bits = _bits(value_type, column)
+        bits = _column_cells(value_type, column)
         if whole:
             types[:] = value_type
             cells = bits
@@ -237,13 +237,13 @@ def samples_of(body: pa.RecordBatch) -> Samples:
             present = np.asarray(column.is_valid())
             types[present] = value_type
             cells[present] = bits[present]
-    fixed = [_numpy(body, name) for name in ("series", "time", "birth")]
+    fixed = [_column_array(body, name) for name in ("series", "time", "birth")]
     return Samples(fixed[0], fixed[1], fixed[2], types, cells, strings)
 
 
 def decode_series(header: BatchHeader, data: bytes) -> SeriesBlock:
     """Decode the body of an announcement."""
-    _expect(header, BatchKind.SERIES)
+    _check_kind(header, BatchKind.SERIES)
     body = read_body(header, data)
     if not body.schema.equals(_SERIES_SCHEMA):
         raise BatchError(f"announcement of {header.source} has columns {body.schema.names}")
@@ -259,7 +259,7 @@ def decode_series(header: BatchHeader, data: bytes) -> SeriesBlock:
     return SeriesBlock(header.source, header.block, header.poll_ms, series)
 
 
-def seal(
+def assemble(
     kind: BatchKind,
     id: BatchId,
     source: str,
@@ -335,7 +335,7 @@ def _value_column(value_type: ValueType, arrow_type: Any, samples: Samples, pres
             return pa.array(texts, arrow_type)
 
 
-def _bits(value_type: ValueType, column: Any) -> npt.NDArray[np.int64]:
+def _column_cells(value_type: ValueType, column: Any) -> npt.NDArray[np.int64]:
     """Return the 64-bit cells of a column; cells of nulls are arbitrary."""
     if value_type == ValueType.BOOLEAN:
         return np.asarray(column.fill_null(False).cast(pa.int64()))
@@ -349,7 +349,7 @@ def _intern(column: Any) -> tuple[tuple[str, ...], Any]:
     return tuple(encoded.dictionary.to_pylist()), encoded.indices.cast(pa.int64())
 
 
-def _numpy(body: Any, name: str) -> Any:
+def _column_array(body: Any, name: str) -> Any:
     at = body.schema.get_field_index(name)
     if at < 0 or body.column(at).null_count:
         raise BatchError(f"column {name} is missing or has nulls")
@@ -379,13 +379,15 @@ def check_body(header: BatchHeader, data: bytes) -> None:
         raise BatchError(f"body of {header.id} declares {rows} rows, its header says {header.rows}")
 
 
-def pack(table: pa.RecordBatch, source: str) -> bytes:
+def compress_body(table: pa.RecordBatch, source: str) -> bytes:
     """Compress columns to a body. Raises BatchError beyond the limit that readers decompress."""
-    if table.nbytes > MAX_DECODED - _SPARE:
-        raise BatchError(f"{table.nbytes} bytes of columns of {source}: split into batches of at most {MAX_DECODED}")
+    if table.nbytes > MAX_DECODED_BYTES - _HEADER_RESERVE_BYTES:
+        raise BatchError(
+            f"{table.nbytes} bytes of columns of {source}: split into batches of at most {MAX_DECODED_BYTES}"
+        )
     return write_ipc(table, ZSTD)
 
 
-def _expect(header: BatchHeader, kind: BatchKind) -> None:
+def _check_kind(header: BatchHeader, kind: BatchKind) -> None:
     if header.kind != kind:
         raise BatchError(f"a batch of kind {header.kind.name}, expected {kind.name}")

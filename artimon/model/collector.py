@@ -11,7 +11,7 @@ YOUNG, MIDDLE, OLD = 100_000, 20, 50
 them cyclic garbage. With the default of 700 each such answer walks the whole heap, which takes longer than itself."""
 
 
-def settle() -> None:
+def tune_gc() -> None:
     """Exempt all present objects from collection and collect new ones less often."""
     gc.collect()
     gc.freeze()
@@ -19,11 +19,11 @@ def settle() -> None:
 
 
 @contextmanager
-def settled() -> Iterator[None]:
+def gc_tuned() -> Iterator[None]:
     """Settle until the block ends, then restore the thresholds and unfreeze: objects that stay frozen are not freed at
     interpreter exit, and libraries report theirs as leaks."""
     thresholds = gc.get_threshold()
-    settle()
+    tune_gc()
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ MAX_DECODED_HEADERS = 4 * MAX_HEADERS
 """Limit of the headers of an event in a batch: interceptors add headers to the received ones."""
 MAX_HEADER_BYTES = 32 * 1024
 """Limit of the header names and values of one event together, bytes of UTF-8."""
-MAX_BODY = 256 * 1024
+MAX_BODY_BYTES = 256 * 1024
 MAX_EVENTS = MAX_SAMPLES
 RAW_BYTES = 480 * 1024
 """Limit of the uncompressed events of one batch, bytes: incompressible events still fit into 512 KiB."""
@@ -28,7 +28,7 @@ class EventError(BatchError):
 class Event:
     """`headers`: at most 64 pairs of text, together at most 32 KiB; `body`: at most 256 KiB.
 
-    The limits are checked where a flow accepts the event (`check`), not here."""
+    The limits are checked where a flow accepts the event (`check_limits`), not here."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -44,10 +44,10 @@ def event_bytes(event: Event) -> int:
     return len(event.body) + headers + _EVENT_OVERHEAD
 
 
-def check(event: Event) -> int:
+def check_limits(event: Event) -> int:
     """Check the limits of an event and return its `event_bytes`. Raises EventError."""
-    if len(event.body) > MAX_BODY:
-        raise EventError(f"a body of {len(event.body)} bytes: at most {MAX_BODY}; cut it at the source")
+    if len(event.body) > MAX_BODY_BYTES:
+        raise EventError(f"a body of {len(event.body)} bytes: at most {MAX_BODY_BYTES}; cut it at the source")
     if len(event.headers) > MAX_HEADERS:
         raise EventError(f"{len(event.headers)} headers: at most {MAX_HEADERS}")
     try:
@@ -59,12 +59,12 @@ def check(event: Event) -> int:
     return size
 
 
-def batches_of(events: Iterable[Event]) -> Iterator[tuple[Event, ...]]:
+def split_events(events: Iterable[Event]) -> Iterator[tuple[Event, ...]]:
     """Split events, in order, into portions that fit into one batch each. Raises EventError."""
     portion: list[Event] = []
     size = 0
     for event in events:
-        more = check(event)
+        more = check_limits(event)
         if portion and (size + more > RAW_BYTES or len(portion) >= MAX_EVENTS):
             yield tuple(portion)
             portion, size = [], 0

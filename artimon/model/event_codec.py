@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from artimon.model.batch import Batch, BatchError, BatchHeader, BatchId, BatchKind
-from artimon.model.codec import pack, read_body, seal, verify
+from artimon.model.codec import assemble, compress_body, read_body, verify
 from artimon.model.event import MAX_DECODED_HEADERS, MAX_EVENTS, Event
 
 EVENT_SCHEMA = pa.schema([("headers", pa.map_(pa.utf8(), pa.utf8())), ("body", pa.binary())])
@@ -17,7 +17,7 @@ EVENT_SCHEMA = pa.schema([("headers", pa.map_(pa.utf8(), pa.utf8())), ("body", p
 
 def encode_events(id: BatchId, source: str, time_ms: int, events: Sequence[Event]) -> Batch:
     """Encode events; equal arguments give equal bytes. `time_ms` is their time of receipt. Raises BatchError beyond
-    10,000 events or 512 KiB (`artimon.model.event.batches_of` splits them to fit)."""
+    10,000 events or 512 KiB (`artimon.model.event.split_events` splits them to fit)."""
     if len(events) > MAX_EVENTS:
         raise BatchError(f"{len(events)} events of {source}: split into batches of at most {MAX_EVENTS}")
     offsets = [0, *accumulate(len(event.headers) for event in events)]
@@ -25,8 +25,8 @@ def encode_events(id: BatchId, source: str, time_ms: int, events: Sequence[Event
     values = pa.array([value for event in events for value in event.headers.values()], pa.utf8())
     headers = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, values)
     bodies = pa.array([event.body for event in events], pa.binary())
-    body = pack(pa.record_batch([headers, bodies], schema=EVENT_SCHEMA), source)
-    return seal(BatchKind.EVENTS, id, source, bytes(16), 0, time_ms, len(events), 0, "", body)
+    body = compress_body(pa.record_batch([headers, bodies], schema=EVENT_SCHEMA), source)
+    return assemble(BatchKind.EVENTS, id, source, bytes(16), 0, time_ms, len(events), 0, "", body)
 
 
 def decode_events(data: bytes) -> tuple[Event, ...]:

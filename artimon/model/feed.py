@@ -18,7 +18,7 @@ import pyarrow as pa
 from artimon.model.batch import BatchError, BatchId, Samples
 from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.ipc_limits import IpcLimits
-from artimon.model.vshards import EVERY, from_hex, to_hex
+from artimon.model.vshards import ALL_VSHARDS, from_hex, to_hex
 
 GROUP_CHANGED = "group changed"
 """Prefix of the refusal of a range whose mask is none of the shard's groups: the feeder must read the groups again."""
@@ -50,7 +50,7 @@ class FeedRange:
     until: int
     entries: tuple[FeedEntry, ...]
     samples: Samples
-    vshards: int = EVERY
+    vshards: int = ALL_VSHARDS
     """Target group: the mask of exactly its virtual shards (artimon/model/vshards.py)."""
 
 
@@ -67,7 +67,7 @@ class FeedAnswer:
     future: int = 0
 
 
-LIMITS = IpcLimits(512 * 1024, 64 * 1024 * 1024, compressed=False)
+FEED_LIMITS = IpcLimits(512 * 1024, 64 * 1024 * 1024, compressed=False)
 """Limits of each part of a range: twice the samples that a feeder sends at once."""
 _ENTRY_SCHEMA = pa.schema(
     [
@@ -132,7 +132,7 @@ def decode_range(parts: Sequence[bytes]) -> FeedRange:
     """Inverse of `encode_range`. Raises BatchError for other data."""
     try:
         entries, samples, strings = (
-            _read(part, schema)
+            _read_part(part, schema)
             for part, schema in zip(parts, (_ENTRY_SCHEMA, _SAMPLE_SCHEMA, _STRING_SCHEMA), strict=True)
         )
         meta = entries.schema.metadata
@@ -157,15 +157,15 @@ def decode_range(parts: Sequence[bytes]) -> FeedRange:
         ) from error
 
 
-def _read(part: bytes, schema: pa.Schema) -> Any:
+def _read_part(part: bytes, schema: pa.Schema) -> Any:
     """Read one part of a range. Raises ValueError for columns other than `schema`."""
-    batch = read_ipc(part, 0, LIMITS)
+    batch = read_ipc(part, 0, FEED_LIMITS)
     if not batch.schema.equals(schema):
         raise ValueError(f"columns {batch.schema.names}")
     return batch
 
 
-def join_samples(parts: Sequence[Samples]) -> Samples:
+def concat_samples(parts: Sequence[Samples]) -> Samples:
     """Concatenate samples; string cells are renumbered."""
     if len(parts) == 1:
         return parts[0]

@@ -13,7 +13,7 @@ _READ = pa.ipc.IpcReadOptions(use_threads=False)
 """Single-threaded: a thread pool costs more than the decompression of the few buffers of a batch."""
 
 
-INSIDE = IpcLimits(10_000_000, 1 << 30, 1_024, 1 << 28, compressed=False, dictionaries=1_024)
+TRUSTED_LIMITS = IpcLimits(10_000_000, 1 << 30, 1_024, 1 << 28, compressed=False, dictionaries=1_024)
 """Limits of answers between processes of one cluster: uncompressed, so never larger than their frame."""
 
 
@@ -27,7 +27,7 @@ def write_ipc(batch: pa.RecordBatch, options: Any = None, before: bytes = b"") -
     return bytes(sink.getvalue())
 
 
-def read_ipc(data: bytes | memoryview, at: int = 0, limits: IpcLimits = INSIDE) -> Any:
+def read_ipc(data: bytes | memoryview, at: int = 0, limits: IpcLimits = TRUSTED_LIMITS) -> Any:
     """Read the first batch of the stream that begins at byte `at`, as views of `data` where possible.
 
     Checks the limits before decompression, and every length, offset and text of the batch afterwards.

@@ -9,7 +9,7 @@ from typing import Any
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 
-def ask_broker(admin: Any, request: Any, node: int, timeout_ms: int) -> Any:
+def send_to_broker(admin: Any, request: Any, node: int, timeout_ms: int) -> Any:
     """Send a request to one broker and return its answer. `admin` is a KafkaAdminClient; its public interface lacks
     this call. Raises KafkaError, OSError."""
     manager = admin._manager
@@ -20,7 +20,7 @@ def ask_broker(admin: Any, request: Any, node: int, timeout_ms: int) -> Any:
     return manager.run(ask)
 
 
-def ask_epoch_end(
+def epoch_end_offset(
     admin: Any, topic: str, partition: int, leader: int, leader_epoch: int, epoch: int, timeout_ms: int
 ) -> tuple[int, int]:
     """Return (error code, end offset of the messages written under `epoch` or before). The `leader` answers with an
@@ -28,7 +28,7 @@ def ask_epoch_end(
     asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     one = asked.OffsetForLeaderPartition(partition=partition, current_leader_epoch=leader_epoch, leader_epoch=epoch)
     request = OffsetForLeaderEpochRequest(topics=[asked(topic=topic, partitions=[one])])
-    found = ask_broker(admin, request, leader, timeout_ms).topics[0].partitions[0]
+    found = send_to_broker(admin, request, leader, timeout_ms).topics[0].partitions[0]
     return int(found.error_code), max(0, int(found.end_offset))
 
 

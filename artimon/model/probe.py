@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Probe = Callable[[str], None]
+Failpoint = Callable[[str], None]
 """Callback with the name of the failpoint that was reached."""
 
 
-def no_probe(_point: str) -> None:
+def no_failpoint(_point: str) -> None:
     """Probe of production: does nothing."""

@@ -32,7 +32,7 @@ def virtual_shard(source: str) -> int:
     return _hash(source) >> 56
 
 
-def owners(shard: int, members: Sequence[str], replicas: int = 1) -> list[str]:
+def owners_of(shard: int, members: Sequence[str], replicas: int = 1) -> list[str]:
     """Return the members that hold virtual shard `shard`, best first. Rendezvous hashing: a new member only moves the
     virtual shards that it receives."""
     ranked = sorted(members, key=lambda member: (-_hash(f"{shard}@{member}"), member))
@@ -43,6 +43,6 @@ def ownership(members: Sequence[str], replicas: int = 1) -> dict[str, frozenset[
     """Return the virtual shards of each member."""
     held: dict[str, set[int]] = {member: set() for member in members}
     for shard in range(VIRTUAL_SHARDS):
-        for member in owners(shard, members, replicas):
+        for member in owners_of(shard, members, replicas):
             held[member].add(shard)
     return {member: frozenset(shards) for member, shards in held.items()}

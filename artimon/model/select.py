@@ -17,12 +17,12 @@ import pyarrow as pa
 from artimon.model.grid import Grid
 from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.series_table import NAME as NAME
-from artimon.model.series_table import Column, SeriesTable
+from artimon.model.series_table import EncodedLabel, SeriesTable
 from artimon.model.series_table import Series as Series
-from artimon.model.small_answer import MARK, is_small, read_small, write_small
+from artimon.model.small_answer import MARK, decode_small, encode_small, is_small
 from artimon.model.vshards import from_hex, to_hex
 
-NOT_HELD = "not held"
+NOT_OWNED = "not held"
 """Prefix of the refusal by a shard that does not hold a requested virtual shard: another shard holds it."""
 
 
@@ -74,7 +74,7 @@ class SelectRequest:
         )
 
 
-BIRTH_TYPE = np.dtype(
+INCARNATION_DTYPE = np.dtype(
     [
         ("row", np.int64),
         ("birth_ms", np.int64),
@@ -88,7 +88,7 @@ of the last."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EngineShare:
     """Share of one engine in an answer: the times in (start_ms, end_ms] and the data read for them."""
 
     engine: str
@@ -111,7 +111,7 @@ class Buckets:
     statistics: Mapping[str, npt.NDArray[np.int64]]
     strings: tuple[str, ...] = ()
     """Strings that the cells of STRING series index."""
-    births: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, BIRTH_TYPE))
+    births: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, INCARNATION_DTYPE))
     """Incarnations of the selected series, dtype BIRTH_TYPE, sorted by (row, birth_ms); at least one for every sampled
     series."""
     ended_ms: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -121,7 +121,7 @@ class Buckets:
     notes: tuple[str, ...] = ()
     """Warnings for the reader: partial answers, stale data."""
     partial: bool = False
-    parts: tuple[Part, ...] = ()
+    parts: tuple[EngineShare, ...] = ()
     """Oldest first; empty in answers of shards. Not sent over a network."""
 
 
@@ -187,8 +187,8 @@ def encode_buckets(buckets: Buckets, small: bool = False) -> bytes:
     }
     whole = len(buckets.ended_ms) == len(buckets.newest_ms) == len(table)
     if small and whole and is_small(len(table), buckets.grid.n, len(buckets.statistics)):
-        lives = buckets.births.astype(BIRTH_TYPE, copy=False).view(np.int64)
-        return write_small(meta, table, buckets.statistics, buckets.ended_ms, buckets.newest_ms, lives)
+        lives = buckets.births.astype(INCARNATION_DTYPE, copy=False).view(np.int64)
+        return encode_small(meta, table, buckets.statistics, buckets.ended_ms, buckets.newest_ms, lives)
     columns: dict[str, Any] = {
         "fingerprint": pa.array(table.fingerprints),
         "type": pa.array(table.types),
@@ -200,7 +200,7 @@ def encode_buckets(buckets: Buckets, small: bool = False) -> bytes:
         coded = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.utf8()))
         columns[f"label.{label}"] = coded
     head = pa.record_batch(list(columns.values()), names=list(columns)).replace_schema_metadata(
-        {b"artimon": json.dumps(meta).encode(), b"births": buckets.births.astype(BIRTH_TYPE).tobytes()}
+        {b"artimon": json.dumps(meta).encode(), b"births": buckets.births.astype(INCARNATION_DTYPE).tobytes()}
     )
     flat = [pa.array(np.ascontiguousarray(m.T, np.int64).reshape(-1)) for m in buckets.statistics.values()]
     first = write_ipc(head)
@@ -213,7 +213,7 @@ def decode_buckets(data: bytes) -> Buckets:
         return _decode_small(data)
     batch = read_ipc(data, 8)
     meta = json.loads(batch.schema.metadata[b"artimon"])
-    births = np.frombuffer(batch.schema.metadata[b"births"], BIRTH_TYPE)
+    births = np.frombuffer(batch.schema.metadata[b"births"], INCARNATION_DTYPE)
     grid = Grid(*meta["grid"])
     names = {field.name: i for i, field in enumerate(batch.schema)}
     arrays = {
@@ -240,14 +240,14 @@ def decode_buckets(data: bytes) -> Buckets:
 
 
 def _decode_small(data: bytes) -> Buckets:
-    meta, table, statistics, rest = read_small(data)
+    meta, table, statistics, rest = decode_small(data)
     n = len(table)
     return Buckets(
         Grid(*meta["grid"]),
         table,
         statistics,
         tuple(meta["strings"]),
-        rest[2 * n :].view(BIRTH_TYPE),
+        rest[2 * n :].view(INCARNATION_DTYPE),
         rest[:n],
         rest[n : 2 * n],
         tuple(meta["notes"]),
@@ -255,5 +255,5 @@ def _decode_small(data: bytes) -> Buckets:
     )
 
 
-def _decoded(coded: Any) -> Column:
+def _decoded(coded: Any) -> EncodedLabel:
     return coded.indices.to_numpy(zero_copy_only=True), tuple(coded.dictionary.to_pylist())

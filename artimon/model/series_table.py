@@ -14,9 +14,9 @@ from artimon.model.values import Kind, ValueType
 
 NAME = "__name__"
 Codes = npt.NDArray[np.int32]
-Rows = npt.NDArray[np.intp]
+RowIndexes = npt.NDArray[np.intp]
 Pairs = tuple[tuple[str, str], ...]
-Column = tuple[Codes, Sequence[str]]
+EncodedLabel = tuple[Codes, Sequence[str]]
 """Label of each series as `values[code]`; "" if absent."""
 _TYPES = {int(type_): type_ for type_ in ValueType}
 _KINDS = {int(kind): kind for kind in Kind}
@@ -40,7 +40,7 @@ class SeriesTable(Sequence[Series]):
     fingerprints: npt.NDArray[np.uint64]
     types: npt.NDArray[np.uint8]
     kinds: npt.NDArray[np.uint8]
-    columns: Mapping[str, Column]
+    columns: Mapping[str, EncodedLabel]
 
     @classmethod
     def of(cls, series: Sequence[Series]) -> SeriesTable:
@@ -48,8 +48,8 @@ class SeriesTable(Sequence[Series]):
         if isinstance(series, SeriesTable):
             return series
         labels = sorted({label for one in series for label, value in one.labels.items() if value})
-        columns = {NAME: _column([one.name for one in series])}
-        columns |= {label: _column([one.labels.get(label, "") for one in series]) for label in labels}
+        columns = {NAME: _encode_label([one.name for one in series])}
+        columns |= {label: _encode_label([one.labels.get(label, "") for one in series]) for label in labels}
         return cls(
             np.array([one.fingerprint for one in series], np.uint64),
             np.array([one.type for one in series], np.uint8),
@@ -68,13 +68,13 @@ class SeriesTable(Sequence[Series]):
             np.concatenate([table.fingerprints for table in tables]),
             np.concatenate([table.types for table in tables]),
             np.concatenate([table.kinds for table in tables]),
-            {label: _joined([table._column(label) for table in tables]) for label in labels},
+            {label: _concat_labels([table._column(label) for table in tables]) for label in labels},
         )
 
-    def _column(self, label: str) -> Column:
+    def _column(self, label: str) -> EncodedLabel:
         return self.columns.get(label) or (np.zeros(len(self), np.int32), ("",))
 
-    def take(self, rows: Rows) -> SeriesTable:
+    def take(self, rows: RowIndexes) -> SeriesTable:
         """Return the chosen series, in the order of `rows`."""
         columns = {label: (codes[rows], values) for label, (codes, values) in self.columns.items()}
         return SeriesTable(self.fingerprints[rows], self.types[rows], self.kinds[rows], columns)
@@ -127,13 +127,13 @@ class SeriesTable(Sequence[Series]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def _column(texts: Sequence[str]) -> Column:
+def _encode_label(texts: Sequence[str]) -> EncodedLabel:
     numbers: dict[str, int] = {}
     codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int32)
     return codes, tuple(numbers)
 
 
-def _joined(columns: Sequence[Column]) -> Column:
+def _concat_labels(columns: Sequence[EncodedLabel]) -> EncodedLabel:
     numbers: dict[str, int] = {}
     codes = []
     for own, values in columns:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from artimon.model.series_table import SeriesTable
 
 MARK = bytes(8)
-MOST_CELLS = 4_096
+MAX_CELLS = 4_096
 """Limit of the cells of all statistics together; larger answers are faster in Arrow."""
 _AT = len(MARK) + 4
 Ints = npt.NDArray[np.int64]
@@ -25,10 +25,10 @@ Ints = npt.NDArray[np.int64]
 
 def is_small(series: int, buckets: int, statistics: int) -> bool:
     """True if an answer of this size uses this format."""
-    return 0 < series <= 16 and series * buckets * statistics <= MOST_CELLS
+    return 0 < series <= 16 and series * buckets * statistics <= MAX_CELLS
 
 
-def write_small(meta: Mapping[str, Any], table: SeriesTable, statistics: Mapping[str, Ints], *rest: Ints) -> bytes:
+def encode_small(meta: Mapping[str, Any], table: SeriesTable, statistics: Mapping[str, Ints], *rest: Ints) -> bytes:
     """Encode an answer. `meta` must be JSON-serializable; statistics have shape (series, buckets); `rest`: further
     arrays of 64-bit integers."""
     head = {
@@ -45,14 +45,14 @@ def write_small(meta: Mapping[str, Any], table: SeriesTable, statistics: Mapping
     return b"".join((MARK, len(text).to_bytes(4, "big"), text, *arrays))
 
 
-def read_small(data: bytes) -> tuple[dict[str, Any], SeriesTable, dict[str, Ints], Ints]:
-    """Decode `write_small`: the JSON, the series, the statistics, and all of `rest` as one array; arrays are read-only
+def decode_small(data: bytes) -> tuple[dict[str, Any], SeriesTable, dict[str, Ints], Ints]:
+    """Decode `encode_small`: the JSON, the series, the statistics, and all of `rest` as one array; arrays are read-only
     views. Raises ValueError, KeyError or TypeError for other bytes."""
     size = int.from_bytes(data[8:_AT], "big")
     head = json.loads(data[_AT : _AT + size])
     cells = np.frombuffer(data, np.int64, -1, _AT + size)
     n, series = head["grid"][2], len(head["fingerprints"])
-    if not 0 <= n * series <= MOST_CELLS or any(
+    if not 0 <= n * series <= MAX_CELLS or any(
         len(codes) != series or not all(0 <= code < len(values) for code in codes)
         for codes, values in head["columns"].values()
     ):

@@ -25,7 +25,7 @@ _CONFIGS = "kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-typ
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicSpec:
     """Name, partitions, configuration and replication of one topic."""
 
     name: str
@@ -41,7 +41,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExistingTopic:
     """An existing topic as the cluster describes it."""
 
     name: str
@@ -84,12 +84,12 @@ def generation_number(base: str, name: str) -> int:
     return 1 if name == base else int(name.removeprefix(f"{base}."))
 
 
-def until_generation(base: str, newest: str) -> list[str]:
+def generations_until(base: str, newest: str) -> list[str]:
     """Return the generation `newest` of a topic and its predecessors, oldest first."""
     return [generation(base, number) for number in range(1, generation_number(base, newest) + 1)]
 
 
-_WHY = {
+_REASONS = {
     "message.timestamp.type": "append time decides what is late, and names the hours of the table",
     "max.message.bytes": "collectors write record batches of up to 1,000,000 bytes",
     "retention.ms": "Kafka would drop unread messages, or keep all for ever",
@@ -101,7 +101,7 @@ _WHY = {
 
 def platform_topics(
     prefix: str = "artimon", partitions: int = 8, replication: int = 1, segment_bytes: int = 0
-) -> tuple[Topic, ...]:
+) -> tuple[TopicSpec, ...]:
     """Return the topics of one platform. Samples and events have no retention time: the raw query deletes them once the
     table holds them. Dead letters are kept for 90 days; later replays are refused as too old."""
     kept = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
@@ -109,8 +109,12 @@ def platform_topics(
     vital = frozenset({"message.timestamp.type", "max.message.bytes"})
     isr = {"min.insync.replicas": str(max(1, replication - 1))}
 
-    def made(name: str, count: int, config: Mapping[str, str], strict: frozenset[str], fixed: bool = False) -> Topic:
-        return Topic(f"{prefix}.{name}", count, {**_APPEND_TIME, **isr, **config}, replication, _WHY, strict, fixed)
+    def made(
+        name: str, count: int, config: Mapping[str, str], strict: frozenset[str], fixed: bool = False
+    ) -> TopicSpec:
+        return TopicSpec(
+            f"{prefix}.{name}", count, {**_APPEND_TIME, **isr, **config}, replication, _REASONS, strict, fixed
+        )
 
     return (  # partitions 0: any number
         made("samples", partitions, {**kept, **segments}, vital | {"cleanup.policy"}, True),
@@ -120,7 +124,7 @@ def platform_topics(
     )
 
 
-def differences(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
+def differences(wanted: TopicSpec, found: ExistingTopic, bootstrap: str) -> list[Difference]:
     """Return each difference with the command that repairs it."""
     change = _CONFIGS.format(bootstrap=bootstrap, name=found.name)
     told = []
@@ -130,7 +134,11 @@ def differences(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]
             vital = name in wanted.vital and not (name == "cleanup.policy" and "compact" not in real)
             text = f"{name} is {real}, it must be {value} ({wanted.why.get(name, 'as created')})"
             told.append(Difference(found.name, text, f"{change} --add-config {name}=[{value}]", vital))
-    return [*told, *_copies(wanted, found, bootstrap), *_partitions(wanted, found, bootstrap)]
+    return [
+        *told,
+        *_replication_differences(wanted, found, bootstrap),
+        *_partition_differences(wanted, found, bootstrap),
+    ]
 
 
 def _is_enough(name: str, wanted: str, real: str) -> bool:
@@ -141,7 +149,7 @@ def _is_enough(name: str, wanted: str, real: str) -> bool:
     return set(wanted.split(",")) == set(real.split(","))
 
 
-def _copies(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
+def _replication_differences(wanted: TopicSpec, found: ExistingTopic, bootstrap: str) -> list[Difference]:
     told = []
     least = min((len(set(nodes)) for nodes in found.replicas.values()), default=0)
     isr = int(found.config.get("min.insync.replicas", "1"))
@@ -160,7 +168,7 @@ def _copies(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
     return told
 
 
-def reassignment(found: Found, replication: int, brokers: Sequence[int]) -> str:
+def reassignment(found: ExistingTopic, replication: int, brokers: Sequence[int]) -> str:
     """Return JSON for kafka-reassign-partitions with `replication` replicas of each partition; BROKER stands for
     brokers yet to be added."""
     rows = []
@@ -173,7 +181,7 @@ def reassignment(found: Found, replication: int, brokers: Sequence[int]) -> str:
     return json.dumps({"version": 1, "partitions": rows})
 
 
-def _partitions(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]:
+def _partition_differences(wanted: TopicSpec, found: ExistingTopic, bootstrap: str) -> list[Difference]:
     if wanted.partitions in (0, found.partitions):
         return []
     text = f"it has {found.partitions} partitions, {wanted.partitions} are configured"
@@ -185,7 +193,7 @@ def _partitions(wanted: Topic, found: Found, bootstrap: str) -> list[Difference]
     return [Difference(found.name, text, f"{command} {wanted.partitions}")]
 
 
-def missing(name: str) -> Difference:
+def missing_topic(name: str) -> Difference:
     """Return the difference of a topic that does not exist."""
     return Difference(name, "it does not exist", "artimon topics create", True)
 

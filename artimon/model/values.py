@@ -50,6 +50,6 @@ def cell_to_double(cell: int) -> float:
     return float(struct.unpack("<d", struct.pack("<q", cell))[0])
 
 
-def may_become(old: ValueType, new: ValueType) -> bool:
+def can_convert(old: ValueType, new: ValueType) -> bool:
     """True if a series of type `old` may continue with type `new`: the same, or INTEGER -> DOUBLE (never back)."""
     return old == new or (old == ValueType.INTEGER and new == ValueType.DOUBLE)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from artimon.model.routing import VIRTUAL_SHARDS
 
-EVERY = (1 << VIRTUAL_SHARDS) - 1
+ALL_VSHARDS = (1 << VIRTUAL_SHARDS) - 1
 """Mask of all virtual shards."""
 
 
@@ -28,7 +28,7 @@ def union(masks: Iterable[int]) -> int:
     return united
 
 
-def in_mask(mask: int) -> list[int]:
+def vshards_of(mask: int) -> list[int]:
     """Return the virtual shards of a mask, ascending."""
     return [vshard for vshard in range(VIRTUAL_SHARDS) if mask >> vshard & 1]
 
@@ -41,6 +41,6 @@ def to_hex(mask: int) -> str:
 def from_hex(text: str) -> int:
     """Inverse of `to_hex`, for up to 64 digits. Raises ValueError for other text."""
     mask = int(text, 16)
-    if not 0 <= mask <= EVERY:
+    if not 0 <= mask <= ALL_VSHARDS:
         raise ValueError(f"{text!r} is not a mask of {VIRTUAL_SHARDS} virtual shards")
     return mask

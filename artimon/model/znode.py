@@ -12,7 +12,7 @@ MAX_BYTES = 1024 * 1024
 """Limit of a node, bytes: ZooKeeper's own default (jute.maxbuffer)."""
 
 
-def read_table(data: bytes) -> dict[str, Any]:
+def parse_json_object(data: bytes) -> dict[str, Any]:
     """Return the JSON object of a node.
 
     Raises ValueError for anything else, also for too deep nesting and for numbers that are not finite: a reader of many

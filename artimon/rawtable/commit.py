@@ -16,7 +16,7 @@ from deltalake import PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.rawtable.delta import ATTEMPTS, Table, first_line
+from artimon.rawtable.delta import MAX_ATTEMPTS, DeltaHandle, first_line
 from artimon.rawtable.head import LOG_FOLDER, METADATA_KEY, newest_append, read_actions
 from artimon.rawtable.schema import PARTITION_BY, PROPERTIES, RAW_SCHEMA, DataFile, LiveFile, TableError, raw_uri
 from artimon.rawtable.state import RawState, to_json
@@ -28,34 +28,34 @@ APP_ID = "artimon.raw"
 COMPACTION_KEY = "artimonCompaction"
 """Key of the note in `commitInfo` of commits of compaction and expiry. Never the key of appends."""
 COMPACTION_ATTEMPTS = 8
-APPEND_FRESH_S = 24 * 3600.0
+MAX_APPEND_AGE_S = 24 * 3600.0
 """Maximum age of files at their append, seconds: the compactor deletes files without a commit after 7 days."""
-FRESH_S = 12 * 3600.0
+MAX_COMPACTION_AGE_S = 12 * 3600.0
 """Maximum age of replacement files at their commit, seconds: less than compaction.dead.ORPHAN_MS, the age at which
 orphans are deleted."""
 
 
-class ChainBroken(TableError):
+class ConcurrentAppend(TableError):
     """Another writer appended: this one must restart from the head."""
 
 
-class Overslept(TableError):
+class DriverSuspended(TableError):
     """The driver was suspended so long that its files may have been deleted: it must restart from the head."""
 
 
-class Superseded(TableError):
+class FileSuperseded(TableError):
     """A file to be replaced is gone: another process replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StartTime:
     """Start of some work by both clocks: one stops while a machine sleeps, the other may be set back."""
 
     wall_ms: int
     monotonic: float
 
     @classmethod
-    def of(cls, clock: Clock) -> Moment:
+    def of(cls, clock: Clock) -> StartTime:
         return cls(clock.now_ms(), clock.monotonic())
 
     def age_s(self, clock: Clock) -> float:
@@ -63,7 +63,7 @@ class Moment:
         return max((clock.now_ms() - self.wall_ms) / 1000, clock.monotonic() - self.monotonic)
 
 
-class RawTable(Table):
+class RawTable(DeltaHandle):
     """The raw table: its newest append and the compare-and-set that adds the next."""
 
     def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -88,7 +88,7 @@ class RawTable(Table):
             self.refresh()
         return [str(period) for (period,) in self.list_files("partition.period")]
 
-    def append(self, new: Sequence[DataFile], before: RawState, after: RawState, began: Moment | None = None) -> int:
+    def append(self, new: Sequence[DataFile], before: RawState, after: RawState, began: StartTime | None = None) -> int:
         """Add files and state in one commit on top of `before`; return its version. `began` precedes the first write
         of `new`. The age of the files is checked after every read of the head, because the compactor commits before
         it deletes orphans.
@@ -97,7 +97,7 @@ class RawTable(Table):
         if HDFS keeps failing (the outcome is then uncertain: read the head first)."""
         actions = [file.action() for file in new]
         failure: Exception | None = None
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             version, head = self.head()
             if head.key == after.key:
                 return version
@@ -113,21 +113,21 @@ class RawTable(Table):
         version, head = self.head()
         if head.key == after.key:
             return version
-        raise TableError(f"{self.uri}: append {after.append} failed {ATTEMPTS} times: {failure}")
+        raise TableError(f"{self.uri}: append {after.append} failed {MAX_ATTEMPTS} times: {failure}")
 
     def _check_chain(self, head: RawState, before: RawState) -> None:
         if head.key != before.key:
-            raise ChainBroken(
+            raise ConcurrentAppend(
                 f"{self.uri}: the newest append is {head.append} of writer {head.writer}, expected {before.append}"
             )
 
-    def _check_age(self, began: Moment | None) -> None:
+    def _check_age(self, began: StartTime | None) -> None:
         age_s = began.age_s(self._clock) if began is not None else 0.0
-        if age_s > APPEND_FRESH_S:
-            raise Overslept(f"{self.uri}: files begun {age_s / 3600:.0f} h ago may have been deleted")
+        if age_s > MAX_APPEND_AGE_S:
+            raise DriverSuspended(f"{self.uri}: files begun {age_s / 3600:.0f} h ago may have been deleted")
 
 
-class RawLog(Table):
+class CompactionLog(DeltaHandle):
     """The raw table for compaction: live and removed files, and commits that replace or remove files."""
 
     # the newest append may be old: its commit must stay, even if many commits of ours follow
@@ -150,7 +150,7 @@ class RawLog(Table):
         checkpoints of delta-rs do not list removed files. Raises TableError, OSError."""
         newest = int(self._opened().version())
         if self._read_to is None:
-            names = (name for name, _, _ in files.listing(f"{self.uri}/{LOG_FOLDER}"))
+            names = (name for name, _, _ in files.list_files(f"{self.uri}/{LOG_FOLDER}"))
             versions = sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
         else:
             versions = list(range(self._read_to + 1, newest + 1))
@@ -207,9 +207,11 @@ class RawLog(Table):
                 return True
             if not wanted <= live:
                 gone = sorted(wanted - live)
-                raise Superseded(f"{self.uri}: {len(gone)} of {len(wanted)} files are gone, such as {gone[0]}")
-            if self._clock.monotonic() - began > FRESH_S:
-                raise TableError(f"{self.uri}: files begun more than {FRESH_S / 3600:.0f} h ago are too old to commit")
+                raise FileSuperseded(f"{self.uri}: {len(gone)} of {len(wanted)} files are gone, such as {gone[0]}")
+            if self._clock.monotonic() - began > MAX_COMPACTION_AGE_S:
+                raise TableError(
+                    f"{self.uri}: files begun more than {MAX_COMPACTION_AGE_S / 3600:.0f} h ago are too old to commit"
+                )
             return False
 
         version = self._commit_once(check, self._actions(old, new, data_change=False), note)
@@ -225,7 +227,7 @@ class RawLog(Table):
             if wanted.isdisjoint(live):
                 return True
             if not wanted <= live:
-                raise Superseded(f"{self.uri}: some of the files to expire are gone")
+                raise FileSuperseded(f"{self.uri}: some of the files to expire are gone")
             return False
 
         version = self._commit_once(check, self._actions(old, [], data_change=True), note)

@@ -12,17 +12,17 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from artimon.rawtable.schema import TableError
 from artimon.runtime import files
-from artimon.runtime.deadline import within
+from artimon.runtime.deadline import call_with_timeout
 
-CALL_S = 60.0
+CALL_TIMEOUT_S = 60.0
 """Timeout of one call of the Delta client, in seconds."""
-ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 """Attempts of one commit; after each failure the table is read again."""
 
 T = TypeVar("T")
 
 
-class Table:
+class DeltaHandle:
     """One Delta table. Used by one thread at a time. With `made` it is created if absent.
 
     Invariant: `_table` is None after a call with unknown outcome, because an abandoned call may still use it."""
@@ -112,7 +112,7 @@ class Table:
         return self._table
 
     def _within(self, what: str, call: Callable[[], T]) -> T:
-        return within(CALL_S, f"{what} {self.uri}", call)
+        return call_with_timeout(CALL_TIMEOUT_S, f"{what} {self.uri}", call)
 
 
 def files_of(table: DeltaTable, *columns: str) -> list[tuple[Any, ...]]:

@@ -12,11 +12,11 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from artimon.rawtable.delta import CALL_S, first_line
+from artimon.rawtable.delta import CALL_TIMEOUT_S, first_line
 from artimon.rawtable.schema import TableError, raw_uri
 from artimon.rawtable.state import RawState, from_json
 from artimon.runtime import files
-from artimon.runtime.deadline import within
+from artimon.runtime.deadline import call_with_timeout
 
 METADATA_KEY = "artimon"
 """Key of an append's state in `commitInfo`."""
@@ -44,7 +44,7 @@ class HeadReader:
 
     def _find(self) -> None:
         try:
-            newest = within(CALL_S, f"opening {self._uri}", lambda: DeltaTable(self._uri).version())
+            newest = call_with_timeout(CALL_TIMEOUT_S, f"opening {self._uri}", lambda: DeltaTable(self._uri).version())
         except TableNotFoundError:
             raise FileNotFoundError(f"{self._uri} does not exist yet") from None
         except DeltaError as error:
@@ -105,7 +105,7 @@ def read_document(uri: str, version: int) -> Mapping[str, Any] | None:
 def read_actions(uri: str, version: int, kind: str) -> list[dict[str, Any]]:
     """Return the actions of one kind ("commitInfo", "remove") in commit `version`. Raises OSError, FileNotFoundError if
     the commit does not exist, TableError."""
-    lines = files.read(f"{uri}/{LOG_FOLDER}/{version:020d}.json").splitlines()
+    lines = files.read_file(f"{uri}/{LOG_FOLDER}/{version:020d}.json").splitlines()
     word = f'"{kind}"'.encode()
     try:
         parsed = (json.loads(line) for line in lines if word in line)
@@ -118,7 +118,7 @@ def last_checkpoint(uri: str) -> int:
     """Return the version of the newest checkpoint of the table at `uri`; -1 if there is none. Commits at or above it
     are never deleted. Raises OSError, TableError."""
     try:
-        told = json.loads(files.read(f"{uri}/{LOG_FOLDER}/_last_checkpoint"))
+        told = json.loads(files.read_file(f"{uri}/{LOG_FOLDER}/_last_checkpoint"))
         return int(told["version"])
     except FileNotFoundError:
         return -1

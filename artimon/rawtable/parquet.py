@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 
 from artimon.rawtable.schema import TableError
 from artimon.runtime import files
-from artimon.runtime.deadline import within
+from artimon.runtime.deadline import call_with_timeout
 
 MAX_GROUP_ROWS = 1 << 22
 """Limit of the rows of a row group on read: four times the largest that is written."""
 MAX_GROUP_BYTES = 1 << 30
 """Limit of the decompressed bytes of a row group on read; the largest that is written has about 184 MiB."""
-Bounds = dict[str, tuple[Any, Any]]
+ColumnBounds = dict[str, tuple[Any, Any]]
 """Minimum and maximum of each column that has statistics; times as epoch microseconds."""
 
 
@@ -72,10 +72,10 @@ class RangeReader(io.RawIOBase):
         if length <= 0:
             return b""
         what = f"reading {self.uri}"
-        return bytes(within(files.TIMEOUT_S, what, lambda: self._file.read_range(start, length)))
+        return bytes(call_with_timeout(files.TIMEOUT_S, what, lambda: self._file.read_range(start, length)))
 
 
-def unfit_group(metadata: Any) -> str:
+def oversized_group(metadata: Any) -> str:
     """Describe the first row group of a Parquet file that exceeds the limits of readers; "" if there is none."""
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -89,7 +89,7 @@ def unfit_group(metadata: Any) -> str:
     return ""
 
 
-def span_of(group: Any, columns: Iterable[int] | None = None) -> tuple[int, int]:
+def byte_range(group: Any, columns: Iterable[int] | None = None) -> tuple[int, int]:
     """Return start and length of the smallest byte range with the columns of these numbers, or all, of a row group."""
     starts, ends = [], []
     for number in range(group.num_columns) if columns is None else columns:
@@ -114,7 +114,7 @@ class GroupReader:
         except pa.ArrowInvalid as error:
             raise TableError(f"{uri} is not a Parquet file: {error}") from error
         self._metadata: Any = self._file.metadata
-        if opened is None and (unfit := unfit_group(self._metadata)):
+        if opened is None and (unfit := oversized_group(self._metadata)):
             raise TableError(f"{uri}: {unfit}")
         self._columns = {self._metadata.schema.column(at).path: at for at in range(self._metadata.num_columns)}
         self.touched = 0
@@ -132,9 +132,9 @@ class GroupReader:
     def rows(self, group: int) -> int:
         return int(self._metadata.row_group(group).num_rows)
 
-    def bounds(self, group: int, columns: Sequence[str]) -> Bounds:
+    def bounds(self, group: int, columns: Sequence[str]) -> ColumnBounds:
         """Return minimum and maximum of these columns by the statistics of a row group."""
-        found: Bounds = {}
+        found: ColumnBounds = {}
         part = self._metadata.row_group(group)
         for name in columns:
             told = part.column(self._columns[name]).statistics if name in self._columns else None
@@ -177,4 +177,4 @@ class GroupReader:
 
     def _span(self, group: int, columns: Sequence[str] | None = None) -> tuple[int, int]:
         wanted = (at for path, at in self._columns.items() if columns is None or path.split(".")[0] in columns)
-        return span_of(self._metadata.row_group(group), wanted)
+        return byte_range(self._metadata.row_group(group), wanted)

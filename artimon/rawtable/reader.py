@@ -19,20 +19,20 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from artimon.model.znode import read_table
+from artimon.model.znode import parse_json_object
 
 log = logging.getLogger(__name__)
 
-PATH = "/artimon/readers"
-ANY = -1
+LEASES_PATH = "/artimon/readers"
+ANY_VERSION = -1
 LEASE_MS = 3_600_000
-TIMEOUT_S = 5.0
-ATTEMPTS = 5
+LEASE_TIMEOUT_S = 5.0
+MAX_ATTEMPTS = 5
 
 T = TypeVar("T")
 
 
-class Lease:
+class ReadLease:
     """Lease of one reader in ZooKeeper. Methods never raise: without ZooKeeper a reader may only restart more often."""
 
     def __init__(self, uri: str, zookeeper: KazooClient | None) -> None:
@@ -44,9 +44,9 @@ class Lease:
         if self._zookeeper is None:
             return
         try:
-            data = self._data(ANY)
-            made = self._zookeeper.create_async(f"{PATH}/r-", data, ephemeral=True, sequence=True, makepath=True)
-            self._path = str(made.get(timeout=TIMEOUT_S))
+            data = self._data(ANY_VERSION)
+            made = self._zookeeper.create_async(f"{LEASES_PATH}/r-", data, ephemeral=True, sequence=True, makepath=True)
+            self._path = str(made.get(timeout=LEASE_TIMEOUT_S))
         except (KazooException, KazooTimeoutError) as error:
             log.warning("reading %s without a lease: %s", self._uri, error)
 
@@ -62,7 +62,7 @@ class Lease:
         if self._zookeeper is None or not self._path:
             return
         try:
-            say(self._zookeeper).get(timeout=TIMEOUT_S)  # type: ignore[attr-defined]
+            say(self._zookeeper).get(timeout=LEASE_TIMEOUT_S)  # type: ignore[attr-defined]
         except (KazooException, KazooTimeoutError) as error:
             log.warning("lease on %s: %s", self._uri, error)
 
@@ -71,10 +71,10 @@ class Lease:
 
 
 @contextmanager
-def reading(uri: str, zookeeper: KazooClient | None = None) -> Iterator[DeltaTable]:
+def open_leased(uri: str, zookeeper: KazooClient | None = None) -> Iterator[DeltaTable]:
     """Open the newest version of the table at `uri`; its files are protected inside the context, at most for an hour.
     Raises deltalake's errors."""
-    lease = Lease(uri, zookeeper)
+    lease = ReadLease(uri, zookeeper)
     lease.take()
     try:
         table = DeltaTable(uri)
@@ -84,15 +84,15 @@ def reading(uri: str, zookeeper: KazooClient | None = None) -> Iterator[DeltaTab
         lease.release()
 
 
-def read_whole(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooClient | None = None) -> T:
+def read_with_retry(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooClient | None = None) -> T:
     """Return the result of `read` on the newest version; retry on the then newest if a file disappears meanwhile.
     Raises FileNotFoundError after ATTEMPTS attempts."""
-    for attempt in range(ATTEMPTS):
-        with reading(uri, zookeeper) as table:
+    for attempt in range(MAX_ATTEMPTS):
+        with open_leased(uri, zookeeper) as table:
             try:
                 return read(table)
             except FileNotFoundError as error:
-                if attempt == ATTEMPTS - 1:
+                if attempt == MAX_ATTEMPTS - 1:
                     raise
                 log.info("%s: version %d is gone (%s); reading the newest one", uri, table.version(), error)
     raise AssertionError("unreachable")
@@ -107,31 +107,31 @@ def read_raw(
     def read(table: DeltaTable) -> pa.Table:
         return table.to_pyarrow_dataset().to_table(columns=columns, filter=filter)
 
-    return read_whole(uri, read, zookeeper)
+    return read_with_retry(uri, read, zookeeper)
 
 
-def held_versions(zookeeper: KazooClient, uri: str, now_ms: int) -> list[int]:
+def leased_versions(zookeeper: KazooClient, uri: str, now_ms: int) -> list[int]:
     """Return the versions of the table at `uri` that have leases. Raises KazooException, KazooTimeoutError."""
     try:
-        names = zookeeper.get_children_async(PATH).get(timeout=TIMEOUT_S)
+        names = zookeeper.get_children_async(LEASES_PATH).get(timeout=LEASE_TIMEOUT_S)
     except NoNodeError:
         return []
     held = []
     for name in names:
         try:
-            data, stat = zookeeper.get_async(f"{PATH}/{name}").get(timeout=TIMEOUT_S)
+            data, stat = zookeeper.get_async(f"{LEASES_PATH}/{name}").get(timeout=LEASE_TIMEOUT_S)
         except NoNodeError:
             continue  # the lease has just ended
-        version = _version(data, uri)
+        version = _leased_version(data, uri)
         if version is not None and now_ms - stat.mtime < LEASE_MS:
             held.append(version)
     return held
 
 
-def _version(data: bytes, uri: str) -> int | None:
+def _leased_version(data: bytes, uri: str) -> int | None:
     """Return the version of a lease; None for another table. An unreadable lease protects every version."""
     try:
-        found = read_table(data)
+        found = parse_json_object(data)
         return int(found["version"]) if found["table"] == uri else None
     except (ValueError, KeyError, TypeError):
-        return ANY
+        return ANY_VERSION

@@ -79,7 +79,7 @@ def is_compacted(path: str) -> bool:
     return path.rsplit("/", 1)[-1].startswith(("hour-", "day-"))
 
 
-def folder(period: str, keep: str) -> str:
+def folder_of(period: str, keep: str) -> str:
     """Return the folder of a file, relative to the table. It is informative only: the log has the partition values."""
     plain = keep if keep.isascii() and keep.replace("-", "").replace("_", "").isalnum() and len(keep) <= 64 else "other"
     return f"period={period}/keep={plain}"

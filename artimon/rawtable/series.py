@@ -21,10 +21,10 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.rawtable.delta import ATTEMPTS, Table, files_of, first_line
+from artimon.rawtable.delta import MAX_ATTEMPTS, DeltaHandle, files_of, first_line
 from artimon.rawtable.parquet import GroupReader
 from artimon.rawtable.schema import DAY_MS, DataFile, TableError, series_uri
-from artimon.rawtable.series_rows import PRUNED, SERIES_SCHEMA, merge
+from artimon.rawtable.series_rows import PRUNED, SERIES_SCHEMA, merge_rows
 from artimon.rawtable.statistics import statistics_of
 from artimon.runtime import files
 
@@ -35,7 +35,7 @@ MAX_DELTAS = 64
 """Number of delta files (one per commit) from which they are merged."""
 FULL_ROWS = 100_000
 """Rows in delta files from which a full merge is due, if they exceed the rows in base files, too."""
-PASS_ROWS = 250_000
+MERGE_PASS_ROWS = 250_000
 """Approximate number of rows in memory during a merge."""
 ROW_GROUP = 20_000
 SWEEP_MS = 3_600_000
@@ -45,7 +45,7 @@ ORPHAN_MS = 6 * 3_600_000
 BASE, DELTA = "base", "delta"
 
 
-class UnknownColumns(TableError):
+class UnknownColumnsError(TableError):
     """A newer program wrote a file; a merge by this program would lose its columns."""
 
 
@@ -65,7 +65,7 @@ class SeriesFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeResult:
     """Result of a merge. `clashes` are fingerprints shared by two canonical texts."""
 
     full: bool
@@ -76,7 +76,7 @@ class Merge:
     clashes: tuple[int, ...]
 
 
-class SeriesTable(Table):
+class SeriesTable(DeltaHandle):
     """The table of series. Used by one thread at a time."""
 
     def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -101,10 +101,10 @@ class SeriesTable(Table):
         """Add rows of SERIES_SCHEMA, read from the topic between `start` and `until`. Returns False, without adding,
         if another driver advanced the positions. After a TableError or OSError the outcome is unknown, and the rows may
         be added again."""
-        new = [self._write(merge(rows).table, DELTA)] if len(rows) else []
+        new = [self._write(merge_rows(rows).table, DELTA)] if len(rows) else []
         ids = [Transaction(app_id(topic_id, p), at) for p, at in sorted(until.items())]
         failure: Exception | None = None
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             held = self.positions(topic_id, len(until))
             if failure is not None and held == until:
                 self._give_up(new)  # added by this commit, or by another driver that read the same range
@@ -118,11 +118,11 @@ class SeriesTable(Table):
             except (DeltaError, OSError) as error:
                 failure = error
                 log.warning("series not added: %s; reading the table again", first_line(error))
-        raise TableError(f"{self.uri}: announcements could not be added in {ATTEMPTS} attempts: {failure}")
+        raise TableError(f"{self.uri}: announcements could not be added in {MAX_ATTEMPTS} attempts: {failure}")
 
     # --- merging
 
-    def tidy(self, go_on: Callable[[], bool] = lambda: True) -> Merge | None:
+    def tidy(self, go_on: Callable[[], bool] = lambda: True) -> MergeResult | None:
         """Run a merge that is due and delete unreferenced files; None if nothing was merged. `go_on` is called between
         passes. Raises TableError, OSError."""
         if self._due() is None:
@@ -143,24 +143,26 @@ class SeriesTable(Table):
             return live, True
         return (deltas, False) if len(deltas) >= MAX_DELTAS else None
 
-    def merge(self, old: Sequence[SeriesFile], full: bool, go_on: Callable[[], bool] = lambda: True) -> Merge | None:
+    def merge(
+        self, old: Sequence[SeriesFile], full: bool, go_on: Callable[[], bool] = lambda: True
+    ) -> MergeResult | None:
         """Replace `old`, some or all live files, by merged ones; None if another driver was first or `go_on` returned
         False. The table must not be refreshed after `old` was listed: the commit applies to exactly that version."""
         before = sum(file.rows for file in old)
         new: list[DataFile] = []
         clashes: list[int] = []
-        passes = math.ceil(before / PASS_ROWS)
-        for low, high in spans(passes if full else min(passes, MAX_DELTAS // 2)):
+        passes = math.ceil(before / MERGE_PASS_ROWS)
+        for low, high in split_fingerprints(passes if full else min(passes, MAX_DELTAS // 2)):
             if not go_on():
                 self._give_up(new)
                 return None
             try:
                 parts = [read_span(f"{self.uri}/{file.path}", low, high) for file in old]
-            except UnknownColumns as error:
+            except UnknownColumnsError as error:
                 log.error("series not merged: %s; run a newer version (docs/upgrade.md)", error)
                 self._give_up(new)
                 return None
-            merged = merge(pa.concat_tables(parts))
+            merged = merge_rows(pa.concat_tables(parts))
             clashes += merged.clashes
             if len(merged.table):
                 new.append(self._write(merged.table, BASE if full else DELTA))
@@ -174,7 +176,7 @@ class SeriesTable(Table):
             return None
         self._quiet_from_ms = now
         rows, size = sum(file.rows for file in new), sum(file.size for file in new)
-        return Merge(full, len(new), before, rows, size, tuple(clashes))
+        return MergeResult(full, len(new), before, rows, size, tuple(clashes))
 
     def _give_up(self, new: Sequence[DataFile]) -> None:
         """Delete new files that no commit references; after an error the commit may have taken effect."""
@@ -183,7 +185,7 @@ class SeriesTable(Table):
 
     def _delete(self, unnamed: Sequence[DataFile]) -> None:
         for file in unnamed:
-            files.delete(f"{self.uri}/{file.path}")
+            files.delete_file(f"{self.uri}/{file.path}")
 
     def sweep(self) -> list[str]:
         """Delete unreferenced files: of earlier merges, and of commits that never took place."""
@@ -193,11 +195,11 @@ class SeriesTable(Table):
         named = {file.path for file in self.live()}
         dead = [
             path
-            for path, _, changed_ms in files.listing(self.uri)
+            for path, _, changed_ms in files.list_files(self.uri)
             if not path.startswith("_") and path not in named and now - changed_ms >= ORPHAN_MS
         ]
         for path in dead:
-            files.delete(f"{self.uri}/{path}")
+            files.delete_file(f"{self.uri}/{path}")
         return dead
 
     # --- files
@@ -207,7 +209,7 @@ class SeriesTable(Table):
         pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
         data = sink.getvalue()
         path = f"{kind}-{self._clock.now_ms()}-{uuid.uuid4().hex[:12]}.parquet"
-        files.write(f"{self.uri}/{path}", data)
+        files.write_file(f"{self.uri}/{path}", data)
         return DataFile(path, len(data), len(rows), {}, statistics_of(rows, PRUNED))
 
 
@@ -222,7 +224,7 @@ def live_files(table: DeltaTable) -> list[SeriesFile]:
     return [SeriesFile(path, size, rows or 0, int(path.split("-")[1])) for path, size, rows in named]
 
 
-def spans(passes: int) -> list[tuple[int, int]]:
+def split_fingerprints(passes: int) -> list[tuple[int, int]]:
     """Split all fingerprints into `passes` ranges [low, high] of nearly equal length."""
     step = 2**64 // max(1, passes)
     lows = [-(2**63) + step * n for n in range(max(1, passes))]
@@ -233,7 +235,9 @@ def read_span(uri: str, low: int, high: int) -> Any:
     """Read the rows of one file with fingerprints in [low, high]. Raises UnknownColumns, TableError, OSError."""
     reader = GroupReader(uri)
     if unknown := sorted(reader.columns - {*SERIES_SCHEMA.names}):
-        raise UnknownColumns(f"{uri} has columns that this program does not know and would lose: {', '.join(unknown)}")
+        raise UnknownColumnsError(
+            f"{uri} has columns that this program does not know and would lose: {', '.join(unknown)}"
+        )
     parts = []
     for group in range(reader.groups):
         least, most = reader.bounds(group, ["series"])["series"]

@@ -45,7 +45,7 @@ PRUNED = ("source", "series", "name", "last_seen")
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedSeries:
     """An invalid series of an announcement."""
 
     source: str
@@ -62,10 +62,10 @@ def _check_numbers(block: SeriesBlock, info: SeriesInfo) -> None:
         )
 
 
-def rows_of(blocks: Iterable[SeriesBlock], sources: Mapping[str, int]) -> tuple[Any, list[Refused]]:
+def rows_of(blocks: Iterable[SeriesBlock], sources: Mapping[str, int]) -> tuple[Any, list[RefusedSeries]]:
     """Convert announcements to rows of SERIES_SCHEMA; also return the refused series. `sources` must hold every one."""
     columns: list[list[Any]] = [[] for _ in SERIES_SCHEMA]
-    refused: list[Refused] = []
+    refused: list[RefusedSeries] = []
     for block in blocks:
         number, seen_us = sources[block.source], block.version * 1000
         for info in block.series:
@@ -73,7 +73,7 @@ def rows_of(blocks: Iterable[SeriesBlock], sources: Mapping[str, int]) -> tuple[
                 _check_numbers(block, info)
                 name, labels = parse_canonical(info.text)
             except LabelError as problem:
-                refused.append(Refused(block.source, info.text, str(problem)))
+                refused.append(RefusedSeries(block.source, info.text, str(problem)))
                 continue
             first_us = (info.first_seen_ms or block.version) * 1000
             row = (
@@ -97,7 +97,7 @@ def rows_of(blocks: Iterable[SeriesBlock], sources: Mapping[str, int]) -> tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedRows:
     """Rows with one entry per (source, series), and the clashing fingerprints, which two texts share. A clash keeps one
     row per text, marked by `clash`, because the right one is unknown."""
 
@@ -105,10 +105,10 @@ class Merged:
     clashes: tuple[int, ...]
 
 
-def merge(rows: Any) -> Merged:
+def merge_rows(rows: Any) -> MergedRows:
     """Merge rows to one per (source, series), sorted by (name, series, source)."""
     if not len(rows):
-        return Merged(rows.select(SERIES_SCHEMA.names), ())
+        return MergedRows(rows.select(SERIES_SCHEMA.names), ())
     rows = rows.combine_chunks()
     numbers = _numbers(rows)
     order = np.lexsort((-numbers["block"], -numbers["last_seen"], numbers["source"], numbers["series"]))
@@ -123,12 +123,12 @@ def merge(rows: Any) -> Merged:
     kept = kept.set_column(rows.schema.get_field_index("first_seen"), "first_seen", pa.array(first).view(STAMP))
     if len(clashing):
         apart = pc.is_in(rows.column("series"), pa.array(clashing))
-        both = _one_a_text(rows.filter(apart))
+        both = _first_per_text(rows.filter(apart))
         kept = pa.concat_tables([kept.filter(pc.invert(pc.is_in(kept.column("series"), pa.array(clashing)))), both])
-    return Merged(sort(kept), tuple(clashing.tolist()))
+    return MergedRows(sort_rows(kept), tuple(clashing.tolist()))
 
 
-def sort(rows: Any) -> Any:
+def sort_rows(rows: Any) -> Any:
     """Sort by (name, series, source), so that the statistics of row groups locate a name."""
     order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in ("name", "series", "source")])
     return rows.take(order).combine_chunks()
@@ -152,7 +152,7 @@ def _same_as_before(rows: Any) -> npt.NDArray[np.bool_]:
     unequal = lengths[0] != lengths[1]
     same[doubtful[unequal]] = False
     doubtful, sizes = doubtful[~unequal], lengths[0][~unequal]
-    left, right = (_flat(part.column("labels").take(pa.array(doubtful))) for part in (before, after))
+    left, right = (_flatten(part.column("labels").take(pa.array(doubtful))) for part in (before, after))
     differs = np.asarray(pc.or_(pc.not_equal(left[0], right[0]), pc.not_equal(left[1], right[1])))
     owner = np.repeat(doubtful, sizes)
     same[owner[differs]] = False
@@ -165,14 +165,14 @@ def _sizes(labels: Any) -> Ints:
     return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
 
 
-def _flat(labels: Any) -> tuple[Any, Any]:
+def _flatten(labels: Any) -> tuple[Any, Any]:
     """Return keys and values of all rows, concatenated."""
     # the result of `take` has no offset: keys and items are those of its rows alone
     keys, items = ([getattr(chunk, part) for chunk in labels.chunks] for part in ("keys", "items"))
     return pa.chunked_array(keys, pa.utf8()).combine_chunks(), pa.chunked_array(items, pa.utf8()).combine_chunks()
 
 
-def _one_a_text(rows: Any) -> Any:
+def _first_per_text(rows: Any) -> Any:
     """Return the first row of each (source, series, text); the rows have clashing fingerprints, newest first."""
     seen: dict[tuple[Any, ...], int] = {}
     firsts: dict[tuple[Any, ...], Any] = {}

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from artimon.rawtable.delta import ATTEMPTS, Table, first_line
+from artimon.rawtable.delta import MAX_ATTEMPTS, DeltaHandle, first_line
 from artimon.rawtable.schema import SOURCES_SCHEMA, DataFile, TableError, sources_uri
 from artimon.runtime import files
 
 log = logging.getLogger(__name__)
 
 
-class SourcesTable(Table):
+class SourcesTable(DeltaHandle):
     """Names of sources and their numbers. Used by one thread at a time."""
 
     def __init__(self, hdfs: str) -> None:
@@ -39,14 +39,14 @@ class SourcesTable(Table):
         """Assign numbers to new `names` and return those of all sources. Concurrent drivers never assign two numbers to
         one name."""
         wanted = sorted(set(names))
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             ids = self.ids()
             missing = [name for name in wanted if name not in ids]
             if not missing:
                 return ids
             first = max(ids.values(), default=0) + 1
             self._try_allot(missing, first)
-        raise TableError(f"{self.uri}: {len(wanted)} sources could not be added in {ATTEMPTS} attempts")
+        raise TableError(f"{self.uri}: {len(wanted)} sources could not be added in {MAX_ATTEMPTS} attempts")
 
     def _try_allot(self, names: list[str], first: int) -> None:
         rows = pa.table([list(range(first, first + len(names))), names], schema=SOURCES_SCHEMA)
@@ -54,7 +54,7 @@ class SourcesTable(Table):
         pq.write_table(rows, sink, compression="zstd")
         data = sink.getvalue()
         path = f"sources-{first}-{first + len(names)}-{uuid.uuid4().hex[:12]}.parquet"
-        files.write(f"{self.uri}/{path}", data)
+        files.write_file(f"{self.uri}/{path}", data)
         try:
             file = DataFile(path, len(data), len(names), {}, json.dumps({"numRecords": len(names)}))
             self.commit([file.action()])

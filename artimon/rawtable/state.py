@@ -33,7 +33,7 @@ Epochs = tuple[tuple[int, int], ...]
 """(leader epoch, first offset written under it), both ascending; the last is the newest."""
 
 
-class StateError(TableError, ValueError):
+class TableStateError(TableError, ValueError):
     """The state in a commit cannot be read, or a step does not continue it. The text names the place."""
 
 
@@ -52,7 +52,7 @@ class TopicState:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class TableTotals:
     """Counts since the creation of the table."""
 
     rows: int = 0
@@ -60,9 +60,9 @@ class Totals:
     duplicates: int = 0
     dead_letters: int = 0
 
-    def plus(self, more: Totals) -> Totals:
+    def plus(self, more: TableTotals) -> TableTotals:
         """Return the sum of both."""
-        return Totals(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(more), strict=True)))
+        return TableTotals(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(more), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,11 @@ class RawState:
     """Per partition."""
     last_ms: Mapping[LaneId, int] = field(default_factory=dict)
     """Append time of the newest batch of each lane."""
-    totals: Totals = Totals()
+    totals: TableTotals = TableTotals()
     newest_append_ms: int = 0
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[LogGap, ...] = ()
     """Lost or truncated ranges named by this append; empty in an ordinary one."""
-    recent: tuple[NamedGap, ...] = ()
+    recent: tuple[RecordedGap, ...] = ()
     """Newest gaps named by any append, oldest first."""
 
     @property
@@ -103,7 +103,7 @@ class RawState:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class LogGap:
     """Range in which log and table do not agree. `kind`: "lost" (the log begins above the table's position), "cut" (it
     ends below), "topic" (another topic has the name)."""
 
@@ -123,39 +123,39 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedGap:
+class RecordedGap:
     """A gap with its topic, and time and number of the append that named it."""
 
-    gap: Gap
+    gap: LogGap
     topic_id: str
     time_ms: int
     append: int
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Increment:
     """Increment of one append: `until` and received numbers per partition, newest append time per lane, and counts."""
 
     until: Mapping[int, int]
     seen: Mapping[int, LaneRanges]
     last_ms: Mapping[LaneId, int]
-    counts: Totals
+    counts: TableTotals
     newest_append_ms: int
-    lost: tuple[Gap, ...] = ()
+    lost: tuple[LogGap, ...] = ()
     """Offsets below `until` that two reads of the log did not return."""
     now_ms: int = 0
     """Time of the append, at which `lost` was named."""
 
 
-def advance(state: RawState, writer: str, step: Step) -> RawState:
+def advance(state: RawState, writer: str, step: Increment) -> RawState:
     """Return the state after `step`. Raises StateError if an offset goes backwards."""
     current = state.current
     if current is None:
-        raise StateError("the table has not begun a topic: close the gap first")
+        raise TableStateError("the table has not begun a topic: close the gap first")
     until = dict(current.until)
     for partition, end in step.until.items():
         if partition not in until or end < until[partition]:
-            raise StateError(f"partition {partition}: {end} does not continue {until.get(partition)}")
+            raise TableStateError(f"partition {partition}: {end} does not continue {until.get(partition)}")
         until[partition] = end
     lost = dict(current.lost)
     for gap in step.lost:
@@ -173,12 +173,12 @@ def advance(state: RawState, writer: str, step: Step) -> RawState:
         totals=state.totals.plus(step.counts),
         newest_append_ms=newest,
         gaps=step.lost,
-        recent=_remember(state, step.lost, current.topic_id, step.now_ms),
+        recent=_keep_recent(state, step.lost, current.topic_id, step.now_ms),
     )
 
 
-def _remember(state: RawState, gaps: tuple[Gap, ...], topic_id: str, now_ms: int) -> tuple[NamedGap, ...]:
-    named = (NamedGap(gap, topic_id, now_ms, state.append + 1) for gap in gaps)
+def _keep_recent(state: RawState, gaps: tuple[LogGap, ...], topic_id: str, now_ms: int) -> tuple[RecordedGap, ...]:
+    named = (RecordedGap(gap, topic_id, now_ms, state.append + 1) for gap in gaps)
     return (*state.recent, *named)[-MAX_RECENT:]
 
 
@@ -202,13 +202,13 @@ def end_of_epoch(epochs: Epochs, epoch: int) -> int:
     return next((start for later, start in epochs if later > epoch), END_OF_LOG)
 
 
-def followed(epochs: Epochs, epoch: int, start: int) -> Epochs:
+def append_epoch(epochs: Epochs, epoch: int, start: int) -> Epochs:
     """Append an epoch to `epochs`; entries for offsets from `start` on were truncated and are removed."""
     kept = tuple(one for one in epochs if one[1] < start and one[0] < epoch)
     return (*kept, (epoch, start))[-MAX_EPOCHS:]
 
 
-def _reach(known: Epochs, now: Epochs, end: int) -> int:
+def _common_end(known: Epochs, now: Epochs, end: int) -> int:
     """Return the offset up to which the log still equals the one that the table read: a truncated log may have grown
     again."""
     if not known or not now:
@@ -224,15 +224,15 @@ def find_gaps(
     bounds: Mapping[int, Span],
     epochs: Mapping[int, Epochs] | None = None,
     seen: Mapping[int, int] | None = None,
-) -> list[Gap]:
+) -> list[LogGap]:
     """Return the gaps between the state and the log (`bounds`, [start, end) per partition, and `epochs`); [] if reads
     can continue. `seen`: earlier observed ends of this topic's log, whose loss is reported, too."""
     current = state.current
     if current is None:
-        return [Gap("lost", p, 0, start) for p, (start, _) in sorted(bounds.items()) if start > 0]
+        return [LogGap("lost", p, 0, start) for p, (start, _) in sorted(bounds.items()) if start > 0]
     if current.topic_id != topic_id:
-        rest = [Gap("topic", p, at, END_OF_LOG) for p, at in sorted(current.until.items())]
-        return rest + [Gap("lost", p, 0, start) for p, (start, _) in sorted(bounds.items()) if start > 0]
+        rest = [LogGap("topic", p, at, END_OF_LOG) for p, at in sorted(current.until.items())]
+        return rest + [LogGap("lost", p, 0, start) for p, (start, _) in sorted(bounds.items()) if start > 0]
     gaps = []
     for partition, (start, end) in sorted(bounds.items()):
         at, known, now = (
@@ -240,14 +240,14 @@ def find_gaps(
             current.epochs.get(partition, ()),
             (epochs or {}).get(partition, ()),
         )
-        reach, before = _reach(known, now, end), (seen or {}).get(partition, 0)
+        reach, before = _common_end(known, now, end), (seen or {}).get(partition, 0)
         if at > reach:
-            gaps.append(Gap("cut", partition, reach, max(at, before)))
+            gaps.append(LogGap("cut", partition, reach, max(at, before)))
             at = reach
-        elif before > (whole := _reach(known, now, END_OF_LOG)):
-            gaps.append(Gap("cut", partition, whole, before))
+        elif before > (whole := _common_end(known, now, END_OF_LOG)):
+            gaps.append(LogGap("cut", partition, whole, before))
         if at < start:
-            gaps.append(Gap("lost", partition, at, start))
+            gaps.append(LogGap("lost", partition, at, start))
     return gaps
 
 
@@ -263,7 +263,7 @@ def close_gaps(
     topic: str,
     topic_id: str,
     partitions: int,
-    gaps: Iterable[Gap],
+    gaps: Iterable[LogGap],
     epochs: Mapping[int, Epochs] | None = None,
     now_ms: int = 0,
 ) -> RawState:
@@ -277,7 +277,7 @@ def close_gaps(
             TopicState(topic_id, dict.fromkeys(range(partitions), 0)),
         )
         topics = (*state.topics[:-1], *topics)
-        lanes: Mapping[int, LaneRanges] = _distribute(state.lanes, partitions)
+        lanes: Mapping[int, LaneRanges] = _redistribute(state.lanes, partitions)
     else:
         topics, lanes = state.topics, state.lanes
     current = topics[-1]
@@ -299,33 +299,33 @@ def close_gaps(
         lanes=lanes,
         gaps=listed,
         recent=(
-            *_remember(state, tuple(g for g in listed if g.kind == "topic"), gone, now_ms),
-            *_remember(replace(state, recent=()), tuple(g for g in listed if g.kind != "topic"), topic_id, now_ms),
+            *_keep_recent(state, tuple(g for g in listed if g.kind == "topic"), gone, now_ms),
+            *_keep_recent(replace(state, recent=()), tuple(g for g in listed if g.kind != "topic"), topic_id, now_ms),
         )[-MAX_RECENT:],
     )
 
 
-def begin_next(
+def begin_next_topic(
     state: RawState, writer: str, topic_id: str, partitions: int, epochs: Mapping[int, Epochs] | None = None
 ) -> RawState:
     """Return the state after a commit without rows that moves to the next generation of the topic. The present one was
     read to its end; later writes to it count as lost, so that agents send them again. Raises StateError."""
     current = state.current
     if current is None:
-        raise StateError("the table has not begun a topic: a next generation needs a present one")
-    rest = tuple(Gap("topic", p, at, END_OF_LOG) for p, at in sorted(current.until.items()))
+        raise TableStateError("the table has not begun a topic: a next generation needs a present one")
+    rest = tuple(LogGap("topic", p, at, END_OF_LOG) for p, at in sorted(current.until.items()))
     fresh = TopicState(topic_id, dict.fromkeys(range(partitions), 0), epochs=epochs or {})
     return replace(
         state,
         append=state.append + 1,
         writer=writer,
         topics=(*state.topics[:-1], _close(current, rest), fresh),
-        lanes=_distribute(state.lanes, partitions),
+        lanes=_redistribute(state.lanes, partitions),
         gaps=(),
     )
 
 
-def _close(topic: TopicState, gaps: tuple[Gap, ...]) -> TopicState:
+def _close(topic: TopicState, gaps: tuple[LogGap, ...]) -> TopicState:
     lost = dict(topic.lost)
     for gap in gaps:
         if gap.kind == "topic":
@@ -339,7 +339,7 @@ def _add_span(spans: tuple[Span, ...], span: Span) -> tuple[Span, ...]:
     return tuple(ranges)[-MAX_LOST:]
 
 
-def _distribute(lanes: Mapping[int, LaneRanges], partitions: int) -> dict[int, LaneRanges]:
+def _redistribute(lanes: Mapping[int, LaneRanges], partitions: int) -> dict[int, LaneRanges]:
     """Reassign lanes to the partitions that carry them in a topic of `partitions` partitions."""
     fresh: dict[int, LaneRanges] = {}
     for held in lanes.values():
@@ -385,7 +385,7 @@ def to_json(state: RawState, before: RawState) -> dict[str, Any]:
 def from_json(data: Mapping[str, Any]) -> RawState:
     """Inverse of `to_json`. Raises StateError."""
     if data.get("format") != FORMAT:
-        raise StateError(
+        raise TableStateError(
             f"state of format {data.get('format')}: this program reads format {FORMAT} and writes nothing; run the"
             " version that wrote it, or a newer one (docs/upgrade.md)"
         )
@@ -408,13 +408,13 @@ def from_json(data: Mapping[str, Any]) -> RawState:
             ),
             {int(p): LaneRanges.from_json(lanes) for p, lanes in data["lanes"].items()},
             {LaneId.parse(lane): at for lane, at in data["lanes_last_ms"].items()},
-            Totals(**data["totals"]),
+            TableTotals(**data["totals"]),
             data["newest_append_ms"],
-            tuple(Gap(*gap) for gap in data["gaps"]),
-            tuple(NamedGap(Gap(*one[:4]), *one[4:]) for one in data.get("recent_gaps", ())),
+            tuple(LogGap(*gap) for gap in data["gaps"]),
+            tuple(RecordedGap(LogGap(*one[:4]), *one[4:]) for one in data.get("recent_gaps", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise StateError(f"unreadable state of append {data.get('append')}: {error!r}") from error
+        raise TableStateError(f"unreadable state of append {data.get('append')}: {error!r}") from error
 
 
 def _position(state: RawState, topic_id: str) -> Mapping[int, int]:

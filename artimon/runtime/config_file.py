@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from artimon.runtime.config_model import Steps, dotted, explain
+from artimon.runtime.config_model import Steps, dotted_path, explain
 
 MAX_BYTES = 4 << 20
 """Size limit of a file in bytes: 20,000 alert rules take 3 MB."""
@@ -26,7 +26,7 @@ MAX_ELEMENTS = 500_000
 MAX_DEPTH = 16
 MAX_PROBLEMS = 50
 """Limit of the problems reported at once."""
-Form = Literal["yaml", "toml", "json"]
+FileFormat = Literal["yaml", "toml", "json"]
 M = TypeVar("M", bound=BaseModel)
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -39,7 +39,7 @@ _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class ConfigProblem:
     """Printed as `file:line:column: text`. Line and column count from 1; line 0 means data without a text."""
 
     file: str
@@ -55,7 +55,7 @@ class Problem:
 class ConfigFileError(ValueError):
     """Invalid configuration. `problems` are sorted by position, at most 50."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[ConfigProblem]) -> None:
         super().__init__(problems)
         self.problems = list(problems)
 
@@ -100,8 +100,8 @@ class ConfigFile:
 
     def error(self, text: str, *path: str | int) -> ConfigFileError:
         """Return an error at a path, for checks outside of a model."""
-        where = dotted(path)
-        return ConfigFileError([Problem(self.file, *self.position(path), f"{where}: {text}" if where else text)])
+        where = dotted_path(path)
+        return ConfigFileError([ConfigProblem(self.file, *self.position(path), f"{where}: {text}" if where else text)])
 
     def position(self, path: Steps, offset: int | None = None) -> tuple[int, int]:
         """Return line and column of the element at `path`, else of its nearest ancestor.
@@ -122,14 +122,14 @@ class ConfigFile:
             return _inside(element, self.text[element.start : element.end], offset)
         return element.line, element.column
 
-    def _problem(self, error: Any) -> Problem:
+    def _problem(self, error: Any) -> ConfigProblem:
         detail = explain(error)
         line, column = self.position((*error["loc"], "[key]") if detail.of_key else error["loc"], detail.offset)
         text = detail.text
         if detail.first is not None and self.root is not None:
             text += f", first in line {self.position(detail.first)[0]}"
-        where = dotted(error["loc"])
-        return Problem(self.file, line, column, f"{where}: {text}" if where else text)
+        where = dotted_path(error["loc"])
+        return ConfigProblem(self.file, line, column, f"{where}: {text}" if where else text)
 
 
 def read_config_text(file: Path | Traversable, shown: str = "") -> str:
@@ -144,22 +144,24 @@ def read_config_text(file: Path | Traversable, shown: str = "") -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
-        raise ConfigFileError([Problem(shown, line, column, "not UTF-8: save the file as UTF-8")]) from None
+        raise ConfigFileError([ConfigProblem(shown, line, column, "not UTF-8: save the file as UTF-8")]) from None
 
 
-def read_config(file: Path | Traversable, shown: str = "", form: Form | None = None) -> ConfigFile:
+def read_config(file: Path | Traversable, shown: str = "", form: FileFormat | None = None) -> ConfigFile:
     """Return the content of a file; the suffix determines its form. Raises ConfigFileError, also for a missing file."""
     shown = shown or str(file)
-    forms: dict[str, Form] = {".json": "json", ".toml": "toml"}
+    forms: dict[str, FileFormat] = {".json": "json", ".toml": "toml"}
     try:
         text = read_config_text(file, shown)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ConfigFileError([Problem(shown, 1, 1, f"cannot be read: {reason}; check path and permissions")]) from None
+        raise ConfigFileError(
+            [ConfigProblem(shown, 1, 1, f"cannot be read: {reason}; check path and permissions")]
+        ) from None
     return parse_config(text, shown, form or forms.get(Path(shown).suffix, "yaml"))
 
 
-def parse_config(text: str, file: str, form: Form = "yaml") -> ConfigFile:
+def parse_config(text: str, file: str, form: FileFormat = "yaml") -> ConfigFile:
     """Return the content of a text; an empty YAML document is {}. Raises ConfigFileError."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise _too_large(file)
@@ -172,20 +174,20 @@ def parse_config(text: str, file: str, form: Form = "yaml") -> ConfigFile:
         root = _YamlTree(text, file).build()
         return ConfigFile(file, _plain(root), root, text)
     except json.JSONDecodeError as error:
-        raise ConfigFileError([Problem(file, error.lineno, error.colno, f"not JSON: {error.msg}")]) from None
+        raise ConfigFileError([ConfigProblem(file, error.lineno, error.colno, f"not JSON: {error.msg}")]) from None
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"\(at line (\d+), column (\d+)\)$", str(error))
         place = (int(found[1]), int(found[2])) if found else (text.count("\n") + 1, 1)
         said = str(error)[: found.start()].strip() if found else str(error)
-        raise ConfigFileError([Problem(file, *place, f"not TOML: {said}")]) from None
+        raise ConfigFileError([ConfigProblem(file, *place, f"not TOML: {said}")]) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = _within(text, mark.line + 1, mark.column + 1) if mark else (1, 1)
         said = " ".join(part for part in (error.context, error.problem) if part)
-        raise ConfigFileError([Problem(file, line, column, f"not YAML: {said}{_hint(text, line)}")]) from None
+        raise ConfigFileError([ConfigProblem(file, line, column, f"not YAML: {said}{_hint(text, line)}")]) from None
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         said = f"not {form.upper()}: {' '.join(str(error).split()):.200}; save it as plain UTF-8 text"
-        raise ConfigFileError([Problem(file, 1, 1, said)]) from None
+        raise ConfigFileError([ConfigProblem(file, 1, 1, said)]) from None
 
 
 def _within(text: str, line: int, column: int) -> tuple[int, int]:
@@ -195,7 +197,7 @@ def _within(text: str, line: int, column: int) -> tuple[int, int]:
 
 
 def _too_large(file: str) -> ConfigFileError:
-    return ConfigFileError([Problem(file, 1, 1, f"more than {MAX_BYTES} bytes: split the file")])
+    return ConfigFileError([ConfigProblem(file, 1, 1, f"more than {MAX_BYTES} bytes: split the file")])
 
 
 def _hint(text: str, line: int) -> str:
@@ -242,7 +244,7 @@ class _YamlTree:
         return Element(1, 1, {}) if root.value == "" and root.start == root.end else root
 
     def _error(self, line: int, column: int, text: str) -> ConfigFileError:
-        return ConfigFileError([Problem(self._file, line, column, text)])
+        return ConfigFileError([ConfigProblem(self._file, line, column, text)])
 
     def _add(self, event: Any, line: int, column: int) -> None:
         self._count += 1
@@ -311,15 +313,15 @@ def _toml_tree(text: str) -> Element:
             names = [step.strip("\"'") for step in _STEP.findall(found[2] or found[3])]
             column = found.start(1 if found[1] else 3) + 1
             if found[1]:
-                table = _descend(root, names, number, column, many=found[1] == "[[")
+                table = _place_toml(root, names, number, column, many=found[1] == "[[")
             else:
-                _descend(table, names, number, column)
+                _place_toml(table, names, number, column)
                 marks = _LONG.findall(line)
                 quotes = marks[0] if len(marks) % 2 else ""
     return root
 
 
-def _descend(element: Element, names: Sequence[str], line: int, column: int, many: bool = False) -> Element:
+def _place_toml(element: Element, names: Sequence[str], line: int, column: int, many: bool = False) -> Element:
     """Return the element below `element`, created if absent. `many`: append a table to an array of tables."""
     for name in names:
         if isinstance(element.value, list):

@@ -56,15 +56,15 @@ def fault(text: str, *path: str | int, of_key: bool = False, first: Steps | None
     return InitErrorDetails(type=error, loc=path, input=None)
 
 
-def refusal(*faults: InitErrorDetails) -> ValidationError:
+def validation_error(*faults: InitErrorDetails) -> ValidationError:
     """Return an exception with these errors. For validators: pydantic adds the path of the section."""
     return ValidationError.from_exception_data(_FAULT, list(faults))
 
 
-def refuse(faults: Iterable[InitErrorDetails]) -> None:
+def raise_faults(faults: Iterable[InitErrorDetails]) -> None:
     """Raise the errors, if there are any."""
     if found := list(faults):
-        raise refusal(*found)
+        raise validation_error(*found)
 
 
 def repeated(names: Iterable[tuple[str, Steps]]) -> Iterator[InitErrorDetails]:
@@ -77,17 +77,17 @@ def repeated(names: Iterable[tuple[str, Steps]]) -> Iterator[InitErrorDetails]:
 
 
 @contextmanager
-def at(*path: str | int) -> Iterator[None]:
+def with_path(*path: str | int) -> Iterator[None]:
     """Add the path to a ValueError of the block."""
     try:
         yield
     except ValidationError:
         raise
     except ValueError as error:
-        raise refusal(fault(str(error), *path)) from None
+        raise validation_error(fault(str(error), *path)) from None
 
 
-def gather(*reads: Callable[[], Any]) -> list[Any]:
+def collect_faults(*reads: Callable[[], Any]) -> list[Any]:
     """Return the results of all calls. Raises the errors of all failed calls together."""
     results: list[Any] = []
     faults: list[InitErrorDetails] = []
@@ -98,7 +98,7 @@ def gather(*reads: Callable[[], Any]) -> list[Any]:
             faults += [_detail(one) for one in error.errors(include_url=False)]
         except ValueError as error:
             faults.append(fault(str(error)))
-    refuse(faults)
+    raise_faults(faults)
     return results
 
 
@@ -131,7 +131,7 @@ class Section(BaseModel):
             made = handler(data)
         except ValidationError as error:
             found += [cls._reworded(one, info) for one in error.errors(include_url=False)]
-        refuse(found)
+        raise_faults(found)
         return made
 
     @classmethod
@@ -184,7 +184,7 @@ def parsed(parse: Callable[[str], Any], blank: bool = True) -> Conversion:
 
 def text_of(given: Any) -> str:
     if not isinstance(given, str):
-        raise ValueError(f"write a text, not {shown(given)}; put it in quotes if it holds {{ or [")
+        raise ValueError(f"write a text, not {short_repr(given)}; put it in quotes if it holds {{ or [")
     return given
 
 
@@ -220,7 +220,7 @@ def checked(check: Callable[[T], object]) -> AfterValidator:
 
 
 @dataclass(frozen=True, slots=True)
-class Detail:
+class ErrorDetail:
     """Message of an error of a pydantic model. `offset`: character of a scalar; `of_key`: the key is at fault."""
 
     text: str
@@ -229,34 +229,34 @@ class Detail:
     first: Steps | None = None
 
 
-def explain(error: Any) -> Detail:
+def explain(error: Any) -> ErrorDetail:
     """Return the message of one entry of `ValidationError.errors()`."""
     kind, context = error["type"], error.get("ctx", {})
     cause = context.get("error")
     if kind == _FAULT:
-        return Detail(context["text"], context.get("of_key", False), None, context.get("first"))
+        return ErrorDetail(context["text"], context.get("of_key", False), None, context.get("first"))
     if isinstance(cause, ValueError):
-        return Detail(getattr(cause, "message", "") or str(cause), offset=getattr(cause, "position", None))
+        return ErrorDetail(getattr(cause, "message", "") or str(cause), offset=getattr(cause, "position", None))
     if kind == "missing":
-        return Detail("is missing")
+        return ErrorDetail("is missing")
     if kind == "extra_forbidden":
-        return Detail("unknown key", of_key=True)
+        return ErrorDetail("unknown key", of_key=True)
     if kind in _WORDS:
-        return Detail(f"{_WORDS[kind].format(**context)}, not {shown(error['input'])}")
+        return ErrorDetail(f"{_WORDS[kind].format(**context)}, not {short_repr(error['input'])}")
     if kind in _LENGTHS:
-        return Detail(_LENGTHS[kind].format(**context))
+        return ErrorDetail(_LENGTHS[kind].format(**context))
     text = str(error["msg"]).replace("Input should be", "write a value")
-    return Detail(text if isinstance(error["input"], list | dict) else f"{text}, not {shown(error['input'])}")
+    return ErrorDetail(text if isinstance(error["input"], list | dict) else f"{text}, not {short_repr(error['input'])}")
 
 
-def shown(given: Any) -> str:
+def short_repr(given: Any) -> str:
     """Return a value as errors show it."""
     if isinstance(given, Mapping):
         return "a mapping"
     return "a list" if isinstance(given, list | tuple) else f"{given!r:.80}"
 
 
-def dotted(path: Steps) -> str:
+def dotted_path(path: Steps) -> str:
     """Return a path as in `flow[0].sink.port`."""
     steps = [step for step in path if step != "[key]"]
     return "".join(f"[{step}]" if isinstance(step, int) else f".{_printable(step)}" for step in steps).lstrip(".")

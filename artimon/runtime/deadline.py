@@ -10,11 +10,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class DeadlineExceeded(TimeoutError):
+class DeadlineExceededError(TimeoutError):
     """The call timed out. It may still take effect later: the outcome is unknown."""
 
 
-def within(seconds: float, what: str, call: Callable[[], T]) -> T:
+def call_with_timeout(seconds: float, what: str, call: Callable[[], T]) -> T:
     """Run `call` in a new thread and return its result; abandon it after `seconds`. Raises DeadlineExceeded."""
     outcome: queue.SimpleQueue[tuple[bool, T | BaseException]] = queue.SimpleQueue()
 
@@ -28,7 +28,9 @@ def within(seconds: float, what: str, call: Callable[[], T]) -> T:
     try:
         fine, value = outcome.get(timeout=seconds)
     except queue.Empty:
-        raise DeadlineExceeded(f"{what} timed out after {seconds:.0f} s: is the server down or overloaded?") from None
+        raise DeadlineExceededError(
+            f"{what} timed out after {seconds:.0f} s: is the server down or overloaded?"
+        ) from None
     if fine:
         return value  # type: ignore[return-value]
     raise value  # type: ignore[misc]

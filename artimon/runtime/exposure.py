@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PROVE = (
+REQUIRE_PROOF = (
     "set certificates (ARTIMON_TLS_CERT, _KEY, _CA) or ARTIMON_TOKENS, with ARTIMON_SECURITY=require (docs/security.md)"
 )
 KEEP_LOCAL = "it has no login: listen on 127.0.0.1, behind a proxy that has one"
 
 
-class Unprotected(SettingsError):
+class UnprotectedError(SettingsError):
     """Refusal to start a listener that would serve other machines without authentication."""
 
     def __init__(self, listener: str, host: str, remedy: str) -> None:
@@ -49,7 +49,7 @@ def family_of(host: str) -> socket.AddressFamily:
 
 
 def require_protection(
-    listener: str, host: str, security: Security | None, *, insecure: bool, remedy: str = PROVE
+    listener: str, host: str, security: Security | None, *, insecure: bool, remedy: str = REQUIRE_PROOF
 ) -> list[str]:
     """Check a listener before it binds. `security`: the authentication that it requires, None if it requires none.
 
@@ -57,7 +57,7 @@ def require_protection(
     if is_loopback(host) or (security is not None and security.strict):
         return []
     if not insecure:
-        raise Unprotected(listener, host, remedy)
+        raise UnprotectedError(listener, host, remedy)
     warning = f"{listener} serves every client that reaches {host!r} (--insecure)"
     log.warning("%s: %s", warning, remedy)
     return [warning]

@@ -22,7 +22,7 @@ REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
 """Pattern of option names whose values Spark must never print."""
 
 
-def access_text(options: dict[str, Any] | None = None) -> str:
+def describe_access(options: dict[str, Any] | None = None) -> str:
     """Return the text of messages about a cluster that does not answer: kafka-python reports refused credentials like
     a closed port."""
     options = client_options() if options is None else options

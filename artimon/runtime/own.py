@@ -18,12 +18,12 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from bookkeeper import Bookkeeper, Integer
 
 MAX_SERIES = 64
-OTHER = "other"
+OTHER_LABEL = "other"
 LABEL_CHARACTERS = 100
 log = logging.getLogger(__name__)
 
 
-class Shape(Enum):
+class FigureConversion(Enum):
     """Conversion of a figure to an integer."""
 
     NUMBER = "number"
@@ -34,7 +34,7 @@ class Shape(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class SelfMetric:
     """One variable. `figure` is a dotted path in the figures of the process; with `labels` it leads to a mapping (of
     mappings, for two) whose keys are their values. A counter's figure counts from the start of the process."""
 
@@ -44,7 +44,7 @@ class Own:
     unit: str = ""
     counter: bool = False
     labels: tuple[str, ...] = ()
-    shape: Shape = Shape.NUMBER
+    shape: FigureConversion = FigureConversion.NUMBER
 
     @property
     def kind(self) -> str:
@@ -53,29 +53,29 @@ class Own:
 
 
 PROCESS = (
-    Own("artimon.process.ok", "ok", "1 if the process reports that it works, else 0"),
-    Own("artimon.process.resident.bytes", "resident_bytes", "Memory in use, without children", "bytes"),
-    Own("artimon.process.cpu.ms", "cpu_ms", "CPU time used, without children", "ms", counter=True),
-    Own("artimon.process.threads", "threads", "Threads"),
-    Own("artimon.process.files.open", "files_open", "Open files and sockets"),
-    Own("artimon.process.uptime.ms", "uptime_ms", "Time since the process began to publish", "ms"),
+    SelfMetric("artimon.process.ok", "ok", "1 if the process reports that it works, else 0"),
+    SelfMetric("artimon.process.resident.bytes", "resident_bytes", "Memory in use, without children", "bytes"),
+    SelfMetric("artimon.process.cpu.ms", "cpu_ms", "CPU time used, without children", "ms", counter=True),
+    SelfMetric("artimon.process.threads", "threads", "Threads"),
+    SelfMetric("artimon.process.files.open", "files_open", "Open files and sockets"),
+    SelfMetric("artimon.process.uptime.ms", "uptime_ms", "Time since the process began to publish", "ms"),
 )
 """Variables of every process."""
 
 
-Values = tuple[str, ...]
+LabelValues = tuple[str, ...]
 
 
-class Publisher:
+class MetricsPublisher:
     """A `Publish` (artimon/runtime/health.py) that sets variables of `book`. Called from one thread; never raises.
 
     A counter continues if its figure falls, because a component inside the process restarted. A gauge without its
     figure is removed; a counter stays. A variable has at most MAX_SERIES label sets; others are summed as `other`."""
 
-    def __init__(self, table: Iterable[Own], book: Bookkeeper, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, table: Iterable[SelfMetric], book: Bookkeeper, clock: Clock = SYSTEM_CLOCK) -> None:
         self._table, self._book, self._clock = tuple(table), book, clock
         self._began = clock.monotonic()
-        self._cells: dict[str, dict[Values, tuple[Integer, int]]] = {}
+        self._cells: dict[str, dict[LabelValues, tuple[Integer, int]]] = {}
         """Variable -> values of its labels -> cell and the last figure."""
         self._failed = False
         for own in (*PROCESS, *self._table):
@@ -94,37 +94,39 @@ class Publisher:
         uptime = round((self._clock.monotonic() - self._began) * 1000)
         return {"uptime_ms": uptime, **process_figures()}
 
-    def _tell(self, table: Sequence[Own], figures: Mapping[str, Any]) -> None:
+    def _tell(self, table: Sequence[SelfMetric], figures: Mapping[str, Any]) -> None:
         for own in table:
             cells = self._cells.setdefault(own.name, {})
-            numbers = self._numbers(own, dig(figures, own.figure), cells)
+            numbers = self._numbers(own, figure_at(figures, own.figure), cells)
             for values, number in numbers.items():
                 self._set(own, values, number, cells)
             if not own.counter:
                 for values in cells.keys() - numbers.keys():
                     cells.pop(values)[0].remove()
 
-    def _numbers(self, own: Own, found: Any, known: Mapping[Values, Any]) -> dict[Values, int]:
+    def _numbers(self, own: SelfMetric, found: Any, known: Mapping[LabelValues, Any]) -> dict[LabelValues, int]:
         """Return numbers by the values of the labels, at most MAX_SERIES and `other`."""
-        numbers: dict[Values, int] = {}
-        for values, one in leaves(found, len(own.labels)):
+        numbers: dict[LabelValues, int] = {}
+        for values, one in flatten_figures(found, len(own.labels)):
             number = self._number(own, one)
             if number is not None:
                 taken = known.keys() | numbers.keys()
-                series = values if values in taken or len(taken) < MAX_SERIES else (OTHER,) * len(values)
+                series = values if values in taken or len(taken) < MAX_SERIES else (OTHER_LABEL,) * len(values)
                 numbers[series] = numbers.get(series, 0) + number
         return numbers
 
-    def _number(self, own: Own, found: Any) -> int | None:
-        if own.shape is Shape.COUNT:
+    def _number(self, own: SelfMetric, found: Any) -> int | None:
+        if own.shape is FigureConversion.COUNT:
             return len(found) if isinstance(found, Sequence | Mapping) else None
         if not isinstance(found, int | float) or found != found:
             return None
-        if own.shape is Shape.AGE:
+        if own.shape is FigureConversion.AGE:
             return max(0, self._clock.now_ms() - round(found)) if found else None
         return int(found) if own.counter else round(found)  # rounding could make a growing sum fall
 
-    def _set(self, own: Own, values: Values, number: int, cells: dict[Values, tuple[Integer, int]]) -> None:
+    def _set(
+        self, own: SelfMetric, values: LabelValues, number: int, cells: dict[LabelValues, tuple[Integer, int]]
+    ) -> None:
         cell, before = cells.get(values, (None, 0))
         if cell is None:
             cell = self._book.integer(own.name, dict(zip(own.labels, values, strict=True)))
@@ -135,17 +137,17 @@ class Publisher:
         cells[values] = cell, number
 
 
-def leaves(found: Any, depth: int) -> Iterator[tuple[Values, Any]]:
+def flatten_figures(found: Any, depth: int) -> Iterator[tuple[LabelValues, Any]]:
     """Yield (keys, figure) of nested mappings; () and the figure itself for depth 0. Skips other types."""
     if depth == 0:
         yield (), found
     elif isinstance(found, Mapping):
         for key, inner in found.items():
-            for values, one in leaves(inner, depth - 1):
+            for values, one in flatten_figures(inner, depth - 1):
                 yield (str(key)[:LABEL_CHARACTERS] or "none", *values), one
 
 
-def dig(figures: Mapping[str, Any], path: str) -> Any:
+def figure_at(figures: Mapping[str, Any], path: str) -> Any:
     """Return the figure at a dotted path, None if absent."""
     found: Any = figures
     for step in path.split("."):

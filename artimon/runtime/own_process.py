@@ -8,18 +8,18 @@ from contextlib import contextmanager
 
 import bookkeeper
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.runtime.own import Publisher
+from artimon.runtime.own import MetricsPublisher
 from artimon.runtime.own_tables import TABLES
-from bookkeeper.runtime.settings import fitting
+from bookkeeper.runtime.settings import fit_name
 
 CONTEXT = "artimon"
-LAST_POLL_S = 1.0
+LAST_POLL_TIMEOUT_S = 1.0
 """Timeout of the last poll at exit in seconds: self metrics do not justify the 5 s of applications."""
-LEAVE_S = 5.0
+EXIT_TIMEOUT_S = 5.0
 """Timeout of the exit in seconds, for a ZooKeeper that hangs."""
 
 
-class OwnProcess(Publisher):
+class SelfMetricsEndpoint(MetricsPublisher):
     """Publishes the variables of `part` (see TABLES) under `instance` until `stop` is set, then unregisters in the
     background. `left` is set once the last poll is over or timed out.
 
@@ -28,7 +28,7 @@ class OwnProcess(Publisher):
     def __init__(
         self, part: str, instance: str, zookeeper: str, stop: threading.Event, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        bookkeeper.configure(context=CONTEXT, instance=fitting(instance), zookeeper=zookeeper)
+        bookkeeper.configure(context=CONTEXT, instance=fit_name(instance), zookeeper=zookeeper)
         super().__init__(TABLES[part], bookkeeper.default(), clock)
         self._stop, self.left = stop, threading.Event()
         threading.Thread(target=self._leave, name="own variables", daemon=True).start()
@@ -36,20 +36,20 @@ class OwnProcess(Publisher):
     def end(self) -> None:
         """Set `stop` and wait until the endpoint is unregistered, at most LEAVE_S."""
         self._stop.set()
-        self.left.wait(LEAVE_S)
+        self.left.wait(EXIT_TIMEOUT_S)
 
     def _leave(self) -> None:
         self._stop.wait()
         try:
-            bookkeeper.default().close(LAST_POLL_S)
+            bookkeeper.default().close(LAST_POLL_TIMEOUT_S)
         finally:
             self.left.set()
 
 
 @contextmanager
-def publishing(part: str, instance: str, zookeeper: str, stop: threading.Event) -> Iterator[OwnProcess]:
+def published_metrics(part: str, instance: str, zookeeper: str, stop: threading.Event) -> Iterator[SelfMetricsEndpoint]:
     """Publish own variables inside the block; at its end set `stop` and unregister."""
-    own = OwnProcess(part, instance, zookeeper, stop)
+    own = SelfMetricsEndpoint(part, instance, zookeeper, stop)
     try:
         yield own
     finally:

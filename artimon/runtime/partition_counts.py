@@ -21,22 +21,22 @@ log = logging.getLogger(__name__)
 
 ACKS_PATH = "/artimon/acks"
 """Parent of the ack states that the raw query publishes, by topic id."""
-_ASK_S = 3.0
-_AGAIN_S = 5.0
+_READ_TIMEOUT_S = 3.0
+_RETRY_S = 5.0
 """Pause in seconds between two requests for a topic that the raw table has not begun."""
 
-Pins = Callable[[str], int | None]
+ConfirmedPartitions = Callable[[str], int | None]
 """Return the partitions of a topic id when the raw table began it; None if not begun or unknown now."""
 
 
-def pins_of(zookeeper: KazooClient) -> Pins:
+def confirmed_partitions(zookeeper: KazooClient) -> ConfirmedPartitions:
     """Return pins that read the ack states of the raw query."""
 
     def pin(topic_id: str) -> int | None:
         try:
             if not zookeeper.connected:
                 return None
-            data, _ = zookeeper.get_async(f"{ACKS_PATH}/{topic_id}").get(timeout=_ASK_S)
+            data, _ = zookeeper.get_async(f"{ACKS_PATH}/{topic_id}").get(timeout=_READ_TIMEOUT_S)
             return len(json.loads(data)["partitions"]) or None
         except NoNodeError:
             return None
@@ -50,7 +50,7 @@ def pins_of(zookeeper: KazooClient) -> Pins:
 class PartitionCounts:
     """Thread-safe cache of partition counts. Invariant: a count only changes to that of the raw table."""
 
-    def __init__(self, pins: Pins | None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, pins: ConfirmedPartitions | None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._pins, self._clock = pins, clock
         self._lock = threading.Lock()
         self._counts: dict[str, tuple[int, bool]] = {}
@@ -74,19 +74,19 @@ class PartitionCounts:
         with self._lock:
             self._counts[topic_id] = count, sure
             if count < described and topic_id not in self._altered:
-                log.error("%s", altered(name, described, count))
-                self._altered[topic_id] = altered(name, described, count)
+                log.error("%s", altered_message(name, described, count))
+                self._altered[topic_id] = altered_message(name, described, count)
         return count
 
     def _ask(self, topic_id: str) -> int | None:
         now = self._clock.monotonic()
-        if self._pins is None or now - self._asked.get(topic_id, -_AGAIN_S) < _AGAIN_S:
+        if self._pins is None or now - self._asked.get(topic_id, -_RETRY_S) < _RETRY_S:
             return None
         self._asked[topic_id] = now
         return self._pins(topic_id)
 
 
-def altered(name: str, described: int, counted: int) -> str:
+def altered_message(name: str, described: int, counted: int) -> str:
     """Return the message about an altered topic."""
     return (
         f"{name} was altered to {described} partitions: {counted} are used, because a lane must keep its partition;"

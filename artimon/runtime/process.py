@@ -11,10 +11,10 @@ from types import FrameType
 from artimon.runtime.settings import kafka_security, security, zookeeper_auth
 
 
-def begin() -> threading.Event:
+def install_signal_handlers() -> threading.Event:
     """Set up logging and signals of a process and check its settings; SIGTERM or SIGINT set the returned event."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    quiet()
+    limit_library_logs()
     check_settings()
     stop = threading.Event()
 
@@ -33,7 +33,7 @@ def check_settings() -> None:
     kafka_security()
 
 
-def quiet() -> None:
+def limit_library_logs() -> None:
     """Silence client libraries, which log every attempt; our own messages report the relevant failures."""
     for noisy in ("kazoo", "kafka", "py4j", "bookkeeper.zookeeper"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)

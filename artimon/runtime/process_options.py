@@ -53,7 +53,7 @@ class Option:
     """True if the option is the data folder of the stack whose servers are used."""
 
 
-class Bound(NamedTuple):
+class BoundOption(NamedTuple):
     """Option, the field that it fills and the type of that field."""
 
     option: Option
@@ -74,13 +74,13 @@ class Bound(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def bound_options(cls: type) -> tuple[Bound, ...]:
+def bound_options(cls: type) -> tuple[BoundOption, ...]:
     """Return the options at the fields of a dataclass, without those of nested dataclasses."""
     hints = _hints(cls)
     found = []
     for field in fields(cls):
         base, *extras = get_args(hints[field.name]) if _is_annotated(hints[field.name]) else (hints[field.name],)
-        found += [Bound(extra, field, base) for extra in extras if isinstance(extra, Option)]
+        found += [BoundOption(extra, field, base) for extra in extras if isinstance(extra, Option)]
     return tuple(found)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from artimon.runtime.text import parse_size
 from bookkeeper.runtime.settings import SettingsError as BookkeeperSettingsError
-from bookkeeper.runtime.settings import digest
+from bookkeeper.runtime.settings import zookeeper_digest
 
 if TYPE_CHECKING:  # set-up reads settings before anything is installed
     from bookkeeper.rpc.security import Security
@@ -23,9 +23,9 @@ DEFAULT_HDFS = "hdfs://127.0.0.1:8020"
 DEFAULT_API = "http://127.0.0.1:8780"
 DEFAULT_MATRIX = "127.0.0.1:8781"
 DEFAULT_SMTP = "127.0.0.1:8725"
-DEFAULT_DROPIN = Path("/var/run/artimon")
+DEFAULT_DROPIN_FOLDER = Path("/var/run/artimon")
 DEFAULT_KAFKA_QUOTA = 20 * 1024**3
-LEAST_KAFKA_QUOTA = 24 * 1024**2
+MIN_KAFKA_QUOTA = 24 * 1024**2
 """Smallest quota of Kafka, bytes: below it the eight partitions with minimal segments exceed half of the quota."""
 KAFKA_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 KAFKA_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")
@@ -80,7 +80,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         smtp=env.get("ARTIMON_SMTP") or DEFAULT_SMTP,
         kafka_quota_bytes=parse_quota(env.get("ARTIMON_KAFKA_QUOTA") or str(DEFAULT_KAFKA_QUOTA)),
         data=Path(env.get("ARTIMON_DATA") or share / "artimon" / "default").expanduser(),
-        dropin=Path(env.get("ARTIMON_DROPIN") or DEFAULT_DROPIN).expanduser(),
+        dropin=Path(env.get("ARTIMON_DROPIN") or DEFAULT_DROPIN_FOLDER).expanduser(),
         cache=cache.expanduser() / "artimon",
         java_home=Path(java) if java else None,
         venv=Path(venv).expanduser().absolute() if venv else None,
@@ -98,8 +98,8 @@ def parse_quota(text: str) -> int:
         size = parse_size(text)
     except ValueError:
         size = -1
-    if size and not LEAST_KAFKA_QUOTA <= size < 2**63:
-        least = LEAST_KAFKA_QUOTA // 1024**2
+    if size and not MIN_KAFKA_QUOTA <= size < 2**63:
+        least = MIN_KAFKA_QUOTA // 1024**2
         raise SettingsError(
             f"quota of Kafka (ARTIMON_KAFKA_QUOTA, --kafka-quota) {text!r}: write bytes, at least {least} MiB, such as"
             " 20GiB, or 0 for none"
@@ -111,11 +111,11 @@ def parse_quota(text: str) -> int:
 def security() -> Security | None:
     """Return the certificates and tokens that this process presents and requires; None for none. docs/security.md.
     Cached for the process. Raises SettingsError."""
-    from bookkeeper.rpc.security import BadSecurity, from_settings
+    from bookkeeper.rpc.security import SecurityConfigError, security_from_settings
 
     try:
-        return from_settings(os.environ)
-    except BadSecurity as problem:
+        return security_from_settings(os.environ)
+    except SecurityConfigError as problem:
         raise SettingsError(str(problem)) from None
 
 
@@ -125,7 +125,7 @@ def zookeeper_auth() -> str:
     SettingsError."""
     try:
         file = os.environ.get("ARTIMON_ZOOKEEPER_AUTH", "")
-        return digest(file) if file else ""
+        return zookeeper_digest(file) if file else ""
     except BookkeeperSettingsError as problem:
         raise SettingsError(str(problem)) from None
 

@@ -11,21 +11,21 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 30.0
-STEADY_S = 60.0
+MAX_PAUSE_S = 30.0
+BACKOFF_RESET_S = 60.0
 """Run time in seconds after which the back-off starts again from its first pause."""
 MAX_DOUBLINGS = 16
-ENDED = "it ended by itself"
+ENDED_WITHOUT_ERROR = "it ended by itself"
 
 
-class Retry:
+class RetryLoop:
     """Repeats an activity, with a back-off after each end. One thread calls `run`; any may read `problem` and
     `restarts`.
 
     `problem` is the reason of the last failure, "" after the activity called `healthy()`."""
 
     def __init__(
-        self, name: str, clock: Clock = SYSTEM_CLOCK, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S
+        self, name: str, clock: Clock = SYSTEM_CLOCK, first_s: float = FIRST_PAUSE_S, longest_s: float = MAX_PAUSE_S
     ) -> None:
         self.name, self._clock = name, clock
         self._first_s, self._longest_s = first_s, longest_s
@@ -48,14 +48,14 @@ class Retry:
                 self.problem = one_line(error)
             if stop.is_set():
                 return
-            row = 1 if self._clock.monotonic() - began > STEADY_S else row + 1
+            row = 1 if self._clock.monotonic() - began > BACKOFF_RESET_S else row + 1
             self.restarts += 1
             pause = min(self._longest_s, self._first_s * 2.0 ** min(row - 1, MAX_DOUBLINGS))
-            log.error("%s stopped: %s; again in %.1f s", self.name, self.problem or ENDED, pause)
+            log.error("%s stopped: %s; again in %.1f s", self.name, self.problem or ENDED_WITHOUT_ERROR, pause)
             self._clock.wait(stop, pause)
 
 
-class Supervised(Retry):
+class SupervisedThread(RetryLoop):
     """Thread that repeats `run(stop)` until `stop`."""
 
     def __init__(

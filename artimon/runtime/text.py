@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal
 
-from bookkeeper.process.addresses import split
+from bookkeeper.process.addresses import split_host_port
 
 UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _PART = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(min|ms|[wdhms])")
@@ -64,7 +64,7 @@ def parse_address(text: str) -> tuple[str, int]:
     >>> parse_address("[::1]:2181")
     ('::1', 2181)
     """
-    host, port = split(text, 0)
+    host, port = split_host_port(text, 0)
     if not host or not port:
         raise ValueError(f"{text!r:.200} is not an address: write host:port, IPv6 in brackets")
     return host, port

@@ -14,46 +14,46 @@ from kafka.errors import KafkaError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.topic_spec import (
     Difference,
-    Found,
-    Topic,
+    ExistingTopic,
+    TopicSpec,
     differences,
     generations,
-    missing,
+    missing_topic,
     platform_topics,
     vital,
 )
-from artimon.runtime.kafka_access import access_text, client_options
+from artimon.runtime.kafka_access import client_options, describe_access
 
 log = logging.getLogger(__name__)
 
-ASK_MS = 10_000
-BOOTSTRAP_MS = 15_000
+REQUEST_TIMEOUT_MS = 10_000
+BOOTSTRAP_TIMEOUT_MS = 15_000
 """Timeout of the first connection: the TLS handshake with a broker that has just started may take seconds."""
 RETRY_S = 5.0
 UNFIT_EXIT = 3
 """Exit code of a process that found an unusable topic."""
 
 
-class TopicsUnknown(RuntimeError):
+class TopicsUnknownError(RuntimeError):
     """Kafka cannot be queried now. The text gives address and reason."""
 
 
-class TopicsUnfit(RuntimeError):
+class TopicsUnfitError(RuntimeError):
     """Topics that the process needs are missing or misconfigured. The text names them and the remedy."""
 
 
 def open_admin(bootstrap: str, options: dict[str, Any] | None = None) -> Any:
     """Open an admin client; `options` replace the security options of this process. Raises TopicsUnknown."""
     access = client_options() if options is None else options
-    timeouts = {"request_timeout_ms": ASK_MS, "bootstrap_timeout_ms": BOOTSTRAP_MS}
+    timeouts = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS}
     try:
         return KafkaAdminClient(bootstrap_servers=bootstrap, **timeouts, **access)
     except (KafkaError, OSError, RuntimeError, ValueError) as error:
-        why = f"{access_text(access)}: {type(error).__name__}: {error}"
-        raise TopicsUnknown(f"Kafka at {bootstrap} {why}") from error
+        why = f"{describe_access(access)}: {type(error).__name__}: {error}"
+        raise TopicsUnknownError(f"Kafka at {bootstrap} {why}") from error
 
 
-def find_topics(admin: Any, names: Iterable[str]) -> dict[str, Found]:
+def describe_topics(admin: Any, names: Iterable[str]) -> dict[str, ExistingTopic]:
     """Describe the topics that exist. Raises KafkaError, OSError."""
     described = {one["name"]: one for one in admin.describe_topics(list(names)) if not one["error_code"]}
     if not described:
@@ -65,49 +65,51 @@ def find_topics(admin: Any, names: Iterable[str]) -> dict[str, Found]:
         parts = topic["partitions"]
         replicas = {p["partition_index"]: tuple(p["replica_nodes"]) for p in parts}
         values = {key: str(one["value"]) for key, one in configs[name].items()}
-        found[name] = Found(name, len(parts), replicas, values)
+        found[name] = ExistingTopic(name, len(parts), replicas, values)
     return found
 
 
-def newest_generation(admin: Any, base: str) -> Found | None:
+def newest_generation(admin: Any, base: str) -> ExistingTopic | None:
     """Return the generation of a topic that is written to; None if the topic does not exist."""
-    found = find_topics(admin, generations(base))
+    found = describe_topics(admin, generations(base))
     return next((found[name] for name in reversed(generations(base)) if name in found), None)
 
 
-def brokers_of(admin: Any) -> list[int]:
+def list_brokers(admin: Any) -> list[int]:
     """Return the ids of the live brokers."""
     return sorted(int(one["broker_id"]) for one in admin.describe_cluster()["brokers"])
 
 
-def check_topics(bootstrap: str, wanted: Sequence[Topic], options: dict[str, Any] | None = None) -> list[Difference]:
+def check_topics(
+    bootstrap: str, wanted: Sequence[TopicSpec], options: dict[str, Any] | None = None
+) -> list[Difference]:
     """Return all differences. Only the newest generation of a topic is checked. Raises TopicsUnknown."""
     told: list[Difference] = []
     with closing(open_admin(bootstrap, options)) as admin:
         try:
             for topic in wanted:
                 real = newest_generation(admin, topic.name)
-                told += [missing(topic.name)] if real is None else differences(topic, real, bootstrap)
+                told += [missing_topic(topic.name)] if real is None else differences(topic, real, bootstrap)
         except (KafkaError, OSError, RuntimeError, KeyError, IndexError) as error:
-            raise TopicsUnknown(f"Kafka at {bootstrap} does not describe topics: {error!r}") from error
+            raise TopicsUnknownError(f"Kafka at {bootstrap} does not describe topics: {error!r}") from error
     return told
 
 
-def relied_on(prefix: str, names: Iterable[str]) -> tuple[Topic, ...]:
+def required_topics(prefix: str, names: Iterable[str]) -> tuple[TopicSpec, ...]:
     """Return the required settings of the topics that a process uses, without partitions and replication."""
     kept = []
     for topic in platform_topics(prefix):
         if topic.name.removeprefix(f"{prefix}.") in names:
             needed = {key: value for key, value in topic.config.items() if key in topic.vital}
-            kept.append(Topic(topic.name, 0, needed, 0, topic.why, topic.vital))
+            kept.append(TopicSpec(topic.name, 0, needed, 0, topic.why, topic.vital))
     return tuple(kept)
 
 
-def check_relied_on(bootstrap: str, topics: Sequence[Topic]) -> None:
+def check_required_topics(bootstrap: str, topics: Sequence[TopicSpec]) -> None:
     """Check that a process can use these topics. Raises TopicsUnfit, TopicsUnknown."""
     found = vital(check_topics(bootstrap, topics))
     if found:
-        raise TopicsUnfit(f"Kafka at {bootstrap}: " + "; ".join(map(str, found)))
+        raise TopicsUnfitError(f"Kafka at {bootstrap}: " + "; ".join(map(str, found)))
 
 
 class TopicCheck:
@@ -119,14 +121,14 @@ class TopicCheck:
     def __init__(
         self,
         bootstrap: str,
-        topics: Sequence[Topic],
+        topics: Sequence[TopicSpec],
         clock: Clock = SYSTEM_CLOCK,
-        check: Callable[[str, Sequence[Topic]], list[Difference]] = check_topics,
+        check: Callable[[str, Sequence[TopicSpec]], list[Difference]] = check_topics,
     ) -> None:
         self._bootstrap, self._topics, self._clock, self._check = bootstrap, topics, clock, check
         self.problem = ""
         """Reason of the last failed attempt."""
-        self._unfit: TopicsUnfit | None = None
+        self._unfit: TopicsUnfitError | None = None
 
     def start(self, stop: threading.Event) -> None:
         """Start the thread."""
@@ -145,12 +147,12 @@ class TopicCheck:
     def _turn(self) -> bool:
         try:
             found = vital(self._check(self._bootstrap, self._topics))
-        except TopicsUnknown as error:
+        except TopicsUnknownError as error:
             return self._wait_for(str(error))
-        absent = [one for one in found if one == missing(one.topic)]
+        absent = [one for one in found if one == missing_topic(one.topic)]
         wrong = [one for one in found if one not in absent]
         if wrong:
-            self._unfit = TopicsUnfit(f"Kafka at {self._bootstrap}: " + "; ".join(map(str, wrong)))
+            self._unfit = TopicsUnfitError(f"Kafka at {self._bootstrap}: " + "; ".join(map(str, wrong)))
         if absent and not wrong:
             return self._wait_for("; ".join(map(str, absent)))
         self.problem = ""

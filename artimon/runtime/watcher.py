@@ -13,19 +13,19 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 log = logging.getLogger(__name__)
 
-LOST = (KazooException, KazooTimeoutError, OSError)
+ZOOKEEPER_ERRORS = (KazooException, KazooTimeoutError, OSError)
 """Errors of a call to ZooKeeper that failed or timed out."""
-POLL_S = 5.0
+POLL_PERIOD_S = 5.0
 
 
-class Watcher:
+class ZooKeeperWatcher:
     """Calls `_look` of a subclass at start, when a watch fires, when the session state changes, after `wake`, and every
     `every_s` seconds (watches get lost).
 
     Threads: one, which alone calls `_look` and `_leave` and talks to ZooKeeper. kazoo's own thread must not block: it
     only wakes this one."""
 
-    def __init__(self, client: KazooClient, name: str, every_s: float = POLL_S) -> None:
+    def __init__(self, client: KazooClient, name: str, every_s: float = POLL_PERIOD_S) -> None:
         """The caller starts and stops `client`. `name` is that of the thread."""
         self._client, self._every_s = client, every_s
         self._wake, self._stop = threading.Event(), threading.Event()
@@ -84,7 +84,7 @@ class Watcher:
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except LOST as error:
+        except ZOOKEEPER_ERRORS as error:
             problem = f"ZooKeeper: {type(error).__name__} {error}"
             if problem != self.problem:
                 log.info("%s: %s", self._thread.name, problem)

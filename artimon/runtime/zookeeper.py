@@ -11,12 +11,12 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from artimon.runtime.settings import zookeeper_auth
-from artimon.runtime.watcher import Watcher
-from bookkeeper.process.ephemeral_node import access, outlive_data
+from artimon.runtime.watcher import ZooKeeperWatcher
+from bookkeeper.process.ephemeral_node import accept_older_servers, client_auth_options
 
 log = logging.getLogger(__name__)
 
-_CHECK_S = 30.0
+_CHECK_PERIOD_S = 30.0
 Watch = Callable[[Any], None]
 
 
@@ -29,9 +29,9 @@ def zookeeper_client(hosts: str, timeout_s: float = 10.0, pause_s: float = 30.0)
         timeout=timeout_s,
         connection_retry={"max_tries": -1, "max_delay": pause_s, "delay": 0.2, "backoff": 2},
         command_retry={"max_tries": 3, "max_delay": 2},
-        **access(zookeeper_auth()),
+        **client_auth_options(zookeeper_auth()),
     )
-    outlive_data(client)
+    accept_older_servers(client)
     return client
 
 
@@ -86,7 +86,7 @@ def read_children(
         yield name, data, stat
 
 
-class Registration(Watcher):
+class EphemeralNode(ZooKeeperWatcher):
     """Keeps one ephemeral znode in place while started; `stop` deletes it if it is ours and ZooKeeper answers.
 
     A node of the same path that another session owns is taken over once, at the first registration of this object
@@ -94,7 +94,7 @@ class Registration(Watcher):
     `conflict` is True.
     """
 
-    def __init__(self, client: KazooClient, path: str, data: bytes, check_s: float = _CHECK_S) -> None:
+    def __init__(self, client: KazooClient, path: str, data: bytes, check_s: float = _CHECK_PERIOD_S) -> None:
         super().__init__(client, f"register {path}", check_s)
         self._path, self._data = path, data
         self._registered_once = False

@@ -16,10 +16,10 @@ import psutil
 from artimon.runtime.settings import Settings
 from artimon.runtime.text import parse_address
 from artimon.stack import jars
-from artimon.stack.errors import NotRunning, StackError
-from artimon.stack.hdfs import ask_jmx
+from artimon.stack.errors import NotRunningError, StackError
+from artimon.stack.hdfs import request_jmx
 from artimon.stack.java import find_java
-from artimon.stack.part import HOST, ask_tcp
+from artimon.stack.part import HOST, tcp_request
 from artimon.stack.parts import ALL_PARTS, choose_parts
 from artimon.stack.ports import is_free
 from artimon.stack.state import StackState, read_state
@@ -30,7 +30,7 @@ MEMORY_FREE_GB = 5
 GIB = 1024**3
 
 
-class Mark(StrEnum):
+class CheckResult(StrEnum):
     """Result of a check; only FAILED makes `artimon doctor` exit 1."""
 
     GOOD = "good"
@@ -43,12 +43,12 @@ class Check:
     """One line of the report; `fix` is empty if there is nothing to do."""
 
     name: str
-    mark: Mark
+    mark: CheckResult
     detail: str
     fix: str = ""
 
 
-def examine(settings: Settings, data: Path, *, verify_jars: bool = False) -> Iterator[Check]:
+def run_checks(settings: Settings, data: Path, *, verify_jars: bool = False) -> Iterator[Check]:
     """Run all checks, one after another; a check that raises counts as failed."""
     state = read_state(data)
     running = state if state is not None and state.alive() else None
@@ -68,22 +68,24 @@ def examine(settings: Settings, data: Path, *, verify_jars: bool = False) -> Ite
         try:
             yield from check()
         except Exception as problem:  # the report must be complete
-            yield Check(name, Mark.FAILED, f"{type(problem).__name__}: {problem}", "report this as a defect")
+            yield Check(name, CheckResult.FAILED, f"{type(problem).__name__}: {problem}", "report this as a defect")
 
 
 def _python() -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
     good = sys.version_info >= (3, 11)
-    yield Check("python", Mark.GOOD if good else Mark.FAILED, version, "" if good else "install Python 3.11")
+    yield Check(
+        "python", CheckResult.GOOD if good else CheckResult.FAILED, version, "" if good else "install Python 3.11"
+    )
 
 
 def _java(settings: Settings) -> Iterator[Check]:
     try:
         java = find_java(settings)
     except StackError as problem:
-        yield Check("java", Mark.FAILED, "no suitable Java", str(problem))
+        yield Check("java", CheckResult.FAILED, "no suitable Java", str(problem))
     else:
-        yield Check("java", Mark.GOOD, f"{java.version} at {java.program}")
+        yield Check("java", CheckResult.GOOD, f"{java.version} at {java.program}")
 
 
 def _jars(settings: Settings, verify: bool) -> Iterator[Check]:
@@ -92,13 +94,15 @@ def _jars(settings: Settings, verify: bool) -> Iterator[Check]:
     missing = [jar.file for jar in wanted if not (folder / jar.jar_set / jar.file).is_file()]
     if missing:
         detail = f"{len(missing)} of {len(wanted)} not in {folder}"
-        yield Check("jars", Mark.FAILED, detail, "run ./scripts/setup")
+        yield Check("jars", CheckResult.FAILED, detail, "run ./scripts/setup")
         return
     damaged = [jar.file for jar in wanted if verify and jars.digest_of(folder / jar.jar_set / jar.file) != jar.digest]
     if damaged:
-        yield Check("jars", Mark.FAILED, f"damaged: {', '.join(damaged)}", f"delete them in {folder}, ./scripts/setup")
+        yield Check(
+            "jars", CheckResult.FAILED, f"damaged: {', '.join(damaged)}", f"delete them in {folder}, ./scripts/setup"
+        )
         return
-    yield Check("jars", Mark.GOOD, f"{len(wanted)} in {folder}{', digests verified' if verify else ''}")
+    yield Check("jars", CheckResult.GOOD, f"{len(wanted)} in {folder}{', digests verified' if verify else ''}")
 
 
 def _disk(data: Path) -> Iterator[Check]:
@@ -106,39 +110,41 @@ def _disk(data: Path) -> Iterator[Check]:
     free = shutil.disk_usage(there).free / GIB
     good = free >= DISK_FREE_GB
     fix = "" if good else f"free {DISK_FREE_GB} GiB of disk space, or choose another folder with --data"
-    yield Check("disk", Mark.GOOD if good else Mark.WARNING, f"{free:.1f} GiB free at {there}", fix)
+    yield Check("disk", CheckResult.GOOD if good else CheckResult.WARNING, f"{free:.1f} GiB free at {there}", fix)
     nearest = next(path for path in (data, *data.parents) if path.exists())
     if nearest != there or not os.access(there, os.W_OK | os.X_OK):
-        yield Check("data folder", Mark.FAILED, f"{data} cannot be made or written", "name another with --data")
+        yield Check("data folder", CheckResult.FAILED, f"{data} cannot be made or written", "name another with --data")
 
 
 def _memory(running: bool) -> Iterator[Check]:
     free = psutil.virtual_memory().available / GIB
     good = running or free >= MEMORY_FREE_GB
     fix = "" if good else f"end other programs; the whole stack takes up to {MEMORY_FREE_GB} GiB"
-    yield Check("memory", Mark.GOOD if good else Mark.WARNING, f"{free:.1f} GiB available", fix)
+    yield Check("memory", CheckResult.GOOD if good else CheckResult.WARNING, f"{free:.1f} GiB available", fix)
 
 
 def _ports(running: StackState | None) -> Iterator[Check]:
     if running is not None:
-        yield Check("ports", Mark.GOOD, "held by the running stack")
+        yield Check("ports", CheckResult.GOOD, "held by the running stack")
         return
     wished = {port: name for part in choose_parts(ALL_PARTS) for name, port in part.ports.items()}
     taken = [f"{port} ({name})" for port, name in wished.items() if not is_free(port)]
     if not taken:
-        yield Check("ports", Mark.GOOD, f"all {len(wished)} default ports are free")
+        yield Check("ports", CheckResult.GOOD, f"all {len(wished)} default ports are free")
         return
     fix = "no action needed: the stack takes the next free ports, and `artimon env` prints them"
-    yield Check("ports", Mark.WARNING, f"taken: {', '.join(taken)}", fix)
+    yield Check("ports", CheckResult.WARNING, f"taken: {', '.join(taken)}", fix)
 
 
 def _stack(data: Path, running: StackState | None) -> Iterator[Check]:
     if running is None:
-        yield Check("stack", Mark.WARNING, str(NotRunning(data)).partition(":")[0], "start one with `artimon up`")
+        yield Check(
+            "stack", CheckResult.WARNING, str(NotRunningError(data)).partition(":")[0], "start one with `artimon up`"
+        )
         return
     for part in read_status(data).parts:
-        mark = Mark.FAILED if not part.healthy else Mark.WARNING if part.problem else Mark.GOOD
-        fix = "" if mark is Mark.GOOD else f"see `artimon logs {part.name}`"
+        mark = CheckResult.FAILED if not part.healthy else CheckResult.WARNING if part.problem else CheckResult.GOOD
+        fix = "" if mark is CheckResult.GOOD else f"see `artimon logs {part.name}`"
         problem = part.problem.removeprefix(f"{part.state}:").strip()
         yield Check(f"part {part.name}", mark, f"{part.state} {problem}".strip(), fix)
 
@@ -153,50 +159,52 @@ def _buffer(data: Path, running: StackState | None) -> Iterator[Check]:
         if not name.startswith("collector-") or "bytes" not in kafka:
             continue
         detail = f"{kafka['bytes'] / GIB:.2f} of {kafka['quota_bytes'] / GIB:.2f} GiB, by {name}"
-        mark = Mark.FAILED if kafka.get("full") else Mark.GOOD
-        fix = "" if mark is Mark.GOOD else 'docs/operations.md, "Kafka is nearly full"'
+        mark = CheckResult.FAILED if kafka.get("full") else CheckResult.GOOD
+        fix = "" if mark is CheckResult.GOOD else 'docs/operations.md, "Kafka is nearly full"'
         yield Check("kafka buffer", mark, detail, fix)
     spark = parts.get("spark", {})
     for text in (*spark.get("problems", ()), *spark.get("warnings", ())):
-        yield Check("kafka log", Mark.WARNING, text, "docs/operations.md")
+        yield Check("kafka log", CheckResult.WARNING, text, "docs/operations.md")
 
 
 def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
     """Check the servers of the running stack or the settings. Without a running stack an absent one is a warning."""
     known = running.addresses if running else {}
-    worst = Mark.FAILED if running else Mark.WARNING
-    yield _reach("zookeeper", known.get("ARTIMON_ZOOKEEPER", settings.zookeeper), worst, _ask_zookeeper)
-    yield _reach("kafka", known.get("ARTIMON_KAFKA", settings.kafka).split(",")[0], worst, _connect)
-    yield _reach("hdfs", known.get("ARTIMON_HDFS", settings.hdfs).removeprefix("hdfs://"), worst, _connect)
+    worst = CheckResult.FAILED if running else CheckResult.WARNING
+    yield _check_reachable("zookeeper", known.get("ARTIMON_ZOOKEEPER", settings.zookeeper), worst, _ask_zookeeper)
+    yield _check_reachable("kafka", known.get("ARTIMON_KAFKA", settings.kafka).split(",")[0], worst, _connect)
+    yield _check_reachable("hdfs", known.get("ARTIMON_HDFS", settings.hdfs).removeprefix("hdfs://"), worst, _connect)
     if running and "namenode.http" in running.ports:
-        yield _reach("hdfs space", f"{HOST}:{running.ports['namenode.http']}", worst, _ask_space)
+        yield _check_reachable("hdfs space", f"{HOST}:{running.ports['namenode.http']}", worst, _request_hdfs_space)
 
 
 def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:
     """Check the access lists of ZooKeeper and the user of the agent. Reports nothing if ZooKeeper does not answer."""
-    from artimon.runtime.watcher import LOST
+    from artimon.runtime.watcher import ZOOKEEPER_ERRORS
     from artimon.runtime.zookeeper import zookeeper_session
-    from pipeline.control.access import OPEN, open_nodes
+    from pipeline.control.access import OPEN_ACCESS_WARNING, open_nodes
 
     known = running.addresses if running else {}
     try:
         with zookeeper_session(known.get("ARTIMON_ZOOKEEPER", settings.zookeeper), 3.0) as client:
             found = open_nodes(client)
-    except LOST:
+    except ZOOKEEPER_ERRORS:
         return
     if found:
         detail = f"{len(found)} nodes are open to everyone, such as {found[0]}"
-        yield Check("zookeeper access", Mark.WARNING, detail, OPEN)
+        yield Check("zookeeper access", CheckResult.WARNING, detail, OPEN_ACCESS_WARNING)
     else:
-        yield Check("zookeeper access", Mark.GOOD, "no node of the platform is open to everyone")
+        yield Check("zookeeper access", CheckResult.GOOD, "no node of the platform is open to everyone")
     agent = next((part.pid for part in running.parts if part.name == "agent" and part.pid), 0) if running else 0
     if agent and psutil.Process(agent).uids().effective == 0:
-        yield Check("agent's user", Mark.WARNING, "root", "run `artimon up` as a user of its own: docs/deploy.md")
+        yield Check(
+            "agent's user", CheckResult.WARNING, "root", "run `artimon up` as a user of its own: docs/deploy.md"
+        )
 
 
-def _reach(name: str, address: str, worst: Mark, ask: Callable[[str, int], str]) -> Check:
+def _check_reachable(name: str, address: str, worst: CheckResult, ask: Callable[[str, int], str]) -> Check:
     try:
-        return Check(name, Mark.GOOD, f"{ask(*parse_address(address.rstrip('/')))} at {address}")
+        return Check(name, CheckResult.GOOD, f"{ask(*parse_address(address.rstrip('/')))} at {address}")
     except (OSError, ValueError) as problem:
         fix = f"start the stack with `artimon up`, or set ARTIMON_{name.split()[0].upper()}"
         return Check(name, worst, f"not reached at {address}: {problem}", fix)
@@ -210,13 +218,13 @@ def _connect(host: str, port: int) -> str:
 def _ask_zookeeper(host: str, port: int) -> str:
     if host not in (HOST, "localhost"):
         return _connect(host, port)
-    if ask_tcp(port, b"ruok", enough=4) != b"imok":
+    if tcp_request(port, b"ruok", enough=4) != b"imok":
         raise OSError("does not answer ruok")
     return "answers"
 
 
-def _ask_space(host: str, port: int) -> str:  # noqa: ARG001
-    state = ask_jmx(port, "Hadoop:service=NameNode,name=FSNamesystemState")
+def _request_hdfs_space(host: str, port: int) -> str:  # noqa: ARG001
+    state = request_jmx(port, "Hadoop:service=NameNode,name=FSNamesystemState")
     if state.get("FSState") != "Operational" or not state.get("NumLiveDataNodes"):
         raise OSError(f"state {state.get('FSState')}, {state.get('NumLiveDataNodes')} live DataNodes")
     return f"{int(state.get('CapacityRemaining', 0)) / GIB:.1f} GiB remain"

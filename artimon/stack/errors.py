@@ -9,7 +9,7 @@ class StackError(Exception):
     """Base of all errors of the stack; `artimon` prints its text and exits 1 or 2."""
 
 
-class JavaMissing(StackError):
+class JavaMissingError(StackError):
     """No suitable Java: the servers need a full Java 17 or later, with the module jdk.incubator.vector."""
 
     def __init__(self, found: str) -> None:
@@ -25,7 +25,7 @@ class JavaMissing(StackError):
         )
 
 
-class JarMismatch(StackError):
+class JarMismatchError(StackError):
     """A jar does not have the digest that jars.lock pins."""
 
     def __init__(self, path: Path, expected: str, actual: str) -> None:
@@ -39,7 +39,7 @@ class JarMismatch(StackError):
         )
 
 
-class JarsUnresolved(StackError):
+class JarsUnresolvedError(StackError):
     """The jars could not be retrieved."""
 
     def __init__(self, missing: list[str], log: Path, detail: str) -> None:
@@ -54,7 +54,7 @@ class JarsUnresolved(StackError):
         )
 
 
-class AlreadyRunning(StackError):
+class AlreadyRunningError(StackError):
     """Another stack holds the data folder."""
 
     def __init__(self, data: Path, pid: int | None) -> None:
@@ -67,7 +67,7 @@ class AlreadyRunning(StackError):
         return f"a stack already runs on {self.data}{who}: {stop}, or give another --data"
 
 
-class NoPort(StackError):
+class NoFreePortError(StackError):
     """No free port in the range above the preferred one."""
 
     def __init__(self, wished: int, tried: int) -> None:
@@ -78,7 +78,7 @@ class NoPort(StackError):
         return f"no free port in {self.wished}..{self.wished + self.tried - 1} on 127.0.0.1: stop what holds them"
 
 
-class NotHealthy(StackError):
+class NotHealthyError(StackError):
     """Parts that did not become healthy in time."""
 
     def __init__(self, waited_s: float, parts: dict[str, str]) -> None:
@@ -90,7 +90,7 @@ class NotHealthy(StackError):
         return f"after {self.waited_s:.0f} s not healthy: {what}. See `artimon logs PART` and `artimon doctor`"
 
 
-class UnusableFolder(StackError):
+class UnusableFolderError(StackError):
     """The data folder cannot be made or written."""
 
     def __init__(self, data: Path, problem: OSError) -> None:
@@ -101,7 +101,7 @@ class UnusableFolder(StackError):
         return f"{self.data} cannot be the data folder: {self.problem.strerror}; name another with --data"
 
 
-class NotRunning(StackError):
+class NotRunningError(StackError):
     """No stack runs on the data folder."""
 
     def __init__(self, data: Path) -> None:
@@ -112,7 +112,7 @@ class NotRunning(StackError):
         return f"no stack runs on {self.data}: start one with `artimon up --data {self.data}`"
 
 
-class UnknownPart(StackError):
+class UnknownPartError(StackError):
     """The name of a part is unknown."""
 
     def __init__(self, name: str, known: list[str]) -> None:
@@ -123,7 +123,7 @@ class UnknownPart(StackError):
         return f"unknown part {self.name!r}: known parts are {', '.join(self.known)}"
 
 
-class ExampleMissing(StackError):
+class ExampleMissingError(StackError):
     """A program of the repository's examples is missing."""
 
     def __init__(self, path: Path) -> None:

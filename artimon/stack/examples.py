@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from types import MappingProxyType
 
-from artimon.stack.errors import ExampleMissing
-from artimon.stack.part import EXAMPLES, HOST, Context, Part
-from artimon.stack.process import Command
+from artimon.stack.errors import ExampleMissingError
+from artimon.stack.part import EXAMPLES, HOST, StackContext, StackPart
+from artimon.stack.process import ProcessCommand
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
-ASK_S = 3.0
+REQUEST_TIMEOUT_S = 3.0
 
 
-class Example(Part):
+class ExamplePart(StackPart):
     """A program of the folder `examples/`. Raises ExampleMissing if it does not exist."""
 
     file = ""
@@ -26,22 +26,22 @@ class Example(Part):
     def __init__(self) -> None:
         self.program = FOLDER / self.file
         if not self.program.is_file():
-            raise ExampleMissing(self.program)
+            raise ExampleMissingError(self.program)
 
-    def arguments(self, context: Context) -> list[str]:
+    def arguments(self, context: StackContext) -> list[str]:
         """Return the arguments of the program."""
         raise NotImplementedError
 
-    def command(self, context: Context) -> Command:
+    def command(self, context: StackContext) -> ProcessCommand:
         environment = {
             "PYTHONUNBUFFERED": "1",
             "ARTIMON_ZOOKEEPER": context.server("zookeeper.client") or context.settings.zookeeper,
             "ARTIMON_CONTEXT": self.name,
         }
-        return Command([sys.executable, "-P", str(self.program), *self.arguments(context)], environment)
+        return ProcessCommand([sys.executable, "-P", str(self.program), *self.arguments(context)], environment)
 
 
-class Shop(Example):
+class ShopPart(ExamplePart):
     """The instrumented web shop; its context is `shop`."""
 
     name = "shop"
@@ -50,11 +50,11 @@ class Shop(Example):
     ports = MappingProxyType({"shop.http": 8790})
     hung_s = 30.0
 
-    def arguments(self, context: Context) -> list[str]:
+    def arguments(self, context: StackContext) -> list[str]:
         return ["--port", str(context.port("shop.http"))]
 
-    def check(self, context: Context) -> str:
-        connection = http.client.HTTPConnection(HOST, context.port("shop.http"), timeout=ASK_S)
+    def check(self, context: StackContext) -> str:
+        connection = http.client.HTTPConnection(HOST, context.port("shop.http"), timeout=REQUEST_TIMEOUT_S)
         try:
             connection.request("GET", "/health")
             status = connection.getresponse().status
@@ -64,20 +64,20 @@ class Shop(Example):
             connection.close()
         return "" if status == 200 else f"/health answers {status}"
 
-    def addresses(self, context: Context) -> dict[str, str]:
+    def addresses(self, context: StackContext) -> dict[str, str]:
         return {"ARTIMON_SHOP": f"http://{context.address('shop.http')}"}
 
 
-class ShopLoad(Example):
+class ShopLoadPart(ExamplePart):
     """Load generator of the shop, about 20 requests a second. Counts failures while the shop is down."""
 
     name = "shop-load"
     file = "shop_load.py"
     after = ("shop",)
 
-    def arguments(self, context: Context) -> list[str]:
+    def arguments(self, context: StackContext) -> list[str]:
         place = context.server("shop.http") or f"{HOST}:8790"
         return ["--url", f"http://{place}", "--rate", context.options.get("shop_rate", "20")]
 
-    def check(self, context: Context) -> str:  # noqa: ARG002
+    def check(self, context: StackContext) -> str:  # noqa: ARG002
         return ""  # it serves nothing; running is healthy

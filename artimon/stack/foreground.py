@@ -12,20 +12,20 @@ from pathlib import Path
 from types import FrameType
 
 from artimon.runtime.settings import child_environment
-from artimon.stack.errors import NotHealthy, StackError, UnusableFolder
-from artimon.stack.own_stack import StackVariables
+from artimon.stack.errors import NotHealthyError, StackError, UnusableFolderError
+from artimon.stack.own_stack import StackMetrics
 from artimon.stack.process import same_process
 from artimon.stack.runner import Phase, now_s
-from artimon.stack.stack import UP_S, Stack
+from artimon.stack.stack import START_TIMEOUT_S, Stack
 from artimon.stack.state import DataLock, kill_stale, read_state
 
-DOWN_S = 90.0
-_STILL_S = 30.0
+STOP_TIMEOUT_S = 90.0
+_WAIT_MESSAGE_S = 30.0
 _POLL_S = 0.1
 Say = Callable[[str], None]
 
 
-class _Asked(BaseException):
+class _StopRequested(BaseException):
     """Raised in the main thread by the first signal that asks the stack to stop."""
 
 
@@ -43,7 +43,7 @@ class Interrupts:
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if not self.asked.is_set():
             self.asked.set()
-            raise _Asked
+            raise _StopRequested
 
 
 def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], int] | None = None) -> int:
@@ -52,7 +52,7 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
     Returns the job's exit code, 0 after a signal without a job, 130 if a signal interrupted the job."""
     interrupts = Interrupts()
     interrupts.install()
-    began, code, variables = now_s(), 0, StackVariables(stack)
+    began, code, variables = now_s(), 0, StackMetrics(stack)
     try:
         say(f"starting {', '.join(part.name for part in stack.parts)} on {stack.data}")
         stack.start()
@@ -64,7 +64,7 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
         else:
             code = job(stack, interrupts.asked)
             sys.stdout.flush()  # the job's output comes before the messages of the stop, in a file too
-    except _Asked:
+    except _StopRequested:
         code = 0 if job is None else 130
     finally:
         interrupts.asked.set()
@@ -75,14 +75,14 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
 
 def _wait_healthy(stack: Stack, say: Say) -> None:
     """Wait as `Stack.wait_healthy` does; says every _STILL_S seconds which parts are missing."""
-    deadline = now_s() + UP_S
+    deadline = now_s() + START_TIMEOUT_S
     while True:
         left = deadline - now_s()
         try:
-            return stack.wait_healthy(min(_STILL_S, left))
-        except NotHealthy as problem:
-            if left <= _STILL_S or not problem.parts.keys() <= {part.name for part in stack.parts}:
-                raise NotHealthy(UP_S, problem.parts) from None
+            return stack.wait_healthy(min(_WAIT_MESSAGE_S, left))
+        except NotHealthyError as problem:
+            if left <= _WAIT_MESSAGE_S or not problem.parts.keys() <= {part.name for part in stack.parts}:
+                raise NotHealthyError(START_TIMEOUT_S, problem.parts) from None
             begun = [name for name, detail in problem.parts.items() if detail != Phase.WAITING]
             more = len(problem.parts) - len(begun)
             say(f"still waiting for {', '.join(begun)}" + (f"; {more} parts start after these" if more else ""))
@@ -115,7 +115,7 @@ def start_detached(arguments: list[str], data: Path, say: Say) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         out = log.open("ab")
     except OSError as problem:
-        raise UnusableFolder(data, problem) from None
+        raise UnusableFolderError(data, problem) from None
     with out:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "artimon.cli", "up", *arguments],
@@ -125,7 +125,7 @@ def start_detached(arguments: list[str], data: Path, say: Say) -> None:
             env=child_environment({}),
             start_new_session=True,
         )
-    deadline, pause = now_s() + UP_S, threading.Event()
+    deadline, pause = now_s() + START_TIMEOUT_S, threading.Event()
     while now_s() < deadline:
         state = read_state(data)
         if state is not None and state.pid == process.pid and all(part.state == "healthy" for part in state.parts):
@@ -134,7 +134,7 @@ def start_detached(arguments: list[str], data: Path, say: Say) -> None:
         if process.poll() is not None:
             raise StackError(f"the stack ended with exit code {process.returncode}: see {log}")
         pause.wait(_POLL_S)
-    raise NotHealthy(UP_S, {"stack": f"still starting; see {log}"})
+    raise NotHealthyError(START_TIMEOUT_S, {"stack": f"still starting; see {log}"})
 
 
 def stop_running(data: Path, say: Say) -> bool:
@@ -152,9 +152,11 @@ def stop_running(data: Path, say: Say) -> bool:
             say(f"killed processes left by a crashed stack: {', '.join(left)}")
         return bool(left)
     os.kill(state.pid, signal.SIGTERM)
-    deadline, pause = now_s() + DOWN_S, threading.Event()
+    deadline, pause = now_s() + STOP_TIMEOUT_S, threading.Event()
     while same_process(state.pid, state.started):
         if now_s() > deadline:
-            raise StackError(f"process {state.pid} did not stop in {DOWN_S:.0f} s: see `artimon logs`, or kill it")
+            raise StackError(
+                f"process {state.pid} did not stop in {STOP_TIMEOUT_S:.0f} s: see `artimon logs`, or kill it"
+            )
         pause.wait(_POLL_S)
     return True

@@ -11,8 +11,8 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from artimon.stack.java import jvm_flags
-from artimon.stack.part import HOST, Context, Part
-from artimon.stack.process import Command
+from artimon.stack.part import HOST, StackContext, StackPart
+from artimon.stack.process import ProcessCommand
 
 _LOG4J = """\
 log4j.rootLogger=WARN,out
@@ -23,12 +23,12 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
 _ANSWER_LIMIT = 4 * 1024 * 1024
 
 
-def hdfs_uri(context: Context) -> str:
+def hdfs_uri(context: StackContext) -> str:
     """Return the URI of the file system, such as hdfs://127.0.0.1:8020."""
     return f"hdfs://{context.address('namenode.rpc')}"
 
 
-def ask_jmx(port: int, bean: str, timeout_s: float = 3.0) -> dict[str, Any]:
+def request_jmx(port: int, bean: str, timeout_s: float = 3.0) -> dict[str, Any]:
     """Fetch one bean's attributes from a Hadoop server's /jmx page, {} if absent. Raises OSError, ValueError."""
     connection = http.client.HTTPConnection(HOST, port, timeout=timeout_s)
     try:
@@ -46,7 +46,7 @@ def _write_xml(path: Path, values: Mapping[str, str]) -> None:
     path.write_text('<?xml version="1.0"?>\n<configuration>\n' + "\n".join(rows) + "\n</configuration>\n")
 
 
-def _site(context: Context) -> dict[str, str]:
+def _hdfs_site(context: StackContext) -> dict[str, str]:
     folder = context.folder("hdfs")
     return {
         "dfs.replication": "1",
@@ -73,25 +73,25 @@ def _site(context: Context) -> dict[str, str]:
     }
 
 
-def _more(context: Context, option: str) -> dict[str, str]:
+def _heartbeat_options(context: StackContext, option: str) -> dict[str, str]:
     """Parse an option of the stack with lines NAME=VALUE."""
     lines = [line.partition("=") for line in context.options.get(option, "").splitlines() if line]
     return {name: value for name, _, value in lines}
 
 
-def write_configuration(context: Context) -> Path:
+def write_configuration(context: StackContext) -> Path:
     """Write the folder for HADOOP_CONF_DIR, shared by both servers and clients; returns its path. Idempotent."""
     folder = context.folder("hdfs") / "conf"
     for page in ("webapps/hdfs", "webapps/datanode"):  # the servers refuse to start without these
         (folder / page).mkdir(parents=True, exist_ok=True)
     core = {"fs.defaultFS": hdfs_uri(context), "hadoop.tmp.dir": str(context.temporary("hdfs"))}
-    _write_xml(folder / "core-site.xml", {**core, **_more(context, "core_site")})
-    _write_xml(folder / "hdfs-site.xml", {**_site(context), **_more(context, "hdfs_site")})
+    _write_xml(folder / "core-site.xml", {**core, **_heartbeat_options(context, "core_site")})
+    _write_xml(folder / "hdfs-site.xml", {**_hdfs_site(context), **_heartbeat_options(context, "hdfs_site")})
     (folder / "log4j.properties").write_text(_LOG4J)
     return folder
 
 
-def _java(context: Context, part: str, heap_mb: int, *arguments: str) -> Command:
+def _java(context: StackContext, part: str, heap_mb: int, *arguments: str) -> ProcessCommand:
     conf = context.folder("hdfs") / "conf"
     argv = [
         str(context.java.program),
@@ -102,10 +102,10 @@ def _java(context: Context, part: str, heap_mb: int, *arguments: str) -> Command
         f"{conf}:{context.jars / 'hdfs'}/*",
         *arguments,
     ]
-    return Command(argv, {"HADOOP_CONF_DIR": str(conf)})
+    return ProcessCommand(argv, {"HADOOP_CONF_DIR": str(conf)})
 
 
-class NameNode(Part):
+class NameNode(StackPart):
     """NameNode. Formats its folder at the first start."""
 
     name = "namenode"
@@ -113,7 +113,7 @@ class NameNode(Part):
     jar_sets = ("hdfs",)
     memory_mb = 520
 
-    def prepare(self, context: Context) -> list[Command]:
+    def prepare(self, context: StackContext) -> list[ProcessCommand]:
         write_configuration(context)
         if (context.folder("hdfs") / "name" / "current" / "VERSION").exists():
             return []
@@ -121,19 +121,19 @@ class NameNode(Part):
         tool = "org.apache.hadoop.hdfs.server.namenode.NameNode"
         return [_java(context, self.name, 128, tool, "-format", "-nonInteractive", "-force")]
 
-    def command(self, context: Context) -> Command:
+    def command(self, context: StackContext) -> ProcessCommand:
         return _java(context, self.name, 160, "org.apache.hadoop.hdfs.server.namenode.NameNode")
 
-    def check(self, context: Context) -> str:
-        state = ask_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
+    def check(self, context: StackContext) -> str:
+        state = request_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
         return "" if state.get("FSState") else "the NameNode does not report its state yet"
 
-    def addresses(self, context: Context) -> dict[str, str]:
+    def addresses(self, context: StackContext) -> dict[str, str]:
         conf = context.folder("hdfs") / "conf"
         return {"ARTIMON_HDFS": hdfs_uri(context), "HADOOP_CONF_DIR": str(conf)}
 
 
-class DataNode(Part):
+class DataNode(StackPart):
     """DataNode. Healthy when the NameNode counts it, knows its free space and has left safe mode."""
 
     name = "datanode"
@@ -141,15 +141,15 @@ class DataNode(Part):
     jar_sets = ("hdfs",)
     memory_mb = 560
 
-    def prepare(self, context: Context) -> list[Command]:
+    def prepare(self, context: StackContext) -> list[ProcessCommand]:
         write_configuration(context)
         return []
 
-    def command(self, context: Context) -> Command:
+    def command(self, context: StackContext) -> ProcessCommand:
         return _java(context, self.name, 160, "org.apache.hadoop.hdfs.server.datanode.DataNode")
 
-    def check(self, context: Context) -> str:
-        state = ask_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
+    def check(self, context: StackContext) -> str:
+        state = request_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
         if not state.get("NumLiveDataNodes"):
             return "the NameNode reports no live DataNode"
         if not state.get("CapacityRemaining"):

@@ -21,7 +21,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from artimon.runtime.settings import Settings
-from artimon.stack.errors import JarMismatch, JarsUnresolved, StackError
+from artimon.stack.errors import JarMismatchError, JarsUnresolvedError, StackError
 from artimon.stack.java import Java, trust_store_flags
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
@@ -84,7 +84,7 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def ensure(
+def ensure_jars(
     settings: Settings, java: Java, sets: Iterable[str], say: Say | None = None, *, verify: bool = False
 ) -> Path:
     """Make sure that the jars of `sets` are in the cache; returns the folder that has one folder per set.
@@ -130,7 +130,7 @@ def _check(path: Path, jar: Jar) -> None:
     if path.is_file():
         actual = digest_of(path)
         if actual != jar.digest:
-            raise JarMismatch(path, jar.digest, actual)
+            raise JarMismatchError(path, jar.digest, actual)
 
 
 def _retrieve(folder: Path, missing: Sequence[Jar], java: Java) -> None:
@@ -149,12 +149,12 @@ def _retrieve(folder: Path, missing: Sequence[Jar], java: Java) -> None:
             fresh = work / str(number) / "out" / jar.group / jar.file
             if fresh.is_file():
                 _check(fresh, jar)
-                _place(fresh, folder / jar.jar_set / jar.file)
+                _install_files(fresh, folder / jar.jar_set / jar.file)
             else:
                 unresolved.append(f"{jar.group}:{jar.name}:{jar.version}")
                 log = work / str(number) / "ivy.log"
     if unresolved:
-        raise JarsUnresolved(unresolved, log, f"Ivy ended with {codes}")
+        raise JarsUnresolvedError(unresolved, log, f"Ivy ended with {codes}")
     shutil.rmtree(work, ignore_errors=True)
 
 
@@ -187,7 +187,7 @@ def _wait_all(running: Sequence[subprocess.Popen[bytes]]) -> list[int]:
             process.wait()
 
 
-def _place(fresh: Path, target: Path) -> None:
+def _install_files(fresh: Path, target: Path) -> None:
     """Copy a file beside the target, then rename it. A copy, as two sets may want it; readers see no partial file."""
     target.parent.mkdir(exist_ok=True)
     half = target.with_suffix(".new")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artimon.runtime.settings import Settings
-from artimon.stack.errors import JavaMissing
+from artimon.stack.errors import JavaMissingError
 
-MINIMUM = 17
-MODULE = "jdk.incubator.vector"
+MIN_VERSION = 17
+VECTOR_MODULE = "jdk.incubator.vector"
 SYSTEM_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
 
 
@@ -51,13 +51,13 @@ def find_java(settings: Settings) -> Java:
     in_home = settings.java_home / "bin" / "java" if settings.java_home else None
     program = in_home if in_home and in_home.is_file() else shutil.which("java")
     if program is None:
-        raise JavaMissing("none on PATH")
+        raise JavaMissingError("none on PATH")
     path = Path(program)
     version = parse_version(_output(path, "-version"))
-    if version is None or version < MINIMUM:
-        raise JavaMissing(f"{path}, version {version or 'unknown'}")
-    if MODULE not in _output(path, "--list-modules"):
-        raise JavaMissing(f"{path}, version {version}, without {MODULE} (a cut-down Java)")
+    if version is None or version < MIN_VERSION:
+        raise JavaMissingError(f"{path}, version {version or 'unknown'}")
+    if VECTOR_MODULE not in _output(path, "--list-modules"):
+        raise JavaMissingError(f"{path}, version {version}, without {VECTOR_MODULE} (a cut-down Java)")
     return Java(path, version)
 
 

@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from artimon.model.topic_spec import REPLICATION, platform_topics
 from artimon.stack.java import jvm_flags
-from artimon.stack.part import HOST, Context, Part, ask_tcp
-from artimon.stack.process import Command
+from artimon.stack.part import HOST, StackContext, StackPart, tcp_request
+from artimon.stack.process import ProcessCommand
 from artimon.stack.topics import make_topics
 from artimon.stack.zookeeper import write_log4j2
 
@@ -19,13 +19,13 @@ _API_VERSIONS = 18
 MESSAGE_MAX_BYTES = 1024 * 1024
 MAX_BROKERS = 9
 _LEAST_SEGMENT, _MOST_SEGMENT = 1024 * 1024, 128 * 1024 * 1024
-_SEGMENTS = 128
+_SEGMENTS_IN_QUOTA = 128
 
 
 def segment_bytes(quota: int) -> int:
     """Return the log segment size for a quota of the samples topic (0: no quota). Kafka deletes whole segments, never
     the active one, so the active segments of eight partitions must be small against half the quota."""
-    return min(_MOST_SEGMENT, max(_LEAST_SEGMENT, quota // _SEGMENTS)) if quota else _MOST_SEGMENT
+    return min(_MOST_SEGMENT, max(_LEAST_SEGMENT, quota // _SEGMENTS_IN_QUOTA)) if quota else _MOST_SEGMENT
 
 
 def broker_name(number: int) -> str:
@@ -33,7 +33,7 @@ def broker_name(number: int) -> str:
     return "kafka" if number == 1 else f"kafka-{number}"
 
 
-class Kafka(Part):
+class KafkaPart(StackPart):
     """One broker, also a controller. Healthy when it answers requests and our topics exist.
 
     Options: `kafka_heap_mb`; `kafka_partitions` of the samples topic; `kafka_protocol` of clients, default PLAINTEXT.
@@ -52,7 +52,7 @@ class Kafka(Part):
             self.ports = MappingProxyType({f"{self.name}.{what}": port for what, port in ports.items()})
         self._topics_made = False
 
-    def prepare(self, context: Context) -> list[Command]:
+    def prepare(self, context: StackContext) -> list[ProcessCommand]:
         self._topics_made = False
         folder = context.folder(self.name)
         write_log4j2(folder)
@@ -65,14 +65,14 @@ class Kafka(Part):
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config), "--ignore-formatted", *scram]
         return [self._java(context, 128, *tool)]
 
-    def command(self, context: Context) -> Command:
+    def command(self, context: StackContext) -> ProcessCommand:
         heap = int(context.options.get("kafka_heap_mb", "288"))
         return self._java(context, heap, "kafka.Kafka", str(context.folder(self.name) / "server.properties"))
 
-    def check(self, context: Context) -> str:
+    def check(self, context: StackContext) -> str:
         request = struct.pack(">hhih", _API_VERSIONS, 0, 1, -1)
         port = context.port(f"{self.name}.internal")
-        answer = ask_tcp(port, struct.pack(">i", len(request)) + request, enough=10)
+        answer = tcp_request(port, struct.pack(">i", len(request)) + request, enough=10)
         if len(answer) < 10 or struct.unpack(">ih", answer[4:10]) != (1, 0):
             return f"answered {answer[:20]!r} to a version request"
         if not self._topics_made and self.number == 1:
@@ -82,10 +82,10 @@ class Kafka(Part):
             self._topics_made = True
         return ""
 
-    def addresses(self, context: Context) -> dict[str, str]:
+    def addresses(self, context: StackContext) -> dict[str, str]:
         return {"ARTIMON_KAFKA": kafka_address(context)} if self.number == 1 else {}
 
-    def _java(self, context: Context, heap_mb: int, *arguments: str) -> Command:
+    def _java(self, context: StackContext, heap_mb: int, *arguments: str) -> ProcessCommand:
         folder = context.folder(self.name)
         argv = [
             str(context.java.program),
@@ -96,9 +96,9 @@ class Kafka(Part):
             f"{context.jars / 'kafka'}/*",
             *arguments,
         ]
-        return Command(argv)
+        return ProcessCommand(argv)
 
-    def _properties(self, context: Context) -> dict[str, str]:
+    def _properties(self, context: StackContext) -> dict[str, str]:
         own = {what: context.address(f"{self.name}.{what}") for what in ("broker", "controller", "internal")}
         voters = [f"{n}@{context.address(f'{broker_name(n)}.controller')}" for n in range(1, self.brokers + 1)]
         protocol = context.options.get("kafka_protocol", "PLAINTEXT")
@@ -147,7 +147,7 @@ class Kafka(Part):
         }
 
 
-def kafka_address(context: Context) -> str:
+def kafka_address(context: StackContext) -> str:
     """Return host:port of each broker of this stack, separated by commas."""
     names = [broker_name(number) for number in range(1, MAX_BROKERS + 1)]
     return ",".join(context.address(f"{name}.broker") for name in names if f"{name}.broker" in context.ports)

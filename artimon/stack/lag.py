@@ -14,19 +14,19 @@ RAW_INTERVAL_MS = 30_000
 """Default interval between two appends of the raw table, if Spark reports none."""
 INTERVALS = 3
 """Limit of the age of unacked batches, and of Kafka's backlog for the raw table, in append intervals."""
-RAW_MS = 120_000
+RAW_LAG_MS = 120_000
 """Lowest limit of the lag of the raw table behind Kafka."""
-ACK_MS = 60_000
+ACK_AGE_MS = 60_000
 """Allowance for the batch's way to Kafka and the ack's way back through ZooKeeper."""
-UNSENT_MS = 30_000
+UNSENT_AGE_MS = 30_000
 """Limit of the age of the oldest unsent batch, and of a collector's silence while batches wait."""
-COMPACTION_MS = 3 * 3_600_000
+COMPACTION_AGE_MS = 3 * 3_600_000
 """Limit of the age of the oldest waiting compaction job, relative to the newest hour."""
 OPEN_HOURS = 6
 """Limit of the number of hours that are open at once."""
-COMPACTOR_MS = 300_000
+COMPACTOR_FAILING_MS = 300_000
 """Limit of the time for which the compactor fails."""
-BUCKETS_MS = 30_000
+SHARD_LAG_MS = 30_000
 """Limit of the lag of the shards behind Kafka, and of one shard behind the others."""
 
 Figures = Mapping[str, Any]
@@ -35,9 +35,9 @@ Figures = Mapping[str, Any]
 def agent_reason(agent: Figures, raw: Figures) -> str:
     """Return why the agent's hop is unhealthy (batches reach no collector, or acks are late), "" if it is healthy."""
     unsent_ms, unacked_ms = _ms(agent, "oldest_unsent_ms"), _ms(agent, "oldest_unacked_ms")
-    if unsent_ms > UNSENT_MS:
+    if unsent_ms > UNSENT_AGE_MS:
         return f"no collector took the oldest of {agent.get('unsent_batches', '?')} batches for {_seconds(unsent_ms)}"
-    limit_ms = ACK_MS if agent.get("level") == "kafka" else INTERVALS * _interval_ms(raw) + ACK_MS
+    limit_ms = ACK_AGE_MS if agent.get("level") == "kafka" else INTERVALS * _interval_ms(raw) + ACK_AGE_MS
     if unacked_ms > limit_ms:
         waiting = agent.get("pending_batches", "?")
         return f"the oldest of {waiting} batches is not acked for {_seconds(unacked_ms)}, at most {_seconds(limit_ms)}"
@@ -50,11 +50,11 @@ def collector_reason(collector: Figures, agent: Figures, now_ms: int) -> str:
     if kafka.get("full"):
         used = f"{kafka.get('bytes')} of {kafka.get('quota_bytes')} bytes"
         return f"Kafka is full, {used}: data waits in the agents' logs"
-    if _ms(agent, "oldest_unsent_ms") <= UNSENT_MS:
+    if _ms(agent, "oldest_unsent_ms") <= UNSENT_AGE_MS:
         return ""
     answered_ms = _ms(collector, "last_answer_ms")
     silent_ms = now_ms - answered_ms
-    if answered_ms and silent_ms <= UNSENT_MS:
+    if answered_ms and silent_ms <= UNSENT_AGE_MS:
         return ""
     since = f"for {_seconds(silent_ms)}" if answered_ms else "since its start"
     return f"{agent.get('unsent_batches', '?')} batches wait and it has sent no answer {since}"
@@ -62,7 +62,7 @@ def collector_reason(collector: Figures, agent: Figures, now_ms: int) -> str:
 
 def raw_reason(raw: Figures) -> str:
     """Return why the hop to the raw table is unhealthy, or ""."""
-    limit_ms = max(RAW_MS, INTERVALS * _interval_ms(raw) + BUCKETS_MS)
+    limit_ms = max(RAW_LAG_MS, INTERVALS * _interval_ms(raw) + SHARD_LAG_MS)
     return _late(raw, limit_ms, "Kafka waits for the raw table")
 
 
@@ -70,12 +70,12 @@ def buckets_reason(buckets: Figures, young: Iterable[str]) -> str:
     """Return why the hop to the shards is unhealthy, or ""; `young` are the ids of shards in their grace period."""
     excused = set(young)
     behind = {
-        id_: ms for id_, ms in (buckets.get("lagging_ms") or {}).items() if id_ not in excused and ms > BUCKETS_MS
+        id_: ms for id_, ms in (buckets.get("lagging_ms") or {}).items() if id_ not in excused and ms > SHARD_LAG_MS
     }
     if behind:
         told = ", ".join(f"{id_} for {_seconds(ms)}" for id_, ms in sorted(behind.items()))
-        return f"shards are behind the others: {told}, at most {_seconds(BUCKETS_MS)}"
-    return _late(buckets, BUCKETS_MS, "Kafka waits for the shards")
+        return f"shards are behind the others: {told}, at most {_seconds(SHARD_LAG_MS)}"
+    return _late(buckets, SHARD_LAG_MS, "Kafka waits for the shards")
 
 
 def shard_reason(shard: Figures) -> str:
@@ -89,12 +89,12 @@ def shard_reason(shard: Figures) -> str:
 def compactor_reason(figures: Figures) -> str:
     """Return why the hop to compacted files is unhealthy, or ""."""
     problems = figures.get("problems") or ["?"]
-    if _ms(figures, "failing_ms") > COMPACTOR_MS:
+    if _ms(figures, "failing_ms") > COMPACTOR_FAILING_MS:
         return f"the compactor has failed for {_seconds(_ms(figures, 'failing_ms'))}: {problems[0]}"
     if given_up := _ms(figures, "given_up"):
         return f"{given_up} hours or days are given up: {problems[-1]}"
-    if (behind_ms := _ms(figures, "behind_ms")) > COMPACTION_MS:
-        limit = f"at most {COMPACTION_MS / 3_600_000:.0f} h"
+    if (behind_ms := _ms(figures, "behind_ms")) > COMPACTION_AGE_MS:
+        limit = f"at most {COMPACTION_AGE_MS / 3_600_000:.0f} h"
         return f"{figures.get('waiting', '?')} jobs wait, the oldest for {behind_ms / 3_600_000:.1f} h, {limit}"
     if (hours := int((figures.get("live") or {}).get("open_hours") or 0)) > OPEN_HOURS:
         return f"{hours} hours are open, at most {OPEN_HOURS}: the raw table does not mark them as complete"

@@ -11,7 +11,7 @@ from artimon.stack.state import read_state
 from artimon.stack.status import running_state
 
 
-def located(data: Path | None = None) -> Settings:
+def locate_settings(data: Path | None = None) -> Settings:
     """Return settings in which addresses of the stack that runs on the data folder replace the defaults."""
     found = defaults.load()
     found = replace(found, data=(data or found.data).expanduser().absolute())
@@ -21,27 +21,27 @@ def located(data: Path | None = None) -> Settings:
     places = state.addresses
     return replace(
         found,
-        zookeeper=_chosen(found.zookeeper, defaults.DEFAULT_ZOOKEEPER, places.get("ARTIMON_ZOOKEEPER")),
-        kafka=_chosen(found.kafka, defaults.DEFAULT_KAFKA, places.get("ARTIMON_KAFKA")),
-        hdfs=_chosen(found.hdfs, defaults.DEFAULT_HDFS, places.get("ARTIMON_HDFS")),
-        api=_chosen(found.api, defaults.DEFAULT_API, places.get("ARTIMON_API")),
-        matrix=_chosen(found.matrix, defaults.DEFAULT_MATRIX, places.get("ARTIMON_MATRIX")),
+        zookeeper=_choose(found.zookeeper, defaults.DEFAULT_ZOOKEEPER, places.get("ARTIMON_ZOOKEEPER")),
+        kafka=_choose(found.kafka, defaults.DEFAULT_KAFKA, places.get("ARTIMON_KAFKA")),
+        hdfs=_choose(found.hdfs, defaults.DEFAULT_HDFS, places.get("ARTIMON_HDFS")),
+        api=_choose(found.api, defaults.DEFAULT_API, places.get("ARTIMON_API")),
+        matrix=_choose(found.matrix, defaults.DEFAULT_MATRIX, places.get("ARTIMON_MATRIX")),
         config_keys=found.config_keys or (Path(keys) if (keys := places.get("ARTIMON_CONFIG_KEYS")) else None),
-        smtp=_chosen(found.smtp, defaults.DEFAULT_SMTP, places.get("ARTIMON_SMTP")),
+        smtp=_choose(found.smtp, defaults.DEFAULT_SMTP, places.get("ARTIMON_SMTP")),
     )
 
 
-def asked_store(zookeeper: str | None, data: Path | None) -> str:
+def zookeeper_of_store(zookeeper: str | None, data: Path | None) -> str:
     """Return the ZooKeeper for queries: `zookeeper`, else that of the stack on `data`, else that of the settings.
 
     Raises NotRunning if `data` is given, here or by ARTIMON_DATA, and no stack runs on it."""
     if zookeeper:
         return zookeeper
-    found = located(data)
+    found = locate_settings(data)
     if data is not None or (found.data_given and found.zookeeper == defaults.DEFAULT_ZOOKEEPER):
         return running_state(found.data).addresses["ARTIMON_ZOOKEEPER"]
     return found.zookeeper
 
 
-def _chosen(value: str, default: str, running: str | None) -> str:
+def _choose(value: str, default: str, running: str | None) -> str:
     return running if running and value == default else value

@@ -22,7 +22,7 @@ def tail(path: Path, lines: int) -> list[str]:
     return text.splitlines()[-lines:] if lines > 0 else []
 
 
-class Follower:
+class LogFollower:
     """Reads new complete lines of one log, starting at its current end; a truncated log is read from its start."""
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +46,7 @@ class Follower:
 
 def follow(paths: dict[str, Path], stop: threading.Event) -> Iterator[tuple[str, str]]:
     """Yield (part, line) as lines come, until `stop`."""
-    followers = {part: Follower(path) for part, path in paths.items()}
+    followers = {part: LogFollower(path) for part, path in paths.items()}
     while not stop.wait(POLL_S):
         for part, follower in followers.items():
             for line in follower.lines():

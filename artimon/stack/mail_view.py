@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from artimon.stack.mailbox import Kept, kept_mails
+from artimon.stack.mailbox import StoredMail, list_mails
 from query_dsl.results.render import printable
 from query_dsl.tree.timing import format_time
 
@@ -44,7 +44,7 @@ class Mail:
 
 def read_mails(folder: Path, count: int) -> list[Mail]:
     """Read the newest `count` mails of `folder`, newest last. Mails removed meanwhile are left out."""
-    chosen = kept_mails(folder)[-count:] if count > 0 else []
+    chosen = list_mails(folder)[-count:] if count > 0 else []
     found = []
     for kept in chosen:
         with contextlib.suppress(OSError), kept.path.open("rb") as file:
@@ -52,7 +52,7 @@ def read_mails(folder: Path, count: int) -> list[Mail]:
     return found
 
 
-def parse_mail(kept: Kept, content: bytes) -> Mail:
+def parse_mail(kept: StoredMail, content: bytes) -> Mail:
     """Parse one mail; undecodable headers stay as they are. An unparsable mail has the error as its subject."""
     try:
         return _parsed(kept, message_from_bytes(content))
@@ -60,7 +60,7 @@ def parse_mail(kept: Kept, content: bytes) -> Mail:
         return Mail(str(kept.path), kept.time_ms, "", [], f"(cannot be read: {problem})", "", "")
 
 
-def _parsed(kept: Kept, message: Message) -> Mail:
+def _parsed(kept: StoredMail, message: Message) -> Mail:
     receivers = _texts(message, "To") or _texts(message, "Delivered-To")
     return Mail(
         file=str(kept.path),
@@ -68,8 +68,8 @@ def _parsed(kept: Kept, message: Message) -> Mail:
         sender=next(iter(_texts(message, "From") or _texts(message, "Return-Path")), ""),
         receivers=receivers,
         subject=next(iter(_texts(message, "Subject")), ""),
-        text=_part(message, "text/plain"),
-        html=_part(message, "text/html"),
+        text=_body_of_type(message, "text/plain"),
+        html=_body_of_type(message, "text/html"),
     )
 
 
@@ -96,7 +96,7 @@ def _text(content: bytes, charset: str) -> str:
     return content.decode("latin-1")
 
 
-def _part(message: Message, kind: str) -> str:
+def _body_of_type(message: Message, kind: str) -> str:
     """Return the text of the first part of a type that has no file name (is not an attachment), "" if none."""
     for number, part in enumerate(message.walk()):
         if number >= MAX_PARTS:
@@ -108,7 +108,7 @@ def _part(message: Message, kind: str) -> str:
     return ""
 
 
-class _Words(HTMLParser):
+class _HtmlText(HTMLParser):
     """Extracts the visible text of an HTML page."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class _Words(HTMLParser):
 def _readable(mail: Mail) -> str:
     if mail.text or not mail.html:
         return mail.text
-    words = _Words()
+    words = _HtmlText()
     try:
         words.feed(mail.html[:HTML_CHARACTERS])
     except AssertionError:  # raised by the parser for a malformed declaration

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.wal.files import SYSTEM_FILES
+from pipeline.wal.files import LOCAL_FILE_SYSTEM
 
 FOLDER = "mail"
-KEPT_MAILS = 10_000
-KEPT_BYTES = 256 * 1024 * 1024
+MAX_MAILS = 10_000
+MAX_BYTES = 256 * 1024 * 1024
 _NS = 1_000_000
 """Nanoseconds per millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredMail:
     """One mail of the folder: path, arrival time (epoch ms) and size in bytes."""
 
     path: Path
@@ -34,7 +34,7 @@ class Kept:
     size: int
 
 
-def kept_mails(folder: Path) -> list[Kept]:
+def list_mails(folder: Path) -> list[StoredMail]:
     """List the mails in `folder`, oldest first, including those already seen (`cur`); [] if the folder is missing."""
     found = []
     for part in ("new", "cur"):
@@ -43,7 +43,7 @@ def kept_mails(folder: Path) -> list[Kept]:
                 with contextlib.suppress(OSError):  # it was removed meanwhile
                     if entry.is_file(follow_symlinks=False):
                         about = entry.stat(follow_symlinks=False)
-                        found.append(Kept(Path(entry.path), about.st_mtime_ns // _NS, about.st_size))
+                        found.append(StoredMail(Path(entry.path), about.st_mtime_ns // _NS, about.st_size))
     return sorted(found, key=lambda one: (one.time_ms, one.path.name))
 
 
@@ -54,7 +54,7 @@ class Mailbox:
     the same time. The constructor removes partial files of a killed writer."""
 
     def __init__(
-        self, folder: Path, mails: int = KEPT_MAILS, bytes_: int = KEPT_BYTES, clock: Clock = SYSTEM_CLOCK
+        self, folder: Path, mails: int = MAX_MAILS, bytes_: int = MAX_BYTES, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._folder, self._mails, self._bytes, self._clock = folder, mails, bytes_, clock
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class Mailbox:
             (folder / part).mkdir(mode=0o700, exist_ok=True)
         self._maildir = mailbox.Maildir(folder, create=False)
         self._remove_scratch()
-        self._kept = deque(kept_mails(folder))
+        self._kept = deque(list_mails(folder))
         self._total = sum(one.size for one in self._kept)
         self._make_room()
 
@@ -74,7 +74,7 @@ class Mailbox:
         with self._lock:
             time_ms = max(self._clock.now_ms(), self._kept[-1].time_ms + 1 if self._kept else 0)
             path = self._write(mail, time_ms)
-            self._kept.append(Kept(path, time_ms, len(mail)))
+            self._kept.append(StoredMail(path, time_ms, len(mail)))
             self._total += len(mail)
             self._make_room()
         return path
@@ -84,7 +84,7 @@ class Mailbox:
         try:
             path = self._folder / "new" / self._maildir.add(mail)
             os.utime(path, ns=(time_ms * _NS, time_ms * _NS))
-            SYSTEM_FILES.fsync_folder(path.parent)
+            LOCAL_FILE_SYSTEM.fsync_folder(path.parent)
         except OSError:
             with contextlib.suppress(OSError):
                 self._remove_scratch()

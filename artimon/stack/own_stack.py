@@ -6,26 +6,26 @@ import threading
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.runtime.own_process import OwnProcess
+from artimon.runtime.own_process import SelfMetricsEndpoint
 from artimon.stack.runner import Phase
 from artimon.stack.stack import Stack
 
-EVERY_S = 1.0
+PERIOD_S = 1.0
 AGENT = "agent"
 
 
-class StackVariables:
+class StackMetrics:
     """Publishes variables from a thread while a stack runs; does nothing in a stack without an agent to poll them."""
 
     def __init__(self, stack: Stack, clock: Clock = SYSTEM_CLOCK) -> None:
         self._stack, self._clock = stack, clock
         self._ended = threading.Event()
-        self._own: OwnProcess | None = None
+        self._own: SelfMetricsEndpoint | None = None
 
     def start(self) -> None:
         """Start publishing; the stack must have been started."""
         if AGENT in self._stack.states():
-            self._own = OwnProcess("stack", "stack", self._stack.zookeeper, self._ended, self._clock)
+            self._own = SelfMetricsEndpoint("stack", "stack", self._stack.zookeeper, self._ended, self._clock)
             threading.Thread(target=self._run, args=(self._own,), name="stack variables", daemon=True).start()
 
     def stop(self) -> None:
@@ -33,8 +33,8 @@ class StackVariables:
         if self._own is not None:
             self._own.end()
 
-    def _run(self, own: OwnProcess) -> None:
-        while not self._clock.wait(self._ended, EVERY_S):
+    def _run(self, own: SelfMetricsEndpoint) -> None:
+        while not self._clock.wait(self._ended, PERIOD_S):
             own("ok", stack_figures(self._stack))
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from artimon.runtime.settings import Settings
 from artimon.stack.java import Java
-from artimon.stack.process import Command
+from artimon.stack.process import ProcessCommand
 
 HOST = "127.0.0.1"
 SERVERS, AGENT, OWN, EXAMPLES = range(4)
@@ -18,7 +18,7 @@ SERVERS, AGENT, OWN, EXAMPLES = range(4)
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class StackContext:
     """Configuration input of parts: folders, ports by "part.name", Java, folder of the jar sets, PySpark's jars."""
 
     data: Path
@@ -62,7 +62,7 @@ class Context:
         return folder
 
 
-class Part:
+class StackPart:
     """One server of the stack. Subclasses define how to start and check it; the supervisor decides when.
 
     `check` may be called in another thread than the rest, one call at a time. An exception that it raises counts as the
@@ -78,24 +78,24 @@ class Part:
     start_s: float = 600.0  # restart limit for a part not yet healthy; long, because a start may be slow
     hung_s: float = 120.0  # restart limit for a part that was healthy and no longer is
 
-    def prepare(self, context: Context) -> list[Command]:  # noqa: ARG002
+    def prepare(self, context: StackContext) -> list[ProcessCommand]:  # noqa: ARG002
         """Write the configuration; returns commands that must complete, in order, before the start."""
         return []
 
-    def command(self, context: Context) -> Command:
+    def command(self, context: StackContext) -> ProcessCommand:
         """Return the command that starts the part."""
         raise NotImplementedError
 
-    def check(self, context: Context) -> str:
+    def check(self, context: StackContext) -> str:
         """Return "" if healthy, else the problem. Takes at most a few seconds."""
         raise NotImplementedError
 
-    def addresses(self, context: Context) -> dict[str, str]:  # noqa: ARG002
+    def addresses(self, context: StackContext) -> dict[str, str]:  # noqa: ARG002
         """Return this part's variables for `artimon env`."""
         return {}
 
 
-def ask_tcp(port: int, message: bytes, enough: int = 1, timeout_s: float = 2.0) -> bytes:
+def tcp_request(port: int, message: bytes, enough: int = 1, timeout_s: float = 2.0) -> bytes:
     """Send `message` to a local port and read at least `enough` bytes, or up to the end. Raises OSError."""
     answer = b""
     with socket.create_connection((HOST, port), timeout=timeout_s) as connection:

@@ -5,59 +5,68 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from artimon.stack.errors import UnknownPart
-from artimon.stack.examples import Shop, ShopLoad
+from artimon.stack.errors import UnknownPartError
+from artimon.stack.examples import ShopLoadPart, ShopPart
 from artimon.stack.hdfs import DataNode, NameNode
-from artimon.stack.kafka import Kafka, broker_name
-from artimon.stack.own import Agent, Alerts, Api, Collector, Compactor, MailServer, Shard, Spark
-from artimon.stack.part import Part
-from artimon.stack.zookeeper import ZooKeeper
+from artimon.stack.kafka import KafkaPart, broker_name
+from artimon.stack.own import (
+    AgentPart,
+    AlertsPart,
+    ApiPart,
+    CollectorPart,
+    CompactorPart,
+    MailServerPart,
+    ShardPart,
+    SparkPart,
+)
+from artimon.stack.part import StackPart
+from artimon.stack.zookeeper import ZooKeeperPart
 
 SHARDS = 2
 MAX_SHARDS = 64
-Makers = dict[str, Callable[[], Part]]
-_HDFS: Makers = {"namenode": NameNode, "datanode": DataNode}
-_AFTER: Makers = {
-    "spark": Spark,
-    "compactor": Compactor,
-    "collector-0": Collector,
-    "agent": Agent,
-    "api": Api,
-    "mail": MailServer,
-    "alerts": Alerts,
+PartFactories = dict[str, Callable[[], StackPart]]
+_HDFS: PartFactories = {"namenode": NameNode, "datanode": DataNode}
+_PROCESSES: PartFactories = {
+    "spark": SparkPart,
+    "compactor": CompactorPart,
+    "collector-0": CollectorPart,
+    "agent": AgentPart,
+    "api": ApiPart,
+    "mail": MailServerPart,
+    "alerts": AlertsPart,
 }
-_EXAMPLES: Makers = {"shop": Shop, "shop-load": ShopLoad}
+_EXAMPLES: PartFactories = {"shop": ShopPart, "shop-load": ShopLoadPart}
 
 
-def _shards(count: int, members: int) -> Makers:
+def _shard_factories(count: int, members: int) -> PartFactories:
     """Return constructors of the shards 0 to count - 1; the first `members` are members from the start."""
-    return {f"shard-{number}": partial(Shard, number, members) for number in range(count)}
+    return {f"shard-{number}": partial(ShardPart, number, members) for number in range(count)}
 
 
-def _before(brokers: int) -> Makers:
-    kafka = {broker_name(number): partial(Kafka, number, brokers) for number in range(1, brokers + 1)}
-    return {"zookeeper": ZooKeeper, **kafka, **_HDFS}
+def _server_factories(brokers: int) -> PartFactories:
+    kafka = {broker_name(number): partial(KafkaPart, number, brokers) for number in range(1, brokers + 1)}
+    return {"zookeeper": ZooKeeperPart, **kafka, **_HDFS}
 
 
-ALL_PARTS = tuple({**_before(1), **_shards(SHARDS, SHARDS), **_AFTER})
+ALL_PARTS = tuple({**_server_factories(1), **_shard_factories(SHARDS, SHARDS), **_PROCESSES})
 
 
-def choose_parts(names: Iterable[str], shards: int = SHARDS, brokers: int = 1) -> list[Part]:
+def choose_parts(names: Iterable[str], shards: int = SHARDS, brokers: int = 1) -> list[StackPart]:
     """Return the named parts and members of the named groups, in start order. "all" and "shards" mean `shards` shards
     (others can be named); "all", "brokers" and "base" mean `brokers` brokers. Raises UnknownPart, ExampleMissing."""
-    before = _before(brokers)
-    usual = {**before, **_shards(shards, shards), **_AFTER}
-    known = {**before, **_shards(MAX_SHARDS, shards), **_AFTER, **_EXAMPLES}
+    before = _server_factories(brokers)
+    usual = {**before, **_shard_factories(shards, shards), **_PROCESSES}
+    known = {**before, **_shard_factories(MAX_SHARDS, shards), **_PROCESSES, **_EXAMPLES}
     groups = {
         "hdfs": ("namenode", "datanode"),
         "base": tuple(before),
         "brokers": tuple(name for name in before if name.startswith("kafka")),
-        "shards": tuple(_shards(shards, shards)),
+        "shards": tuple(_shard_factories(shards, shards)),
         "all": tuple(usual),
         "examples": tuple(_EXAMPLES),
     }
     chosen = {member for name in names for member in groups.get(name, (name,))}
     unknown = chosen - set(known)
     if unknown:
-        raise UnknownPart(min(unknown), sorted({*usual, *_EXAMPLES, *groups}))
+        raise UnknownPartError(min(unknown), sorted({*usual, *_EXAMPLES, *groups}))
     return [make() for name, make in known.items() if name in chosen]

@@ -12,9 +12,9 @@ import socket
 import tempfile
 from pathlib import Path
 
-from artimon.stack.errors import NoPort
+from artimon.stack.errors import NoFreePortError
 
-TRIES = 200
+MAX_TRIES = 200
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
@@ -38,10 +38,10 @@ class PortLeases:
     def lease(self, wished: int) -> int:
         """Lease the first free, unleased port at or above `wished`. Raises NoPort after TRIES ports."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for port in range(wished, min(wished + TRIES, 65536)):
+        for port in range(wished, min(wished + MAX_TRIES, 65536)):
             if port not in self._held and self._take(port):
                 return port
-        raise NoPort(wished, TRIES)
+        raise NoFreePortError(wished, MAX_TRIES)
 
     def _take(self, port: int) -> bool:
         held = os.open(self._folder / f"{port}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -18,22 +18,22 @@ from artimon.runtime.settings import child_environment
 from artimon.stack import guard, launch
 
 LOG_LIMIT = 8 * 1024 * 1024
-LOG_KEPT = 2
-SAME_START_S = 2.0
+LOG_FILES = 2
+START_TIME_TOLERANCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ProcessCommand:
     """Command line of a process: program and arguments, and additions to the environment."""
 
     argv: list[str]
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-class Child:
+class ChildProcess:
     """A running command. Create it in a thread that lives as long as the stack: the child dies with that thread."""
 
-    def __init__(self, command: Command, log: Path, cwd: Path) -> None:
+    def __init__(self, command: ProcessCommand, log: Path, cwd: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         wrapper = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid())]
         with log.open("ab") as out:
@@ -71,7 +71,7 @@ class Child:
             self._process.wait(timeout=10)
 
 
-class Guard:
+class OrphanReaper:
     """Supervisor's side of `guard.py`. Used by the supervisor's thread only."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ def start_time(pid: int) -> float:
 def same_process(pid: int, started: float) -> bool:
     """True if `pid` runs and is the process that started at `started`, not a later one with the same number."""
     now = start_time(pid)
-    return now > 0 and abs(now - started) < SAME_START_S and not _is_zombie(pid)
+    return now > 0 and abs(now - started) < START_TIME_TOLERANCE_S and not _is_zombie(pid)
 
 
 def _is_zombie(pid: int) -> bool:
@@ -158,7 +158,7 @@ def session_rss(sessions: Iterable[int]) -> dict[int, int]:
     return total
 
 
-def rotate_log(log: Path, limit: int = LOG_LIMIT, kept: int = LOG_KEPT) -> bool:
+def rotate_log(log: Path, limit: int = LOG_LIMIT, kept: int = LOG_FILES) -> bool:
     """Copy `log` to `.log.1` and truncate it if it is longer than `limit` bytes; True if it was.
 
     The writer has it open for appending and continues at the new end. Lines written between copy and truncation

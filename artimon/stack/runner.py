@@ -8,12 +8,12 @@ import time
 from concurrent.futures import Executor, Future
 from enum import StrEnum
 
-from artimon.stack.part import Context, Part
-from artimon.stack.process import Child, Command, Guard, rotate_log
+from artimon.stack.part import StackContext, StackPart
+from artimon.stack.process import ChildProcess, OrphanReaper, ProcessCommand, rotate_log
 from artimon.stack.state import PartState
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-CALM_S = 60.0  # time healthy after which the back-off starts again from its first value
+BACKOFF_RESET_S = 60.0  # time healthy after which the back-off starts again from its first value
 CHECK_STARTING_S = 0.25
 CHECK_HEALTHY_S = 2.0
 HOUSEKEEPING_S = 5.0
@@ -36,19 +36,19 @@ class Phase(StrEnum):
 RUNNING = frozenset({Phase.PREPARING, Phase.STARTING, Phase.HEALTHY, Phase.FAILING, Phase.STOPPING})
 
 
-class Runner:
+class PartRunner:
     """Runs one part. Owned by the supervisor's thread: others may only read `phase`, `problem`, `restarts`.
 
     Invariant: `child` is not None exactly in the phases of RUNNING."""
 
-    def __init__(self, part: Part, context: Context, guard: Guard, executor: Executor) -> None:
+    def __init__(self, part: StackPart, context: StackContext, guard: OrphanReaper, executor: Executor) -> None:
         self.part, self._context, self._guard, self._executor = part, context, guard, executor
         self.phase = Phase.STOPPED
         self.problem = ""
         self.restarts = 0
         self.was_healthy = False  # at least once since the start of the stack
-        self.child: Child | None = None
-        self._commands: list[Command] = []
+        self.child: ChildProcess | None = None
+        self._commands: list[ProcessCommand] = []
         self._check: Future[str] | None = None
         self._failures = 0
         self._strikes = 0
@@ -137,7 +137,7 @@ class Runner:
         preparing = bool(self._commands)
         command = self._commands.pop(0) if preparing else self.part.command(self._context)
         name = self.part.name
-        self.child = Child(command, self._context.log(name), self._context.folder(name))
+        self.child = ChildProcess(command, self._context.log(name), self._context.folder(name))
         self._guard.watch(self.child.pid)
         self._check, self._check_due, self._last_healthy = None, now, now
         self._enter(Phase.PREPARING if preparing else Phase.STARTING, now)
@@ -170,7 +170,7 @@ class Runner:
 
     def _watch(self, now: float) -> None:
         if self._check is not None and self._check.done():
-            self._judge(now, _outcome(self._check))
+            self._judge(now, _check_problem(self._check))
             self._check = None
         elif self._check is None and now >= self._check_due:
             self._check = self._executor.submit(self.part.check, self._context)
@@ -181,7 +181,7 @@ class Runner:
                 self._healthy_since = now
             self._enter(Phase.HEALTHY, now)
             self.problem, self.was_healthy, self._last_healthy = "", True, now
-            if now - self._healthy_since > CALM_S:
+            if now - self._healthy_since > BACKOFF_RESET_S:
                 self._failures = 0
             self._check_due = now + CHECK_HEALTHY_S
             return
@@ -210,7 +210,7 @@ class Runner:
             self.child, self._check = None, None
 
 
-def _outcome(check: Future[str]) -> str:
+def _check_problem(check: Future[str]) -> str:
     problem = check.exception()
     if problem is None:
         return check.result()

@@ -18,7 +18,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.process_options import Health, ListenPort, StackData, Zookeeper
-from artimon.stack.mailbox import FOLDER, KEPT_BYTES, KEPT_MAILS, Mailbox
+from artimon.stack.mailbox import FOLDER, MAX_BYTES, MAX_MAILS, Mailbox
 
 HOST = "127.0.0.1"
 PORT = 8725
@@ -28,7 +28,7 @@ STOP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SmtpLimits:
     """Limits of one client and of all together. `command_s` also limits the time from DATA to the end of a mail."""
 
     message_bytes: int = 1024 * 1024
@@ -36,8 +36,8 @@ class Limits:
     command_s: float = 30.0
     commands: int = 5_000
     receivers: int = 100
-    kept_mails: int = KEPT_MAILS
-    kept_bytes: int = KEPT_BYTES
+    kept_mails: int = MAX_MAILS
+    kept_bytes: int = MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SmtpConfig:
     health: Health = None
 
 
-class _Connection(SMTP):
+class _SmtpConnection(SMTP):
     """One client. Connections above the limit get 421, a mail that never ends gets 552; both are closed."""
 
     def __init__(self, server: SmtpServer) -> None:
@@ -112,9 +112,9 @@ def _end(transport: Any, answer: bytes) -> None:
 class SmtpServer:
     """Listens on loopback and passes complete mails to the mailbox. Bound to one event loop; `open`: the clients."""
 
-    def __init__(self, mailbox: Mailbox, limits: Limits | None = None, port: int = 0) -> None:
-        self.limits = limits or Limits()
-        self.open: set[_Connection] = set()
+    def __init__(self, mailbox: Mailbox, limits: SmtpLimits | None = None, port: int = 0) -> None:
+        self.limits = limits or SmtpLimits()
+        self.open: set[_SmtpConnection] = set()
         self.port = port
         self.turned_away = self.accepted = self.refused = 0
         self.problem = ""
@@ -124,7 +124,7 @@ class SmtpServer:
     async def start(self) -> None:
         """Start to listen. Raises OSError if the port is in use."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), HOST, self.port, backlog=BACKLOG)
+        self._server = await loop.create_server(lambda: _SmtpConnection(self), HOST, self.port, backlog=BACKLOG)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
@@ -150,7 +150,7 @@ class SmtpServer:
     # hooks of aiosmtpd, which finds them by name
 
     async def handle_MAIL(
-        self, connection: _Connection, _session: Session, envelope: Envelope, address: str, options: list[str]
+        self, connection: _SmtpConnection, _session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
         connection.begin_mail()
         envelope.mail_from = address
@@ -158,7 +158,7 @@ class SmtpServer:
         return "250 OK"
 
     async def handle_RCPT(
-        self, _connection: _Connection, _session: Session, envelope: Envelope, address: str, options: list[str]
+        self, _connection: _SmtpConnection, _session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
         if len(envelope.rcpt_tos) >= self.limits.receivers:
             return f"452 4.5.3 At most {self.limits.receivers} receivers a mail"
@@ -166,7 +166,7 @@ class SmtpServer:
         envelope.rcpt_options.extend(options)
         return "250 OK"
 
-    async def handle_DATA(self, connection: _Connection, _session: Session, envelope: Envelope) -> str:
+    async def handle_DATA(self, connection: _SmtpConnection, _session: Session, envelope: Envelope) -> str:
         connection.begin_mail()
         sender, receivers = envelope.mail_from or "", list(envelope.rcpt_tos)
         try:
@@ -185,7 +185,7 @@ def run_smtp(
     data: Path,
     health: Path | None,
     stop: threading.Event,
-    limits: Limits | None = None,
+    limits: SmtpLimits | None = None,
     publish: Publish = unpublished,
     listening: Callable[[SmtpServer], None] = lambda _server: None,
 ) -> None:
@@ -194,7 +194,7 @@ def run_smtp(
     Raises OSError if the port is in use or the folder is unusable."""
     for noisy in ("mail.log", "mail.debug"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
-    bounds = limits or Limits()
+    bounds = limits or SmtpLimits()
     mailbox = Mailbox(data / FOLDER, bounds.kept_mails, bounds.kept_bytes)
     file = HealthFile(health, "mail", publish=publish)
     asyncio.run(_serve(SmtpServer(mailbox, bounds, port), file, stop, listening))

@@ -11,10 +11,10 @@ from typing import Self
 from artimon.runtime.settings import Settings
 from artimon.runtime.settings import load as load_settings
 from artimon.stack import jars
-from artimon.stack.errors import NotHealthy
+from artimon.stack.errors import NotHealthyError
 from artimon.stack.java import find_java
 from artimon.stack.kafka import kafka_address
-from artimon.stack.part import Context, Part
+from artimon.stack.part import StackContext, StackPart
 from artimon.stack.parts import SHARDS, choose_parts
 from artimon.stack.ports import PortLeases
 from artimon.stack.process import start_time
@@ -22,8 +22,8 @@ from artimon.stack.runner import Phase
 from artimon.stack.state import DataLock, PartState, StackState, kill_stale, read_state, write_state
 from artimon.stack.supervisor import Supervisor
 
-UP_S = 900.0
-PART_CHANGE_S = 60.0
+START_TIMEOUT_S = 900.0
+PART_TIMEOUT_S = 60.0
 
 
 class Stack:
@@ -47,11 +47,11 @@ class Stack:
         self._base_port, self._options = base_port, dict(options or {})
         shards = int(self._options.get("shards", SHARDS))
         brokers = int(self._options.get("brokers", 1))
-        self.parts: list[Part] = choose_parts(("all",) if parts is None else parts, shards, brokers)
+        self.parts: list[StackPart] = choose_parts(("all",) if parts is None else parts, shards, brokers)
         self._leases = PortLeases()
         self._lock: DataLock | None = None
         self._supervisor: Supervisor | None = None
-        self._context: Context | None = None
+        self._context: StackContext | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -68,11 +68,11 @@ class Stack:
     def start(self) -> None:
         """Lock the folder, lease the ports and start the supervisor. Returns before the parts are healthy."""
         java = find_java(self._settings)
-        folder = jars.ensure(self._settings, java, [name for part in self.parts for name in part.jar_sets])
+        folder = jars.ensure_jars(self._settings, java, [name for part in self.parts for name in part.jar_sets])
         self._lock = DataLock(self.data)
         try:
             kill_stale(self.data)
-            self._context = Context(
+            self._context = StackContext(
                 data=self.data,
                 ports=self._lease_ports(),
                 settings=self._settings,
@@ -103,10 +103,10 @@ class Stack:
         return self._supervisor is not None
 
     @property
-    def context(self) -> Context:
+    def context(self) -> StackContext:
         """Ports and folders. Raises NotHealthy before `start`."""
         if self._context is None:
-            raise NotHealthy(0, {"stack": "not started"})
+            raise NotHealthyError(0, {"stack": "not started"})
         return self._context
 
     @property
@@ -131,7 +131,7 @@ class Stack:
             found.update(part.addresses(self.context))
         return {**found, "ARTIMON_DATA": str(self.data)}
 
-    def wait_healthy(self, timeout_s: float = UP_S, names: Iterable[str] | None = None) -> None:
+    def wait_healthy(self, timeout_s: float = START_TIMEOUT_S, names: Iterable[str] | None = None) -> None:
         """Wait until the parts `names` (default: all that should run) are healthy. Raises NotHealthy."""
         self._running().wait_healthy(timeout_s, names)
 
@@ -177,12 +177,12 @@ class Stack:
         self._running().want(name, True)
 
     def _wait(self, name: str, condition: Callable[[PartState], bool]) -> None:
-        if not self._running().wait(lambda states: condition(states[name]), PART_CHANGE_S):
-            raise NotHealthy(PART_CHANGE_S, {name: "did not reach the requested state"})
+        if not self._running().wait(lambda states: condition(states[name]), PART_TIMEOUT_S):
+            raise NotHealthyError(PART_TIMEOUT_S, {name: "did not reach the requested state"})
 
     def _running(self) -> Supervisor:
         if self._supervisor is None:
-            raise NotHealthy(0, {"stack": "not started"})
+            raise NotHealthyError(0, {"stack": "not started"})
         return self._supervisor
 
     def _lease_ports(self) -> dict[str, int]:

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from artimon.stack import guard
-from artimon.stack.errors import AlreadyRunning, UnusableFolder
+from artimon.stack.errors import AlreadyRunningError, UnusableFolderError
 from artimon.stack.process import same_process
 
-FILE = "stack.json"
-FORMAT = 1
+STATE_FILE = "stack.json"
+STATE_FORMAT = 1
 
 
 @dataclass(slots=True)
@@ -48,16 +48,16 @@ class StackState:
 
 def write_state(data: Path, state: StackState) -> None:
     """Replace the file atomically."""
-    fresh = data / f"{FILE}.new"
-    fresh.write_text(json.dumps({"format": FORMAT, **asdict(state)}, indent=1))
-    fresh.replace(data / FILE)
+    fresh = data / f"{STATE_FILE}.new"
+    fresh.write_text(json.dumps({"format": STATE_FORMAT, **asdict(state)}, indent=1))
+    fresh.replace(data / STATE_FILE)
 
 
 def read_state(data: Path) -> StackState | None:
     """Read the state that the last supervisor wrote, None if the file is missing or unreadable."""
     try:
-        raw = json.loads((data / FILE).read_text())
-        if raw.pop("format", None) != FORMAT:
+        raw = json.loads((data / STATE_FILE).read_text())
+        if raw.pop("format", None) != STATE_FORMAT:
             return None
         parts = [PartState(**part) for part in raw.pop("parts")]
         return StackState(parts=parts, **raw)
@@ -73,14 +73,14 @@ class DataLock:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as problem:
-            raise UnusableFolder(data, problem) from None
+            raise UnusableFolderError(data, problem) from None
         self._data = data
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._file)
             state = read_state(data)
-            raise AlreadyRunning(data, state.pid if state else None) from None
+            raise AlreadyRunningError(data, state.pid if state else None) from None
 
     def release(self) -> None:
         """Release the lock."""

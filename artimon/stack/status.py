@@ -10,7 +10,7 @@ from typing import Any
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.health import Health, read_health
 from artimon.stack import lag
-from artimon.stack.errors import NotRunning
+from artimon.stack.errors import NotRunningError
 from artimon.stack.process import same_process, session_rss
 from artimon.stack.runner import Phase
 from artimon.stack.state import PartState, StackState, read_state
@@ -48,7 +48,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class StackStatus:
     """Status of a stack. `healthy`: all parts and hops are healthy and there are no problems. Warnings leave it
     healthy: they need no action now."""
 
@@ -67,7 +67,7 @@ class Status:
         return asdict(self)
 
 
-def read_status(data: Path, clock: Clock = SYSTEM_CLOCK) -> Status:
+def read_status(data: Path, clock: Clock = SYSTEM_CLOCK) -> StackStatus:
     """Read the status of the stack on `data`. Raises NotRunning."""
     state = running_state(data)
     healths = {part.name: read_health(data / "health" / f"{part.name}.json") for part in state.parts}
@@ -75,11 +75,11 @@ def read_status(data: Path, clock: Clock = SYSTEM_CLOCK) -> Status:
     now_s = clock.now_ms() / 1000
     parts = [_part_status(part, healths[part.name], rss.get(part.pid, 0), now_s) for part in state.parts]
     figures = {part.name: part.figures for part in parts}
-    hops = hops_of(figures, {part.name: part.uptime_s for part in parts}, clock)
+    hops = build_hops(figures, {part.name: part.uptime_s for part in parts}, clock)
     problems = [f"{part.name}: {part.problem or part.state}" for part in parts if part.problem or not part.healthy]
     problems += [f"{hop.name}: {hop.reason}" for hop in hops if not hop.healthy]
-    problems += _told(figures, "problems")
-    return Status(
+    problems += _collect_texts(figures, "problems")
+    return StackStatus(
         data=str(data),
         healthy=not problems,
         supervisor_pid=state.pid,
@@ -88,11 +88,11 @@ def read_status(data: Path, clock: Clock = SYSTEM_CLOCK) -> Status:
         parts=parts,
         hops=hops,
         problems=problems,
-        warnings=_told(figures, "warnings"),
+        warnings=_collect_texts(figures, "warnings"),
     )
 
 
-def _told(figures: Mapping[str, Mapping[str, Any]], kind: str) -> list[str]:
+def _collect_texts(figures: Mapping[str, Mapping[str, Any]], kind: str) -> list[str]:
     """Collect texts of one kind ("problems", "warnings") from the figures of all parts."""
     return [f"{name}: {text}" for name, values in figures.items() for text in values.get(kind, [])]
 
@@ -114,7 +114,7 @@ def _part_status(part: PartState, health: Health | None, rss: int, now_s: float)
     )
 
 
-def hops_of(
+def build_hops(
     figures: Mapping[str, Mapping[str, Any]],
     uptimes: Mapping[str, float] | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -129,7 +129,7 @@ def hops_of(
     raw, buckets = spark.get("raw") or {}, spark.get("buckets") or {}
     if "agent" in figures:
         hops.append(_agent_hop(agent, lag.agent_reason(agent, raw) if "agent" in settled else ""))
-    for name, values in _named(figures, "collector-"):
+    for name, values in _figures_by_prefix(figures, "collector-"):
         silent = lag.collector_reason(values, agent, now_ms) if {name, "agent"} <= settled else ""
         hops.append(_collector_hop(name, values, silent))
     if "spark" in figures:
@@ -140,12 +140,12 @@ def hops_of(
     if "compactor" in figures:
         compactor = figures["compactor"]
         hops.append(_compactor_hop(compactor, lag.compactor_reason(compactor) if "compactor" in settled else ""))
-    for name, values in _named(figures, "shard-"):
+    for name, values in _figures_by_prefix(figures, "shard-"):
         hops.append(_shard_hop(name, values, lag.shard_reason(values) if name in settled else "", now_ms))
     return hops
 
 
-def _named(figures: Mapping[str, Mapping[str, Any]], prefix: str) -> list[tuple[str, Mapping[str, Any]]]:
+def _figures_by_prefix(figures: Mapping[str, Mapping[str, Any]], prefix: str) -> list[tuple[str, Mapping[str, Any]]]:
     return [(name, values) for name, values in figures.items() if name.startswith(prefix)]
 
 
@@ -168,12 +168,12 @@ def _collector_hop(name: str, figures: Mapping[str, Any], reason: str) -> Hop:
     return Hop(f"{name}: to Kafka", figures.get("batches"), "batches", None, detail, not reason, reason)
 
 
-def _behind(reached: Mapping[str, int], ends: Mapping[str, int]) -> int:
+def _offsets_behind(reached: Mapping[str, int], ends: Mapping[str, int]) -> int:
     return sum(max(0, end - int(reached.get(partition, 0))) for partition, end in ends.items())
 
 
 def _raw_hop(raw: Mapping[str, Any], reason: str) -> Hop:
-    behind = _behind(raw.get("until") or {}, raw.get("log_end") or {})
+    behind = _offsets_behind(raw.get("until") or {}, raw.get("log_end") or {})
     detail = f"version {raw.get('version', '?')}, {behind} batches of Kafka to go"
     if raw.get("duplicates") or raw.get("dead_letters"):
         detail += f"; {raw.get('duplicates', 0)} repeats, {raw.get('dead_letters', 0)} dead letters"
@@ -218,5 +218,5 @@ def running_state(data: Path) -> StackState:
     """Return the state of the stack that runs on `data`. Raises NotRunning."""
     state = read_state(data)
     if state is None or not state.alive():
-        raise NotRunning(data)
+        raise NotRunningError(data)
     return state

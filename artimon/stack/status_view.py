@@ -6,10 +6,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from artimon.stack.doctor import Check, Mark
-from artimon.stack.status import Hop, PartStatus, Status
+from artimon.stack.doctor import Check, CheckResult
+from artimon.stack.status import Hop, PartStatus, StackStatus
 
-_MARKS = {Mark.GOOD: ("ok  ", "green"), Mark.WARNING: ("warn", "yellow"), Mark.FAILED: ("FAIL", "red")}
+_MARKS = {
+    CheckResult.GOOD: ("ok  ", "green"),
+    CheckResult.WARNING: ("warn", "yellow"),
+    CheckResult.FAILED: ("FAIL", "red"),
+}
 _WIDTH_OFF_TTY = 160
 
 
@@ -18,7 +22,7 @@ def _console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=_WIDTH_OFF_TTY)
 
 
-def show(status: Status) -> None:
+def show(status: StackStatus) -> None:
     """Print parts, hops, problems, warnings and one line of summary."""
     console = _console()
     console.print(_parts(status.parts))
@@ -31,7 +35,7 @@ def show(status: Status) -> None:
     console.print(f"{_verdict(status)}; {len(status.parts)} parts, {status.rss_mb} MiB resident, data in {status.data}")
 
 
-def _verdict(status: Status) -> str:
+def _verdict(status: StackStatus) -> str:
     counts = [_counted(status.problems, "problem"), _counted(status.warnings, "warning")]
     return ", ".join(["healthy" if status.healthy else "NOT healthy", *filter(None, counts)])
 

@@ -8,15 +8,15 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from artimon.stack.errors import NotHealthy, UnknownPart
-from artimon.stack.part import Context, Part
-from artimon.stack.process import Guard, session_rss
-from artimon.stack.runner import HOUSEKEEPING_S, RUNNING, Phase, Runner, now_s
+from artimon.stack.errors import NotHealthyError, UnknownPartError
+from artimon.stack.part import StackContext, StackPart
+from artimon.stack.process import OrphanReaper, session_rss
+from artimon.stack.runner import HOUSEKEEPING_S, RUNNING, PartRunner, Phase, now_s
 from artimon.stack.state import PartState
 
-TICK_S = 0.1
-IDLE_TICK_S = 0.25
-STOP_ALL_S = 45.0
+TICK_PERIOD_S = 0.1
+IDLE_PERIOD_S = 0.25
+STOP_TIMEOUT_S = 45.0
 Listener = Callable[[list[PartState], int], None]
 
 
@@ -26,7 +26,7 @@ class Supervisor:
     Lock: `_changed` guards `_wanted`, `_restarts`, `_ending` and the published `_states`; the runners belong to the
     thread alone, and it never holds the lock while it starts, kills or checks."""
 
-    def __init__(self, parts: Sequence[Part], context: Context, listener: Listener) -> None:
+    def __init__(self, parts: Sequence[StackPart], context: StackContext, listener: Listener) -> None:
         self._executor = ThreadPoolExecutor(max_workers=max(4, len(parts)), thread_name_prefix="artimon-check")
         self._context, self._listener = context, listener
         self._parts = {part.name: part for part in parts}
@@ -49,7 +49,7 @@ class Supervisor:
             self._ending = True
             self._changed.notify_all()
         if self._thread.is_alive():
-            self._thread.join(timeout=STOP_ALL_S + 30)
+            self._thread.join(timeout=STOP_TIMEOUT_S + 30)
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def states(self) -> dict[str, PartState]:
@@ -84,7 +84,7 @@ class Supervisor:
 
         if not self.wait(lambda states: not unhealthy(states), timeout_s) or self._failure:
             problems = unhealthy(self.states()) if self._failure is None else {"supervisor": repr(self._failure)}
-            raise NotHealthy(timeout_s, problems)
+            raise NotHealthyError(timeout_s, problems)
 
     def want(self, name: str, wanted: bool) -> None:
         """Set whether `name` should run or stay stopped. Returns at once."""
@@ -109,12 +109,12 @@ class Supervisor:
 
     def _known(self, name: str) -> str:
         if name not in self._parts:
-            raise UnknownPart(name, sorted(self._parts))
+            raise UnknownPartError(name, sorted(self._parts))
         return name
 
     def _run(self) -> None:
-        guard = Guard()
-        runners = {name: Runner(part, self._context, guard, self._executor) for name, part in self._parts.items()}
+        guard = OrphanReaper()
+        runners = {name: PartRunner(part, self._context, guard, self._executor) for name, part in self._parts.items()}
         try:
             self._loop(runners, guard)
         except BaseException as failure:
@@ -128,7 +128,7 @@ class Supervisor:
             self._publish(runners, guard)
             guard.close()
 
-    def _loop(self, runners: dict[str, Runner], guard: Guard) -> None:
+    def _loop(self, runners: dict[str, PartRunner], guard: OrphanReaper) -> None:
         housekeeping_due, deadline = now_s(), 0.0
         while True:
             now = now_s()
@@ -144,14 +144,14 @@ class Supervisor:
                 guard.ensure()
             self._publish(runners, guard)
             if ending:
-                deadline = deadline or now + STOP_ALL_S
+                deadline = deadline or now + STOP_TIMEOUT_S
                 if now > deadline or not any(runner.phase in RUNNING for runner in runners.values()):
                     return
             calm = all(runner.phase in (Phase.HEALTHY, Phase.STOPPED) for runner in runners.values())
             with self._changed:
-                self._changed.wait(IDLE_TICK_S if calm else TICK_S)
+                self._changed.wait(IDLE_PERIOD_S if calm else TICK_PERIOD_S)
 
-    def _step_all(self, runners: dict[str, Runner], now: float, wanted: dict[str, bool]) -> None:
+    def _step_all(self, runners: dict[str, PartRunner], now: float, wanted: dict[str, bool]) -> None:
         for name, runner in runners.items():
             before = [runners[other] for other in runner.part.after if other in runners]
             behind = [other for other in runners.values() if runner.part.layer < other.part.layer]
@@ -162,7 +162,7 @@ class Supervisor:
                 may_stop=not self._ending or all(other.child is None for other in behind),
             )
 
-    def _housekeep(self, runners: dict[str, Runner], now: float) -> None:
+    def _housekeep(self, runners: dict[str, PartRunner], now: float) -> None:
         children = {name: runner.child.pid for name, runner in runners.items() if runner.child}
         rss = session_rss(children.values())
         for name, pid in children.items():
@@ -171,7 +171,7 @@ class Supervisor:
         with self._changed:
             self._rss = {name: rss[pid] for name, pid in children.items()}
 
-    def _publish(self, runners: dict[str, Runner], guard: Guard) -> None:
+    def _publish(self, runners: dict[str, PartRunner], guard: OrphanReaper) -> None:
         states = {name: runner.state() for name, runner in runners.items()}
         if states == self._states:  # written by this thread only
             return

@@ -17,31 +17,31 @@ from artimon.model.topic_spec import (
     MAX_PARTITIONS,
     REPLICATION,
     SEALED_BYTES,
-    Topic,
+    TopicSpec,
     generation,
     generation_number,
     platform_topics,
 )
 from artimon.runtime.process_options import Kafka, Option, StackData
 from artimon.runtime.topic_check import (
-    TopicsUnknown,
-    brokers_of,
-    find_topics,
+    TopicsUnknownError,
+    describe_topics,
+    list_brokers,
     newest_generation,
     open_admin,
 )
 from artimon.stack.errors import StackError
 
-__all__ = ["TOPICS", "GrowError", "Topic", "grow_samples", "make_topics", "usual_replication"]
+__all__ = ["TOPICS", "TopicError", "TopicSpec", "default_replication", "make_topics", "migrate_samples"]
 
 TOPICS = platform_topics()
-KNOWN_S = 60.0
+METADATA_TIMEOUT_S = 60.0
 """Timeout until all brokers know a new topic."""
-_CREATE_MS = 15_000
+_CREATE_TIMEOUT_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPlace:
+class TopicOptions:
     """Kafka cluster and the prefix of the platform's topics on it."""
 
     kafka: Kafka
@@ -50,7 +50,7 @@ class TopicPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSettings(TopicPlace):
+class TopicSettings(TopicOptions):
     """Settings that the platform's topics must have."""
 
     replication: Annotated[
@@ -60,52 +60,52 @@ class TopicSettings(TopicPlace):
         int, Option("segment.bytes of the samples topic (0: the default of the brokers).", least=0)
     ] = 0
 
-    def topics(self, partitions: int) -> Sequence[Topic]:
+    def topics(self, partitions: int) -> Sequence[TopicSpec]:
         """Return all topics, the samples topic with `partitions` partitions. Raises TopicsUnknown."""
-        copies = self.replication or usual_replication(self.kafka)
+        copies = self.replication or default_replication(self.kafka)
         return platform_topics(self.prefix, partitions, copies, self.segment_bytes)
 
 
-class GrowError(StackError):
+class TopicError(StackError):
     """A topic cannot be created, or the samples cannot move to another one. The text says why and what to do."""
 
 
-def usual_replication(bootstrap: str, options: dict[str, Any] | None = None) -> int:
+def default_replication(bootstrap: str, options: dict[str, Any] | None = None) -> int:
     """Return the default replication factor: 3, or the number of brokers if less. Raises TopicsUnknown."""
     with closing(open_admin(bootstrap, options)) as admin:
         try:
-            return min(REPLICATION, len(brokers_of(admin)))
+            return min(REPLICATION, len(list_brokers(admin)))
         except (KafkaError, OSError, RuntimeError) as error:
-            raise TopicsUnknown(f"Kafka at {bootstrap} does not list its brokers: {error!r}") from error
+            raise TopicsUnknownError(f"Kafka at {bootstrap} does not list its brokers: {error!r}") from error
 
 
 def make_topics(
-    bootstrap: str, topics: Sequence[Topic] = TOPICS, options: dict[str, Any] | None = None, brokers: int = 1
+    bootstrap: str, topics: Sequence[TopicSpec] = TOPICS, options: dict[str, Any] | None = None, brokers: int = 1
 ) -> list[str]:
     """Create the missing ones of `topics` and wait until the brokers know them; returns the names of the new ones.
     Refuses while less than `brokers` brokers are up. `options`: client access, by default that of this process.
     Raises KafkaError, OSError, TopicsUnknown, GrowError."""
     with closing(open_admin(bootstrap, options)) as admin:
-        if brokers > 1 and len(up := brokers_of(admin)) < brokers:
-            raise TopicsUnknown(f"Kafka at {bootstrap}: {len(up)} of {brokers} brokers are up")
+        if brokers > 1 and len(up := list_brokers(admin)) < brokers:
+            raise TopicsUnknownError(f"Kafka at {bootstrap}: {len(up)} of {brokers} brokers are up")
         present = set(admin.list_topics())
         absent = [topic for topic in topics if topic.name not in present]
         for topic in absent:
             _create(admin, topic)
         for topic in absent:
-            _await_everywhere(admin, topic.name, topic.partitions, SYSTEM_CLOCK)
+            _await_metadata(admin, topic.name, topic.partitions, SYSTEM_CLOCK)
         return [topic.name for topic in absent]
 
 
-def _create(admin: Any, topic: Topic) -> None:
+def _create(admin: Any, topic: TopicSpec) -> None:
     new = NewTopic(topic.name, topic.partitions, topic.replication, topic_configs=dict(topic.config))
     try:
-        admin.create_topics([new], timeout_ms=_CREATE_MS)
+        admin.create_topics([new], timeout_ms=_CREATE_TIMEOUT_MS)
     except TopicAlreadyExistsError:
         return
 
 
-def grow_samples(
+def migrate_samples(
     bootstrap: str, prefix: str, partitions: int, clock: Clock = SYSTEM_CLOCK, options: dict[str, Any] | None = None
 ) -> tuple[str, str]:
     """Create the next generation of the samples topic with `partitions` partitions and the settings of the current one,
@@ -114,43 +114,43 @@ def grow_samples(
     May be repeated after a failure: a generation created by an earlier run is reused. Raises GrowError,
     TopicsUnknown."""
     if not 1 <= partitions <= MAX_PARTITIONS:
-        raise GrowError(f"{partitions} partitions: use 1 to {MAX_PARTITIONS}")
+        raise TopicError(f"{partitions} partitions: use 1 to {MAX_PARTITIONS}")
     with closing(open_admin(bootstrap, options)) as admin:
         try:
-            return _grow(admin, f"{prefix}.samples", partitions, clock)
+            return _migrate(admin, f"{prefix}.samples", partitions, clock)
         except (KafkaError, OSError, RuntimeError, KeyError, IndexError) as error:
-            raise TopicsUnknown(f"Kafka at {bootstrap}: {error!r}; run the command again") from error
+            raise TopicsUnknownError(f"Kafka at {bootstrap}: {error!r}; run the command again") from error
 
 
-def _grow(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, str]:
+def _migrate(admin: Any, base: str, partitions: int, clock: Clock) -> tuple[str, str]:
     newest = newest_generation(admin, base)
     if newest is None:
-        raise GrowError(f"topic {base} does not exist: create it with `artimon topics create`")
+        raise TopicError(f"topic {base} does not exist: create it with `artimon topics create`")
     number = generation_number(base, newest.name)
     old = generation(base, number)
     if newest.partitions == partitions and number > 1:
         old = generation(base, number - 1)  # an earlier run created the newest and may not have sealed this one
-        if old in find_topics(admin, [old]):
+        if old in describe_topics(admin, [old]):
             _seal(admin, old, clock)
         return old, newest.name
     if newest.partitions == partitions:
-        raise GrowError(f"{newest.name} has {partitions} partitions already")
+        raise TopicError(f"{newest.name} has {partitions} partitions already")
     if number == MAX_GENERATIONS:
-        raise GrowError(f"{newest.name} is the last possible generation: start with a new prefix")
+        raise TopicError(f"{newest.name} is the last possible generation: start with a new prefix")
     after = generation(base, number + 1)
     own = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, old)], config_filter="modified")
     config = {key: str(one["value"]) for key, one in own["topic"][old].items()}
     replication = min(len(nodes) for nodes in newest.replicas.values())
-    _create(admin, Topic(after, partitions, config, replication))
-    _await_everywhere(admin, after, partitions, clock)
+    _create(admin, TopicSpec(after, partitions, config, replication))
+    _await_metadata(admin, after, partitions, clock)
     _seal(admin, old, clock)
     return old, after
 
 
-def _await_everywhere(admin: Any, name: str, partitions: int, clock: Clock) -> None:
+def _await_metadata(admin: Any, name: str, partitions: int, clock: Clock) -> None:
     """Wait until the brokers describe the topic with a leader for each partition. The client asks a random broker, so
     2n - 1 answers in a row are required of n brokers."""
-    until, wanted, told = clock.monotonic() + KNOWN_S, 2 * len(brokers_of(admin)) - 1, 0
+    until, wanted, told = clock.monotonic() + METADATA_TIMEOUT_S, 2 * len(list_brokers(admin)) - 1, 0
     while clock.monotonic() < until:
         found = [one for one in admin.describe_topics([name]) if not one["error_code"]]
         leaders = [one["leader_id"] for one in found[0]["partitions"]] if found else []
@@ -158,16 +158,18 @@ def _await_everywhere(admin: Any, name: str, partitions: int, clock: Clock) -> N
         if told >= wanted:
             return
         clock.wait(threading.Event(), 0.0 if told else 0.2)
-    raise GrowError(f"{name} was created, but has no leaders after {KNOWN_S:.0f} s: check the brokers, run this again")
+    raise TopicError(
+        f"{name} was created, but has no leaders after {METADATA_TIMEOUT_S:.0f} s: check the brokers, run this again"
+    )
 
 
 def _seal(admin: Any, name: str, clock: Clock) -> None:
     """Make the leaders of a topic refuse all writes; returns once the cluster reports the setting."""
     topic, key = ConfigResource(ConfigResourceType.TOPIC, name), "max.message.bytes"
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs={key: str(SEALED_BYTES)})])
-    until = clock.monotonic() + KNOWN_S
+    until = clock.monotonic() + METADATA_TIMEOUT_S
     while clock.monotonic() < until:
         if str(admin.describe_configs([topic], config_filter="all")["topic"][name][key]["value"]) == str(SEALED_BYTES):
             return
         clock.wait(threading.Event(), 0.1)
-    raise GrowError(f"{name} is not sealed after {KNOWN_S:.0f} s: check the brokers, run this again")
+    raise TopicError(f"{name} is not sealed after {METADATA_TIMEOUT_S:.0f} s: check the brokers, run this again")

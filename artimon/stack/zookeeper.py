@@ -6,11 +6,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from artimon.stack.java import jvm_flags
-from artimon.stack.part import HOST, Context, Part, ask_tcp
-from artimon.stack.process import Command
+from artimon.stack.part import HOST, StackContext, StackPart, tcp_request
+from artimon.stack.process import ProcessCommand
 
 # The server needs only these of PySpark's jars; with all of them on the classpath it costs a second and 40 MB more.
-_NEEDED = (
+_JAR_PREFIXES = (
     "zookeeper-", "slf4j-api-", "log4j-", "netty-", "metrics-core-", "snappy-java-", "commons-io-", "commons-cli-",
     "audience-annotations-", "jackson-", "commons-lang",
 )  # fmt: skip
@@ -33,14 +33,14 @@ def write_log4j2(folder: Path) -> Path:
     return path
 
 
-class ZooKeeper(Part):
+class ZooKeeperPart(StackPart):
     """One server, no quorum. Session timeouts are 2 to 60 s."""
 
     name = "zookeeper"
     ports = MappingProxyType({"zookeeper.client": 2181})
     memory_mb = 320
 
-    def prepare(self, context: Context) -> list[Command]:
+    def prepare(self, context: StackContext) -> list[ProcessCommand]:
         folder = context.folder(self.name)
         (folder / "data").mkdir(exist_ok=True)
         lines = {
@@ -59,9 +59,9 @@ class ZooKeeper(Part):
         write_log4j2(folder)
         return []
 
-    def command(self, context: Context) -> Command:
+    def command(self, context: StackContext) -> ProcessCommand:
         folder = context.folder(self.name)
-        jars = sorted(str(jar) for jar in context.spark_jars.glob("*.jar") if jar.name.startswith(_NEEDED))
+        jars = sorted(str(jar) for jar in context.spark_jars.glob("*.jar") if jar.name.startswith(_JAR_PREFIXES))
         argv = [
             str(context.java.program),
             *jvm_flags(96, context.temporary(self.name), small=True),
@@ -73,11 +73,11 @@ class ZooKeeper(Part):
             "org.apache.zookeeper.server.ZooKeeperServerMain",
             str(folder / "zoo.cfg"),
         ]
-        return Command(argv)
+        return ProcessCommand(argv)
 
-    def check(self, context: Context) -> str:
-        answer = ask_tcp(context.port("zookeeper.client"), b"ruok", enough=4)
+    def check(self, context: StackContext) -> str:
+        answer = tcp_request(context.port("zookeeper.client"), b"ruok", enough=4)
         return "" if answer == b"imok" else f"answered {answer[:40]!r} to ruok"
 
-    def addresses(self, context: Context) -> dict[str, str]:
+    def addresses(self, context: StackContext) -> dict[str, str]:
         return {"ARTIMON_ZOOKEEPER": context.address("zookeeper.client")}

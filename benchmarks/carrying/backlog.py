@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from artimon.model.batch import Polled
+from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.routing import DEFAULT_LANES, lane_of
 from artimon.stack.stack import Stack
@@ -50,7 +50,7 @@ class Backlogged(Poller):
                 chosen = self._sources[first : first + _POLLS]
                 times = [begin_ms + phase_ms(source.name, MINUTE_MS) for source in chosen]
                 polled = [
-                    Polled(source.name, source.endpoint, source.birth_ms, at, source.poll(at))
+                    PollResult(source.name, source.endpoint, source.birth_ms, at, source.poll(at))
                     for source, at in zip(chosen, times, strict=True)
                 ]
                 for one in polled:

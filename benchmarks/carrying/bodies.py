@@ -10,12 +10,12 @@ import numpy as np
 
 from artimon.model.batch import BatchId, BatchKind, Samples
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import decode_samples, encode_samples, parse_header, seal
+from artimon.model.codec import assemble, decode_samples, encode_samples, parse_header
 from artimon.model.routing import lane_of
 from artimon.model.values import ValueType
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
 from pipeline.wal.framing import RecordType
-from pipeline.wal.log import Entry
+from pipeline.wal.log import LogEntry
 
 _MAKER = BatchId("maker", 0, 0, 0)
 
@@ -99,14 +99,14 @@ def readdress(data: bytes, agent: str, epoch: int, numbers: list[int]) -> bytes:
     id = BatchId(agent, epoch, lane, numbers[lane])
     numbers[lane] += 1
     body = data[old.body_at :]
-    batch = seal(
+    batch = assemble(
         BatchKind.SAMPLES, id, old.source, old.endpoint, old.birth_ms, old.poll_ms, old.rows, 0, old.keep, body
     )
     return batch.data
 
 
-def entry(data: bytes) -> Entry:
+def entry(data: bytes) -> LogEntry:
     """A sealed batch as the log takes it, all of its samples in one minute."""
     header = parse_header(data)
     minute = -(-header.poll_ms // MINUTE_MS) * MINUTE_MS
-    return Entry(RecordType.BATCH, header, data, ((minute, header.rows),))
+    return LogEntry(RecordType.BATCH, header, data, ((minute, header.rows),))

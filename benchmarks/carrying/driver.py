@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from artimon.model.batch import Polled
+from artimon.model.batch import PollResult
 from benchmarks.carrying.bodies import Bodies, entry, readdress, samples_in, write
 from benchmarks.loads.samples import SERIES_A_SOURCE
 from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.wal.records import Place
+from pipeline.wal.records import LogPosition
 
 _GROUP = 32
 _POLLERS = 4
@@ -70,17 +70,17 @@ class Watch:
     """When each batch became durable, and when it was let go."""
 
     def __init__(self, agent: Agent) -> None:
-        self.accepted: dict[Place, float] = {}
-        self.acked: dict[Place, float] = {}
+        self.accepted: dict[LogPosition, float] = {}
+        self.acked: dict[LogPosition, float] = {}
         self._release = agent.log.release
         setattr(agent.log, "release", self._released)  # noqa: B010
 
-    def durable(self, future: Future[list[Place]]) -> None:
+    def durable(self, future: Future[list[LogPosition]]) -> None:
         """A callback of the log's answer."""
         now = time.monotonic()
         self.accepted.update(dict.fromkeys(future.result(), now))
 
-    def _released(self, places: Iterable[Place]) -> None:
+    def _released(self, places: Iterable[LogPosition]) -> None:
         now, places = time.monotonic(), list(places)
         self.acked.update(dict.fromkeys(places, now))
         self._release(places)
@@ -105,7 +105,7 @@ def _groups(bodies: Bodies, size: int) -> Iterator[list[int]]:
 
 def _hand_over(agent: Agent, bodies: Bodies, watch: Watch, orders: Orders) -> None:
     """Everything into the log; returns when all is durable."""
-    flying: deque[Future[list[Place]]] = deque()
+    flying: deque[Future[list[LogPosition]]] = deque()
     began, size = time.monotonic(), 1 if orders.pace else _GROUP
     for number, group in enumerate(_groups(bodies, size)):
         if orders.pace:
@@ -119,7 +119,7 @@ def _hand_over(agent: Agent, bodies: Bodies, watch: Watch, orders: Orders) -> No
         flying.popleft().result(60)
 
 
-def _poll(agent: Agent, polls: list[Polled]) -> None:
+def _poll(agent: Agent, polls: list[PollResult]) -> None:
     """As sources do: many polls at once, and several hand over while one waits for the disk."""
     groups = deque(polls[at : at + _GROUP] for at in range(0, len(polls), _GROUP))
 
@@ -164,7 +164,7 @@ def main() -> None:
     if orders.mode == "polled":
         for index in mine:
             source, samples = samples_in(every[index])
-            polls.append(Polled(source, bytes(16), 1, int(samples.time_ms[0]), samples))
+            polls.append(PollResult(source, bytes(16), 1, int(samples.time_ms[0]), samples))
     else:
         numbers = agent.log.next_sequences
         data.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,8 @@ import numpy as np
 from artimon.model.batch import BatchId
 from artimon.model.codec import decode_columns, encode_samples
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.schema import DataFile, folder, period_of
-from artimon.rawtable.state import Totals
+from artimon.rawtable.schema import DataFile, folder_of, period_of
+from artimon.rawtable.state import TableTotals
 from artimon.runtime import files
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
 from pipeline.spark import rows
@@ -39,21 +39,21 @@ def fill_hours(hdfs: str, now_ms: int, hours: int, minutes: int = 60) -> int:
     total = sum(file.rows for file in written)
     table = RawTable(hdfs)
     _, before = table.head()
-    after = replace(before, append=before.append + 1, writer="hours", table="hours", totals=Totals(rows=total))
+    after = replace(before, append=before.append + 1, writer="hours", table="hours", totals=TableTotals(rows=total))
     table.append(written, before, after)
     return total
 
 
 def _file(hdfs: str, sources: list[Source], at_ms: int) -> DataFile:
     parts = [_part(number, source, at_ms) for number, source in enumerate(sources)]
-    data, count, statistics = rows.to_file(parts)
+    data, count, statistics = rows.encode_file(parts)
     period = period_of(at_ms)
-    path = f"{folder(period, 'default')}/append-1-{uuid.uuid4().hex}.parquet"
-    files.write(f"{RawTable(hdfs).uri}/{path}", data)
+    path = f"{folder_of(period, 'default')}/append-1-{uuid.uuid4().hex}.parquet"
+    files.write_file(f"{RawTable(hdfs).uri}/{path}", data)
     return DataFile(path, len(data), count, {"period": period, "keep": "default"}, statistics)
 
 
-def _part(number: int, source: Source, at_ms: int) -> rows.Part:
+def _part(number: int, source: Source, at_ms: int) -> rows.SourceBatch:
     batch = encode_samples(
         BatchId("hours", 1, 0, 0),
         source.name,
@@ -63,4 +63,4 @@ def _part(number: int, source: Source, at_ms: int) -> rows.Part:
         "default",
         source.poll(at_ms + number * 60_000 // SERIES_A_SOURCE),
     )
-    return rows.Part(FIRST_SOURCE + number, at_ms, decode_columns(batch.header, batch.data))
+    return rows.SourceBatch(FIRST_SOURCE + number, at_ms, decode_columns(batch.header, batch.data))

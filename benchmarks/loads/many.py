@@ -6,7 +6,7 @@ import numpy as np
 import xxhash
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedEntry, FeedRange, join_samples
+from artimon.model.feed import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
@@ -67,5 +67,5 @@ class ManyNames:
             entries.append(FeedEntry(at, time_ms + 500, BatchId("b", 1, 0, at), source, time_ms, n, True, digest))
         until = offset + minutes
         return shard.feed(
-            FeedRange("bench", 0, offset, until, tuple(entries), join_samples(parts), vshards=shard.vshards)
+            FeedRange("bench", 0, offset, until, tuple(entries), concat_samples(parts), vshards=shard.vshards)
         ).next_offset

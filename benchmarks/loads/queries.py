@@ -11,7 +11,7 @@ import numpy.typing as npt
 import xxhash
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedEntry, FeedRange, join_samples
+from artimon.model.feed import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
@@ -127,7 +127,7 @@ class QueryWorld:
             at, digest = offset + len(entries), xxhash.xxh3_64_intdigest(prints.tobytes())
             entries.append(FeedEntry(at, time_ms + 500, BatchId("bench", 1, 0, at), source, time_ms, n, True, digest))
         until = offset + len(entries)
-        return FeedRange("bench", 0, offset, until, tuple(entries), join_samples(parts), vshards=vshards)
+        return FeedRange("bench", 0, offset, until, tuple(entries), concat_samples(parts), vshards=vshards)
 
 
 def _counters(random: np.random.Generator, minutes: int, series: int) -> Ints:

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import xxhash
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedEntry, FeedRange, join_samples
+from artimon.model.feed import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
 from benchmarks.peers.series import PeerSeries, plain_name
-from varstore.index.limits import Limits
+from varstore.index.limits import ShardLimits
 from varstore.shard.shard import Shard
 
 NAME = "bench.temperature"
@@ -95,12 +95,12 @@ class RackWorld:
             at, digest = offset + len(entries), xxhash.xxh3_64_intdigest(prints.tobytes())
             entries.append(FeedEntry(at, time_ms + 500, BatchId("bench", 1, 0, at), source, time_ms, n, True, digest))
         until = offset + len(entries)
-        return FeedRange("bench", 0, offset, until, tuple(entries), join_samples(parts), vshards=vshards)
+        return FeedRange("bench", 0, offset, until, tuple(entries), concat_samples(parts), vshards=vshards)
 
 
 def loaded_shard(world: Any, capacity: int | None = None) -> Shard:
     """A shard that was announced and fed all of it: a RackWorld, or what has its `series`, `minutes`, `poll`."""
-    shard = Shard(capacity=capacity or world.series + 1_000, limits=Limits(series_a_name=world.series + 1))
+    shard = Shard(capacity=capacity or world.series + 1_000, limits=ShardLimits(series_a_name=world.series + 1))
     for block in world.blocks():
         shard.announce(block)
     offset = 0

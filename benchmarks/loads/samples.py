@@ -19,7 +19,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.routing import lane_of, partition_of
 from artimon.model.values import ValueType
 from artimon.rawtable.schema import FILE_SCHEMA
-from pipeline.compaction.digest import Digest, digest
+from pipeline.compaction.digest import RowDigest, digest_of
 
 SERIES_A_SOURCE = 1_500
 CHECKED_EVERY = 20
@@ -63,7 +63,7 @@ class Expected:
     time_sum: int = 0
     """Milliseconds."""
     integer_sum: int = 0
-    digest: Digest = field(default_factory=Digest)
+    digest: RowDigest = field(default_factory=RowDigest)
     """Of all rows as the table holds them, but a source is `number_of` its name."""
     ends: dict[int, int] = field(default_factory=dict)
     kept: dict[int, list[tuple[int, npt.NDArray[np.int64]]]] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Expected:
 
     def add(self, source: int, samples: Samples, size: int) -> None:
         """One batch."""
-        self.digest = self.digest.plus(digest(_row_batch(source, samples)))
+        self.digest = self.digest.plus(digest_of(_row_batch(source, samples)))
         self.samples += len(samples)
         self.batches += 1
         self.bytes += size

@@ -16,7 +16,7 @@ from artimon.rawtable.sources import read_sources
 from artimon.runtime.partition_counts import ACKS_PATH
 from benchmarks.loads.samples import Expected, number_of
 from benchmarks.loads.world import SHARDS, World, WrongCounts
-from pipeline.compaction.digest import Digest, digest
+from pipeline.compaction.digest import RowDigest, digest_of
 
 ROWS_AT_ONCE = 131_072
 SAID_S = 60.0
@@ -27,14 +27,14 @@ def verify_table(hdfs: str, expected: Expected) -> None:
     """Number of rows, wrapping sums, and the digest of whole rows, in which a source is the number that the load gave
     it. Raises WrongCounts."""
     numbers = _numbers(hdfs)
-    found, sums = Digest(), np.zeros(3, np.uint64)
+    found, sums = RowDigest(), np.zeros(3, np.uint64)
     dataset = DeltaTable(raw_uri(hdfs)).to_pyarrow_dataset()
     scanner = dataset.scanner(
         columns=FILE_SCHEMA.names, batch_size=ROWS_AT_ONCE, batch_readahead=2, fragment_readahead=1
     )
     for batch in scanner.to_batches():
         if len(batch):
-            found = found.plus(digest(_renumbered(batch, numbers)))
+            found = found.plus(digest_of(_renumbered(batch, numbers)))
             sums += _sums(batch)
     wanted = (expected.samples, expected.series_sum, expected.time_sum, expected.integer_sum)
     if (found.rows, *map(int, sums)) != wanted:

@@ -13,8 +13,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import parse_header
 from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.topics import TOPICS
-from pipeline.control.shards import ShardDirectory, groups
-from pipeline.spark.topic import Topic
+from pipeline.control.shards import ShardDirectory, read_groups
+from pipeline.spark.topic import TopicClient
 
 LOOK_S = 0.1
 SAMPLES = TOPICS[0].name
@@ -47,7 +47,7 @@ class Visible:
         self._zookeeper.close()
 
     def _run(self) -> None:
-        topic = Topic(self._kafka, SAMPLES)
+        topic = TopicClient(self._kafka, SAMPLES)
         self._topic_id = topic.describe().topic_id
         topic.close()
         consumer = KafkaConsumer(bootstrap_servers=self._kafka, group_id=None, enable_auto_commit=False)
@@ -75,7 +75,7 @@ class Visible:
         """The least next offset of any group of any shard, per partition; nothing while one does not answer."""
         least: dict[int, int] = {}
         for shard in self._directory.live().values():
-            standings = groups(shard, self._topic_id)
+            standings = read_groups(shard, self._topic_id)
             if standings is None:
                 print(f"# shard {shard.id} does not answer", file=sys.stderr)
                 return {}

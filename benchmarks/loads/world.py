@@ -116,7 +116,7 @@ def start_shards(world: World, series: int) -> Processes:
 def start_spark(world: World) -> subprocess.Popen[bytes]:
     """The Spark application as the stack runs it."""
     place = load_settings()
-    folder = jars.ensure(place, find_java(place), ["spark"]) / "spark"
+    folder = jars.ensure_jars(place, find_java(place), ["spark"]) / "spark"
     connector = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
     where = ["--hdfs", world.hdfs, "--data", str(world.folder / "spark"), "--jars", connector, "--master", world.master]
     return _spawn(world, "spark", *where, "--health", str(world.folder / "spark.json"))

@@ -99,7 +99,7 @@ def serving(folder: Path, port: int, sinks: int = 1) -> Iterator[Path]:
     (folder / "log4j2.xml").write_text(_LOG4J)
     place = load_settings()
     java = find_java(place)
-    found = jars.ensure(place, java, ["flume", "hdfs"])
+    found = jars.ensure_jars(place, java, ["flume", "hdfs"])
     command = [
         str(java.program),
         f"-Xmx{HEAP_MB}m",

@@ -9,7 +9,7 @@ from typing import Any
 
 from artimon.model.clock import ManualClock
 from artimon.model.feed import FeedRange
-from artimon.model.vshards import EVERY
+from artimon.model.vshards import ALL_VSHARDS
 from benchmarks.loads.racks import MINUTE_MS
 from sources.base.schedule import phase_ms
 
@@ -61,6 +61,6 @@ class Living:
 
     def _send(self, minute: int, sources: list[int]) -> None:
         if sources:
-            range_ = self._world.poll(self._world.minutes + minute, self.offset, EVERY, sources)
+            range_ = self._world.poll(self._world.minutes + minute, self.offset, ALL_VSHARDS, sources)
             self._feed(range_)
             self.offset, self.samples = range_.until, self.samples + len(range_.samples)

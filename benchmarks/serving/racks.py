@@ -26,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.api.app import make_app
-from artimon.api.limits import Limits
+from artimon.api.limits import ApiLimits
 from artimon.api.server import ApiServer
-from artimon.model.collector import settle
+from artimon.model.collector import tune_gc
 from artimon.model.feed import FeedRange, encode_range
-from artimon.model.vshards import EVERY
+from artimon.model.vshards import ALL_VSHARDS
 from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.stack import Stack
 from benchmarks.loads.racks import MINUTE_MS, NAME, RackWorld, loaded_shard
@@ -38,9 +38,9 @@ from benchmarks.peers.series import Peer, plain_name
 from benchmarks.serving.living import Living, WorldClock
 from bookkeeper.rpc.framed_server import FramedClient, FramedServer
 from varstore.cluster.client import VarstoreClient
-from varstore.cluster.directory import Place
+from varstore.cluster.directory import ShardAddress
 from varstore.cluster.membership import SHARDS_PATH, VARSTORE_PATH, Membership
-from varstore.server import SWITCH_S
+from varstore.server import THREAD_SWITCH_S
 from varstore.shard.service import ShardService, idl
 
 FEED_RATE, FEED_ROWS = 25_000, 5_000
@@ -225,7 +225,7 @@ class Served:
         while not stop.is_set():
             minute, first = divmod(turn * 5, sources)
             at = self._world.minutes + self._fed_minutes + minute
-            range_ = self._world.poll(at, self._next_offset, EVERY, slice(first, first + 5))
+            range_ = self._world.poll(at, self._next_offset, ALL_VSHARDS, slice(first, first + 5))
             parts = encode_range(range_)
             start = time.perf_counter()
             answer = client.call("feed", parts)
@@ -250,8 +250,8 @@ def _get(connection: http.client.HTTPConnection, path: str) -> tuple[float, byte
 
 
 def _serve_shard(pipe: Connection, zookeeper: str, made: Callable[[], Any]) -> None:
-    sys.setswitchinterval(SWITCH_S)  # as a shard process does
-    settle()
+    sys.setswitchinterval(THREAD_SWITCH_S)  # as a shard process does
+    tune_gc()
     world = made()
     shard = loaded_shard(world, world.series * 2 + 50_000)
     server = FramedServer(
@@ -261,7 +261,7 @@ def _serve_shard(pipe: Connection, zookeeper: str, made: Callable[[], Any]) -> N
     client = zookeeper_client(zookeeper)
     client.start()
     client.create(VARSTORE_PATH, Membership(("0",)).to_bytes(), makepath=True)
-    place = Place("0", "127.0.0.1", port, "bench", held=EVERY, ready=EVERY)
+    place = ShardAddress("0", "127.0.0.1", port, "bench", held=ALL_VSHARDS, ready=ALL_VSHARDS)
     client.create(f"{SHARDS_PATH}/0", place.to_bytes(os.getpid()), makepath=True)
     offset = next(iter(shard.status()["next_offsets"].values()))
     pipe.send((port, offset))
@@ -273,9 +273,9 @@ def _serve_shard(pipe: Connection, zookeeper: str, made: Callable[[], Any]) -> N
 def _serve_api(pipe: Connection, zookeeper: str, end_ms: int) -> None:
     with VarstoreClient(zookeeper) as store:
         clock = WorldClock(end_ms + SETTLED_MS)
-        server = ApiServer(make_app(store, lambda: {}, clock, Limits()))
+        server = ApiServer(make_app(store, lambda: {}, clock, ApiLimits()))
         server.start()
-        settle()
+        tune_gc()
         pipe.send((server.port, 0))
         while pipe.recv() == "start":
             clock.start()

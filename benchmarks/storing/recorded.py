@@ -23,7 +23,7 @@ from artimon.rawtable.series_rows import rows_of
 from artimon.rawtable.sources import SourcesTable
 from benchmarks.peers.series import Ints
 from benchmarks.storing.mix import FILE
-from pipeline.compaction.order import sort
+from pipeline.compaction.order import sort_rows
 from tests.compaction.builder import HOUR_MS, Builder
 
 APPEND_MS = 30_000
@@ -107,4 +107,4 @@ def _rows(hour: Hour, part: slice, numbers: np.ndarray, prints: Ints, start_ms: 
         hour.doubles.slice(part.start, length),
         *(pa.nulls(count, FILE_SCHEMA.field(name).type) for name in ("boolean", "string")),
     ]
-    return sort(pa.table(columns, schema=FILE_SCHEMA))
+    return sort_rows(pa.table(columns, schema=FILE_SCHEMA))

@@ -11,14 +11,14 @@ from deltalake import DeltaTable
 from hdfs_native import Client
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.rawtable.commit import RawLog, RawTable
+from artimon.rawtable.commit import CompactionLog, RawTable
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import day_of, end_ms, is_hour
-from artimon.rawtable.state import Step, Totals, advance
+from artimon.rawtable.state import Increment, TableTotals, advance
 from artimon.runtime import files
-from pipeline.compaction.dead import KEEP_MS, Sweeper, Tidier
-from pipeline.compaction.job import Worker
-from pipeline.compaction.plan import plan
+from pipeline.compaction.dead import KEEP_MS, FileSweeper, Tidier
+from pipeline.compaction.job import JobRunner
+from pipeline.compaction.plan import plan_jobs
 
 TABLES = ("raw", "series", "sources")
 ATTEMPTS = 5
@@ -39,7 +39,7 @@ class Size:
 def size(hdfs: str, table: str = "raw") -> Size:
     """Of everything in the folder of a table."""
     told = {False: 0, True: 0}
-    for path, length, _ in files.listing(f"{hdfs}/artimon/{table}"):
+    for path, length, _ in files.list_files(f"{hdfs}/artimon/{table}"):
         told[path.startswith("_delta_log/")] += length
     return Size(told[False], told[True])
 
@@ -53,7 +53,9 @@ def copy_tables(source: str, target: str) -> None:
 def _copy_table(source: str, target: str) -> None:
     for attempt in range(ATTEMPTS):
         try:
-            _copy_files(source, target, [f"_delta_log/{path}" for path, _, _ in files.listing(f"{source}/_delta_log")])
+            _copy_files(
+                source, target, [f"_delta_log/{path}" for path, _, _ in files.list_files(f"{source}/_delta_log")]
+            )
             actions = pa.table(DeltaTable(target).get_add_actions(flatten=True))
             _copy_files(source, target, actions.column("path").to_pylist())
             return
@@ -65,12 +67,12 @@ def _copy_table(source: str, target: str) -> None:
 
 def _copy_files(source: str, target: str, paths: list[str]) -> None:
     for path in paths:
-        files.write(f"{target}/{path}", files.read(f"{source}/{path}"))
+        files.write_file(f"{target}/{path}", files.read_file(f"{source}/{path}"))
 
 
 def delete_folder(uri: str) -> None:
     """With everything in it."""
-    authority, path = files.split(uri)
+    authority, path = files.split_uri(uri)
     Client(authority).delete(path, True)
 
 
@@ -79,19 +81,19 @@ def compact(hdfs: str, folder: Path, days: bool) -> None:
 
     An append without rows comes before the cleaning, as it does within a minute where samples arrive: the log is
     cleaned up to the newest append."""
-    log = RawLog(hdfs)
-    worker = Worker(log, folder / "runs")
+    log = CompactionLog(hdfs)
+    worker = JobRunner(log, folder / "runs")
     try:
         while True:
             log.refresh()
             live = log.live()
             newest = max(file.period for file in live)
-            jobs = plan(live, end_ms(day_of(newest) if days else newest))
+            jobs = plan_jobs(live, end_ms(day_of(newest) if days else newest))
             jobs = [job for job in jobs if days or is_hour(job.period)]
             if not jobs:
                 break
             worker.run(jobs[0])
-        Sweeper(log).sweep(log.refresh().version(), [], SYSTEM_CLOCK.now_ms())
+        FileSweeper(log).sweep(log.refresh().version(), [], SYSTEM_CLOCK.now_ms())
         append_nothing(hdfs)
         version, _ = HeadReader(hdfs).head()
         Tidier(log).tidy(version, SYSTEM_CLOCK.now_ms() + 2 * KEEP_MS)
@@ -102,7 +104,7 @@ def compact(hdfs: str, folder: Path, days: bool) -> None:
 def only_full_hour(hdfs: str) -> str | None:
     """Take everything out of the table but the newest hour that was collected from its beginning to its end; that
     hour. None, and nothing is taken out, if there is no such hour."""
-    log = RawLog(hdfs)
+    log = CompactionLog(hdfs)
     log.refresh()
     live = log.live()
     first = min(file.period for file in live)
@@ -116,7 +118,7 @@ def only_full_hour(hdfs: str) -> str | None:
 
 def appended_bytes(hdfs: str) -> int | None:
     """Bytes of the live files, if none of them was compacted yet."""
-    log = RawLog(hdfs)
+    log = CompactionLog(hdfs)
     log.refresh()
     live = log.live()
     return None if any(file.compacted for file in live) else sum(file.size for file in live)
@@ -126,4 +128,4 @@ def append_nothing(hdfs: str) -> None:
     """An append without rows."""
     table = RawTable(hdfs)
     _, state = table.head()
-    table.append([], state, advance(state, "bench", Step({}, {}, {}, Totals(), state.newest_append_ms)))
+    table.append([], state, advance(state, "bench", Increment({}, {}, {}, TableTotals(), state.newest_append_ms)))

@@ -17,7 +17,7 @@ from artimon.rawtable.series import SeriesTable
 from artimon.rawtable.series_rows import rows_of
 from artimon.rawtable.sources import SourcesTable
 from benchmarks.peers.series import Ints, PeerSeries
-from pipeline.compaction.order import sort
+from pipeline.compaction.order import sort_rows
 from tests.compaction.builder import DAY_MS, HOUR_MS, Builder
 
 SERIES = 1_500
@@ -103,7 +103,7 @@ def fill(hdfs: str, walk: Walk, polls_a_file: int = 1) -> None:
         tables = []
         for start in polls[::polls_a_file]:
             parts = [_poll(walk, order, poll) for poll in range(start, min(start + polls_a_file, polls.stop))]
-            made = parts[0] if len(parts) == 1 else sort(pa.concat_tables(parts))
+            made = parts[0] if len(parts) == 1 else sort_rows(pa.concat_tables(parts))
             tables.append((walk.start_ms + start * POLL_MS, "default", made))
         builder.append_tables(tables)
 

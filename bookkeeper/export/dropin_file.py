@@ -18,7 +18,7 @@ from bookkeeper.runtime.wall_clock import now_ms
 from bookkeeper.variables.canonical import canonical_unchecked, validate_labels
 from bookkeeper.variables.cell import COUNTER, GAUGE
 from bookkeeper.variables.process_variables import ProcessVariables
-from bookkeeper.variables.snapshot import Snapshots, VariableLayout
+from bookkeeper.variables.snapshot import SnapshotReader, VariableLayout
 
 SUFFIX = ".artimon"
 PERIOD_S = 60.0
@@ -26,7 +26,7 @@ STEP_BACK_MS = 1_000
 _KINDS = {COUNTER: "counter", GAUGE: "gauge"}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
-_BIRTHS: weakref.WeakKeyDictionary[ProcessVariables, tuple[int, int]] = weakref.WeakKeyDictionary()
+_START_TIMES: weakref.WeakKeyDictionary[ProcessVariables, tuple[int, int]] = weakref.WeakKeyDictionary()
 
 Self = TypeVar("Self", bound="DropinWriter")
 
@@ -58,13 +58,13 @@ class DropinWriter:
                 "this process can be polled already, so its values would arrive twice: make the Writer before the "
                 "first write of a variable, set ARTIMON_DISABLED=1, or give the Writer a separate `book`"
             )
-        self.path = os.path.join(settings.dropin_folder(folder), _checked(name) + SUFFIX)
+        self.path = os.path.join(settings.dropin_folder(folder), _validate_name(name) + SUFFIX)
         self.labels = dict(validate_labels(labels or {}))
         self._mode, self._sync = mode, sync
-        self._snapshots = Snapshots(self._book)
+        self._snapshots = SnapshotReader(self._book)
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._birth_ms = _birth_of(self._book)
+        self._birth_ms = _start_time_of(self._book)
         self._last_ms = 0
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -75,7 +75,7 @@ class DropinWriter:
             raise DropinError(f"{self.path}: belongs to process {self._pid}: make a Writer with another name")
         with self._lock:
             layout, values = self._snapshots.rows()
-            self._last_ms = _after(self._last_ms, now_ms())
+            self._last_ms = _later_than(self._last_ms, now_ms())
             text = render(layout, values, self.labels, self._birth_ms, self._last_ms)
             try:
                 _replace(self.path, text.encode("utf-8"), self._mode, self._sync)
@@ -152,23 +152,23 @@ def _value(value: Any) -> str:
     return repr(value)
 
 
-def _birth_of(book: ProcessVariables) -> int:
+def _start_time_of(book: ProcessVariables) -> int:
     """Time at which this process made the first Writer of a book: all its Writers continue the same counts."""
-    pid, birth_ms = _BIRTHS.get(book, (0, 0))
+    pid, birth_ms = _START_TIMES.get(book, (0, 0))
     if pid != os.getpid():
         birth_ms = now_ms()
-        _BIRTHS[book] = (os.getpid(), birth_ms)
+        _START_TIMES[book] = (os.getpid(), birth_ms)
     return birth_ms
 
 
-def _after(last_ms: int, now_ms: int) -> int:
+def _later_than(last_ms: int, now_ms: int) -> int:
     """Next timestamp: greater than the last one, unless the clock was set back by STEP_BACK_MS or more."""
     return last_ms + 1 if 0 <= last_ms - now_ms < STEP_BACK_MS else now_ms
 
 
-def _checked(name: str | None) -> str:
+def _validate_name(name: str | None) -> str:
     try:
-        checked = settings.read({}).context if name is None else settings.checked("drop-in file", name)
+        checked = settings.read_settings({}).context if name is None else settings.validate_name("drop-in file", name)
     except settings.SettingsError as error:
         raise DropinError(str(error)) from error
     if checked.startswith(".") or len(checked.encode()) + len(SUFFIX) + 20 > settings.NAME_BYTES:

@@ -27,7 +27,7 @@ MAX_BYTES = 16 << 20
 MAX_FILES, MAX_FILES_OF_USER = 1_000, 250
 MAX_TOTAL, MAX_TOTAL_OF_USER = 256 << 20, 64 << 20
 """Maximum bytes in the folder: a program that restarts in a loop while the agent is down cannot fill the disk."""
-FREE_SHARE = 10
+MIN_FREE_FRACTION = 10
 """Keep 1/10 of the file system free."""
 
 
@@ -35,15 +35,15 @@ class FinalError(RuntimeError):
     """Final snapshot that cannot be written. The text says where and why, and what to do."""
 
 
-def encode(final: Any) -> bytes:
-    """Encode a file: header and struct `Final` of bookkeeper.thrift."""
+def encode_final(final: Any) -> bytes:
+    """Encode a file: header and struct `FinishedName` of bookkeeper.thrift."""
     buffer = TMemoryBuffer()
     final.write(TBinaryProtocol(buffer))
     payload = bytes(buffer.getvalue())
     return HEADER.pack(MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 
-def payload_of(data: bytes) -> bytes:
+def decode_payload(data: bytes) -> bytes:
     """Return the encoded struct in the bytes of a file. FrameError if they are incomplete or damaged."""
     if len(data) < HEADER.size:
         raise FrameError(f"{len(data)} bytes are less than a header of {HEADER.size}")
@@ -58,7 +58,7 @@ def payload_of(data: bytes) -> bytes:
     return payload
 
 
-def leave(dropin: str, uuid: bytes, data: bytes) -> None:
+def write_final_snapshot(dropin: str, uuid: bytes, data: bytes) -> None:
     """Put a file into the folder, by rename. FinalError: no file was written."""
     folder = os.path.join(dropin, FINAL_FOLDER)
     if len(data) > MAX_BYTES:
@@ -94,7 +94,7 @@ def _refuse_excess(folder: str, descriptor: int, size: int) -> None:
     if total + size > MAX_TOTAL or own_total + size > MAX_TOTAL_OF_USER:
         raise FinalError(f"{folder}: too many bytes ({total:,}, {own_total:,} of this user): start the agent")
     disk = os.fstatvfs(descriptor)
-    if disk.f_bavail * disk.f_frsize - size < disk.f_blocks * disk.f_frsize // FREE_SHARE:
+    if disk.f_bavail * disk.f_frsize - size < disk.f_blocks * disk.f_frsize // MIN_FREE_FRACTION:
         raise FinalError(f"{folder}: less than a tenth of its file system would stay free: delete files")
 
 

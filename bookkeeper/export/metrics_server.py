@@ -21,16 +21,16 @@ from bookkeeper.variables.process_variables import ProcessVariables
 
 LOOPBACK = "127.0.0.1"
 MAX_PORTS = 1000
-HEAD_BYTES = 8192
-REQUEST_S = 5.0
-REPLY_S = 30.0
-CONNECTIONS = 8
-GZIP_BYTES = 1024
+MAX_HEAD_BYTES = 8192
+REQUEST_TIMEOUT_S = 5.0
+REPLY_TIMEOUT_S = 30.0
+MAX_CONNECTIONS = 8
+MIN_GZIP_BYTES = 1024
 log = logging.getLogger("bookkeeper.openmetrics")
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
-class Where(NamedTuple):
+class ListenAddress(NamedTuple):
     """Address, and a range of ports; the server takes the first free one. Port 0: any."""
 
     host: str
@@ -38,14 +38,14 @@ class Where(NamedTuple):
     last: int
 
 
-def parse(text: str) -> Where:
+def parse_listen_address(text: str) -> ListenAddress:
     """Parse `[host:]port[-port]`, such as `9464`, `0.0.0.0:9464`, `[::1]:9464-9479`. Raises ValueError."""
     host, colon, ports = text.strip().rpartition(":")
     first, dash, last = ports.partition("-")
     problem = f"openmetrics {text!r:.80}: give [host:]port or [host:]port-port, at most {MAX_PORTS} ports"
     if not ports.isascii() or not first.isdigit() or (dash and not last.isdigit()) or (colon and not host):
         raise ValueError(problem)
-    where = Where(host.strip("[]") or LOOPBACK, int(first), int(last or first))
+    where = ListenAddress(host.strip("[]") or LOOPBACK, int(first), int(last or first))
     if not 0 <= where.first <= where.last <= 65535 or where.last - where.first >= MAX_PORTS:
         raise ValueError(problem)
     return where
@@ -57,7 +57,7 @@ class MetricsServer:
 
     Locks: `_lock` guards `_busy`."""
 
-    def __init__(self, book: ProcessVariables, where: Where) -> None:
+    def __init__(self, book: ProcessVariables, where: ListenAddress) -> None:
         self._book, self._where = book, where
         self.host, self.port = where.host, 0
         self.answered = self.refused = 0
@@ -103,7 +103,7 @@ class MetricsServer:
                 log.debug("accept: %s", error)
                 continue
             with self._lock:
-                full = self._busy >= CONNECTIONS
+                full = self._busy >= MAX_CONNECTIONS
                 self._busy += 0 if full else 1
             if full:
                 self.refused += 1
@@ -125,9 +125,9 @@ class MetricsServer:
     def _serve(self, sock: socket.socket) -> None:
         try:
             with sock:
-                head = _receive_head(sock, monotonic() + REQUEST_S)
+                head = _receive_head(sock, monotonic() + REQUEST_TIMEOUT_S)
                 reply = self._reply(head)
-                sock.settimeout(REPLY_S)
+                sock.settimeout(REPLY_TIMEOUT_S)
                 sock.sendall(reply)
                 self.answered += 1
                 _drain(sock)
@@ -154,19 +154,19 @@ class MetricsServer:
         openmetrics, type_ = content_type(headers.get("accept", ""))
         data = render(self._book.collect(), openmetrics=openmetrics).encode()
         more = [f"Content-Type: {type_}", "Vary: Accept, Accept-Encoding"]
-        if len(data) >= GZIP_BYTES and "gzip" in headers.get("accept-encoding", ""):
+        if len(data) >= MIN_GZIP_BYTES and "gzip" in headers.get("accept-encoding", ""):
             data, more = gzip.compress(data, 1, mtime=0), [*more, "Content-Encoding: gzip"]
         return _message(200, data, more, body=method == "GET")
 
 
 def serve(address: str, book: ProcessVariables) -> MetricsServer:
     """Start a server for `book`; see bookkeeper.exposition.serve."""
-    server = MetricsServer(book, parse(address))
+    server = MetricsServer(book, parse_listen_address(address))
     server.start()
     return server
 
 
-def _listen(where: Where) -> socket.socket:
+def _listen(where: ListenAddress) -> socket.socket:
     problem: OSError | None = None
     family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
     for port in range(where.first, where.last + 1):
@@ -187,8 +187,8 @@ def _receive_head(sock: socket.socket, deadline: float) -> bytes:
     held = b""
     while b"\r\n\r\n" not in held:
         sock.settimeout(max(0.001, deadline - monotonic()))
-        part = sock.recv(HEAD_BYTES)
-        if not part or len(held) + len(part) > HEAD_BYTES or monotonic() > deadline:
+        part = sock.recv(MAX_HEAD_BYTES)
+        if not part or len(held) + len(part) > MAX_HEAD_BYTES or monotonic() > deadline:
             raise OSError(f"incomplete request after {len(held) + len(part)} bytes")
         held += part
     return held.partition(b"\r\n\r\n")[0]
@@ -217,11 +217,11 @@ def _message(status: int, data: bytes, headers: Iterable[str] = (), *, body: boo
 _LIVE: weakref.WeakSet[MetricsServer] = weakref.WeakSet()
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     for server in list(_LIVE):
         server.abandon()
     _LIVE.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=_after_fork_in_child)

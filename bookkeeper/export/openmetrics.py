@@ -2,7 +2,7 @@
 
 Mapping of names and types: invalid characters become `_`; a counter ends with `_total`; a STRING becomes an info metric
 with its text in the label `value`; a BOOLEAN becomes a gauge, 0 or 1; a histogram stays one. If two names become equal,
-the family that sorts later is left out, and the metric `LEFT_OUT` counts its series.
+the family that sorts later is left out, and the metric `LEFT_OUT_METRIC` counts its series.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from bookkeeper.variables.cell import STRING
-from bookkeeper.variables.snapshot import Entry
+from bookkeeper.variables.snapshot import VariableEntry
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
-LEFT_OUT = "artimon_openmetrics_left_out"
+LEFT_OUT_METRIC = "artimon_openmetrics_left_out"
 INFINITY = "+Inf"
 _OTHER = re.compile(r"[^a-zA-Z0-9_:]")
 _SUFFIXES = {
@@ -27,7 +27,7 @@ _SUFFIXES = {
 }
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """All series of one exposed name. `lines`: pairs of series text and value, in order."""
 
     name: str
@@ -37,13 +37,13 @@ class Family(NamedTuple):
     lines: list[tuple[str, str]]
 
 
-def render(entries: Iterable[Entry], *, openmetrics: bool = True) -> str:
+def render(entries: Iterable[VariableEntry], *, openmetrics: bool = True) -> str:
     """Format the result of `bookkeeper.collect()`, families sorted by name; OpenMetrics, or the text format 0.0.4."""
-    families, left_out = _families(sorted(entries, key=lambda entry: (*_group(entry), entry.name)))
+    families, left_out = _families(sorted(entries, key=lambda entry: (*_group_key(entry), entry.name)))
     if left_out:
         told = "Series left out because another family has the same Prometheus name"
-        families.append(Family(LEFT_OUT, "gauge", told, "", [(LEFT_OUT, str(left_out))]))
-    write = _openmetrics if openmetrics else _plain
+        families.append(MetricFamily(LEFT_OUT_METRIC, "gauge", told, "", [(LEFT_OUT_METRIC, str(left_out))]))
+    write = _openmetrics_lines if openmetrics else _plain_lines
     text = "".join(write(family) for family in families)
     return text + "# EOF\n" if openmetrics else text
 
@@ -54,11 +54,11 @@ def content_type(accept: str) -> tuple[bool, str]:
     return wanted, OPENMETRICS if wanted else PLAIN
 
 
-def _families(entries: list[Entry]) -> tuple[list[Family], int]:
-    families: list[Family] = []
-    taken = {LEFT_OUT}
+def _families(entries: list[VariableEntry]) -> tuple[list[MetricFamily], int]:
+    families: list[MetricFamily] = []
+    taken = {LEFT_OUT_METRIC}
     left_out = 0
-    for _, group in groupby(entries, key=_group):
+    for _, group in groupby(entries, key=_group_key):
         members = list(group)
         family = _family(members)
         names = {family.name, *(family.name + suffix for suffix in _SUFFIXES.get(family.kind, ()))}
@@ -70,34 +70,34 @@ def _families(entries: list[Entry]) -> tuple[list[Family], int]:
     return families, left_out
 
 
-def _group(entry: Entry) -> tuple[str, str]:
+def _group_key(entry: VariableEntry) -> tuple[str, str]:
     """Key of the family: numbers, texts and a histogram of one name form three families."""
     if entry.type == STRING:
         return entry.family, "info"
     return entry.family, "histogram" if entry.kind == "histogram" else ""
 
 
-def _family(members: list[Entry]) -> Family:
+def _family(members: list[VariableEntry]) -> MetricFamily:
     first = members[0]
     name = _OTHER.sub("_", first.family)
     if first.type == STRING:
         name = name[:-5] if name.endswith("_info") else name
-        return Family(name, "info", first.help, "", [(f"{name}_info{_text(one)}", "1") for one in members])
+        return MetricFamily(name, "info", first.help, "", [(f"{name}_info{_text(one)}", "1") for one in members])
     if first.kind == "histogram":
-        return Family(name, "histogram", first.help, first.unit, _buckets(name, members))
+        return MetricFamily(name, "histogram", first.help, first.unit, _buckets(name, members))
     kind = _kind(members)
     total = name.endswith("_total")
     if kind == "counter":
         name = name if total else name + "_total"
         if all(_counts(one.value) for one in members):
             lines = [(name + _labels(one.labels), _number(one.value)) for one in members]
-            return Family(name[:-6], "counter", first.help, first.unit, lines)
+            return MetricFamily(name[:-6], "counter", first.help, first.unit, lines)
         kind = "unknown"  # a counter that was set to a negative value or NaN; its series keep their name
     lines = [(name + _labels(one.labels), _number(one.value)) for one in members]
-    return Family(name, kind, first.help, first.unit, lines)
+    return MetricFamily(name, kind, first.help, first.unit, lines)
 
 
-def _kind(members: list[Entry]) -> str:
+def _kind(members: list[VariableEntry]) -> str:
     """Kind that all members share, else unknown."""
     kinds = {one.kind for one in members}
     return kinds.pop() if len(kinds) == 1 else "unknown"
@@ -107,7 +107,7 @@ def _counts(value: object) -> bool:
     return isinstance(value, (int, float)) and value >= 0
 
 
-def _buckets(name: str, members: list[Entry]) -> list[tuple[str, str]]:
+def _buckets(name: str, members: list[VariableEntry]) -> list[tuple[str, str]]:
     """Lines of a histogram: for each label set its buckets in order, its count and its sum."""
     series: dict[str, tuple[Mapping[str, str], dict[str, float], list[float]]] = {}
     for one in members:
@@ -135,7 +135,7 @@ def _as_number(value: object) -> float:
     return value if isinstance(value, (int, float)) else 0.0
 
 
-def _text(one: Entry) -> str:
+def _text(one: VariableEntry) -> str:
     """Labels of an info metric."""
     label = "value"
     while label in one.labels:
@@ -165,7 +165,7 @@ def _number(value: object) -> str:
     return repr(value)
 
 
-def _openmetrics(family: Family) -> str:
+def _openmetrics_lines(family: MetricFamily) -> str:
     lines = [f"# TYPE {family.name} {family.kind}\n"]
     unit = _OTHER.sub("_", family.unit)
     if unit and family.name.endswith("_" + unit):  # OpenMetrics requires that the name ends with the unit
@@ -175,7 +175,7 @@ def _openmetrics(family: Family) -> str:
     return "".join([*lines, *(f"{before} {value}\n" for before, value in family.lines)])
 
 
-def _plain(family: Family) -> str:
+def _plain_lines(family: MetricFamily) -> str:
     """Format 0.0.4: a counter's family has the name of its samples, and info metrics become gauges."""
     suffix = {"counter": "_total", "info": "_info"}.get(family.kind, "")
     kind = {"info": "gauge", "unknown": "untyped"}.get(family.kind, family.kind)

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Protocol
 
 import bookkeeper
-from bookkeeper.integrations.routes import Routes
-from bookkeeper.integrations.web import BOUNDS, NO_ANSWER, UNMATCHED, WEBSOCKET, Requests
+from bookkeeper.integrations.routes import RoutePatterns
+from bookkeeper.integrations.web import BOUNDS, NO_ANSWER, UNMATCHED, WEBSOCKET, RequestVariables
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -42,8 +42,8 @@ class Middleware:
         bounds: Sequence[float] = BOUNDS,
         route: Callable[[Scope], str | None] | None = None,
     ) -> None:
-        self.app, self._requests = app, Requests(book, bounds)
-        self._pattern: Callable[[Scope, str], str] = Routes().pattern
+        self.app, self._requests = app, RequestVariables(book, bounds)
+        self._pattern: Callable[[Scope, str], str] = RoutePatterns().pattern
         if route is not None:
             self._pattern = lambda scope, _root: route(scope) or UNMATCHED
 

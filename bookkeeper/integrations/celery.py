@@ -27,13 +27,13 @@ UNKNOWN = "unknown"
 _REQUEST = "_artimon_begun"
 
 
-def install(book: bookkeeper.Bookkeeper | None = None, bounds: Sequence[float] = BOUNDS) -> Tasks:
+def install(book: bookkeeper.Bookkeeper | None = None, bounds: Sequence[float] = BOUNDS) -> TaskVariables:
     """Connects to Celery's signals until `remove` of the returned object. ImportError without Celery."""
-    return Tasks(book, bounds)
+    return TaskVariables(book, bounds)
 
 
-class Tasks:
-    """Receivers of Celery's signals. Signals hold receivers weakly, so `_KEPT` keeps a reference to this object."""
+class TaskVariables:
+    """Receivers of Celery's signals. Signals hold receivers weakly, so `_INSTALLED` keeps a reference to this."""
 
     def __init__(self, book: bookkeeper.Bookkeeper | None, bounds: Sequence[float]) -> None:
         from celery import signals
@@ -50,13 +50,13 @@ class Tasks:
         )
         for signal, receiver in self._receivers:
             signal.connect(receiver)
-        _KEPT.append(self)
+        _INSTALLED.append(self)
 
     def remove(self) -> None:
         """Stops counting."""
         for signal, receiver in self._receivers:
             signal.disconnect(receiver)
-        _KEPT.remove(self)
+        _INSTALLED.remove(self)
 
     @property
     def book(self) -> bookkeeper.Bookkeeper:
@@ -106,4 +106,4 @@ class Tasks:
         self.book.integer("celery.tasks", {"task": task, "state": state}).add(1)
 
 
-_KEPT: list[Tasks] = []
+_INSTALLED: list[TaskVariables] = []

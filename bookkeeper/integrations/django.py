@@ -9,7 +9,7 @@ from collections.abc import Callable
 from inspect import iscoroutinefunction
 from typing import Any
 
-from bookkeeper.integrations.web import NO_ANSWER, UNMATCHED, Requests
+from bookkeeper.integrations.web import NO_ANSWER, UNMATCHED, RequestVariables
 
 Handler = Callable[[Any], Any]
 
@@ -18,7 +18,7 @@ def middleware(get_response: Handler) -> Handler:
     """Counts requests by the pattern of Django's resolver, in the variables of bookkeeper/integrations/web.py.
 
     A request ends when its response object exists; the body of a streaming response is not timed."""
-    requests = Requests()
+    requests = RequestVariables()
     if iscoroutinefunction(get_response):
 
         async def later(request: Any) -> Any:

@@ -17,7 +17,7 @@ MAX_SHAPES = 4096
 _PARAMETER = re.compile(r"{([a-zA-Z_][a-zA-Z0-9_]*)(?::[^}]*)?}")
 
 
-class _Shape(NamedTuple):
+class _RouteShape(NamedTuple):
     """Shape of a route: its own `pattern` without the types of parameters; number of `slashes` in it, -1 if a parameter
     may contain some; the `names` of its parameters; True if it is a `mount`."""
 
@@ -28,11 +28,11 @@ class _Shape(NamedTuple):
     mount: bool
 
 
-class Routes:
+class RoutePatterns:
     """Finds patterns of requests; caches the shapes of routes."""
 
     def __init__(self) -> None:
-        self._shapes: dict[int, _Shape] = {}
+        self._shapes: dict[int, _RouteShape] = {}
 
     def pattern(self, scope: Mapping[str, Any], root: str) -> str:
         """Pattern of an answered request; `root` is the `root_path` before the application ran."""
@@ -46,29 +46,29 @@ class Routes:
             return UNMATCHED
         used = _mounted(scope, root)
         if used:
-            prefix = replaced(used, scope.get("path_params") or {})
+            prefix = replace_values(used, scope.get("path_params") or {})
             return UNMATCHED if prefix is None else prefix + "/{path}"
-        return replaced(_path(scope, root), scope.get("path_params") or {}) or UNMATCHED
+        return replace_values(_path(scope, root), scope.get("path_params") or {}) or UNMATCHED
 
-    def _shape(self, route: Any) -> _Shape:
+    def _shape(self, route: Any) -> _RouteShape:
         text = getattr(route, "path_format", None) or getattr(route, "path", None) or ""
         typed = getattr(route, "path", None) or text
         names = frozenset(_PARAMETER.findall(text))
         open_ended = ":path}" in typed or ":path}" in text
         mount = hasattr(route, "app") and not hasattr(route, "endpoint")
         pattern = _PARAMETER.sub(r"{\1}", text)
-        shape = _Shape(route, pattern, -1 if open_ended or mount else pattern.count("/"), names, mount)
+        shape = _RouteShape(route, pattern, -1 if open_ended or mount else pattern.count("/"), names, mount)
         if len(self._shapes) >= MAX_SHAPES:
             self._shapes.clear()
         self._shapes[id(route)] = shape
         return shape
 
 
-def _prefixed(shape: _Shape, scope: Mapping[str, Any], root: str) -> str:
+def _prefixed(shape: _RouteShape, scope: Mapping[str, Any], root: str) -> str:
     """Pattern with the prefixes of mounts and of included routers."""
     values = scope.get("path_params") or {}
     if shape.mount:
-        prefix = replaced(_mounted(scope, root), values)
+        prefix = replace_values(_mounted(scope, root), values)
         return UNMATCHED if prefix is None else (prefix or "") + "/{path}"
     path = _path(scope, root)
     if shape.slashes >= 0 and not any("/" in str(values.get(name, "")) for name in shape.names):
@@ -78,11 +78,11 @@ def _prefixed(shape: _Shape, scope: Mapping[str, Any], root: str) -> str:
         found = re.search(_regex(shape.pattern) + r"\Z", path)
         before = path[: found.start()] if found is not None else _mounted(scope, root)
     foreign = {name: value for name, value in values.items() if name not in shape.names}
-    prefix = replaced(before, foreign) if before else ""
+    prefix = replace_values(before, foreign) if before else ""
     return UNMATCHED if prefix is None else prefix + shape.pattern
 
 
-def replaced(path: str, values: Mapping[str, Any]) -> str | None:
+def replace_values(path: str, values: Mapping[str, Any]) -> str | None:
     """Replace the values of parameters in `path` by their names, the last first; None if a value is not found, because
     its text may still be there in another form.
 

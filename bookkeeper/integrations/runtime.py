@@ -47,14 +47,14 @@ COUNTERS = (
 )
 
 
-def install(book: bookkeeper.Bookkeeper | None = None, *, pauses: bool = False) -> Runtime:
+def install(book: bookkeeper.Bookkeeper | None = None, *, pauses: bool = False) -> RuntimeVariables:
     """Adds the variables above to `book` (default: the default object) until `remove` of the returned object.
 
     `pauses`: also measure the time in garbage collections, at about a microsecond per collection."""
-    return Runtime(book or bookkeeper.default(), pauses=pauses)
+    return RuntimeVariables(book or bookkeeper.default(), pauses=pauses)
 
 
-class Runtime:
+class RuntimeVariables:
     """Variables of one installation. A forked child inherits it; its counts begin with the fork."""
 
     def __init__(self, book: bookkeeper.Bookkeeper, *, pauses: bool = False) -> None:
@@ -138,13 +138,13 @@ def _boot_seconds() -> float:
         return next((float(line.split()[1]) for line in file if line.startswith("btime ")), 0.0)
 
 
-_LIVE: weakref.WeakSet[Runtime] = weakref.WeakSet()
+_LIVE: weakref.WeakSet[RuntimeVariables] = weakref.WeakSet()
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     for installed in list(_LIVE):
         installed.begin_anew()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -27,7 +27,7 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 MAX_HANDLES = 4096
 
 
-class Requests:
+class RequestVariables:
     """Counts the requests of one application. `book`: None for the `bookkeeper.default()` of each request.
 
     Thread-safe: threads share only handles, and a cache that may lose an entry."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import bookkeeper
-from bookkeeper.integrations.web import BOUNDS, NO_ANSWER, UNMATCHED, Requests
+from bookkeeper.integrations.web import BOUNDS, NO_ANSWER, UNMATCHED, RequestVariables
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -36,7 +36,7 @@ class Middleware:
         bounds: Sequence[float] = BOUNDS,
         route: Callable[[Environ], str | None] | None = None,
     ) -> None:
-        self.app, self._requests, self._route = app, Requests(book, bounds), route or pattern
+        self.app, self._requests, self._route = app, RequestVariables(book, bounds), route or pattern
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Handle one request."""
@@ -62,18 +62,18 @@ class Middleware:
                 status = "500"
             end()
             raise
-        if isinstance(answer, (list, tuple)) or _of_server(answer, environ.get("wsgi.file_wrapper")):
+        if isinstance(answer, (list, tuple)) or _is_file_wrapper(answer, environ.get("wsgi.file_wrapper")):
             end()
             return answer
-        return _Answer(answer, end)
+        return _ClosingResponse(answer, end)
 
 
-def _of_server(answer: object, wrapper: object) -> bool:
+def _is_file_wrapper(answer: object, wrapper: object) -> bool:
     """True for a file wrapper of the server, which needs the object itself to send it in its own way."""
     return isinstance(wrapper, type) and isinstance(answer, wrapper)
 
 
-class _Answer:
+class _ClosingResponse:
     """Answer that calls `end` when it is closed."""
 
     __slots__ = ("_answer", "_end")

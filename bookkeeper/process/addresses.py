@@ -21,7 +21,7 @@ class Addresses(NamedTuple):
     """Host that was configured to be advertised but has no usable address; "" for none."""
 
 
-def choose(zookeeper: str, advertise: str | None, bind: str | None) -> Addresses:
+def choose_addresses(zookeeper: str, advertise: str | None, bind: str | None) -> Addresses:
     """Choose the advertised address: `advertise`, else the source address of the route to ZooKeeper, else the address
     of the host name.
 
@@ -30,8 +30,8 @@ def choose(zookeeper: str, advertise: str | None, bind: str | None) -> Addresses
     if ZooKeeper is on this machine). If that is not an address of this host (a router or a container translates it),
     it listens on the source address of the route to ZooKeeper. `bind` overrides both. `advertise` and `bind` may be
     host:port; the host is optional."""
-    host, advertise_port = split(advertise or "", 0)
-    own, bind_port = split(bind or "", 0)
+    host, advertise_port = split_host_port(advertise or "", 0)
+    own, bind_port = split_host_port(bind or "", 0)
     source = source_address(zookeeper)
     named = address_of(host) if host else None
     told = named or source or address_of(socket.gethostname()) or LOOPBACK
@@ -51,7 +51,7 @@ def address_of(name: str) -> str | None:
 
 def source_address(zookeeper: str) -> str | None:
     """Source address of the route to ZooKeeper; None without a route. Sends nothing."""
-    for host, port in hosts(zookeeper):
+    for host, port in zookeeper_hosts(zookeeper):
         try:
             for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
                 found = _source(family, address)
@@ -71,9 +71,9 @@ def _source(family: int, address: tuple[object, ...]) -> str | None:
         return None
 
 
-def reachable(zookeeper: str, timeout_s: float) -> bool:
+def is_reachable(zookeeper: str, timeout_s: float) -> bool:
     """Return True if a server accepts a connection; each gets `timeout_s` seconds."""
-    for host in hosts(zookeeper):
+    for host in zookeeper_hosts(zookeeper):
         try:
             with socket.create_connection(host, timeout_s):
                 return True
@@ -82,17 +82,17 @@ def reachable(zookeeper: str, timeout_s: float) -> bool:
     return False
 
 
-def hosts(zookeeper: str) -> list[tuple[str, int]]:
+def zookeeper_hosts(zookeeper: str) -> list[tuple[str, int]]:
     """Servers of `host:port,host:port/chroot`; the default port is 2181."""
     found = []
     for part in zookeeper.partition("/")[0].split(","):
-        host, port = split(part.strip(), 2181)
+        host, port = split_host_port(part.strip(), 2181)
         if host:
             found.append((host, port))
     return found
 
 
-def split(text: str, port: int) -> tuple[str, int]:
+def split_host_port(text: str, port: int) -> tuple[str, int]:
     """Split host:port into the host without brackets and the port; `port` is the default. An IPv6 address needs
     brackets if a port follows."""
     host, colon, number = text.rpartition(":")
@@ -106,6 +106,6 @@ def _unbracketed(host: str) -> str:
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
-def bracketed(host: str) -> str:
+def bracket_ipv6(host: str) -> str:
     """Put an IPv6 address into brackets; return other hosts unchanged."""
     return f"[{host}]" if ":" in host else host

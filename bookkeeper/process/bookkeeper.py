@@ -14,7 +14,7 @@ from bookkeeper.variables.validation import VariableRefused
 
 if TYPE_CHECKING:
     from bookkeeper.export.metrics_server import MetricsServer
-    from bookkeeper.process.endpoint import Endpoint
+    from bookkeeper.process.endpoint import ProcessEndpoint
 
 FORK_WAIT_S = 5.0
 GIVEN = ("context", "instance", "zookeeper", "advertise", "bind", "openmetrics")
@@ -51,7 +51,7 @@ class Bookkeeper(ProcessVariables):
         super().__init__(strict=strict, max_variables=max_variables, max_per_name=max_per_name)
         self._given: dict[str, str | None] = {name: arguments[name] for name in GIVEN}
         self.online = online
-        self._endpoint: Endpoint | None = None
+        self._endpoint: ProcessEndpoint | None = None
         self._shown: MetricsServer | None = None  # for Prometheus; a forked child has closed its copy of the parent's
         self._switch = threading.RLock()  # guards _endpoint and _given; never taken while `lock` is held
         self._uuid = b""
@@ -80,7 +80,7 @@ class Bookkeeper(ProcessVariables):
         from bookkeeper.runtime import settings
 
         try:
-            settings.read({**self._given, **changed})
+            settings.read_settings({**self._given, **changed})
         except settings.SettingsError as error:
             self.refuse(VariableRefused("settings", str(error)))
             return
@@ -98,23 +98,23 @@ class Bookkeeper(ProcessVariables):
             if self._endpoint is None:
                 self._endpoint = self._started()
 
-    def _started(self, old: Endpoint | None = None) -> Endpoint | None:
+    def _started(self, old: ProcessEndpoint | None = None) -> ProcessEndpoint | None:
         # Imported late: `import bookkeeper` must load only what counting needs.
         from bookkeeper.process import endpoint
         from bookkeeper.runtime import settings
 
         try:
-            chosen = settings.read(self._given)
+            chosen = settings.read_settings(self._given)
         except settings.SettingsError as error:
             self.note(VariableRefused("settings", str(error)))
-            chosen = settings.read(self._given, lenient=True)
+            chosen = settings.read_settings(self._given, lenient=True)
         if chosen.disabled:
             self.online = False
             return None
-        endpoint.quiet_logs()
+        endpoint.limit_logs()
         _hook_exit(self)
         self._uuid = self._uuid or os.urandom(16)
-        made = endpoint.Endpoint(self, chosen, self._uuid, old)
+        made = endpoint.ProcessEndpoint(self, chosen, self._uuid, old)
         try:
             made.start()
         except RuntimeError as error:  # no more threads, or the interpreter is ending
@@ -153,7 +153,7 @@ class Bookkeeper(ProcessVariables):
         if old is not None:
             old.seal()
 
-    def _detached(self) -> Endpoint | None:
+    def _detached(self) -> ProcessEndpoint | None:
         """Go offline and return the endpoint to close."""
         with self._switch:
             old, self._endpoint = self._endpoint, None
@@ -169,7 +169,7 @@ class Bookkeeper(ProcessVariables):
         return True
 
     @property
-    def endpoint(self) -> Endpoint | None:
+    def endpoint(self) -> ProcessEndpoint | None:
         """The running endpoint; None before the first write and while offline."""
         return self._endpoint
 
@@ -178,10 +178,10 @@ class Bookkeeper(ProcessVariables):
     def before_fork(self) -> None:
         """Takes the locks, each within FORK_WAIT_S, so that a child inherits no half-done work of another thread."""
         held: list[Any] = []
-        _hold(self._switch, held)
+        _acquire(self._switch, held)
         if self._endpoint is not None:  # read under `_switch`: it may just have been created
-            _hold(self._endpoint.importing, held)
-        _hold(self.lock, held)
+            _acquire(self._endpoint.importing, held)
+        _acquire(self.lock, held)
         self._forks[threading.get_ident()] = held
 
     def after_fork_in_parent(self) -> None:
@@ -199,7 +199,7 @@ class Bookkeeper(ProcessVariables):
             old.abandon()
 
 
-def _hold(lock: Any, held: list[Any]) -> None:
+def _acquire(lock: Any, held: list[Any]) -> None:
     if lock.acquire(timeout=FORK_WAIT_S):
         held.append(lock)
 
@@ -231,21 +231,21 @@ def _at_exit() -> None:
             return
 
 
-def _before() -> None:
+def _before_fork() -> None:
     for book in list(_LIVE):
         book.before_fork()
 
 
-def _in_parent() -> None:
+def _after_fork_in_parent() -> None:
     for book in list(_LIVE):
         book.after_fork_in_parent()
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     for book in list(_LIVE):
         book.after_fork_in_child()
 
 
 # Registered at import, because a fork may come in the middle of the first write. It costs nothing until then.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

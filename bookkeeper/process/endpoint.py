@@ -10,44 +10,46 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.process import addresses, instances
-from bookkeeper.runtime.application_log import keep_silent
-from bookkeeper.runtime.settings import FINAL_FOLDER, Settings, digest, environment
+from bookkeeper.runtime.application_log import add_null_handler
+from bookkeeper.runtime.settings import FINAL_FOLDER, ProcessSettings, environment, zookeeper_digest
 from bookkeeper.runtime.wall_clock import now_ms
-from bookkeeper.variables.variable_registry import Variables
+from bookkeeper.variables.variable_registry import VariableRegistry
 
 if TYPE_CHECKING:
     from bookkeeper.process.ephemeral_node import EndpointRegistration
     from bookkeeper.rpc.framed_server import FramedServer
-    from bookkeeper.rpc.poll_service import Service
+    from bookkeeper.rpc.poll_service import PollHandler
 
 CONTEXTS = "/artimon/contexts"
 RETRY_S = 30.0
-LAST_POLL_S = 5.0
-REGISTER_S = 1.0
+LAST_POLL_TIMEOUT_S = 5.0
+REGISTRATION_TIMEOUT_S = 1.0
 """A process younger than this may finish its registration before it ends: else its values would be lost."""
-REACH_S = 0.2
-LEAVE_S = 2.0
+ZOOKEEPER_CONNECT_S = 0.2
+EXIT_TIMEOUT_S = 2.0
 """Timeout for writing the final snapshot, in seconds: a hanging file system must not block the end of a process."""
-FOUND_S = 2.0
+MIN_REGISTERED_S = 2.0
 """Minimum age of a process before its znode is deleted, in seconds: by then watching agents have seen it."""
 MAX_CONNECTIONS = 16
-MAX_FRAME = 256 * 1024
+MAX_FRAME_BYTES = 256 * 1024
 """Maximum size of a request in bytes; the memo of a poller (turns.MAX_MEMO) is its largest part."""
-IDLE_S = 600.0
-REQUEST_S = 5.0
+IDLE_TIMEOUT_S = 600.0
+REQUEST_TIMEOUT_S = 5.0
 """Timeout for receiving a whole request, in seconds; the same as the timeout of pollers."""
 ACCEPT_RATE = 200.0
 log = logging.getLogger("bookkeeper")
 
 
-class Endpoint:
+class ProcessEndpoint:
     """Makes the variables of a process pollable. Nothing here raises into, or blocks, the application.
 
     Threads: the application calls `start`, `close`, `abandon`; everything else runs in `_run`.
     `importing` is held during imports, so that no fork happens meanwhile: the child would wait forever for an import
     lock whose thread it does not have."""
 
-    def __init__(self, variables: Variables, settings: Settings, uuid: bytes, old: Endpoint | None = None) -> None:
+    def __init__(
+        self, variables: VariableRegistry, settings: ProcessSettings, uuid: bytes, old: ProcessEndpoint | None = None
+    ) -> None:
         self._variables, self._settings, self.uuid, self._old = variables, settings, uuid, old
         self._numbering = threading.Lock()  # guards _instance while a successor takes it over
         self.importing = threading.Lock()
@@ -56,7 +58,7 @@ class Endpoint:
         self._instance: instances.Instance | None = None
         self.server: FramedServer | None = None
         self.registration: EndpointRegistration | None = None
-        self.service: Service | None = None
+        self.service: PollHandler | None = None
         self.advertised = ""
         self._begun = monotonic()
         self._prepared = threading.Event()  # `registration` is set
@@ -66,7 +68,7 @@ class Endpoint:
         self._thread = threading.Thread(target=self._run, name="bookkeeper", daemon=True)
         self._thread.start()
 
-    def close(self, last_poll_s: float = LAST_POLL_S) -> None:
+    def close(self, last_poll_s: float = LAST_POLL_TIMEOUT_S) -> None:
         """Withdraws the znode, waits for one more poll if an agent may still poll, then closes everything. Writes a
         final snapshot if no agent has polled the last values.
 
@@ -95,7 +97,7 @@ class Endpoint:
             until = monotonic() + last_poll_s
             if registration.registered.is_set() and not service.polled.is_set():
                 # watchers would miss a node that is deleted right after its creation
-                service.last_poll.wait(max(0.0, min(last_poll_s, self._begun + FOUND_S - monotonic())))
+                service.last_poll.wait(max(0.0, min(last_poll_s, self._begun + MIN_REGISTERED_S - monotonic())))
             registration.withdraw()
             if registration.registered.is_set():
                 registration.withdrawn.wait(1.5)
@@ -103,10 +105,10 @@ class Endpoint:
                     service.last_poll.wait(max(0.0, until - monotonic()))
 
     def _finish_registering(self) -> None:
-        until = self._begun + REGISTER_S
+        until = self._begun + REGISTRATION_TIMEOUT_S
         if monotonic() >= until or (self.registration is not None and self.registration.registered.is_set()):
             return
-        if addresses.reachable(self._settings.zookeeper, REACH_S):
+        if addresses.is_reachable(self._settings.zookeeper, ZOOKEEPER_CONNECT_S):
             self._prepared.wait(max(0.0, until - monotonic()))
             if self.registration is not None:
                 self.registration.registered.wait(max(0.0, until - monotonic()))
@@ -116,7 +118,7 @@ class Endpoint:
     def _prepare_to_leave(self) -> None:
         """Wait for the instance number; without it a final snapshot would have no source."""
         if not self._prepared.is_set() and self._may_leave():
-            self._prepared.wait(max(0.0, self._begun + REGISTER_S - monotonic()))
+            self._prepared.wait(max(0.0, self._begun + REGISTRATION_TIMEOUT_S - monotonic()))
 
     def leave(self) -> None:
         """Write a final snapshot unless an agent has the last values. The server must have stopped: no later poll."""
@@ -129,19 +131,19 @@ class Endpoint:
         except RuntimeError:  # the interpreter is ending and starts no more threads
             self._leave(service)
         else:
-            worker.join(LEAVE_S)
+            worker.join(EXIT_TIMEOUT_S)
 
     def _may_leave(self) -> bool:
         """True if an agent has created the folder of final snapshots."""
         return os.path.isdir(os.path.join(self._settings.dropin, FINAL_FOLDER))
 
-    def _leave(self, service: Service) -> None:
+    def _leave(self, service: PollHandler) -> None:
         from bookkeeper.export import final
 
         try:
             made = service.final(self.advertised)
             if made is not None:
-                final.leave(self._settings.dropin, self.uuid, final.encode(made))
+                final.write_final_snapshot(self._settings.dropin, self.uuid, final.encode_final(made))
         except Exception as error:
             log.warning("final snapshot not written, values since the last poll are lost: %s", error)
 
@@ -194,22 +196,24 @@ class Endpoint:
 
     def _serve(self) -> None:
         from bookkeeper.process.ephemeral_node import EndpointRegistration
-        from bookkeeper.rpc.poll_service import Identity, Service, idl
-        from bookkeeper.rpc.security import from_settings
+        from bookkeeper.rpc.poll_service import PollHandler, ProcessIdentity, idl
+        from bookkeeper.rpc.security import security_from_settings
 
         settings = self._settings
         name = settings.instance or self._take_number()
         # Start time after taking the lock: the previous holder has ended, so incarnations of a series never overlap.
-        identity = Identity(self.uuid, now_ms(), settings.context, name)
-        handler = Service(self._variables, identity)
-        where = addresses.choose(settings.zookeeper, settings.advertise, settings.bind)
+        identity = ProcessIdentity(self.uuid, now_ms(), settings.context, name)
+        handler = PollHandler(self._variables, identity)
+        where = addresses.choose_addresses(settings.zookeeper, settings.advertise, settings.bind)
         if where.ignored:
             log.warning("%.80r has no usable address: %s is advertised instead", where.ignored, where.advertise)
-        shown = from_settings(environment()) if settings.secure_polls else None
-        user = digest(settings.zookeeper_auth) if settings.zookeeper_auth else ""
+        shown = security_from_settings(environment()) if settings.secure_polls else None
+        user = zookeeper_digest(settings.zookeeper_auth) if settings.zookeeper_auth else ""
         server = _listen(idl().Bookkeeper, handler, where, shown)
         port = where.advertise_port or server.port
-        path = f"{CONTEXTS}/{settings.context}/{addresses.bracketed(where.advertise)}:{port}:{dashed(self.uuid)}"
+        path = (
+            f"{CONTEXTS}/{settings.context}/{addresses.bracket_ipv6(where.advertise)}:{port}:{format_uuid(self.uuid)}"
+        )
         data = {"instance": name, "birth_ms": identity.birth_ms, "pid": os.getpid(), "version": 1}
         self.service, self.server, self.advertised = handler, server, where.advertise
         told = json.dumps(data).encode()
@@ -224,7 +228,7 @@ class Endpoint:
 
     def _new_number(self) -> instances.Instance:
         try:
-            return instances.take(self._settings.run, self._settings.context)
+            return instances.lock_instance(self._settings.run, self._settings.context)
         except instances.InstanceError as error:
             log.warning("no instance number: using the process id, so series end with the process: %s", error)
             return instances.Instance(f"pid{os.getpid()}", None)
@@ -254,10 +258,10 @@ def _listen(service: Any, handler: Any, where: addresses.Addresses, security: An
             handler,
             host,
             where.bind_port,
-            max_frame=MAX_FRAME,
+            max_frame=MAX_FRAME_BYTES,
             max_connections=MAX_CONNECTIONS,
-            idle_timeout=IDLE_S,
-            request_timeout=REQUEST_S,
+            idle_timeout=IDLE_TIMEOUT_S,
+            request_timeout=REQUEST_TIMEOUT_S,
             accept_rate=ACCEPT_RATE,
             name="bookkeeper",
             on_reply=handler.replied,
@@ -287,13 +291,13 @@ def _import_all() -> None:
     bookkeeper.rpc.poll_service.idl()
 
 
-def dashed(uuid: bytes) -> str:
+def format_uuid(uuid: bytes) -> str:
     """Format 16 bytes as a UUID."""
     text = uuid.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-class RateLimit(logging.Filter):
+class LogRateLimit(logging.Filter):
     """Passes each message once a minute: an absent ZooKeeper must not fill the application's log."""
 
     def __init__(self, every_s: float = 60.0) -> None:
@@ -310,15 +314,15 @@ class RateLimit(logging.Filter):
         return True
 
 
-_LIMIT = RateLimit()
+_LIMIT = LogRateLimit()
 
 
 LOGGERS = ("bookkeeper", *(f"bookkeeper.{part}" for part in ("zookeeper", "framed", "secure", "openmetrics")))
 """Loggers of this package. A filter of a logger does not see the records of the loggers below it."""
 
 
-def quiet_logs() -> None:
+def limit_logs() -> None:
     """Suppress our log unless the application configures logging, and limit its rate."""
-    keep_silent()
+    add_null_handler()
     for name in LOGGERS:
         logging.getLogger(name).addFilter(_LIMIT)

@@ -14,9 +14,9 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.security import CREATOR_ALL_ACL
 
-CALL_S = 10.0
+CALL_TIMEOUT_S = 10.0
 WATCHDOG_S = 15.0
-GRACE_S = 5.0
+RECONNECT_GRACE_S = 5.0
 RETRY_MAX_S = 30.0
 log = logging.getLogger("bookkeeper.zookeeper")
 
@@ -93,7 +93,11 @@ class EndpointRegistration:
     def _watch_over_client(self) -> None:
         """Create a client if there is none, or if an error ended its connection loop: kazoo does not reopen it."""
         client = self._client
-        if client is not None and monotonic() - self._started > GRACE_S and client.client_state == KeeperState.CLOSED:
+        if (
+            client is not None
+            and monotonic() - self._started > RECONNECT_GRACE_S
+            and client.client_state == KeeperState.CLOSED
+        ):
             log.warning("the connection to ZooKeeper at %s ended: reconnecting", self._zookeeper)
             self._end_client()
         if self._client is None:
@@ -110,10 +114,10 @@ class EndpointRegistration:
             connection_retry={"max_tries": -1, "delay": 0.2, "max_delay": RETRY_MAX_S},
             command_retry={"max_tries": 1},
             logger=log,
-            **access(self._digest),
+            **client_auth_options(self._digest),
         )
         client.add_listener(self._changed)
-        outlive_data(client)
+        accept_older_servers(client)
         client.start_async()
         # At exit kazoo would stop its threads before the last poll, and touch the parent's locks in a forked child.
         atexit.unregister(client.handler.stop)
@@ -134,14 +138,14 @@ class EndpointRegistration:
     def _ensure(self) -> None:
         """Make sure that the node exists, is ours and is watched. Replaces a node of our older session."""
         client = self._client
-        stat = client.exists_async(self.path, watch=self._changed).get(timeout=CALL_S)
+        stat = client.exists_async(self.path, watch=self._changed).get(timeout=CALL_TIMEOUT_S)
         if stat is not None and stat.ephemeralOwner == client.client_id[0]:
             return
         if stat is not None:
-            _ignoring(NoNodeError, lambda: client.delete_async(self.path).get(timeout=CALL_S))
+            _ignoring(NoNodeError, lambda: client.delete_async(self.path).get(timeout=CALL_TIMEOUT_S))
         create = client.create_async(self.path, self._data, ephemeral=True, makepath=True)
-        _ignoring(NodeExistsError, lambda: create.get(timeout=CALL_S))
-        stat = client.exists_async(self.path, watch=self._changed).get(timeout=CALL_S)
+        _ignoring(NodeExistsError, lambda: create.get(timeout=CALL_TIMEOUT_S))
+        stat = client.exists_async(self.path, watch=self._changed).get(timeout=CALL_TIMEOUT_S)
         if stat is None or stat.ephemeralOwner != client.client_id[0]:
             raise RuntimeError("the node changed meanwhile")
 
@@ -174,7 +178,7 @@ class EndpointRegistration:
                 _ignoring(OSError, sock.close)
 
 
-def outlive_data(client: Any) -> None:
+def accept_older_servers(client: Any) -> None:
     """Let a client reconnect to servers whose data were lost.
 
     kazoo sends the newest zxid that it ever saw, and a server with a lower one rejects it: after a wipe forever, and
@@ -187,7 +191,7 @@ def outlive_data(client: Any) -> None:
     client.add_listener(forget)
 
 
-def access(digest: str) -> dict[str, Any]:
+def client_auth_options(digest: str) -> dict[str, Any]:
     """Options of a client that authenticates with user:password and creates nodes for that user only; {} for ""."""
     if not digest:
         return {}

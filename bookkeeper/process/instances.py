@@ -15,7 +15,7 @@ try:
 except ImportError:  # not on Unix
     fcntl = None  # type: ignore[assignment]
 
-NUMBERS = 10_000
+MAX_INSTANCES = 10_000
 
 
 class InstanceError(OSError):
@@ -36,16 +36,16 @@ class Instance:
             os.close(descriptor)
 
 
-def take(run: str, context: str) -> Instance:
+def lock_instance(run: str, context: str) -> Instance:
     """Lock the lowest number of `context` that no live process holds. InstanceError if the folder is unusable."""
     if fcntl is None:
         raise InstanceError("this system has no file locks: set ARTIMON_INSTANCE")
     folder = _folder(run, context)
-    for number in range(NUMBERS):
+    for number in range(MAX_INSTANCES):
         descriptor = _lock(folder / f"{number}.lock")
         if descriptor is not None:
             return Instance(str(number), descriptor)
-    raise InstanceError(f"{folder}: all {NUMBERS} numbers are in use: set ARTIMON_INSTANCE")
+    raise InstanceError(f"{folder}: all {MAX_INSTANCES} numbers are in use: set ARTIMON_INSTANCE")
 
 
 def _folder(run: str, context: str) -> Path:

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 
 
-class Budget:
+class ByteBudget:
     """Budget of `limit` bytes. Thread-safe. A single request above the limit is granted once nothing else is taken.
 
     Invariant: `used` <= max(limit, the largest single request)."""

@@ -8,21 +8,21 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from bookkeeper.rpc.security import Peer, Security, Unauthorized
+from bookkeeper.rpc.security import Peer, Security, UnauthorizedError
 from bookkeeper.rpc.thrift_messages import HEADER, FramedError, FrameError, decode_reply, encode_call
 from bookkeeper.rpc.tls import is_wrapped, wants_more
 
 MiB = 1 << 20
-FIRST = 1 << 16
+FIRST_READ_BYTES = 1 << 16
 """Bytes requested from the socket before the length of the reply is known."""
 TIMEOUTS = (TimeoutError, socket.timeout)  # two classes before Python 3.10
 
 
-class ConnectionLost(FramedError, ConnectionError):
+class ConnectionLostError(FramedError, ConnectionError):
     """The peer was unreachable, or closed the connection before its reply was complete."""
 
 
-class CallTimeout(FramedError, TimeoutError):
+class CallTimeoutError(FramedError, TimeoutError):
     """No complete reply within the timeout of the call."""
 
 
@@ -61,12 +61,12 @@ class FramedClient:
         """Call `method` and return its result; `timeout` in seconds replaces that of the client."""
         return self.send(method, *args, timeout=timeout).result()
 
-    def send(self, method: str, *args: object, timeout: float | None = None) -> Sent:
+    def send(self, method: str, *args: object, timeout: float | None = None) -> PendingCall:
         """First half of `call`, to await several replies in one thread. Finish the returned call by `result` or
         `abandon`; until then other calls wait."""
         deadline = monotonic() + (self._timeout if timeout is None else timeout)
         if not self._lock.acquire(timeout=max(0.0, deadline - monotonic())):
-            raise CallTimeout(f"{self._where(method)}: another call kept the connection busy")
+            raise CallTimeoutError(f"{self._where(method)}: another call kept the connection busy")
         try:
             return self._send(method, args, deadline)
         except BaseException as error:
@@ -80,11 +80,11 @@ class FramedClient:
         """True if a connection for the next call is open, as far as this side knows."""
         sock = self._sock
         if sock is None or not is_wrapped(sock):
-            return sock is not None and not _stale(sock)
+            return sock is not None and not _is_stale(sock)
         if not self._lock.acquire(blocking=False):  # an encrypted stream cannot be checked during a call
             return True
         try:
-            return not _stale(sock)
+            return not _is_stale(sock)
         finally:
             self._lock.release()
 
@@ -97,7 +97,7 @@ class FramedClient:
         """Aborts a running call of another thread: it raises ConnectionLost there."""
         sock = self._sock
         if sock is not None:
-            shut(sock)
+            shut_down(sock)
 
     def __enter__(self) -> FramedClient:
         return self
@@ -110,7 +110,7 @@ class FramedClient:
             raise AttributeError(f"{self._service.__name__} has no method {method!r}")
         return lambda *args, **options: self.call(method, *args, **options)
 
-    def _send(self, method: str, args: tuple[object, ...], deadline: float) -> Sent:
+    def _send(self, method: str, args: tuple[object, ...], deadline: float) -> PendingCall:
         self._seqid = self._seqid % 0x7FFFFFFF + 1
         request = encode_call(self._service, method, args, self._seqid)
         try:
@@ -118,20 +118,22 @@ class FramedClient:
             sock = self._connected(deadline)
             self.reached = True
             send_all(sock, request, deadline)
-        except Unauthorized as error:
-            raise Unauthorized(f"{self._where(method)}: {error}") from None
+        except UnauthorizedError as error:
+            raise UnauthorizedError(f"{self._where(method)}: {error}") from None
         except TIMEOUTS as error:
-            raise CallTimeout(f"{self._where(method)}: no reply in time") from error
+            raise CallTimeoutError(f"{self._where(method)}: no reply in time") from error
         except OSError as error:
-            raise ConnectionLost(f"{self._where(method)}: {error}") from error
-        return Sent(self, sock, method, self._seqid, deadline)
+            raise ConnectionLostError(f"{self._where(method)}: {error}") from error
+        return PendingCall(self, sock, method, self._seqid, deadline)
 
     def _connected(self, deadline: float) -> socket.socket:
         security = self._security
-        if self._sock is not None and (_stale(self._sock) or (security is not None and not security.holds(self._peer))):
+        if self._sock is not None and (
+            _is_stale(self._sock) or (security is not None and not security.holds(self._peer))
+        ):
             self._close()
         if self._sock is None:
-            sock = socket.create_connection((self._host, self._port), timeout=left(deadline))
+            sock = socket.create_connection((self._host, self._port), timeout=remaining_s(deadline))
             self._sock = sock
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security is not None:
@@ -147,7 +149,7 @@ class FramedClient:
         return f"{self._service.__name__}.{method} at {self._host}:{self._port}"
 
 
-class Sent:
+class PendingCall:
     """Call of a FramedClient that was sent and awaits its reply. Belongs to one thread at a time."""
 
     __slots__ = ("_client", "_deadline", "_failure", "_held", "_method", "_missing", "_oneway", "_seqid", "_sock")
@@ -187,18 +189,18 @@ class Sent:
                 return None
             if self._failure is not None:
                 raise self._failure
-            while not self._advance(left(self._deadline)):
+            while not self._advance(remaining_s(self._deadline)):
                 pass
             return decode_reply(client._service, self._method, self._frame(), self._seqid)
         except TIMEOUTS as error:
             client._close()
-            raise CallTimeout(f"{client._where(self._method)}: no reply in time") from error
+            raise CallTimeoutError(f"{client._where(self._method)}: no reply in time") from error
         except FramedError:
             client._close()
             raise
         except OSError as error:
             client._close()
-            raise ConnectionLost(f"{client._where(self._method)}: {error}") from error
+            raise ConnectionLostError(f"{client._where(self._method)}: {error}") from error
         finally:
             client._lock.release()
 
@@ -212,7 +214,7 @@ class Sent:
         if self._missing == 0:
             return True
         self._sock.settimeout(wait)
-        part = self._sock.recv(FIRST if self._missing < 0 else min(self._missing, MiB))
+        part = self._sock.recv(FIRST_READ_BYTES if self._missing < 0 else min(self._missing, MiB))
         if not part:
             if not self._held:
                 raise ConnectionResetError("the server closed the connection without a reply")
@@ -243,7 +245,7 @@ class Sent:
         return b"".join((memoryview(first)[HEADER.size :], *held[1:]))  # copied once, however large
 
 
-def _stale(sock: socket.socket) -> bool:
+def _is_stale(sock: socket.socket) -> bool:
     """True if the peer closed an idle connection, or sent unsolicited bytes."""
     sock.settimeout(0)
     try:
@@ -255,7 +257,7 @@ def _stale(sock: socket.socket) -> bool:
     return True
 
 
-def shut(sock: socket.socket) -> None:
+def shut_down(sock: socket.socket) -> None:
     """Shut down a connection that another thread may be using. Calls the method of the plain socket: that of SSLSocket
     would let the other thread continue in plain text for a moment."""
     try:
@@ -266,13 +268,13 @@ def shut(sock: socket.socket) -> None:
 
 def send_all(sock: socket.socket, data: bytes, deadline: float) -> None:
     """Send all bytes. Raises TimeoutError at the deadline."""
-    sock.settimeout(left(deadline))
+    sock.settimeout(remaining_s(deadline))
     if not is_wrapped(sock):
         sock.sendall(data)
         return
     view = memoryview(data)
     while view:  # sendall of an encrypted socket would apply the timeout to each piece
-        sock.settimeout(left(deadline))
+        sock.settimeout(remaining_s(deadline))
         view = view[sock.send(view[:MiB]) :]
 
 
@@ -281,7 +283,7 @@ def receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
     # The buffer grows with the bytes received, so a length alone takes no memory.
     parts, missing = [], size
     while missing:
-        sock.settimeout(left(deadline))
+        sock.settimeout(remaining_s(deadline))
         part = sock.recv(min(missing, MiB))
         if not part:
             raise ConnectionResetError(f"the stream ended {missing} bytes before the end of a frame")
@@ -290,7 +292,7 @@ def receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def left(deadline: float) -> float:
+def remaining_s(deadline: float) -> float:
     """Seconds until the deadline. Raises TimeoutError after it."""
     seconds = deadline - monotonic()
     if seconds <= 0:

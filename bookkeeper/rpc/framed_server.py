@@ -15,19 +15,16 @@ from typing import Any
 
 from thriftpy2.thrift import TApplicationException, TMessageType
 
-from bookkeeper.rpc.budget import Budget
-from bookkeeper.rpc.framed_client import TIMEOUTS, left, receive_exactly, send_all, shut
-from bookkeeper.rpc.framed_client import CallTimeout as CallTimeout
-from bookkeeper.rpc.framed_client import ConnectionLost as ConnectionLost
+from bookkeeper.rpc.budget import ByteBudget
+from bookkeeper.rpc.framed_client import TIMEOUTS, receive_exactly, remaining_s, send_all, shut_down
 from bookkeeper.rpc.framed_client import FramedClient as FramedClient
-from bookkeeper.rpc.framed_client import Sent as Sent
-from bookkeeper.rpc.security import Peer, Security, Unauthorized
-from bookkeeper.rpc.thrift_messages import HEADER, MessageHead, decode_struct, encode_message, read_message
+from bookkeeper.rpc.security import Peer, Security, UnauthorizedError
+from bookkeeper.rpc.thrift_messages import HEADER, MessageHead, decode_struct, encode_message, parse_message
 from bookkeeper.rpc.thrift_messages import FramedError as FramedError
 from bookkeeper.rpc.thrift_messages import FrameError as FrameError
 from bookkeeper.rpc.thrift_messages import decode_reply as decode_reply
 from bookkeeper.rpc.thrift_messages import encode_call as encode_call
-from bookkeeper.rpc.tokens import FRAME, GREETINGS
+from bookkeeper.rpc.tokens import HELLO_METHODS, MAX_FRAME_BYTES
 
 MiB = 1 << 20
 log = logging.getLogger("bookkeeper.framed")
@@ -35,7 +32,7 @@ _SMALL = 1 << 16  # bytes; requests up to this size need no budget
 _serving = threading.local()  # .sock: connection of the request that this thread handles
 
 
-def caller_is_gone() -> bool:
+def is_caller_disconnected() -> bool:
     """True if the peer has closed the connection of the current request. For long-running handlers."""
     sock = getattr(_serving, "sock", None)
     if sock is None:
@@ -87,13 +84,13 @@ class FramedServer:
         self.max_frame, self.max_connections = max_frame, max_connections
         self.max_reply = max(max_frame, 64 * MiB) if max_reply is None else max_reply
         self.idle_timeout, self.request_timeout, self.on_reply = idle_timeout, request_timeout, on_reply
-        self.budget, self.budget_wait = None if budget is None else Budget(budget), budget_wait
+        self.budget, self.budget_wait = None if budget is None else ByteBudget(budget), budget_wait
         self.security, self.handshake_timeout = security, handshake_timeout
-        self._pace = None if accept_rate is None else _Pace(accept_rate)
+        self._pace = None if accept_rate is None else _AcceptRateLimit(accept_rate)
         self.accepted = self.refused = self.broken = 0  # connections: accepted, refused, closed for malformed bytes
         self.unauthorized = 0  # connections that failed authentication
         self._lock = threading.Lock()
-        self._connections: set[_Connection] = set()
+        self._connections: set[_ServerConnection] = set()
         self._listener: socket.socket | None = None
         self._acceptor: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -148,7 +145,7 @@ class FramedServer:
         try:
             listener.shutdown(socket.SHUT_RDWR)  # wakes accept() on Linux
         except OSError:
-            _knock(self.host, self.port)  # wakes it elsewhere
+            _unblock_accept(self.host, self.port)  # wakes it elsewhere
         listener.close()
 
     def _accept(self) -> None:
@@ -166,7 +163,7 @@ class FramedServer:
                 self._stopping.wait(self._pace.pause(monotonic()))
 
     def _admit(self, sock: socket.socket) -> None:
-        connection = _Connection(self, sock)
+        connection = _ServerConnection(self, sock)
         with self._lock:
             full = len(self._connections) >= self.max_connections
             oldest = (
@@ -186,7 +183,7 @@ class FramedServer:
             oldest.shut()
         self._run(connection)
 
-    def _run(self, connection: _Connection) -> None:
+    def _run(self, connection: _ServerConnection) -> None:
         self.accepted += 1
         try:
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -196,14 +193,14 @@ class FramedServer:
             self.forget(connection)
             connection.sock.close()
 
-    def forget(self, connection: _Connection) -> None:
+    def forget(self, connection: _ServerConnection) -> None:
         """Removes a connection that ended."""
         with self._lock:
             self._connections.discard(connection)
 
     def answer(self, frame: bytes) -> tuple[str, bytes | None]:
         """Handle a request; returns its method and the reply as a frame (None if one-way). FrameError if malformed."""
-        message = read_message(frame)
+        message = parse_message(frame)
         del frame
         if message.kind not in (TMessageType.CALL, TMessageType.ONEWAY):
             raise FrameError(f"message of kind {message.kind} instead of a call")
@@ -245,7 +242,7 @@ class FramedServer:
             result.success = value
 
 
-class _Connection:
+class _ServerConnection:
     """One accepted socket and its thread. `idle`: no byte of a request was received since `since` (monotonic seconds).
     `proven`: it has completed a valid, authenticated request. `coming`: a request is partly received."""
 
@@ -264,7 +261,7 @@ class _Connection:
 
     def shut(self) -> None:
         """Ends the connection from another thread; its own thread closes the socket."""
-        shut(self.sock)
+        shut_down(self.sock)
 
     def close_if_idle(self) -> None:
         if self.idle:
@@ -275,7 +272,7 @@ class _Connection:
             self._let_in()
             while not self.server._stopping.is_set() and self._serve_one():
                 pass
-        except Unauthorized as error:
+        except UnauthorizedError as error:
             self.server.unauthorized += 1
             log.info("%s: closed a connection: %s", self.server.name, error.args[0])
             self._say(error.args[1:])
@@ -296,7 +293,7 @@ class _Connection:
         try:
             self.sock = security.wrap(plain, self._by, _peek)
             self._peer = security.admit(self.sock, self.sock is not plain, self._by)
-        except Unauthorized:
+        except UnauthorizedError:
             raise
         except OSError:
             self.server.unauthorized += 1
@@ -321,7 +318,7 @@ class _Connection:
         server = self.server
         self.idle, self.since = True, monotonic()
         try:
-            self.sock.settimeout(left(self._by if self._greets else self.since + server.idle_timeout))
+            self.sock.settimeout(remaining_s(self._by if self._greets else self.since + server.idle_timeout))
             first = self.sock.recv(HEADER.size)
         except TIMEOUTS:
             return False
@@ -329,7 +326,7 @@ class _Connection:
             return False
         self.idle, self.coming = False, True
         deadline = self._by if self._greets else monotonic() + server.request_timeout
-        size = _receive_size(self.sock, first, FRAME if self._greets else server.max_frame, deadline)
+        size = _receive_size(self.sock, first, MAX_FRAME_BYTES if self._greets else server.max_frame, deadline)
         budget = server.budget if size > _SMALL else None
         if budget is None:
             return self._answer(receive_exactly(self.sock, size, deadline))
@@ -344,7 +341,7 @@ class _Connection:
     def _answer(self, frame: bytes) -> bool:
         server, self.coming = self.server, False
         if server.security is not None and not server.security.holds(self._peer):
-            raise Unauthorized("its credentials are no longer valid")
+            raise UnauthorizedError("its credentials are no longer valid")
         if self._greeting is not None and self._greet(frame):
             return True
         _serving.sock = self.sock
@@ -361,7 +358,7 @@ class _Connection:
     def _greet(self, frame: bytes) -> bool:
         """Answer a frame of a hello; False if it is the first call of a peer that needs no token."""
         greeting = self._greeting
-        if greeting is None or (not self._greets and read_message(frame).method not in GREETINGS):
+        if greeting is None or (not self._greets and parse_message(frame).method not in HELLO_METHODS):
             self._greeting = None
             return False
         send_all(self.sock, greeting.answer(frame), self._by)
@@ -370,7 +367,7 @@ class _Connection:
         return True
 
 
-class _Pace:
+class _AcceptRateLimit:
     """Token bucket for accepting connections: at most `rate` a second, after an initial burst of BURST."""
 
     BURST = 64
@@ -387,7 +384,7 @@ class _Pace:
 
 def _peek(sock: socket.socket, deadline: float) -> bytes:
     """Wait for the first byte and return it without consuming it."""
-    sock.settimeout(left(deadline))
+    sock.settimeout(remaining_s(deadline))
     return sock.recv(1, socket.MSG_PEEK)
 
 
@@ -407,7 +404,7 @@ def _receive_size(sock: socket.socket, first: bytes, max_frame: int, deadline: f
     return size
 
 
-def _knock(host: str, port: int) -> None:
+def _unblock_accept(host: str, port: int) -> None:
     try:
         socket.create_connection((host, port), timeout=0.2).close()
     except OSError:

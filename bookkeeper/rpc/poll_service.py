@@ -11,17 +11,17 @@ from typing import Any
 
 import thriftpy2
 
-from bookkeeper.rpc.turns import Turns
+from bookkeeper.rpc.turns import PollTurns
 from bookkeeper.runtime.wall_clock import now_ms
-from bookkeeper.variables.snapshot import Snapshots, VariableLayout
-from bookkeeper.variables.variable_registry import Variables
+from bookkeeper.variables.snapshot import SnapshotReader, VariableLayout
+from bookkeeper.variables.variable_registry import VariableRegistry
 
 IDL = Path(__file__).parents[1] / "bookkeeper.thrift"
 FIELDS = ("integer", "dbl", "truth", "str")
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProcessIdentity:
     """Identity of the polled process: `uuid` of 16 bytes, `birth_ms` its start time (ms since the epoch)."""
 
     uuid: bytes
@@ -35,14 +35,14 @@ def idl() -> Any:
     return thriftpy2.load(str(IDL), module_name="bookkeeper_idl_thrift")
 
 
-class Service:
+class PollHandler:
     """Handler of one endpoint. `last_poll` is set once a poll with values read after `close_soon` was answered, and
     confirmed if the agent confirms. `handed_over` is set if that poll came from an agent: a caller without a name does
     not store the values."""
 
-    def __init__(self, variables: Variables, identity: Identity) -> None:
-        self._snapshots, self._identity, self._idl = Snapshots(variables), identity, idl()
-        self._turns = Turns()
+    def __init__(self, variables: VariableRegistry, identity: ProcessIdentity) -> None:
+        self._snapshots, self._identity, self._idl = SnapshotReader(variables), identity, idl()
+        self._turns = PollTurns()
         self._closing = threading.Event()
         self._read = threading.local()  # .final, .poller: state of this thread's answer until it is sent
         self.polled, self.last_poll = threading.Event(), threading.Event()

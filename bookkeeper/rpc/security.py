@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bookkeeper.rpc.thrift_messages import HEADER
-from bookkeeper.rpc.tls import BadSecurity, Tls, TlsFiles, Unauthorized, handshake, has_ended
-from bookkeeper.rpc.tokens import Greeting, Tokens, frame_size, say_hello
+from bookkeeper.rpc.tls import SecurityConfigError, Tls, TlsFiles, UnauthorizedError, handshake, has_expired
+from bookkeeper.rpc.tokens import ServerHello, Tokens, authenticate_client, frame_size
 
-__all__ = ["BadSecurity", "Peer", "Security", "Unauthorized", "from_settings"]
+__all__ = ["Peer", "Security", "SecurityConfigError", "UnauthorizedError", "security_from_settings"]
 log = logging.getLogger("bookkeeper.secure")
 
 MODES = ("accept", "prefer", "require")
@@ -42,7 +42,7 @@ class Security:
 
     def __init__(self, tls: Tls | None = None, tokens: Tokens | None = None, mode: str = "require") -> None:
         if mode not in MODES:
-            raise BadSecurity(f"mode {mode!r}: give one of {', '.join(MODES)}")
+            raise SecurityConfigError(f"mode {mode!r}: give one of {', '.join(MODES)}")
         self.tls, self.tokens, self.mode = tls, tokens, mode
 
     def trust(self) -> tuple[int, int]:
@@ -51,7 +51,7 @@ class Security:
 
     def holds(self, peer: Peer) -> bool:
         """True while the credentials of a connection are valid."""
-        return peer.trust == self.trust() and not has_ended(peer.until)
+        return peer.trust == self.trust() and not has_expired(peer.until)
 
     @property
     def strict(self) -> bool:
@@ -75,9 +75,9 @@ class Security:
             until = self.tls.check_client(sock.getpeercert())
         return Peer(trust, until)
 
-    def greeting(self) -> Greeting | None:
+    def greeting(self) -> ServerHello | None:
         """Handler of the first frames of a connection; None if tokens are not used."""
-        return Greeting(self.tokens) if self.tokens is not None else None
+        return ServerHello(self.tokens) if self.tokens is not None else None
 
     # --- client
 
@@ -106,9 +106,11 @@ class Security:
             except OSError as error:
                 if not type(error).__name__.startswith("SSL"):
                     raise
-                raise Unauthorized(f"the server is not {self.tls.expected(host)}, or rejects us: {error}") from None
+                raise UnauthorizedError(
+                    f"the server is not {self.tls.expected(host)}, or rejects us: {error}"
+                ) from None
         if self.tokens is not None:
-            say_hello(self.tokens, lambda frame: _exchange(sock, frame, deadline, receive, send))
+            authenticate_client(self.tokens, lambda frame: _exchange(sock, frame, deadline, receive, send))
 
 
 def _exchange(sock: Any, frame: bytes, deadline: float, receive: ReceiveExactly, send: SendAll) -> bytes:
@@ -116,7 +118,7 @@ def _exchange(sock: Any, frame: bytes, deadline: float, receive: ReceiveExactly,
     return receive(sock, frame_size(receive(sock, HEADER.size, deadline)), deadline)
 
 
-def from_settings(settings: Mapping[str, str]) -> Security | None:
+def security_from_settings(settings: Mapping[str, str]) -> Security | None:
     """Read environment variables; None if none of them is set. Raises BadSecurity.
 
     ARTIMON_TLS_CERT, _KEY and _CA are files that require each other; _CRL is an optional file; _NAME and _PEERS are
@@ -125,7 +127,7 @@ def from_settings(settings: Mapping[str, str]) -> Security | None:
     tokens, mode = settings.get("ARTIMON_TOKENS", ""), settings.get("ARTIMON_SECURITY", "")
     if any(given.values()) and not all(given.values()):
         missing = ", ".join("ARTIMON_" + name for name, value in given.items() if not value)
-        raise BadSecurity(f"certificates are incomplete: set {missing} too")
+        raise SecurityConfigError(f"certificates are incomplete: set {missing} too")
     tls = None
     if all(given.values()):
         peers = tuple(text.strip() for text in settings.get("ARTIMON_TLS_PEERS", "").split(",") if text.strip())
@@ -140,6 +142,8 @@ def from_settings(settings: Mapping[str, str]) -> Security | None:
         tls = Tls(files)
     if tls is None and not tokens:
         if mode:
-            raise BadSecurity(f"ARTIMON_SECURITY={mode} has no effect: set ARTIMON_TLS_CERT or ARTIMON_TOKENS too")
+            raise SecurityConfigError(
+                f"ARTIMON_SECURITY={mode} has no effect: set ARTIMON_TLS_CERT or ARTIMON_TOKENS too"
+            )
         return None
     return Security(tls, Tokens(tokens) if tokens else None, mode or "require")

@@ -1,7 +1,7 @@
 """Codec of Thrift messages: binary protocol, each in a frame of 4 bytes of length and the message.
 
 Nothing here touches a socket. The fast decoder of thriftpy2 trusts every length and reads past the end of its input. So
-`check_struct` walks a message first: the decoder gets only structs that lie inside their frame and fill it exactly.
+`validate_struct` walks a message first: the decoder gets only structs that lie inside their frame and fill it exactly.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def decode_reply(service: Any, method: str, frame: bytes, seqid: int) -> Any:
 
     Raises the exceptions that the IDL declares, TApplicationException as sent by the server, and FrameError for bytes
     that are not a reply to this call; then the connection must be closed."""
-    message = read_message(frame)
+    message = parse_message(frame)
     if message.seqid != seqid or message.method != method:
         raise FrameError(f"reply to {message.method} {message.seqid} instead of {method} {seqid}: close the connection")
     if message.kind == TMessageType.EXCEPTION:
@@ -119,7 +119,7 @@ def _unpack(service: Any, method: str, result: Any) -> Any:
     return result.success
 
 
-def read_message(frame: bytes) -> MessageHead:
+def parse_message(frame: bytes) -> MessageHead:
     """Read the head of a message; its struct is not checked yet. FrameError unless it is strict binary protocol."""
     if len(frame) < 12:
         raise FrameError(f"a frame of {len(frame)} bytes holds no message")
@@ -138,7 +138,7 @@ def read_message(frame: bytes) -> MessageHead:
 
 def decode_struct(message: MessageHead, into: Any, max_items: int = MAX_ITEMS) -> Any:
     """Fill the struct `into` from a message and return it. FrameError unless the bytes are exactly one struct."""
-    end = check_struct(message.frame, message.start, into.thrift_spec, max_items)
+    end = validate_struct(message.frame, message.start, into.thrift_spec, max_items)
     if end != len(message.frame):
         raise FrameError(f"{len(message.frame) - end} bytes too many after the arguments of {message.method}")
     buffer = TMemoryBuffer(bytes(message.frame[message.start :]))
@@ -149,15 +149,17 @@ def decode_struct(message: MessageHead, into: Any, max_items: int = MAX_ITEMS) -
     return into
 
 
-def check_struct(data: bytes, start: int, spec: dict[int, tuple[Any, ...]] | None, max_items: int = MAX_ITEMS) -> int:
+def validate_struct(
+    data: bytes, start: int, spec: dict[int, tuple[Any, ...]] | None, max_items: int = MAX_ITEMS
+) -> int:
     """Return the end of the struct that begins at `start`. FrameError if a length in it points outside `data`.
 
     `spec` is its `thrift_spec`, or None for a struct that is skipped. At most `max_items` values that are not plain
     numbers, nested at most 32 deep: so a small frame cannot expand to a large heap of objects."""
-    return _Walk(data, max_items).struct(start, spec, 0)
+    return _StructValidator(data, max_items).struct(start, spec, 0)
 
 
-class _Walk:
+class _StructValidator:
     """One pass over encoded values. Every method takes a position and returns the position after the value.
 
     Invariant: a returned position is <= len(data)."""

@@ -20,15 +20,15 @@ from bookkeeper.rpc.thrift_messages import FramedError
 from bookkeeper.runtime.wall_clock import now_ms
 
 log = logging.getLogger("bookkeeper.secure")
-LOOK_S = 1.0
+REFRESH_PERIOD_S = 1.0
 """Minimum time between two checks of the files, in seconds."""
 
 
-class Unauthorized(FramedError, ConnectionError):
+class UnauthorizedError(FramedError, ConnectionError):
     """Authentication of the peer, or by the peer, failed. The text says what to set."""
 
 
-class BadSecurity(ValueError):
+class SecurityConfigError(ValueError):
     """Unusable certificates, keys or tokens. The text names the file and says what to do."""
 
 
@@ -49,10 +49,10 @@ class TlsFiles:
         return [path for path in (self.certificate, self.key, self.authorities, self.revoked) if path]
 
 
-Stamp = tuple[int, int, int]
+FileStamp = tuple[int, int, int]
 
 
-def stamp_of(path: str) -> Stamp:
+def file_stamp(path: str) -> FileStamp:
     """Fingerprint of a file: modification time, size, inode. Raises OSError."""
     found = os.stat(path)
     return found.st_mtime_ns, found.st_size, found.st_ino
@@ -103,21 +103,21 @@ class Tls:
         names = names_of(certificate)
         peers = self._files.peers
         if peers and not any(fnmatchcase(name, pattern) for name in names for pattern in peers):
-            raise Unauthorized(f"certificate of {', '.join(names) or 'no name'}: no match for {', '.join(peers)}")
+            raise UnauthorizedError(f"certificate of {', '.join(names) or 'no name'}: no match for {', '.join(peers)}")
         return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
-    def _stamp(self) -> dict[str, Stamp | None]:
-        stamps: dict[str, Stamp | None] = {}
+    def _stamp(self) -> dict[str, FileStamp | None]:
+        stamps: dict[str, FileStamp | None] = {}
         for path in self._files.paths():
             try:
-                stamps[path] = stamp_of(path)
+                stamps[path] = file_stamp(path)
             except OSError:
                 stamps[path] = None
         return stamps
 
     def _refresh(self) -> None:
         """Reload changed files; under `_lock`. Files unreadable during a replacement are read at the next check."""
-        if monotonic() - self._looked < LOOK_S:
+        if monotonic() - self._looked < REFRESH_PERIOD_S:
             return
         self._looked = monotonic()
         stamps = self._stamp()
@@ -125,7 +125,7 @@ class Tls:
             return
         try:
             self._server, self._client = self._make()
-        except BadSecurity as error:
+        except SecurityConfigError as error:
             log.warning("certificates not reloaded, the old ones stay in use: %s", error)
             return
         trusted = (self._files.authorities, self._files.revoked)
@@ -148,7 +148,9 @@ class Tls:
                     context.load_verify_locations(files.revoked)
                     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
             except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-                raise BadSecurity(f"{', '.join(files.paths())}: {error}: give PEM files that belong together") from None
+                raise SecurityConfigError(
+                    f"{', '.join(files.paths())}: {error}: give PEM files that belong together"
+                ) from None
             made.append(context)
         return made[0], made[1]
 
@@ -198,6 +200,6 @@ def is_wrapped(sock: socket.socket) -> bool:
     return hasattr(sock, "do_handshake")
 
 
-def has_ended(until: float) -> bool:
+def has_expired(until: float) -> bool:
     """True if a certificate valid `until` (epoch seconds, 0: forever) has expired."""
     return bool(until) and now_ms() / 1000 >= until

@@ -24,14 +24,14 @@ from bookkeeper.rpc.thrift_messages import (
     decode_struct,
     encode_call,
     encode_message,
-    read_message,
+    parse_message,
 )
-from bookkeeper.rpc.tls import LOOK_S, BadSecurity, Stamp, Unauthorized, stamp_of
+from bookkeeper.rpc.tls import REFRESH_PERIOD_S, FileStamp, SecurityConfigError, UnauthorizedError, file_stamp
 
 log = logging.getLogger("bookkeeper.secure")
 NONCE_BYTES, LEAST_BYTES, MOST_TOKENS, MOST_BYTES = 32, 16, 100, 64 * 1024
-GREETINGS = ("hello", "prove")
-FRAME = 512
+HELLO_METHODS = ("hello", "prove")
+MAX_FRAME_BYTES = 512
 """Maximum size of a hello message in bytes."""
 _CLIENT, _SERVER = b"artimon client", b"artimon server"
 Exchange = Callable[[bytes], bytes]
@@ -70,32 +70,32 @@ class Tokens:
             return self.trust
 
     def _refresh(self) -> None:
-        if monotonic() - self._looked < LOOK_S:
+        if monotonic() - self._looked < REFRESH_PERIOD_S:
             return
         self._looked = monotonic()
         try:
-            if stamp_of(self._path) == self._stamp:
+            if file_stamp(self._path) == self._stamp:
                 return
             found = self._read()
-        except (OSError, BadSecurity) as error:
+        except (OSError, SecurityConfigError) as error:
             log.warning("tokens not reloaded, the old ones stay in use: %s", error)
             return
         if found[1] != self._tokens:
             self.trust += 1
         self._stamp, self._tokens = found
 
-    def _read(self) -> tuple[Stamp, tuple[bytes, ...]]:
+    def _read(self) -> tuple[FileStamp, tuple[bytes, ...]]:
         try:
-            stamp, mode = stamp_of(self._path), os.stat(self._path).st_mode
+            stamp, mode = file_stamp(self._path), os.stat(self._path).st_mode
             if mode & (stat.S_IROTH | stat.S_IWOTH):
-                raise BadSecurity(f"{self._path}: others may read or write it: chmod 640")
+                raise SecurityConfigError(f"{self._path}: others may read or write it: chmod 640")
             with open(self._path, "rb") as file:
                 lines = [line.strip() for line in file.read(MOST_BYTES).splitlines()]
         except OSError as error:
-            raise BadSecurity(f"tokens: {error}") from None
+            raise SecurityConfigError(f"tokens: {error}") from None
         tokens = tuple(line for line in lines if line and not line.startswith(b"#"))[:MOST_TOKENS]
         if not tokens or any(len(token) < LEAST_BYTES for token in tokens):
-            raise BadSecurity(f"{self._path}: write tokens of at least {LEAST_BYTES} characters, one a line")
+            raise SecurityConfigError(f"{self._path}: write tokens of at least {LEAST_BYTES} characters, one a line")
         return stamp, tokens
 
 
@@ -104,9 +104,9 @@ def proof_of(token: bytes, side: bytes, client: bytes, server: bytes) -> bytes:
     return hmac.new(token, side + client + server, hashlib.sha256).digest()
 
 
-def say_hello(tokens: Tokens, exchange: Exchange) -> None:
+def authenticate_client(tokens: Tokens, exchange: Exchange) -> None:
     """Run the client side of a hello. Raises Unauthorized, OSError, FramedError."""
-    steps = hello_steps(tokens)
+    steps = client_hello(tokens)
     frame = next(steps)
     try:
         while True:
@@ -115,7 +115,7 @@ def say_hello(tokens: Tokens, exchange: Exchange) -> None:
         pass
 
 
-def hello_steps(tokens: Tokens) -> Generator[bytes, bytes, None]:
+def client_hello(tokens: Tokens) -> Generator[bytes, bytes, None]:
     """Client side of a hello without a socket: yields frames to send, and receives the answer frames without their
     length. Raises Unauthorized, FramedError."""
     hello, nonce = idl().Hello, secrets.token_bytes(NONCE_BYTES)
@@ -125,14 +125,14 @@ def hello_steps(tokens: Tokens) -> Generator[bytes, bytes, None]:
         proof = proof_of(token, _CLIENT, nonce, bytes(challenge))
         answer = decode_reply(hello, "prove", (yield encode_call(hello, "prove", (proof,), 2)), 2)
     except TApplicationException as error:
-        raise Unauthorized(f"the server does not use tokens ({error}): set ARTIMON_TOKENS there too") from None
+        raise UnauthorizedError(f"the server does not use tokens ({error}): set ARTIMON_TOKENS there too") from None
     except idl().Refused as error:
-        raise Unauthorized(f"the server refuses our token: {error.why}") from None
+        raise UnauthorizedError(f"the server refuses our token: {error.why}") from None
     if not hmac.compare_digest(bytes(answer), proof_of(token, _SERVER, nonce, bytes(challenge))):
-        raise Unauthorized("the server did not prove our token: it is not one of ours")
+        raise UnauthorizedError("the server did not prove our token: it is not one of ours")
 
 
-class Greeting:
+class ServerHello:
     """Server side of a hello, one for each connection: `answer` each of its first frames until `proven`."""
 
     def __init__(self, tokens: Tokens) -> None:
@@ -143,12 +143,12 @@ class Greeting:
     def answer(self, frame: bytes) -> bytes:
         """Return the reply as a frame. Raises FrameError, and Unauthorized, whose second argument is the reply to send
         before the connection is closed."""
-        message = read_message(frame)
-        if message.kind != TMessageType.CALL or message.method not in GREETINGS:
+        message = parse_message(frame)
+        if message.kind != TMessageType.CALL or message.method not in HELLO_METHODS:
             text = "this server requires a token: set ARTIMON_TOKENS to the file of tokens"
             error = TApplicationException(TApplicationException.INTERNAL_ERROR, text)
             reply = encode_message(message.method, TMessageType.EXCEPTION, message.seqid, error)
-            raise Unauthorized("a caller without a token", reply)
+            raise UnauthorizedError("a caller without a token", reply)
         args = decode_struct(message, getattr(idl().Hello, message.method + "_args")())
         result = getattr(idl().Hello, message.method + "_result")()
         refused = ""
@@ -160,7 +160,7 @@ class Greeting:
             refused, result.refused = "a caller with a wrong token", idl().Refused("this server does not have it")
         reply = encode_message(message.method, TMessageType.REPLY, message.seqid, result)
         if refused:
-            raise Unauthorized(refused, reply)
+            raise UnauthorizedError(refused, reply)
         return reply
 
     def _token(self, proof: bytes) -> bytes:
@@ -182,6 +182,8 @@ def _bytes(value: Any) -> bytes:
 def frame_size(header: bytes) -> int:
     """Size of a hello frame in bytes. Raises FrameError."""
     size = int(HEADER.unpack(header)[0])
-    if size > FRAME:
-        raise FrameError(f"a first frame of {size} bytes, at most {FRAME} are allowed before the token is proven")
+    if size > MAX_FRAME_BYTES:
+        raise FrameError(
+            f"a first frame of {size} bytes, at most {MAX_FRAME_BYTES} are allowed before the token is proven"
+        )
     return size

@@ -8,7 +8,7 @@ from time import monotonic
 MAX_MEMO = 192 * 1024
 
 
-class Turns:
+class PollTurns:
     """Arbiter between pollers: keeps the name of the last poller and its memo for the next one.
 
     Agents assign processes by leases in ZooKeeper. An agent cut off from ZooKeeper cannot know whether another one has

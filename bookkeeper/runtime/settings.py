@@ -22,7 +22,7 @@ class SettingsError(ValueError):
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProcessSettings:
     """Settings of a process: from `configure`, else from the environment, else the defaults.
 
     `instance` None: the lowest free number. `advertise` None: the source address of the route to ZooKeeper. `bind`
@@ -45,9 +45,9 @@ class Settings:
     """Address of the endpoint for Prometheus, `[host:]port[-port]`; "" for none."""
 
 
-def read(
+def read_settings(
     given: Mapping[str, str | None], environment: Mapping[str, str] | None = None, *, lenient: bool = False
-) -> Settings:
+) -> ProcessSettings:
     """Read the settings: values `given` in code first, then the environment.
 
     An invalid context or instance raises SettingsError. If `lenient`, the program's name replaces an invalid context
@@ -62,15 +62,15 @@ def read(
     if lenient:
         context = context if context is None or _allowed("context", context) else None
         instance = instance if instance is None or _allowed("instance", instance) else None
-    return Settings(
-        context=fitting(program_name()) if context is None else checked("context", context),
+    return ProcessSettings(
+        context=fit_name(program_name()) if context is None else validate_name("context", context),
         zookeeper=one("zookeeper") or ZOOKEEPER,
-        instance=None if instance is None else checked("instance", instance),
+        instance=None if instance is None else validate_name("instance", instance),
         advertise=one("advertise"),
         bind=one("bind"),
         run=one("run") or default_run_folder(),
-        disabled=_yes(env.get("ARTIMON_DISABLED", "")) or _yes(env.get("ARTIMON_OFF", "")),
-        secure_polls=_yes(env.get("ARTIMON_SECURE_POLLS", "")),
+        disabled=_parse_flag(env.get("ARTIMON_DISABLED", "")) or _parse_flag(env.get("ARTIMON_OFF", "")),
+        secure_polls=_parse_flag(env.get("ARTIMON_SECURE_POLLS", "")),
         zookeeper_auth=env.get("ARTIMON_ZOOKEEPER_AUTH") or "",
         dropin=dropin_folder(environment=env),
         openmetrics=one("openmetrics") or "",
@@ -78,7 +78,7 @@ def read(
 
 
 @dataclass(frozen=True)
-class Switches:
+class CountingSettings:
     """Settings of counting itself. `off`: nothing is counted, served or registered. `strict`: refused calls raise.
     `series`, `series_per_name`: limits. `problems`: messages about unusable settings."""
 
@@ -89,7 +89,7 @@ class Switches:
     problems: tuple[str, ...] = ()
 
 
-def switches(environment: Mapping[str, str] | None = None) -> Switches:
+def read_counting_settings(environment: Mapping[str, str] | None = None) -> CountingSettings:
     """Read ARTIMON_OFF, ARTIMON_STRICT, ARTIMON_SERIES and ARTIMON_SERIES_PER_NAME."""
     env = os.environ if environment is None else environment
     problems: list[str] = []
@@ -103,9 +103,9 @@ def switches(environment: Mapping[str, str] | None = None) -> Switches:
         problems.append(f"{name}={given[:40]!r}: give a number from 1 to {MAX_SERIES}; {default} is used")
         return default
 
-    return Switches(
-        off=_yes(env.get("ARTIMON_OFF", "")),
-        strict=_yes(env.get("ARTIMON_STRICT", "")),
+    return CountingSettings(
+        off=_parse_flag(env.get("ARTIMON_OFF", "")),
+        strict=_parse_flag(env.get("ARTIMON_STRICT", "")),
         series=limit("ARTIMON_SERIES", SERIES),
         series_per_name=limit("ARTIMON_SERIES_PER_NAME", SERIES_PER_NAME),
         problems=tuple(problems),
@@ -117,14 +117,14 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
-def checked(what: str, name: str) -> str:
+def validate_name(what: str, name: str) -> str:
     """Return `name` if it is valid in a ZooKeeper path, else raise SettingsError."""
     problem = ""
     if not isinstance(name, str):
         raise SettingsError(f"{what} {name!r:.80} is of type {type(name).__name__}: give a str")
     if not name or name in (".", ".."):
         problem = "give it a name"
-    elif any(_bad(character) for character in name):
+    elif any(_is_forbidden(character) for character in name):
         problem = "leave out / and control characters"
     elif len(name.encode("utf-8")) > NAME_BYTES:
         problem = f"use at most {NAME_BYTES} bytes of UTF-8"
@@ -139,11 +139,11 @@ def dropin_folder(given: str | os.PathLike[str] | None = None, environment: Mapp
     return os.fspath(given) if given is not None else env.get("ARTIMON_DROPIN") or DROPIN
 
 
-def _yes(text: str) -> bool:
+def _parse_flag(text: str) -> bool:
     return text.lower() in ("1", "true", "yes", "on")
 
 
-def digest(file: str) -> str:
+def zookeeper_digest(file: str) -> str:
     """Read user:password from a file. Raises SettingsError."""
     try:
         with open(file, encoding="utf-8") as opened:
@@ -158,20 +158,20 @@ def digest(file: str) -> str:
 
 def _allowed(what: str, name: str) -> bool:
     try:
-        checked(what, name)
+        validate_name(what, name)
     except SettingsError:
         return False
     return True
 
 
-def fitting(name: str) -> str:
+def fit_name(name: str) -> str:
     """Replace the characters of `name` that are invalid in a ZooKeeper path by _."""
-    fit = "".join("_" if _bad(character) else character for character in name)
+    fit = "".join("_" if _is_forbidden(character) else character for character in name)
     fit = fit.encode("utf-8")[:NAME_BYTES].decode("utf-8", "ignore")
     return fit if fit.strip(".") else "python"
 
 
-def _bad(character: str) -> bool:
+def _is_forbidden(character: str) -> bool:
     code = ord(character)
     return (
         character == "/" or code < 0x20 or 0x7F <= code < 0xA0 or 0xD800 <= code <= 0xF8FF or 0xFFF0 <= code <= 0xFFFF

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from bookkeeper.runtime.application_log import tell
+from bookkeeper.runtime.application_log import warn
 from bookkeeper.variables.cell import COUNTER, DOUBLE, INTEGER, TYPE_NAMES, UNKNOWN, AnyCell, Double, Integer
 from bookkeeper.variables.cell_table import OVERFLOW, OVERFLOW_LABELS, OVERFLOWED, busiest_label
-from bookkeeper.variables.lookup import Lookup
+from bookkeeper.variables.lookup import CellLookup
 from bookkeeper.variables.validation import VariableRefused
 
 MAX_NAMES = 10_000
 
 
-class Allocation(Lookup):
+class Allocation(CellLookup):
     """Adds cells to the table and removes them. All methods but `warn` run under the lock."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Allocation(Lookup):
                 self._full[name] = None
                 label, values = busiest_label(labels)
                 what = f"label {label!r} has {values} values" if label else "too many names in this process"
-                tell(f'{name}: no room for more series, their writes go to overflow="true": {what}')
+                warn(f'{name}: no room for more series, their writes go to overflow="true": {what}')
 
     def _widen(self, integer: Integer, double: Double) -> Double:
         """Change INTEGER to DOUBLE, the only allowed type change. No add is lost: later ones find None and lock."""

@@ -8,20 +8,29 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from bookkeeper.runtime.application_log import LOG_EVERY_S, tell
-from bookkeeper.variables.canonical import shown
+from bookkeeper.runtime.application_log import LOG_PERIOD_S, warn
+from bookkeeper.variables.canonical import short_repr
 from bookkeeper.variables.cell import BOOLEAN, COUNTER, DOUBLE, GAUGE, INT_MAX, INT_MIN, INTEGER, STRING, AnyCell
 from bookkeeper.variables.cell_table import CALLBACK_ERRORS
-from bookkeeper.variables.validation import STRING_BYTES, VariableRefused, finite, real, text, truth, whole, word
-from bookkeeper.variables.variable_registry import KINDS, Variables
+from bookkeeper.variables.validation import (
+    STRING_BYTES,
+    VariableRefused,
+    to_bool,
+    to_finite_float,
+    to_float,
+    to_int,
+    to_str,
+    to_word,
+)
+from bookkeeper.variables.variable_registry import KINDS, VariableRegistry
 
 DEADLINE_S = 1.0
 MAX_DEADLINE_S = 10.0
 MAX_CALLBACKS = 1_000
 MAX_THREADS = 32
-STEP_S = 0.05
+POLL_STEP_S = 0.05
 """Seconds without a completed function, after which another thread continues with the waiting ones."""
-FAILURES = 5
+MAX_FAILURES = 5
 """Failures in a row after which a gauge ends, because its value is too old. A counter stays: it would restart."""
 
 
@@ -36,7 +45,7 @@ class Callback:
         self.kind = GAUGE
         self.late = False
         self.failures = 0
-        self.logged = -LOG_EVERY_S
+        self.logged = -LOG_PERIOD_S
 
     def remove(self) -> None:
         """Stops the calls and ends the variable."""
@@ -51,7 +60,7 @@ class Callbacks:
 
     Locks: `_turn` is held during a round, `_changed` guards all state; the variables' lock is never taken under it."""
 
-    def __init__(self, variables: Variables) -> None:
+    def __init__(self, variables: VariableRegistry) -> None:
         self._variables = variables
         self._all: tuple[Callback, ...] = ()
         self.forget()
@@ -71,9 +80,9 @@ class Callbacks:
         """Adds a callback from the next poll on. A second function for a variable replaces the first."""
         made = Callback(self, name, function, DEADLINE_S, cell)
         try:
-            made.deadline_s, made.kind = _checked(name, function, deadline_s, kind)
+            made.deadline_s, made.kind = _validate(name, function, deadline_s, kind)
             if len(self._all) >= MAX_CALLBACKS:
-                raise VariableRefused("limit", f"callback {shown(name)}: there are {MAX_CALLBACKS} already")
+                raise VariableRefused("limit", f"callback {short_repr(name)}: there are {MAX_CALLBACKS} already")
             if cell is not None and cell.refused is not None:
                 raise cell.refused
         except VariableRefused as error:
@@ -124,7 +133,7 @@ class Callbacks:
                 if len(left) >= before:  # no callback has ended since: the thread hangs, or there is none yet
                     self._start(waiting, left)
                 before = len(left)
-                self._changed.wait_for(lambda: not left, min(STEP_S, max(0.0, until - monotonic())))
+                self._changed.wait_for(lambda: not left, min(POLL_STEP_S, max(0.0, until - monotonic())))
             waiting.clear()
             for one in left:
                 one.late = True
@@ -139,7 +148,7 @@ class Callbacks:
         try:
             threading.Thread(target=self._work, args=(waiting, left), name="bookkeeper-callback", daemon=True).start()
         except RuntimeError as error:  # no more threads, or the interpreter is ending
-            tell(f"no thread for callbacks: {error}")
+            warn(f"no thread for callbacks: {error}")
 
     def _work(self, waiting: deque[Callback], left: set[Callback]) -> None:
         me = threading.get_ident()
@@ -179,23 +188,23 @@ class Callbacks:
     def _failed(self, one: Callback, reason: str, why: str) -> None:
         self._variables.count(CALLBACK_ERRORS, {"variable": one.name, "reason": reason})
         one.failures += 1
-        if one.failures >= FAILURES and one.cell is not None and one.kind != COUNTER:
+        if one.failures >= MAX_FAILURES and one.cell is not None and one.kind != COUNTER:
             self._variables.remove(one.cell)
         now = monotonic()
-        if now - one.logged >= LOG_EVERY_S:
+        if now - one.logged >= LOG_PERIOD_S:
             one.logged = now
-            tell(f"the callback of {one.name} failed ({reason}; further ones are only counted): {why}")
+            warn(f"the callback of {one.name} failed ({reason}; further ones are only counted): {why}")
 
 
-def _within(value: object) -> int:
-    return min(max(whole(value), INT_MIN), INT_MAX)
+def _is_in_range(value: object) -> int:
+    return min(max(to_int(value), INT_MIN), INT_MAX)
 
 
 _CHECKS: dict[int, Callable[[Any], Any]] = {
-    INTEGER: _within,
-    DOUBLE: real,
-    BOOLEAN: truth,
-    STRING: lambda value: text(value, STRING_BYTES, "value"),
+    INTEGER: _is_in_range,
+    DOUBLE: to_float,
+    BOOLEAN: to_bool,
+    STRING: lambda value: to_str(value, STRING_BYTES, "value"),
 }
 
 
@@ -203,23 +212,25 @@ def _call(one: Callback) -> tuple[Any, str, str]:
     try:
         return one.function(), "", ""
     except BaseException as error:  # also SystemExit: nothing may leave this thread
-        return None, "error", shown(error)
+        return None, "error", short_repr(error)
 
 
 def _same(one: AnyCell, other: AnyCell) -> bool:
     return (one.name, one.key) == (other.name, other.key)
 
 
-def _checked(name: str, function: object, deadline_s: float, kind: str) -> tuple[float, int]:
+def _validate(name: str, function: object, deadline_s: float, kind: str) -> tuple[float, int]:
     """Validate the arguments; returns the deadline and the kind. Raises VariableRefused."""
     if not callable(function):
         raise VariableRefused(
-            "callback", f"callback {shown(name)}: {shown(function)} cannot be called: give a function"
+            "callback", f"callback {short_repr(name)}: {short_repr(function)} cannot be called: give a function"
         )
-    if word(kind) not in KINDS:
-        raise VariableRefused("callback", f"callback {shown(name)}: kind {shown(kind)}: give 'counter' or 'gauge'")
-    seconds = finite(deadline_s)
+    if to_word(kind) not in KINDS:
+        raise VariableRefused(
+            "callback", f"callback {short_repr(name)}: kind {short_repr(kind)}: give 'counter' or 'gauge'"
+        )
+    seconds = to_finite_float(deadline_s)
     if not 0.0 < seconds <= MAX_DEADLINE_S:
         why = f"a deadline of {seconds} s: give more than 0 and at most {MAX_DEADLINE_S}"
-        raise VariableRefused("callback", f"callback {shown(name)}: {why}")
-    return seconds, KINDS[word(kind)] or GAUGE
+        raise VariableRefused("callback", f"callback {short_repr(name)}: {why}")
+    return seconds, KINDS[to_word(kind)] or GAUGE

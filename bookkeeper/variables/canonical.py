@@ -28,7 +28,7 @@ class LabelError(ValueError):
     """Invalid name, label or canonical text. The message names it and says what to do."""
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """First 80 characters of the `repr` of an object; its type name if `repr` fails."""
     try:
         text = repr(value)
@@ -49,7 +49,7 @@ def key_of(labels: Mapping[str, str]) -> Key:
 def validate_name(name: str) -> str:
     """Return the variable name if it is valid: `[a-zA-Z_][a-zA-Z0-9_.:/-]*`, at most 255 bytes. Else LabelError."""
     if not issubclass(type(name), str):  # unlike isinstance this calls nothing of the object
-        raise LabelError(f"variable name {shown(name)} is of type {type(name).__name__}: give a str")
+        raise LabelError(f"variable name {short_repr(name)} is of type {type(name).__name__}: give a str")
     if not _NAME.fullmatch(name):
         raise LabelError(
             f"variable name {name!r:.80}: begin with a letter or _, then use letters, digits, and _ . : / - only"
@@ -66,7 +66,7 @@ def validate_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     try:
         items = labels.items()
     except AttributeError:
-        raise LabelError(f"labels {shown(labels)}: give a mapping of label names to values") from None
+        raise LabelError(f"labels {short_repr(labels)}: give a mapping of label names to values") from None
     count = 0
     for label, value in items:
         validate_label(label, value)
@@ -79,13 +79,17 @@ def validate_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 def validate_label(label: str, value: str) -> None:
     """Raise LabelError unless `label` is a valid name and `value` a valid value."""
     if not issubclass(type(label), str) or not _LABEL_NAME.fullmatch(label):
-        raise LabelError(f"label name {shown(label)}: begin with a letter or _, then use letters, digits and _ only")
+        raise LabelError(
+            f"label name {short_repr(label)}: begin with a letter or _, then use letters, digits and _ only"
+        )
     if label.startswith("__"):
         raise LabelError(f"label name {label!r:.80}: names that begin with __ are reserved, rename it")
     if len(label) > LABEL_NAME_BYTES:
         raise LabelError(f"label name {label!r:.80}… has {len(label)} bytes: use at most {LABEL_NAME_BYTES}")
     if not issubclass(type(value), str):
-        raise LabelError(f"label {label!r} has the value {shown(value)} of type {type(value).__name__}: give a str")
+        raise LabelError(
+            f"label {label!r} has the value {short_repr(value)} of type {type(value).__name__}: give a str"
+        )
     if len(value) * 4 > VALUE_BYTES or not value.isascii():
         _validate_length(label, value)
 

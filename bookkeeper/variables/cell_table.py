@@ -18,14 +18,14 @@ Route = dict[str, dict[tuple[str, ...], Any]]
 OVERFLOW_NAMES = 1_000
 """Maximum number of variables above the limit of the process: overflow series of names first written after it."""
 REFUSED, OVERFLOWED, CALLBACK_ERRORS = "bookkeeper.refused", "bookkeeper.overflow", "bookkeeper.callback.errors"
-OWN = frozenset((REFUSED, OVERFLOWED, CALLBACK_ERRORS))
+INTERNAL_NAMES = frozenset((REFUSED, OVERFLOWED, CALLBACK_ERRORS))
 """Variables of bookkeeper itself. They have few labels and are not limited."""
 OVERFLOW_LABELS = {"overflow": "true"}
 OVERFLOW: Key = ("overflow", "true")
 ROUTES_PER_CELL = 8
 
 
-class Table:
+class CellTable:
     """Cells by name, then key. All methods run under the lock of Variables; only `routes` is read without it.
 
     `routes`: for each type a cache name -> label values -> cell. A reader compares the labels, because two label sets
@@ -92,17 +92,17 @@ class Table:
 
     def idle(self, name: str = "") -> None:
         """Note that a cell, of that name if known, has no value: a sweep may find room again."""
-        self._idle += name not in OWN
+        self._idle += name not in INTERNAL_NAMES
 
     # Limits.
 
     def has_room(self, name: str) -> bool:
         """True if one more cell of that name may be added."""
-        return name in OWN or (self.count < self.limit and not self._name_is_full(name))
+        return name in INTERNAL_NAMES or (self.count < self.limit and not self._name_is_full(name))
 
     def make_room(self, name: str) -> bool:
         """Like `has_room`, but first drop cells without a value if room is needed and there may be any."""
-        if name in OWN:
+        if name in INTERNAL_NAMES:
             return True
         if self._name_is_full(name):
             self._sweep(name, self.of(name))

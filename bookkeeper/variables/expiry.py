@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 
 from bookkeeper.variables.cell import UNKNOWN, AnyCell, Double, Integer, LockedDouble, LockedInteger
-from bookkeeper.variables.cell_table import Table
+from bookkeeper.variables.cell_table import CellTable
 
 
 class Expiry:
@@ -41,7 +41,7 @@ class Expiry:
         if self.in_use:
             self._since.pop(cell, None)
 
-    def due(self, table: Table) -> list[tuple[AnyCell, int]]:
+    def due(self, table: CellTable) -> list[tuple[AnyCell, int]]:
         """Take the values of expired cells; return these cells with their kinds. Call it right before a poll reads."""
         now, since = monotonic(), self._since
         self._since = {}
@@ -54,7 +54,7 @@ class Expiry:
                 if shown is None or shown[0] is not cell.value:
                     shown = (cell.value, now)
                 kind = cell.kind
-                if now - shown[1] >= after_s and _taken(cell, shown[0]):
+                if now - shown[1] >= after_s and _last_value(cell, shown[0]):
                     ended.append((cell, kind))
                 elif cell.value is not None:
                     self._since[cell] = shown
@@ -65,7 +65,7 @@ class Expiry:
         self._since.clear()
 
 
-def _taken(cell: AnyCell, value: object) -> bool:
+def _last_value(cell: AnyCell, value: object) -> bool:
     """Take the value unless it has changed meanwhile: no call between check and store."""
     if value is not None and cell.value is value:
         cell.kind = UNKNOWN

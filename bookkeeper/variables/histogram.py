@@ -66,7 +66,7 @@ class Histogram:
         self.total = 0.0
         self.fell = False
         self.route: tuple[str, ...] | None = None  # its key in the look-up cache
-        self.parts: tuple[PartInteger | PartDouble, ...] = ()
+        self.parts: tuple[HistogramInteger | HistogramDouble, ...] = ()
 
     def observe(self, value: float) -> None:
         """Counts a value. NaN and infinities are refused, because they would ruin the sum."""
@@ -113,7 +113,7 @@ class LockedHistogram(Histogram):
 HISTOGRAM: type[Histogram] = Histogram if LOCK_FREE else LockedHistogram
 
 
-class _Part:
+class _HistogramVariable:
     """Variable of a histogram: read like any other, written by its histogram only."""
 
     __slots__ = ()
@@ -134,28 +134,28 @@ class _Part:
         return self.value
 
 
-class PartInteger(_Part, LockedInteger):
+class HistogramInteger(_HistogramVariable, LockedInteger):
     """A bucket, or the count."""
 
     __slots__ = ("histogram",)
 
 
-class PartDouble(_Part, LockedDouble):
+class HistogramDouble(_HistogramVariable, LockedDouble):
     """The sum."""
 
     __slots__ = ("histogram",)
 
 
-def parts_of(histogram: Histogram, variables: CellOwner) -> tuple[PartInteger | PartDouble, ...]:
+def make_variables(histogram: Histogram, variables: CellOwner) -> tuple[HistogramInteger | HistogramDouble, ...]:
     """Make the variables of a histogram: its buckets by bound, its sum, its count."""
     name, labels = histogram.name, histogram.labels
     refused = VariableRefused("type", f"{name} is a histogram: observe it, or use another name")
     les = [{**labels, LE: text} for text in (*map(repr, histogram.bounds), "+Inf")]
-    parts: list[PartInteger | PartDouble] = [
-        PartInteger(variables, name + BUCKET, le, key_of(le), refused) for le in les
+    parts: list[HistogramInteger | HistogramDouble] = [
+        HistogramInteger(variables, name + BUCKET, le, key_of(le), refused) for le in les
     ]
-    parts.append(PartDouble(variables, name + SUM, labels, histogram.key, refused))
-    parts.append(PartInteger(variables, name + COUNT, labels, histogram.key, refused))
+    parts.append(HistogramDouble(variables, name + SUM, labels, histogram.key, refused))
+    parts.append(HistogramInteger(variables, name + COUNT, labels, histogram.key, refused))
     for part in parts:
         part.histogram = histogram
     return tuple(parts)

@@ -6,25 +6,25 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from time import monotonic
 
-from bookkeeper.variables.canonical import Key, shown, validate_name
+from bookkeeper.variables.canonical import Key, short_repr, validate_name
 from bookkeeper.variables.cell import COUNTER, DOUBLE, GAUGE
 from bookkeeper.variables.cell_table import OVERFLOW, OVERFLOW_LABELS
-from bookkeeper.variables.histogram import BUCKET, HISTOGRAM, LE, Histogram, parts_of
-from bookkeeper.variables.validation import VariableRefused, checked, finite, real
-from bookkeeper.variables.variable_registry import Variables
+from bookkeeper.variables.histogram import BUCKET, HISTOGRAM, LE, Histogram, make_variables
+from bookkeeper.variables.validation import VariableRefused, to_finite_float, to_float, validate_key
+from bookkeeper.variables.variable_registry import VariableRegistry
 
 DEFAULT_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Default bounds, in seconds, for requests and similar operations."""
 MAX_BOUNDS = 200
 
 
-class Histograms:
+class HistogramTable:
     """Histograms of `variables`, whose lock guards everything but reads of `_routes`: a cache name -> label values ->
     histogram, whose readers compare the labels.
 
     A name has one set of bounds. The limit of series per name applies to its label sets; beyond, `overflow="true"`."""
 
-    def __init__(self, variables: Variables) -> None:
+    def __init__(self, variables: VariableRegistry) -> None:
         self._variables = variables
         self._all: dict[str, dict[Key, Histogram]] = {}
         self._bounds: dict[str, tuple[float, ...]] = {}
@@ -48,10 +48,10 @@ class Histograms:
 
     def _find_slowly(self, name: str, given: Mapping[str, str], bounds: Iterable[float] | None) -> Histogram:
         try:
-            name, given = _checked(name, given)
-            wanted = None if bounds is None else checked_bounds(name, bounds)
+            name, given = _validate(name, given)
+            wanted = None if bounds is None else validate_bounds(name, bounds)
         except VariableRefused as error:
-            return HISTOGRAM(self, shown(name), {}, DEFAULT_BOUNDS, error)
+            return HISTOGRAM(self, short_repr(name), {}, DEFAULT_BOUNDS, error)
         with self._variables.lock:
             kept = self._bounds.setdefault(name, wanted or DEFAULT_BOUNDS)
             found = self._found(HISTOGRAM(self, name, given, kept), given)
@@ -75,7 +75,7 @@ class Histograms:
 
     def observe(self, histogram: Histogram, value: float) -> None:
         """Slow path of `Histogram.observe`."""
-        self._variables.write(lambda: self._observe(histogram, finite(value)), None, histogram)
+        self._variables.write(lambda: self._observe(histogram, to_finite_float(value)), None, histogram)
 
     def _observe(self, histogram: Histogram, value: float) -> None:
         with self._variables.lock:
@@ -116,7 +116,7 @@ class Histograms:
     def _begin(self, histogram: Histogram) -> None:
         """Create the histogram and add its variables. VariableRefused if another variable uses one of their names."""
         table = self._variables.table
-        made = histogram.parts or parts_of(histogram, self._variables)
+        made = histogram.parts or make_variables(histogram, self._variables)
         if not histogram.parts:  # no call between this and the store: a signal handler may have set it already
             histogram.parts = made
         for part in histogram.parts:
@@ -238,23 +238,23 @@ class Histograms:
         return not self._is_full(name)
 
 
-def _checked(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def _validate(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Validate name and labels of a histogram: its variables have longer names and one more label."""
-    name, given = checked(name, labels)
+    name, given = validate_key(name, labels)
     if given.get(LE):
         raise VariableRefused("labels", f"histogram {name}: the label le is for its buckets, rename yours")
     try:
         validate_name(name + BUCKET)
-        checked(name, {**given, LE: "+Inf"})
+        validate_key(name, {**given, LE: "+Inf"})
     except ValueError as error:
         raise VariableRefused("name", f"histogram {name}: {error}") from None
     return name, given
 
 
-def checked_bounds(name: str, bounds: Iterable[float]) -> tuple[float, ...]:
+def validate_bounds(name: str, bounds: Iterable[float]) -> tuple[float, ...]:
     """Validate bounds: finite, increasing, as floats. A final infinity is dropped, because it is implicit."""
     try:
-        given = [real(bound) for bound in bounds]
+        given = [to_float(bound) for bound in bounds]
     except Exception as error:
         raise VariableRefused("bounds", f"histogram {name}: {error}") from None
     if given and given[-1] == float("inf"):
@@ -262,6 +262,6 @@ def checked_bounds(name: str, bounds: Iterable[float]) -> tuple[float, ...]:
     growing = sorted(set(given)) == given
     if not given or len(given) > MAX_BOUNDS or not growing or any(bound - bound != 0.0 for bound in given):
         raise VariableRefused(
-            "bounds", f"histogram {name}: bounds {shown(given)}: give 1 to {MAX_BOUNDS} finite numbers that grow"
+            "bounds", f"histogram {name}: bounds {short_repr(given)}: give 1 to {MAX_BOUNDS} finite numbers that grow"
         )
     return tuple(given)

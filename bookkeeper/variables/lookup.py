@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from bookkeeper.variables.canonical import Key, key_of, shown
+from bookkeeper.variables.canonical import Key, key_of, short_repr
 from bookkeeper.variables.cell import (
     BOOLEAN,
     COUNTER,
@@ -24,18 +24,18 @@ from bookkeeper.variables.cell import (
     LockedInteger,
     String,
 )
-from bookkeeper.variables.cell_table import Table
+from bookkeeper.variables.cell_table import CellTable
 from bookkeeper.variables.expiry import Expiry
-from bookkeeper.variables.validation import VariableRefused, checked
+from bookkeeper.variables.validation import VariableRefused, validate_key
 
 CELLS: dict[int, type[AnyCell]] = {INTEGER: INTEGER_CELL, DOUBLE: DOUBLE_CELL, BOOLEAN: Boolean, STRING: String}
-SLOW_CELLS: dict[int, type[AnyCell]] = {**CELLS, INTEGER: LockedInteger, DOUBLE: LockedDouble}
+LOCKED_CELLS: dict[int, type[AnyCell]] = {**CELLS, INTEGER: LockedInteger, DOUBLE: LockedDouble}
 
 
-Place = tuple[str, Key]
+SeriesId = tuple[str, Key]
 
 
-class Lookup:
+class CellLookup:
     """Cells of a process and their descriptions. `variable_registry.Variables` writes to them.
 
     Locks: `lock` guards the table, the descriptions, `version`, and changes of a cell's value from and to None. No
@@ -45,14 +45,14 @@ class Lookup:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.version = 0  # incremented when a variable is added, ends, or changes its type, kind or description
-        self.table = Table()
+        self.table = CellTable()
         self.integers, self.doubles, _, _ = self.table.routes
         self.expiry = Expiry()
         self.descriptions: dict[str, tuple[str, str, int]] = {}
         self.before_reads: tuple[Callable[[bool], None], ...] = ()
         """Functions that update values before they are read; see `prepare`."""
-        self.ended: set[Place] = set()  # counters that ended since the collector's last poll
-        self.skipped: set[Place] = set()  # counters left out of that poll
+        self.ended: set[SeriesId] = set()  # counters that ended since the collector's last poll
+        self.skipped: set[SeriesId] = set()  # counters left out of that poll
 
     def integer(self, name: str, labels: Mapping[str, str] | None = None) -> Integer:
         """Cell of an INTEGER variable; the first write creates the variable."""
@@ -90,9 +90,9 @@ class Lookup:
 
     def _find_slowly(self, type_: int, name: str, given: Mapping[str, str]) -> AnyCell:
         try:
-            name, given = checked(name, given)
+            name, given = validate_key(name, given)
         except VariableRefused as error:
-            return CELLS[type_](cast(Any, self), shown(name), {}, (), error)
+            return CELLS[type_](cast(Any, self), short_repr(name), {}, (), error)
         cell = self._made(type_, name, given)
         with self.lock:
             current = self.table.get(name, cell.key)
@@ -110,13 +110,13 @@ class Lookup:
         return cell
 
     def _made(self, type_: int, name: str, labels: Mapping[str, str]) -> AnyCell:
-        classes = SLOW_CELLS if name in self.expiry.after_s else CELLS
+        classes = LOCKED_CELLS if name in self.expiry.after_s else CELLS
         own = {label: value for label, value in labels.items() if value}
         return classes[type_](cast(Any, self), name, own, key_of(own), None)
 
     # For snapshots.
 
-    def listed(self, skip: set[Place] | None = None) -> tuple[int, list[AnyCell], dict[str, tuple[str, str, int]]]:
+    def listed(self, skip: set[SeriesId] | None = None) -> tuple[int, list[AnyCell], dict[str, tuple[str, str, int]]]:
         """Version, cells with a value, and all descriptions, at one moment.
 
         `skip`: passed by the collector, for one poll. Counters that ended since its last poll are added to it and left

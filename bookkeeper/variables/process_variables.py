@@ -6,29 +6,29 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.variables.callbacks import DEADLINE_S, Callback, Callbacks
-from bookkeeper.variables.canonical import VALUE_BYTES, shown
+from bookkeeper.variables.canonical import VALUE_BYTES, short_repr
 from bookkeeper.variables.cell import BOOLEAN, DOUBLE, INTEGER, STRING, TYPE_NAMES
 from bookkeeper.variables.histogram import Histogram
-from bookkeeper.variables.histograms import Histograms
+from bookkeeper.variables.histograms import HistogramTable
 from bookkeeper.variables.timers import InFlight, Timer
-from bookkeeper.variables.validation import VariableRefused, whole, word
-from bookkeeper.variables.variable_registry import Variables
+from bookkeeper.variables.validation import VariableRefused, to_int, to_word
+from bookkeeper.variables.variable_registry import VariableRegistry
 
 if TYPE_CHECKING:
-    from bookkeeper.variables.snapshot import Entry, Snapshots
+    from bookkeeper.variables.snapshot import SnapshotReader, VariableEntry
 
 Labels = Mapping[str, str]
 
 
-class ProcessVariables(Variables):
+class ProcessVariables(VariableRegistry):
     """Variables, histograms, timers and callbacks of one process, without any network."""
 
     def __init__(
         self, *, strict: bool | None = None, max_variables: int | None = None, max_per_name: int | None = None
     ) -> None:
         super().__init__(strict=strict, max_variables=max_variables, max_per_name=max_per_name)
-        self._histograms, self._callbacks = Histograms(self), Callbacks(self)
-        self._reader: Snapshots | None = None
+        self._histograms, self._callbacks = HistogramTable(self), Callbacks(self)
+        self._reader: SnapshotReader | None = None
         self.before_reads = (self._callbacks.update, self._histograms.update)
 
     def forget_values(self) -> None:
@@ -142,29 +142,29 @@ class ProcessVariables(Variables):
         """Calls `function` before each poll; the function may set any variables."""
         return self._callbacks.add(_name_of(function), function, deadline_s)
 
-    def collect(self, *, ends: bool = False) -> list[Entry]:
+    def collect(self, *, ends: bool = False) -> list[VariableEntry]:
         """Runs the callbacks and returns all current variables, sorted by name and labels. `ends`: True if the caller
         is the collector; then expired series end."""
         from bookkeeper.variables.snapshot import (
-            Snapshots,  # imported late: `import bookkeeper` must load only what counting needs
+            SnapshotReader,  # imported late: `import bookkeeper` must load only what counting needs
         )
 
         if ends:
-            return Snapshots(self).entries()
-        self._reader = self._reader or Snapshots(self, ends=False)
+            return SnapshotReader(self).entries()
+        self._reader = self._reader or SnapshotReader(self, ends=False)
         return self._reader.entries()
 
 
 def _type_of(given: object) -> int:
     """Number of a type, given by name or number. Raises VariableRefused."""
-    name = word(given).upper()
+    name = to_word(given).upper()
     code = TYPE_NAMES.index(name) if name in TYPE_NAMES else given
     try:
-        if whole(code) in (INTEGER, DOUBLE, BOOLEAN, STRING):
-            return whole(code)
+        if to_int(code) in (INTEGER, DOUBLE, BOOLEAN, STRING):
+            return to_int(code)
     except VariableRefused:
         pass
-    raise VariableRefused("callback", f"type {shown(given)}: give 'integer', 'double', 'boolean' or 'string'")
+    raise VariableRefused("callback", f"type {short_repr(given)}: give 'integer', 'double', 'boolean' or 'string'")
 
 
 def _name_of(function: object) -> str:

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from bookkeeper.variables.canonical import canonical_unchecked
 from bookkeeper.variables.cell import BOOLEAN, DOUBLE, INTEGER, STRING, AnyCell
-from bookkeeper.variables.lookup import Place
-from bookkeeper.variables.variable_registry import Variables
+from bookkeeper.variables.lookup import SeriesId
+from bookkeeper.variables.variable_registry import VariableRegistry
 
-ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 KIND_NAMES = ("unknown", "counter", "gauge")
 Result = TypeVar("Result")
 
@@ -32,7 +32,7 @@ class VarType(IntEnum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class VariableEntry:
     """One variable at one moment. `kind`: counter, gauge, unknown or histogram. `family`: the name described by `help`
     and `unit`; for `NAME.bucket`, `NAME.sum` and `NAME.count` of a histogram it is NAME."""
 
@@ -46,7 +46,7 @@ class Entry:
     family: str
 
 
-class Gone(Exception):
+class StaleLayoutError(Exception):
     """Raised if a variable of the layout ended or became a DOUBLE during a read; read again."""
 
 
@@ -67,14 +67,14 @@ class VariableLayout:
     packers: tuple[struct.Struct, ...]
 
 
-class Snapshots:
+class SnapshotReader:
     """Reads cells without blocking their writers: each value is one that its variable had during the poll.
 
     `ends`: True if the reader is the collector; then its reads end expired series (expiry.py).
     Locks: `_lock` guards the cached layout; the variables' own lock may be taken under it, never the reverse.
     Re-entrant, as a finalizer may read variables."""
 
-    def __init__(self, variables: Variables, *, ends: bool = True) -> None:
+    def __init__(self, variables: VariableRegistry, *, ends: bool = True) -> None:
         self._variables, self._ends = variables, ends
         self._lock = threading.RLock()
         self._layout: VariableLayout | None = None
@@ -85,9 +85,9 @@ class Snapshots:
 
     def rows(self) -> tuple[VariableLayout, list[Any]]:
         """Layout, and the value of each variable."""
-        return self._whole(lambda layout: (layout, present(layout)))
+        return self._whole(lambda layout: (layout, present_rows(layout)))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[VariableEntry]:
         """Variables sorted by name and labels."""
         layout, values = self.rows()
         found = [_entry(layout, *one) for one in zip(layout.cells, values)]  # noqa: B905 - since Python 3.10
@@ -96,11 +96,11 @@ class Snapshots:
     def _whole(self, read: Callable[[VariableLayout], Result]) -> Result:
         """Apply `read` to the layout, and retry if one of its variables ended meanwhile."""
         self._variables.prepare(ends=self._ends)
-        skip: set[Place] | None = set() if self._ends else None
-        for _ in range(ATTEMPTS):
+        skip: set[SeriesId] | None = set() if self._ends else None
+        for _ in range(MAX_ATTEMPTS):
             try:
                 return read(self.layout(skip))
-            except Gone:
+            except StaleLayoutError:
                 continue
         with self._variables.lock:  # a program that removes variables constantly is blocked for one read
             version, cells, told = self._variables.listed(skip)
@@ -108,7 +108,7 @@ class Snapshots:
             fixed = [copy.copy(cell) for cell in cells]
             return read(make_layout(version, [cell for cell in fixed if cell.value is not None], told))
 
-    def layout(self, skip: set[Place] | None = None) -> VariableLayout:
+    def layout(self, skip: set[SeriesId] | None = None) -> VariableLayout:
         """Current layout; for `skip` see Variables.listed."""
         with self._lock:
             if self._layout is None or self._layout.version != self._variables.version:
@@ -125,11 +125,13 @@ def make_layout(version: int, cells: list[AnyCell], descriptions: dict[str, tupl
     help = {name: one[0] for name, one in told.items() if one[0]}
     units = {name: one[1] for name, one in told.items() if one[1]}
     packers = tuple(struct.Struct(f"<{len(group)}{'d' if i == DOUBLE else 'q'}") for i, group in enumerate(groups))
-    schema_id = digest(cells, types, kinds, help, units)
+    schema_id = schema_digest(cells, types, kinds, help, units)
     return VariableLayout(version, cells, types, kinds, help, units, schema_id, groups, packers)
 
 
-def digest(cells: list[AnyCell], types: bytes, kinds: bytes, help: dict[str, str], units: dict[str, str]) -> bytes:
+def schema_digest(
+    cells: list[AnyCell], types: bytes, kinds: bytes, help: dict[str, str], units: dict[str, str]
+) -> bytes:
     """Digest of names, labels, types, kinds, help, units and the order of variables, in 16 bytes."""
     state = hashlib.blake2b(digest_size=16)
     state.update(struct.pack("<Q", len(cells)) + types + kinds)
@@ -139,17 +141,17 @@ def digest(cells: list[AnyCell], types: bytes, kinds: bytes, help: dict[str, str
     return state.digest()
 
 
-def _entry(layout: VariableLayout, cell: AnyCell, value: Any) -> Entry:
+def _entry(layout: VariableLayout, cell: AnyCell, value: Any) -> VariableEntry:
     kind = KIND_NAMES[cell.kind] if cell.writable else "histogram"
     help, unit = layout.help.get(cell.name, ""), layout.units.get(cell.name, "")
-    return Entry(cell.name, dict(cell.labels), VarType(cell.type), value, kind, help, unit, cell.family)
+    return VariableEntry(cell.name, dict(cell.labels), VarType(cell.type), value, kind, help, unit, cell.family)
 
 
-def present(layout: VariableLayout) -> list[Any]:
+def present_rows(layout: VariableLayout) -> list[Any]:
     """Values in the layout's order. Raises Gone if a variable has ended."""
     values = [cell.value for cell in layout.cells]
     if None in values:
-        raise Gone
+        raise StaleLayoutError
     return values
 
 
@@ -167,5 +169,5 @@ def pack(layout: VariableLayout) -> tuple[bytes, list[str]]:
             packers[STRING].pack(*[index[text] for text in texts]),
         )
     except (struct.error, KeyError):  # a value was None
-        raise Gone from None
+        raise StaleLayoutError from None
     return b"".join(parts), list(index)

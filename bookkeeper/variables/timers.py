@@ -12,14 +12,14 @@ from bookkeeper.variables.cell import GAUGE, Integer
 from bookkeeper.variables.histogram import Histogram
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Self = TypeVar("Self", bound="Around")
-Open = Optional[tuple["Around", float, Any]]  # noqa: UP045 - read at run time, also by Python 3.9
+Self = TypeVar("Self", bound="ScopedAction")
+Open = Optional[tuple["ScopedAction", float, Any]]  # noqa: UP045 - read at run time, also by Python 3.9
 
 _OPEN: ContextVar[Open] = ContextVar("bookkeeper.variables.timers", default=None)
 """Stack of the open blocks of this thread or task: the innermost one, the result of its `begin`, and the rest."""
 
 
-class Around:
+class ScopedAction:
     """Pair of actions at the begin and the end of a block or call, also if it raises. One object may be used by any
     number of threads and tasks at once, and nested.
 
@@ -138,7 +138,7 @@ class Around:
         return call
 
 
-class Timer(Around):
+class Timer(ScopedAction):
     """Observes durations in a histogram, in seconds, also of calls that raise."""
 
     __slots__ = ("histogram",)
@@ -157,7 +157,7 @@ class Timer(Around):
         self.histogram.observe(seconds)
 
 
-class InFlight(Around):
+class InFlight(ScopedAction):
     """Gauge of operations in progress."""
 
     __slots__ = ("cell",)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, TypeVar
 
-from bookkeeper.runtime.application_log import LOG_EVERY_S, keep_silent, tell
+from bookkeeper.runtime.application_log import LOG_PERIOD_S, add_null_handler, warn
 from bookkeeper.runtime.limits import SERIES, SERIES_PER_NAME
 from bookkeeper.variables.allocation import MAX_NAMES, Allocation
-from bookkeeper.variables.canonical import shown
+from bookkeeper.variables.canonical import short_repr
 from bookkeeper.variables.cell import (
     COUNTER,
     DOUBLE,
@@ -34,14 +34,14 @@ from bookkeeper.variables.validation import (
     STRING_BYTES,
     NamedVariable,
     VariableRefused,
-    checked,
-    finite,
-    real,
-    text,
-    told_of,
-    truth,
-    whole,
-    word,
+    to_bool,
+    to_finite_float,
+    to_float,
+    to_int,
+    to_str,
+    to_word,
+    validate_key,
+    with_variable,
 )
 
 Result = TypeVar("Result")
@@ -50,7 +50,7 @@ HELP_BYTES = 1024
 KINDS = {"": UNKNOWN, "counter": COUNTER, "gauge": GAUGE}
 
 
-class Variables(Allocation):
+class VariableRegistry(Allocation):
     """Writes, ends and describes the variables of a process. `strict`, `max_variables` and `max_per_name` None: read
     from the environment at the first write."""
 
@@ -81,14 +81,14 @@ class Variables(Allocation):
         with self.lock:  # no fork in the middle of an import: the child would wait for it forever
             from bookkeeper.runtime import settings
 
-            found = settings.switches()
+            found = settings.read_counting_settings()
         strict, limit, per_name = self._by_hand
         self.is_strict = found.strict if strict is None else strict
         self.table.limit = found.series if limit is None else limit
         self.table.per_name = found.series_per_name if per_name is None else per_name
         self.off = found.off
         self._ready = True
-        keep_silent()
+        add_null_handler()
         for problem in found.problems:
             self.note(VariableRefused("settings", problem))
 
@@ -96,27 +96,27 @@ class Variables(Allocation):
 
     def add_integer(self, cell: Integer, offset: int) -> int:
         """Slow path of `Integer.add`."""
-        return self.write(lambda: self._add_integer(cell, whole(offset)), 0, cell)
+        return self.write(lambda: self._add_integer(cell, to_int(offset)), 0, cell)
 
     def set_integer(self, cell: Integer, value: int) -> None:
         """Slow path of `Integer.set`."""
-        self.write(lambda: self._set_integer(cell, whole(value)), None, cell)
+        self.write(lambda: self._set_integer(cell, to_int(value)), None, cell)
 
     def add_double(self, cell: Double, offset: float) -> float:
         """Slow path of `Double.add`."""
-        return self.write(lambda: self._add(cell, finite(offset), 0.0), 0.0, cell)
+        return self.write(lambda: self._add(cell, to_finite_float(offset), 0.0), 0.0, cell)
 
     def set_double(self, cell: Double, value: float) -> None:
         """Slow path of `Double.set`."""
-        self.write(lambda: self.store(cell, real(value)), None, cell)
+        self.write(lambda: self.store(cell, to_float(value)), None, cell)
 
     def set_boolean(self, cell: Boolean, value: bool) -> None:
         """Sets a BOOLEAN."""
-        self.write(lambda: self.store(cell, truth(value)), None, cell)
+        self.write(lambda: self.store(cell, to_bool(value)), None, cell)
 
     def set_string(self, cell: String, value: str) -> None:
         """Sets a STRING."""
-        self.write(lambda: self.store(cell, text(value, STRING_BYTES, "value")), None, cell)
+        self.write(lambda: self.store(cell, to_str(value, STRING_BYTES, "value")), None, cell)
 
     def write(self, action: Callable[[], Result], otherwise: Result, of: NamedVariable) -> Result:
         """Run `action`, a write of the variable `of`, and return its result; `otherwise` if it was refused or counting
@@ -128,7 +128,7 @@ class Variables(Allocation):
         try:
             result = action()
         except VariableRefused as error:
-            self.refuse(told_of(of, error))
+            self.refuse(with_variable(of, error))
             return otherwise
         except Exception as error:  # out of memory or of stack, or a defect here: must not reach the application
             self.refuse(VariableRefused("internal", f"{type(error).__name__}: {error}"))
@@ -161,7 +161,7 @@ class Variables(Allocation):
             return int(value)
         within = min(max(int(value), INT_MIN), INT_MAX)
         if within != value:
-            self.refuse(_saturated(cell), whole=False)
+            self.refuse(_is_saturated(cell), whole=False)
         return within
 
     def _add(self, cell: AnyCell, offset: Any, zero: Any) -> Any:
@@ -184,7 +184,7 @@ class Variables(Allocation):
         within = min(max(value, INT_MIN), INT_MAX)
         self.store(cell, within)
         if within != value:
-            self.refuse(_saturated(cell), whole=False)
+            self.refuse(_is_saturated(cell), whole=False)
 
     def store(self, cell: AnyCell, value: Any, kind: int = GAUGE) -> None:
         """Sets a value of the cell's type. VariableRefused if the write is not allowed."""
@@ -208,8 +208,8 @@ class Variables(Allocation):
             self.refuse(error)
 
     def _expire(self, name: str, after_s: float | None) -> None:
-        name, _ = checked(name, {})
-        seconds = finite(0.0 if after_s is None else after_s)
+        name, _ = validate_key(name, {})
+        seconds = to_finite_float(0.0 if after_s is None else after_s)
         with self.lock:
             if name not in self.expiry.after_s and len(self.expiry.after_s) >= MAX_NAMES:
                 raise VariableRefused("limit", f"{name}: {MAX_NAMES} names expire already")
@@ -225,10 +225,10 @@ class Variables(Allocation):
             self.refuse(error)
 
     def _describe(self, name: str, help: str, unit: str, kind: str) -> None:
-        name, _ = checked(name, {})
-        if word(kind) not in KINDS:
-            raise VariableRefused("describe", f"{name}: kind {shown(kind)}: give 'counter' or 'gauge'")
-        entry = (text(help, HELP_BYTES, "help"), text(unit, HELP_BYTES, "unit"), KINDS[word(kind)])
+        name, _ = validate_key(name, {})
+        if to_word(kind) not in KINDS:
+            raise VariableRefused("describe", f"{name}: kind {short_repr(kind)}: give 'counter' or 'gauge'")
+        entry = (to_str(help, HELP_BYTES, "help"), to_str(unit, HELP_BYTES, "unit"), KINDS[to_word(kind)])
         with self.lock:
             if name not in self.descriptions and len(self.descriptions) >= MAX_NAMES:
                 raise VariableRefused("limit", f"{name}: {MAX_NAMES} names are described already")
@@ -241,7 +241,7 @@ class Variables(Allocation):
     def refuse(self, error: VariableRefused, *, whole: bool = True) -> None:
         """Counts a refusal, logs it at most once a minute for each reason, and raises it in strict mode.
 
-        `whole` is False if the call still had an effect."""
+        `to_int` is False if the call still had an effect."""
         if not self._resolved:
             self.resolve()
         self.note(error, whole=whole)
@@ -254,10 +254,10 @@ class Variables(Allocation):
             return
         self.count(REFUSED, {"reason": error.reason})
         now = monotonic()
-        if now - self._logged.get(error.reason, -LOG_EVERY_S) >= LOG_EVERY_S:
+        if now - self._logged.get(error.reason, -LOG_PERIOD_S) >= LOG_PERIOD_S:
             self._logged[error.reason] = now
             if not self.is_strict:
-                tell(f"{error} ({'refused' if whole else 'changed'}; further ones are only counted)")
+                warn(f"{error} ({'refused' if whole else 'changed'}; further ones are only counted)")
 
     def refusals(self) -> dict[str, int]:
         """Number of refused calls by reason."""
@@ -278,5 +278,5 @@ class Variables(Allocation):
         self.in_use = self._resolved = self._ready = False
 
 
-def _saturated(cell: AnyCell) -> VariableRefused:
+def _is_saturated(cell: AnyCell) -> VariableRefused:
     return VariableRefused("saturated", f"{cell.name} {cell.labels} exceeds int64 and stays at the end of its range")

@@ -27,24 +27,24 @@ from artimon.model.batch import BatchHeader, BatchKind
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.leader_epochs import printed_id
 from artimon.model.routing import partition_of
-from artimon.model.topic_spec import MAX_PARTITIONS, generation, generation_number, generations, until_generation
-from artimon.runtime.kafka_access import access_text, client_options
-from artimon.runtime.partition_counts import PartitionCounts, Pins
-from pipeline.collector.quota import LogSizes, QuotaError, sizes_of, with_older
+from artimon.model.topic_spec import MAX_PARTITIONS, generation, generation_number, generations, generations_until
+from artimon.runtime.kafka_access import client_options, describe_access
+from artimon.runtime.partition_counts import ConfirmedPartitions, PartitionCounts
+from pipeline.collector.quota import LogSizes, QuotaError, add_generations, sizes_of
 
 log = logging.getLogger(__name__)
 
 PRODUCE_VERSION = 13
 RECORD_BATCH_BYTES = 1_000_000
 """Below max.message.bytes (1 MiB) of our topics; Kafka takes one record batch a partition and request."""
-DEADLINE_S = 10.0
-_BOOTSTRAP_S = 4.0
-_METADATA_AGE_S = 60.0
-_OVERHEAD = 120
+WRITE_DEADLINE_S = 10.0
+_BOOTSTRAP_TIMEOUT_S = 4.0
+_MAX_METADATA_AGE_S = 60.0
+_MESSAGE_OVERHEAD = 120
 _ALL_REPLICAS = -1
 
 
-class Message(NamedTuple):
+class KafkaMessage(NamedTuple):
     """Message and its target partition."""
 
     topic: str
@@ -56,12 +56,12 @@ class Message(NamedTuple):
     lane may belong to another partition."""
 
 
-class BrokerError(RuntimeError):
+class KafkaWriteError(RuntimeError):
     """Kafka is unreachable or lacks the topic. The text names it and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicDescription:
     """A topic as the cluster described it."""
 
     cluster: str
@@ -88,26 +88,26 @@ class TopicInfo:
         return printed_id(self.uuid)
 
 
-class Writes(Protocol):
+class BatchWriter(Protocol):
     """Target of a collector's writes: Kafka, or files of its own (`direct.stream_broker`)."""
 
-    def topic(self, name: str) -> TopicInfo: ...
+    def topic(self, name: str) -> TopicDescription: ...
 
-    def write(self, messages: Sequence[Message]) -> list[Position | str]: ...
+    def write(self, messages: Sequence[KafkaMessage]) -> list[Position | str]: ...
 
 
 @dataclass(slots=True)
-class _Chunk:
+class _RecordBatch:
     """Record batch in flight and the indices of its messages. `name`: topic name used by the messages."""
 
     name: str
-    info: TopicInfo
+    info: TopicDescription
     partition: int
     records: Any
     indices: list[int]
 
 
-class Broker:
+class KafkaWriter:
     """Connection to one Kafka cluster. Thread-safe: concurrent callers share it.
 
     A name stands for the newest generation of the topic (artimon/model/topic_spec.py). Invariant: a process never goes
@@ -115,12 +115,12 @@ class Broker:
 
     Locks: `_lock` guards the client and the topics; nothing is sent under it but metadata requests."""
 
-    def __init__(self, bootstrap: str, clock: Clock = SYSTEM_CLOCK, pins: Pins | None = None) -> None:
+    def __init__(self, bootstrap: str, clock: Clock = SYSTEM_CLOCK, pins: ConfirmedPartitions | None = None) -> None:
         """`pins`: numbers of partitions recorded by the raw table."""
         self._bootstrap, self._clock = bootstrap, clock
         self._lock = threading.Lock()
         self._client: Any = None
-        self._topics: dict[str, TopicInfo] = {}
+        self._topics: dict[str, TopicDescription] = {}
         self._newest: dict[str, int] = {}
         """Number of the newest generation seen, by name."""
         self._counts = PartitionCounts(pins, clock)
@@ -130,24 +130,24 @@ class Broker:
         """Topics whose number of partitions was altered; "" if there are none."""
         return self._counts.problem
 
-    def topic(self, name: str) -> TopicInfo:
+    def topic(self, name: str) -> TopicDescription:
         """Return the newest generation of the topic, described at most a minute ago. Raises BrokerError."""
         with self._lock:
             info = self._topics.get(name)
-            if info is not None and self._clock.monotonic() - info.read_at < _METADATA_AGE_S:
+            if info is not None and self._clock.monotonic() - info.read_at < _MAX_METADATA_AGE_S:
                 return info
             info = self._topics[name] = self._describe(name)
             return info
 
-    def generations(self, name: str) -> list[TopicInfo]:
+    def generations(self, name: str) -> list[TopicDescription]:
         """Return all existing generations of the topic, oldest first. Raises BrokerError."""
         newest = self.topic(name)
         with self._lock:
-            answer = self._ask_metadata(until_generation(name, newest.name))
+            answer = self._ask_metadata(generations_until(name, newest.name))
         found = {topic.name: topic for topic in answer.topics if not topic.error_code}
-        return [self._info(answer, found[one]) for one in until_generation(name, newest.name) if one in found]
+        return [self._info(answer, found[one]) for one in generations_until(name, newest.name) if one in found]
 
-    def write(self, messages: Sequence[Message], deadline_s: float = DEADLINE_S) -> list[Position | str]:
+    def write(self, messages: Sequence[KafkaMessage], deadline_s: float = WRITE_DEADLINE_S) -> list[Position | str]:
         """Return one result a message, in order: its position once all in-sync replicas have it, or the reason why it
         may not be stored. Returns within about `deadline_s`."""
         results: list[Position | str] = ["kafka: not tried"] * len(messages)
@@ -157,7 +157,7 @@ class Broker:
             for node, requests in self._requests(chunks, results).items():
                 self._send(node, requests, results, until)
             self._confirm(chunks, results)
-        except (BrokerError, KafkaError, OSError, RuntimeError) as error:
+        except (KafkaWriteError, KafkaError, OSError, RuntimeError) as error:
             self._fail_rest(results, f"kafka: {type(error).__name__} {error}")
         return results
 
@@ -168,15 +168,15 @@ class Broker:
             info = self.topic(name)
             with self._lock:
                 manager = self._manager()
-            topics = until_generation(name, info.name)
+            topics = generations_until(name, info.name)
             request = DescribeLogDirsRequest(topics=[_every_partition(one) for one in topics])
-            answers = manager.run(_ask_all, manager, request, info.nodes, _BOOTSTRAP_S * 1000)
-        except (BrokerError, KafkaError, OSError, RuntimeError) as error:
+            answers = manager.run(_ask_all, manager, request, info.nodes, _BOOTSTRAP_TIMEOUT_S * 1000)
+        except (KafkaWriteError, KafkaError, OSError, RuntimeError) as error:
             raise QuotaError(f"Kafka at {self._bootstrap} does not report its size: {error}") from error
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         good = [answer for answer in answers if not isinstance(answer, BaseException)]
         errors += [for_code(answer.error_code)() for answer in good if getattr(answer, "error_code", 0)]
-        sizes = with_older(sizes_of(good, info.name), [sizes_of(good, one) for one in topics if one != info.name])
+        sizes = add_generations(sizes_of(good, info.name), [sizes_of(good, one) for one in topics if one != info.name])
         if not sizes.partitions:
             why = errors[0] if errors else "no broker holds any of it"
             raise QuotaError(f"Kafka at {self._bootstrap} does not report the size of {name}: {why!r}")
@@ -199,21 +199,21 @@ class Broker:
                 client_id="artimon-collector",
                 max_in_flight_requests_per_connection=1000,  # the collector bounds bytes itself
                 reconnect_backoff_max_ms=2000,
-                request_timeout_ms=int(DEADLINE_S * 1000),
+                request_timeout_ms=int(WRITE_DEADLINE_S * 1000),
                 receive_message_max_bytes=100_000_000,
                 **client_options(),
             )
             client._manager._net.start()
             try:
-                client._manager.bootstrap(_BOOTSTRAP_S * 1000)
+                client._manager.bootstrap(_BOOTSTRAP_TIMEOUT_S * 1000)
             except (KafkaError, OSError) as error:
                 client.close()
                 client._manager._net.stop(timeout_ms=1000)
-                raise BrokerError(f"Kafka at {self._bootstrap} {access_text()}: {error}") from error
+                raise KafkaWriteError(f"Kafka at {self._bootstrap} {describe_access()}: {error}") from error
             self._client = client
         return self._client._manager
 
-    def _describe(self, name: str) -> TopicInfo:
+    def _describe(self, name: str) -> TopicDescription:
         """Describe the newest generation. Under `_lock`."""
         known = self._newest.get(name, 0)
         names = [generation(name, number) for number in (known, known + 1)] if known else generations(name)
@@ -222,9 +222,9 @@ class Broker:
         topic = next((described[one] for one in reversed(names) if one in described and _exists(described[one])), None)
         if topic is None:
             error = for_code(described[names[0]].error_code).__name__ if names[0] in described else "not described"
-            raise BrokerError(f"topic {names[0]}: {error}: does it exist? See `artimon topics check`")
+            raise KafkaWriteError(f"topic {names[0]}: {error}: does it exist? See `artimon topics check`")
         if topic.error_code:
-            raise BrokerError(f"topic {topic.name}: {for_code(topic.error_code).__name__}")
+            raise KafkaWriteError(f"topic {topic.name}: {for_code(topic.error_code).__name__}")
         self._newest[name] = generation_number(name, topic.name)
         return self._info(answer, topic)
 
@@ -238,22 +238,22 @@ class Broker:
             include_topic_authorized_operations=False,
         )
         try:
-            return manager.run(_ask, manager, request, _BOOTSTRAP_S * 1000)
+            return manager.run(_ask, manager, request, _BOOTSTRAP_TIMEOUT_S * 1000)
         except KafkaError as error:
-            raise BrokerError(f"Kafka at {self._bootstrap} does not describe {names[0]}: {error}") from error
+            raise KafkaWriteError(f"Kafka at {self._bootstrap} does not describe {names[0]}: {error}") from error
 
-    def _info(self, answer: Any, topic: Any) -> TopicInfo:
+    def _info(self, answer: Any, topic: Any) -> TopicDescription:
         leaders = {p.partition_index: p.leader_id for p in topic.partitions}
         epochs = {p.partition_index: p.leader_epoch for p in topic.partitions}
         nodes = tuple(broker.node_id for broker in answer.brokers)
         counted = self._counts.count(topic.name, printed_id(topic.topic_id), len(leaders))
         now = self._clock.monotonic()
-        return TopicInfo(answer.cluster_id, topic.name, topic.topic_id, leaders, now, nodes, epochs, counted)
+        return TopicDescription(answer.cluster_id, topic.name, topic.topic_id, leaders, now, nodes, epochs, counted)
 
-    def _chunks(self, messages: Sequence[Message], results: list[Position | str]) -> Iterator[_Chunk]:
+    def _chunks(self, messages: Sequence[KafkaMessage], results: list[Position | str]) -> Iterator[_RecordBatch]:
         """Yield record batches, those of a partition in the order of the messages. A message whose topic was replaced
         meanwhile is not sent: its partition was computed for the old one."""
-        open_: dict[tuple[str, int], tuple[MemoryRecordsBuilder, _Chunk]] = {}
+        open_: dict[tuple[str, int], tuple[MemoryRecordsBuilder, _RecordBatch]] = {}
         now = self._clock.now_ms()
         for index, message in enumerate(messages):
             info = self.topic(message.topic)
@@ -261,21 +261,23 @@ class Broker:
                 results[index] = f"kafka: topic {message.topic} was replaced by another one, now {info.name}"
                 continue
             at = (message.topic, message.partition)
-            size = len(message.value) + len(message.key or b"") + _OVERHEAD
+            size = len(message.value) + len(message.key or b"") + _MESSAGE_OVERHEAD
             if at in open_ and open_[at][0].size_in_bytes() + size > RECORD_BATCH_BYTES:
-                yield _finish(*open_.pop(at))
+                yield _close_builder(*open_.pop(at))
             if at not in open_:
                 builder = MemoryRecordsBuilder(2, 0, 2 * RECORD_BATCH_BYTES)
-                open_[at] = (builder, _Chunk(message.topic, info, message.partition, None, []))
+                open_[at] = (builder, _RecordBatch(message.topic, info, message.partition, None, []))
             builder, chunk = open_[at]
             builder.append(now, message.key, message.value)
             chunk.indices.append(index)
         for builder, chunk in open_.values():
-            yield _finish(builder, chunk)
+            yield _close_builder(builder, chunk)
 
-    def _requests(self, chunks: list[_Chunk], results: list[Position | str]) -> dict[int, list[list[_Chunk]]]:
+    def _requests(
+        self, chunks: list[_RecordBatch], results: list[Position | str]
+    ) -> dict[int, list[list[_RecordBatch]]]:
         """Group the chunks by node into rounds, with at most one chunk a partition in a round."""
-        nodes: dict[int, list[list[_Chunk]]] = {}
+        nodes: dict[int, list[list[_RecordBatch]]] = {}
         for chunk in chunks:
             leader = chunk.info.leaders.get(chunk.partition, -1)
             if leader < 0:
@@ -291,7 +293,7 @@ class Broker:
                 rounds.append([chunk])
         return nodes
 
-    def _send(self, node: int, rounds: list[list[_Chunk]], results: list[Position | str], until: float) -> None:
+    def _send(self, node: int, rounds: list[list[_RecordBatch]], results: list[Position | str], until: float) -> None:
         left_ms = int((until - self._clock.monotonic()) * 1000)
         if left_ms <= 0:
             return
@@ -307,7 +309,7 @@ class Broker:
             else:
                 self._take(chunks, answer, results)
 
-    def _take(self, chunks: list[_Chunk], answer: Any, results: list[Position | str]) -> None:
+    def _take(self, chunks: list[_RecordBatch], answer: Any, results: list[Position | str]) -> None:
         parts = {(t.topic_id, p.index): p for t in answer.responses for p in t.partition_responses}
         for chunk in chunks:
             part = parts.get((chunk.info.uuid, chunk.partition))
@@ -319,14 +321,14 @@ class Broker:
             for place, index in enumerate(chunk.indices):
                 results[index] = position_of(chunk.info, chunk.partition, part.base_offset + place)
 
-    def _confirm(self, chunks: list[_Chunk], results: list[Position | str]) -> None:
+    def _confirm(self, chunks: list[_RecordBatch], results: list[Position | str]) -> None:
         """Keep a position only if the leader of its partition is the same before and after the write, so that its epoch
         is exact. A position with too low an epoch would count as evidence of loss again and again. Raises BrokerError,
         with no position left."""
         written = [chunk for chunk in chunks if isinstance(results[chunk.indices[0]], Position)]
         try:
             now = {name: self._refresh(name) for name in {chunk.name for chunk in written}}
-        except BrokerError:
+        except KafkaWriteError:
             for chunk in written:
                 _fail(chunk, results, f"kafka: {chunk.info.name} was not described after the write")
             raise
@@ -335,13 +337,13 @@ class Broker:
             if not is_same_leader(chunk.info, now[name], partition):
                 _fail(chunk, results, f"kafka: {name}/{partition}: its leader changed during the write")
 
-    def _refresh(self, name: str) -> TopicInfo:
+    def _refresh(self, name: str) -> TopicDescription:
         """Describe the topic anew."""
         with self._lock:
             info = self._topics[name] = self._describe(name)
             return info
 
-    def _forget(self, chunk: _Chunk) -> None:
+    def _forget(self, chunk: _RecordBatch) -> None:
         """Drop the cached description, so that the next write fetches it."""
         with self._lock:
             if self._topics.get(chunk.name) is chunk.info:
@@ -354,23 +356,23 @@ class Broker:
                 results[index] = reason
 
 
-def message_for(broker: Writes, prefix: str, header: BatchHeader, data: bytes) -> Message:
+def message_for(broker: BatchWriter, prefix: str, header: BatchHeader, data: bytes) -> KafkaMessage:
     """Route batches by their lane, announcements by source and block. Raises BrokerError if the topic is not known."""
     if header.kind == BatchKind.SERIES:
         topic, key = f"{prefix}.series", f"{header.block}/{header.source}".encode()
         info = broker.topic(topic)
-        return Message(topic, xxhash.xxh3_64_intdigest(key) % info.partitions, data, key, info.topic_id)
+        return KafkaMessage(topic, xxhash.xxh3_64_intdigest(key) % info.partitions, data, key, info.topic_id)
     topic = f"{prefix}.samples" if header.kind == BatchKind.SAMPLES else f"{prefix}.events"
     info = broker.topic(topic)
-    return Message(topic, partition_of(*header.id.lane_id, info.partitions), data, None, info.topic_id)
+    return KafkaMessage(topic, partition_of(*header.id.lane_id, info.partitions), data, None, info.topic_id)
 
 
-def position_of(info: TopicInfo, partition: int, offset: int) -> Position:
+def position_of(info: TopicDescription, partition: int, offset: int) -> Position:
     """Return the position of a message written to a topic that was described before the write."""
     return Position(info.cluster, info.topic_id, partition, offset, info.epochs.get(partition, -1))
 
 
-def is_same_leader(before: TopicInfo, now: TopicInfo, partition: int) -> bool:
+def is_same_leader(before: TopicDescription, now: TopicDescription, partition: int) -> bool:
     """Return True if writes between the two descriptions have the leader epoch of the first."""
     return now.topic_id == before.topic_id and now.epochs.get(partition) == before.epochs.get(partition)
 
@@ -384,18 +386,18 @@ def _every_partition(name: str) -> Any:
     return DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=list(range(MAX_PARTITIONS)))
 
 
-def _finish(builder: MemoryRecordsBuilder, chunk: _Chunk) -> _Chunk:
+def _close_builder(builder: MemoryRecordsBuilder, chunk: _RecordBatch) -> _RecordBatch:
     builder.close()
     chunk.records = builder.buffer()
     return chunk
 
 
-def _fail(chunk: _Chunk, results: list[Position | str], reason: str) -> None:
+def _fail(chunk: _RecordBatch, results: list[Position | str], reason: str) -> None:
     for index in chunk.indices:
         results[index] = reason
 
 
-def _produce_request(chunks: list[_Chunk], timeout_ms: int) -> Any:
+def _produce_request(chunks: list[_RecordBatch], timeout_ms: int) -> Any:
     topics: dict[uuid.UUID, Any] = {}
     for chunk in chunks:
         part = ProduceRequest.TopicProduceData.PartitionProduceData(index=chunk.partition, records=chunk.records)

@@ -12,9 +12,9 @@ from typing import Annotated, Any, NamedTuple
 from artimon.model.acks import Position
 from artimon.model.batch import BatchError, BatchHeader
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.codec import admit
+from artimon.model.codec import verify_limits
 from artimon.runtime.health import Publish, unpublished
-from artimon.runtime.partition_counts import pins_of
+from artimon.runtime.partition_counts import confirmed_partitions
 from artimon.runtime.process_options import (
     Health,
     Insecure,
@@ -26,19 +26,19 @@ from artimon.runtime.process_options import (
     process_name,
 )
 from artimon.runtime.settings import security
-from artimon.runtime.topic_check import TopicCheck, relied_on
+from artimon.runtime.topic_check import TopicCheck, required_topics
 from artimon.runtime.zookeeper import zookeeper_client
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.collector.broker import Broker, BrokerError, Message, Writes, message_for
-from pipeline.collector.quota import MESSAGE_OVERHEAD, Quota, watch
-from pipeline.collector.service import Holding, Place, Service
-from pipeline.link.credits import Shares
+from pipeline.collector.broker import BatchWriter, KafkaMessage, KafkaWriteError, KafkaWriter, message_for
+from pipeline.collector.quota import MESSAGE_OVERHEAD, KafkaQuotaGate, measure_until
+from pipeline.collector.service import CollectorService, Holding, ServiceSettings
+from pipeline.link.credits import CollectorCredits
 from pipeline.link.idl import collector_idl
 
 log = logging.getLogger(__name__)
 
 FRAME_BYTES = 4 * 1024 * 1024 + 512 * 1024
-HELD_BYTES = 32 * 1024 * 1024
+MAX_BYTES_IN_FLIGHT = 32 * 1024 * 1024
 """Limit of the bytes of all concurrent calls, from their first byte to their answer. Each is in memory about five
 times, as received and inside requests to Kafka."""
 MAX_MESSAGES = 2_000
@@ -46,9 +46,9 @@ MAX_CONNECTIONS = 1_024
 HEALTH_S = 1.0
 """Interval of the health reports in seconds."""
 _KAFKA_RETRY_S = 2.0
-RELIED_ON = ("samples", "series")
+REQUIRED_TOPICS = ("samples", "series")
 """Topics that a collector checks at its start; events are not used everywhere."""
-Check = Callable[[bytes], BatchHeader]
+BatchVerifier = Callable[[bytes], BatchHeader]
 
 
 CollectorId = Annotated[str, process_name("Name of this collector.", usual="collector-0")]
@@ -70,12 +70,12 @@ class CollectorConfig:
     """Quota of the topic of samples in bytes; 0: none."""
 
 
-class Received(NamedTuple):
+class CallInFlight(NamedTuple):
     """State of a call in flight: the answers known so far, one a message; the messages to write to Kafka, with their
     index in the call; and the bytes held for it."""
 
     answers: list[Any]
-    good: list[tuple[int, Message]]
+    good: list[tuple[int, KafkaMessage]]
     held: int
     agent: str = ""
     """Name of the sending agent, from the first intact message."""
@@ -86,20 +86,20 @@ class Collector:
 
     def __init__(
         self,
-        broker: Writes,
+        broker: BatchWriter,
         topic_prefix: str = "artimon",
         clock: Clock = SYSTEM_CLOCK,
-        quota: Quota | None = None,
-        check: Check = admit,
+        quota: KafkaQuotaGate | None = None,
+        check: BatchVerifier = verify_limits,
     ) -> None:
         """`check`: returns the header of a valid batch, else raises BatchError."""
         self._check = check
-        self._broker, self._clock, self._quota = broker, clock, quota or Quota(0, clock)
+        self._broker, self._clock, self._quota = broker, clock, quota or KafkaQuotaGate(0, clock)
         self._prefix, self._samples_topic = topic_prefix, f"{topic_prefix}.samples"
         self._lock = threading.Lock()
         """Guards the counts below."""
-        self._held = Holding(HELD_BYTES)
-        self._shares = Shares(HELD_BYTES)
+        self._held = Holding(MAX_BYTES_IN_FLIGHT)
+        self._shares = CollectorCredits(MAX_BYTES_IN_FLIGHT)
         self.calls, self.longest_ms, self.busy_ms = 0, 0, 0
         self.batches = self.bytes = self.last_answer_ms = 0
         self.nacks: Counter[str] = Counter()
@@ -116,16 +116,16 @@ class Collector:
             self._took(self._clock.monotonic() - began)
         return answers
 
-    def begin(self, messages: Sequence[bytes]) -> Received:
+    def begin(self, messages: Sequence[bytes]) -> CallInFlight:
         """Check a call and select its messages for Kafka. `finish` must follow, whatever the outcome."""
         if len(messages) > MAX_MESSAGES:
             many = f"full: {len(messages)} messages in a call, at most {MAX_MESSAGES}"
-            return Received([self._nack(many) for _ in messages], [], 0)
+            return CallInFlight([self._nack(many) for _ in messages], [], 0)
         size = sum(map(len, messages))
         if not self._held.take(size):
-            full = f"full: the collector holds {self._held.bytes} bytes, at most {HELD_BYTES}"
-            return Received([self._nack(full) for _ in messages], [], 0)
-        received = Received([None] * len(messages), [], size)
+            full = f"full: the collector holds {self._held.bytes} bytes, at most {MAX_BYTES_IN_FLIGHT}"
+            return CallInFlight([self._nack(full) for _ in messages], [], 0)
+        received = CallInFlight([None] * len(messages), [], size)
         try:
             agent = self._admit_all(messages, received)
         except BaseException:
@@ -133,7 +133,7 @@ class Collector:
             raise
         return received._replace(agent=agent)
 
-    def finish(self, received: Received, results: Sequence[Position | str] | None) -> list[Any]:
+    def finish(self, received: CallInFlight, results: Sequence[Position | str] | None) -> list[Any]:
         """Return the answers, given Kafka's result for each written message; None: the results will never be known."""
         for _, message in received.good:
             self._settle(message)
@@ -162,7 +162,7 @@ class Collector:
                 "kafka": self._quota.figures(),
             }
 
-    def _admit_all(self, messages: Sequence[bytes], received: Received) -> str:
+    def _admit_all(self, messages: Sequence[bytes], received: CallInFlight) -> str:
         """Fill `received`; returns the name of the agent."""
         full = agent = ""
         for index, data in enumerate(messages):
@@ -177,11 +177,11 @@ class Collector:
                     received.good.append((index, message))
             except BatchError as error:
                 received.answers[index] = self._nack(f"damaged: {error}")
-            except BrokerError as error:
+            except KafkaWriteError as error:
                 received.answers[index] = self._nack(f"kafka: {error}")
         return agent
 
-    def _grant(self, received: Received) -> None:
+    def _grant(self, received: CallInFlight) -> None:
         """Put into the first answer the credit of the agent: the bytes it may have in flight from now on."""
         if received.agent and received.answers:
             with self._lock:
@@ -193,18 +193,18 @@ class Collector:
             self.busy_ms += round(seconds * 1000)
             self.longest_ms = max(self.longest_ms, round(seconds * 1000))
 
-    def _admit(self, message: Message, full: str) -> str:
+    def _admit(self, message: KafkaMessage, full: str) -> str:
         """Return the reason to refuse batches of samples, "" if there is none. Once refused, the rest of the call is
         refused as well, so that a lane stays in order. Announcements always pass: their topic is compacted."""
         if full or message.topic != self._samples_topic:
             return full
         return self._quota.admit(message.partition, len(message.value) + MESSAGE_OVERHEAD)
 
-    def _settle(self, message: Message) -> None:
+    def _settle(self, message: KafkaMessage) -> None:
         if message.topic == self._samples_topic:
             self._quota.settled(message.partition, len(message.value) + MESSAGE_OVERHEAD)
 
-    def _answer(self, message: Message, result: Position | str) -> Any:
+    def _answer(self, message: KafkaMessage, result: Position | str) -> Any:
         if isinstance(result, str):
             return self._nack(result)
         with self._lock:
@@ -218,7 +218,7 @@ class Collector:
         return collector_idl().Answer(False, "", "", -1, -1, reason)
 
 
-def server_of(collector: Collector, place: Place) -> FramedServer:
+def server_of(collector: Collector, place: ServiceSettings) -> FramedServer:
     """Build the server of a collector with all its limits; it is not started."""
     return FramedServer(
         collector_idl().Collector,
@@ -227,7 +227,7 @@ def server_of(collector: Collector, place: Place) -> FramedServer:
         place.port,
         max_frame=FRAME_BYTES,
         max_connections=MAX_CONNECTIONS,
-        budget=HELD_BYTES,
+        budget=MAX_BYTES_IN_FLIGHT,
         security=security(),
         name=f"collector-{place.id}",
     )
@@ -239,16 +239,19 @@ def run_collector(
     """Serve until `stop`; raises OSError if the port is taken, TopicsUnfit if a topic has wrong settings. Kafka and
     ZooKeeper may be unavailable at any time, also at the start."""
     zookeeper, topic = zookeeper_client(config.zookeeper), f"{config.topic_prefix}.samples"
-    broker, quota = Broker(config.kafka, clock, pins_of(zookeeper)), Quota(config.quota_bytes, clock)
+    broker, quota = (
+        KafkaWriter(config.kafka, clock, confirmed_partitions(zookeeper)),
+        KafkaQuotaGate(config.quota_bytes, clock),
+    )
     collector = Collector(broker, config.topic_prefix, clock, quota)
-    service = Service(server_of(collector, config), config, zookeeper, clock, publish)
-    check = TopicCheck(config.kafka, relied_on(config.topic_prefix, RELIED_ON), clock)
+    service = CollectorService(server_of(collector, config), config, zookeeper, clock, publish)
+    check = TopicCheck(config.kafka, required_topics(config.topic_prefix, REQUIRED_TOPICS), clock)
     try:
         if _wait_for_kafka(broker, quota, topic, stop, service, clock):
             check.start(stop)
             service.registration.start()
             measuring = (quota, lambda: broker.log_sizes(topic), stop, clock)
-            threading.Thread(target=watch, args=measuring, name="quota", daemon=True).start()
+            threading.Thread(target=measure_until, args=measuring, name="quota", daemon=True).start()
             while not stop.is_set():
                 check.raise_unfit()
                 service.tell("ok", [quota.problem, broker.problem, check.problem], **collector.figures())
@@ -258,7 +261,12 @@ def run_collector(
 
 
 def _wait_for_kafka(
-    broker: Broker, quota: Quota, topic: str, stop: threading.Event, service: Service, clock: Clock
+    broker: KafkaWriter,
+    quota: KafkaQuotaGate,
+    topic: str,
+    stop: threading.Event,
+    service: CollectorService,
+    clock: Clock,
 ) -> bool:
     """Wait until Kafka describes the topic and its size; False on `stop`. Until then the collector is not
     registered."""
@@ -269,7 +277,7 @@ def _wait_for_kafka(
             if quota.known:
                 return True
             problem = f"{quota.failure} (it needs Describe on the cluster; ARTIMON_KAFKA_QUOTA=0 means no quota)"
-        except BrokerError as error:
+        except KafkaWriteError as error:
             problem = str(error)
         log.warning("collector %s waits: %s", service.id, problem)
         service.health.write("starting", problem)

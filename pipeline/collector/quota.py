@@ -20,12 +20,12 @@ from artimon.runtime.supervise import LoopGuard
 
 log = logging.getLogger(__name__)
 
-FULL, AGAIN = 0.95, 0.90
+FULL_SHARE, RESUME_SHARE = 0.95, 0.90
 """Fractions of the quota: at the first nothing more is accepted, until the use falls below the second."""
-EVERY_S = 2.0
+MEASURE_INTERVAL_S = 2.0
 STALE_S = 60.0
 """Age of an answer in seconds from which own bytes count double: once for other collectors, whose bytes are unknown."""
-LEAST_USABLE = 256 * 1024 * 1024
+MIN_FREE_BYTES = 256 * 1024 * 1024
 """Free bytes that a disk of Kafka must keep: a broker whose disk is full ends."""
 MESSAGE_OVERHEAD = 100
 """Bytes of a message in Kafka's log besides its value, rounded up."""
@@ -62,7 +62,7 @@ def sizes_of(answers: Iterable[Any], topic: str) -> LogSizes:
     return LogSizes(partitions, min(usable, default=None))
 
 
-def with_older(sizes: LogSizes, older: Sequence[LogSizes]) -> LogSizes:
+def add_generations(sizes: LogSizes, older: Sequence[LogSizes]) -> LogSizes:
     """Add the sizes of older generations to those of a topic, under negative numbers, which no partition has."""
     more = {
         -1 - MAX_PARTITIONS * place - partition: size
@@ -73,7 +73,7 @@ def with_older(sizes: LogSizes, older: Sequence[LogSizes]) -> LogSizes:
     return LogSizes({**sizes.partitions, **more}, min(usable, default=None))
 
 
-class Quota:
+class KafkaQuotaGate:
     """Quota of one collector. Thread-safe. `limit` in bytes; 0: unlimited.
 
     Invariant: used >= bytes in Kafka at the last answer + bytes that this collector has written since or is still
@@ -94,7 +94,7 @@ class Quota:
         """Count the bytes and return "" (`settled` must follow), or return why they may not go to Kafka now."""
         with self._lock:
             if self.limit and not self._full:
-                self._full = self._used() + size > FULL * self.limit or self._disk_full()
+                self._full = self._used() + size > FULL_SHARE * self.limit or self._disk_full()
             if self.limit and self._full:
                 return self._reason()
             self._flying[partition] += size
@@ -165,7 +165,7 @@ class Quota:
         self._failure = failure
         if not self._sizes:
             return
-        mark = AGAIN if self._full else FULL
+        mark = RESUME_SHARE if self._full else FULL_SHARE
         full = bool(self.limit) and (self._used() >= mark * self.limit or self._disk_full())
         if full != self._full:
             log.warning("quota: %s", self._reason() if full else f"room again, {self._used()} of {self.limit} bytes")
@@ -186,7 +186,7 @@ class Quota:
         return any(self._old(asked) for _, asked in self._sizes.values())
 
     def _disk_full(self) -> bool:
-        return self._usable is not None and self._usable < LEAST_USABLE
+        return self._usable is not None and self._usable < MIN_FREE_BYTES
 
     def _reason(self) -> str:
         if self._disk_full():
@@ -194,8 +194,10 @@ class Quota:
         return f"buffer full: {self._used()} of {self.limit} bytes used in Kafka; data waits in the agents' logs"
 
 
-def watch(quota: Quota, ask: Callable[[], LogSizes], stop: threading.Event, clock: Clock = SYSTEM_CLOCK) -> None:
+def measure_until(
+    quota: KafkaQuotaGate, ask: Callable[[], LogSizes], stop: threading.Event, clock: Clock = SYSTEM_CLOCK
+) -> None:
     """Measure every few seconds until `stop`; runs in its own thread."""
     turns = LoopGuard("quota")
-    while not clock.wait(stop, EVERY_S):
+    while not clock.wait(stop, MEASURE_INTERVAL_S):
         turns.turn(lambda: quota.measure(ask))

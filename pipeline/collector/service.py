@@ -17,7 +17,7 @@ from artimon.model.clock import Clock
 from artimon.runtime.exposure import require_protection
 from artimon.runtime.health import HealthFile, Publish
 from artimon.runtime.settings import security
-from artimon.runtime.zookeeper import Registration, close_client
+from artimon.runtime.zookeeper import EphemeralNode, close_client
 from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.link.endpoints import COLLECTORS_PATH
 
@@ -56,7 +56,7 @@ class Holding:
             self.bytes -= size
 
 
-class Place(Protocol):
+class ServiceSettings(Protocol):
     """Identity and address settings of a collector."""
 
     @property
@@ -75,13 +75,13 @@ class Place(Protocol):
     def health(self) -> Path | None: ...
 
 
-class Service:
+class CollectorService:
     """Listens from the beginning; agents discover it from `registration.start()` on. `stop` ends all of it."""
 
     def __init__(
         self,
         server: FramedServer,
-        place: Place,
+        place: ServiceSettings,
         zookeeper: KazooClient,
         clock: Clock,
         publish: Publish,
@@ -96,7 +96,7 @@ class Service:
             self.port = server.start()
         self._server, self._zookeeper = server, zookeeper
         data = json.dumps({"host": place.host, "port": self.port, "pid": os.getpid(), **more}).encode()
-        self.registration = Registration(zookeeper, f"{COLLECTORS_PATH}/{place.id}", data)
+        self.registration = EphemeralNode(zookeeper, f"{COLLECTORS_PATH}/{place.id}", data)
         log.info("collector %s serves on %s:%d", place.id, place.host, self.port)
         zookeeper.start_async()
 

@@ -14,25 +14,34 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.probe import Probe, no_probe
-from artimon.model.znode import read_table
-from artimon.rawtable.commit import RawLog, Superseded
+from artimon.model.probe import Failpoint, no_failpoint
+from artimon.model.znode import parse_json_object
+from artimon.rawtable.commit import CompactionLog, FileSuperseded
 from artimon.rawtable.delta import first_line
 from artimon.rawtable.head import HeadReader
-from artimon.rawtable.reader import ANY, held_versions
+from artimon.rawtable.reader import ANY_VERSION, leased_versions
 from artimon.rawtable.schema import LiveFile, TableError, end_ms
 from artimon.rawtable.state import RawState
 from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.dead import Sweeper, Swept, Tidier
-from pipeline.compaction.job import Done, Stopped, Unequal, Worker
-from pipeline.compaction.plan import Count, Job, JobKey, count, expired, plan, settled_ms, still_due
+from pipeline.compaction.dead import FileSweeper, SweepResult, Tidier
+from pipeline.compaction.job import DigestMismatchError, JobResult, JobRunner, JobStopped
+from pipeline.compaction.plan import (
+    FileCounts,
+    Job,
+    JobKey,
+    closed_before_ms,
+    count_files,
+    due_keys,
+    expired_files,
+    plan_jobs,
+)
 from pipeline.compaction.runs import RunError
 
 log = logging.getLogger(__name__)
 
-ACKS = "/artimon/acks"
+ACKS_PATH = "/artimon/acks"
 ZOOKEEPER_TIMEOUT_S = 5.0
-Zookeeper = (KazooException, KazooTimeoutError)
+ZOOKEEPER_ERRORS = (KazooException, KazooTimeoutError)
 
 
 class Compactor:
@@ -44,22 +53,22 @@ class Compactor:
         config: CompactorConfig,
         zookeeper: KazooClient | None,
         clock: Clock = SYSTEM_CLOCK,
-        probe: Probe = no_probe,
-        table: RawLog | None = None,
+        probe: Failpoint = no_failpoint,
+        table: CompactionLog | None = None,
     ) -> None:
         self._config, self._zookeeper, self._clock, self._probe = config, zookeeper, clock, probe
-        self._log = table or RawLog(config.hdfs, clock)
+        self._log = table or CompactionLog(config.hdfs, clock)
         self._head = HeadReader(config.hdfs)
-        self._worker = Worker(self._log, config.data / "runs", clock, probe, config.limits, self._beat)
-        self._sweeper = Sweeper(self._log, self._deleting)
+        self._worker = JobRunner(self._log, config.data / "runs", clock, probe, config.limits, self._beat)
+        self._sweeper = FileSweeper(self._log, self._deleting)
         self._given_up: dict[JobKey, str] = {}
         """Jobs that failed for good, with the reason: not retried until their number of files changes, or a restart."""
         self._swept_at = -1e9
         self._stop = threading.Event()
         self._beaten = clock.monotonic()
         self._totals = {"jobs": 0, "rows": 0, "bytes_before": 0, "bytes_after": 0, "seconds": 0.0}
-        self._swept, self._deleted, self._deleted_bytes, self._expired, self._alarms = Swept(), 0, 0, 0, 0
-        self._count, self._settled, self._waiting, self._behind = Count(), 0, 0, 0
+        self._swept, self._deleted, self._deleted_bytes, self._expired, self._alarms = SweepResult(), 0, 0, 0, 0
+        self._count, self._settled, self._waiting, self._behind = FileCounts(), 0, 0, 0
         self._last: dict[str, Any] = {}
         self._orphans = self._tidied = 0
         self._tidier = Tidier(self._log, self._deleting)
@@ -87,11 +96,11 @@ class Compactor:
         """Run one job. A failure that a retry cannot cure is given up; any other is in `failed` for this turn."""
         try:
             self._finish(self._worker.run(job))
-        except Stopped as stopped:
+        except JobStopped as stopped:
             log.info("%s: %s", job, stopped)
-        except Superseded as error:
+        except FileSuperseded as error:
             log.info("%s: %s; planning again", job, error)
-        except (Unequal, RunError) as error:
+        except (DigestMismatchError, RunError) as error:
             self._alarms += 1
             self._given_up[job.key] = first_line(error)
             log.error("%s is not compacted: %s", job, error)
@@ -102,7 +111,7 @@ class Compactor:
             return error
         return None
 
-    def sweep(self) -> Swept:
+    def sweep(self) -> SweepResult:
         """Delete dead files that no reader needs any more, and the old part of the log. Raises TableError, OSError."""
         # before the leases are read: a reader that takes one later opens this version or a newer one
         version = int(self._log.refresh().version())
@@ -145,7 +154,7 @@ class Compactor:
         """Record progress; called often by long operations. Raises Stopped."""
         self._beaten = self._clock.monotonic()
         if self._stop.is_set():
-            raise Stopped("stopped before the commit; the table is unchanged")
+            raise JobStopped("stopped before the commit; the table is unchanged")
 
     def _deleting(self) -> None:
         self._beaten = self._clock.monotonic()
@@ -155,12 +164,12 @@ class Compactor:
         """Return the jobs on the newest version, without those that failed in this turn."""
         self._beaten = self._clock.monotonic()
         _, state = self._head.head()
-        self._settled = max(settled_ms(state, self._acks(state)), self._config.closed_ms)
+        self._settled = max(closed_before_ms(state, self._acks(state)), self._config.closed_ms)
         files = self._look()
         if self._given_up:
-            due = still_due(files, self._settled)
+            due = due_keys(files, self._settled)
             self._given_up = {key: why for key, why in self._given_up.items() if key in due}
-        jobs = plan(files, self._settled, {*self._given_up, *failed})
+        jobs = plan_jobs(files, self._settled, {*self._given_up, *failed})
         self._waiting = len(jobs)
         self._behind = max((self._settled - end_ms(job.period) for job in jobs), default=0)
         return jobs
@@ -168,10 +177,10 @@ class Compactor:
     def _look(self) -> list[LiveFile]:
         self._log.refresh()
         files = self._log.live()
-        self._count = count(files, self._settled)
+        self._count = count_files(files, self._settled)
         return files
 
-    def _finish(self, done: Done) -> None:
+    def _finish(self, done: JobResult) -> None:
         for name, value in (("jobs", 1), ("rows", done.rows), ("seconds", done.seconds)):
             self._totals[name] += value
         self._totals["bytes_before"] += done.bytes_before
@@ -181,7 +190,7 @@ class Compactor:
 
     def _expire(self) -> None:
         _, state = self._head.head()
-        old = expired(self._look(), self._config.keeping, self._clock.now_ms(), state.newest_append_ms)
+        old = expired_files(self._look(), self._config.keeping, self._clock.now_ms(), state.newest_append_ms)
         if not old:
             return
         self._probe("expire")
@@ -195,13 +204,13 @@ class Compactor:
         """Return the acks document of the current topic; None if there is none."""
         if self._zookeeper is None or state.current is None:
             return None
-        path = f"{ACKS}/{state.current.topic_id}"
+        path = f"{ACKS_PATH}/{state.current.topic_id}"
         try:
             data, _ = self._zookeeper.get_async(path).get(timeout=ZOOKEEPER_TIMEOUT_S)
-            found = read_table(data)
+            found = parse_json_object(data)
         except (NoNodeError, ValueError):
             return None
-        except Zookeeper as error:
+        except ZOOKEEPER_ERRORS as error:
             log.warning("%s cannot be read: %s", path, first_line(error))
             return None
         return found if isinstance(found, dict) and found.get("table") == state.table else None
@@ -211,10 +220,10 @@ class Compactor:
         if self._zookeeper is None:
             return []
         try:
-            return held_versions(self._zookeeper, self._log.uri, self._clock.now_ms())
-        except Zookeeper as error:
+            return leased_versions(self._zookeeper, self._log.uri, self._clock.now_ms())
+        except ZOOKEEPER_ERRORS as error:
             log.warning("leases of readers cannot be read, nothing is deleted: %s", first_line(error))
-            return [ANY]
+            return [ANY_VERSION]
 
 
 def compact_all(hdfs: str, folder: Path, closed_ms: int, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 from artimon.runtime.process_options import Hdfs, Health, Option, Zookeeper, in_seconds
-from pipeline.compaction.merge import Limits
-from pipeline.compaction.plan import Keeping
+from pipeline.compaction.merge import MergeLimits
+from pipeline.compaction.plan import ClassRetention
 
 
-class KeepError(ValueError):
+class RetentionError(ValueError):
     """The retention of classes cannot be parsed."""
 
 
@@ -28,29 +28,29 @@ class CompactorConfig:
     ]
     health: Health = None
     keeping: Annotated[
-        Keeping,
+        ClassRetention,
         Option(
             "CLASS=DAYS, comma-separated: retention of each class of samples; * names all others.",
             "--keep",
             read=lambda text: parse_keep(text),
             usual="*=400",
         ),
-    ] = field(default_factory=Keeping)
+    ] = field(default_factory=ClassRetention)
     interval_s: Annotated[float, in_seconds("Interval of checks of the table.", "--interval")] = 30.0
     sweep_s: float = 300.0
     """Interval between two searches for dead files, in seconds."""
-    limits: Limits = field(default_factory=Limits)
+    limits: MergeLimits = field(default_factory=MergeLimits)
     closed_ms: int = 0
     """Kafka append time before which the caller guarantees that no sample is missing; 0: only the table tells that."""
 
 
-def parse_keep(text: str) -> Keeping:
+def parse_keep(text: str) -> ClassRetention:
     """Parse "default=400,debug=7", the days that each class is kept; `*` names all others. Raises KeepError."""
     days: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, number = part.partition("=")
         if not name or not number.isdigit() or int(number) < 1:
-            raise KeepError(f"{part!r} in {text!r}: write CLASS=DAYS, such as debug=7, days at least 1")
+            raise RetentionError(f"{part!r} in {text!r}: write CLASS=DAYS, such as debug=7, days at least 1")
         days[name] = int(number)
-    others = days.pop("*", Keeping().default_days)
-    return Keeping(days, others)
+    others = days.pop("*", ClassRetention().default_days)
+    return ClassRetention(days, others)

@@ -10,15 +10,15 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from artimon.rawtable.commit import RawLog
+from artimon.rawtable.commit import CompactionLog
 from artimon.rawtable.head import LOG_FOLDER, last_checkpoint
 from artimon.rawtable.schema import PROPERTIES
 from artimon.runtime import files
 
 log = logging.getLogger(__name__)
 
-ORPHAN_MS = 24 * 3_600_000
-APPEND_ORPHAN_MS = 7 * ORPHAN_MS
+ORPHAN_AGE_MS = 24 * 3_600_000
+APPEND_ORPHAN_AGE_MS = 7 * ORPHAN_AGE_MS
 """Age at which files of tasks are deleted: a driver that was stopped for days may still commit them."""
 KEEP_MS = 3_600_000
 """Minimum age of deleted files of the log: a reader may hold a version for this long."""
@@ -27,7 +27,7 @@ LEAST = 16
 
 
 @dataclass(slots=True)
-class Swept:
+class SweepResult:
     """Result of one sweep. `waiting` are dead files that a reader may still need."""
 
     deleted: int = 0
@@ -37,21 +37,21 @@ class Swept:
     orphans: int = 0
 
 
-class Sweeper:
+class FileSweeper:
     """Deletes dead files. Used by one thread. `_since`: path of a removed file -> version at which its removal was
     first seen, so at or above that of the removal."""
 
-    def __init__(self, table: RawLog, on_delete: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, table: CompactionLog, on_delete: Callable[[], None] = lambda: None) -> None:
         self._table, self._on_delete = table, on_delete
         self._since: dict[str, int] = {}
         self._gone: set[str] = set()
 
-    def sweep(self, version: int, held: Iterable[int], now_ms: int) -> Swept:
+    def sweep(self, version: int, held: Iterable[int], now_ms: int) -> SweepResult:
         """Delete the files that are safe to delete. The table must be at `version`; `held` are the versions that
         readers hold. Raises TableError, OSError."""
         present = {
             path: (size, changed_ms)
-            for path, size, changed_ms in files.listing(self._table.uri)
+            for path, size, changed_ms in files.list_files(self._table.uri)
             if not path.startswith(f"{LOG_FOLDER}/")
         }
         removed = self._table.removed()
@@ -60,7 +60,7 @@ class Sweeper:
         dead = [path for path in present if path in removed and path not in live]
         self._since = {path: self._since.get(path, version) for path in dead}
         oldest = min(held, default=version)
-        swept = Swept()
+        swept = SweepResult()
         for path in dead:
             size = present[path][0]
             if self._since[path] > oldest:
@@ -69,7 +69,7 @@ class Sweeper:
             else:
                 self._delete(path, size, swept)
         orphans = [path for path in present if path not in removed and path not in live]
-        old = {path: present[path][0] for path in orphans if now_ms - present[path][1] > _patience_ms(path)}
+        old = {path: present[path][0] for path in orphans if now_ms - present[path][1] > _orphan_age_ms(path)}
         self._sweep_orphans(old, swept)
         self._remove_folders(set(present))
         return swept
@@ -82,11 +82,11 @@ class Sweeper:
             for folder in sorted({path.rsplit("/", depth)[0] for path in gone if path.count("/") >= depth}):
                 if not any(path.startswith(folder + "/") for path in seen - gone):
                     try:
-                        files.delete(f"{self._table.uri}/{folder}")
+                        files.delete_file(f"{self._table.uri}/{folder}")
                     except (OSError, RuntimeError) as error:  # the client raises the latter for "not empty"
                         log.debug("%s stays: %s", folder, error)
 
-    def _sweep_orphans(self, sizes: Mapping[str, int], swept: Swept) -> None:
+    def _sweep_orphans(self, sizes: Mapping[str, int], swept: SweepResult) -> None:
         """Delete orphans after a commit: it forces a writer about to commit them to re-read, and find them too old."""
         if not sizes:
             return
@@ -97,9 +97,9 @@ class Sweeper:
                 swept.orphans += 1
                 self._delete(path, size, swept)
 
-    def _delete(self, path: str, size: int, swept: Swept) -> None:
+    def _delete(self, path: str, size: int, swept: SweepResult) -> None:
         self._on_delete()
-        files.delete(f"{self._table.uri}/{path}")
+        files.delete_file(f"{self._table.uri}/{path}")
         self._table.forget([path])
         self._since.pop(path, None)
         self._gone.add(path)
@@ -107,9 +107,9 @@ class Sweeper:
         swept.deleted_bytes += size
 
 
-def _patience_ms(path: str) -> int:
+def _orphan_age_ms(path: str) -> int:
     name = path.rsplit("/", 1)[-1]
-    return ORPHAN_MS if name.startswith(("hour-", "day-")) else APPEND_ORPHAN_MS
+    return ORPHAN_AGE_MS if name.startswith(("hour-", "day-")) else APPEND_ORPHAN_AGE_MS
 
 
 class Tidier:
@@ -120,7 +120,9 @@ class Tidier:
     never free again: commits are compared and set by their names. A writer that slept longer finds its version below a
     checkpoint and is refused; `head.HeadReader` mistrusts a commit below a checkpoint."""
 
-    def __init__(self, table: RawLog, on_delete: Callable[[], None] = lambda: None, keep_ms: int = KEEP_MS) -> None:
+    def __init__(
+        self, table: CompactionLog, on_delete: Callable[[], None] = lambda: None, keep_ms: int = KEEP_MS
+    ) -> None:
         self._table, self._on_delete, self._keep_ms = table, on_delete, keep_ms
 
     def tidy(self, newest_append: int, now_ms: int) -> int:
@@ -136,7 +138,7 @@ class Tidier:
         going = [name for name in old if _version(name) < checkpoint]
         for name in sorted(going):  # in order: a crash leaves no holes in the log
             self._on_delete()
-            files.delete(f"{self._table.uri}/{LOG_FOLDER}/{name}")
+            files.delete_file(f"{self._table.uri}/{LOG_FOLDER}/{name}")
         log.info("deleted %d files of the log, all below version %d", len(going), min(checkpoint, newest_append))
         return len(going)
 
@@ -144,7 +146,7 @@ class Tidier:
         """Return the names of commits and checkpoints below the newest append that are old enough."""
         return [
             name
-            for name, _, changed_ms in files.listing(f"{self._table.uri}/{LOG_FOLDER}")
+            for name, _, changed_ms in files.list_files(f"{self._table.uri}/{LOG_FOLDER}")
             if 0 <= _version(name) < newest_append and now_ms - changed_ms > self._keep_ms
         ]
 

@@ -20,27 +20,27 @@ _VALUES = ("integer", "double", "boolean", "string")
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class RowDigest:
     """`total` and `parity` are the sum and the exclusive or of 64-bit hashes of the rows."""
 
     rows: int = 0
     total: int = 0
     parity: int = 0
 
-    def plus(self, other: Digest) -> Digest:
+    def plus(self, other: RowDigest) -> RowDigest:
         """Return the digest of both sets together."""
-        return Digest(self.rows + other.rows, (self.total + other.total) & _MASK, self.parity ^ other.parity)
+        return RowDigest(self.rows + other.rows, (self.total + other.total) & _MASK, self.parity ^ other.parity)
 
     def __str__(self) -> str:
         return f"{self.rows} rows {self.total:016x}{self.parity:016x}"
 
 
-def digest(batch: Any) -> Digest:
+def digest_of(batch: Any) -> RowDigest:
     """Return the digest of a RecordBatch of FILE_SCHEMA."""
     if not len(batch):
-        return Digest()
+        return RowDigest()
     hashes = row_hashes(batch)
-    return Digest(len(hashes), int(hashes.sum(dtype=np.uint64)), int(np.bitwise_xor.reduce(hashes)))
+    return RowDigest(len(hashes), int(hashes.sum(dtype=np.uint64)), int(np.bitwise_xor.reduce(hashes)))
 
 
 def row_hashes(batch: Any) -> Words:
@@ -55,7 +55,7 @@ def row_hashes(batch: Any) -> Words:
         valid = column.is_valid().cast(pa.uint8()).to_numpy(zero_copy_only=False).astype(np.uint64)
         mixed += _ODD[5 + 2 * n] * valid
         mixed += _ODD[6 + 2 * n] * (_words(column) * valid)
-    return _finish(mixed)
+    return _mix(mixed)
 
 
 def _words(column: Any) -> Words:
@@ -83,7 +83,7 @@ def _hashed_strings(column: Any) -> Words:
     return picked
 
 
-def _finish(words: Words) -> Words:
+def _mix(words: Words) -> Words:
     """Mix in place, so that every bit of the sum affects every bit of the hash."""
     words ^= words >> np.uint64(32)
     words *= np.uint64(0xD6E8FEB86659FD93)

@@ -14,20 +14,20 @@ import pyarrow.parquet as pq
 from artimon.rawtable.schema import FILE_SCHEMA, DataFile
 from artimon.rawtable.statistics import FileStatistics
 from artimon.runtime import files
-from artimon.runtime.deadline import within
-from pipeline.compaction.order import KEYS, Key, Keys
-from pipeline.compaction.runs import check_order, pieces
+from artimon.runtime.deadline import call_with_timeout
+from pipeline.compaction.order import KEYS, Key, SortKeys
+from pipeline.compaction.runs import check_order, slices_of
 
 ROW_GROUP = 262_144
 """Rows: few enough that statistics of row groups prune, many enough that times shared by a poll compress."""
 LEVELS = {"hour": 3, "day": 19}
 """Levels of zstd. A day is written once and read for years: 19 saves 6 % of it and takes three times the time."""
-LITTLE_ROWS, LITTLE_LEVEL = ROW_GROUP, 22
+SMALL_FILE_ROWS, SMALL_FILE_LEVEL = ROW_GROUP, 22
 """Level of files with at most this many rows: takes a few seconds and saves a tenth of what one machine collects in
 an hour. (For large hours it would be 30 times the work for 3 %.)"""
-BUFFER = 4 * 1024 * 1024
+BUFFER_BYTES = 4 * 1024 * 1024
 """Bytes of one write to HDFS."""
-PAGE = 1024 * 1024
+PAGE_BYTES = 1024 * 1024
 MAX_PAGE_ROWS = 2**31 - 1
 """No limit of rows: Arrow ends a page after 20,000 rows by default, and each page would repeat the times of a poll."""
 GROUP_BYTES = 64 * 1024 * 1024
@@ -50,7 +50,7 @@ _CANDIDATES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Encoding:
+class FileEncoding:
     """Encoding of each column of FILE_SCHEMA."""
 
     dictionary: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Encoding:
             "compression_level": level,
             "use_dictionary": self.dictionary,
             "column_encoding": self.others,
-            "data_page_size": PAGE,
+            "data_page_size": PAGE_BYTES,
             "max_rows_per_page": MAX_PAGE_ROWS,
             "write_batch_size": BATCH_ROWS,
             "write_statistics": list(KEYS),
@@ -71,23 +71,23 @@ class Encoding:
         }
 
 
-def choose(sample: Any, level: int) -> Encoding:
+def choose_encoding(sample: Any, level: int) -> FileEncoding:
     """Return the encoding that makes each column of `sample` smallest; of equals, the first of _CANDIDATES."""
     best: dict[str, tuple[int, str]] = {}
     for n in range(max(map(len, _CANDIDATES.values()))):
         names = {column: options[n] for column, options in _CANDIDATES.items() if n < len(options)}
-        for column, size in _sizes(sample.select(list(names)), _encoding(names), level).items():
+        for column, size in _column_sizes(sample.select(list(names)), _encoding(names), level).items():
             if column not in best or size < best[column][0]:
                 best[column] = size, names[column]
     return _encoding({column: name for column, (_, name) in best.items()})
 
 
-def _encoding(names: dict[str, str]) -> Encoding:
+def _encoding(names: dict[str, str]) -> FileEncoding:
     dictionary = [column for column, name in names.items() if name == _DICTIONARY]
-    return Encoding(dictionary, {column: name for column, name in names.items() if name != _DICTIONARY})
+    return FileEncoding(dictionary, {column: name for column, name in names.items() if name != _DICTIONARY})
 
 
-def _sizes(rows: Any, encoding: Encoding, level: int) -> dict[str, int]:
+def _column_sizes(rows: Any, encoding: FileEncoding, level: int) -> dict[str, int]:
     sink = pa.BufferOutputStream()
     options = {**encoding.options(level), "write_statistics": False}
     pq.write_table(rows, sink, row_group_size=ROW_GROUP, **options)
@@ -99,7 +99,7 @@ def _sizes(rows: Any, encoding: Encoding, level: int) -> dict[str, int]:
 OnFile = Callable[[], None]
 
 
-class Output:
+class SortedFileWriter:
     """Takes tables in order and writes them as files of the partition (`period`, `keep`), `rows_per_file` rows each.
 
     `files` are the closed ones. Raises RunError if the rows are not in order; OSError."""
@@ -112,7 +112,7 @@ class Output:
         self._prefix = "hour" if "T" in partition["period"] else "day"
         self._held: list[Any] = []
         self._held_rows = self._held_bytes = 0
-        self._file: _File | None = None
+        self._file: _ParquetFile | None = None
         self._last: Key | None = None
         self.files: list[DataFile] = []
         self.names: list[str] = []
@@ -121,7 +121,7 @@ class Output:
     def add(self, rows: Any) -> None:
         if not len(rows):
             return
-        keys = Keys.of(rows)
+        keys = SortKeys.of(rows)
         check_order(keys, self._last, f"the merge for {self._folder}")
         self._last = keys.at(len(keys) - 1)
         self._held.append(rows)
@@ -146,14 +146,14 @@ class Output:
     def _write(self, most: int) -> None:
         written = self._file.rows if self._file else 0
         held = pa.concat_tables(self._held)
-        group = next(pieces(held, min(most, self._rows_per_file - written), GROUP_BYTES))
+        group = next(slices_of(held, min(most, self._rows_per_file - written), GROUP_BYTES))
         rest = held.slice(len(group))
         self._held, self._held_rows, self._held_bytes = ([rest] if len(rest) else []), len(rest), rest.nbytes
         if self._file is None:
             path = f"{self._folder}/{self._prefix}-{uuid.uuid4().hex}.parquet"
             self.names.append(path)
-            level = LITTLE_LEVEL if self._rows_per_file <= LITTLE_ROWS else LEVELS[self._prefix]
-            self._file = _File(f"{self._table}/{path}", path, group, level)
+            level = SMALL_FILE_LEVEL if self._rows_per_file <= SMALL_FILE_ROWS else LEVELS[self._prefix]
+            self._file = _ParquetFile(f"{self._table}/{path}", path, group, level)
         self._file.add(group)
         if self._file.rows >= self._rows_per_file:
             self._end_file()
@@ -165,13 +165,13 @@ class Output:
             self._on_file()
 
 
-class _File:
+class _ParquetFile:
     """One file that is being written."""
 
     def __init__(self, uri: str, path: str, sample: Any, level: int) -> None:
         self.path = path
-        self.sink = BufferedSink(uri)
-        options = choose(sample, level).options(level)
+        self.sink = HdfsSink(uri)
+        options = choose_encoding(sample, level).options(level)
         self._writer = pq.ParquetWriter(pa.PythonFile(self.sink, mode="w"), FILE_SCHEMA, **options)
         self._statistics = FileStatistics(KEYS)
 
@@ -190,7 +190,7 @@ class _File:
         return DataFile(self.path, self.sink.size, self.rows, partition, self._statistics.to_json())
 
 
-class BufferedSink(io.RawIOBase):
+class HdfsSink(io.RawIOBase):
     """A new file, written in pieces of BUFFER. `size` counts the bytes so far. Used by one thread."""
 
     def __init__(self, uri: str) -> None:
@@ -202,7 +202,7 @@ class BufferedSink(io.RawIOBase):
     def write(self, data: Any) -> int:
         self._held += data
         self.size += len(data)
-        if len(self._held) >= BUFFER:
+        if len(self._held) >= BUFFER_BYTES:
             self._push()
         return len(data)
 
@@ -219,7 +219,7 @@ class BufferedSink(io.RawIOBase):
         super().close()
         if self._held:
             self._push()
-        within(files.TIMEOUT_S, f"closing {self.uri}", self._file.close)
+        call_with_timeout(files.TIMEOUT_S, f"closing {self.uri}", self._file.close)
 
     def abandon(self) -> None:
         """Drop an unwanted file without closing it on HDFS; its written bytes stay until it is deleted."""
@@ -228,4 +228,4 @@ class BufferedSink(io.RawIOBase):
 
     def _push(self) -> None:
         held, self._held = self._held, bytearray()
-        within(files.TIMEOUT_S, f"writing {self.uri}", lambda: self._file.write(held))
+        call_with_timeout(files.TIMEOUT_S, f"writing {self.uri}", lambda: self._file.write(held))

@@ -14,30 +14,30 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.probe import Probe, no_probe
-from artimon.rawtable.commit import RawLog, Superseded
-from artimon.rawtable.schema import DataFile, TableError, folder
+from artimon.model.probe import Failpoint, no_failpoint
+from artimon.rawtable.commit import CompactionLog, FileSuperseded
+from artimon.rawtable.schema import DataFile, TableError, folder_of
 from artimon.runtime import files
-from pipeline.compaction.digest import Digest, digest
-from pipeline.compaction.encode import Output
-from pipeline.compaction.merge import DEFAULT_LIMITS, MOST_BATCH, Limits, merge_all
-from pipeline.compaction.order import Keys
+from pipeline.compaction.digest import RowDigest, digest_of
+from pipeline.compaction.encode import SortedFileWriter
+from pipeline.compaction.merge import DEFAULT_LIMITS, MAX_BATCH_ROWS, MergeLimits, merge_all
+from pipeline.compaction.order import SortKeys
 from pipeline.compaction.plan import Job
 from pipeline.compaction.runs import ParquetRun, RunError, check_order
 
 log = logging.getLogger(__name__)
 
 
-class Unequal(TableError):
+class DigestMismatchError(TableError):
     """The rows written are not the rows read: the job is abandoned, the table stays as it was."""
 
 
-class Stopped(Exception):
+class JobStopped(Exception):
     """The process is stopping: the job is abandoned, its files are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class JobResult:
     """Result of a job. `seconds` from its first read to its commit."""
 
     kind: str
@@ -57,50 +57,50 @@ class Done:
 
 
 @dataclass(slots=True)
-class _Sum:
+class _DigestingReader:
     """Digest of the batches that it saw; `beat` is called with each, and may raise Stopped."""
 
     beat: Callable[[], None]
-    digest: Digest = field(default_factory=Digest)
+    digest: RowDigest = field(default_factory=RowDigest)
 
     def add(self, batch: Any) -> None:
         self.beat()
-        self.digest = self.digest.plus(digest(batch))
+        self.digest = self.digest.plus(digest_of(batch))
 
 
-class Worker:
-    """Runs jobs one after another. `folder` is a local folder of its own for data that exceeds memory."""
+class JobRunner:
+    """Runs jobs one after another. `folder_of` is a local folder of its own for data that exceeds memory."""
 
     def __init__(
         self,
-        table: RawLog,
+        table: CompactionLog,
         folder: Path,
         clock: Clock = SYSTEM_CLOCK,
-        probe: Probe = no_probe,
-        limits: Limits = DEFAULT_LIMITS,
+        probe: Failpoint = no_failpoint,
+        limits: MergeLimits = DEFAULT_LIMITS,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._table, self._folder, self._clock = table, folder, clock
         self._probe, self._limits, self._beat = probe, limits, beat
         self._clean()
 
-    def run(self, job: Job) -> Done:
+    def run(self, job: Job) -> JobResult:
         """Run a job. Raises Superseded if another commit took one of the inputs, Unequal if the proof fails, RunError
         if an input is missing or is not what the table says, Stopped, TableError, OSError. All of them leave the table
         unchanged."""
         began = self._clock.monotonic()
         each = max(1, -(-job.rows // job.outputs))
         ended = partial(self._probe, "file")
-        output = Output(self._table.uri, folder(job.period, job.keep), _partition(job), each, ended)
+        output = SortedFileWriter(self._table.uri, folder_of(job.period, job.keep), _partition(job), each, ended)
         try:
             new, proof = self._write(job, output)
-            note = {**_note(job), "digest": str(proof)}
+            note = {**_job_note(job), "digest": str(proof)}
             self._probe("verified")
             version = self._table.replace(job.inputs, new, note, began)
         except FileNotFoundError as error:
             self._discard(output)
             raise self._missing(job, error) from error
-        except (RunError, Unequal, Superseded, Stopped):
+        except (RunError, DigestMismatchError, FileSuperseded, JobStopped):
             self._discard(output)
             raise
         finally:
@@ -109,19 +109,19 @@ class Worker:
         self._probe("committed")
         seconds, size = self._clock.monotonic() - began, sum(file.size for file in new)
         names = job.kind, job.period, job.keep
-        return Done(*names, job.rows, len(job.inputs), len(new), job.size, size, seconds, version, str(proof))
+        return JobResult(*names, job.rows, len(job.inputs), len(new), job.size, size, seconds, version, str(proof))
 
     def _missing(self, job: Job, error: FileNotFoundError) -> Exception:
         """Return the reason why a file could not be opened: another compactor replaced it, or the table has lost it."""
         self._table.refresh()
         live = {file.path for file in self._table.live()}
         if not {file.path for file in job.inputs} <= live:
-            return Superseded(f"files of {job} were replaced meanwhile")
+            return FileSuperseded(f"files of {job} were replaced meanwhile")
         return RunError(f"a file of {job} is gone from HDFS, though the table names it: {error}")
 
-    def _write(self, job: Job, output: Output) -> tuple[list[DataFile], Digest]:
+    def _write(self, job: Job, output: SortedFileWriter) -> tuple[list[DataFile], RowDigest]:
         """Write the new files; return them, closed, with the digest that they share with the old ones."""
-        read = _Sum(self._beat)
+        read = _DigestingReader(self._beat)
         runs = [ParquetRun(f"{self._table.uri}/{f.path}", f.rows, f.size, read.add) for f in job.inputs]
         self._probe("planned")
         for rows in merge_all(runs, self._folder, self._limits):
@@ -131,25 +131,25 @@ class Worker:
         self._probe("written")
         written = self._read_back(new)
         if written != read.digest:
-            raise Unequal(f"{self._table.uri}, {job}: {read.digest} were read and {written} were written")
+            raise DigestMismatchError(f"{self._table.uri}, {job}: {read.digest} were read and {written} were written")
         return new, written
 
-    def _read_back(self, new: list[DataFile]) -> Digest:
-        seen = _Sum(self._beat)
+    def _read_back(self, new: list[DataFile]) -> RowDigest:
+        seen = _DigestingReader(self._beat)
         for file in new:
             last = None
             run = ParquetRun(f"{self._table.uri}/{file.path}", file.rows, file.size, seen.add)
-            for batch in run.batches(MOST_BATCH):
-                keys = Keys.of(batch)
+            for batch in run.batches(MAX_BATCH_ROWS):
+                keys = SortKeys.of(batch)
                 check_order(keys, last, run.name)
                 last = keys.at(len(keys) - 1)
         return seen.digest
 
-    def _discard(self, output: Output) -> None:
+    def _discard(self, output: SortedFileWriter) -> None:
         """Delete files that will never be part of the table; a file that cannot be deleted becomes an orphan."""
         for name in output.names:
             try:
-                files.delete(f"{self._table.uri}/{name}")
+                files.delete_file(f"{self._table.uri}/{name}")
             except (OSError, RuntimeError) as error:
                 log.warning("%s could not be deleted yet: %s", name, error)
 
@@ -161,5 +161,5 @@ def _partition(job: Job) -> dict[str, str]:
     return {"period": job.period, "keep": job.keep}
 
 
-def _note(job: Job) -> dict[str, Any]:
+def _job_note(job: Job) -> dict[str, Any]:
     return {"format": 1, "kind": job.kind, **_partition(job), "files": len(job.inputs), "rows": job.rows}

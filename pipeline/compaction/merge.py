@@ -13,14 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.compaction.order import Key, Keys, sort
+from pipeline.compaction.order import Key, SortKeys, sort_rows
 from pipeline.compaction.runs import Run, check_order, spill
 
 WINDOW_BYTES = 64 * 1024 * 1024
 WINDOW_ROWS = 750_000
 MAX_FAN_IN = 96
-MAX_WEIGHT = 128 * 1024 * 1024
-LEAST_BATCH, MOST_BATCH = 1_024, 65_536
+MAX_RUN_BYTES = 128 * 1024 * 1024
+MIN_BATCH_ROWS, MAX_BATCH_ROWS = 1_024, 65_536
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
 """Parameters of glibc's mallopt."""
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MergeLimits:
     """Bounds on the memory of a merge."""
 
     window_rows: int = WINDOW_ROWS
@@ -36,20 +36,20 @@ class Limits:
     window_bytes: int = WINDOW_BYTES
     fan_in: int = MAX_FAN_IN
     """Runs that are open at once."""
-    weight: int = MAX_WEIGHT
+    weight: int = MAX_RUN_BYTES
     """Bytes that open runs take without their batches."""
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = MergeLimits()
 
 
-class _Head:
+class _RunCursor:
     """Current batch of a run. Invariant: rows before `_at` were taken."""
 
     def __init__(self, run: Run, batch_rows: int) -> None:
         self._run, self._batches = run, run.batches(batch_rows)
         self._batch: Any = None
-        self._keys, self._at = Keys.of(_NOTHING), 0
+        self._keys, self._at = SortKeys.of(_NO_ROWS), 0
 
     def fill(self) -> bool:
         """Have at least one row; return False at the end of the run. Raises RunError if rows are not in order."""
@@ -58,7 +58,7 @@ class _Head:
             self._batch = next(self._batches, None)
             if self._batch is None:
                 return False
-            self._keys, self._at = Keys.of(self._batch), 0
+            self._keys, self._at = SortKeys.of(self._batch), 0
             check_order(self._keys, before, self._run.name)
         return True
 
@@ -71,12 +71,12 @@ class _Head:
         return self._batch.slice(start, self._at - start) if self._at > start else None
 
 
-def merge(runs: Sequence[Run], limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]:
+def merge(runs: Sequence[Run], limits: MergeLimits = DEFAULT_LIMITS) -> Iterator[Any]:
     """Yield tables whose rows are in order, within and across tables. At most `limits.fan_in` runs.
 
     Rows up to the smallest last key of all heads can be emitted: every row not read yet comes after them."""
-    batch_rows = max(LEAST_BATCH, min(MOST_BATCH, limits.window_rows // max(1, len(runs))))
-    heads = [head for run in runs if (head := _Head(run, batch_rows)).fill()]
+    batch_rows = max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, limits.window_rows // max(1, len(runs))))
+    heads = [head for run in runs if (head := _RunCursor(run, batch_rows)).fill()]
     pieces: list[Any] = []
     rows = held = 0
     while heads:
@@ -94,21 +94,21 @@ def merge(runs: Sequence[Run], limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]
         yield _sorted(pieces)
 
 
-def merge_all(runs: Sequence[Run], folder: Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]:
+def merge_all(runs: Sequence[Run], folder: Path, limits: MergeLimits = DEFAULT_LIMITS) -> Iterator[Any]:
     """Merge any number of runs. While there are too many to open at once, groups of them are merged into one run each
     in `folder`."""
     level = 0
     current = list(runs)
-    while len(groups := _groups(current, limits)) > 1:
+    while len(groups := _group_runs(current, limits)) > 1:
         level += 1
         current = [
-            spill(folder / f"{level}-{n}.arrow", merge(group, limits), MOST_BATCH) if len(group) > 1 else group[0]
+            spill(folder / f"{level}-{n}.arrow", merge(group, limits), MAX_BATCH_ROWS) if len(group) > 1 else group[0]
             for n, group in enumerate(groups)
         ]
     yield from merge(current, limits)
 
 
-def _groups(runs: list[Run], limits: Limits) -> list[list[Run]]:
+def _group_runs(runs: list[Run], limits: MergeLimits) -> list[list[Run]]:
     groups: list[list[Run]] = [[]]
     weight = 0
     for run in runs:
@@ -127,7 +127,7 @@ def _sorted(pieces: list[Any]) -> Any:
     pieces.sort(key=lambda piece: piece.column("time")[0].value)
     whole = pa.Table.from_batches(pieces).combine_chunks()
     pieces.clear()  # so that rows are not held three times
-    return sort(whole)
+    return sort_rows(whole)
 
 
 def be_frugal() -> None:
@@ -152,7 +152,7 @@ def _libc() -> Any:
     return None
 
 
-_NOTHING = pa.record_batch(
+_NO_ROWS = pa.record_batch(
     [pa.array([], pa.int32()), pa.array([], pa.int64()), pa.array([], pa.timestamp("us", tz="UTC"))],
     names=["source", "series", "time"],
 )

@@ -15,7 +15,7 @@ KEYS = ("source", "series", "time")
 MIN_SERIES_BITS = 16
 
 
-class Keys:
+class SortKeys:
     """The three key columns of a batch or table without nulls, as int64 arrays of equal length."""
 
     __slots__ = ("series", "source", "time")
@@ -24,7 +24,7 @@ class Keys:
         self.source, self.series, self.time = source, series, time
 
     @classmethod
-    def of(cls, rows: Any) -> Keys:
+    def of(cls, rows: Any) -> SortKeys:
         """Return the keys of a RecordBatch or Table of FILE_SCHEMA (artimon/rawtable/schema.py)."""
         source, series, time = (_numbers(rows.column(name)) for name in KEYS)
         return cls(source, series, time)
@@ -35,8 +35,8 @@ class Keys:
     def at(self, row: int) -> Key:
         return int(self.source[row]), int(self.series[row]), int(self.time[row])
 
-    def take(self, rows: Ints) -> Keys:
-        return Keys(self.source[rows], self.series[rows], self.time[rows])
+    def take(self, rows: Ints) -> SortKeys:
+        return SortKeys(self.source[rows], self.series[rows], self.time[rows])
 
     def after(self, key: Key, start: int) -> int:
         """Return the first row at or after `start` whose key is greater than `key`; the rows must be in order."""
@@ -52,7 +52,7 @@ class Keys:
         return wrong
 
 
-def order_of(keys: Keys) -> Ints | None:
+def order_of(keys: SortKeys) -> Ints | None:
     """Return row numbers in the order of (source, series, time); None if the rows are in order already.
 
     One sort of 64-bit numbers: the source, as many leading bits of the series as fit, and the number of the row. The
@@ -67,14 +67,14 @@ def order_of(keys: Keys) -> Ints | None:
     packed >>= np.uint64(row_bits)
     wrong = keys.take(order).breaks()
     if len(wrong):
-        _mend(order, packed, np.unique(packed[wrong]), keys)
+        _resort(order, packed, np.unique(packed[wrong]), keys)
     return order
 
 
-def sort(table: Any) -> Any:
+def sort_rows(table: Any) -> Any:
     """Return the same rows in order, as a Table with one chunk a column."""
     table = table.combine_chunks()
-    order = order_of(Keys.of(table))
+    order = order_of(SortKeys.of(table))
     if order is None:
         return table
     rows = pa.array(order)
@@ -82,7 +82,7 @@ def sort(table: Any) -> Any:
     return pa.table(columns, schema=table.schema)
 
 
-def _pack(keys: Keys) -> tuple[npt.NDArray[np.uint64] | None, int]:
+def _pack(keys: SortKeys) -> tuple[npt.NDArray[np.uint64] | None, int]:
     count = len(keys)
     row_bits = count.bit_length()
     first_source = int(keys.source.min())
@@ -101,7 +101,7 @@ def _pack(keys: Keys) -> tuple[npt.NDArray[np.uint64] | None, int]:
     return packed, row_bits
 
 
-def _mend(order: Ints, groups: npt.NDArray[np.uint64], wrong: npt.NDArray[np.uint64], keys: Keys) -> None:
+def _resort(order: Ints, groups: npt.NDArray[np.uint64], wrong: npt.NDArray[np.uint64], keys: SortKeys) -> None:
     """Sort the rows of the groups `wrong` by their full keys, in place; the groups themselves are in order."""
     places = np.flatnonzero(np.isin(groups, wrong))
     rows = order[places]

@@ -57,7 +57,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class ClassRetention:
     """Retention of each class in days; `default_days` for a class without an entry."""
 
     days: Mapping[str, int] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Keeping:
         return end_ms(file.period) + self.days.get(file.keep, self.default_days) * DAY_MS
 
 
-def settled_ms(state: RawState, acks: Mapping[str, Any] | None) -> int:
+def closed_before_ms(state: RawState, acks: Mapping[str, Any] | None) -> int:
     """Return the Kafka append time below which everything is in the table; 0 if that is unknown.
 
     Append times never decrease within a partition: below that of its newest batch nothing is missing. An idle partition
@@ -93,11 +93,11 @@ def _idle(topic_id: str, acks: Mapping[str, Any] | None) -> dict[int, int]:
     return {int(p): at for p, one in acks["partitions"].items() if one["until"] >= one["log_end"]}
 
 
-def plan(files: Iterable[LiveFile], settled: int, given_up: Collection[JobKey] = ()) -> list[Job]:
+def plan_jobs(files: Iterable[LiveFile], settled: int, given_up: Collection[JobKey] = ()) -> list[Job]:
     """Return the jobs that are due, the oldest first, hours before their day. A partition appears at most once.
 
     A job in `given_up` is left out, and for an hour so is its day; all others go on."""
-    groups = _by_partition(file for file in files if _known(file.period))
+    groups = _by_partition(file for file in files if _is_known_period(file.period))
     hours = _hours(groups, settled)
     if fresh := [job for job in hours if job.key not in given_up]:
         return fresh
@@ -105,9 +105,9 @@ def plan(files: Iterable[LiveFile], settled: int, given_up: Collection[JobKey] =
     return [job for job in _days(groups, settled) if job.key not in given_up and (job.period, job.keep) not in stuck]
 
 
-def still_due(files: Iterable[LiveFile], settled: int) -> set[JobKey]:
+def due_keys(files: Iterable[LiveFile], settled: int) -> set[JobKey]:
     """Return the keys of all possible jobs: failures of jobs that are not among them can be forgotten."""
-    groups = _by_partition(file for file in files if _known(file.period))
+    groups = _by_partition(file for file in files if _is_known_period(file.period))
     return {job.key for job in [*_hours(groups, settled), *_days(groups, settled)]}
 
 
@@ -157,14 +157,16 @@ def _outputs(inputs: Sequence[LiveFile], limit: int) -> int:
     return max(1, min(limit, -(-rows // TARGET_ROWS)))
 
 
-def expired(files: Iterable[LiveFile], keeping: Keeping, now_ms: int, newest_append_ms: int) -> list[LiveFile]:
+def expired_files(
+    files: Iterable[LiveFile], keeping: ClassRetention, now_ms: int, newest_append_ms: int
+) -> list[LiveFile]:
     """Return the files whose samples were all appended longer ago than their class is kept."""
     now = min(now_ms, newest_append_ms + FUTURE_DAYS * DAY_MS)
-    return [file for file in files if _known(file.period) and keeping.until_ms(file) <= now]
+    return [file for file in files if _is_known_period(file.period) and keeping.until_ms(file) <= now]
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class FileCounts:
     """Counts of live files: all, and the maximum in an open hour, in a closed hour, and in a day."""
 
     files: int = 0
@@ -177,19 +179,19 @@ class Count:
     """Number of open hours."""
 
 
-def count(files: Sequence[LiveFile], settled: int) -> Count:
+def count_files(files: Sequence[LiveFile], settled: int) -> FileCounts:
     """Return the counts that `artimon status` shows. Files of all classes of a period are counted together."""
     most, open_hours = {"open": 0, "closed": 0, "day": 0}, 0
     for period, number in Counter(file.period for file in files).items():
-        if _known(period):
+        if _is_known_period(period):
             kind = "day" if not is_hour(period) else "closed" if end_ms(period) <= settled else "open"
             most[kind] = max(most[kind], number)
             open_hours += kind == "open"
     size, rows = sum(file.size for file in files), sum(file.rows for file in files)
-    return Count(len(files), size, rows, most["open"], most["closed"], most["day"], open_hours)
+    return FileCounts(len(files), size, rows, most["open"], most["closed"], most["day"], open_hours)
 
 
-def _known(period: str) -> bool:
+def _is_known_period(period: str) -> bool:
     """Return False for a period that this program did not name; it is left alone."""
     try:
         end_ms(period)

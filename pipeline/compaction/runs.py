@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from artimon.rawtable.parquet import RangeReader, span_of, unfit_group
+from artimon.rawtable.parquet import RangeReader, byte_range, oversized_group
 from artimon.rawtable.schema import FILE_SCHEMA
-from pipeline.compaction.order import Key, Keys
+from pipeline.compaction.order import Key, SortKeys
 
 FLAT_ROW_BYTES = 56
 """Bytes of a row in memory without its string."""
@@ -72,7 +72,7 @@ class ParquetRun:
         source, file = self._open()
         for group in range(file.metadata.num_row_groups):
             for batch in _coalesced(self._group(source, file, group, rows), rows):
-                fitting = batch if batch.schema.equals(FILE_SCHEMA) else _fit(batch)
+                fitting = batch if batch.schema.equals(FILE_SCHEMA) else _conform(batch)
                 if self._on_batch:
                     self._on_batch(fitting)
                 yield fitting
@@ -83,7 +83,7 @@ class ParquetRun:
             file = pq.ParquetFile(source, pre_buffer=False, memory_map=False)
         except pa.ArrowInvalid as error:
             raise RunError(f"{self.uri} is not a complete Parquet file: {error}") from error
-        if unfit := unfit_group(file.metadata):
+        if unfit := oversized_group(file.metadata):
             raise RunError(f"{self.uri}: {unfit}")
         if file.metadata.num_rows != self.rows:
             raise RunError(f"{self.uri} holds {file.metadata.num_rows} rows, the table says {self.rows}")
@@ -96,7 +96,7 @@ class ParquetRun:
 
     def _group(self, source: RangeReader, file: Any, group: int, rows: int) -> Iterator[Any]:
         meta = file.metadata.row_group(group)
-        start, length = span_of(meta)
+        start, length = byte_range(meta)
         if length <= LOAD_BYTES:
             source.load(start, length)
         else:
@@ -129,23 +129,23 @@ def spill(path: Path, tables: Iterator[Any], batch_rows: int) -> SpilledRun:
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, FILE_SCHEMA, options=options) as writer:
         for table in tables:
-            for piece in pieces(table, batch_rows, SPILL_BYTES):
+            for piece in slices_of(table, batch_rows, SPILL_BYTES):
                 writer.write_table(piece)
     return SpilledRun(path)
 
 
-def check_order(keys: Keys, before: Key | None, name: str) -> None:
+def check_order(keys: SortKeys, before: Key | None, name: str) -> None:
     """Check that the rows are in order, and not before the row `before`. Raises RunError."""
     if len(keys.breaks()) or (before is not None and len(keys) and keys.at(0) < before):
         raise RunError(f"{name}: its rows are not in the order of source, series and time")
 
 
-def pieces(table: Any, rows: int, size: int) -> Iterator[Any]:
+def slices_of(table: Any, rows: int, size: int) -> Iterator[Any]:
     """Yield slices of the table of at most `rows` rows and `size` bytes, or of one row."""
     for start in range(0, len(table), rows):
         part = table.slice(start, rows)
         if len(part) > 1 and part.nbytes > size:
-            yield from pieces(part, -(-len(part) // 2), size)
+            yield from slices_of(part, -(-len(part) // 2), size)
         else:
             yield part
 
@@ -165,7 +165,7 @@ def _string_bytes(group: Any) -> int:
 def _group_weight(group: Any) -> int:
     """Return the bytes that reading a row group takes, without its batches: the group as stored, pages, strings."""
     pages = min(int(group.total_byte_size), 2 * PIECE_BYTES)
-    return min(span_of(group)[1], LOAD_BYTES) + pages + min(_string_bytes(group), 2 * LOAD_BYTES)
+    return min(byte_range(group)[1], LOAD_BYTES) + pages + min(_string_bytes(group), 2 * LOAD_BYTES)
 
 
 def _rows_that_fit(source: RangeReader, file: Any, group: int, rows: int) -> int:
@@ -209,19 +209,19 @@ def _coalesced(batches: Iterator[Any], rows: int) -> Iterator[Any]:
     count = size = 0
     for batch in batches:
         if held and (count + len(batch) > rows or size + batch.nbytes > rows * FLAT_ROW_BYTES):
-            yield _joined(held)
+            yield _join_batches(held)
             held, count, size = [], 0, 0
         held.append(batch)
         count, size = count + len(batch), size + batch.nbytes
     if held:
-        yield _joined(held)
+        yield _join_batches(held)
 
 
-def _joined(batches: list[Any]) -> Any:
+def _join_batches(batches: list[Any]) -> Any:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _fit(batch: Any) -> Any:
+def _conform(batch: Any) -> Any:
     """Return a batch with the columns and types of FILE_SCHEMA; a column that an older file lacks is null."""
     columns = []
     for field in FILE_SCHEMA:

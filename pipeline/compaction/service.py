@@ -14,7 +14,7 @@ import psutil
 import pyarrow as pa
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.probe import Probe, no_probe
+from artimon.model.probe import Failpoint, no_failpoint
 from artimon.rawtable.delta import first_line
 from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.zookeeper import zookeeper_session
@@ -26,34 +26,34 @@ log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
 NICENESS = 19
-STOP_S = 10.0
-HUNG_S = 1800.0
+STOP_TIMEOUT_S = 10.0
+HUNG_TIMEOUT_S = 1800.0
 """Silence in seconds after which the thread is hung: no call takes longer, nor does a batch of rows."""
-TOLD = 5
+MAX_PROBLEMS = 5
 
 
 def run_compactor(
     config: CompactorConfig,
     stop: threading.Event,
     clock: Clock = SYSTEM_CLOCK,
-    probe: Probe = no_probe,
+    probe: Failpoint = no_failpoint,
     publish: Publish = unpublished,
 ) -> None:
     """Run until `stop`; `publish` gets the figures too. Missing services (ZooKeeper, HDFS, the table) are named in the
     health file and waited for."""
-    be_humble()
+    lower_priority()
     health = HealthFile(config.health or config.data / "health.json", "compactor", clock, publish)
     health.write("starting", "the table was not read yet")
     with zookeeper_session(config.zookeeper) as zookeeper:
-        life = _Life(Compactor(config, zookeeper, clock, probe), config.interval_s, clock)
+        life = _CompactorThread(Compactor(config, zookeeper, clock, probe), config.interval_s, clock)
         thread = threading.Thread(target=life.run, args=(stop,), name="compactor", daemon=True)
         thread.start()
         while not clock.wait(stop, HEALTH_S):
             life.tell(health)
-        thread.join(STOP_S)  # a longer job is abandoned: nothing of it was committed
+        thread.join(STOP_TIMEOUT_S)  # a longer job is abandoned: nothing of it was committed
 
 
-class _Life:
+class _CompactorThread:
     """The working thread and its health report."""
 
     def __init__(self, compactor: Compactor, interval_s: float, clock: Clock) -> None:
@@ -86,21 +86,21 @@ class _Life:
         problem, given_up, done = self._problem, self._compactor.given_up(), self._compactor.figures()
         figures = {
             **done,
-            "problems": [text for text in (problem, *given_up[:TOLD]) if text and self._tried],
+            "problems": [text for text in (problem, *given_up[:MAX_PROBLEMS]) if text and self._tried],
             "failing_ms": round((self._clock.monotonic() - self._fine_at) * 1000) if problem and self._tried else 0,
             "last_problem": self._last_problem,
-            **usage(),
+            **resource_usage(),
         }
         silent_s = self._compactor.silent_s()
         if not self._tried and not done["settled_ms"]:
             health.write("starting", problem, **figures)
-        elif silent_s > HUNG_S + self._interval_s:
+        elif silent_s > HUNG_TIMEOUT_S + self._interval_s:
             health.write("failing", f"no progress for {silent_s:.0f} s", **figures)
         else:
             health.write("ok", **figures)
 
 
-def be_humble(niceness: int = NICENESS) -> None:
+def lower_priority(niceness: int = NICENESS) -> None:
     """Set the lowest priority, one thread of Arrow, and an allocator that returns freed memory."""
     os.nice(niceness)
     with contextlib.suppress(psutil.Error, OSError, AttributeError):
@@ -111,7 +111,7 @@ def be_humble(niceness: int = NICENESS) -> None:
     be_frugal()
 
 
-def usage() -> dict[str, Any]:
+def resource_usage() -> dict[str, Any]:
     """Return peak resident memory and CPU time of this process."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     return {"peak_bytes": _peak(spent.ru_maxrss * 1024), "cpu_s": round(spent.ru_utime + spent.ru_stime, 1)}

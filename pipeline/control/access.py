@@ -12,15 +12,15 @@ from artimon.runtime.zookeeper import child_names
 from pipeline.control.tree import CALL_S
 
 ROOT, CONTEXTS = "/artimon", "/artimon/contexts"
-_LOOKED_AT = 32
+_MAX_CONTEXT_CHECKS = 32
 """Most nodes below the root that `is_open` checks; usually there are about 20."""
-OPEN = (
+OPEN_ACCESS_WARNING = (
     "every client that reaches ZooKeeper may change its nodes (docs/security.md): set ARTIMON_ZOOKEEPER_AUTH for every "
     "process and run `artimon config secure`"
 )
 
 
-def protect(client: KazooClient, digest: str, closed: bool = False) -> int:
+def restrict_access(client: KazooClient, digest: str, closed: bool = False) -> int:
     """Set the user of `digest` (user:password), which the client must have authenticated, as owner of all our nodes;
     returns their number. Unauthenticated applications may register below /artimon/contexts, unless `closed`. Later
     nodes of the platform are its own from the start. Raises KazooException, KazooTimeoutError."""
@@ -56,7 +56,7 @@ def is_open(client: KazooClient) -> bool:
     """Return True if every client may change the root of our tree or a node directly below it, except that of
     applications. Needs few calls, for frequent checks. Raises KazooException, KazooTimeoutError."""
     names = child_names(client, ROOT, timeout_s=CALL_S)
-    paths = [ROOT, *(f"{ROOT}/{name}" for name in names[:_LOOKED_AT])]
+    paths = [ROOT, *(f"{ROOT}/{name}" for name in names[:_MAX_CONTEXT_CHECKS])]
     return any(_is_open(client, path) for path in paths if path != CONTEXTS)
 
 

@@ -7,33 +7,33 @@ from typing import Any, Protocol
 
 from kazoo.client import KazooClient
 
-from artimon.model.acks import AckState, Verdict, judge
+from artimon.model.acks import AckDecision, AckState, decide_acks
 from artimon.runtime.partition_counts import ACKS_PATH
 from artimon.runtime.settings import zookeeper_auth
-from artimon.runtime.watcher import Watcher
+from artimon.runtime.watcher import ZooKeeperWatcher
 from artimon.runtime.zookeeper import read_children
 from pipeline.control.access import is_owned
-from pipeline.link.endpoints import COLLECTORS_PATH, Endpoint, parse_endpoint
+from pipeline.link.endpoints import COLLECTORS_PATH, CollectorEndpoint, parse_endpoint
 
 log = logging.getLogger(__name__)
 
 
-class Informed(Protocol):
+class AckListener(Protocol):
     """Recipient of the state in ZooKeeper: a sender, or a hand-over to another site."""
 
-    def update_collectors(self, found: dict[str, Endpoint]) -> None: ...
+    def update_collectors(self, found: dict[str, CollectorEndpoint]) -> None: ...
 
     def sent(self) -> list[Any]: ...
 
-    def judged(self, verdict: Verdict[Any]) -> None: ...
+    def judged(self, verdict: AckDecision[Any]) -> None: ...
 
 
-class Control(Watcher):
+class AckWatcher(ZooKeeperWatcher):
     """Reports the live collectors, and the verdicts of the ack states on sent batches, to one sender.
 
-    Precondition of `judge`: the sent batches are collected before the states are read."""
+    Precondition of `decide_acks`: the sent batches are collected before the states are read."""
 
-    def __init__(self, client: KazooClient, sender: Informed, topic: str) -> None:
+    def __init__(self, client: KazooClient, sender: AckListener, topic: str) -> None:
         super().__init__(client, "control")
         self._sender, self._topic = sender, topic
         self._foreign = ""
@@ -48,7 +48,7 @@ class Control(Watcher):
         self._follow_acks()
         self.problem = self._foreign
 
-    def _find_collectors(self) -> dict[str, Endpoint]:
+    def _find_collectors(self) -> dict[str, CollectorEndpoint]:
         found = {}
         for name, data, _ in read_children(self._client, COLLECTORS_PATH, self._on_event):
             try:
@@ -61,7 +61,7 @@ class Control(Watcher):
         waiting = self._sender.sent()
         states = self._read_states()
         if waiting and states:
-            verdict = judge(waiting, states, self._topic)
+            verdict = decide_acks(waiting, states, self._topic)
             if verdict.acked or verdict.resend or verdict.looked:
                 self._sender.judged(verdict)
 
@@ -79,7 +79,7 @@ class Control(Watcher):
 
     def _may_count(self, topic_id: str) -> bool:
         path = f"{ACKS_PATH}/{topic_id}"
-        if is_believed(self._client, path):
+        if is_trusted(self._client, path):
             return True
         self._foreign = (
             f"acks in {path} are not trusted, since others may write them: set ARTIMON_ZOOKEEPER_AUTH for Spark and "
@@ -88,7 +88,7 @@ class Control(Watcher):
         return False
 
 
-def is_believed(client: KazooClient, path: str) -> bool:
+def is_trusted(client: KazooClient, path: str) -> bool:
     """Return True if a node is trusted to let data be forgotten: with a ZooKeeper user of its own, a process trusts
     only nodes that this user alone may write. Raises KazooException, KazooTimeoutError."""
     digest = zookeeper_auth()

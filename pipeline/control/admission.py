@@ -15,9 +15,9 @@ from kazoo.client import KazooClient
 from pipeline.control.access import is_owned
 from pipeline.control.commands import Command, CommandError
 from pipeline.control.decide import Layer, Proof
-from pipeline.control.document import ConfigError, Document, canonical, changes_only_numbers, parse
-from pipeline.control.signatures import BadSignature, Keys
-from pipeline.control.tree import COMMANDS, Version, config_path
+from pipeline.control.document import ConfigDocument, ConfigError, canonical, changes_only_numbers, parse_document
+from pipeline.control.signatures import InvalidSignatureError, SigningKeys
+from pipeline.control.tree import COMMANDS, ConfigVersion, config_path
 
 CONFIG_KIND, COMMAND_KIND = "config", "command"
 """Kinds of signed content: a signature of one kind is never valid for the other."""
@@ -28,7 +28,7 @@ class Trust:
     """Means by which an agent recognizes its operators: `keys` of signatures; `digest`: its own user:password of
     ZooKeeper. With keys only signatures count."""
 
-    keys: Keys | None = None
+    keys: SigningKeys | None = None
     digest: str = ""
 
     @property
@@ -44,19 +44,19 @@ class Trust:
 class Admission:
     """`allowed(document)` raises ConfigError if a pushed document names a resource that this host forbids."""
 
-    def __init__(self, trust: Trust, client: KazooClient, allowed: Callable[[Document], None]) -> None:
+    def __init__(self, trust: Trust, client: KazooClient, allowed: Callable[[ConfigDocument], None]) -> None:
         self._trust, self._client, self._allowed = trust, client, allowed
 
-    def layer(self, version: Version, known: Layer | None) -> Layer:
+    def layer(self, version: ConfigVersion, known: Layer | None) -> Layer:
         """Return the layer of a version, given the known layer of its scope. Raises ConfigError if the version is
         rejected, and `watcher.LOST`."""
-        document, text = parse(version.document), canonical(version.document)
+        document, text = parse_document(version.document), canonical(version.document)
         if known is not None and (known.stamp, known.text) == (version.stamp, text):
             return known
         old = {} if known is None else json.loads(known.text)
         try:
             by = self._proof(version)
-        except BadSignature as problem:
+        except InvalidSignatureError as problem:
             if not changes_only_numbers(old, version.document):
                 numbers = "it changes more than numbers"
                 raise ConfigError(f"{numbers}, and {problem}: {self._trust.remedy}") from None
@@ -68,11 +68,11 @@ class Admission:
 
     def keep(self, layer: Layer) -> str:
         """Return the reason why a remembered layer must no longer run, "" if it may."""
-        if not is_vouched(layer):
+        if not is_admissible(layer):
             return f"it changes more than numbers, and it has no proof: {self._trust.remedy}"
         try:
             if layer.stamp.scope != "file":
-                self._allowed(parse(json.loads(layer.text)))
+                self._allowed(parse_document(json.loads(layer.text)))
         except ConfigError as problem:
             return str(problem)
         return ""
@@ -84,11 +84,11 @@ class Admission:
                 self._trust.keys.verify(COMMAND_KIND, signed_command(agent, command), command.signature)
             else:
                 self._owner(f"{COMMANDS}/{agent}/{command.id}")
-        except BadSignature as problem:
+        except InvalidSignatureError as problem:
             remedy = self._trust.remedy.replace("push it", "give it")
             raise CommandError(f"{problem}: {remedy}") from None
 
-    def _proof(self, version: Version) -> str:
+    def _proof(self, version: ConfigVersion) -> str:
         """Return the key or user that vouches for a version. Raises BadSignature."""
         if self._trust.keys is not None:
             return f"key {self._trust.keys.verify(CONFIG_KIND, signed_version(version), version.signature)}"
@@ -99,17 +99,17 @@ class Admission:
         digest = self._trust.digest
         for path in paths:
             if not digest or not is_owned(self._client, path, digest):
-                raise BadSignature("it is not signed" if not digest else f"others may write {path}")
+                raise InvalidSignatureError("it is not signed" if not digest else f"others may write {path}")
         return f"ZooKeeper user {digest.partition(':')[0]}"
 
 
-def is_vouched(layer: Layer) -> bool:
+def is_admissible(layer: Layer) -> bool:
     """Return True if a remembered layer may run: it is a file of this host, has a proof, or changes numbers only."""
     local = layer.stamp.scope == "file"
     return local or layer.proof is not None or changes_only_numbers({}, json.loads(layer.text))
 
 
-def signed_version(version: Version) -> dict[str, object]:
+def signed_version(version: ConfigVersion) -> dict[str, object]:
     """Return the signed content of a version: all of it, with its scope, lineage and number."""
     told = {"made_ms": version.made_ms, "by": version.by, "note": version.note, "source": version.source}
     return {**version.stamp._asdict(), "document": version.document, **told}

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from artimon.model.znode import read_table
+from artimon.model.znode import parse_json_object
 
-NAMES = ("drain", "pause", "resume", "roll", "release")
-REMEMBERED = 1000
+COMMAND_NAMES = ("drain", "pause", "resume", "roll", "release")
+MAX_ANSWERS = 1000
 """Final answers that an agent keeps on its disk; the oldest are dropped."""
 MAX_WAITING = 100
 """Most commands to one agent in ZooKeeper, answered or not."""
@@ -27,7 +27,7 @@ class CommandError(ValueError):
     """The command is malformed or cannot be carried out."""
 
 
-class Mode(Enum):
+class AgentMode(Enum):
     """Mode of an agent. It survives a restart."""
 
     RUNNING = "running"
@@ -37,7 +37,7 @@ class Mode(Enum):
     """Accepts nothing, sends the data that it has."""
 
 
-MODES = {"pause": Mode.PAUSED, "resume": Mode.RUNNING, "drain": Mode.DRAINING}
+MODES = {"pause": AgentMode.PAUSED, "resume": AgentMode.RUNNING, "drain": AgentMode.DRAINING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +66,16 @@ class Command:
     def parse(cls, id: str, data: bytes, order: int = 0) -> Command:
         """Inverse of `to_json`. Raises CommandError."""
         try:
-            found = read_table(data)
+            found = parse_json_object(data)
             arguments = {str(key): str(value) for key, value in found["arguments"].items()}
             times = int(found["issued_ms"]), int(found["deadline_ms"])
             signature = found.get("signature")
-            return cls(checked_id(id), str(found["name"]), arguments, *times, order, signature)
+            return cls(validate_id(id), str(found["name"]), arguments, *times, order, signature)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CommandError(f"{data[:200]!r} is not a command: {error!r}") from None
 
 
-def checked_id(id: str) -> str:
+def validate_id(id: str) -> str:
     """Return the id if it is valid, else raise CommandError."""
     if not _ID.fullmatch(id):
         raise CommandError(f"id {id!r}: use letters, digits, . _ and -, at most 100 of them")
@@ -83,7 +83,7 @@ def checked_id(id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """`state`: "begun", or finally "done", "failed", "refused", "expired"."""
 
     state: str
@@ -98,23 +98,23 @@ class Answer:
         return json.dumps({"state": self.state, "text": self.text, "time_ms": self.time_ms}).encode()
 
     @classmethod
-    def parse(cls, data: bytes) -> Answer:
+    def parse(cls, data: bytes) -> CommandAnswer:
         """Inverse of `to_json`. Raises ValueError."""
         try:
-            found = read_table(data)
+            found = parse_json_object(data)
             return cls(str(found["state"]), str(found["text"]), int(found["time_ms"]))
         except (KeyError, TypeError) as error:
             raise ValueError(f"{data[:200]!r} is not an answer: {error!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class CommandJournal:
     """An agent's record of commands; it is on the disk before anything is done.
 
     `answers`: by id, oldest first; `drain`: the drain in progress."""
 
-    mode: Mode = Mode.RUNNING
-    answers: Mapping[str, Answer] = field(default_factory=dict)
+    mode: AgentMode = AgentMode.RUNNING
+    answers: Mapping[str, CommandAnswer] = field(default_factory=dict)
     drain: Command | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -123,61 +123,69 @@ class Book:
         return {"mode": self.mode.value, "answers": answers, "drain": drain}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Book:
+    def from_json(cls, found: Mapping[str, Any]) -> CommandJournal:
         """Inverse of `to_json`. Raises ValueError, KeyError, TypeError."""
-        answers = {str(id): Answer(one["state"], one["text"], one["time_ms"]) for id, one in found["answers"].items()}
+        answers = {
+            str(id): CommandAnswer(one["state"], one["text"], one["time_ms"]) for id, one in found["answers"].items()
+        }
         drain = found["drain"]
         command = None if drain is None else Command.parse(drain["id"], json.dumps(drain).encode())
-        return cls(Mode(found["mode"]), answers, command)
+        return cls(AgentMode(found["mode"]), answers, command)
 
 
-def next_command(book: Book, heard: Iterable[Command]) -> Command | None:
+def next_command(book: CommandJournal, heard: Iterable[Command]) -> Command | None:
     """Return the first command without an answer."""
     waiting = [command for command in heard if command.id not in book.answers]
     return min(waiting, key=lambda command: (command.order, command.id), default=None)
 
 
-def refusal(command: Command, now_ms: int) -> Answer | None:
+def refusal_of(command: Command, now_ms: int) -> CommandAnswer | None:
     """Return the answer that refuses an unknown or expired command; None if it may begin."""
-    if command.name not in NAMES:
-        return Answer("refused", f"unknown command {command.name!r}: use one of {', '.join(NAMES)}", now_ms)
+    if command.name not in COMMAND_NAMES:
+        return CommandAnswer(
+            "refused", f"unknown command {command.name!r}: use one of {', '.join(COMMAND_NAMES)}", now_ms
+        )
     if now_ms >= command.deadline_ms:
-        return Answer("expired", f"read {now_ms - command.deadline_ms} ms after its deadline; not begun", now_ms)
+        return CommandAnswer("expired", f"read {now_ms - command.deadline_ms} ms after its deadline; not begun", now_ms)
     return None
 
 
-def begun(book: Book, command: Command, now_ms: int) -> Book:
+def after_begin(book: CommandJournal, command: Command, now_ms: int) -> CommandJournal:
     """Begin a command. One that changes the mode ends a drain in progress, which then has failed."""
     if command.name not in MODES:
         return book
     if book.drain is not None:
         text = f"ended by {command.name} {command.id} before everything was sent"
-        book = answered(book, book.drain.id, Answer("failed", text, now_ms))
+        book = with_answer(book, book.drain.id, CommandAnswer("failed", text, now_ms))
     mode = MODES[command.name]
-    book = replace(book, mode=mode, drain=command if mode is Mode.DRAINING else None)
-    return answered(book, command.id, Answer("begun", "draining", now_ms)) if mode is Mode.DRAINING else book
+    book = replace(book, mode=mode, drain=command if mode is AgentMode.DRAINING else None)
+    return (
+        with_answer(book, command.id, CommandAnswer("begun", "draining", now_ms))
+        if mode is AgentMode.DRAINING
+        else book
+    )
 
 
-def drained(book: Book, waiting: int, now_ms: int) -> Book:
+def after_drain_check(book: CommandJournal, waiting: int, now_ms: int) -> CommandJournal:
     """Check the drain in progress; `waiting` items are not acked yet. After its deadline the mode stays."""
     command = book.drain
     if command is None:
         return book
     if waiting == 0:
-        return replace(answered(book, command.id, Answer("done", "everything is acked", now_ms)), drain=None)
+        return replace(with_answer(book, command.id, CommandAnswer("done", "everything is acked", now_ms)), drain=None)
     if now_ms >= command.deadline_ms:
         text = f"{waiting} batches are not acked at the deadline; the agent goes on draining until `resume`"
-        return replace(answered(book, command.id, Answer("failed", text, now_ms)), drain=None)
+        return replace(with_answer(book, command.id, CommandAnswer("failed", text, now_ms)), drain=None)
     return book
 
 
-def answered(book: Book, id: str, answer: Answer) -> Book:
+def with_answer(book: CommandJournal, id: str, answer: CommandAnswer) -> CommandJournal:
     """Record the answer to an id; a final one stays."""
     old = book.answers.get(id)
     if old is not None and old.final:
         return book
     answers = {key: value for key, value in book.answers.items() if key != id}
     kept = list({**answers, id: answer}.items())
-    while len(kept) > REMEMBERED and kept[0][1].final:
+    while len(kept) > MAX_ANSWERS and kept[0][1].final:
         kept.pop(0)
     return replace(book, answers=dict(kept))

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
-from pipeline.control.document import Document, canonical, merge, parse
+from pipeline.control.document import ConfigDocument, canonical, merge_layers, parse_document
 
 PROBATION_S = 15.0
-ATTEMPTS = 2
+MAX_ATTEMPTS = 2
 """Most ends of the process during a trial before that version counts as their cause."""
 
 
-class Stamp(NamedTuple):
+class VersionId(NamedTuple):
     """Version of a scope ("group/default", "agent/web-7", "file"). Numbers grow within a lineage; a recreated scope
     (after ZooKeeper was wiped) has another lineage."""
 
@@ -46,7 +46,7 @@ class Proof(NamedTuple):
 class Layer:
     """One version of one scope; `text` is its document as canonical JSON. `proof`: None if only its numbers count."""
 
-    stamp: Stamp
+    stamp: VersionId
     text: str
     proof: Proof | None = None
 
@@ -63,30 +63,30 @@ class Configuration:
     layers: tuple[Layer, ...] = ()
 
     @property
-    def key(self) -> tuple[tuple[Stamp, str], ...]:
+    def key(self) -> tuple[tuple[VersionId, str], ...]:
         """Identity of the configuration: versions and texts (a file changes without a number)."""
         return tuple((layer.stamp, layer.text) for layer in self.layers)
 
-    def document(self) -> Document:
+    def document(self) -> ConfigDocument:
         """Merge all layers. Raises ConfigError."""
-        return parse(merge(json.loads(layer.text) for layer in self.layers))
+        return parse_document(merge_layers(json.loads(layer.text) for layer in self.layers))
 
     def __str__(self) -> str:
         return " ".join(str(layer.stamp) for layer in self.layers) or "none"
 
 
-NONE = Configuration()
+NO_CONFIGURATION = Configuration()
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RolloutState:
     """An agent's knowledge of its configuration, stored on its disk, so that it starts without ZooKeeper.
 
     Invariant: `trying` runs if there is one, else `good`."""
 
     known: Mapping[str, Layer] = field(default_factory=dict)
     """Newest known version of each scope."""
-    good: Configuration = NONE
+    good: Configuration = NO_CONFIGURATION
     """Last configuration that worked."""
     trying: Configuration | None = None
     attempts: int = 0
@@ -102,7 +102,7 @@ class State:
         return self.trying if self.trying is not None else self.good
 
 
-class Act(Enum):
+class RolloutAction(Enum):
     """Next action."""
 
     NOTHING = "nothing"
@@ -111,15 +111,15 @@ class Act(Enum):
     GO_BACK = "go back"
 
 
-class Step(NamedTuple):
+class RolloutStep(NamedTuple):
     """`target`: the configuration that runs afterwards."""
 
-    act: Act
-    target: Configuration = NONE
+    act: RolloutAction
+    target: Configuration = NO_CONFIGURATION
     reason: str = ""
 
 
-def heard(state: State, found: Mapping[str, Layer]) -> State:
+def with_layers(state: RolloutState, found: Mapping[str, Layer]) -> RolloutState:
     """Take the present layers of the sources of configuration. An absent scope keeps its known layer; a version that
     `is_older` than the known one is ignored."""
     known, stale = dict(state.known), []
@@ -148,7 +148,7 @@ def _newest(layer: Layer, old: Layer) -> int:
     return old.proof.number if layer.proven and old.proof is not None else old.stamp.number
 
 
-def restricted(state: State, keep: Callable[[Layer], bool]) -> State:
+def without_refused(state: RolloutState, keep: Callable[[Layer], bool]) -> RolloutState:
     """Return the state without the layers that `keep` refuses; a trial that loses a layer is ended."""
     known = {scope: layer for scope, layer in state.known.items() if keep(layer)}
     good = Configuration(tuple(layer for layer in state.good.layers if keep(layer)))
@@ -156,61 +156,61 @@ def restricted(state: State, keep: Callable[[Layer], bool]) -> State:
     return replace(state, known=known, good=good, trying=trying, attempts=state.attempts if trying else 0)
 
 
-def wanted(state: State, scopes: Sequence[str]) -> Configuration:
+def desired(state: RolloutState, scopes: Sequence[str]) -> Configuration:
     """Return the wanted configuration: the known layers of these scopes, in their order."""
     return Configuration(tuple(state.known[scope] for scope in scopes if scope in state.known))
 
 
-def next_step(state: State, scopes: Sequence[str], now: float, fault: str) -> Step:
+def next_step(state: RolloutState, scopes: Sequence[str], now: float, fault: str) -> RolloutStep:
     """Return the next step. `fault`: fault of the running configuration, "" if none."""
-    target = wanted(state, scopes)
+    target = desired(state, scopes)
     refused = state.refused is not None and state.refused.key == target.key
     if target.key != state.running.key and not refused:
         if target.key == state.good.key:
-            return Step(Act.GO_BACK, state.good, "taken back")
-        return Step(Act.TRY, target)
+            return RolloutStep(RolloutAction.GO_BACK, state.good, "taken back")
+        return RolloutStep(RolloutAction.TRY, target)
     if state.trying is None:
-        return Step(Act.NOTHING)
+        return RolloutStep(RolloutAction.NOTHING)
     if fault:
-        return Step(Act.GO_BACK, state.good, fault)
+        return RolloutStep(RolloutAction.GO_BACK, state.good, fault)
     if now - state.since >= PROBATION_S:
-        return Step(Act.CONFIRM, state.trying)
-    return Step(Act.NOTHING)
+        return RolloutStep(RolloutAction.CONFIRM, state.trying)
+    return RolloutStep(RolloutAction.NOTHING)
 
 
-def begun(state: State, target: Configuration, now: float) -> State:
+def after_begin(state: RolloutState, target: Configuration, now: float) -> RolloutState:
     """State for the begin of a trial; must be on the disk before anything is changed."""
     return replace(state, trying=target, attempts=1, since=now)
 
 
-def confirmed(state: State) -> State:
+def after_success(state: RolloutState) -> RolloutState:
     """State after a successful trial."""
     return replace(state, good=state.running, trying=None, attempts=0, refused=None, reason="")
 
 
-def went_back(state: State, reason: str) -> State:
+def after_rollback(state: RolloutState, reason: str) -> RolloutState:
     """State after the return to the last good version; the tried one is refused."""
     return replace(state, trying=None, attempts=0, refused=state.trying or state.refused, reason=reason)
 
 
-def rejected(state: State, target: Configuration, reason: str) -> State:
+def after_rejection(state: RolloutState, target: Configuration, reason: str) -> RolloutState:
     """State after `target` was refused without a trial; the running version continues."""
     return replace(state, refused=target, reason=reason)
 
 
-def restarted(state: State, now: float) -> State:
+def after_restart(state: RolloutState, now: float) -> RolloutState:
     """State for a new process, from the stored one."""
     if state.trying is None:
         return state
-    if state.attempts >= ATTEMPTS:
-        return went_back(state, f"the agent ended {state.attempts} times while it tried this version")
+    if state.attempts >= MAX_ATTEMPTS:
+        return after_rollback(state, f"the agent ended {state.attempts} times while it tried this version")
     return replace(state, attempts=state.attempts + 1, since=now)
 
 
 # --- on the disk
 
 
-def to_json(state: State) -> dict[str, Any]:
+def to_json(state: RolloutState) -> dict[str, Any]:
     """Return plain values; `since` and `stale` belong to the process."""
     layers = {layer.stamp.scope: _layer(layer) for layer in state.known.values()}
     return {
@@ -223,11 +223,11 @@ def to_json(state: State) -> dict[str, Any]:
     }
 
 
-def from_json(found: Mapping[str, Any]) -> State:
+def from_json(found: Mapping[str, Any]) -> RolloutState:
     """Inverse of `to_json`. Raises ValueError, KeyError, TypeError."""
     trying, refused = found["trying"], found["refused"]
     known = [_parse_layer(one) for one in found["known"].values()]
-    return State(
+    return RolloutState(
         {layer.stamp.scope: layer for layer in known},
         _parse_layers(found["good"]),
         None if trying is None else _parse_layers(trying),
@@ -248,7 +248,7 @@ def _layers(configuration: Configuration) -> list[dict[str, Any]]:
 
 
 def _parse_layer(found: Mapping[str, Any]) -> Layer:
-    stamp = Stamp(str(found["scope"]), str(found["lineage"]), int(found["number"]))
+    stamp = VersionId(str(found["scope"]), str(found["lineage"]), int(found["number"]))
     proof = found.get("proof")
     return Layer(stamp, canonical(found["document"]), None if proof is None else _parse_proof(proof))
 

@@ -13,22 +13,22 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from artimon.runtime.zookeeper import Registration
-from pipeline.control.tree import GROUPS, Tree, checked_name
-from pipeline.link.endpoints import COLLECTORS_PATH, Endpoint
+from artimon.runtime.zookeeper import EphemeralNode
+from pipeline.control.tree import GROUPS, ControlTree, validate_name
+from pipeline.link.endpoints import COLLECTORS_PATH, CollectorEndpoint
 
 Members = Mapping[str, Mapping[str, Any]]
 """By name: {"host", "port", …}."""
 
 
-class Directory:
+class GroupDirectory:
     """Members of the followed groups. Thread-safe; only `refresh` talks to ZooKeeper.
 
     An empty group keeps its last known members, since a server may serve while ZooKeeper has forgotten it; clients
     avoid members that fail."""
 
     def __init__(self, client: KazooClient, known: Mapping[str, Members] | None = None) -> None:
-        self._client, self._tree = client, Tree(client)
+        self._client, self._tree = client, ControlTree(client)
         self._lock = threading.Lock()
         """Guards the two below; no I/O under it."""
         self._known: dict[str, Members] = dict(known or {})
@@ -36,17 +36,17 @@ class Directory:
         self.on_change: Callable[[], None] = lambda: None
         """Called when a group is followed for the first time, so that it is read soon."""
 
-    def members(self, group: str) -> dict[str, Endpoint]:
+    def members(self, group: str) -> dict[str, CollectorEndpoint]:
         """Return the addresses of the members of a group, by name; {} while none is known. Follows the group from now
         on. Raises PlaneError for an invalid name."""
-        checked_name(group, "group")
+        validate_name(group, "group")
         with self._lock:
             fresh = group not in self._followed
             self._followed.add(group)
             known = self._known.get(group, {})
         if fresh:
             self.on_change()
-        return {name: Endpoint(str(one["host"]), int(one["port"])) for name, one in known.items()}
+        return {name: CollectorEndpoint(str(one["host"]), int(one["port"])) for name, one in known.items()}
 
     def known(self) -> dict[str, Members]:
         """Return all known members, to be saved on disk."""
@@ -68,11 +68,11 @@ class Directory:
         """Return the message for an operator while no member is known, else ""."""
         return "" if self.members(group) else f"no member is known in {path_of(group)}"
 
-    def serve(self, group: str, name: str, endpoint: Endpoint, **more: Any) -> Registration:
+    def serve(self, group: str, name: str, endpoint: CollectorEndpoint, **more: Any) -> EphemeralNode:
         """Register `name`, which has no slash, as server of the group at `endpoint`; the caller stops the result."""
-        path = f"{path_of(checked_name(group, 'group'))}/{name}"
+        path = f"{path_of(validate_name(group, 'group'))}/{name}"
         data = json.dumps({"host": endpoint.host, "port": endpoint.port, **more}).encode()
-        registration = Registration(self._client, path, data)
+        registration = EphemeralNode(self._client, path, data)
         registration.start()
         return registration
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from artimon.runtime.text import did_you_mean
-from pipeline.control.settings import NUMBERS, READERS, Reader
+from pipeline.control.settings import NUMERIC_SETTINGS, PARSERS, SettingParser
 
 MAX_BYTES = 512 * 1024
 """Most bytes of a document as JSON: a znode holds at most 1 MiB."""
@@ -26,7 +26,7 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ConfigDocument:
     """One configuration, checked as far as this module can: `metrics` by name with typed values, `flows` by name as
     written (pipeline/flows/config/read.py checks them)."""
 
@@ -34,11 +34,11 @@ class Document:
     flows: Mapping[str, Mapping[str, Any]]
 
 
-EMPTY = Document({}, {})
+EMPTY_DOCUMENT = ConfigDocument({}, {})
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConfigChange:
     """Differences between two documents; only these are applied. Settings as (old, new), None where not set."""
 
     settings: Mapping[str, tuple[Any, Any]]
@@ -51,13 +51,13 @@ class Change:
         return not (self.settings or self.added or self.removed or self.changed)
 
     def __str__(self) -> str:
-        words = [f"{name}: {_told(old)} -> {_told(new)}" for name, (old, new) in sorted(self.settings.items())]
+        words = [f"{name}: {_shown(old)} -> {_shown(new)}" for name, (old, new) in sorted(self.settings.items())]
         for word, names in (("added", self.added), ("removed", self.removed), ("changed", self.changed)):
             words += [f"flow {name} {word}" for name in names]
         return "; ".join(words) or "no difference"
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     return "not set" if value is None else ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
@@ -84,7 +84,7 @@ def canonical(found: Mapping[str, Any]) -> str:
     return text
 
 
-def parse(found: Mapping[str, Any]) -> Document:
+def parse_document(found: Mapping[str, Any]) -> ConfigDocument:
     """Check a mapping and return its document. Raises ConfigError for the first error."""
     for name in found:
         if name not in _TABLES:
@@ -92,20 +92,20 @@ def parse(found: Mapping[str, Any]) -> Document:
     metrics, flows = found.get("metrics", {}), found.get("flow", [])
     if not isinstance(metrics, Mapping):
         raise ConfigError("metrics: write a table, [metrics]")
-    return Document(_metrics(metrics), _flows(flows))
+    return ConfigDocument(_metrics(metrics), _flows(flows))
 
 
 def _metrics(written: Mapping[str, Any]) -> dict[str, Any]:
     values = {}
     for name, value in written.items():
-        reader = READERS.get(name)
+        reader = PARSERS.get(name)
         if reader is None:
-            raise ConfigError(f"metrics.{name}: unknown setting{did_you_mean(name, READERS)}")
-        values[name] = _read(reader, name, value)
+            raise ConfigError(f"metrics.{name}: unknown setting{did_you_mean(name, PARSERS)}")
+        values[name] = _parse_setting(reader, name, value)
     return values
 
 
-def _read(reader: Reader, name: str, value: Any) -> Any:
+def _parse_setting(reader: SettingParser, name: str, value: Any) -> Any:
     try:
         return reader(value)
     except ValueError as error:
@@ -128,7 +128,7 @@ def _flows(written: Any) -> dict[str, Mapping[str, Any]]:
     return flows
 
 
-def merge(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_layers(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Merge mappings, later ones over earlier ones: setting by setting, and flow by flow (a flow replaces a former one
     of its name as a whole; `{name = "x", off = true}` removes it)."""
     metrics: dict[str, Any] = {}
@@ -141,11 +141,11 @@ def merge(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {**({"metrics": metrics} if metrics else {}), **({"flow": kept} if kept else {})}
 
 
-def difference(old: Document, new: Document) -> Change:
+def difference(old: ConfigDocument, new: ConfigDocument) -> ConfigChange:
     """Return the changes that turn `old` into `new`."""
     names = old.metrics.keys() | new.metrics.keys()
     pairs = {name: (old.metrics.get(name), new.metrics.get(name)) for name in sorted(names)}
-    return Change(
+    return ConfigChange(
         {name: (before, after) for name, (before, after) in pairs.items() if before != after},
         tuple(name for name in new.flows if name not in old.flows),
         tuple(name for name in old.flows if name not in new.flows),
@@ -153,12 +153,12 @@ def difference(old: Document, new: Document) -> Change:
     )
 
 
-def everything(documents: Iterable[Document], new: Document) -> Change:
+def full_change(documents: Iterable[ConfigDocument], new: ConfigDocument) -> ConfigChange:
     """Set all settings and flows of the documents to those of `new`, for use when the running state is unknown."""
     whole = list(documents)
     names = {name for one in whole for name in one.metrics}
     flows = tuple(sorted({name for one in whole for name in one.flows} - new.flows.keys()))
-    return Change({name: (None, new.metrics.get(name)) for name in sorted(names)}, (), flows, tuple(new.flows))
+    return ConfigChange({name: (None, new.metrics.get(name)) for name in sorted(names)}, (), flows, tuple(new.flows))
 
 
 def changes_only_numbers(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -169,5 +169,5 @@ def changes_only_numbers(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool
 
 def _without_numbers(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rest of a document, without empty tables."""
-    metrics = {name: value for name, value in (document.get("metrics") or {}).items() if name not in NUMBERS}
+    metrics = {name: value for name, value in (document.get("metrics") or {}).items() if name not in NUMERIC_SETTINGS}
     return {name: value for name, value in {**document, "metrics": metrics}.items() if value}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from pipeline.control.decide import Layer, Stamp
-from pipeline.control.document import MAX_BYTES, ConfigError, canonical, parse, read_text
+from pipeline.control.decide import Layer, VersionId
+from pipeline.control.document import MAX_BYTES, ConfigError, canonical, parse_document, read_text
 
 log = logging.getLogger(__name__)
 
 
-class LocalFile:
+class LocalConfig:
     """One TOML or JSON file. While it is absent or unreadable, its last valid content stays in force."""
 
     def __init__(self, path: Path) -> None:
@@ -41,5 +41,5 @@ class LocalFile:
             found = read_text(data.decode(), str(self._path))
         except UnicodeDecodeError as error:
             raise ConfigError(f"{self._path} is not UTF-8: {error}") from None
-        parse(found)
-        return Layer(Stamp("file", "file", 0), canonical(found))
+        parse_document(found)
+        return Layer(VersionId("file", "file", 0), canonical(found))

@@ -16,61 +16,61 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.control import decide
-from pipeline.control.commands import Book
-from pipeline.control.decide import State
-from pipeline.wal.files import SYSTEM_FILES, ensure_folder
+from pipeline.control.commands import CommandJournal
+from pipeline.control.decide import RolloutState
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, ensure_folder
 
 log = logging.getLogger(__name__)
-NAME = "plane.json"
+STATE_FILE = "plane.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ControlState:
     """State that outlives the process. `groups`: last known members of each group."""
 
-    state: State = field(default_factory=State)
-    book: Book = field(default_factory=Book)
+    state: RolloutState = field(default_factory=RolloutState)
+    book: CommandJournal = field(default_factory=CommandJournal)
     groups: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
 
-class MemoryFile:
+class ControlStateFile:
     """The file in `folder`. Not thread-safe: its owner is one thread."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._path = folder, folder / NAME
+        self._folder, self._path = folder, folder / STATE_FILE
         self._last = ""
         self.damaged = ""
 
-    def load(self) -> Memory:
+    def load(self) -> ControlState:
         """Return the last saved state; an empty one if there is none or it is damaged."""
         try:
             return _parse(self._path.read_text())
         except FileNotFoundError:
-            return Memory()
+            return ControlState()
         except (ValueError, KeyError, TypeError) as error:
             aside = self._path.with_suffix(".damaged")
             self._path.replace(aside)
             self.damaged = f"{self._path} was damaged ({error!r}) and is kept as {aside.name}: configuration unknown"
             log.error("%s", self.damaged)
-            return Memory()
+            return ControlState()
 
-    def save(self, memory: Memory) -> None:
+    def save(self, memory: ControlState) -> None:
         """Save the state; durable when this returns. Raises OSError; then the old file remains."""
         text = _text(memory)
         if text == self._last:
             return
-        ensure_folder(SYSTEM_FILES, self._folder)
+        ensure_folder(LOCAL_FILE_SYSTEM, self._folder)
         fresh = self._path.with_suffix(".new")
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
-        SYSTEM_FILES.fsync_folder(self._folder)
+        LOCAL_FILE_SYSTEM.fsync_folder(self._folder)
         self._last = text
 
 
-def _text(memory: Memory) -> str:
+def _text(memory: ControlState) -> str:
     content = {
         "state": decide.to_json(memory.state),
         "book": memory.book.to_json(),
@@ -80,10 +80,12 @@ def _text(memory: Memory) -> str:
     return json.dumps({"version": 1, "digest": hashlib.sha256(body.encode()).hexdigest(), "content": content})
 
 
-def _parse(text: str) -> Memory:
+def _parse(text: str) -> ControlState:
     found = json.loads(text)
     content = found["content"]
     body = json.dumps(content, sort_keys=True)
     if found["version"] != 1 or hashlib.sha256(body.encode()).hexdigest() != found["digest"]:
         raise ValueError("its digest is wrong")
-    return Memory(decide.from_json(content["state"]), Book.from_json(content["book"]), content["groups"])
+    return ControlState(
+        decide.from_json(content["state"]), CommandJournal.from_json(content["book"]), content["groups"]
+    )

@@ -6,16 +6,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pipeline.control.commands import CommandError, Mode
-from pipeline.control.document import Change, ConfigError, Document
+from pipeline.control.commands import AgentMode, CommandError
+from pipeline.control.document import ConfigChange, ConfigDocument, ConfigError
 
 log = logging.getLogger(__name__)
 
-Apply = Callable[[Any], None]
+SettingApplier = Callable[[Any], None]
 """Applies a value of a setting; None: the value of the command line. Raises ValueError, OSError."""
 
 
-class Flows(Protocol):
+class FlowControls(Protocol):
     """Flows of the agent; pipeline/flows/runtime/flows.py runs them and describes the methods. `admit`, `check` and
     `change` raise an error whose text gives the remedy."""
 
@@ -23,9 +23,9 @@ class Flows(Protocol):
 
     def check(self, flows: Sequence[Mapping[str, Any]]) -> None: ...
 
-    def change(self, flows: Sequence[Mapping[str, Any]], change: Change) -> None: ...
+    def change(self, flows: Sequence[Mapping[str, Any]], change: ConfigChange) -> None: ...
 
-    def set_mode(self, mode: Mode) -> None: ...
+    def set_mode(self, mode: AgentMode) -> None: ...
 
     def waiting(self) -> int: ...
 
@@ -36,19 +36,21 @@ class Flows(Protocol):
     def report(self) -> list[dict[str, Any]]: ...
 
 
-class Runtime:
+class AgentControls:
     """Operations of the control plane on an agent. Called by the plane's thread alone, once the agent has started."""
 
-    def __init__(self, set_mode: Callable[[Mode], None], waiting: Callable[[], int], fault: Callable[[], str]) -> None:
+    def __init__(
+        self, set_mode: Callable[[AgentMode], None], waiting: Callable[[], int], fault: Callable[[], str]
+    ) -> None:
         self._set_mode, self._waiting, self._fault = set_mode, waiting, fault
-        self._appliers: dict[str, Apply] = {}
+        self._appliers: dict[str, SettingApplier] = {}
         self._rollers: list[Callable[[], str]] = []
         self._releaser: Callable[[Mapping[str, str]], str] | None = None
-        self.flows: Flows | None = None
+        self.flows: FlowControls | None = None
 
     # --- registration by components of the agent
 
-    def on_setting(self, name: str, apply: Apply) -> None:
+    def on_setting(self, name: str, apply: SettingApplier) -> None:
         """Register `apply`, which uses a new value of the setting while the agent runs."""
         self._appliers[name] = apply
 
@@ -62,7 +64,7 @@ class Runtime:
 
     # --- configuration
 
-    def admit(self, document: Document) -> None:
+    def admit(self, document: ConfigDocument) -> None:
         """Check the names in a pushed document. Raises ConfigError; changes nothing."""
         if self.flows is not None:
             try:
@@ -70,7 +72,7 @@ class Runtime:
             except RuntimeError as error:
                 raise ConfigError(str(error)) from None
 
-    def check(self, document: Document) -> None:
+    def check(self, document: ConfigDocument) -> None:
         """Check that this agent can run the document. Raises ConfigError; changes nothing."""
         for name in document.metrics:
             if name not in self._appliers:
@@ -85,7 +87,7 @@ class Runtime:
             except Exception as error:  # an error of a third party's component refuses its configuration only
                 raise ConfigError(str(error) or repr(error)) from error
 
-    def apply(self, change: Change, document: Document) -> None:
+    def apply(self, change: ConfigChange, document: ConfigDocument) -> None:
         """Apply the differences. Passes on errors of the components; the caller then applies the reverse change."""
         for name, (_, value) in change.settings.items():
             applier = self._appliers.get(name)
@@ -100,7 +102,7 @@ class Runtime:
 
     # --- commands
 
-    def set_mode(self, mode: Mode) -> None:
+    def set_mode(self, mode: AgentMode) -> None:
         self._set_mode(mode)
         if self.flows is not None:
             self.flows.set_mode(mode)

@@ -9,13 +9,13 @@ from typing import Any
 
 from artimon.runtime.text import parse_duration, parse_size
 
-Reader = Callable[[Any], Any]
+SettingParser = Callable[[Any], Any]
 """Converts a written value to the type of the setting. Raises ValueError that shows the correct form."""
 
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def _parsed(parse: Callable[[str], int], text: str) -> int:
+def _parse_or_reject(parse: Callable[[str], int], text: str) -> int:
     """Return -1 for a text that `parse` refuses."""
     try:
         return parse(text)
@@ -23,11 +23,11 @@ def _parsed(parse: Callable[[str], int], text: str) -> int:
         return -1
 
 
-def duration(least_ms: int, most_ms: int) -> Reader:
+def duration(least_ms: int, most_ms: int) -> SettingParser:
     """Return a reader of durations such as "60s", "500ms", "5m" in milliseconds, within bounds."""
 
     def read(written: Any) -> int:
-        value = _parsed(parse_duration, written) if isinstance(written, str) else -1
+        value = _parse_or_reject(parse_duration, written) if isinstance(written, str) else -1
         if not least_ms <= value <= most_ms:
             raise ValueError(f'write a duration such as "60s", from {least_ms / 1000:g}s to {most_ms / 1000:g}s')
         return value
@@ -35,12 +35,12 @@ def duration(least_ms: int, most_ms: int) -> Reader:
     return read
 
 
-def size(least: int) -> Reader:
+def size(least: int) -> SettingParser:
     """Return a reader of sizes such as "8GiB", "64 MiB" or a number in bytes; K, M, G and T count in 1024s."""
 
     def read(written: Any) -> int:
         number = isinstance(written, int) and not isinstance(written, bool)
-        value = _parsed(parse_size, str(written)) if number or isinstance(written, str) else -1
+        value = _parse_or_reject(parse_size, str(written)) if number or isinstance(written, str) else -1
         if not least <= value < 2**63:
             raise ValueError(f'write bytes such as "8GiB", at least {least // 1024**2} MiB')
         return value
@@ -48,7 +48,7 @@ def size(least: int) -> Reader:
     return read
 
 
-def one_of(*words: str) -> Reader:
+def one_of(*words: str) -> SettingParser:
     """Return a reader that accepts one of the words."""
 
     def read(written: Any) -> str:
@@ -68,7 +68,7 @@ def groups(written: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-READERS: Mapping[str, Reader] = MappingProxyType(
+PARSERS: Mapping[str, SettingParser] = MappingProxyType(
     {
         "poll": duration(1000, 3_600_000),
         "level": one_of("kafka", "hdfs"),
@@ -82,5 +82,5 @@ READERS: Mapping[str, Reader] = MappingProxyType(
 )
 """Readers by name in the table `metrics`. `Agent._runtime` of an agent and the pollers apply the settings."""
 
-NUMBERS = frozenset({"poll", "quota", "credits", "backlog"})
+NUMERIC_SETTINGS = frozenset({"poll", "quota", "credits", "backlog"})
 """Settings that an unsigned document may change: each is a number within the bounds of its reader."""

@@ -18,22 +18,22 @@ from thriftpy2.thrift import TException
 
 import artimon.model
 from artimon.model.vshards import from_hex
-from artimon.model.znode import read_table
+from artimon.model.znode import parse_json_object
 from artimon.runtime.settings import security
 from artimon.runtime.zookeeper import read_children
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
 
 SHARDS_PATH = "/artimon/shards"
 ZOOKEEPER_TIMEOUT_S = 3.0
-ASK_TIMEOUT_S = 3.0
+CALL_TIMEOUT_S = 3.0
 
 
-class ShardsUnknown(RuntimeError):
+class ShardsUnknownError(RuntimeError):
     """ZooKeeper does not name the shards, or none is alive."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ShardInfo:
     """One live shard process; sent to tasks."""
 
     id: str
@@ -48,10 +48,10 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ShardGroup:
     """Virtual shards of one process at the same offsets: the unit of feeding."""
 
-    shard: Shard
+    shard: ShardInfo
     vshards: int
     """Mask (artimon/model/vshards.py)."""
 
@@ -61,7 +61,7 @@ class Group:
         return f"{self.shard.id}/{self.vshards:x}"
 
 
-Standings = Sequence[tuple[Group, Mapping[int, int]]]
+GroupOffsets = Sequence[tuple[ShardGroup, Mapping[int, int]]]
 """Groups of a shard, each with its next offset in every partition of the topic (absent: 0)."""
 
 
@@ -71,7 +71,7 @@ def model_idl() -> Path:
 
 
 @lru_cache(maxsize=1)
-def service() -> Any:
+def shard_idl() -> Any:
     """Return the Thrift service of a shard."""
     return thriftpy2.load(str(model_idl()), module_name="artimon_shard_thrift").Shard
 
@@ -81,45 +81,45 @@ class ShardDirectory:
 
     def __init__(self, zookeeper: KazooClient) -> None:
         self._zookeeper = zookeeper
-        self._known: dict[str, Shard] = {}
+        self._known: dict[str, ShardInfo] = {}
 
-    def live(self) -> dict[str, Shard]:
+    def live(self) -> dict[str, ShardInfo]:
         """Return the live shards by name. Raises ShardsUnknown if none is known."""
         try:
             self._known = self._read()
         except (KazooException, KazooTimeoutError) as error:
             if not self._known:
-                raise ShardsUnknown(f"ZooKeeper does not name the shards: {error!r}") from error
+                raise ShardsUnknownError(f"ZooKeeper does not name the shards: {error!r}") from error
         if not self._known:
-            raise ShardsUnknown(f"no shard is alive: {SHARDS_PATH} has no nodes")
+            raise ShardsUnknownError(f"no shard is alive: {SHARDS_PATH} has no nodes")
         return dict(self._known)
 
-    def _read(self) -> dict[str, Shard]:
+    def _read(self) -> dict[str, ShardInfo]:
         shards = {}
         for name, data, _ in read_children(self._zookeeper, SHARDS_PATH, timeout_s=ZOOKEEPER_TIMEOUT_S):
             try:
-                shards[name] = _shard_of(name, data)
+                shards[name] = _parse_shard(name, data)
             except (KeyError, TypeError, ValueError):  # invalid: the other shards still count
                 continue
         return shards
 
 
-def _shard_of(name: str, data: bytes) -> Shard:
+def _parse_shard(name: str, data: bytes) -> ShardInfo:
     """Parse a registration. Raises KeyError, TypeError, ValueError if it is invalid."""
-    entry: Mapping[str, Any] = read_table(data)
+    entry: Mapping[str, Any] = parse_json_object(data)
     held = from_hex(entry["held"]) if "held" in entry else None
     lags = from_hex(entry.get("lagging", "0")) & ~from_hex(entry.get("lacking", "0")) != 0
-    return Shard(name, str(entry["host"]), int(entry["port"]), str(entry.get("incarnation", "")), held, lags)
+    return ShardInfo(name, str(entry["host"]), int(entry["port"]), str(entry.get("incarnation", "")), held, lags)
 
 
-def groups(shard: Shard, topic_id: str) -> Standings | None:
+def read_groups(shard: ShardInfo, topic_id: str) -> GroupOffsets | None:
     """Ask a shard for its groups and their offsets in this topic; None if it does not answer."""
     try:
-        with FramedClient(service(), shard.host, shard.port, ASK_TIMEOUT_S, security=security()) as client:
+        with FramedClient(shard_idl(), shard.host, shard.port, CALL_TIMEOUT_S, security=security()) as client:
             answer = json.loads(client.call("groups"))
         return [
             (
-                Group(shard, from_hex(one["vshards"])),
+                ShardGroup(shard, from_hex(one["vshards"])),
                 {int(p): int(at) for t, p, at in one["positions"] if t == topic_id},
             )
             for one in answer
@@ -128,11 +128,11 @@ def groups(shard: Shard, topic_id: str) -> Standings | None:
         return None
 
 
-def rewind(shard: Shard, topic_id: str, partition: int, offset: int) -> bool:
+def rewind_shard(shard: ShardInfo, topic_id: str, partition: int, offset: int) -> bool:
     """Tell a shard that the log of a partition was cut at `offset`: later records from there on are new to it. True if
     it confirmed."""
     try:
-        with FramedClient(service(), shard.host, shard.port, ASK_TIMEOUT_S, security=security()) as client:
+        with FramedClient(shard_idl(), shard.host, shard.port, CALL_TIMEOUT_S, security=security()) as client:
             client.call("rewind", topic_id, partition, offset)
     except (OSError, FramedError, TException):
         return False

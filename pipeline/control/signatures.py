@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LEAST_SECRET = 32
-"""Least characters of a secret: `new_key` makes 64 hexadecimal digits, 256 bits."""
+MIN_SECRET_BYTES = 32
+"""Least characters of a secret: `create_key_file` makes 64 hexadecimal digits, 256 bits."""
 MAX_BYTES = 64 * 1024
 """Most bytes of a key file."""
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})\s+(\S+)")
@@ -29,12 +29,12 @@ class KeyFileError(ValueError):
     """The key file cannot be used. The text gives the place and the remedy."""
 
 
-class BadSignature(ValueError):
+class InvalidSignatureError(ValueError):
     """The signature is missing, of an unknown key, or wrong."""
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class SigningKeys:
     """Secrets by key id; the first signs."""
 
     secrets: Mapping[str, bytes]
@@ -47,17 +47,17 @@ class Keys:
     def verify(self, what: str, content: Mapping[str, Any], signature: Any) -> str:
         """Return the id of the key that signed. Raises BadSignature."""
         if not isinstance(signature, Mapping):
-            raise BadSignature("it is not signed")
+            raise InvalidSignatureError("it is not signed")
         key, mac = str(signature.get("key")), str(signature.get("mac"))
         secret = self.secrets.get(key)
         if secret is None:
-            raise BadSignature(f"it is signed with key {key[:64]!r}, which this agent does not have")
+            raise InvalidSignatureError(f"it is signed with key {key[:64]!r}, which this agent does not have")
         if not hmac.compare_digest(_mac(secret, what, content).encode(), mac.encode("utf-8", "surrogatepass")):
-            raise BadSignature(f"its signature with key {key!r} is wrong")
+            raise InvalidSignatureError(f"its signature with key {key!r} is wrong")
         return key
 
 
-def read_keys(path: Path | None) -> Keys | None:
+def read_keys(path: Path | None) -> SigningKeys | None:
     """Read a key file; None without a path. Raises KeyFileError, also for a file that others may read."""
     if path is None:
         return None
@@ -74,17 +74,17 @@ def read_keys(path: Path | None) -> Keys | None:
         if not line.strip() or line.startswith("#"):
             continue
         parts = _LINE.fullmatch(line.strip())
-        if parts is None or len(parts[2]) < LEAST_SECRET or parts[1] in found:
+        if parts is None or len(parts[2]) < MIN_SECRET_BYTES or parts[1] in found:
             raise KeyFileError(
-                f"{path}, line {number}: write ID SECRET, the secret of {LEAST_SECRET} characters or more"
+                f"{path}, line {number}: write ID SECRET, the secret of {MIN_SECRET_BYTES} characters or more"
             )
         found[parts[1]] = parts[2].encode()
     if not found:
         raise KeyFileError(f"{path} holds no key: make one with `artimon config key`")
-    return Keys(found)
+    return SigningKeys(found)
 
 
-def new_key(path: Path, id: str) -> None:
+def create_key_file(path: Path, id: str) -> None:
     """Create a file with one new key, readable by its owner only. Raises OSError, also if the file exists."""
     line = f"{id} {secrets.token_hex(32)}\n"
     if not _LINE.fullmatch(line.strip()):

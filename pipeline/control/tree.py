@@ -17,30 +17,30 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from artimon.model.znode import read_table
+from artimon.model.znode import parse_json_object
 from artimon.runtime.zookeeper import Watch, child_names, read_children
-from pipeline.control.commands import MAX_WAITING, Answer, Command, CommandError, checked_id
-from pipeline.control.decide import Stamp
-from pipeline.control.document import ConfigError, canonical, parse
+from pipeline.control.commands import MAX_WAITING, Command, CommandAnswer, CommandError, validate_id
+from pipeline.control.decide import VersionId
+from pipeline.control.document import ConfigError, canonical, parse_document
 
 AGENTS, CONFIG, COMMANDS, GROUPS = "/artimon/agents", "/artimon/config", "/artimon/commands", "/artimon/groups"
 CALL_S = 5.0
-KEPT_VERSIONS = 50
-ANSWERED_MS = 3_600_000
+MAX_VERSIONS = 50
+ANSWER_RETENTION_MS = 3_600_000
 """Retention in ms of answered commands, so that their senders can read the answers."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _NUMBER = re.compile(r"[0-9]{10,18}")
 
 
-class PlaneError(RuntimeError):
+class ControlPlaneError(RuntimeError):
     """The control plane cannot do what was asked; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class ConfigVersion:
     """One version of a scope, as it was pushed. `source`: the version that a rollback copied."""
 
-    stamp: Stamp
+    stamp: VersionId
     document: Mapping[str, Any]
     made_ms: int
     by: str
@@ -49,16 +49,16 @@ class Version:
     signature: Mapping[str, str] | None = None
 
 
-def checked_name(name: str, what: str = "name") -> str:
+def validate_name(name: str, what: str = "name") -> str:
     """Return the name if it is valid in a path, else raise PlaneError."""
     if not _NAME.fullmatch(name):
-        raise PlaneError(f"{what} {name!r}: use letters, digits, . _ and -, at most 200 of them")
+        raise ControlPlaneError(f"{what} {name!r}: use letters, digits, . _ and -, at most 200 of them")
     return name
 
 
 def scope_of(agent: str = "", group: str = "") -> str:
     """Return the scope of an agent or of a group of agents. Raises PlaneError."""
-    return f"agent/{checked_name(agent, 'agent')}" if agent else f"group/{checked_name(group, 'group')}"
+    return f"agent/{validate_name(agent, 'agent')}" if agent else f"group/{validate_name(group, 'group')}"
 
 
 def config_path(scope: str) -> str:
@@ -67,7 +67,7 @@ def config_path(scope: str) -> str:
     return f"{CONFIG}/{kind}s/{name}"
 
 
-class Tree:
+class ControlTree:
     """Operations on a client that its owner starts and stops. Raises PlaneError, and `watcher.LOST` when ZooKeeper does
     not answer in time."""
 
@@ -81,7 +81,7 @@ class Tree:
 
     # --- configuration
 
-    def newest(self, scope: str, watch: Watch | None = None) -> Version | None:
+    def newest(self, scope: str, watch: Watch | None = None) -> ConfigVersion | None:
         """Return the current version of a scope, None if it has none. Raises ConfigError if it cannot be read."""
         try:
             pointer, _ = self.get(config_path(scope), watch)
@@ -96,7 +96,7 @@ class Tree:
             data, _ = self.get(f"{config_path(scope)}/{number:010d}")
         except NoNodeError:  # pruned meanwhile: a newer one exists, and the watch has fired
             return None
-        return _version(Stamp(scope, lineage, number), data)
+        return _version(VersionId(scope, lineage, number), data)
 
     def push(
         self,
@@ -108,32 +108,32 @@ class Tree:
         note: str = "",
         source: int | None = None,
         expected: int | None = None,
-        sign: Callable[[Version], Mapping[str, str]] | None = None,
-    ) -> Stamp:
+        sign: Callable[[ConfigVersion], Mapping[str, str]] | None = None,
+    ) -> VersionId:
         """Add a version of a scope and update the pointer to it in one transaction. `expected`: the newest version must
         be this one (else PlaneError, as when another push is faster). Raises ConfigError before anything is written."""
-        parse(document)
+        parse_document(document)
         canonical(document)
         path = config_path(scope)
         self._ensure(path)
         data, stat = self.get(path)
         lineage, newest = _pointer(data, scope)
         if expected is not None and newest != expected:
-            raise PlaneError(f"{scope} is at version {newest}, not {expected}: check the changes and push again")
-        stamp = Stamp(scope, lineage, max(newest, *self._numbers(path), 0) + 1)
+            raise ControlPlaneError(f"{scope} is at version {newest}, not {expected}: check the changes and push again")
+        stamp = VersionId(scope, lineage, max(newest, *self._numbers(path), 0) + 1)
         content = {"document": document, "made_ms": now_ms, "by": by, "note": note, "source": source}
         if sign is not None:
-            content["signature"] = sign(Version(stamp, document, now_ms, by, note, source))
+            content["signature"] = sign(ConfigVersion(stamp, document, now_ms, by, note, source))
         step = self.client.transaction()
         step.create(f"{path}/{stamp.number:010d}", json.dumps(content).encode())
         step.set_data(path, json.dumps({"lineage": lineage, "number": stamp.number}).encode(), version=stat.version)
         results = step.commit_async().get(timeout=CALL_S)
         if any(isinstance(result, Exception) for result in results):
-            raise PlaneError(f"another version of {scope} was pushed at the same time: check it and push again")
+            raise ControlPlaneError(f"another version of {scope} was pushed at the same time: check it and push again")
         self._prune(path, stamp.number)
         return stamp
 
-    def history(self, scope: str) -> list[Version]:
+    def history(self, scope: str) -> list[ConfigVersion]:
         """Return the retained versions of a scope, newest first."""
         try:
             pointer, _ = self.get(config_path(scope))
@@ -146,15 +146,15 @@ class Tree:
                 data, _ = self.get(f"{config_path(scope)}/{number:010d}")
             except NoNodeError:
                 continue
-            found.append(_version(Stamp(scope, lineage, number), data))
+            found.append(_version(VersionId(scope, lineage, number), data))
         return found
 
-    def version(self, scope: str, number: int) -> Version:
+    def version(self, scope: str, number: int) -> ConfigVersion:
         """Return one version. Raises PlaneError if it is not retained."""
         for one in self.history(scope):
             if one.stamp.number == number:
                 return one
-        raise PlaneError(f"{scope} has no version {number}: see `artimon config history`")
+        raise ControlPlaneError(f"{scope} has no version {number}: see `artimon config history`")
 
     def scopes(self) -> list[str]:
         """Return all scopes with a configuration."""
@@ -163,7 +163,7 @@ class Tree:
 
     def _prune(self, path: str, newest: int) -> None:
         for number in self._numbers(path):
-            if number <= newest - KEPT_VERSIONS:
+            if number <= newest - MAX_VERSIONS:
                 try:
                     self.client.delete_async(f"{path}/{number:010d}").get(timeout=CALL_S)
                 except NoNodeError:
@@ -184,11 +184,13 @@ class Tree:
 
     def give(self, agent: str, command: Command) -> None:
         """Send a command to an agent; idempotent by id. Raises PlaneError if too many wait."""
-        folder = f"{COMMANDS}/{checked_name(agent, 'agent')}"
+        folder = f"{COMMANDS}/{validate_name(agent, 'agent')}"
         if len(child_names(self.client, folder, None, CALL_S)) >= MAX_WAITING:
-            raise PlaneError(f"{MAX_WAITING} commands to {agent} wait in ZooKeeper: is it alive? See `artimon agents`")
+            raise ControlPlaneError(
+                f"{MAX_WAITING} commands to {agent} wait in ZooKeeper: is it alive? See `artimon agents`"
+            )
         try:
-            path = f"{folder}/{checked_id(command.id)}"
+            path = f"{folder}/{validate_id(command.id)}"
             self.client.create_async(path, command.to_json(), makepath=True).get(timeout=CALL_S)
         except NodeExistsError:
             pass
@@ -203,7 +205,7 @@ class Tree:
                 bad.append(id)
         return sorted(found, key=lambda command: command.order), bad
 
-    def answer(self, agent: str, id: str, watch: Watch | None = None) -> Answer | None:
+    def answer(self, agent: str, id: str, watch: Watch | None = None) -> CommandAnswer | None:
         """Return the agent's answer to a command, None if there is none yet."""
         path = f"{COMMANDS}/{agent}/{id}/answer"
         try:
@@ -212,9 +214,9 @@ class Tree:
             if watch is not None:
                 self.client.exists_async(path, watch=watch).get(timeout=CALL_S)
             return None
-        return Answer.parse(data)
+        return CommandAnswer.parse(data)
 
-    def reply(self, agent: str, id: str, answer: Answer) -> None:
+    def reply(self, agent: str, id: str, answer: CommandAnswer) -> None:
         """Write the agent's answer to a command; does nothing if the command was deleted."""
         path, data = f"{COMMANDS}/{agent}/{id}/answer", answer.to_json()
         try:
@@ -244,7 +246,7 @@ class Tree:
         found: dict[str, dict[str, Any]] = {}
         for name, data, _ in read_children(self.client, path, watch, CALL_S):
             try:
-                found[name] = read_table(data)
+                found[name] = parse_json_object(data)
             except ValueError as error:
                 found[name] = {"problem": f"its node cannot be read: {error}"}
         return found
@@ -252,20 +254,20 @@ class Tree:
 
 def _pointer(data: bytes, scope: str) -> tuple[str, int]:
     try:
-        found = read_table(data)
+        found = parse_json_object(data)
         return str(found["lineage"]), int(found["number"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{config_path(scope)} in ZooKeeper cannot be read: {error!r}") from None
 
 
-def _version(stamp: Stamp, data: bytes) -> Version:
+def _version(stamp: VersionId, data: bytes) -> ConfigVersion:
     try:
-        found = read_table(data)
+        found = parse_json_object(data)
         document, source = found["document"], found["source"]
         if not isinstance(document, dict):
             raise TypeError("its document is not a table")
         number = None if source is None else int(source)
         told = int(found["made_ms"]), str(found["by"]), str(found["note"])
-        return Version(stamp, document, *told, number, found.get("signature"))
+        return ConfigVersion(stamp, document, *told, number, found.get("signature"))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{stamp} in ZooKeeper cannot be read: {error!r}") from None

@@ -6,15 +6,15 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-MOST_SOURCES = 64
+MAX_SOURCES = 64
 """Most sources with a figure of their own; the rest counts as OTHER."""
-OTHER = "other"
+OTHER_SOURCES = "other"
 _EDGES_MS = tuple(round(2 ** (n / 4)) for n in range(12, 84))
 """Bucket bounds from 8 ms to 20 days, each 19 % above the one before."""
 
 
 @dataclass(slots=True)
-class Waits:
+class DelayHistogram:
     """Histogram of waiting times since the process began: count, sum and quantiles with an error of at most a fifth."""
 
     count: int = 0
@@ -38,10 +38,10 @@ class Waits:
 
 
 @dataclass(slots=True)
-class Ages:
+class DeliveryDelays:
     """Ack times and source lag of one agent."""
 
-    acked: Waits = field(default_factory=Waits)
+    acked: DelayHistogram = field(default_factory=DelayHistogram)
     """Time from accepted to acked."""
     lag_ms: dict[str, int] = field(default_factory=dict)
     """Age of the newest acked batch by source, from its poll time to its ack."""
@@ -50,7 +50,7 @@ class Ages:
         """Record acked batches, given as (source, poll time, log time)."""
         for source, poll_ms, logged_ms in done:
             self.acked.add(max(0, now_ms - logged_ms))
-            name = source if source in self.lag_ms or len(self.lag_ms) < MOST_SOURCES else OTHER
+            name = source if source in self.lag_ms or len(self.lag_ms) < MAX_SOURCES else OTHER_SOURCES
             self.lag_ms[name] = max(0, now_ms - poll_ms)
 
     def figures(self) -> dict[str, object]:

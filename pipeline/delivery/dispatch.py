@@ -14,104 +14,104 @@ from typing import NamedTuple
 from artimon.model.acks import Position
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
-from pipeline.delivery.ages import Ages
-from pipeline.delivery.pace import Pacing
-from pipeline.delivery.probe import Probing
-from pipeline.delivery.tracker import Group, Item, Outcome, Tracker
-from pipeline.link.answers import Answer, granted_by, is_useful
-from pipeline.link.credits import LEAST
-from pipeline.link.endpoints import Collectors, Endpoint
-from pipeline.link.link import CALL_BYTES, CALL_COUNT, Flight, Link
+from pipeline.delivery.ages import DeliveryDelays
+from pipeline.delivery.pace import BacklogLimiter
+from pipeline.delivery.probe import SlowStart
+from pipeline.delivery.tracker import CallOutcome, LaneCall, TrackedBatch, Tracker
+from pipeline.link.answers import MessageAnswer, granted_credit, is_any_accepted
+from pipeline.link.credits import MIN_CREDIT_BYTES
+from pipeline.link.endpoints import CollectorEndpoint, Collectors
+from pipeline.link.link import MAX_CALL_BYTES, MAX_CALL_MESSAGES, CallReservation, CollectorLink
 from pipeline.wal.framing import RecordType
-from pipeline.wal.records import Place, encode_acked, encode_forgotten, encode_sent
+from pipeline.wal.records import LogPosition, encode_acked, encode_forgotten, encode_sent
 from pipeline.wal.recovery import Recovery
 
-IDLE_S = 1.0
-LEAST_WAIT_S = 0.02
+MAX_IDLE_S = 1.0
+MIN_WAIT_S = 0.02
 
-Note = tuple[RecordType, Iterator[bytes]]
+LogNote = tuple[RecordType, Iterator[bytes]]
 """Records of one type to append to the log."""
 
 
-class Call(NamedTuple):
+class PlannedCall(NamedTuple):
     """Group on its way to a collector."""
 
-    group: Group
-    flight: Flight
+    group: LaneCall
+    flight: CallReservation
 
 
 @dataclass(slots=True)
-class Sending:
+class SendPlanner:
     """All decisions between the log and the collectors. Not thread-safe: its owner locks.
 
     Times (`now`) are seconds of a monotonic clock."""
 
     tracker: Tracker
-    link: Link
-    probing: Probing
-    probe: Group | None = None
+    link: CollectorLink
+    probing: SlowStart
+    probe: LaneCall | None = None
     """Group of the call that probes whether Kafka has room again."""
     damaged: int = 0
     """Accepted batches that can no longer be read from the disk."""
     held: bool = False
     """True while an operator has paused the agent: nothing is sent."""
-    ages: Ages = field(default_factory=Ages)
-    pacing: Pacing = field(default_factory=Pacing)
-    _flights: dict[LaneId, tuple[Group, Flight]] = field(default_factory=dict)
+    ages: DeliveryDelays = field(default_factory=DeliveryDelays)
+    pacing: BacklogLimiter = field(default_factory=BacklogLimiter)
+    _flights: dict[LaneId, tuple[LaneCall, CallReservation]] = field(default_factory=dict)
     """Groups in flight, one a lane."""
     _began: float | None = None
 
     @classmethod
     def of(
-        cls, tracker: Tracker, agent: str, chance: random.Random | None = None, pacing: Pacing | None = None
-    ) -> Sending:
+        cls, tracker: Tracker, agent: str, chance: random.Random | None = None, pacing: BacklogLimiter | None = None
+    ) -> SendPlanner:
         """Return the state of an agent that knows no collector yet. `chance`: jitter, which spreads the pauses of
         agents."""
-        probing = Probing(_random=chance or random.Random())
-        return cls(tracker, Link(Collectors(agent)), probing, pacing=pacing or Pacing())
+        probing = SlowStart(_random=chance or random.Random())
+        return cls(tracker, CollectorLink(Collectors(agent)), probing, pacing=pacing or BacklogLimiter())
 
     @property
     def collectors(self) -> Collectors:
         """Collectors of the link."""
         return self.link.collectors
 
-    def logged(self, placed: Iterable[tuple[BatchHeader, Place]], now_ms: int) -> None:
+    def logged(self, placed: Iterable[tuple[BatchHeader, LogPosition]], now_ms: int) -> None:
         """Add batches that are durable now and may be sent."""
         for header, place in placed:
             self.tracker.add(header, place, now_ms)
             self.pacing.came(place.length)
 
-    def next(self, now: float, now_ms: int) -> Group | float:
+    def next(self, now: float, now_ms: int) -> LaneCall | float:
         """Return the next group to send, or the seconds to wait for one. `now_ms`: epoch milliseconds, which separate
         backlog from new data."""
         self._began = now if self._began is None else self._began
         if self.held or not self.tracker.unsent:
-            return IDLE_S
+            return MAX_IDLE_S
         self.link.find_slow(now)
         window = self.probing.allowed(now, self.probe is not None)
         old_ms = now_ms - self.pacing.period_ms
         backlog = self.pacing.room(now, self.tracker.waiting_s(now, self._began))
         endpoint = self.collectors.pick(now)
         if endpoint is None:  # a collector that appears wakes the thread
-            return min(IDLE_S, max(LEAST_WAIT_S, self.collectors.next_try() - now))
+            return min(MAX_IDLE_S, max(MIN_WAIT_S, self.collectors.next_try() - now))
         room = self.link.credits.room(endpoint)
         if room <= 0:
-            return IDLE_S  # an answer returns credit, and wakes the thread
-        count = CALL_COUNT if window is None else window
-        group = self.tracker.take(now, count, min(room, CALL_BYTES), backlog, old_ms)
+            return MAX_IDLE_S  # an answer returns credit, and wakes the thread
+        count = MAX_CALL_MESSAGES if window is None else window
+        group = self.tracker.take(now, count, min(room, MAX_CALL_BYTES), backlog, old_ms)
         if group is not None:
             self._take(group, endpoint, now, window is not None)
             return group
-        if room < LEAST:
-            return IDLE_S  # the first message may be larger than the room
+        if room < MIN_CREDIT_BYTES:
+            return MAX_IDLE_S  # the first message may be larger than the room
         due = self.tracker.next_due(samples=window != 0, old_ms=0 if backlog > 0 else old_ms)
         if window == 0 and self.probe is None:
             due = self.probing.not_before if due is None else min(due, self.probing.not_before)
         if backlog <= 0:
-            due = min(now + self.pacing.wait_s(), now + IDLE_S if due is None else due)
-        return IDLE_S if due is None else min(IDLE_S, max(LEAST_WAIT_S, due - now))
+            due = min(now + self.pacing.wait_s(), now + MAX_IDLE_S if due is None else due)
+        return MAX_IDLE_S if due is None else min(MAX_IDLE_S, max(MIN_WAIT_S, due - now))
 
-    def begin(self, group: Group, now: float) -> Call | None:
+    def begin(self, group: LaneCall, now: float) -> PlannedCall | None:
         """Begin the call for a group; None if no collector may be tried now, so the group waits."""
         endpoint, (_, flight) = self.collectors.pick(now), self._flights[group.lane]
         if endpoint is None:
@@ -121,9 +121,9 @@ class Sending:
             self._end(group, now)
             self.tracker.put_back(group)
             return None
-        return Call(group, flight)
+        return PlannedCall(group, flight)
 
-    def unreadable(self, group: Group, items: Sequence[Item], now: float) -> list[Item]:
+    def unreadable(self, group: LaneCall, items: Sequence[TrackedBatch], now: float) -> list[TrackedBatch]:
         """Give up items of a group that the log cannot read and return the rest to the queue. Returns the lost items,
         without those shed meanwhile."""
         self._end(group, now)
@@ -131,27 +131,27 @@ class Sending:
         self.damaged += len(lost)
         return lost
 
-    def answered(self, call: Call, answers: Sequence[Answer], now: float) -> Outcome:
+    def answered(self, call: PlannedCall, answers: Sequence[MessageAnswer], now: float) -> CallOutcome:
         """Apply the answers of a collector, one for each item."""
-        self.link.answered(call.flight, granted_by(answers), now, is_useful(answers))
+        self.link.answered(call.flight, granted_credit(answers), now, is_any_accepted(answers))
         self._end(call.group, now, answers)
         return self.tracker.answered(call.group, answers, now)
 
-    def silent(self, call: Call, now: float, late: bool, reached: bool = True) -> None:
+    def silent(self, call: PlannedCall, now: float, late: bool, reached: bool = True) -> None:
         """Apply a call without an answer, see Link.silent."""
         self.link.silent(call.flight, now, late, reached)
         self.failed(call.group, now, self.collectors.another(call.flight.endpoint, now))
 
-    def failed(self, group: Group, now: float, elsewhere: bool = False) -> None:
+    def failed(self, group: LaneCall, now: float, elsewhere: bool = False) -> None:
         """Return a group that may or may not be in Kafka to the queue, at once if `elsewhere` (another collector)."""
         self._end(group, now)
         self.tracker.failed(group, now, elsewhere)
 
-    def forgotten(self, done: Iterable[Item], now_ms: int) -> None:
+    def forgotten(self, done: Iterable[TrackedBatch], now_ms: int) -> None:
         """Record the ack times of batches that may be forgotten."""
         self.ages.ack(((i.source, i.poll_ms, i.logged_ms) for i in done if not i.is_series), now_ms)
 
-    def _take(self, group: Group, endpoint: Endpoint, now: float, probe: bool) -> None:
+    def _take(self, group: LaneCall, endpoint: CollectorEndpoint, now: float, probe: bool) -> None:
         """Note that a group was handed out, for this collector."""
         if probe and group.lane.lane != NO_LANE:
             self.probe = group
@@ -159,7 +159,7 @@ class Sending:
             self.pacing.spent(group.size)
         self._flights[group.lane] = group, self.link.reserve(endpoint, group.size, now)
 
-    def _end(self, group: Group, now: float, answers: Sequence[Answer] = ()) -> None:
+    def _end(self, group: LaneCall, now: float, answers: Sequence[MessageAnswer] = ()) -> None:
         """Remove a group from those in flight, and learn from its answers whether Kafka has room. Announcements are
         never refused for lack of room."""
         flying, flight = self._flights.get(group.lane, (None, None))
@@ -176,7 +176,7 @@ class Sending:
             self.probing.taken()
 
 
-def notes_of_sent(items: Iterable[Item]) -> Iterator[Note]:
+def notes_of_sent(items: Iterable[TrackedBatch]) -> Iterator[LogNote]:
     """Yield the log records for batches that Kafka has."""
     by_agent: dict[str, list[tuple[BatchId, Position]]] = {}
     for item in items:
@@ -186,15 +186,17 @@ def notes_of_sent(items: Iterable[Item]) -> Iterator[Note]:
         yield RecordType.SENT, encode_sent(agent, sent)
 
 
-def notes_of_done(done: Sequence[Item]) -> Iterator[Note]:
+def notes_of_released(done: Sequence[TrackedBatch]) -> Iterator[LogNote]:
     """Yield the log records for batches that may be forgotten."""
     yield RecordType.ACKED, encode_acked(item.id for item in done if not item.is_series)
     yield RecordType.FORGOTTEN, encode_forgotten([item.place for item in done if item.is_series])
 
 
-def restore(tracker: Tracker, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, Place]]:
+def restore_tracker(
+    tracker: Tracker, found: Recovery, now_ms: int, ack_on_sent: bool
+) -> list[tuple[BatchId, LogPosition]]:
     """Restore the tracker from a log. Returns the sent batches that `ack_on_sent` (level `kafka`) acks at once."""
-    acked: list[tuple[BatchId, Place]] = []
+    acked: list[tuple[BatchId, LogPosition]] = []
     for header, place in (*found.batches, *found.series):
         position = found.sent.get(header.id)
         logged_ms = min(now_ms, header.poll_ms)

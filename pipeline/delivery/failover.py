@@ -13,20 +13,20 @@ from typing import Any, Protocol
 
 from artimon.model.batch import NO_LANE
 from artimon.model.clock import Clock
-from artimon.model.protocols import SinkRefused
-from pipeline.link.link import CALL_BYTES, CALL_COUNT
-from pipeline.link.timer import backoff
-from pipeline.wal.log import Entry, Log, LogFailed
-from pipeline.wal.records import Place
+from artimon.model.protocols import SinkRefusedError
+from pipeline.link.link import MAX_CALL_BYTES, MAX_CALL_MESSAGES
+from pipeline.link.timer import backoff_s
+from pipeline.wal.log import LogEntry, LogWriteError, WriteAheadLog
+from pipeline.wal.records import LogPosition
 
 log = logging.getLogger(__name__)
 
-WAITING_BYTES = 64 * 1024 * 1024
-_LOG_S = 60.0
+MAX_QUEUED_BYTES = 64 * 1024 * 1024
+_LOG_INTERVAL_S = 60.0
 _IDLE_S = 1.0
 
 
-class Way(Protocol):
+class DirectRoute(Protocol):
     """Way past a log, straight to the next hop."""
 
     @property
@@ -34,17 +34,17 @@ class Way(Protocol):
         """True if a call may be tried now."""
         ...
 
-    def backlog(self, entries: Sequence[Entry]) -> bool:
+    def backlog(self, entries: Sequence[LogEntry]) -> bool:
         """True if the log still holds batches that go before these."""
         ...
 
-    def send(self, entries: Sequence[Entry]) -> Sequence[tuple[Entry, str]]:
+    def send(self, entries: Sequence[LogEntry]) -> Sequence[tuple[LogEntry, str]]:
         """Deliver in order, within its own deadline. Returns the entries not known to be delivered, with reasons."""
         ...
 
 
 @dataclass(slots=True)
-class Route:
+class DirectBackoff:
     """Decides whether the next batches of a line go straight. Pure.
 
     They do not while the log holds a backlog of the line, or during the back-off after a failure. In both cases the log
@@ -58,37 +58,37 @@ class Route:
 
     def failed(self, now: float) -> None:
         self.failures += 1
-        self.not_before = now + backoff(self.failures, 0.5, 30.0)
+        self.not_before = now + backoff_s(self.failures, 0.5, 30.0)
 
     def worked(self) -> None:
         self.failures, self.not_before = 0, 0.0
 
 
 @dataclass(slots=True, eq=False)
-class _Part:
+class _LineAppend:
     """Entries of one line from one caller."""
 
-    entries: list[Entry]
+    entries: list[LogEntry]
     size: int
-    whole: _Whole
+    whole: _CallerAppend
 
 
 @dataclass(slots=True, eq=False)
-class _Whole:
+class _CallerAppend:
     """Call of one caller. Ends when all its parts have ended, with the first error if there is one."""
 
-    future: Future[list[Place]]
+    future: Future[list[LogPosition]]
     parts: int
-    places: list[Place] = field(default_factory=list)
+    places: list[LogPosition] = field(default_factory=list)
     error: Exception | None = None
 
 
-def lane_of(entry: Entry) -> int:
+def line_of_entry(entry: LogEntry) -> int:
     """Return the line of an entry: its lane, so that only lanes keep their order."""
     return entry.header.id.lane
 
 
-def _unheard(entries: Sequence[Entry]) -> None:
+def _ignore_entries(entries: Sequence[LogEntry]) -> None:
     """Ignore the entries that bypassed the log."""
 
 
@@ -98,19 +98,19 @@ class FailoverLog:
 
     def __init__(
         self,
-        wal: Log,
-        way: Way,
+        wal: WriteAheadLog,
+        way: DirectRoute,
         clock: Clock,
-        line_of: Callable[[Entry], int] = lane_of,
-        passed: Callable[[Sequence[Entry]], None] = _unheard,
+        line_of: Callable[[LogEntry], int] = line_of_entry,
+        passed: Callable[[Sequence[LogEntry]], None] = _ignore_entries,
     ) -> None:
         """`line_of`: entries of one line keep their order; use few lines. `passed` gets the entries that bypassed the
         log, before their caller gets the result."""
         self._log, self._way, self._clock = wal, way, clock
         self._line_of, self._passed = line_of, passed
         self._cond = threading.Condition()
-        self._queues: dict[int, deque[_Part]] = {}
-        self._routes: dict[int, Route] = {}
+        self._queues: dict[int, deque[_LineAppend]] = {}
+        self._routes: dict[int, DirectBackoff] = {}
         self._waiting = 0
         self._stop = False
         self.direct_batches = self.logged_batches = 0
@@ -119,24 +119,24 @@ class FailoverLog:
 
     # --- interface of the log
 
-    def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Future[list[Place]]:
+    def append(self, entries: Sequence[LogEntry], beyond_quota: bool = False) -> Future[list[LogPosition]]:
         """Accept all of `entries` or none: delivered to the next hop, or durable in the log. Raises SinkRefused."""
         if beyond_quota:
             return self._log.append(entries, True)
-        lines: dict[int, list[Entry]] = {}
+        lines: dict[int, list[LogEntry]] = {}
         for entry in entries:
             lines.setdefault(self._line_of(entry), []).append(entry)
         size = sum(len(entry.payload) for entry in entries)
         with self._cond:
             if self._stop:
-                raise SinkRefused("the agent is stopping")
-            if self._waiting and self._waiting + size > WAITING_BYTES:
-                raise SinkRefused(f"next hop and disk are too slow: {self._waiting} bytes wait in memory")
+                raise SinkRefusedError("the agent is stopping")
+            if self._waiting and self._waiting + size > MAX_QUEUED_BYTES:
+                raise SinkRefusedError(f"next hop and disk are too slow: {self._waiting} bytes wait in memory")
             self._waiting += size
-            whole = _Whole(Future(), len(lines))
+            whole = _CallerAppend(Future(), len(lines))
             whole.future.set_running_or_notify_cancel()
             for line, own in lines.items():
-                self._enqueue(line, _Part(own, sum(len(entry.payload) for entry in own), whole))
+                self._enqueue(line, _LineAppend(own, sum(len(entry.payload) for entry in own), whole))
             self._cond.notify_all()
         return whole.future
 
@@ -168,10 +168,10 @@ class FailoverLog:
                 "waiting_bytes": self._waiting,
             }
 
-    def _enqueue(self, line: int, part: _Part) -> None:
+    def _enqueue(self, line: int, part: _LineAppend) -> None:
         """Called under `_cond`."""
         if line not in self._queues:
-            self._queues[line], self._routes[line] = deque(), Route()
+            self._queues[line], self._routes[line] = deque(), DirectBackoff()
             threading.Thread(target=self._run, args=(line,), name=f"direct {line}", daemon=True).start()
         self._queues[line].append(part)
 
@@ -187,36 +187,36 @@ class FailoverLog:
                     self._deliver(line, parts)
                 except Exception as error:  # the callers must get an error, and the line must go on
                     log.exception("delivery of line %d failed", line)
-                    self._settle(parts, [], SinkRefused(f"internal error: {error!r}"))
+                    self._settle(parts, [], SinkRefusedError(f"internal error: {error!r}"))
 
-    def _take(self, line: int) -> list[_Part]:
+    def _take(self, line: int) -> list[_LineAppend]:
         """Remove the parts of the next call from the queue. Called under `_cond`."""
-        parts: list[_Part] = []
+        parts: list[_LineAppend] = []
         size = count = 0
         queue = self._queues[line]
         while queue:
             size, count = size + queue[0].size, count + len(queue[0].entries)
-            if parts and (size > CALL_BYTES or count > CALL_COUNT):
+            if parts and (size > MAX_CALL_BYTES or count > MAX_CALL_MESSAGES):
                 break
             parts.append(queue.popleft())
         return parts
 
-    def _deliver(self, line: int, parts: list[_Part]) -> None:
+    def _deliver(self, line: int, parts: list[_LineAppend]) -> None:
         entries = [entry for part in parts for entry in part.entries]
         left = self._straight(line, entries)
         if not left:
             self._settle(parts, [])
             return
         try:
-            places = self._log.append(left).result(_LOG_S)
-        except (SinkRefused, LogFailed, TimeoutError) as error:
+            places = self._log.append(left).result(_LOG_INTERVAL_S)
+        except (SinkRefusedError, LogWriteError, TimeoutError) as error:
             self._settle(parts, [], error)
             return
         with self._cond:
-            self.logged_batches += _batches(left)
+            self.logged_batches += _count_batches(left)
         self._settle(parts, places)
 
-    def _straight(self, line: int, entries: list[Entry]) -> list[Entry]:
+    def _straight(self, line: int, entries: list[LogEntry]) -> list[LogEntry]:
         """Try the direct way; return the entries not known to be delivered."""
         now, route, way = self._clock.monotonic(), self._routes[line], self._way
         reachable = not self._stop and way.reachable
@@ -233,15 +233,15 @@ class FailoverLog:
         for reason in refused.values():
             self._because(reason, 1)
         with self._cond:
-            self.direct_batches += _batches(entries) - _batches(left)
+            self.direct_batches += _count_batches(entries) - _count_batches(left)
         return left
 
     def _because(self, reason: str, count: int) -> None:
         with self._cond:
             self.reasons[reason] += count
 
-    def _settle(self, parts: list[_Part], places: list[Place], error: Exception | None = None) -> None:
-        done: list[_Whole] = []
+    def _settle(self, parts: list[_LineAppend], places: list[LogPosition], error: Exception | None = None) -> None:
+        done: list[_CallerAppend] = []
         with self._cond:
             self._waiting -= sum(part.size for part in parts)
             for part in parts:
@@ -257,6 +257,6 @@ class FailoverLog:
                 whole.future.set_result(whole.places)
 
 
-def _batches(entries: Sequence[Entry]) -> int:
+def _count_batches(entries: Sequence[LogEntry]) -> int:
     """Count the batches, without announcements."""
     return sum(1 for entry in entries if entry.header.id.lane != NO_LANE)

@@ -9,34 +9,34 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from artimon.model.batch import BatchError, BatchHeader, BatchKind, Polled, Samples
+from artimon.model.batch import BatchError, BatchHeader, BatchKind, PollResult, Samples
 from artimon.model.codec import decode_samples, decode_series, parse_header
-from artimon.model.protocols import Since, SinkRefused
-from pipeline.delivery.numbering import Numbering
-from pipeline.delivery.shedder import GiveUp, LogAppender, Shedder
+from artimon.model.protocols import NewestPoll, SinkRefusedError
+from pipeline.delivery.numbering import BatchNumberer
+from pipeline.delivery.shedder import QuotaBypass, Shedder, StopSending
 from pipeline.wal.framing import RecordType
-from pipeline.wal.log import Entry, Log, LogFailed
-from pipeline.wal.records import Place
+from pipeline.wal.log import LogEntry, LogWriteError, WriteAheadLog
+from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import records_of, segments_in
 
 log = logging.getLogger(__name__)
 
-_ANSWER_S = 60.0
+_DISK_TIMEOUT_S = 60.0
 
 
-class Intake:
+class WalSink:
     """Implements artimon.model.protocols.Sink over a log.
 
     Locks: `_order` is held while batches are numbered and handed to the log, so that a lane's numbers are in log order;
     only the shedder waits for the disk under it. `_counting` guards the counts: an event loop takes it, and must not
     wait while other threads encode. Numbers of a batch that the disk then refused are not given again."""
 
-    def __init__(self, wal: Log, agent: str, folder: Path, give_up: GiveUp | None = None) -> None:
+    def __init__(self, wal: WriteAheadLog, agent: str, folder: Path, give_up: StopSending | None = None) -> None:
         """`folder`: that of the log. `give_up`: shed the oldest batches beyond the quota; None: refuse new ones."""
         self._log, self._agent, self._folder = wal, agent, folder
-        appender = LogAppender(wal)
-        self._numbering = numbering = Numbering(appender, agent)
-        self._shedder = None if give_up is None else Shedder(wal, agent, numbering, appender, give_up, _wait)
+        appender = QuotaBypass(wal)
+        self._numbering = numbering = BatchNumberer(appender, agent)
+        self._shedder = None if give_up is None else Shedder(wal, agent, numbering, appender, give_up, _await_places)
         self._order, self._counting = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="intake")
         self.batches = self.samples = self.bytes = 0
@@ -50,31 +50,31 @@ class Intake:
         """Batches accepted and shed since start."""
         return 0 if self._shedder is None else self._shedder.batches
 
-    async def accept(self, polled: Sequence[Polled]) -> None:
+    async def accept(self, polled: Sequence[PollResult]) -> None:
         """Return once all is durable. Raises SinkRefused if nothing was kept, such as while closed; LogFailed if only a
         restart can tell."""
         if self.closed:
             self.refused[self.closed] += 1
-            raise SinkRefused(f"{self.closed}: the agent takes nothing until `artimon agents resume`")
+            raise SinkRefusedError(f"{self.closed}: the agent takes nothing until `artimon agents resume`")
         loop = asyncio.get_running_loop()
         begun = await loop.run_in_executor(self._pool, self._begin, polled)
         if begun is None:
             return
         entries, places = begun
         try:
-            await asyncio.wait_for(asyncio.wrap_future(places), _ANSWER_S)
-        except (SinkRefused, LogFailed):
+            await asyncio.wait_for(asyncio.wrap_future(places), _DISK_TIMEOUT_S)
+        except (SinkRefusedError, LogWriteError):
             self.refused["disk"] += 1
             raise
         self._count(entries)
 
-    def accept_now(self, polled: Sequence[Polled]) -> None:
+    def accept_now(self, polled: Sequence[PollResult]) -> None:
         """`accept` for callers without an event loop."""
         begun = self._begin(polled)
         if begun is not None:
             self._wait(*begun)
 
-    def replay(self, since: Since | None = None) -> Iterator[Polled]:
+    def replay(self, since: NewestPoll | None = None) -> Iterator[PollResult]:
         """Yield what the log held when it was opened, oldest first, announcements as Polled without samples. Holds one
         batch in memory at a time. Only the header is read of samples older than `since`, which the sources remember
         themselves: a log of a GiB then takes a moment, not minutes. Nothing is deleted before the first replay ends."""
@@ -91,20 +91,20 @@ class Intake:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Future[list[Place]]] | None:
+    def _begin(self, polled: Sequence[PollResult]) -> tuple[list[LogEntry], Future[list[LogPosition]]] | None:
         """Under `_order` only a shed record waits for the disk."""
         with self._order:
             return (self._shedder or self._numbering).begin(polled)
 
-    def _wait(self, entries: list[Entry], places: Future[list[Place]]) -> None:
+    def _wait(self, entries: list[LogEntry], places: Future[list[LogPosition]]) -> None:
         try:
-            places.result(_ANSWER_S)
-        except (SinkRefused, LogFailed):
+            places.result(_DISK_TIMEOUT_S)
+        except (SinkRefusedError, LogWriteError):
             self.refused["disk"] += 1
             raise
         self._count(entries)
 
-    def _count(self, entries: list[Entry]) -> None:
+    def _count(self, entries: list[LogEntry]) -> None:
         with self._counting:
             for entry in entries:
                 if entry.type == RecordType.BATCH:
@@ -113,20 +113,20 @@ class Intake:
                     self.samples += sum(samples for _, samples in entry.minutes)
 
 
-def _replayed(header: BatchHeader, payload: bytes) -> Iterator[Polled]:
+def _replayed(header: BatchHeader, payload: bytes) -> Iterator[PollResult]:
     try:
         yield _polled(header, payload)
     except BatchError as error:  # accepted by an older version; a collector will refuse it
         log.error("a batch in the log cannot be read: %s", error)
 
 
-def _wait(places: Future[list[Place]]) -> None:
-    places.result(_ANSWER_S)
+def _await_places(places: Future[list[LogPosition]]) -> None:
+    places.result(_DISK_TIMEOUT_S)
 
 
-def _polled(header: BatchHeader, payload: bytes) -> Polled:
+def _polled(header: BatchHeader, payload: bytes) -> PollResult:
     if header.kind == BatchKind.SERIES:
         block = decode_series(header, payload)
-        return Polled(header.source, header.endpoint, 0, header.poll_ms, Samples.of(()), blocks=(block,))
+        return PollResult(header.source, header.endpoint, 0, header.poll_ms, Samples.of(()), blocks=(block,))
     samples = decode_samples(header, payload)
-    return Polled(header.source, header.endpoint, header.birth_ms, header.poll_ms, samples, header.keep)
+    return PollResult(header.source, header.endpoint, header.birth_ms, header.poll_ms, samples, header.keep)

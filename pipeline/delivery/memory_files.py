@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.wal.files import Lock, Whole
+from pipeline.wal.files import FileBytes, Lock
 
 
-class _Held:
+class _NoLock:
     def release(self) -> None:
         """Do nothing: no other process can see these files."""
 
 
-class MemoryFiles:
-    """Implements pipeline.wal.files.Files; bounded by the quota of the log. Thread-safe: the log's writer and the
+class MemoryFileSystem:
+    """Implements pipeline.wal.files.FileSystem; bounded by the quota of the log. Thread-safe: the log's writer and the
     senders use it at once."""
 
     def __init__(self, folder: Path) -> None:
@@ -98,13 +98,13 @@ class MemoryFiles:
             return self._files[path][0]
 
     @contextmanager
-    def load(self, path: Path) -> Iterator[Whole]:
+    def load(self, path: Path) -> Iterator[FileBytes]:
         with self._lock:
             data = bytes(self._file(path))
         yield data
 
     def lock(self, folder: Path) -> Lock:  # noqa: ARG002
-        return _Held()
+        return _NoLock()
 
     def _opened(self, path: Path) -> int:
         self._next += 1

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from artimon.model.batch import MAX_BYTES, MAX_SAMPLES, Batch, BatchError, BatchId, Polled, Samples, SeriesBlock
+from artimon.model.batch import MAX_BYTES, MAX_SAMPLES, Batch, BatchError, BatchId, PollResult, Samples, SeriesBlock
 from artimon.model.codec import encode_samples, encode_series
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import SinkRefusedError
 from artimon.model.routing import lane_of
-from pipeline.wal.core import Entry
+from pipeline.wal.core import LogEntry
 from pipeline.wal.framing import RecordType
 from pipeline.wal.shed import minutes_of
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 Accepted = TypeVar("Accepted", covariant=True)
 
 
-class Numbers:
+class LaneNumbers:
     """Next number of each lane of one epoch; each is given once. Not thread-safe.
 
     A channel that does not keep its numbers over a restart takes a new random epoch at each start."""
@@ -31,9 +31,9 @@ class Numbers:
         self.agent, self.epoch = agent, secrets.randbits(64) if epoch is None else epoch
         self.next = list(next_sequences)
 
-    def copy(self) -> Numbers:
+    def copy(self) -> LaneNumbers:
         """Return a copy for a trial: its numbers count only if the copy is kept."""
-        return Numbers(self.agent, self.epoch, self.next)
+        return LaneNumbers(self.agent, self.epoch, self.next)
 
     def lane_of(self, source: str) -> int:
         """Return the lane of a source."""
@@ -50,7 +50,7 @@ class Numbers:
         return id
 
 
-class Accepting(Protocol[Accepted]):
+class NumberedLog(Protocol[Accepted]):
     """Part of a log that numbering needs."""
 
     @property
@@ -59,12 +59,12 @@ class Accepting(Protocol[Accepted]):
     @property
     def next_sequences(self) -> list[int]: ...
 
-    def append(self, entries: Sequence[Entry]) -> Accepted:
+    def append(self, entries: Sequence[LogEntry]) -> Accepted:
         """Raises SinkRefused if nothing is kept."""
         ...
 
 
-class Encoder(Protocol):
+class BatchEncoder(Protocol):
     """Encoder of batches (artimon.model.codec). Raises BatchError beyond the limits of a batch."""
 
     def samples(
@@ -74,7 +74,7 @@ class Encoder(Protocol):
     def series(self, agent: str, block: SeriesBlock) -> Batch: ...
 
 
-class _Codec:
+class _ModelEncoder:
     def samples(
         self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
     ) -> Batch:
@@ -84,39 +84,39 @@ class _Codec:
         return encode_series(agent, block)
 
 
-class Numbering(Generic[Accepted]):
+class BatchNumberer(Generic[Accepted]):
     """Numbers what is appended to a log. Not thread-safe: its owner locks from `begin` or `append` on, so that a lane's
     numbers are in log order.
 
     Numbers of a batch that the disk then refused are not given again."""
 
-    def __init__(self, log_: Accepting[Accepted], agent: str, encoder: Encoder | None = None) -> None:
-        self._log, self._agent, self._encoder = log_, agent, encoder or _Codec()
-        self.numbers = Numbers(agent, log_.epoch, log_.next_sequences)
+    def __init__(self, log_: NumberedLog[Accepted], agent: str, encoder: BatchEncoder | None = None) -> None:
+        self._log, self._agent, self._encoder = log_, agent, encoder or _ModelEncoder()
+        self.numbers = LaneNumbers(agent, log_.epoch, log_.next_sequences)
         self.refused: Counter[str] = Counter()
 
-    def begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Accepted] | None:
+    def begin(self, polled: Sequence[PollResult]) -> tuple[list[LogEntry], Accepted] | None:
         """Append all batches of these polls to the log, or none; None if there are none. Raises SinkRefused."""
         return self.append(lambda numbers: self._entries(polled, numbers))
 
-    def append(self, entries_of: Callable[[Numbers], Iterable[Entry]]) -> tuple[list[Entry], Accepted] | None:
+    def append(self, entries_of: Callable[[LaneNumbers], Iterable[LogEntry]]) -> tuple[list[LogEntry], Accepted] | None:
         """Append all entries to the log, or none; None if there are none. `entries_of` takes numbers as needed; they
         stay free if it or the log raises. Raises SinkRefused."""
         if self.numbers.epoch != self._log.epoch:  # the log began a new epoch while in use
-            self.numbers = Numbers(self._agent, self._log.epoch, self._log.next_sequences)
+            self.numbers = LaneNumbers(self._agent, self._log.epoch, self._log.next_sequences)
         numbers = self.numbers.copy()
         entries = list(entries_of(numbers))
         if not entries:
             return None
         try:
             accepted = self._log.append(entries)
-        except SinkRefused as error:
+        except SinkRefusedError as error:
             self.refused[str(error).split(":", 1)[0]] += 1
             raise
         self.numbers = numbers
         return entries, accepted
 
-    def _entries(self, polled: Iterable[Polled], numbers: Numbers) -> Iterator[Entry]:
+    def _entries(self, polled: Iterable[PollResult], numbers: LaneNumbers) -> Iterator[LogEntry]:
         """Yield announcements before the samples that they describe."""
         for one in polled:
             for block in one.blocks:
@@ -125,16 +125,16 @@ class Numbering(Generic[Accepted]):
             for at in range(0, len(one.samples), MAX_SAMPLES):
                 yield from self._batches(one, one.samples.slice(at, at + MAX_SAMPLES), lane, numbers)
 
-    def _announcement(self, block: SeriesBlock) -> Iterator[Entry]:
+    def _announcement(self, block: SeriesBlock) -> Iterator[LogEntry]:
         try:
             batch = self._encoder.series(self._agent, block)
         except BatchError as error:
             log.error("announcement dropped: %s", error)
             self.refused["announcement"] += 1
             return
-        yield Entry(RecordType.SERIES, batch.header, batch.data)
+        yield LogEntry(RecordType.SERIES, batch.header, batch.data)
 
-    def _batches(self, one: Polled, samples: Samples, lane: int, numbers: Numbers) -> Iterator[Entry]:
+    def _batches(self, one: PollResult, samples: Samples, lane: int, numbers: LaneNumbers) -> Iterator[LogEntry]:
         """Yield one batch, or halves of it, again and again, until each fits into 512 KiB."""
         id = numbers.peek(lane)
         try:
@@ -149,4 +149,4 @@ class Numbering(Generic[Accepted]):
             yield from self._batches(one, samples.slice(middle, len(samples)), lane, numbers)
             return
         numbers.take(lane)
-        yield Entry(RecordType.BATCH, batch.header, batch.data, minutes_of(samples))
+        yield LogEntry(RecordType.BATCH, batch.header, batch.data, minutes_of(samples))

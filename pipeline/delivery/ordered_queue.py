@@ -10,13 +10,13 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Generic, Protocol, TypeVar
 
 
-class Ordered(Protocol):
+class SortableItem(Protocol):
     """Hashable item with an order."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 
 
-T = TypeVar("T", bound=Ordered)
+T = TypeVar("T", bound=SortableItem)
 
 
 class OrderedQueue(Generic[T]):

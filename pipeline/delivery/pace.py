@@ -10,21 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MiB = 1024 * 1024
-RATE = 32 * MiB
-PERIOD_MS = 60_000
-HOLD_S = 45.0
-_TRICKLE = 1 / 16
+BACKLOG_RATE = 32 * MiB
+BACKLOG_AGE_MS = 60_000
+TRICKLE_AFTER_S = 45.0
+_TRICKLE_SHARE = 1 / 16
 _AVERAGE_S = 30.0
 
 
 @dataclass(slots=True)
-class Pacing:
+class BacklogLimiter:
     """Token bucket for the bytes of the backlog. It fills at `rate` bytes a second (0: no limit), but at least at twice
     the rate of new data, so that a backlog always ends. It holds the tokens of one second."""
 
-    rate: float = RATE
-    period_ms: int = PERIOD_MS
-    hold_s: float = HOLD_S
+    rate: float = BACKLOG_RATE
+    period_ms: int = BACKLOG_AGE_MS
+    hold_s: float = TRICKLE_AFTER_S
     held: bool = False
     """True if the backlog only trickled when `room` was last called."""
     _tokens: float = 0.0
@@ -59,4 +59,4 @@ class Pacing:
         return max(0.0, (1 - self._tokens) / self._speed()) if self.rate else 0.0
 
     def _speed(self) -> float:
-        return max(self.rate, 2 * self._accepted) * (_TRICKLE if self.held else 1.0)
+        return max(self.rate, 2 * self._accepted) * (_TRICKLE_SHARE if self.held else 1.0)

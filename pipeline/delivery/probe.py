@@ -6,14 +6,14 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from pipeline.link.link import CALL_COUNT
-from pipeline.link.timer import backoff
+from pipeline.link.link import MAX_CALL_MESSAGES
+from pipeline.link.timer import backoff_s
 
-LEAST_S, MOST_S = 0.5, 15.0
+MIN_PAUSE_S, MAX_PAUSE_S = 0.5, 15.0
 
 
 @dataclass(slots=True)
-class Probing:
+class SlowStart:
     """Window of batches while Kafka is full. `window` None: no limit. Otherwise one call of all lanes at a time carries
     at most `window` batches, and none begins before `not_before`."""
 
@@ -35,7 +35,7 @@ class Probing:
         """Shrink the window: Kafka is full. Calls begun before (no probes) do not lengthen the pause."""
         if probe or self.window is None:
             self.refusals += 1
-            pause = backoff(self.refusals, LEAST_S, MOST_S) * self._random.uniform(0.5, 1.5)
+            pause = backoff_s(self.refusals, MIN_PAUSE_S, MAX_PAUSE_S) * self._random.uniform(0.5, 1.5)
             self.not_before = now + pause  # jitter: agents refused together must not return together
         self.reason, self.window = reason, 1
 
@@ -45,5 +45,5 @@ class Probing:
             return
         self.reason, self.refusals, self.not_before = "", 0, 0.0
         self.window *= 2
-        if self.window > CALL_COUNT:
+        if self.window > MAX_CALL_MESSAGES:
             self.window = None

@@ -7,31 +7,38 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from artimon.model.acks import Verdict
+from artimon.model.acks import AckDecision
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
 from artimon.model.ranges import LaneId
-from pipeline.delivery.dispatch import Call, Note, Sending, notes_of_done, notes_of_sent, restore
-from pipeline.delivery.pace import Pacing
-from pipeline.delivery.tracker import Group, Item, Tracker
-from pipeline.link.client import CollectorClient, Heard, NotSent
-from pipeline.link.endpoints import Endpoint, Mode
-from pipeline.wal.files import passes
-from pipeline.wal.log import Entry, Log
-from pipeline.wal.records import Place
+from pipeline.delivery.dispatch import (
+    LogNote,
+    PlannedCall,
+    SendPlanner,
+    notes_of_released,
+    notes_of_sent,
+    restore_tracker,
+)
+from pipeline.delivery.pace import BacklogLimiter
+from pipeline.delivery.tracker import LaneCall, TrackedBatch, Tracker
+from pipeline.link.client import CallResult, CollectorCallError, CollectorClient
+from pipeline.link.endpoints import CollectorEndpoint, CollectorMode
+from pipeline.wal.files import is_temporary
+from pipeline.wal.log import LogEntry, WriteAheadLog
+from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import Recovery
-from pipeline.wal.segments import CorruptRecord
+from pipeline.wal.segments import CorruptRecordError
 
 log = logging.getLogger(__name__)
 
 _EXTRA_THREADS = 2
 CALL_S = 10.0
 """Seconds that a source may wait for a collector before its batch goes into the log."""
-_LEAST_S = 1.0
+_MIN_CALL_S = 1.0
 
 
 class Sender:
-    """Drives `Sending`: takes groups, sends them, records the results in the log. All decisions are made in `Sending`.
+    """Drives `SendPlanner`, which makes all decisions: takes groups, sends them, records the results in the log.
 
     Locks: `_cond` guards `_sending`, the tracker included; no I/O under it. The log has its own lock and is never
     called under `_cond`. Threads: one for each lane and two more, so that a hanging call delays no other lane.
@@ -39,17 +46,17 @@ class Sender:
 
     def __init__(
         self,
-        wal: Log,
+        wal: WriteAheadLog,
         tracker: Tracker,
         agent: str,
         lanes: int,
         clock: Clock,
-        pacing: Pacing | None = None,
+        pacing: BacklogLimiter | None = None,
         cond: threading.Condition | None = None,
     ) -> None:
         """`cond`: shared by several senders if batches move between their trackers."""
         self._log, self._tracker, self._clock = wal, tracker, clock
-        self._sending = Sending.of(tracker, agent, pacing=pacing)
+        self._sending = SendPlanner.of(tracker, agent, pacing=pacing)
         self._cond = cond or threading.Condition()
         self.client = CollectorClient(self._sending.link, clock, self._cond)
         """Client of the same collectors, for batches that are not in the log."""
@@ -73,19 +80,19 @@ class Sender:
                 thread.join(max(0.0, deadline - self._clock.monotonic()))
         self.client.close()
 
-    def restore(self, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, Place]]:
-        """Restore the tracker from a log, see `pipeline.delivery.dispatch.restore`."""
+    def restore(self, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, LogPosition]]:
+        """Restore the tracker from a log, see `pipeline.delivery.dispatch.restore_tracker`."""
         with self._cond:
-            return restore(self._tracker, found, now_ms, ack_on_sent)
+            return restore_tracker(self._tracker, found, now_ms, ack_on_sent)
 
-    def logged(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+    def logged(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         """Add batches that are durable now and may be sent."""
         now_ms = self._clock.now_ms()
         with self._cond:
             self._sending.logged(((entry.header, place) for entry, place in placed), now_ms)
             self._cond.notify_all()
 
-    def update_collectors(self, found: dict[str, Endpoint]) -> None:
+    def update_collectors(self, found: dict[str, CollectorEndpoint]) -> None:
         """Take over the collectors that ZooKeeper lists."""
         self.client.update(found)
 
@@ -95,7 +102,7 @@ class Sender:
             self._sending.held = held
             self._cond.notify_all()
 
-    def prefer(self, groups: tuple[str, ...], mode: Mode) -> None:
+    def prefer(self, groups: tuple[str, ...], mode: CollectorMode) -> None:
         """Set the collector groups to use, the preferred one first; () for all."""
         with self._cond:
             self._sending.collectors.prefer(groups, mode)
@@ -114,11 +121,11 @@ class Sender:
         self._forget(done)
 
     def sent(self) -> list[Any]:
-        """Return the batches that wait for acks (artimon.model.acks.Sent)."""
+        """Return the batches that wait for acks (artimon.model.acks.SentBatch)."""
         with self._cond:
             return self._tracker.sent()
 
-    def judged(self, verdict: Verdict[BatchId]) -> None:
+    def judged(self, verdict: AckDecision[BatchId]) -> None:
         """Apply the verdict on the published ack states."""
         for key, evidence in verdict.resend:
             log.warning("batch %s is sent again: %s", key, evidence)
@@ -127,7 +134,7 @@ class Sender:
             self._cond.notify_all()
         self._forget(done)
 
-    def give_up(self, places: Iterable[Place]) -> set[Place]:
+    def give_up(self, places: Iterable[LogPosition]) -> set[LogPosition]:
         """Stop sending these batches; return the places of those that Kafka has confirmed."""
         with self._cond:
             return self._tracker.give_up(places)
@@ -188,17 +195,17 @@ class Sender:
                     with self._cond:
                         self._sending.failed(group, self._clock.monotonic())
 
-    def _next(self) -> Group | None:
+    def _next(self) -> LaneCall | None:
         with self._cond:
             if self._stop:
                 return None
             group = self._sending.next(self._clock.monotonic(), self._clock.now_ms())
-            if isinstance(group, Group):
+            if isinstance(group, LaneCall):
                 return group
             self._cond.wait(group)
             return None
 
-    def _send(self, group: Group) -> None:
+    def _send(self, group: LaneCall) -> None:
         messages, bad = self._read(group)
         if bad:
             self._give_up_unreadable(group, bad)
@@ -222,7 +229,7 @@ class Sender:
         self._note(notes_of_sent(outcome.sent))
         self._forget(outcome.done)
 
-    def _give_up_unreadable(self, group: Group, bad: Sequence[Item]) -> None:
+    def _give_up_unreadable(self, group: LaneCall, bad: Sequence[TrackedBatch]) -> None:
         with self._cond:
             lost = self._sending.unreadable(group, bad, self._clock.monotonic())
             self._cond.notify_all()
@@ -230,38 +237,38 @@ class Sender:
             log.error("batch %s is lost: it can no longer be read from the disk", item.id)
         self._log.keep_damaged([item.place for item in lost])
 
-    def _read(self, group: Group) -> tuple[list[bytes], list[Item]]:
+    def _read(self, group: LaneCall) -> tuple[list[bytes], list[TrackedBatch]]:
         """Return the messages, and the items that the disk no longer returns. Raises OSError for transient errors."""
         messages, bad = [], []
         for item in group.items:
             try:
                 messages.append(self._log.read(item.place))
-            except (CorruptRecord, OSError) as error:
-                if passes(error):
+            except (CorruptRecordError, OSError) as error:
+                if is_temporary(error):
                     raise
                 log.warning("batch %s cannot be read: %s", item.id, error)
                 bad.append(item)
         return messages, bad
 
-    def _exchange(self, call: Call, messages: list[bytes]) -> Heard:
+    def _exchange(self, call: PlannedCall, messages: list[bytes]) -> CallResult:
         """Make one call; the value of the result is the list of answers."""
         return self.client.exchange(call.flight.endpoint, "send", messages, call.flight.deadline_s)
 
-    def _note(self, notes: Iterable[Note]) -> None:
+    def _note(self, notes: Iterable[LogNote]) -> None:
         for type_, payloads in notes:
             self._log.note(type_, payloads)
 
-    def _forget(self, done: list[Item]) -> None:
+    def _forget(self, done: list[TrackedBatch]) -> None:
         """Release batches in the log that are acked or need no ack."""
         if not done:
             return
         with self._cond:
             self._sending.forgotten(done, self._clock.now_ms())
-        self._note(notes_of_done(done))
+        self._note(notes_of_released(done))
         self._log.release([item.place for item in done])
 
 
-class CollectorWay:
+class CollectorRoute:
     """Way of disk failover past the log, straight to a collector: calls the collectors of the sender that drains the
     log, with its credits and deadlines."""
 
@@ -273,20 +280,20 @@ class CollectorWay:
         """As in Way."""
         return self._sender.may_call
 
-    def backlog(self, entries: Sequence[Entry]) -> bool:
+    def backlog(self, entries: Sequence[LogEntry]) -> bool:
         """As in Way; the entries are of one lane."""
         first = entries[0].header.id
         return not self._sender.idle(LaneId(first.agent, first.epoch, first.lane))
 
-    def send(self, entries: Sequence[Entry]) -> list[tuple[Entry, str]]:
+    def send(self, entries: Sequence[LogEntry]) -> list[tuple[LogEntry, str]]:
         """Send until all are answered or a call fails; return the entries not delivered, with reasons."""
-        left: list[tuple[Entry, str]] = []
+        left: list[tuple[LogEntry, str]] = []
         at, until = 0, self._clock.monotonic() + CALL_S
         while at < len(entries) and not left:
-            within_s = max(_LEAST_S, until - self._clock.monotonic())
+            within_s = max(_MIN_CALL_S, until - self._clock.monotonic())
             try:
                 answers = self._sender.client.send([entry.payload for entry in entries[at:]], within_s).answers
-            except NotSent:
+            except CollectorCallError:
                 break
             for entry, answer in zip(entries[at:], answers, strict=False):
                 if answer.position is None or answer.position.durable_later:

@@ -6,21 +6,21 @@ import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from artimon.model.batch import BatchHeader, BatchKind, Polled
+from artimon.model.batch import BatchHeader, BatchKind, PollResult
 from artimon.model.codec import parse_header
-from artimon.model.protocols import SinkRefused
-from pipeline.delivery.numbering import Numbering
-from pipeline.wal.core import Entry, LogFailed, QuotaFull
-from pipeline.wal.records import Place
-from pipeline.wal.segments import CorruptRecord
-from pipeline.wal.shed import carried, records
+from artimon.model.protocols import SinkRefusedError
+from pipeline.delivery.numbering import BatchNumberer
+from pipeline.wal.core import LogEntry, LogWriteError, QuotaExceededError
+from pipeline.wal.records import LogPosition
+from pipeline.wal.segments import CorruptRecordError
+from pipeline.wal.shed import merge_shed_records, shed_records
 
 log = logging.getLogger(__name__)
 
 SEGMENTS_AT_ONCE = 16
 """Most segments given up by one call."""
 
-GiveUp = Callable[[Sequence[Place]], Container[Place]]
+StopSending = Callable[[Sequence[LogPosition]], Container[LogPosition]]
 """Stops sending these batches; returns the places of those that Kafka has confirmed."""
 
 Accepted = TypeVar("Accepted")
@@ -36,20 +36,20 @@ class SheddableLog(Protocol[Appended]):
     @property
     def next_sequences(self) -> list[int]: ...
 
-    def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Appended: ...
+    def append(self, entries: Sequence[LogEntry], beyond_quota: bool = False) -> Appended: ...
 
-    def oldest_live(self) -> list[Place]: ...
+    def oldest_live(self) -> list[LogPosition]: ...
 
-    def read(self, place: Place) -> bytes: ...
+    def read(self, place: LogPosition) -> bytes: ...
 
-    def release(self, places: Iterable[Place]) -> None: ...
+    def release(self, places: Iterable[LogPosition]) -> None: ...
 
-    def keep_damaged(self, places: Iterable[Place]) -> None: ...
+    def keep_damaged(self, places: Iterable[LogPosition]) -> None: ...
 
     def tidy(self) -> None: ...
 
 
-class LogAppender(Generic[Accepted]):
+class QuotaBypass(Generic[Accepted]):
     """Log for Numbering that lets a shed record exceed the quota."""
 
     def __init__(self, wal: SheddableLog[Accepted]) -> None:
@@ -64,7 +64,7 @@ class LogAppender(Generic[Accepted]):
     def next_sequences(self) -> list[int]:
         return self._log.next_sequences
 
-    def append(self, entries: Sequence[Entry]) -> Accepted:
+    def append(self, entries: Sequence[LogEntry]) -> Accepted:
         return self._log.append(entries, self.beyond_quota)
 
 
@@ -75,9 +75,9 @@ class Shedder(Generic[Accepted]):
         self,
         wal: SheddableLog[Accepted],
         agent: str,
-        numbering: Numbering[Accepted],
-        appender: LogAppender[Accepted],
-        give_up: GiveUp,
+        numbering: BatchNumberer[Accepted],
+        appender: QuotaBypass[Accepted],
+        give_up: StopSending,
         wait: Callable[[Accepted], object],
     ) -> None:
         """`wait` returns once the accepted entries are durable. It raises SinkRefused, LogFailed, TimeoutError."""
@@ -86,12 +86,12 @@ class Shedder(Generic[Accepted]):
         self.batches = 0
         """Batches accepted and shed since start."""
 
-    def begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Accepted] | None:
+    def begin(self, polled: Sequence[PollResult]) -> tuple[list[LogEntry], Accepted] | None:
         """Append all to the log, as Numbering.begin; shed if the log is full."""
         for _ in range(SEGMENTS_AT_ONCE):
             try:
                 return self._numbering.begin(polled)
-            except QuotaFull:
+            except QuotaExceededError:
                 if not self._make_room():
                     raise
                 self._numbering.refused["quota"] -= 1
@@ -113,9 +113,9 @@ class Shedder(Generic[Accepted]):
         sent = self._give_up(places)
         self._appender.beyond_quota = True
         try:
-            self._keep(carried(self._agent, self._read(places, sent)))
-            self._keep(records(self._agent, self._read(places, sent)))
-        except (SinkRefused, LogFailed, CorruptRecord, OSError, TimeoutError) as error:
+            self._keep(merge_shed_records(self._agent, self._read(places, sent)))
+            self._keep(shed_records(self._agent, self._read(places, sent)))
+        except (SinkRefusedError, LogWriteError, CorruptRecordError, OSError, TimeoutError) as error:
             log.error("the log is full, and shedding failed: %s", error)
             return False
         finally:
@@ -127,7 +127,7 @@ class Shedder(Generic[Accepted]):
         self._log.tidy()
         return True
 
-    def _drop_unreadable(self, places: Sequence[Place]) -> list[Place]:
+    def _drop_unreadable(self, places: Sequence[LogPosition]) -> list[LogPosition]:
         """Quarantine the batches that the disk no longer returns: no record can name their samples, and they would keep
         their segment for ever. Returns the others. Raises OSError."""
         good, bad = [], []
@@ -135,7 +135,7 @@ class Shedder(Generic[Accepted]):
             try:
                 self._log.read(place)
                 good.append(place)
-            except CorruptRecord as error:
+            except CorruptRecordError as error:
                 log.error("the log is full, and a batch is lost: %s", error)
                 bad.append(place)
         if bad:
@@ -143,13 +143,15 @@ class Shedder(Generic[Accepted]):
             self._log.keep_damaged(bad)
         return good
 
-    def _keep(self, polled: Iterable[Polled]) -> None:
+    def _keep(self, polled: Iterable[PollResult]) -> None:
         for one in polled:
             begun = self._numbering.begin([one])
             if begun is not None:
                 self._wait(begun[1])
 
-    def _read(self, places: Sequence[Place], sent: Container[Place]) -> Iterator[tuple[BatchHeader, bytes, bool]]:
+    def _read(
+        self, places: Sequence[LogPosition], sent: Container[LogPosition]
+    ) -> Iterator[tuple[BatchHeader, bytes, bool]]:
         for place in places:
             payload = self._log.read(place)
             yield parse_header(payload), payload, place in sent

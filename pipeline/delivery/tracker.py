@@ -11,32 +11,32 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from artimon.model.acks import Position, Sent, Verdict
+from artimon.model.acks import AckDecision, Position, SentBatch
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
 from pipeline.delivery.ordered_queue import OrderedQueue
-from pipeline.link.answers import Answer
-from pipeline.link.link import CALL_BYTES, CALL_COUNT
-from pipeline.link.timer import backoff
-from pipeline.wal.records import Place
-from pipeline.wal.states import Event, State, move
+from pipeline.link.answers import MessageAnswer
+from pipeline.link.link import MAX_CALL_BYTES, MAX_CALL_MESSAGES
+from pipeline.link.timer import backoff_s
+from pipeline.wal.records import LogPosition
+from pipeline.wal.states import BatchEvent, BatchState, transition
 
-POISON_TRIES = 40
+QUARANTINE_AFTER = 40
 """Quarantine a batch after this many permanent refusals (about three hours of retries)."""
 _MAX_REASONS = 50
 
 
 @dataclass(slots=True, eq=False)
-class Item:
+class TrackedBatch:
     """Batch or announcement that must still be kept."""
 
     id: BatchId
-    place: Place
+    place: LogPosition
     rows: int
     logged_ms: int
     source: str = ""
     poll_ms: int = 0
-    state: State = State.LOGGED
+    state: BatchState = BatchState.LOGGED
     position: Position | None = None
     since: int | None = None
     """Version of the ack state when it was first compared with this position."""
@@ -47,7 +47,7 @@ class Item:
     live: bool = False
     """True if it was new when it was last taken."""
 
-    def __lt__(self, other: Item) -> bool:
+    def __lt__(self, other: TrackedBatch) -> bool:
         """Compare by log order."""
         return self.place < other.place
 
@@ -61,10 +61,10 @@ class Lane:
     """Queues of one lane. Invariant: at most one group is in flight, and its items are out of the queue they came from.
     Items of `live` come after those of `ready` in the log."""
 
-    ready: OrderedQueue[Item] = field(default_factory=OrderedQueue)
-    live: OrderedQueue[Item] = field(default_factory=OrderedQueue)
+    ready: OrderedQueue[TrackedBatch] = field(default_factory=OrderedQueue)
+    live: OrderedQueue[TrackedBatch] = field(default_factory=OrderedQueue)
     """New data that overtakes the backlog in `ready`; data not sent in time moves there."""
-    held: list[Item] = field(default_factory=list)
+    held: list[TrackedBatch] = field(default_factory=list)
     """Batches that were refused for their own content; they return to `ready` after their back-off."""
     busy: bool = False
     failures: int = 0
@@ -76,21 +76,21 @@ class Lane:
         return not (self.ready or self.live or self.held or self.busy)
 
     @property
-    def flying(self) -> Iterator[Item]:
+    def flying(self) -> Iterator[TrackedBatch]:
         """Items in flight."""
         return chain(self.ready.out, self.live.out)
 
-    def line_of(self, item: Item) -> OrderedQueue[Item]:
+    def line_of(self, item: TrackedBatch) -> OrderedQueue[TrackedBatch]:
         """Return the queue that an item was taken from."""
         return self.live if item.live else self.ready
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LaneCall:
     """Items of one lane that go in one call."""
 
     lane: LaneId
-    items: tuple[Item, ...]
+    items: tuple[TrackedBatch, ...]
     backlog: bool = False
     """True for batches of the backlog, False for new data."""
 
@@ -100,13 +100,13 @@ class Group:
         return sum(item.place.length for item in self.items)
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """Result of a call: items with a position now, and items that need not be kept any more (announcements that Kafka
     has; at level `kafka` batches as well)."""
 
-    sent: list[Item]
-    done: list[Item]
-    poison: Sequence[tuple[Item, str]] = ()
+    sent: list[TrackedBatch]
+    done: list[TrackedBatch]
+    poison: Sequence[tuple[TrackedBatch, str]] = ()
     """Items to quarantine after too many refusals, with the last reason."""
 
 
@@ -118,45 +118,47 @@ class Tracker:
         self._ack_on_sent, self._live_first = ack_on_sent, live_first
         self._lanes: dict[LaneId, Lane] = {}
         self._turn: deque[LaneId] = deque()
-        self._sent: dict[BatchId, Item] = {}
+        self._sent: dict[BatchId, TrackedBatch] = {}
         self.pending = 0
         """Items not acked, announcements included."""
         self.sent_count = self.acked_count = self.resent_count = 0
         self.nacks: dict[str, int] = {}
 
-    def set_ack_on_sent(self, on: bool) -> list[Item]:
+    def set_ack_on_sent(self, on: bool) -> list[TrackedBatch]:
         """Set level `kafka` or `hdfs`. Returns the items that this acks at once and that need not be kept any more."""
         self._ack_on_sent = on
         done = [i for i in self._sent.values() if i.position and not i.position.durable_later] if on else []
         for item in done:
-            move(item, State.SENT, Event.ACK)
+            transition(item, BatchState.SENT, BatchEvent.ACK)
             del self._sent[item.id]
         self.pending -= len(done)
         self.acked_count += len(done)
         return done
 
-    def add(self, header: BatchHeader, place: Place, now_ms: int) -> Item:
+    def add(self, header: BatchHeader, place: LogPosition, now_ms: int) -> TrackedBatch:
         """Add a batch of the log."""
-        item = Item(header.id, place, header.rows, now_ms, header.source, header.poll_ms)
+        item = TrackedBatch(header.id, place, header.rows, now_ms, header.source, header.poll_ms)
         lane = self._lane(item.id.lane_id)
         (lane.live if self._live_first else lane.ready).add(item)
         self.pending += 1
         return item
 
-    def restore_sent(self, header: BatchHeader, place: Place, position: Position, now_ms: int) -> None:
+    def restore_sent(self, header: BatchHeader, place: LogPosition, position: Position, now_ms: int) -> None:
         """Add a batch of which the log says that Kafka holds it."""
-        item = Item(header.id, place, header.rows, now_ms, header.source, header.poll_ms, State.SENT, position)
+        item = TrackedBatch(
+            header.id, place, header.rows, now_ms, header.source, header.poll_ms, BatchState.SENT, position
+        )
         self._sent[item.id] = item
         self.pending += 1
 
     def take(
         self,
         now: float,
-        samples: int = CALL_COUNT,
-        most: int = CALL_BYTES,
-        backlog: int = CALL_BYTES,
+        samples: int = MAX_CALL_MESSAGES,
+        most: int = MAX_CALL_BYTES,
+        backlog: int = MAX_CALL_BYTES,
         old_ms: int = 0,
-    ) -> Group | None:
+    ) -> LaneCall | None:
         """Take the next group, the lanes in turn, with at most `samples` batches of samples (0: announcements only) and
         `most` bytes; None if nothing may go now. Batches logged before `old_ms` are backlog, of which about `backlog`
         bytes may go. With `live_first` new data goes before it."""
@@ -165,7 +167,7 @@ class Tracker:
                 lane_id = self._turn[0]
                 self._turn.rotate(-1)
                 lane = self._lanes[lane_id]
-                count = CALL_COUNT if lane_id.lane == NO_LANE else samples
+                count = MAX_CALL_MESSAGES if lane_id.lane == NO_LANE else samples
                 if lane.busy or lane.not_before > now or not count:
                     continue
                 self._bring_back(lane, now)
@@ -176,12 +178,12 @@ class Tracker:
                     return group
         return None
 
-    def put_back(self, group: Group) -> None:
+    def put_back(self, group: LaneCall) -> None:
         """Return a group that was not sent, without counting a try."""
         lane = self._lanes[group.lane]
         lane.busy = False
         for item in group.items:
-            move(item, State.SENDING, Event.BACK)
+            transition(item, BatchState.SENDING, BatchEvent.BACK)
             item.tries -= 1
         self._return(lane, group.items)
 
@@ -194,28 +196,28 @@ class Tracker:
         times += [item.not_before for lane in lanes for item in lane.held]
         return min(times, default=None)
 
-    def answered(self, group: Group, answers: Sequence[Answer], now: float) -> Outcome:
+    def answered(self, group: LaneCall, answers: Sequence[MessageAnswer], now: float) -> CallOutcome:
         """Apply the answers of a collector, one for each item."""
         lane = self._lanes[group.lane]
         lane.busy = False
-        poison: list[tuple[Item, str]] = []
-        outcome = Outcome([], [], poison)
-        back: list[Item] = []
+        poison: list[tuple[TrackedBatch, str]] = []
+        outcome = CallOutcome([], [], poison)
+        back: list[TrackedBatch] = []
         failed = False
         for item, answer in zip(group.items, answers, strict=True):
             if answer.position is not None:
                 self._place(item, answer.position, outcome, now)
                 continue
             self._count_nack(answer.reason)
-            if answer.ours and item.tries >= POISON_TRIES and not item.is_series:
-                move(item, State.SENDING, Event.ASIDE)
+            if answer.ours and item.tries >= QUARANTINE_AFTER and not item.is_series:
+                transition(item, BatchState.SENDING, BatchEvent.ASIDE)
                 if self._settle(item):
                     self.pending -= 1
                     poison.append((item, answer.reason))
                 continue
-            move(item, State.SENDING, Event.BACK)
+            transition(item, BatchState.SENDING, BatchEvent.BACK)
             if answer.ours:
-                item.not_before = now + backoff(item.tries, 1.0, 300.0)
+                item.not_before = now + backoff_s(item.tries, 1.0, 300.0)
                 if self._settle(item):
                     lane.held.append(item)
             else:
@@ -226,20 +228,20 @@ class Tracker:
         self._forget_if_idle(group.lane)
         return outcome
 
-    def failed(self, group: Group, now: float, elsewhere: bool = False) -> None:
+    def failed(self, group: LaneCall, now: float, elsewhere: bool = False) -> None:
         """Return a group without an answer to its lane: it may or may not be in Kafka. `elsewhere`: retry at once, with
         another collector; a lane that pauses as long as a dead collector would try that one for ever."""
         lane = self._lanes[group.lane]
         lane.busy = False
         for item in group.items:
-            move(item, State.SENDING, Event.BACK)
+            transition(item, BatchState.SENDING, BatchEvent.BACK)
         self._return(lane, group.items)
         if elsewhere:
-            lane.not_before = now + backoff(1)
+            lane.not_before = now + backoff_s(1)
         else:
             self._pause(lane, True, now)
 
-    def lost(self, group: Group, items: Iterable[Item]) -> list[Item]:
+    def lost(self, group: LaneCall, items: Iterable[TrackedBatch]) -> list[TrackedBatch]:
         """Give up items that the log cannot read and return the rest of the group to its lane. Returns the lost items,
         without those shed meanwhile."""
         gone = set(map(id, items))
@@ -249,33 +251,33 @@ class Tracker:
         lost = [item for item in group.items if id(item) in gone and self._settle(item)]
         self.pending -= len(lost)
         for item in group.items:
-            move(item, State.SENDING, Event.ASIDE if id(item) in gone else Event.BACK)
+            transition(item, BatchState.SENDING, BatchEvent.ASIDE if id(item) in gone else BatchEvent.BACK)
         self._return(lane, rest)
         return lost
 
-    def sent(self) -> list[Sent[BatchId]]:
+    def sent(self) -> list[SentBatch[BatchId]]:
         """Return the batches that have an offset and wait for their ack."""
-        return [Sent(i.id, i.position, i.since) for i in self._sent.values() if i.position is not None]
+        return [SentBatch(i.id, i.position, i.since) for i in self._sent.values() if i.position is not None]
 
-    def judged(self, verdict: Verdict[BatchId]) -> list[Item]:
+    def judged(self, verdict: AckDecision[BatchId]) -> list[TrackedBatch]:
         """Apply the verdict on the published states; return the items that need not be kept any more."""
         for key, version in verdict.looked:
             if key in self._sent:
                 self._sent[key].since = version
         for key, _ in verdict.resend:
             item = self._sent.pop(key, None)
-            if item is not None and move(item, State.SENT, Event.RETRY):
+            if item is not None and transition(item, BatchState.SENT, BatchEvent.RETRY):
                 item.position = item.since = None
                 self._lane(item.id.lane_id).ready.add(item)
                 self.resent_count += 1
         done = [item for key in verdict.acked if (item := self._sent.pop(key, None)) is not None]
         for item in done:
-            move(item, State.SENT, Event.ACK)
+            transition(item, BatchState.SENT, BatchEvent.ACK)
         self.pending -= len(done)
         self.acked_count += len(done)
         return done
 
-    def give_up(self, places: Iterable[Place]) -> set[Place]:
+    def give_up(self, places: Iterable[LogPosition]) -> set[LogPosition]:
         """Stop sending these batches: they are deleted. Returns the places of those that Kafka has confirmed."""
         gone = set(places)
         sent = [item for item in self._sent.values() if item.place in gone]
@@ -321,7 +323,7 @@ class Tracker:
         lane = self._lanes.get(lane_id)
         return lane is None or lane.idle
 
-    def above(self, lane_id: LaneId, number: int) -> list[Item]:
+    def above(self, lane_id: LaneId, number: int) -> list[TrackedBatch]:
         """Return the items of a lane that wait, outside of calls, with a greater number."""
         lane = self._lanes.get(lane_id)
         return [] if lane is None else [i for i in (*lane.ready, *lane.held) if i.id.sequence > number]
@@ -335,7 +337,7 @@ class Tracker:
             return first.id
         return min((item.id for item in chain(lane.ready, lane.held) if item.id.sequence > number), default=None)
 
-    def reclaim(self, lane_id: LaneId, number: int) -> list[Item]:
+    def reclaim(self, lane_id: LaneId, number: int) -> list[TrackedBatch]:
         """Remove the items of `above`: another tracker takes them over."""
         items = self.above(lane_id, number)
         if items:
@@ -347,7 +349,7 @@ class Tracker:
             self._forget_if_idle(lane_id)
         return items
 
-    def adopt(self, lane_id: LaneId, items: Iterable[Item]) -> None:
+    def adopt(self, lane_id: LaneId, items: Iterable[TrackedBatch]) -> None:
         """Take over items of another tracker, in log order."""
         for item in items:
             self._lane(lane_id).ready.add(item)
@@ -358,7 +360,7 @@ class Tracker:
         items = [item for item in self._sent.values() if item.id.lane_id == lane_id]
         for item in items:
             del self._sent[item.id]
-            move(item, State.SENT, Event.RETRY)
+            transition(item, BatchState.SENT, BatchEvent.RETRY)
             item.position = item.since = None
             self._lane(lane_id).ready.add(item)
         return len(items)
@@ -376,7 +378,7 @@ class Tracker:
                 found[lane_id] += sum(1 for item in chain(lane.ready, lane.held) if item.id.sequence <= most)
         return {lane: count for lane, count in found.items() if count}
 
-    def _unsent(self) -> Iterator[Item]:
+    def _unsent(self) -> Iterator[TrackedBatch]:
         """Yield the oldest unsent items of each lane, enough to find the oldest of all."""
         for lane in self._lanes.values():
             yield from lane.flying
@@ -391,39 +393,46 @@ class Tracker:
         return lane
 
     def _group(
-        self, id_: LaneId, lane: Lane, count: int, most: int, line: OrderedQueue[Item], backlog: int, old_ms: int
-    ) -> Group | None:
+        self,
+        id_: LaneId,
+        lane: Lane,
+        count: int,
+        most: int,
+        line: OrderedQueue[TrackedBatch],
+        backlog: int,
+        old_ms: int,
+    ) -> LaneCall | None:
         if not line:
             return None
         first = line.peek()
         old = line is lane.ready and first.logged_ms < old_ms
-        if first.place.length > most < CALL_BYTES or (old and backlog <= 0):
+        if first.place.length > most < MAX_CALL_BYTES or (old and backlog <= 0):
             return None
         lane.busy = True
-        most = max(min(most, CALL_BYTES, backlog if old else most), first.place.length)
+        most = max(min(most, MAX_CALL_BYTES, backlog if old else most), first.place.length)
         items = tuple(self._fill(line, count, most))
         for item in items:
             item.live = line is lane.live
-        return Group(id_, items, old)
+        return LaneCall(id_, items, old)
 
-    def _fill(self, line: OrderedQueue[Item], count: int, most: int) -> Iterator[Item]:
+    def _fill(self, line: OrderedQueue[TrackedBatch], count: int, most: int) -> Iterator[TrackedBatch]:
         size = taken = 0
         while line and taken < count:
             size += line.peek().place.length
             if size > most:
                 return
             item = line.take()
-            move(item, State.LOGGED, Event.CLAIM)
+            transition(item, BatchState.LOGGED, BatchEvent.CLAIM)
             item.tries += 1
             taken += 1
             yield item
 
-    def _return(self, lane: Lane, items: Iterable[Item]) -> None:
+    def _return(self, lane: Lane, items: Iterable[TrackedBatch]) -> None:
         """Return items to the queues they were taken from; those given up meanwhile are ignored."""
         for item in items:
             lane.line_of(item).back((item,))
 
-    def _settle(self, item: Item) -> bool:
+    def _settle(self, item: TrackedBatch) -> bool:
         """Remove an item from its queue; False if it was given up meanwhile."""
         return bool(self._lanes[item.id.lane_id].line_of(item).settle((item,)))
 
@@ -434,8 +443,8 @@ class Tracker:
             for item in due:
                 lane.ready.add(item)
 
-    def _place(self, item: Item, position: Position, outcome: Outcome, now: float) -> None:
-        move(item, State.SENDING, Event.PLACED)
+    def _place(self, item: TrackedBatch, position: Position, outcome: CallOutcome, now: float) -> None:
+        transition(item, BatchState.SENDING, BatchEvent.PLACED)
         item.position, item.since, item.sent_at = position, None, now
         self.sent_count += 1
         if not self._settle(item):
@@ -443,7 +452,7 @@ class Tracker:
         if item.is_series or (self._ack_on_sent and not position.durable_later):
             self.pending -= 1
             self.acked_count += not item.is_series
-            move(item, State.SENT, Event.ACK)
+            transition(item, BatchState.SENT, BatchEvent.ACK)
             outcome.done.append(item)
         else:
             self._sent[item.id] = item
@@ -451,7 +460,7 @@ class Tracker:
 
     def _pause(self, lane: Lane, failed: bool, now: float) -> None:
         lane.failures = lane.failures + 1 if failed else 0
-        lane.not_before = now + backoff(lane.failures) if failed else 0.0
+        lane.not_before = now + backoff_s(lane.failures) if failed else 0.0
 
     def _count_nack(self, reason: str) -> None:
         name = reason.split(":", 1)[0][:40]

@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.control.directory import Directory
+from pipeline.control.directory import GroupDirectory
 from pipeline.flows.spi import Encoding, FlowError
 
 INSECURE = "insecure"
 """Key of `Context.shared`: sources may serve other machines without authentication."""
 BRANCHES = "branches"
 """Key of `Context.shared`: policies of the branches of a fan-out, by name, for the channel."""
-STRAIGHT = "straight"
+DIRECT_SINK = "straight"
 """Key of `Context.shared`: the sink that a channel hands over to directly while that works (disk failover)."""
 GROUPS = "groups"
 """Key of `Context.shared`: the agent's directory of groups (pipeline/control/directory.py)."""
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing: no runner drives the component yet."""
 
 
-class Encodings(Protocol):
+class EncodingFactory(Protocol):
     """Registered encodings."""
 
     def encoding(self, name: str, context: Context) -> Encoding:
@@ -42,19 +42,19 @@ class Context:
     flow: str
     component: str
     folder: Path
-    encodings: Encodings
+    encodings: EncodingFactory
     clock: Clock = SYSTEM_CLOCK
-    wake: Callable[[], None] = _nothing
-    progress: Callable[[], None] = _nothing
+    wake: Callable[[], None] = _do_nothing
+    progress: Callable[[], None] = _do_nothing
     shared: dict[str, Any] = field(default_factory=dict)
 
     def named(self, component: str) -> Context:
         """Return the context of another component of the flow."""
         return replace(self, component=component)
 
-    def directory(self, part: str, group: str) -> Directory:
+    def directory(self, part: str, group: str) -> GroupDirectory:
         """Return the agent's directory of groups. Raises FlowError, which names `part`, if there is none."""
-        found: Directory | None = self.shared.get(GROUPS)
+        found: GroupDirectory | None = self.shared.get(GROUPS)
         if found is None:
             raise FlowError(f"{part}: group {group!r} needs ZooKeeper, and this agent has none")
         return found

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from artimon.model.batch import BatchId
 from artimon.model.codec import size_of
-from artimon.model.event import batches_of
+from artimon.model.event import split_events
 from artimon.model.event_codec import decode_events, encode_events
 from pipeline.flows.event import Event
 from pipeline.flows.options import NoOptions, Options
@@ -21,7 +21,7 @@ class LinesOptions(Options):
     end: str = "\n"
 
 
-class Lines:
+class LinesCodec:
     """One body a line, without headers. A body that contains the terminator becomes several lines."""
 
     def __init__(self, options: LinesOptions) -> None:
@@ -35,7 +35,7 @@ class Lines:
         return [Event({}, part) for part in (parts if parts[-1] else parts[:-1])]
 
 
-class JsonLines:
+class JsonLinesCodec:
     """One JSON object a line: `headers`, and `body` as text, or `base64` if the body is not UTF-8."""
 
     def encode(self, events: Sequence[Event]) -> bytes:
@@ -46,11 +46,11 @@ class JsonLines:
         return [_event(line) for line in data.split(b"\n") if line]
 
 
-class Arrow:
+class ArrowCodec:
     """Batches of docs/formats/batch.md without an identity: compact and columnar."""
 
     def encode(self, events: Sequence[Event]) -> bytes:
-        return b"".join(encode_events(BatchId("", 0, 0, 0), "", 0, portion).data for portion in batches_of(events))
+        return b"".join(encode_events(BatchId("", 0, 0, 0), "", 0, portion).data for portion in split_events(events))
 
     def decode(self, data: bytes) -> Sequence[Event]:
         """Decode concatenated batches. Raises BatchError, which is a ValueError."""
@@ -78,6 +78,6 @@ def _event(line: bytes) -> Event:
         raise ValueError(f"not an event: {line[:80]!r} ({error!r})") from None
 
 
-LINES = Component("lines", LinesOptions, lambda options, _: Lines(options), outside={})
-JSON = Component("json", NoOptions, lambda _, __: JsonLines(), outside={})
-ARROW = Component("arrow", NoOptions, lambda _, __: Arrow(), outside={})
+LINES = Component("lines", LinesOptions, lambda options, _: LinesCodec(options), outside={})
+JSON = Component("json", NoOptions, lambda _, __: JsonLinesCodec(), outside={})
+ARROW = Component("arrow", NoOptions, lambda _, __: ArrowCodec(), outside={})

@@ -6,17 +6,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from artimon.model.batch import BatchId
-from artimon.model.event import Event, EventError, batches_of, event_bytes
+from artimon.model.event import Event, EventError, event_bytes, split_events
 from artimon.model.event_codec import decode_events, encode_events
-from pipeline.delivery.numbering import Numbers
+from pipeline.delivery.numbering import LaneNumbers
 
-__all__ = ["Event", "EventError", "Parcel", "encoded", "events_of", "named", "parcel_bytes", "parcels_of", "sealed"]
+__all__ = [
+    "Event",
+    "EventBatch",
+    "EventError",
+    "batch_events",
+    "events_of",
+    "memory_bytes",
+    "with_bytes",
+    "with_identity",
+    "with_identity_and_bytes",
+]
 
-_PARCEL_OVERHEAD = 128
+_BATCH_OVERHEAD = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class EventBatch:
     """Events that are kept, sent, stored and dropped as one.
 
     `id`: given by the first channel and then fixed; equal ids have equal bytes. `data`: the encoded message
@@ -31,45 +41,45 @@ class Parcel:
         return len(events_of(self))
 
 
-def events_of(parcel: Parcel) -> tuple[Event, ...]:
+def events_of(parcel: EventBatch) -> tuple[Event, ...]:
     """Return the events, decoded if necessary; () for samples and announcements. Raises BatchError."""
     if parcel.events or parcel.data is None:
         return parcel.events
     return decode_events(parcel.data)
 
 
-def parcel_bytes(parcel: Parcel) -> int:
+def memory_bytes(parcel: EventBatch) -> int:
     """Return the memory that a parcel takes, in bytes, roughly; never 0."""
     if parcel.data is not None:
-        return _PARCEL_OVERHEAD + len(parcel.data)
-    return _PARCEL_OVERHEAD + sum(map(event_bytes, parcel.events))
+        return _BATCH_OVERHEAD + len(parcel.data)
+    return _BATCH_OVERHEAD + sum(map(event_bytes, parcel.events))
 
 
-def parcels_of(events: Iterable[Event]) -> Sequence[Parcel]:
+def batch_events(events: Iterable[Event]) -> Sequence[EventBatch]:
     """Return the events in order, in as few parcels as the limits of a batch allow. Raises EventError."""
-    return [Parcel(portion) for portion in batches_of(events)]
+    return [EventBatch(portion) for portion in split_events(events)]
 
 
-def named(parcel: Parcel, numbers: Numbers, source: str) -> Parcel:
+def with_identity(parcel: EventBatch, numbers: LaneNumbers, source: str) -> EventBatch:
     """Return the parcel with an identity; an existing one is kept."""
     if parcel.id is not None:
         return parcel
-    return Parcel(parcel.events, numbers.take(numbers.lane_of(source)))
+    return EventBatch(parcel.events, numbers.take(numbers.lane_of(source)))
 
 
-def sealed(parcel: Parcel, numbers: Numbers, source: str, time_ms: int) -> Parcel:
+def with_identity_and_bytes(parcel: EventBatch, numbers: LaneNumbers, source: str, time_ms: int) -> EventBatch:
     """Return the parcel with identity and bytes. Raises BatchError beyond the limits of a batch, using no number."""
     if parcel.id is not None:
-        return encoded(parcel, source, time_ms)
+        return with_bytes(parcel, source, time_ms)
     lane = numbers.lane_of(source)
-    found = encoded(Parcel(parcel.events, numbers.peek(lane)), source, time_ms)
+    found = with_bytes(EventBatch(parcel.events, numbers.peek(lane)), source, time_ms)
     numbers.take(lane)
     return found
 
 
-def encoded(parcel: Parcel, source: str, time_ms: int) -> Parcel:
+def with_bytes(parcel: EventBatch, source: str, time_ms: int) -> EventBatch:
     """Return a parcel that has an identity with its bytes; existing bytes are kept. Raises BatchError."""
     if parcel.data is not None or parcel.id is None:
         return parcel
     batch = encode_events(parcel.id, source, time_ms, parcel.events)
-    return Parcel(parcel.events, parcel.id, batch.data)
+    return EventBatch(parcel.events, parcel.id, batch.data)

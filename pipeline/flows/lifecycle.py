@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from artimon.runtime.deadline import DeadlineExceeded, within
+from artimon.runtime.deadline import DeadlineExceededError, call_with_timeout
 
 log = logging.getLogger(__name__)
 
 
-class State(StrEnum):
+class LifecycleState(StrEnum):
     """State of a flow or of one of its parts."""
 
     IDLE = "idle"
@@ -22,30 +22,30 @@ class State(StrEnum):
     ERROR = "error"
 
 
-class Member:
+class ManagedPart:
     """One part with its state. A transition that fails or exceeds its deadline ends in ERROR, with the reason."""
 
     def __init__(self, name: str, start: Callable[[], None], stop: Callable[[float], None]) -> None:
         self.name, self._start, self._stop = name, start, stop
-        self.state, self.problem = State.IDLE, ""
+        self.state, self.problem = LifecycleState.IDLE, ""
 
     def start(self, deadline_s: float) -> bool:
         """Start the part; True if it runs."""
-        self.state, self.problem = State.STARTING, ""
-        return self._move(State.RUNNING, "start", deadline_s, self._start)
+        self.state, self.problem = LifecycleState.STARTING, ""
+        return self._move(LifecycleState.RUNNING, "start", deadline_s, self._start)
 
     def stop(self, deadline_s: float) -> bool:
         """Stop the part; True if it did in time. A part whose start failed is stopped too."""
-        if self.state in (State.IDLE, State.STOPPED):
+        if self.state in (LifecycleState.IDLE, LifecycleState.STOPPED):
             return True
-        self.state = State.STOPPING
+        self.state = LifecycleState.STOPPING
         # the part gets less time, so that it can report a timeout itself
-        return self._move(State.STOPPED, "stop", deadline_s, lambda: self._stop(deadline_s * 0.8))
+        return self._move(LifecycleState.STOPPED, "stop", deadline_s, lambda: self._stop(deadline_s * 0.8))
 
-    def _move(self, to: State, verb: str, deadline_s: float, call: Callable[[], None]) -> bool:
+    def _move(self, to: LifecycleState, verb: str, deadline_s: float, call: Callable[[], None]) -> bool:
         try:
-            within(deadline_s, f"{verb} of {self.name}", call)
-        except DeadlineExceeded:
+            call_with_timeout(deadline_s, f"{verb} of {self.name}", call)
+        except DeadlineExceededError:
             self._failed(f"{self.name} did not {verb} within {deadline_s:g} s")
         except Exception as error:
             self._failed(f"{self.name} did not {verb}: {error}", error)
@@ -55,11 +55,11 @@ class Member:
         return False
 
     def _failed(self, problem: str, error: Exception | None = None) -> None:
-        self.state, self.problem = State.ERROR, problem
+        self.state, self.problem = LifecycleState.ERROR, problem
         log.error("%s", problem, exc_info=error if not isinstance(error, OSError | RuntimeError | None) else None)
 
 
-def start_all(members: Sequence[Member], deadline_s: float) -> str:
+def start_all(members: Sequence[ManagedPart], deadline_s: float) -> str:
     """Start in order. At the first failure stop those that run and return the reason; "" if all run."""
     for at, member in enumerate(members):
         if not member.start(deadline_s):
@@ -68,13 +68,13 @@ def start_all(members: Sequence[Member], deadline_s: float) -> str:
     return ""
 
 
-def stop_all(members: Sequence[Member], deadline_s: float) -> list[str]:
+def stop_all(members: Sequence[ManagedPart], deadline_s: float) -> list[str]:
     """Stop in reverse order, each within the deadline, continuing after failures; return the problems."""
     problems = []
     for member in reversed(members):
-        failed = member.problem if member.state is State.ERROR else ""
+        failed = member.problem if member.state is LifecycleState.ERROR else ""
         if not member.stop(deadline_s):
             problems.append(member.problem)
         elif failed:  # it has stopped, but the reason of its failure must stay visible
-            member.state, member.problem = State.ERROR, failed
+            member.state, member.problem = LifecycleState.ERROR, failed
     return problems

@@ -18,7 +18,7 @@ class NoOptions(Options):
     """Options of a component that has none."""
 
 
-class Server(Options):
+class ServerOptions(Options):
     """Options of a server. `host`: 127.0.0.1 by default; `port` 0: any free port."""
 
     host: str = "127.0.0.1"
@@ -27,7 +27,7 @@ class Server(Options):
     idle_s: float = Field(default=300.0, gt=0)
 
 
-class FramedOptions(Server):
+class FramedOptions(ServerOptions):
     """Options of a framed Thrift server. `request_s`: timeout of one call in seconds; `held_bytes`: limit of the bytes
     of all calls together."""
 

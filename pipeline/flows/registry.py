@@ -18,7 +18,7 @@ from pipeline.flows.context import Context
 from pipeline.flows.spi import Encoding, FlowError
 
 
-class Part(StrEnum):
+class ComponentKind(StrEnum):
     """Kind of component; entry points are in the group `artimon.flows.<part>`."""
 
     SOURCE = "sources"
@@ -44,11 +44,11 @@ ADDRESS: Mapping[str, Outside] = {"host": Outside.HOST, "port": Outside.HOST}
 """Outside options of a source that listens."""
 
 
-class UnknownComponent(FlowError):
+class UnknownComponentError(FlowError):
     """No component has this name. The message suggests similar names."""
 
 
-class BrokenComponent(FlowError):
+class BrokenComponentError(FlowError):
     """An entry point that cannot be loaded or does not name a Component."""
 
 
@@ -77,37 +77,37 @@ class Registry:
     def __init__(self, entries: Callable[[str], Iterable[Any]] | None = None) -> None:
         """`entries(group)`: the entry points of a group; default: those of the installed packages."""
         self._entries = entries or (lambda group: entry_points(group=group))
-        self._own: dict[Part, dict[str, Component]] = {part: {} for part in Part}
+        self._own: dict[ComponentKind, dict[str, Component]] = {part: {} for part in ComponentKind}
 
-    def add(self, part: Part, *components: Component) -> None:
+    def add(self, part: ComponentKind, *components: Component) -> None:
         """Register components. Raises FlowError for a name that is taken."""
         for component in components:
             if component.name in self._own[part]:
                 raise FlowError(f"two {part} are called {component.name}")
             self._own[part][component.name] = component
 
-    def names(self, part: Part) -> list[str]:
+    def names(self, part: ComponentKind) -> list[str]:
         """Return every name that `find` knows, sorted."""
         return sorted({*self._own[part], *(entry.name for entry in self._entries(f"artimon.flows.{part}"))})
 
-    def own(self, part: Part, name: str) -> Component | None:
+    def own(self, part: ComponentKind, name: str) -> Component | None:
         """Return a component added to this registry. Never loads an entry point."""
         return self._own[part].get(name)
 
     def encoding(self, name: str, context: Context) -> Encoding:
         """Build an encoding with its default options. Raises as `find`."""
-        component = self.find(Part.ENCODING, name)
+        component = self.find(ComponentKind.ENCODING, name)
         made: Encoding = component.build(component.options(), context)
         return made
 
-    def find(self, part: Part, name: str) -> Component:
+    def find(self, part: ComponentKind, name: str) -> Component:
         """Return a component, added ones before entry points. Raises UnknownComponent, BrokenComponent."""
         if own := self._own[part].get(name):
             return own
         for entry in self._entries(f"artimon.flows.{part}"):
             if entry.name == name:
                 return _load(entry, part)
-        raise UnknownComponent(f"no {part.value[:-1]} is called {name!r}{did_you_mean(name, self.names(part))}")
+        raise UnknownComponentError(f"no {part.value[:-1]} is called {name!r}{did_you_mean(name, self.names(part))}")
 
 
 def declared_in(module: ModuleType) -> list[Component]:
@@ -118,11 +118,13 @@ def declared_in(module: ModuleType) -> list[Component]:
     return found
 
 
-def _load(entry: Any, part: Part) -> Component:
+def _load(entry: Any, part: ComponentKind) -> Component:
     try:
         found = entry.load()
     except Exception as error:
-        raise BrokenComponent(f"{part.value[:-1]} {entry.name} ({entry.value}) cannot be loaded: {error}") from error
+        raise BrokenComponentError(
+            f"{part.value[:-1]} {entry.name} ({entry.value}) cannot be loaded: {error}"
+        ) from error
     if not isinstance(found, Component):
-        raise BrokenComponent(f"{part.value[:-1]} {entry.name} ({entry.value}) is not a pipeline.flows Component")
+        raise BrokenComponentError(f"{part.value[:-1]} {entry.name} ({entry.value}) is not a pipeline.flows Component")
     return found

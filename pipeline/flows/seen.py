@@ -12,17 +12,17 @@ import xxhash
 
 from artimon.model.batch import NO_LANE, BatchId
 from artimon.model.ranges import LaneId, LaneRanges
-from pipeline.wal.files import Files, read_whole, write_whole
+from pipeline.wal.files import FileSystem, read_file, replace_file
 
 log = logging.getLogger(__name__)
 
-MOST_LANES = 10_000
-FORGET_MS = 90 * 24 * 3_600_000
+MAX_LANES = 10_000
+MAX_SILENT_MS = 90 * 24 * 3_600_000
 """Milliseconds of silence after which a lane is forgotten: 90 days, as in the stores."""
 
 
 @dataclass(slots=True)
-class Seen:
+class AcceptedIds:
     """Accepted numbers and the time of the newest one (epoch ms), per lane. Not thread-safe.
 
     Announcements share one identity and are never repeats."""
@@ -44,10 +44,10 @@ class Seen:
         for lane in lanes.lanes():
             self.last_ms.setdefault(lane, now_ms)
 
-    def forget_silent(self, now_ms: int, most: int = MOST_LANES) -> list[LaneId]:
+    def forget_silent(self, now_ms: int, most: int = MAX_LANES) -> list[LaneId]:
         """Forget lanes silent for 90 days, and the most silent ones beyond `most`; return them."""
         ranked = sorted(self.last_ms, key=lambda lane: -self.last_ms[lane])
-        silent = [*ranked[most:], *(x for x in ranked[:most] if self.last_ms[x] < now_ms - FORGET_MS)]
+        silent = [*ranked[most:], *(x for x in ranked[:most] if self.last_ms[x] < now_ms - MAX_SILENT_MS)]
         for lane in silent:
             self.lanes.forget(lane)
             del self.last_ms[lane]
@@ -55,9 +55,9 @@ class Seen:
 
     def stay_small(self, now_ms: int) -> list[LaneId]:
         """Call after each addition: beyond MOST_LANES forget a tenth at once, so that this is rare."""
-        if len(self.last_ms) <= MOST_LANES:
+        if len(self.last_ms) <= MAX_LANES:
             return []
-        return self.forget_silent(now_ms, MOST_LANES * 9 // 10)
+        return self.forget_silent(now_ms, MAX_LANES * 9 // 10)
 
     def encode(self) -> bytes:
         """Return JSON behind a line with its xxh3-128."""
@@ -66,7 +66,7 @@ class Seen:
         return xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text
 
     @classmethod
-    def decode(cls, data: bytes) -> Seen:
+    def decode(cls, data: bytes) -> AcceptedIds:
         """Inverse of `encode`; raises ValueError for anything else."""
         digest, _, text = data.partition(b"\n")
         if xxhash.xxh3_128_hexdigest(text).encode() != digest:
@@ -79,27 +79,27 @@ class Seen:
             raise ValueError(f"not what this program writes: {error!r}") from error
 
 
-class SeenFile:
+class AcceptedIdsFile:
     """File of a Seen, which outlives the segments of the log. Written whole, fsynced, renamed, the folder fsynced."""
 
-    def __init__(self, files: Files, path: Path) -> None:
+    def __init__(self, files: FileSystem, path: Path) -> None:
         self._files, self._path = files, path
         self.problem = ""
         """Reason for which an existing file could not be used."""
 
-    def load(self) -> Seen:
+    def load(self) -> AcceptedIds:
         """Read the file; empty if there is none, or if it is damaged (then it is renamed and `problem` set)."""
         if not self._files.exists(self._path):
-            return Seen()
+            return AcceptedIds()
         try:
-            return Seen.decode(read_whole(self._files, self._path))
+            return AcceptedIds.decode(read_file(self._files, self._path))
         except ValueError as error:
             aside = self._path.with_name(self._path.name + ".damaged")
             self._files.replace(self._path, aside)
             self.problem = f"{self._path} could not be read ({error}) and was renamed: repeats of old batches may pass"
             log.error("%s", self.problem)
-            return Seen()
+            return AcceptedIds()
 
-    def save(self, seen: Seen) -> None:
+    def save(self, seen: AcceptedIds) -> None:
         """Durable when this returns. Raises OSError."""
-        write_whole(self._files, self._path, seen.encode())
+        replace_file(self._files, self._path, seen.encode())

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
-from pipeline.flows.event import Event, Parcel
+from pipeline.flows.event import Event, EventBatch
 
-Put = Callable[[Sequence[Parcel]], None]
+Put = Callable[[Sequence[EventBatch]], None]
 """Hands parcels from a source to its flow, all or none; when it returns they have the flow's guarantee. Raises
 ChannelFull (retry later), ChannelFailed, EventError (an event exceeds a limit: do not retry)."""
 Figures = dict[str, Any]
@@ -48,7 +48,7 @@ class Take:
 
     __slots__ = ("_commit", "_done", "_lock", "_rollback", "parcels")
 
-    def __init__(self, parcels: Sequence[Parcel], commit: Callable[[], None], rollback: Callable[[], None]) -> None:
+    def __init__(self, parcels: Sequence[EventBatch], commit: Callable[[], None], rollback: Callable[[], None]) -> None:
         self.parcels = tuple(parcels)
         self._commit, self._rollback = commit, rollback
         self._lock, self._done = threading.Lock(), False
@@ -85,7 +85,7 @@ class Take:
         return bool(self.parcels)
 
 
-class Reader(Protocol):
+class ChannelReader(Protocol):
     """View of one branch of a channel."""
 
     def take(self, most: int, wait_s: float) -> Take:
@@ -95,7 +95,7 @@ class Reader(Protocol):
 
 
 @runtime_checkable
-class Waking(Protocol):
+class WakeableReader(Protocol):
     """Reader whose `take` can be interrupted when its flow stops."""
 
     def wake(self) -> None:
@@ -103,14 +103,14 @@ class Waking(Protocol):
         ...
 
 
-class Channel(Reader, Protocol):
+class Channel(ChannelReader, Protocol):
     """Bounded, thread-safe. Uncommitted parcels are taken again in order, after a rollback or a restart."""
 
     def start(self) -> None:
         """Open the channel. Raises ChannelFailed, or a typed error of its own that names the remedy."""
         ...
 
-    def put(self, parcels: Sequence[Parcel], deadline_s: float) -> None:
+    def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
         """Keep all parcels or none within `deadline_s`; parcels whose identity it has had are dropped and counted.
         Raises ChannelFull, ChannelFailed."""
         ...
@@ -154,7 +154,7 @@ class Sink(Protocol):
 
     def start(self) -> None: ...
 
-    def deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[EventBatch]) -> None:
         """Deliver parcels; after the return they have the sink's durability, and the runner commits. Raises SinkFailed.
         Bounds every wait by a deadline of its own, or calls `context.progress()`."""
         ...
@@ -167,7 +167,7 @@ class Sink(Protocol):
 class Interceptor(Protocol):
     """Filter between a source and the channel."""
 
-    def __call__(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+    def __call__(self, parcels: Sequence[EventBatch]) -> Sequence[EventBatch]:
         """Return the parcels, changed or fewer. One with an identity keeps its bytes, or is dropped whole."""
         ...
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal
 
-from pipeline.flows.event import Parcel
+from pipeline.flows.event import EventBatch
 from pipeline.flows.spi import Channel, FlowError, Take
 
 Phase = Literal["new", "open", "committed", "rolled back", "closed"]
 
 
-class WrongPhase(FlowError):
+class TransactionPhaseError(FlowError):
     """The call is not allowed in this phase. Nothing was changed."""
 
 
@@ -23,25 +23,25 @@ class Transaction:
     def __init__(self, channel: Channel, deadline_s: float = 10.0) -> None:
         self._channel, self._deadline_s = channel, deadline_s
         self.phase: Phase = "new"
-        self._put: list[Parcel] = []
+        self._put: list[EventBatch] = []
         self._taken: list[Take] = []
 
     def begin(self) -> None:
         self._expect("new")
         self.phase = "open"
 
-    def put(self, parcels: Sequence[Parcel]) -> None:
+    def put(self, parcels: Sequence[EventBatch]) -> None:
         """Hold parcels in memory until `commit`."""
         self._expect("open")
         if self._taken:
-            raise WrongPhase("this transaction takes: put with another one")
+            raise TransactionPhaseError("this transaction takes: put with another one")
         self._put += parcels
 
-    def take(self, most: int, wait_s: float) -> tuple[Parcel, ...]:
+    def take(self, most: int, wait_s: float) -> tuple[EventBatch, ...]:
         """Take the next parcels; () if none came within `wait_s`."""
         self._expect("open")
         if self._put:
-            raise WrongPhase("this transaction puts: take with another one")
+            raise TransactionPhaseError("this transaction puts: take with another one")
         take = self._channel.take(most, wait_s)
         self._taken.append(take)
         return take.parcels
@@ -80,4 +80,6 @@ class Transaction:
 
     def _expect(self, phase: Phase) -> None:
         if self.phase != phase:
-            raise WrongPhase(f"the transaction is {self.phase}, not {phase}: begin, put or take, commit or rollback")
+            raise TransactionPhaseError(
+                f"the transaction is {self.phase}, not {phase}: begin, put or take, commit or rollback"
+            )

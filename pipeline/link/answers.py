@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from artimon.model.acks import Position
 from bookkeeper.rpc.framed_server import FramedError
-from pipeline.link.credits import NOT_TOLD
+from pipeline.link.credits import NO_CREDIT_INFO
 
-FULL = "buffer full:"
+BUFFER_FULL_PREFIX = "buffer full:"
 """Beginning of a collector's reason while Kafka's quota is used up."""
 
 
-class Answer(NamedTuple):
+class MessageAnswer(NamedTuple):
     """Answer to one message: a position, or the reason of a refusal. `ours`: the message itself is at fault, so it must
     not delay those behind it."""
 
@@ -26,31 +26,31 @@ class Answer(NamedTuple):
     @property
     def full(self) -> bool:
         """True if Kafka's quota is used up: the collector would refuse every other batch as well."""
-        return self.reason.startswith(FULL)
+        return self.reason.startswith(BUFFER_FULL_PREFIX)
 
 
-def answers_of(found: Sequence[Any], count: int) -> list[Answer]:
+def decode_answers(found: Sequence[Any], count: int) -> list[MessageAnswer]:
     """Decode the service's answers to `count` messages. Raises FramedError if their number differs."""
     if len(found) != count:
         raise FramedError(f"{len(found)} answers to {count} messages")
-    return [answer_of(raw) for raw in found]
+    return [decode_answer(raw) for raw in found]
 
 
-def answer_of(raw: Any) -> Answer:
+def decode_answer(raw: Any) -> MessageAnswer:
     """Decode one answer of the service."""
-    credit = NOT_TOLD if raw.credit is None else raw.credit
+    credit = NO_CREDIT_INFO if raw.credit is None else raw.credit
     if raw.ok:
         epoch = -1 if raw.leader_epoch is None else raw.leader_epoch
-        return Answer(Position(raw.cluster, raw.topic_id, raw.partition, raw.offset, epoch), credit=credit)
+        return MessageAnswer(Position(raw.cluster, raw.topic_id, raw.partition, raw.offset, epoch), credit=credit)
     reason = raw.reason or "no reason given"
-    return Answer(None, reason, ours=reason.startswith("damaged:"), credit=credit)
+    return MessageAnswer(None, reason, ours=reason.startswith("damaged:"), credit=credit)
 
 
-def granted_by(answers: Sequence[Answer]) -> int:
+def granted_credit(answers: Sequence[MessageAnswer]) -> int:
     """Return the credit that came with the answers to a call."""
-    return answers[0].credit if answers else NOT_TOLD
+    return answers[0].credit if answers else NO_CREDIT_INFO
 
 
-def is_useful(answers: Sequence[Answer]) -> bool:
+def is_any_accepted(answers: Sequence[MessageAnswer]) -> bool:
     """False if a collector took nothing of a call, for another reason than a full Kafka."""
     return not answers or any(answer.position is not None or answer.full for answer in answers)

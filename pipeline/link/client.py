@@ -9,21 +9,21 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from artimon.model.clock import Clock
-from bookkeeper.rpc.framed_server import CallTimeout
-from pipeline.link.answers import Answer, answers_of, granted_by, is_useful
-from pipeline.link.connections import CALL_FAILURES, Connections
-from pipeline.link.endpoints import Endpoint
-from pipeline.link.link import Flight, Link
+from bookkeeper.rpc.framed_server import CallTimeoutError
+from pipeline.link.answers import MessageAnswer, decode_answers, granted_credit, is_any_accepted
+from pipeline.link.connections import CALL_FAILURES, ConnectionPool
+from pipeline.link.endpoints import CollectorEndpoint
+from pipeline.link.link import CallReservation, CollectorLink
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 1.0
+_CREDIT_POLL_S = 1.0
 
 
-class NotSent(RuntimeError):
+class CollectorCallError(RuntimeError):
     """The call was not answered. `endpoint`: the collector called, None if none may be called now."""
 
-    def __init__(self, reason: str, endpoint: Endpoint | None = None) -> None:
+    def __init__(self, reason: str, endpoint: CollectorEndpoint | None = None) -> None:
         super().__init__(reason)
         self.endpoint = endpoint
 
@@ -31,11 +31,11 @@ class NotSent(RuntimeError):
 class Reply(NamedTuple):
     """Answers of a collector to the first messages of a call, in order."""
 
-    endpoint: Endpoint
-    answers: list[Answer]
+    endpoint: CollectorEndpoint
+    answers: list[MessageAnswer]
 
 
-class Heard(NamedTuple):
+class CallResult(NamedTuple):
     """End of one call. `value`: the result, None if there was none. `late`: the call timed out. Not `reached`: there
     was no connection, and nothing was sent."""
 
@@ -50,18 +50,18 @@ class CollectorClient:
 
     Locks: `cond` guards the link, and is notified whenever a call ends; no I/O under it."""
 
-    def __init__(self, link: Link, clock: Clock, cond: threading.Condition | None = None) -> None:
+    def __init__(self, link: CollectorLink, clock: Clock, cond: threading.Condition | None = None) -> None:
         """`cond`: that of the link's owner, if its decisions depend on more than the link."""
         self.link, self.cond, self._clock = link, cond or threading.Condition(), clock
-        self._connections = Connections(self.known)
+        self._connections = ConnectionPool(self.known)
 
-    def update(self, found: Mapping[str, Endpoint]) -> None:
+    def update(self, found: Mapping[str, CollectorEndpoint]) -> None:
         """Take over the endpoints in the registry, by id."""
         with self.cond:
             self.link.update(found)
             self.cond.notify_all()
 
-    def known(self) -> Collection[Endpoint]:
+    def known(self) -> Collection[CollectorEndpoint]:
         """Return the endpoints that may be called."""
         with self.cond:
             return self.link.collectors.known()
@@ -82,22 +82,22 @@ class CollectorClient:
             self.link.begin(flight, endpoint, now)
         return self._finished(flight, method, argument, flight.deadline_s)
 
-    def exchange(self, endpoint: Endpoint, method: str, argument: Any, timeout_s: float) -> Heard:
+    def exchange(self, endpoint: CollectorEndpoint, method: str, argument: Any, timeout_s: float) -> CallResult:
         """Make one call without updating the link: its owner does that."""
         with self._connections.borrow(endpoint) as client:
             try:
                 found = client.call(method, argument, timeout=timeout_s)
-                return Heard(answers_of(found, len(argument)) if method == "send" else found)
+                return CallResult(decode_answers(found, len(argument)) if method == "send" else found)
             except CALL_FAILURES as error:
                 failure = f"{endpoint.host}:{endpoint.port}: {type(error).__name__}: {error}"
                 log.warning("collector %s", failure)
-                return Heard(None, isinstance(error, CallTimeout), client.reached, failure)
+                return CallResult(None, isinstance(error, CallTimeoutError), client.reached, failure)
 
     def close(self) -> None:
         """Close the connections; calls that hang end with them."""
         self._connections.close()
 
-    def _begin(self, sizes: Sequence[int], within_s: float) -> tuple[Flight, int]:
+    def _begin(self, sizes: Sequence[int], within_s: float) -> tuple[CallReservation, int]:
         """Begin a call; return it with the number of messages in it."""
         with self.cond:
             until = self._clock.monotonic() + within_s
@@ -109,18 +109,20 @@ class CollectorClient:
                     self.link.begin(flight, endpoint, now)
                     return flight, count
                 if now >= until:
-                    raise NotSent(f"{endpoint.host}:{endpoint.port} grants no credit", endpoint)
-                self.cond.wait(min(_LOOK_S, until - now))
+                    raise CollectorCallError(f"{endpoint.host}:{endpoint.port} grants no credit", endpoint)
+                self.cond.wait(min(_CREDIT_POLL_S, until - now))
 
-    def _pick(self, now: float) -> Endpoint:
+    def _pick(self, now: float) -> CollectorEndpoint:
         endpoint = self.link.collectors.pick(now)
         if endpoint is None:
-            raise NotSent("no collector can be reached" if len(self.link.collectors) else "no collector is known")
+            raise CollectorCallError(
+                "no collector can be reached" if len(self.link.collectors) else "no collector is known"
+            )
         return endpoint
 
-    def _finished(self, flight: Flight, method: str, argument: Any, timeout_s: float) -> Any:
+    def _finished(self, flight: CallReservation, method: str, argument: Any, timeout_s: float) -> Any:
         """Return the result of a call that began; updates the link however the call ends."""
-        heard = Heard(None, failure="internal error")
+        heard = CallResult(None, failure="internal error")
         try:
             heard = self.exchange(flight.endpoint, method, argument, timeout_s)
         finally:
@@ -128,15 +130,15 @@ class CollectorClient:
                 self._tell(flight, method, heard)
                 self.cond.notify_all()
         if heard.failure:
-            raise NotSent(heard.failure, flight.endpoint)
+            raise CollectorCallError(heard.failure, flight.endpoint)
         return heard.value
 
-    def _tell(self, flight: Flight, method: str, heard: Heard) -> None:
+    def _tell(self, flight: CallReservation, method: str, heard: CallResult) -> None:
         now = self._clock.monotonic()
         if heard.failure:
             self.link.silent(flight, now, heard.late, heard.reached)
         elif method == "send":
-            self.link.answered(flight, granted_by(heard.value), now, is_useful(heard.value))
+            self.link.answered(flight, granted_credit(heard.value), now, is_any_accepted(heard.value))
         else:
             self.link.cancel(flight)
             self.link.collectors.worked(flight.endpoint)

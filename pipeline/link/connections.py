@@ -10,27 +10,27 @@ from thriftpy2.thrift import TException
 
 from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
-from pipeline.link.endpoints import Endpoint
+from pipeline.link.endpoints import CollectorEndpoint
 from pipeline.link.idl import collector_idl
 
 CALL_FAILURES = (FramedError, TException, OSError)
 """Errors of a failed call."""
 
 
-class Connections:
+class ConnectionPool:
     """Pool of idle connections by endpoint. A call borrows one, so that calls to one endpoint may run in parallel.
 
     Locks: `_lock` guards the idle ones; no I/O under it."""
 
-    def __init__(self, known: Callable[[], Collection[Endpoint]]) -> None:
+    def __init__(self, known: Callable[[], Collection[CollectorEndpoint]]) -> None:
         """`known`: endpoints that may still be called."""
         self._known = known
         self._lock = threading.Lock()
-        self._idle: dict[Endpoint, list[FramedClient]] = {}
+        self._idle: dict[CollectorEndpoint, list[FramedClient]] = {}
         self._closed = False
 
     @contextmanager
-    def borrow(self, endpoint: Endpoint) -> Iterator[FramedClient]:
+    def borrow(self, endpoint: CollectorEndpoint) -> Iterator[FramedClient]:
         """Lend a connection for one call. Opening a new one closes idle ones to endpoints that have gone: a restarted
         collector listens elsewhere."""
         client = self._take(endpoint)
@@ -46,7 +46,7 @@ class Connections:
             idle, self._idle = self._idle, {}
         _close_all(idle)
 
-    def _take(self, endpoint: Endpoint) -> FramedClient:
+    def _take(self, endpoint: CollectorEndpoint) -> FramedClient:
         with self._lock:
             if idle := self._idle.get(endpoint):
                 return idle.pop()
@@ -56,7 +56,7 @@ class Connections:
         _close_all(gone)
         return FramedClient(collector_idl().Collector, endpoint.host, endpoint.port, security=security())
 
-    def _give_back(self, endpoint: Endpoint, client: FramedClient) -> None:
+    def _give_back(self, endpoint: CollectorEndpoint, client: FramedClient) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.setdefault(endpoint, []).append(client)
@@ -64,7 +64,7 @@ class Connections:
         client.close()
 
 
-def _close_all(clients: dict[Endpoint, list[FramedClient]]) -> None:
+def _close_all(clients: dict[CollectorEndpoint, list[FramedClient]]) -> None:
     for some in clients.values():
         for client in some:
             client.close()

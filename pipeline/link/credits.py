@@ -12,16 +12,16 @@ from typing import Generic, TypeVar
 
 Peer = TypeVar("Peer", bound=Hashable)
 
-LEAST = 1024 * 1024
+MIN_CREDIT_BYTES = 1024 * 1024
 """Least credit in bytes, also for a collector that never answered: any single message fits."""
-NOT_TOLD = -1
+NO_CREDIT_INFO = -1
 REMEMBERED_S = 10.0
 """Seconds of silence after which an agent has no share."""
-MOST_AGENTS = 10_000
+MAX_AGENTS = 10_000
 
 
 @dataclass(slots=True)
-class Shares:
+class CollectorCredits:
     """Credits on the collector's side. `total` bytes are divided evenly. The least share is LEAST, so with very many
     agents the read limit (FramedServer's budget) bounds the memory instead."""
 
@@ -32,9 +32,9 @@ class Shares:
         """Return the bytes that this agent may have in flight from now on."""
         self._seen.pop(agent, None)
         self._seen[agent] = now  # the dictionary is ordered by the last call
-        while self._seen and (next(iter(self._seen.values())) < now - REMEMBERED_S or len(self._seen) > MOST_AGENTS):
+        while self._seen and (next(iter(self._seen.values())) < now - REMEMBERED_S or len(self._seen) > MAX_AGENTS):
             del self._seen[next(iter(self._seen))]
-        return max(LEAST, self.total // len(self._seen))
+        return max(MIN_CREDIT_BYTES, self.total // len(self._seen))
 
     @property
     def agents(self) -> int:
@@ -43,7 +43,7 @@ class Shares:
 
 
 @dataclass(slots=True)
-class Credits(Generic[Peer]):
+class AgentCredits(Generic[Peer]):
     """Credits on the agent's side, by collector. Invariant: bytes in flight <= credit at the start of the last call."""
 
     most: int = 1 << 62
@@ -53,7 +53,7 @@ class Credits(Generic[Peer]):
 
     def room(self, peer: Peer) -> int:
         """Return the bytes that a call to this collector may have now; negative after a credit was cut."""
-        return min(self._granted.get(peer, LEAST), max(self.most, LEAST)) - self.flying(peer)
+        return min(self._granted.get(peer, MIN_CREDIT_BYTES), max(self.most, MIN_CREDIT_BYTES)) - self.flying(peer)
 
     def flying(self, peer: Peer) -> int:
         """Return the bytes without an answer yet."""
@@ -70,7 +70,7 @@ class Credits(Generic[Peer]):
         if granted is None:
             self._granted.pop(peer, None)
         else:
-            self._granted[peer] = 1 << 62 if granted == NOT_TOLD else granted
+            self._granted[peer] = 1 << 62 if granted == NO_CREDIT_INFO else granted
 
     def returned(self, peer: Peer, size: int) -> None:
         """Return the bytes of a call that was not made."""

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import xxhash
 
-from artimon.model.znode import read_table
-from pipeline.link.timer import backoff
+from artimon.model.znode import parse_json_object
+from pipeline.link.timer import backoff_s
 
 COLLECTORS_PATH = "/artimon/collectors"
 DEFAULT_GROUP = "default"
 
 
-class Endpoint(NamedTuple):
+class CollectorEndpoint(NamedTuple):
     """Address of a collector, and the group that it serves."""
 
     host: str
@@ -25,7 +25,7 @@ class Endpoint(NamedTuple):
     group: str = DEFAULT_GROUP
 
 
-class Mode(StrEnum):
+class CollectorMode(StrEnum):
     """Policy by which agents choose among the collectors of a group."""
 
     FAILOVER = "failover"
@@ -34,7 +34,7 @@ class Mode(StrEnum):
 
 
 @dataclass(slots=True)
-class _Standing:
+class _EndpointHealth:
     failures: int = 0
     not_before: float = 0.0
     flying: int = 0
@@ -49,11 +49,11 @@ class _Standing:
         return self.slow_until > now or (self.failures > 0 and self.flying > 0)
 
 
-def parse_endpoint(data: bytes) -> Endpoint:
+def parse_endpoint(data: bytes) -> CollectorEndpoint:
     """Decode the data of a collector's znode. Raises ValueError."""
     try:
-        parsed = read_table(data)
-        found = Endpoint(str(parsed["host"]), int(parsed["port"]), str(parsed.get("group", DEFAULT_GROUP)))
+        parsed = parse_json_object(data)
+        found = CollectorEndpoint(str(parsed["host"]), int(parsed["port"]), str(parsed.get("group", DEFAULT_GROUP)))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not the data of a collector: {data[:200]!r}") from error
     if not 0 < found.port < 65_536 or not 0 < len(found.host) < 256:
@@ -70,23 +70,23 @@ class Collectors:
     def __init__(self, agent: str) -> None:
         self._agent = agent
         self._groups: tuple[str, ...] = ()
-        self._mode = Mode.FAILOVER
+        self._mode = CollectorMode.FAILOVER
         self._choices = 0
-        self._known: dict[str, Endpoint] = {}
-        self._standing: dict[Endpoint, _Standing] = {}
+        self._known: dict[str, CollectorEndpoint] = {}
+        self._standing: dict[CollectorEndpoint, _EndpointHealth] = {}
 
-    def update(self, found: Mapping[str, Endpoint]) -> None:
+    def update(self, found: Mapping[str, CollectorEndpoint]) -> None:
         """Take over the collectors that ZooKeeper lists, by id."""
         if found:
             ranked = sorted(found, key=lambda name: xxhash.xxh3_64_intdigest(f"{self._agent}@{name}".encode()))
             self._known = {name: found[name] for name in ranked}
-            self._standing = {e: self._standing.get(e, _Standing()) for e in self._known.values()}
+            self._standing = {e: self._standing.get(e, _EndpointHealth()) for e in self._known.values()}
 
-    def prefer(self, groups: tuple[str, ...], mode: Mode = Mode.FAILOVER) -> None:
+    def prefer(self, groups: tuple[str, ...], mode: CollectorMode = CollectorMode.FAILOVER) -> None:
         """Use these groups only, the first one with a collector that may be tried; () for all collectors together."""
         self._groups, self._mode = groups, mode
 
-    def pick(self, now: float) -> Endpoint | None:
+    def pick(self, now: float) -> CollectorEndpoint | None:
         """Return the collector to try now, of the most preferred group, by its mode. Stable until something changes."""
         for group in self._groups or (None,):
             free = [
@@ -105,35 +105,35 @@ class Collectors:
         used = [s for e, s in self._standing.items() if not self._groups or e.group in self._groups]
         return min((standing.not_before for standing in used), default=math.inf)
 
-    def _burden(self, standing: _Standing) -> tuple[int, int]:
+    def _burden(self, standing: _EndpointHealth) -> tuple[int, int]:
         """Return the sort key: the least burden goes first, equal ones in this agent's own order."""
-        if self._mode is Mode.FAILOVER:
+        if self._mode is CollectorMode.FAILOVER:
             return 0, 0
-        return standing.flying if self._mode is Mode.LEAST_LOADED else 0, standing.chosen
+        return standing.flying if self._mode is CollectorMode.LEAST_LOADED else 0, standing.chosen
 
-    def chosen(self, endpoint: Endpoint) -> None:
+    def chosen(self, endpoint: CollectorEndpoint) -> None:
         """Note that a call begins."""
         standing = self._standing.get(endpoint)
         if standing is not None:
             self._choices += 1
             standing.chosen, standing.flying = self._choices, standing.flying + 1
 
-    def worked(self, endpoint: Endpoint) -> None:
+    def worked(self, endpoint: CollectorEndpoint) -> None:
         """Note that it answered."""
         standing = self._standing.get(endpoint)
         if standing is not None:
             standing.failures, standing.not_before, standing.flying = 0, 0.0, max(0, standing.flying - 1)
 
-    def failed(self, endpoint: Endpoint, now: float) -> None:
+    def failed(self, endpoint: CollectorEndpoint, now: float) -> None:
         """Note a failure, with a back-off of at most 10 s."""
         standing = self._standing.get(endpoint)
         if standing is not None:
             standing.flying = max(0, standing.flying - 1)
         if standing is not None and standing.not_before <= now:  # parallel calls that fail together count once
             standing.failures += 1
-            standing.not_before = now + backoff(standing.failures, 0.2, 10.0)
+            standing.not_before = now + backoff_s(standing.failures, 0.2, 10.0)
 
-    def slow(self, endpoint: Endpoint, until: float, now: float) -> bool:
+    def slow(self, endpoint: CollectorEndpoint, until: float, now: float) -> bool:
         """Prefer other collectors until then; True if it was not slow before. Calls in flight go on."""
         standing = self._standing.get(endpoint)
         if standing is None:
@@ -141,14 +141,14 @@ class Collectors:
         is_new, standing.slow_until = standing.slow_until <= now, until
         return is_new
 
-    def another(self, endpoint: Endpoint, now: float) -> bool:
+    def another(self, endpoint: CollectorEndpoint, now: float) -> bool:
         """True if another collector that is not slow may be tried now."""
         return any(
             other != endpoint and standing.not_before <= now >= standing.slow_until
             for other, standing in self._standing.items()
         )
 
-    def known(self) -> set[Endpoint]:
+    def known(self) -> set[CollectorEndpoint]:
         """Return the endpoints of all collectors."""
         return set(self._standing)
 

@@ -11,17 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pipeline.link.credits import Credits
-from pipeline.link.endpoints import Collectors, Endpoint
+from pipeline.link.credits import AgentCredits
+from pipeline.link.endpoints import CollectorEndpoint, Collectors
 from pipeline.link.timer import AdaptiveTimer
 
-CALL_BYTES = 4 * 1024 * 1024 - 64 * 1024
+MAX_CALL_BYTES = 4 * 1024 * 1024 - 64 * 1024
 """Most bytes of the messages of one call, below the frame limit of collectors."""
-CALL_COUNT = 2_000
+MAX_CALL_MESSAGES = 2_000
 """Most messages of one call."""
-LEAST_DEADLINE_S = 15.0
+MIN_DEADLINE_S = 15.0
 """Above the collector's own timeout for Kafka (pipeline/collector/broker.py), so that its answer comes first."""
-OTHER_DEADLINE_S = 5.0
+ALTERNATIVE_DEADLINE_S = 5.0
 """Timeout in seconds while another collector that is not slow is known: a repeat is better than a waiting lane."""
 SLOW_S = 3.0
 """Seconds after which a call marks its collector as slow: for a while others are preferred."""
@@ -30,27 +30,27 @@ SLOW_FOR_S = 30.0
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class CallReservation:
     """Bytes reserved for one call. `deadline_s`: timeout in seconds, 0 until the call began."""
 
-    endpoint: Endpoint
+    endpoint: CollectorEndpoint
     size: int
     began: float
     deadline_s: float = 0.0
 
 
 @dataclass(slots=True)
-class Link:
+class CollectorLink:
     """State of the link. Not thread-safe: its owner locks. Times (`now`) are seconds of a monotonic clock.
 
     A call is reserved, begun, and ends once: by `answered`, `silent` or `cancel`. Invariant: the bytes of the flights
     that have not ended count against the credit of their collector."""
 
     collectors: Collectors
-    timer: AdaptiveTimer = field(default_factory=lambda: AdaptiveTimer(least=LEAST_DEADLINE_S))
-    other_deadline_s: float | None = OTHER_DEADLINE_S
+    timer: AdaptiveTimer = field(default_factory=lambda: AdaptiveTimer(least=MIN_DEADLINE_S))
+    other_deadline_s: float | None = ALTERNATIVE_DEADLINE_S
     """Least timeout while another collector may be tried; None: that of the timer."""
-    credits: Credits[Endpoint] = field(default_factory=Credits)
+    credits: AgentCredits[CollectorEndpoint] = field(default_factory=AgentCredits)
     carried_bytes: int = 0
     """Payload of all calls that got a connection, answered or not; retries count again."""
     calls: int = 0
@@ -59,39 +59,39 @@ class Link:
     """Calls without an answer, by reason: `late` or `broken`."""
     slow: int = 0
     """Number of times that a collector became slow."""
-    _flying: set[Flight] = field(default_factory=set)
+    _flying: set[CallReservation] = field(default_factory=set)
 
     @classmethod
-    def of(cls, caller: str, least_s: float = LEAST_DEADLINE_S, most_s: float = 60.0) -> Link:
+    def of(cls, caller: str, least_s: float = MIN_DEADLINE_S, most_s: float = 60.0) -> CollectorLink:
         """Return a link without collectors and with one timeout for all cases. `caller`: name by which callers spread
         over the collectors."""
         return cls(Collectors(caller), AdaptiveTimer(least=least_s, most=most_s), None)
 
-    def update(self, found: Mapping[str, Endpoint]) -> None:
+    def update(self, found: Mapping[str, CollectorEndpoint]) -> None:
         """Take over the endpoints in the registry, by id."""
         self.collectors.update(found)
         self.credits.keep(self.collectors.known())
 
-    def fit(self, endpoint: Endpoint, sizes: Iterable[int]) -> int:
+    def fit(self, endpoint: CollectorEndpoint, sizes: Iterable[int]) -> int:
         """Return the number of messages of these sizes, in order, that one call may take now; at least one while
         nothing is in flight to that collector."""
-        room, free = min(self.credits.room(endpoint), CALL_BYTES), not self.credits.flying(endpoint)
+        room, free = min(self.credits.room(endpoint), MAX_CALL_BYTES), not self.credits.flying(endpoint)
         count = total = 0
         for size in sizes:
             total += size
-            if count >= CALL_COUNT or (total > room and (count or not free)):
+            if count >= MAX_CALL_MESSAGES or (total > room and (count or not free)):
                 break
             count += 1
         return count
 
-    def reserve(self, endpoint: Endpoint, size: int, now: float) -> Flight:
+    def reserve(self, endpoint: CollectorEndpoint, size: int, now: float) -> CallReservation:
         """Count bytes against the credit of a collector before they are read."""
-        flight = Flight(endpoint, size, now)
+        flight = CallReservation(endpoint, size, now)
         self.credits.began(endpoint, size)
         self._flying.add(flight)
         return flight
 
-    def begin(self, flight: Flight, endpoint: Endpoint, now: float) -> bool:
+    def begin(self, flight: CallReservation, endpoint: CollectorEndpoint, now: float) -> bool:
         """Begin the call to `endpoint`; False, without any change, if that is another collector without room for it."""
         if endpoint != flight.endpoint:
             if self.credits.room(endpoint) < flight.size:
@@ -106,7 +106,7 @@ class Link:
         flight.began, flight.deadline_s = now, self.timer.deadline(self.other_deadline_s if other else None)
         return True
 
-    def answered(self, flight: Flight, granted: int, now: float, useful: bool = True) -> None:
+    def answered(self, flight: CallReservation, granted: int, now: float, useful: bool = True) -> None:
         """End a call with an answer. `granted`: the new credit, or NOT_TOLD. Not `useful`: the collector took nothing,
         for a reason of its own."""
         self.collectors.worked(flight.endpoint)
@@ -115,7 +115,7 @@ class Link:
         if now - flight.began > SLOW_S or not useful:
             self._is_slow(flight.endpoint, now)
 
-    def silent(self, flight: Flight, now: float, late: bool, reached: bool = True) -> None:
+    def silent(self, flight: CallReservation, now: float, late: bool, reached: bool = True) -> None:
         """End a call without an answer. `late`: it timed out, else the connection broke. Not `reached`: there was no
         connection, and nothing was sent."""
         if not reached:
@@ -126,7 +126,7 @@ class Link:
             self.timer.timed_out()
         self._end(flight, None)
 
-    def cancel(self, flight: Flight) -> None:
+    def cancel(self, flight: CallReservation) -> None:
         """Return the bytes of a call that is not made; no effect if it has ended."""
         if flight in self._flying:
             self._flying.discard(flight)
@@ -143,10 +143,10 @@ class Link:
         """Bytes in flight to collectors."""
         return sum(flight.size for flight in self._flying)
 
-    def _end(self, flight: Flight, granted: int | None) -> None:
+    def _end(self, flight: CallReservation, granted: int | None) -> None:
         if flight in self._flying:
             self._flying.discard(flight)
             self.credits.ended(flight.endpoint, flight.size, granted)
 
-    def _is_slow(self, endpoint: Endpoint, now: float) -> None:
+    def _is_slow(self, endpoint: CollectorEndpoint, now: float) -> None:
         self.slow += self.collectors.slow(endpoint, now + SLOW_FOR_S, now)

@@ -39,7 +39,7 @@ class AdaptiveTimer:
         self.missed += 1
 
 
-def backoff(failures: int, least: float = 0.1, most: float = 10.0) -> float:
+def backoff_s(failures: int, least: float = 0.1, most: float = 10.0) -> float:
     """Return the pause in seconds after this many failures in a row: doubled each time, clamped against overflow."""
     if failures <= 0:
         return 0.0

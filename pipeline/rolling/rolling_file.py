@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pipeline.rolling.store import Store
+from pipeline.rolling.store import FileStore
 
 
 class RollingFile:
     """File that is being written. Not thread-safe.
 
     Every method but `abandon` raises StoreError, after which only `abandon` may be called: the content of the store is
-    then unknown until `take_over` has settled it."""
+    then unknown until `recover_length` has settled it."""
 
-    def __init__(self, store: Store, path: str) -> None:
+    def __init__(self, store: FileStore, path: str) -> None:
         """Create the file and its folders; if this raises, the file may exist all the same."""
         self._store, self.path = store, path
         self._writing = store.create(path)
@@ -48,7 +48,7 @@ class RollingFile:
         self._writing.abandon()
 
 
-def take_over(store: Store, path: str) -> int | None:
+def recover_length(store: FileStore, path: str) -> int | None:
     """Take an unfinished file over from a dead writer. Returns its durable length; None while the store is not ready:
     try again. Raises StoreError."""
     return store.length(path) if store.settle(path) else None

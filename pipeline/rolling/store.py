@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 from hdfs_native import Client, WriteOptions
 
 from artimon.runtime import files
-from artimon.runtime.deadline import DeadlineExceeded, within
-from pipeline.wal.files import SYSTEM_FILES, ensure_folder
+from artimon.runtime.deadline import DeadlineExceededError, call_with_timeout
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, ensure_folder
 
 T = TypeVar("T")
-MAX_HUNG = 8
-CALL_S = 10.0
+MAX_HUNG_CALLS = 8
+CALL_TIMEOUT_S = 10.0
 _PANICS = "pyo3_runtime"
 """Module of the exception that hdfs-native raises for its own defects; it does not inherit from Exception."""
 
@@ -28,7 +28,7 @@ class StoreError(OSError):
     """The store failed, or the outcome of a call is unknown. The text names the call and the cause."""
 
 
-class Stored(NamedTuple):
+class StoreEntry(NamedTuple):
     """A file: its path below the folder, its durable length, and True for a folder."""
 
     path: str
@@ -36,7 +36,7 @@ class Stored(NamedTuple):
     folder: bool = False
 
 
-class Writing(Protocol):
+class FileWriter(Protocol):
     """File that is being written; rolling_file.RollingFile describes the methods. `sync` also counts the written bytes
     in the file's length."""
 
@@ -49,13 +49,13 @@ class Writing(Protocol):
     def abandon(self) -> None: ...
 
 
-class Store(Protocol):
+class FileStore(Protocol):
     """A folder of files. Paths are relative to it. Every method raises StoreError."""
 
     @property
     def uri(self) -> str: ...
 
-    def create(self, path: str) -> Writing:
+    def create(self, path: str) -> FileWriter:
         """Create a file and its folders; refused if the file exists."""
         ...
 
@@ -71,7 +71,7 @@ class Store(Protocol):
 
     def read(self, path: str) -> bytes: ...
 
-    def listing(self, path: str) -> list[Stored]:
+    def listing(self, path: str) -> list[StoreEntry]:
         """Return the entries of a folder; [] if the folder does not exist."""
         ...
 
@@ -80,7 +80,7 @@ class Store(Protocol):
         ...
 
 
-def open_store(uri: str) -> Store:
+def open_store(uri: str) -> FileStore:
     """Open hdfs://HOST:PORT/folder or file:///folder. Raises ValueError."""
     parts = urlsplit(uri)
     if parts.scheme == "hdfs":
@@ -90,7 +90,7 @@ def open_store(uri: str) -> Store:
     raise ValueError(f"{uri!r} is not a folder for batches: write hdfs://HOST:PORT/folder or file:///folder")
 
 
-class _Calls:
+class _BoundedCalls:
     """Calls with a deadline. A hung call is abandoned; with MAX_HUNG of them every new call is refused."""
 
     def __init__(self, where: str) -> None:
@@ -98,9 +98,9 @@ class _Calls:
         self._lock = threading.Lock()
         self.under_way = 0
 
-    def run(self, what: str, call: Callable[[], T], seconds: float = CALL_S) -> T:
+    def run(self, what: str, call: Callable[[], T], seconds: float = CALL_TIMEOUT_S) -> T:
         with self._lock:
-            if self.under_way >= MAX_HUNG:
+            if self.under_way >= MAX_HUNG_CALLS:
                 raise StoreError(f"{self._where}: {self.under_way} calls hang: {what} is not tried")
             self.under_way += 1
 
@@ -112,8 +112,8 @@ class _Calls:
                     self.under_way -= 1
 
         try:
-            return within(seconds, f"{what} in {self._where}", counted)
-        except DeadlineExceeded as error:
+            return call_with_timeout(seconds, f"{what} in {self._where}", counted)
+        except DeadlineExceededError as error:
             raise StoreError(str(error)) from error
         except (OSError, RuntimeError) as error:  # hdfs-native raises both
             raise StoreError(f"{what} in {self._where}: {type(error).__name__} {error}") from error
@@ -126,18 +126,18 @@ class _Calls:
 class HdfsStore:
     """A folder on HDFS, without a JVM."""
 
-    def __init__(self, uri: str, call_s: float = CALL_S) -> None:
+    def __init__(self, uri: str, call_s: float = CALL_TIMEOUT_S) -> None:
         self.uri = uri.rstrip("/")
-        self._authority, self._root = files.split(self.uri)
+        self._authority, self._root = files.split_uri(self.uri)
         self._call_s = call_s
-        self._calls = _Calls(self.uri)
+        self._calls = _BoundedCalls(self.uri)
         self._made: Client | None = None
 
-    def create(self, path: str) -> Writing:
+    def create(self, path: str) -> FileWriter:
         options = WriteOptions(overwrite=False, create_parent=True)
         self._check_reachable()
         inner = self._run(f"creating {path}", lambda: self._client().create(self._at(path), options))
-        return _HdfsWriting(inner, path, self._calls, self._call_s)
+        return _HdfsWriter(inner, path, self._calls, self._call_s)
 
     def rename(self, path: str, to: str) -> None:
         def run() -> None:
@@ -158,11 +158,11 @@ class HdfsStore:
         self._check_reachable()
         return bytes(self._run(f"reading {path}", lambda: self._client().read(self._at(path)).read(), 6 * self._call_s))
 
-    def listing(self, path: str) -> list[Stored]:
-        def run() -> list[Stored]:
+    def listing(self, path: str) -> list[StoreEntry]:
+        def run() -> list[StoreEntry]:
             try:
                 found = self._client().list_status(self._at(path), recursive=False)
-                return [Stored(f"{path}/{f.path.rsplit('/', 1)[-1]}".strip("/"), f.length, f.isdir) for f in found]
+                return [StoreEntry(f"{path}/{f.path.rsplit('/', 1)[-1]}".strip("/"), f.length, f.isdir) for f in found]
             except FileNotFoundError:
                 return []
 
@@ -190,8 +190,8 @@ class HdfsStore:
         return self._calls.run(what, call, self._call_s if seconds is None else seconds)
 
 
-class _HdfsWriting:
-    def __init__(self, inner: Any, path: str, calls: _Calls, call_s: float) -> None:
+class _HdfsWriter:
+    def __init__(self, inner: Any, path: str, calls: _BoundedCalls, call_s: float) -> None:
         self._inner, self._path, self._calls, self._call_s = inner, path, calls, call_s
 
     def write(self, data: bytes) -> None:
@@ -214,22 +214,22 @@ class LocalStore:
         self.root = root
         self.uri = f"file://{root}"
 
-    def create(self, path: str) -> Writing:
+    def create(self, path: str) -> FileWriter:
         with self._failing(f"creating {path}"):
-            ensure_folder(SYSTEM_FILES, (self.root / path).parent)
-            writing = _LocalWriting(self.root / path)
-            SYSTEM_FILES.fsync_folder((self.root / path).parent)
+            ensure_folder(LOCAL_FILE_SYSTEM, (self.root / path).parent)
+            writing = _LocalWriter(self.root / path)
+            LOCAL_FILE_SYSTEM.fsync_folder((self.root / path).parent)
             return writing
 
     def rename(self, path: str, to: str) -> None:
         target = self.root / to
         with self._failing(f"renaming {path} to {to}"):
-            ensure_folder(SYSTEM_FILES, target.parent)
+            ensure_folder(LOCAL_FILE_SYSTEM, target.parent)
             if target.exists():
                 raise StoreError(f"{target} exists already")
             (self.root / path).rename(target)
             for folder in (target.parent, (self.root / path).parent):
-                SYSTEM_FILES.fsync_folder(folder)
+                LOCAL_FILE_SYSTEM.fsync_folder(folder)
 
     def delete(self, path: str) -> None:
         with self._failing(f"deleting {path}"):
@@ -243,21 +243,21 @@ class LocalStore:
         with self._failing(f"reading {path}"):
             return (self.root / path).read_bytes()
 
-    def listing(self, path: str) -> list[Stored]:
+    def listing(self, path: str) -> list[StoreEntry]:
         here = self.root / path
         with self._failing(f"listing {path}"):
             found = sorted(here.iterdir()) if here.is_dir() else []
-            return [Stored(str(f.relative_to(self.root)), f.stat().st_size, f.is_dir()) for f in found]
+            return [StoreEntry(str(f.relative_to(self.root)), f.stat().st_size, f.is_dir()) for f in found]
 
     def settle(self, path: str) -> bool:  # noqa: ARG002
         return True
 
     def _failing(self, what: str) -> AbstractContextManager[None]:
-        return _failing(f"{what} in {self.uri}")
+        return _as_store_error(f"{what} in {self.uri}")
 
 
 @contextmanager
-def _failing(what: str) -> Iterator[None]:
+def _as_store_error(what: str) -> Iterator[None]:
     """Raise StoreError for an error of the system in the context."""
     try:
         yield
@@ -267,24 +267,24 @@ def _failing(what: str) -> Iterator[None]:
         raise StoreError(f"{what}: {error}") from error
 
 
-class _LocalWriting:
+class _LocalWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = path.open("xb", buffering=0)
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
-        with _failing(f"writing {self._path}"):
+        with _as_store_error(f"writing {self._path}"):
             while view:
                 view = view[self._file.write(view) or 0 :]
 
     def sync(self) -> None:
-        with _failing(f"syncing {self._path}"):
+        with _as_store_error(f"syncing {self._path}"):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self.sync()
-        with _failing(f"closing {self._path}"):
+        with _as_store_error(f"closing {self._path}"):
             self._file.close()
 
     def abandon(self) -> None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from artimon.model.ranges import LaneId
-from pipeline.link.timer import backoff
+from pipeline.link.timer import backoff_s
 
-MOST_AWAY_S = 3600.0
+MAX_AWAY_S = 3600.0
 
 
-class Move(NamedTuple):
+class LaneMove(NamedTuple):
     """The unsent batches of a lane go to another site."""
 
     lane: LaneId
@@ -26,7 +26,7 @@ class Move(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Site:
+class _SiteState:
     """`trusted`: it has served a lane since one had to leave it. `scout`: the lane that tries it meanwhile."""
 
     trusted: bool = True
@@ -35,7 +35,7 @@ class _Site:
 
 
 @dataclass(slots=True)
-class _Away:
+class _SiteBackOff:
     """Back-off of a lane from a site that it left."""
 
     failures: int = 0
@@ -43,20 +43,20 @@ class _Away:
 
 
 @dataclass(slots=True)
-class SiteBinding:
+class SiteAssignment:
     """Times are seconds of a monotonic clock. Invariant: every lane is at exactly one site."""
 
     order: Sequence[str]
     patience_s: float = 60.0
     return_s: float = 60.0
     lanes: dict[LaneId, str] = field(default_factory=dict)
-    _sites: dict[str, _Site] = field(default_factory=dict)
-    _away: dict[tuple[str, LaneId], _Away] = field(default_factory=dict)
+    _sites: dict[str, _SiteState] = field(default_factory=dict)
+    _away: dict[tuple[str, LaneId], _SiteBackOff] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.order or len(set(self.order)) != len(self.order):
             raise ValueError(f"sites {list(self.order)}: name each once, the preferred one first")
-        self._sites = {name: _Site() for name in self.order}
+        self._sites = {name: _SiteState() for name in self.order}
 
     def site_of(self, lane: LaneId) -> str:
         """Return the site of a lane; a new lane begins at the most preferred trusted site."""
@@ -71,7 +71,7 @@ class SiteBinding:
         self._sites[site].trusted, self._sites[site].scout = True, None
         self._away.pop((site, lane), None)
 
-    def decide(self, now: float, stuck: Mapping[LaneId, float], reachable: Iterable[str]) -> list[Move]:
+    def decide(self, now: float, stuck: Mapping[LaneId, float], reachable: Iterable[str]) -> list[LaneMove]:
         """Return the moves that are due. `stuck`: seconds for which no unsent batch of a lane has moved."""
         up = set(reachable)
         for name, site in self._sites.items():
@@ -83,7 +83,7 @@ class SiteBinding:
         for lane in sorted(self.lanes):
             to = self._target(lane, now, stuck.get(lane, 0.0), up)
             if to is not None:
-                moves.append(Move(lane, self.lanes[lane], to))
+                moves.append(LaneMove(lane, self.lanes[lane], to))
                 self.lanes[lane] = to
         return moves
 
@@ -115,7 +115,7 @@ class SiteBinding:
             self._sites[name].scout = lane
 
     def _leave(self, name: str, lane: LaneId, now: float) -> None:
-        site, away = self._sites[name], self._away.setdefault((name, lane), _Away())
+        site, away = self._sites[name], self._away.setdefault((name, lane), _SiteBackOff())
         site.trusted, site.scout = False, None
         away.failures += 1
-        away.not_before = now + backoff(away.failures, self.return_s, max(self.return_s, MOST_AWAY_S))
+        away.not_before = now + backoff_s(away.failures, self.return_s, max(self.return_s, MAX_AWAY_S))

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from artimon.model.acks import Position, Sent, Verdict
+from artimon.model.acks import AckDecision, Position, SentBatch
 
-MAX_FLYING = 100_000
+MAX_IN_FLIGHT = 100_000
 """Most messages of all partitions that wait for acks; at this number reading pauses."""
 
 
-class Message(NamedTuple):
+class SourceMessage(NamedTuple):
     """A message of the source's topic: partition and offset."""
 
     partition: int
@@ -25,7 +25,7 @@ class Message(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Flying:
+class _MessageInFlight:
     offset: int
     position: Position | None = None
     since: int | None = None
@@ -33,7 +33,7 @@ class _Flying:
 
 
 @dataclass(slots=True)
-class Handing:
+class MirrorProgress:
     """By partition: `until`, below which all is handed over, and the messages in flight, in order of offsets."""
 
     until: dict[int, int] = field(default_factory=dict)
@@ -44,12 +44,12 @@ class Handing:
     skipped: int = 0
     """Messages that the other site refuses for good: they are not batches, and dead letters at the source too."""
     _next: dict[int, int] = field(default_factory=dict)
-    _flying: dict[int, deque[_Flying]] = field(default_factory=dict)
-    _by_offset: dict[Message, _Flying] = field(default_factory=dict)
+    _flying: dict[int, deque[_MessageInFlight]] = field(default_factory=dict)
+    _by_offset: dict[SourceMessage, _MessageInFlight] = field(default_factory=dict)
 
     @property
     def room(self) -> bool:
-        return len(self._by_offset) < MAX_FLYING
+        return len(self._by_offset) < MAX_IN_FLIGHT
 
     @property
     def flying(self) -> int:
@@ -59,19 +59,19 @@ class Handing:
         """Return the next offset to read."""
         return self._next.get(partition, self.until.get(partition, 0))
 
-    def read(self, message: Message) -> bool:
+    def read(self, message: SourceMessage) -> bool:
         """Note that a message was read; False for a repeat, which is to be ignored."""
         expected = self.next_offset(message.partition)
         if message.offset < expected:
             return False
         self.lost += 0 if self.compacted else message.offset - expected
-        flying = _Flying(message.offset)
+        flying = _MessageInFlight(message.offset)
         self._flying.setdefault(message.partition, deque()).append(flying)
         self._by_offset[message] = flying
         self._next[message.partition] = message.offset + 1
         return True
 
-    def placed(self, message: Message, position: Position, acked: bool) -> None:
+    def placed(self, message: SourceMessage, position: Position, acked: bool) -> None:
         """Note the position at the other site; `acked`: the message needs no further ack."""
         flying = self._by_offset.get(message)
         if flying is not None:
@@ -79,18 +79,18 @@ class Handing:
             if acked:
                 self._done(message, flying)
 
-    def skip(self, message: Message) -> None:
+    def skip(self, message: SourceMessage) -> None:
         """Skip a message that is not a batch."""
         flying = self._by_offset.get(message)
         if flying is not None:
             self.skipped += 1
             self._done(message, flying)
 
-    def sent(self) -> list[Sent[Message]]:
+    def sent(self) -> list[SentBatch[SourceMessage]]:
         """Return the messages that wait for acks of the other site."""
-        return [Sent(key, one.position, one.since) for key, one in self._by_offset.items() if one.position]
+        return [SentBatch(key, one.position, one.since) for key, one in self._by_offset.items() if one.position]
 
-    def judged(self, verdict: Verdict[Message]) -> set[int]:
+    def judged(self, verdict: AckDecision[SourceMessage]) -> set[int]:
         """Apply the acks that the other site published. Returns the partitions with losses there, which are read again
         from `until` on."""
         for key, version in verdict.looked:
@@ -108,15 +108,15 @@ class Handing:
     def rewind(self, partition: int) -> None:
         """Forget the messages in flight of a partition, which are read again."""
         for flying in self._flying.pop(partition, ()):
-            self._by_offset.pop(Message(partition, flying.offset), None)
+            self._by_offset.pop(SourceMessage(partition, flying.offset), None)
         self._next.pop(partition, None)
 
-    def _done(self, message: Message, flying: _Flying) -> None:
+    def _done(self, message: SourceMessage, flying: _MessageInFlight) -> None:
         flying.done = True
         line = self._flying[message.partition]
         while line and line[0].done:
             first = line.popleft()
-            del self._by_offset[Message(message.partition, first.offset)]
+            del self._by_offset[SourceMessage(message.partition, first.offset)]
             self.until[message.partition] = first.offset + 1
 
 

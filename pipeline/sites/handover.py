@@ -14,32 +14,32 @@ from kafka import KafkaConsumer, TopicPartition
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from artimon.model.acks import Sent, Verdict
+from artimon.model.acks import AckDecision, SentBatch
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.znode import read_table
+from artimon.model.znode import parse_json_object
 from artimon.runtime.kafka_access import client_options
 from artimon.runtime.process_options import Health, Option
-from artimon.runtime.supervise import Retry
+from artimon.runtime.supervise import RetryLoop
 from artimon.runtime.zookeeper import zookeeper_client
-from pipeline.collector.broker import Broker, TopicInfo
-from pipeline.control.acks_watch import Control, is_believed
-from pipeline.link.answers import Answer
-from pipeline.link.client import CollectorClient, NotSent
-from pipeline.link.endpoints import Endpoint
-from pipeline.link.link import CALL_COUNT, Link
-from pipeline.sites.handing import Handing, Message, merge_offsets
+from pipeline.collector.broker import KafkaWriter, TopicDescription
+from pipeline.control.acks_watch import AckWatcher, is_trusted
+from pipeline.link.answers import MessageAnswer
+from pipeline.link.client import CollectorCallError, CollectorClient
+from pipeline.link.endpoints import CollectorEndpoint
+from pipeline.link.link import MAX_CALL_MESSAGES, CollectorLink
+from pipeline.sites.handing import MirrorProgress, SourceMessage, merge_offsets
 
 log = logging.getLogger(__name__)
 
-PATH = "/artimon/handover"
+OFFSETS_PATH = "/artimon/handover"
 FETCH_BYTES = 4 * 1024 * 1024
 POLL_MS, KAFKA_S, CALL_S, ZOOKEEPER_S = 500, 15.0, 30.0, 5.0
 NO_COLLECTOR = "no collector of the other site answers"
-_RETRY_S, _LONGEST_S = 0.5, 10.0
+_RETRY_S, _MAX_RETRY_S = 0.5, 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class HandoverConfig:
+class MirrorConfig:
     """Hand-over from the Kafka of one site to the collectors registered in `zookeeper`, that of the other site. `name`:
     name of the source, part of the path of the offsets. `level`: acked by the other site's Kafka or by its table."""
 
@@ -59,15 +59,15 @@ class OffsetsNode:
 
     def __init__(self, client: KazooClient, name: str, topic: str, topic_id: str) -> None:
         self._client = client
-        self.path = f"{PATH}/{name}/{topic}/{topic_id}"
+        self.path = f"{OFFSETS_PATH}/{name}/{topic}/{topic_id}"
 
     def load(self) -> dict[int, int]:
-        """Return the saved offsets. Raises `artimon.runtime.watcher.LOST`, ValueError for an invalid node."""
+        """Return the saved offsets. Raises ZOOKEEPER_ERRORS, ValueError for an invalid node."""
         return self._read()[0]
 
     def save(self, until: Mapping[int, int]) -> None:
         """Save offsets; never sets one back, even with concurrent hand-overs of the topic. Raises
-        `artimon.runtime.watcher.LOST`, ValueError for an invalid node."""
+        `artimon.runtime.watcher.ZOOKEEPER_ERRORS`, ValueError for an invalid node."""
         for _ in range(5):
             known, version = self._read()
             merged = merge_offsets(until, known)
@@ -88,45 +88,43 @@ class OffsetsNode:
             data, stat = self._client.get_async(self.path).get(timeout=ZOOKEEPER_S)
         except NoNodeError:
             return {}, -1
-        if not is_believed(self._client, self.path):
+        if not is_trusted(self._client, self.path):
             raise ValueError(f"{self.path}: others may write it: run `artimon config secure` at that site")
         try:
-            return {int(p): int(at) for p, at in read_table(data)["offsets"].items()}, stat.version
+            return {int(p): int(at) for p, at in parse_json_object(data)["offsets"].items()}, stat.version
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{self.path} in ZooKeeper holds no offsets: {error!r}") from error
 
 
-class TopicHandover:
-    """One topic. `run` in a thread; has the interface of a sender for `Control`, which brings collectors and acks.
+class TopicMirror:
+    """One topic. `run` in a thread; has the interface of a sender for `AckWatcher`, which brings collectors and acks.
 
     Locks: `_lock` guards the core; no I/O under it."""
 
-    def __init__(
-        self, config: HandoverConfig, kind: str, zookeeper: KazooClient, clock: Clock, on_answer: bool
-    ) -> None:
+    def __init__(self, config: MirrorConfig, kind: str, zookeeper: KazooClient, clock: Clock, on_answer: bool) -> None:
         """`kind`: samples or series. `on_answer`: the answer counts as ack (announcements; level `kafka`)."""
         self._config, self._clock, self._zookeeper, self._on_answer = config, clock, zookeeper, on_answer
         self.topic = f"{config.topic_prefix}.{kind}"
         self._compacted = kind == "series"
         self._lock = threading.Lock()
-        self.handing = Handing()
-        self._client = CollectorClient(Link.of(f"handover-{config.name}", CALL_S), clock)
+        self.handing = MirrorProgress()
+        self._client = CollectorClient(CollectorLink.of(f"handover-{config.name}", CALL_S), clock)
         self._back: set[int] = set()
         """Partitions in which the consumer must seek back; its other records of them are ignored until then."""
         self._saved: dict[int, int] = {}
         self.messages = self.bytes = 0
-        self._retry = Retry(f"hand-over of {self.topic}", clock, _RETRY_S, _LONGEST_S)
+        self._retry = RetryLoop(f"hand-over of {self.topic}", clock, _RETRY_S, _MAX_RETRY_S)
         self._refusal = ""
         """Reason of the last refusal at the other site, "" after an accepted batch."""
 
-    def update_collectors(self, found: dict[str, Endpoint]) -> None:
+    def update_collectors(self, found: dict[str, CollectorEndpoint]) -> None:
         self._client.update(found)
 
-    def sent(self) -> list[Sent[Message]]:
+    def sent(self) -> list[SentBatch[SourceMessage]]:
         with self._lock:
             return self.handing.sent()
 
-    def judged(self, verdict: Verdict[Message]) -> None:
+    def judged(self, verdict: AckDecision[SourceMessage]) -> None:
         for key, evidence in verdict.resend:
             log.warning("%s: message %s is handed over again: %s", self.topic, key, evidence)
         with self._lock:
@@ -157,21 +155,21 @@ class TopicHandover:
     def _run(self, stop: threading.Event) -> None:
         """Hand over each generation of the topic to its end; stay in the newest one. A recreated topic has its own
         offsets."""
-        broker = Broker(self._config.kafka, self._clock)
+        broker = KafkaWriter(self._config.kafka, self._clock)
         try:
             for info in broker.generations(self.topic):
                 self._follow(broker, info, stop)
         finally:
             broker.close()
 
-    def _follow(self, broker: Broker, info: TopicInfo, stop: threading.Event) -> None:
+    def _follow(self, broker: KafkaWriter, info: TopicDescription, stop: threading.Event) -> None:
         """Hand over one generation."""
         consumer = None
         try:
             node = OffsetsNode(self._zookeeper, f"{self._config.name}-{info.cluster}", self.topic, info.topic_id)
             known = node.load()
             with self._lock:
-                self.handing = Handing(dict(known), compacted=self._compacted)
+                self.handing = MirrorProgress(dict(known), compacted=self._compacted)
                 self._saved = dict(known)
             consumer = self._consumer()
             parts = [TopicPartition(info.name, p) for p in sorted(info.leaders)]
@@ -187,7 +185,7 @@ class TopicHandover:
             if consumer is not None:
                 consumer.close()
 
-    def _is_over(self, broker: Broker, info: TopicInfo, consumer: Any, parts: list[TopicPartition]) -> bool:
+    def _is_over(self, broker: KafkaWriter, info: TopicDescription, consumer: Any, parts: list[TopicPartition]) -> bool:
         """True once another generation replaced this one and all of this one was handed over."""
         if broker.topic(self.topic).topic_id == info.topic_id:
             return False
@@ -210,16 +208,16 @@ class TopicHandover:
         self._save(node)
 
     def _hand(self, records: list[Any], stop: threading.Event) -> None:
-        batch: list[tuple[Message, bytes]] = []
+        batch: list[tuple[SourceMessage, bytes]] = []
         with self._lock:
             for record in records:
-                message = Message(record.partition, record.offset)
+                message = SourceMessage(record.partition, record.offset)
                 # until the consumer has sought back in a partition, its records are ignored
                 if record.partition not in self._back and self.handing.read(message):
                     batch.append((message, record.value or b""))
         self._send(batch, stop)
 
-    def _send(self, batch: list[tuple[Message, bytes]], stop: threading.Event) -> None:
+    def _send(self, batch: list[tuple[SourceMessage, bytes]], stop: threading.Event) -> None:
         """Send until each message was accepted or is known not to be a batch; in order."""
         while batch and not stop.is_set():
             answers = self._ask([data for _, data in batch])
@@ -244,11 +242,11 @@ class TopicHandover:
             if left or not answers:
                 self._clock.wait(stop, _RETRY_S)
 
-    def _ask(self, messages: list[bytes]) -> list[Answer]:
+    def _ask(self, messages: list[bytes]) -> list[MessageAnswer]:
         """Return the answers to the first of these messages; empty if no collector of the other site answered."""
         try:
             return self._client.send(messages).answers
-        except NotSent:
+        except CollectorCallError:
             return []
 
     def _save(self, node: OffsetsNode) -> None:
@@ -266,22 +264,22 @@ class TopicHandover:
             auto_offset_reset="earliest",
             fetch_max_bytes=FETCH_BYTES,
             max_partition_fetch_bytes=FETCH_BYTES // 2,
-            max_poll_records=CALL_COUNT,
+            max_poll_records=MAX_CALL_MESSAGES,
             request_timeout_ms=int(KAFKA_S * 1000),
             bootstrap_timeout_ms=5_000,
             **client_options(),
         )
 
 
-class Handover:
+class SiteMirror:
     """Hand-over of samples and announcements from one site to another. `start`, `stop`, `figures`."""
 
-    def __init__(self, config: HandoverConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, config: MirrorConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = zookeeper_client(config.zookeeper)
-        self.samples = TopicHandover(config, "samples", self._client, clock, config.level == "kafka")
-        self.series = TopicHandover(config, "series", self._client, clock, True)
+        self.samples = TopicMirror(config, "samples", self._client, clock, config.level == "kafka")
+        self.series = TopicMirror(config, "series", self._client, clock, True)
         topics = (self.samples, self.series)
-        self._controls = [Control(self._client, one, f"{config.target_prefix}.samples") for one in topics]
+        self._controls = [AckWatcher(self._client, one, f"{config.target_prefix}.samples") for one in topics]
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=one.run, args=(self._stop,), name=f"handover {one.topic}", daemon=True)

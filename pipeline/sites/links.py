@@ -12,25 +12,25 @@ from typing import Any
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
 from artimon.runtime.zookeeper import zookeeper_client
-from pipeline.control.acks_watch import Control
-from pipeline.delivery.dispatch import Call
+from pipeline.control.acks_watch import AckWatcher
+from pipeline.delivery.dispatch import PlannedCall
 from pipeline.delivery.sender import Sender
 from pipeline.delivery.tracker import Tracker
-from pipeline.link.client import Heard, NotSent
-from pipeline.link.endpoints import Mode
-from pipeline.sites.binding import SiteBinding
-from pipeline.sites.names import Names, send_names
-from pipeline.sites.placing import Placing
-from pipeline.sites.record import load, save
+from pipeline.link.client import CallResult, CollectorCallError
+from pipeline.link.endpoints import CollectorMode
+from pipeline.sites.binding import SiteAssignment
+from pipeline.sites.names import AnnouncementCache, send_announcements
+from pipeline.sites.placing import SiteRouter
+from pipeline.sites.record import load_record, save_record
 from pipeline.wal.framing import RecordType
-from pipeline.wal.log import Entry, Log
-from pipeline.wal.records import Place
+from pipeline.wal.log import LogEntry, WriteAheadLog
+from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import Recovery
-from pipeline.wal.segments import CorruptRecord
+from pipeline.wal.segments import CorruptRecordError
 
 log = logging.getLogger(__name__)
 
-TICK_S = 1.0
+TICK_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,14 @@ class SiteSender(Sender):
     """Sender of one site. The batches of a call are bound to the site, also on disk, before they are sent."""
 
     def __init__(
-        self, site: str, links: Links, wal: Log, tracker: Tracker, agent: str, lanes: int, clock: Clock
+        self,
+        site: str,
+        links: MultiSiteSender,
+        wal: WriteAheadLog,
+        tracker: Tracker,
+        agent: str,
+        lanes: int,
+        clock: Clock,
     ) -> None:
         super().__init__(wal, tracker, agent, lanes, clock, cond=links.cond)
         self.site, self._links = site, links
@@ -61,7 +68,7 @@ class SiteSender(Sender):
         """Count `size` bytes that are to be sent. Under the condition."""
         self._sending.pacing.came(size)
 
-    def _exchange(self, call: Call, messages: list[bytes]) -> Heard:
+    def _exchange(self, call: PlannedCall, messages: list[bytes]) -> CallResult:
         placing = self._links.placing
         with self._cond:
             top = placing.top.get(call.group.lane, -1)
@@ -69,16 +76,16 @@ class SiteSender(Sender):
         if to_save and not self._links.save():
             with self._cond:
                 placing.withdraw(self.site, call.group, top)
-            return Heard(None, reached=False, failure="the record of sites cannot be written")
+            return CallResult(None, reached=False, failure="the record of sites cannot be written")
         heard = super()._exchange(call, messages)
         with self._cond:
             placing.ended(self.site, call.group, top, heard.value, heard.reached)
         return heard
 
 
-class Links:
+class MultiSiteSender:
     """Implements the interface of a `Sender` for the agent. `home`: sender of the preferred site, whose ZooKeeper is
-    also that of the control plane; the other sites have a `Control` here.
+    also that of the control plane; the other sites have a `AckWatcher` here.
 
     Locks: `cond` guards every tracker and the decisions of each sender; `_saving` is held while the record is written,
     so that an older one never replaces a newer one. Order: `_saving`, then `cond`; no I/O under `cond`."""
@@ -86,7 +93,7 @@ class Links:
     def __init__(
         self,
         sites: Sequence[Site],
-        wal: Log,
+        wal: WriteAheadLog,
         data: Path,
         agent: str,
         lanes: int,
@@ -102,21 +109,21 @@ class Links:
         self._log, self._data, self._clock = wal, data, clock
         self._saving = threading.Lock()
         trackers = {site.name: Tracker(ack_on_sent) for site in sites}
-        binding = SiteBinding([site.name for site in sites], patience_s, return_s)
-        self.placing = Placing(binding, trackers, load(data))
+        binding = SiteAssignment([site.name for site in sites], patience_s, return_s)
+        self.placing = SiteRouter(binding, trackers, load_record(data))
         self.senders = {
             site.name: SiteSender(site.name, self, wal, trackers[site.name], agent, lanes, clock) for site in sites
         }
         self.home = self.senders[sites[0].name]
         self._clients = {site.name: zookeeper_client(site.zookeeper) for site in sites[1:]}
-        self._controls = {name: Control(client, self.senders[name], topic) for name, client in self._clients.items()}
-        self._names = Names()
+        self._controls = {name: AckWatcher(client, self.senders[name], topic) for name, client in self._clients.items()}
+        self._names = AnnouncementCache()
         self._stop = threading.Event()
         runs = {"sites": self._watch, "site names": self._tell_names}
         self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in runs.items()]
         self.problem = ""
 
-    def restore(self, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, Place]]:
+    def restore(self, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, LogPosition]]:
         """Restore the content of a log. Returns the batches that need not be kept because sending was their ack."""
         rows, acked = [], []
         for header, place in (*found.batches, *found.series):
@@ -130,7 +137,7 @@ class Links:
         for header, place in found.series:
             try:
                 self._names.note(header, self._log.read(place))
-            except (CorruptRecord, OSError) as error:
+            except (CorruptRecordError, OSError) as error:
                 log.error("announcement of %s: %s", header.source, error)
         return acked
 
@@ -158,7 +165,7 @@ class Links:
             if thread.is_alive():
                 thread.join(0.5)
 
-    def logged(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+    def logged(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         """Add durable entries, which may be sent now."""
         for entry, _ in placed:
             if entry.type == RecordType.SERIES:
@@ -173,7 +180,7 @@ class Links:
         for sender in self.senders.values():
             sender.hold(held)
 
-    def prefer(self, groups: tuple[str, ...], mode: Mode) -> None:
+    def prefer(self, groups: tuple[str, ...], mode: CollectorMode) -> None:
         for sender in self.senders.values():
             sender.prefer(groups, mode)
 
@@ -210,7 +217,7 @@ class Links:
             bound = self.placing.bound()
             lanes = {str(lane): site for lane, site in self.placing.binding.lanes.items()}
             moved, released = self.placing.moved, self.placing.released
-        joined = join_figures(list(each.values()))
+        joined = merge_figures(list(each.values()))
         kept = ("pending_batches", "unsent_batches", "acked_batches", "collectors_up", "oldest_unacked_ms")
         sites = {name: {key: own[key] for key in kept} | {"bound": bound.get(name, {})} for name, own in each.items()}
         return {**joined, "sites": sites, "site_lanes": lanes, "moved_batches": moved, "released_batches": released}
@@ -237,7 +244,7 @@ class Links:
             if version <= saved:
                 return True
             try:
-                save(self._data, data)
+                save_record(self._data, data)
             except OSError as error:
                 self.problem = f"{self._data}: the record of sites cannot be written ({error}): nothing is sent"
                 log.error("%s", self.problem)
@@ -250,7 +257,7 @@ class Links:
         return [name for name, sender in self.senders.items() if sender.up()]
 
     def _watch(self) -> None:
-        while not self._clock.wait(self._stop, TICK_S):
+        while not self._clock.wait(self._stop, TICK_INTERVAL_S):
             try:
                 up = self._reachable()
                 with self.cond:
@@ -263,14 +270,14 @@ class Links:
                 log.exception("sites")
 
     def _tell_names(self) -> None:
-        while not self._clock.wait(self._stop, TICK_S):
+        while not self._clock.wait(self._stop, TICK_INTERVAL_S):
             with self.cond:
                 away = {site for site in self.placing.binding.lanes.values() if site != self.home.site}
             for site in sorted(away):
                 try:
-                    while not self._stop.is_set() and send_names(self._names, site, self.senders[site].client):
+                    while not self._stop.is_set() and send_announcements(self._names, site, self.senders[site].client):
                         pass
-                except NotSent:
+                except CollectorCallError:
                     pass  # retried at the next turn; the client reports why
                 except Exception:
                     log.exception("announcements to site %s", site)
@@ -280,7 +287,7 @@ _SUMS_MS = ("ack_waits_ms",)
 """Times that are summed; of other times the longest counts."""
 
 
-def join_figures(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_figures(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Sum counts, take the greatest age and the first text, and sum dictionaries key by key (the maximum for times)."""
     joined: dict[str, Any] = {}
     for name, first in each[0].items():

@@ -10,21 +10,21 @@ from collections.abc import Sequence
 from artimon.model.batch import BatchHeader
 from pipeline.link.client import CollectorClient
 
-HELD_BYTES = 64 * 1024 * 1024
+MAX_CACHE_BYTES = 64 * 1024 * 1024
 CALL_BYTES, CALL_COUNT = 3 * 1024 * 1024, 1000
-CALL_S = 15.0
+CALL_TIMEOUT_S = 15.0
 
-Key = tuple[str, int]
+BlockKey = tuple[str, int]
 """Source, block."""
 
 
-class Names:
+class AnnouncementCache:
     """Cache of announcements. Thread-safe. When full it drops and counts the oldest, which come again within a day."""
 
-    def __init__(self, held_bytes: int = HELD_BYTES) -> None:
+    def __init__(self, held_bytes: int = MAX_CACHE_BYTES) -> None:
         self._most, self._lock = held_bytes, threading.Lock()
-        self._blocks: OrderedDict[Key, tuple[int, bytes]] = OrderedDict()
-        self._known: dict[str, dict[Key, int]] = {}
+        self._blocks: OrderedDict[BlockKey, tuple[int, bytes]] = OrderedDict()
+        self._known: dict[str, dict[BlockKey, int]] = {}
         """Versions of the blocks that a site has, by site."""
         self._bytes = 0
         self.forgotten = 0
@@ -46,11 +46,11 @@ class Names:
                 for known in self._known.values():
                     known.pop(gone, None)
 
-    def lacking(self, site: str) -> list[tuple[Key, int, bytes]]:
+    def lacking(self, site: str) -> list[tuple[BlockKey, int, bytes]]:
         """Return announcements that the site does not have yet, at most one call of them."""
         with self._lock:
             known = self._known.setdefault(site, {})
-            found: list[tuple[Key, int, bytes]] = []
+            found: list[tuple[BlockKey, int, bytes]] = []
             size = 0
             for key, (version, data) in self._blocks.items():
                 if known.get(key) == version:
@@ -61,19 +61,19 @@ class Names:
                 found.append((key, version, data))
             return found
 
-    def has(self, site: str, blocks: Sequence[tuple[Key, int, bytes]]) -> None:
+    def has(self, site: str, blocks: Sequence[tuple[BlockKey, int, bytes]]) -> None:
         """Note that the site took these, except those dropped meanwhile: nothing would remove them again."""
         with self._lock:
             kept = {key: version for key, version, _ in blocks if key in self._blocks}
             self._known.setdefault(site, {}).update(kept)
 
 
-def send_names(names: Names, site: str, client: CollectorClient) -> bool:
+def send_announcements(names: AnnouncementCache, site: str, client: CollectorClient) -> bool:
     """Send announcements that the site lacks, in one call; True if there may be more. Raises NotSent."""
     blocks = names.lacking(site)
     if not blocks:
         return False
-    answers = client.send([data for _, _, data in blocks], CALL_S).answers
+    answers = client.send([data for _, _, data in blocks], CALL_TIMEOUT_S).answers
     taken = [block for block, answer in zip(blocks, answers, strict=False) if answer.position is not None]
     names.has(site, taken)
     return bool(taken)

@@ -14,24 +14,24 @@ from dataclasses import dataclass, field
 from artimon.model.acks import Position
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
-from pipeline.delivery.tracker import Group, Tracker
-from pipeline.link.answers import Answer
-from pipeline.sites.binding import Move, SiteBinding
-from pipeline.sites.record import AHEAD, LaneRecord, Record
-from pipeline.wal.records import Place
+from pipeline.delivery.tracker import LaneCall, Tracker
+from pipeline.link.answers import MessageAnswer
+from pipeline.sites.binding import LaneMove, SiteAssignment
+from pipeline.sites.record import RESERVED_AHEAD, LaneRecord, SiteRecord
+from pipeline.wal.records import LogPosition
 
-REFUSED = ("full:", "buffer full:", "damaged:", "store:")
+REFUSAL_PREFIXES = ("full:", "buffer full:", "damaged:", "store:")
 """Reasons of refusals after which the site certainly does not have the batches."""
 
 
 @dataclass(slots=True)
-class Placing:
+class SiteRouter:
     """`trackers`: one a site, in order of preference. Announcements go to the first; their copies for other sites are
     in `names`. Not thread-safe."""
 
-    binding: SiteBinding
+    binding: SiteAssignment
     trackers: dict[str, Tracker]
-    record: Record = field(default_factory=Record)
+    record: SiteRecord = field(default_factory=SiteRecord)
     top: dict[LaneId, int] = field(default_factory=dict)
     """Greatest sequence of a lane's last span that may be at its site; those above it may move."""
     seen: dict[LaneId, int] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Placing:
     def home(self) -> str:
         return self.binding.order[0]
 
-    def logged(self, placed: Iterable[tuple[BatchHeader, Place]], now_ms: int) -> Counter[str]:
+    def logged(self, placed: Iterable[tuple[BatchHeader, LogPosition]], now_ms: int) -> Counter[str]:
         """Add logged batches to the trackers of their sites. Returns the bytes added by site."""
         got: Counter[str] = Counter()
         for header, place in placed:
@@ -58,7 +58,7 @@ class Placing:
                 self.seen[lane] = max(self.seen.get(lane, -1), header.id.sequence)
         return got
 
-    def restore(self, found: Iterable[tuple[BatchHeader, Place, Position | None, int]]) -> None:
+    def restore(self, found: Iterable[tuple[BatchHeader, LogPosition, Position | None, int]]) -> None:
         """Restore the content of a log after a restart, in its order: header, place, known position or None, and time
         of logging. Batches that may be at a site stay there; others go to the present site of their lane."""
         for header, place, position, logged_ms in found:
@@ -84,7 +84,7 @@ class Placing:
             site = known.spans[-1][1]
             self.binding.lanes[lane] = site if site in self.trackers else self.home
 
-    def expose(self, site: str, group: Group) -> bool:
+    def expose(self, site: str, group: LaneCall) -> bool:
         """Note that a group is about to be handed to a call. True if the record must be on the disk before that."""
         if group.lane.lane == NO_LANE:
             return False
@@ -93,23 +93,25 @@ class Placing:
             return False  # it may have been there before
         self.top[group.lane] = last
         if last >= known.below:
-            known.below = last + 1 + max(AHEAD, 4 * len(group.items))
+            known.below = last + 1 + max(RESERVED_AHEAD, 4 * len(group.items))
             self.record.version += 1
         return self.record.version > self.record.saved  # also covers changes that an earlier call failed to save
 
-    def withdraw(self, site: str, group: Group, top: int) -> None:
+    def withdraw(self, site: str, group: LaneCall, top: int) -> None:
         """Undo `expose` after a call that left nothing at the site: its batches may move. `top`: the one before it."""
         if self.binding.lanes.get(group.lane) == site:
             self.top[group.lane] = top
 
-    def ended(self, site: str, group: Group, top: int, answers: Sequence[Answer] | None, reached: bool) -> None:
+    def ended(
+        self, site: str, group: LaneCall, top: int, answers: Sequence[MessageAnswer] | None, reached: bool
+    ) -> None:
         """Handle the end of a call; `answers`: None if none came. Not `reached`: nothing was sent. `top`: as above."""
         if answers is None:
             if not reached:
                 self.withdraw(site, group, top)
         elif any(answer.position is not None for answer in answers):
             self.served(site, group.lane)
-        elif all(answer.reason.startswith(REFUSED) for answer in answers):
+        elif all(answer.reason.startswith(REFUSAL_PREFIXES) for answer in answers):
             self.withdraw(site, group, top)
 
     def served(self, site: str, lane: LaneId) -> None:
@@ -117,7 +119,7 @@ class Placing:
         if lane.lane != NO_LANE:
             self.binding.served(site, lane)
 
-    def tick(self, now: float, reachable: Iterable[str], held: range) -> list[Move]:
+    def tick(self, now: float, reachable: Iterable[str], held: range) -> list[LaneMove]:
         """Make the moves that are due. `held`: segments of the log that a later start may find."""
         moves = self.binding.decide(now, self._waits(now), reachable)
         for move in moves:
@@ -125,7 +127,7 @@ class Placing:
         self._prune(held)
         return moves
 
-    def release(self, number: int, reachable: Iterable[str]) -> list[Move]:
+    def release(self, number: int, reachable: Iterable[str]) -> list[LaneMove]:
         """Release the lanes of this number on an operator's command: unacked batches at sites that are unreachable now
         move elsewhere, although such a site may still store them."""
         up = set(reachable)
@@ -137,7 +139,7 @@ class Placing:
                 if site in up or to is None or not tracker.outstanding(lane):
                     continue
                 self.released += tracker.release(lane)
-                moves.append(Move(lane, site, to))
+                moves.append(LaneMove(lane, site, to))
                 if here == to:
                     self._hand_on(moves[-1])
                 else:
@@ -183,7 +185,7 @@ class Placing:
             waits[lane] = now - since
         return waits
 
-    def _hand_on(self, move: Move) -> None:
+    def _hand_on(self, move: LaneMove) -> None:
         """Move all waiting batches of a lane from one site to the lane's present site, where they are bound at once."""
         items = self.trackers[move.site].reclaim(move.lane, -1)
         self.trackers[move.to].adopt(move.lane, items)
@@ -192,7 +194,7 @@ class Placing:
         known.below = max(known.below, self.top.get(move.lane, -1) + 1)
         self.record.version += 1
 
-    def _move(self, move: Move) -> None:
+    def _move(self, move: LaneMove) -> None:
         lane = move.lane
         top = self.top.get(lane, -1)
         items = self.trackers[move.site].reclaim(lane, top)

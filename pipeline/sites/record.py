@@ -1,5 +1,5 @@
-"""Persistent state of an agent's lanes and sites: it keeps a batch from a second site after a crash. Pure; `save` and
-`load` at the end touch the disk.
+"""Persistent state of an agent's lanes and sites: it keeps a batch from a second site after a crash. Pure; only
+`save_record` and `load_record` at the end touch the disk.
 
 Each lane has spans, [first sequence, site]: sequences from there on belong to that site; and `below`: from there on no
 sequence of the last span was ever handed to a call. `below` is on disk above a sequence before that is handed over.
@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.ranges import LaneId
-from pipeline.wal.files import Files, LogError, SystemFiles, read_whole, write_whole
+from pipeline.wal.files import FileSystem, LocalFileSystem, LogError, read_file, replace_file
 
-AHEAD = 256
+RESERVED_AHEAD = 256
 """Sequences by which `below` runs ahead of those sent: one write to the disk covers this many batches."""
-FILE = "sites.json"
+RECORD_FILE = "sites.json"
 
 
-class RecordError(LogError):
+class SiteRecordError(LogError):
     """The record cannot be read. The text gives the remedy."""
 
 
@@ -53,7 +53,7 @@ class LaneRecord:
 
 
 @dataclass(slots=True)
-class Record:
+class SiteRecord:
     """All lanes. `version` counts changes that must be on disk before the next call; `saved`: the version there."""
 
     lanes: dict[LaneId, LaneRecord] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Record:
         return json.dumps({"format": 1, "lanes": lanes}).encode()
 
     @classmethod
-    def from_json(cls, data: bytes) -> Record:
+    def from_json(cls, data: bytes) -> SiteRecord:
         """Inverse of `to_json`. Raises ValueError."""
         try:
             parsed: dict[str, Any] = json.loads(data)
@@ -83,19 +83,19 @@ class Record:
             raise ValueError(f"not a record of sites: {error!r}") from error
 
 
-def load(folder: Path, files: Files | None = None) -> Record:
+def load_record(folder: Path, files: FileSystem | None = None) -> SiteRecord:
     """Load the record of an agent's data folder, an empty one if it has none. Raises RecordError."""
-    path = folder / FILE
+    path = folder / RECORD_FILE
     try:
-        return Record.from_json(read_whole(files or SystemFiles(), path))
+        return SiteRecord.from_json(read_file(files or LocalFileSystem(), path))
     except FileNotFoundError:
-        return Record(missing=True)
+        return SiteRecord(missing=True)
     except ValueError as error:
-        raise RecordError(
+        raise SiteRecordError(
             f"{path}: {error}: restore it from a copy, or delete it: then all waiting batches stay with the first site"
         ) from error
 
 
-def save(folder: Path, data: bytes, files: Files | None = None) -> None:
+def save_record(folder: Path, data: bytes, files: FileSystem | None = None) -> None:
     """Save a record; durable when this returns. Raises OSError."""
-    write_whole(files or SystemFiles(), folder / FILE, data)
+    replace_file(files or LocalFileSystem(), folder / RECORD_FILE, data)

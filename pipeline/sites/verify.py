@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
 from artimon.rawtable.head import HeadReader
-from pipeline.collector.direct.reader import Reader
+from pipeline.collector.direct.reader import FolderReader
 from pipeline.rolling.store import open_store
 
 
-class UnionError(ValueError):
+class SitesUnionError(ValueError):
     """The stores cannot be read together without repeats. The text names the batches that prevent it."""
 
 
@@ -28,7 +28,8 @@ class Overlap(NamedTuple):
 
 @dataclass(slots=True)
 class SitesReport:
-    """Result of `compare`. `missing`: sequences in no store below the greatest of their lane: in flight or lost."""
+    """Result of `compare_stores`. `missing`: sequences in no store below the greatest of their lane, in flight or
+    lost."""
 
     batches: dict[str, int] = field(default_factory=dict)
     overlaps: list[Overlap] = field(default_factory=list)
@@ -48,12 +49,12 @@ class SitesReport:
         if not self.once:
             worst = [o for o in self.overlaps if (o.first, o.second) not in self.inside][:5]
             texts = "; ".join(f"lane {o.lane} {list(o.ranges)[:3]} in {o.first} and {o.second}" for o in worst)
-            raise UnionError(f"two stores hold the same batches ({texts}): hand one site over to the other")
+            raise SitesUnionError(f"two stores hold the same batches ({texts}): hand one site over to the other")
         left_out = {first for first, _ in self.inside}
         return [name for name in self.batches if name not in left_out]
 
 
-def compare(stores: Mapping[str, LaneRanges]) -> SitesReport:
+def compare_stores(stores: Mapping[str, LaneRanges]) -> SitesReport:
     """Compare the stores and their union."""
     report = SitesReport({name: sum(lanes[one].count() for one in lanes.lanes()) for name, lanes in stores.items()})
     union = LaneRanges()
@@ -64,7 +65,7 @@ def compare(stores: Mapping[str, LaneRanges]) -> SitesReport:
     for n, first in enumerate(names):
         for second in names[n + 1 :]:
             report.overlaps += _overlaps(first, second, stores[first], stores[second])
-            report.inside += _inside(first, second, report)
+            report.inside += _find_contained(first, second, report)
     for lane in union.lanes():
         gaps = _gaps(union[lane])
         if len(gaps):
@@ -86,19 +87,19 @@ def lanes_of_table(uri: str) -> LaneRanges:
 
 def lanes_of_folder(uri: str) -> LaneRanges:
     """Return the ranges in a folder of collectors without Kafka, by reading all of it."""
-    reader = Reader(open_store(uri))
+    reader = FolderReader(open_store(uri))
     for _ in reader.batches():
         pass
     return reader.report.lanes
 
 
-def lanes_of(text: str) -> LaneRanges:
+def lanes_of_store(text: str) -> LaneRanges:
     """Return the ranges of `batches:URI`, a folder of batches, or else of a raw table on the file system URI."""
     kind, _, rest = text.partition(":")
     return lanes_of_folder(rest) if kind == "batches" else lanes_of_table(text)
 
 
-def common(first: RangeSet, second: RangeSet) -> RangeSet:
+def intersection(first: RangeSet, second: RangeSet) -> RangeSet:
     """Return the intersection."""
     found, ones, twos = RangeSet(), list(first), list(second)
     i = j = 0
@@ -114,12 +115,12 @@ def common(first: RangeSet, second: RangeSet) -> RangeSet:
 
 def _overlaps(first: str, second: str, ones: LaneRanges, twos: LaneRanges) -> Iterable[Overlap]:
     for lane in sorted(set(ones.lanes()) & set(twos.lanes())):
-        both = common(ones[lane], twos[lane])
+        both = intersection(ones[lane], twos[lane])
         if len(both):
             yield Overlap(lane, first, second, both)
 
 
-def _inside(first: str, second: str, report: SitesReport) -> list[tuple[str, str]]:
+def _find_contained(first: str, second: str, report: SitesReport) -> list[tuple[str, str]]:
     both = sum(o.ranges.count() for o in report.overlaps if (o.first, o.second) == (first, second))
     pairs: Sequence[tuple[str, str]] = ((first, second), (second, first))
     return [pair for pair in pairs if both and both == report.batches[pair[0]]][:1]

@@ -17,14 +17,14 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.znode import read_table
+from artimon.model.znode import parse_json_object
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.state import RawState, Span, TopicState
 from artimon.runtime.partition_counts import ACKS_PATH as PATH
 from artimon.runtime.supervise import LoopGuard
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.generations import generation_to_read, not_begun, unread
-from pipeline.spark.topic import Topic, TopicInfo
+from pipeline.spark.generations import empty_state, generation_to_read, later_generations
+from pipeline.spark.topic import TopicClient, TopicInfo
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class AcksPublisher:
     def __init__(self, config: SparkConfig, zookeeper: KazooClient, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config, self._zookeeper, self._clock = config, zookeeper, clock
         self._wake = threading.Event()
-        self._topic = Topic(config.kafka, config.samples_topic)
+        self._topic = TopicClient(config.kafka, config.samples_topic)
         self._head = HeadReader(config.hdfs)
         self._turns = LoopGuard("acks are not published")
 
@@ -72,7 +72,7 @@ class AcksPublisher:
             return
         # read the node before table and log: if another driver publishes meanwhile, our write fails: no step back
         found = self._topic.generations()
-        waiting = unread(state, found)
+        waiting = later_generations(state, found)
         ids = [*(one.topic_id for one in waiting), *(one.topic_id for one in state.topics[-2:])]
         nodes = {topic_id: self._read(topic_id) for topic_id in ids}
         version, state = self._head.head()
@@ -80,12 +80,12 @@ class AcksPublisher:
         info = self._topic.describe()
         bounds: dict[str, Mapping[int, Span]] = {info.topic_id: self._topic.bounds(info.partitions)}
         # waiting topics are written first, so that a reader of the current topic's newer state finds theirs too
-        waiting = unread(state, found)
+        waiting = later_generations(state, found)
         bounds |= {one.topic_id: self._bounds_of(one) for one in waiting}
-        for topic in (*map(not_begun, waiting), *state.topics[-2:]):
+        for topic in (*map(empty_state, waiting), *state.topics[-2:]):
             if topic.topic_id in nodes:
                 live = bounds.get(topic.topic_id, {})
-                told = document(state, version, topic, live, self._clock.now_ms())
+                told = acks_document(state, version, topic, live, self._clock.now_ms())
                 self._write(topic.topic_id, nodes[topic.topic_id], told)
 
     def _bounds_of(self, info: TopicInfo) -> Mapping[int, Span]:
@@ -103,7 +103,7 @@ class AcksPublisher:
         except NoNodeError:
             return -1, {}
         try:
-            return stat.version, read_table(data or b"{}")
+            return stat.version, parse_json_object(data or b"{}")
         except ValueError as error:
             log.error("%s/%s is not a valid acks document (%s): rewriting it", PATH, topic_id, error)
             return stat.version, {}
@@ -122,7 +122,7 @@ class AcksPublisher:
             self._wake.set()  # another driver publishes too: retry
 
 
-def document(
+def acks_document(
     state: RawState, version: int, topic: TopicState, bounds: Mapping[int, Span], now_ms: int
 ) -> dict[str, Any]:
     """Return the document that agents read of one topic. Everything below `until` is in the table, a proven duplicate,

@@ -10,29 +10,29 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.probe import Probe, no_probe
+from artimon.model.probe import Failpoint, no_failpoint
 from artimon.runtime.health import HealthFile, Publish, unpublished
-from artimon.runtime.supervise import Retry, Supervised
-from artimon.runtime.topic_check import TopicCheck, relied_on
+from artimon.runtime.supervise import RetryLoop, SupervisedThread
+from artimon.runtime.topic_check import TopicCheck, required_topics
 from artimon.runtime.zookeeper import close_client, zookeeper_client
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.keeper import SeriesKeeper
+from pipeline.spark.keeper import SeriesWriter
 from pipeline.spark.raw import RawQuery
-from pipeline.spark.retention import Retention
+from pipeline.spark.retention import TopicTrimmer
 from pipeline.spark.session import SessionWatch, make_session
-from pipeline.spark.suspects import SUSPECTS, Suspects
+from pipeline.spark.suspects import SUSPECTS_FILE, Suspects
 
-__all__ = ["SessionLost", "SparkConfig", "run_application"]
+__all__ = ["SessionLostError", "SparkConfig", "run_application"]
 
 log = logging.getLogger(__name__)
 
-HEALTH_S = 1.0
-STOP_S = 6.0
+HEALTH_INTERVAL_S = 1.0
+STOP_TIMEOUT_S = 6.0
 
 
-class SessionLost(RuntimeError):
+class SessionLostError(RuntimeError):
     """The JVM ended, or the cluster ended the application: the process must be restarted."""
 
 
@@ -40,7 +40,7 @@ def run_application(
     config: SparkConfig,
     stop: threading.Event,
     clock: Clock = SYSTEM_CLOCK,
-    probe: Probe = no_probe,
+    probe: Failpoint = no_failpoint,
     publish: Publish = unpublished,
 ) -> None:
     """Run until `stop`. Missing services (ZooKeeper, Kafka, HDFS, shards) are named in log and health and waited for.
@@ -67,34 +67,34 @@ def _run(
     health: HealthFile,
     stop: threading.Event,
     clock: Clock,
-    probe: Probe,
+    probe: Failpoint,
 ) -> None:
     watch = SessionWatch(session, stop, clock)
     acks = AcksPublisher(config, zookeeper, clock)
-    raw_life: list[Supervised] = []
-    buckets_life: list[Supervised] = []
-    suspects = Suspects(config.data / SUSPECTS)
+    raw_life: list[SupervisedThread] = []
+    buckets_life: list[SupervisedThread] = []
+    suspects = Suspects(config.data / SUSPECTS_FILE)
     raw = RawQuery(config, session, lambda: raw_life[0].healthy(), acks.wake, clock, probe, suspects)
     buckets = BucketsQuery(config, session, zookeeper, lambda: buckets_life[0].healthy(), clock, suspects)
-    raw_life.append(Supervised("raw", raw.run, stop, clock))
-    buckets_life.append(Supervised("buckets", buckets.run, stop, clock))
+    raw_life.append(SupervisedThread("raw", raw.run, stop, clock))
+    buckets_life.append(SupervisedThread("buckets", buckets.run, stop, clock))
     publisher = threading.Thread(target=acks.run, args=(stop,), name="acks", daemon=True)
-    series = SeriesKeeper(config.kafka, config.series_topic, config.hdfs, config.series_interval_s, clock)
+    series = SeriesWriter(config.kafka, config.series_topic, config.hdfs, config.series_interval_s, clock)
     following = threading.Thread(target=series.run, args=(stop,), name="series", daemon=True)
-    lives: list[Retry] = [*raw_life, *buckets_life, series.retry]
-    threads: list[Supervised | threading.Thread] = [*raw_life, *buckets_life, following]
+    lives: list[RetryLoop] = [*raw_life, *buckets_life, series.retry]
+    threads: list[SupervisedThread | threading.Thread] = [*raw_life, *buckets_life, following]
     for thread in threads:
         thread.start()
     publisher.start()
-    topics = TopicCheck(config.kafka, relied_on(config.topic_prefix, ("samples", "series", "deadletters")), clock)
+    topics = TopicCheck(config.kafka, required_topics(config.topic_prefix, ("samples", "series", "deadletters")), clock)
     topics.start(stop)
-    retention = Retention(config, clock)
+    retention = TopicTrimmer(config, clock)
     threading.Thread(target=retention.run, args=(stop,), name="retention", daemon=True).start()
-    while not clock.wait(stop, HEALTH_S):
+    while not clock.wait(stop, HEALTH_INTERVAL_S):
         topics.raise_unfit()
         if not watch.alive():
             health.write("failing", "Spark's session ended")
-            raise SessionLost("Spark's JVM or its application ended: see the log above and restart the process")
+            raise SessionLostError("Spark's JVM or its application ended: see the log above and restart the process")
         problems = [f"{life.name}: {life.problem}" for life in lives if life.problem]
         problems += [f"acks: {acks.problem}"] if acks.problem else []
         problems += [topics.problem] if topics.problem else []
@@ -106,7 +106,7 @@ def _run(
         health.write(state, "; ".join(problems), **figures, restarts=restarts, kafka=kafka, **told)
     acks.wake()
     for thread in threads:
-        thread.join(STOP_S)
+        thread.join(STOP_TIMEOUT_S)
     publisher.join(1)
 
 
@@ -117,4 +117,4 @@ def _close(session: SparkSession, zookeeper: KazooClient) -> None:
         log.debug("ZooKeeper client: %s", error)
     closing = threading.Thread(target=session.stop, daemon=True)
     closing.start()
-    closing.join(STOP_S)
+    closing.join(STOP_TIMEOUT_S)

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.feed import FeedRange, join_samples
+from artimon.model.feed import FeedRange, concat_samples
 from artimon.rawtable.state import Span
-from artimon.runtime.partition_counts import PartitionCounts, pins_of
-from artimon.runtime.supervise import Retry
-from pipeline.control.shards import Group, Shard, ShardDirectory, ShardsUnknown
+from artimon.runtime.partition_counts import PartitionCounts, confirmed_partitions
+from artimon.runtime.supervise import RetryLoop
+from pipeline.control.shards import ShardDirectory, ShardGroup, ShardInfo, ShardsUnknownError
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.cuts import Cut, Cuts
-from pipeline.spark.feeding import CALLS, Calls, FeedPlan, FeedResult, run_feed
-from pipeline.spark.generations import Seals
-from pipeline.spark.progress import Progress
-from pipeline.spark.source import batch, follow, remove_checkpoint, share, stream
-from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
-from pipeline.spark.tasks import results_of
-from pipeline.spark.topic import LeaderChanged, Topic, TopicError, TopicInfo
+from pipeline.spark.cuts import Truncation, TruncationDetector
+from pipeline.spark.feeding import SHARD_CALLS, FeedPlan, FeedResult, ShardCalls, run_feed
+from pipeline.spark.generations import SealTracker
+from pipeline.spark.progress import FeedProgress
+from pipeline.spark.source import range_frame, remove_checkpoint, run_query, streaming_frame, task_slots
+from pipeline.spark.suspects import SUSPECTS_FILE, Suspects, run_with_trial
+from pipeline.spark.tasks import run_task
+from pipeline.spark.topic import LeaderChangedError, TopicClient, TopicError, TopicInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,15 +39,15 @@ log = logging.getLogger(__name__)
 CATCH_UP_MESSAGES = 500
 """Messages per partition in one step of a catch-up."""
 CATCH_UP_PAUSE_S = 0.5
-DRAIN_LOOK_S = 2.0
+DRAIN_CHECK_S = 2.0
 """Seconds between two searches for shards that lack messages of an older generation of the topic."""
-DRAIN_S = 60.0
+DRAIN_TIMEOUT_S = 60.0
 """Timeout of a shard that makes no progress in a replaced topic: then it is told that the rest is lost to it."""
-ALONE_LOOKS = 3
+MAX_CHECKS_ALONE = 3
 """Consecutive checks without a group that follows the query before it restarts at the furthest group."""
 
 
-class _Replaced(Exception):
+class _TopicReplaced(Exception):
     """A newer generation of the topic exists: the query restarts there. Not an error."""
 
 
@@ -64,21 +64,21 @@ class BucketsQuery:
         suspects: Suspects | None = None,
     ) -> None:
         self._config, self._session, self._healthy, self._clock = config, session, healthy, clock
-        self._suspects = suspects or Suspects(config.data / SUSPECTS)
+        self._suspects = suspects or Suspects(config.data / SUSPECTS_FILE)
         self._directory = ShardDirectory(zookeeper)
-        self._topic = Topic(config.kafka, config.samples_topic)
-        self._counts = PartitionCounts(pins_of(zookeeper) if zookeeper is not None else None, clock)
-        self._life: Life | None = None
-        self._cuts = Cuts("")
-        self._seals = Seals(clock)
-        self._drained: set[tuple[str, Shard, int | None]] = set()
+        self._topic = TopicClient(config.kafka, config.samples_topic)
+        self._counts = PartitionCounts(confirmed_partitions(zookeeper) if zookeeper is not None else None, clock)
+        self._life: BucketsRun | None = None
+        self._cuts = TruncationDetector("")
+        self._seals = SealTracker(clock)
+        self._drained: set[tuple[str, ShardInfo, int | None]] = set()
         """Topic id, and shards that have all of that topic, each with the virtual shards it held."""
 
     def run(self, stop: threading.Event) -> None:
         """Run the query from the shards' offsets until `stop` or a failure, which is raised."""
         while not stop.is_set():
             self._topic = self._topic.named(self._topic.generations()[-1].topic)
-            with suppress(_Replaced):
+            with suppress(_TopicReplaced):
                 self._live(stop)
 
     def _live(self, stop: threading.Event) -> None:
@@ -95,9 +95,11 @@ class BucketsQuery:
         for helper in helpers:
             helper.start()
         try:
-            frame = stream(self._session, "buckets", self._config, info, start, self._config.bucket_messages, {})
+            frame = streaming_frame(
+                self._session, "buckets", self._config, info, start, self._config.bucket_messages, {}
+            )
             every = self._config.bucket_interval_s
-            follow(self._session, "buckets", frame, life.on_batch, every, checkpoint, stop, lambda: self.look(life))
+            run_query(self._session, "buckets", frame, life.on_batch, every, checkpoint, stop, lambda: self.look(life))
         finally:
             ended.set()
             for helper in helpers:
@@ -105,24 +107,24 @@ class BucketsQuery:
             remove_checkpoint(checkpoint)
             self._topic.close()
 
-    def open(self) -> tuple[Life, Mapping[int, int]]:
+    def open(self) -> tuple[BucketsRun, Mapping[int, int]]:
         """Begin a run and return its start offsets. Raises ShardsUnknown, TopicError."""
         info = self._begun(self._topic.describe())
         if self._cuts.topic_id != info.topic_id:
-            self._cuts = Cuts(info.topic_id)
+            self._cuts = TruncationDetector(info.topic_id)
         life = self._life = self.life_of(info)
         life.find_cuts(self._cuts, info, life.begin_with(), self._clock.now_ms())
         return life, life.begin()
 
-    def life_of(self, info: TopicInfo) -> Life:
+    def life_of(self, info: TopicInfo) -> BucketsRun:
         """Return a run that reads this topic."""
-        return Life(self._config, self._session, self._directory, self._topic, info, suspects=self._suspects)
+        return BucketsRun(self._config, self._session, self._directory, self._topic, info, suspects=self._suspects)
 
     def figures(self) -> dict[str, Any]:
         """Return the figures that `artimon status` shows."""
         return {} if self._life is None else self._life.progress.figures(self._clock.now_ms())
 
-    def look(self, life: Life) -> None:
+    def look(self, life: BucketsRun) -> None:
         """Check every few seconds that the topic is the same and its log was not cut, and ask the shards. Raises
         TopicError, ShardsUnknown."""
         info = life.info
@@ -137,13 +139,13 @@ class BucketsQuery:
         life.look()
         self._healthy()
         if self._topic.generations()[-1].topic != info.topic:
-            raise _Replaced
+            raise _TopicReplaced
 
     def _begun(self, info: TopicInfo) -> TopicInfo:
         """Return the topic with the partitions that lanes are spread over."""
         return info.limited(self._counts.count(info.topic, info.topic_id, info.partitions))
 
-    def _undrained(self, info: TopicInfo) -> list[Shard]:
+    def _undrained(self, info: TopicInfo) -> list[ShardInfo]:
         """Return live shards that are not known to have all of an older generation."""
         live = self._directory.live().values()
         return [shard for shard in live if (info.topic_id, shard, shard.held) not in self._drained]
@@ -158,7 +160,7 @@ class BucketsQuery:
                     self._drain(older, ended)
             except Exception as error:  # no error may disturb live feeding
                 log.warning("buckets: an older topic cannot be read yet: %s", str(error).splitlines()[:1])
-            ended.wait(DRAIN_LOOK_S)
+            ended.wait(DRAIN_CHECK_S)
 
     def _drain(self, info: TopicInfo, stop: threading.Event) -> None:
         """Bring every live shard to the end of an older generation. A shard that fails is asked again later; one that
@@ -167,17 +169,19 @@ class BucketsQuery:
         if not shards:
             return
         beside = self._topic.beside(info.topic)
-        life = Life(self._config, self._session, self._directory, beside, self._begun(info), suspects=self._suspects)
+        life = BucketsRun(
+            self._config, self._session, self._directory, beside, self._begun(info), suspects=self._suspects
+        )
         try:
             sealed = self._seals.holds(beside, info)  # before the end is read: nothing comes after it
-            life.drain(shards, DRAIN_S, stop, self._clock)
+            life.drain(shards, DRAIN_TIMEOUT_S, stop, self._clock)
         finally:
             life.close()
         if sealed and not stop.is_set():
             self._drained |= {(info.topic_id, shard, shard.held) for shard in life.settled(shards)}
 
 
-class Life:
+class BucketsRun:
     """One run of the query, from a start to the next failure.
 
     Locks: a micro-batch holds `_handover` for its whole length, a catch-up for its last step only, so that a group
@@ -188,9 +192,9 @@ class Life:
         config: SparkConfig,
         session: SparkSession,
         directory: ShardDirectory,
-        topic: Topic,
+        topic: TopicClient,
         info: TopicInfo,
-        calls: Calls = CALLS,
+        calls: ShardCalls = SHARD_CALLS,
         suspects: Suspects | None = None,
     ) -> None:
         self._suspects = suspects
@@ -198,13 +202,13 @@ class Life:
         self._topic, self.info = topic, info
         self._handover = threading.Lock()
         self._alone = 0
-        self.progress = Progress(info.partitions)
+        self.progress = FeedProgress(info.partitions)
 
     def begin_with(self) -> Mapping[int, Span]:
         """Ask every live shard; return the bounds of the log. Raises ShardsUnknown if no shard holds anything."""
         self._ask(self._directory.live().values())
         if not self.progress.known():
-            raise ShardsUnknown("no shard answers, or none holds virtual shards yet")
+            raise ShardsUnknownError("no shard answers, or none holds virtual shards yet")
         return self._topic.bounds(self.info.partitions)
 
     def begin(self) -> Mapping[int, int]:
@@ -220,8 +224,8 @@ class Life:
         self.progress.only(live)
         self._ask(self.progress.to_ask(live))
         self._alone = 0 if self.progress.followers() else self._alone + 1
-        if self._alone >= ALONE_LOOKS or (self._alone and self.progress.least_missing() > CATCH_UP_MESSAGES):
-            raise ShardsUnknown("every shard is behind the query: restarting at the one furthest ahead")
+        if self._alone >= MAX_CHECKS_ALONE or (self._alone and self.progress.least_missing() > CATCH_UP_MESSAGES):
+            raise ShardsUnknownError("every shard is behind the query: restarting at the one furthest ahead")
 
     def pass_deleted(self, bounds: Mapping[int, Span]) -> None:
         """Move the query up to the log start: messages that Kafka deleted unread are in no micro-batch. Groups below
@@ -233,18 +237,18 @@ class Life:
             finally:
                 self._handover.release()
 
-    def _ask(self, shards: Iterable[Shard]) -> None:
+    def _ask(self, shards: Iterable[ShardInfo]) -> None:
         for shard in shards:
             told = self._calls.groups(shard, self.info.topic_id)
             if told is not None:
                 self.progress.say(shard, told)
 
-    def find_cuts(self, cuts: Cuts, info: TopicInfo, bounds: Mapping[int, Span], now_ms: int) -> None:
+    def find_cuts(self, cuts: TruncationDetector, info: TopicInfo, bounds: Mapping[int, Span], now_ms: int) -> None:
         """Rewind every shard that is above a cut of the log. Raises TopicError for a new cut, so that the query too
         restarts below it."""
         try:
             epochs = self._topic.epochs(info, cuts.epochs) if info.epochs else {}
-        except LeaderChanged:  # between two requests: the next check finds it settled
+        except LeaderChangedError:  # between two requests: the next check finds it settled
             return
         fresh = cuts.look(epochs, bounds, self.progress.furthest(), now_ms)
         for cut in cuts.known:
@@ -253,7 +257,7 @@ class Life:
             told = ", ".join(f"{cut.partition} at {cut.offset}" for cut in fresh)
             raise TopicError(f"the log was cut, partition {told}: rewinding the shards and reading again from there")
 
-    def _tell(self, cut: Cut) -> None:
+    def _tell(self, cut: Truncation) -> None:
         for shard in self.progress.beyond(cut.partition, cut.offset):
             if (shard.id, shard.incarnation) in cut.told:
                 continue
@@ -262,7 +266,7 @@ class Life:
                 cut.told.add((shard.id, shard.incarnation))
             self._ask([shard])
 
-    def drain(self, shards: Sequence[Shard], patience_s: float, stop: threading.Event, clock: Clock) -> None:
+    def drain(self, shards: Sequence[ShardInfo], patience_s: float, stop: threading.Event, clock: Clock) -> None:
         """Bring these shards to the end of the topic, which takes no more writes."""
         self._ask(shards)
         bounds = self._topic.bounds(self.info.partitions)
@@ -280,7 +284,7 @@ class Life:
             else:
                 clock.wait(stop, CATCH_UP_PAUSE_S)
 
-    def settled(self, shards: Iterable[Shard]) -> list[Shard]:
+    def settled(self, shards: Iterable[ShardInfo]) -> list[ShardInfo]:
         """Return those of the shards that answer and lack nothing."""
         lagging = {group.shard.id for cohort in self.progress.cohorts() for group in cohort}
         return [shard for shard in shards if self.progress.is_sure(shard) and shard.id not in lagging]
@@ -291,7 +295,7 @@ class Life:
 
     def on_batch(self, frame: Any, _batch: int) -> None:
         """Handle one micro-batch (foreachBatch): feed every group that is at its start."""
-        self.follow(lambda plan: self._run(frame.coalesce(share(self._session)), plan))
+        self.follow(lambda plan: self._run(frame.coalesce(task_slots(self._session)), plan))
 
     def follow(self, feed: Callable[[FeedPlan], list[FeedResult]]) -> None:
         """Feed the next part of the log with `feed`."""
@@ -304,13 +308,13 @@ class Life:
             self.progress.ran(monotonic() - began)
 
     def _run(self, frame: Any, plan: FeedPlan) -> list[FeedResult]:
-        suspects = self._suspects or Suspects(self._config.data / SUSPECTS)
-        return run_guarded(lambda plan: results_of(frame, lambda batches: run_feed(plan, batches)), plan, suspects)
+        suspects = self._suspects or Suspects(self._config.data / SUSPECTS_FILE)
+        return run_with_trial(lambda plan: run_task(frame, lambda batches: run_feed(plan, batches)), plan, suspects)
 
     def catch_up(self, ended: threading.Event) -> None:
         """Bring every group that is behind to the query's position, from Kafka, step by step, until `ended`."""
         self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "catchup")
-        Retry("catch-up").run(lambda: self._help(ended), ended)
+        RetryLoop("catch-up").run(lambda: self._help(ended), ended)
 
     def _help(self, ended: threading.Event) -> None:
         while not ended.is_set():
@@ -330,7 +334,7 @@ class Life:
                 self.progress.doubt(cohort)
         return moved
 
-    def _step(self, cohort: Sequence[Group]) -> bool:
+    def _step(self, cohort: Sequence[ShardGroup]) -> bool:
         """Do one bounded step for groups at the same offsets; return True if a group advanced."""
         if self.progress.missing(cohort) > CATCH_UP_MESSAGES:
             return self._refill(cohort)
@@ -340,7 +344,7 @@ class Life:
             self._ask({group.shard.id: group.shard for group in cohort}.values())
             return moved
 
-    def _refill(self, cohort: Sequence[Group]) -> bool:
+    def _refill(self, cohort: Sequence[ShardGroup]) -> bool:
         bounds = self._topic.bounds(self.info.partitions)
         self._skip_lost(cohort, bounds)
         start, end = self.progress.chunk(cohort, bounds, CATCH_UP_MESSAGES)
@@ -355,9 +359,9 @@ class Life:
 
     def read_again(self, plan: FeedPlan, start: Mapping[int, int], end: Mapping[int, int]) -> list[FeedResult]:
         """Feed [start, end) of every partition from Kafka, in one task."""
-        return self._run(batch(self._session, self._config, self.info, start, end).coalesce(1), plan)
+        return self._run(range_frame(self._session, self._config, self.info, start, end).coalesce(1), plan)
 
-    def _skip_lost(self, cohort: Iterable[Group], bounds: Mapping[int, Span]) -> None:
+    def _skip_lost(self, cohort: Iterable[ShardGroup], bounds: Mapping[int, Span]) -> None:
         """Tell groups below the log start about the lost range, as a range without entries. They continue above it and
         fetch what the raw table has of it by themselves."""
         for group in cohort:
@@ -367,6 +371,6 @@ class Life:
                         "buckets: shard %s lacks offsets %d to %d of partition %d and the log no longer has them",
                         group.shard.id, start, until, partition,
                     )  # fmt: skip
-                nothing = FeedRange(self.info.topic_id, partition, start, until, (), join_samples([]), group.vshards)
+                nothing = FeedRange(self.info.topic_id, partition, start, until, (), concat_samples([]), group.vshards)
                 outcome = self._calls.send(group.shard, nothing)
                 self.progress.refilled(FeedResult(partition, start, until, 0, {group.key: outcome}))

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from artimon.runtime.process_options import Hdfs, Health, Kafka, KafkaQuota, Option, Zookeeper, in_seconds
 
-LOCAL = "local[4,4]"
+LOCAL_MASTER = "local[4,4]"
 """Default Spark master: four threads, four attempts of each task."""
 MAX_BYTES = 256 * 1024
 _LINE = re.compile(r"(spark\.[^\s=:]+)\s*[=:\s]\s*(.*)")
@@ -31,7 +31,7 @@ class SparkConfig:
         list[str],
         Option("Jars of the connector, by comma.", read=lambda text: list(filter(None, text.split(","))), usual=""),
     ] = field(default_factory=list)
-    master: str = LOCAL
+    master: str = LOCAL_MASTER
     """Spark's master; "" if the application was submitted with spark-submit, which has set it."""
     driver_memory: Annotated[str, Option("Heap of the driver's JVM.")] = "1g"
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -84,17 +84,17 @@ def read_properties(path: Path) -> dict[str, str]:
     for number, line in enumerate(text.splitlines(), 1):
         plain = line.strip()
         if plain and not plain.startswith(("#", "!")):
-            key, value = _setting(plain, f"{path}:{number}")
+            key, value = _parse_setting(plain, f"{path}:{number}")
             found[key] = value
     return found
 
 
 def parse_conf(texts: Iterable[str]) -> dict[str, str]:
     """Parse the settings of a command line, `spark.key=value` each. Raises PropertiesError."""
-    return dict(_setting(text.strip(), "--conf") for text in texts)
+    return dict(_parse_setting(text.strip(), "--conf") for text in texts)
 
 
-def _setting(text: str, where: str) -> tuple[str, str]:
+def _parse_setting(text: str, where: str) -> tuple[str, str]:
     """
     >>> _setting("spark.executor.cores = 2", "here")
     ('spark.executor.cores', '2')

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 from artimon.rawtable.state import END_OF_LOG, Epochs, Span, end_of_epoch
 
-LOOKS = 2
+CONFIRMING_CHECKS = 2
 """Consecutive checks that must find a log that ends too early: a leader that just took over may report an end that is
 too low."""
-REMEMBERED_MS = 3600 * 1000
+RETENTION_MS = 3600 * 1000
 """Time for which returning shards are told about a cut; their snapshots are newer after that."""
 
 
 @dataclass(slots=True)
-class Cut:
+class Truncation:
     """Truncation of a partition's log at `offset`; messages there and above are new."""
 
     partition: int
@@ -26,7 +26,7 @@ class Cut:
     """(id, incarnation) of the shards that were told."""
 
 
-class Cuts:
+class TruncationDetector:
     """Watches one topic, in one thread.
 
     A shard above a cut is rewound to it. It keeps the sequence numbers that it has seen: batches that agents resend are
@@ -36,26 +36,26 @@ class Cuts:
         self.topic_id = topic_id
         self.epochs: Mapping[int, Epochs] = {}
         """Leader epochs of the last check."""
-        self.known: list[Cut] = []
+        self.known: list[Truncation] = []
         """Cuts of the last hour."""
         self._ends: dict[int, int] = {}
         self._short: dict[int, int] = {}
 
     def look(
         self, epochs: Mapping[int, Epochs], bounds: Mapping[int, Span], furthest: Mapping[int, int], now_ms: int
-    ) -> list[Cut]:
+    ) -> list[Truncation]:
         """Compare the present log and the greatest next offsets of the groups with the last check; return new cuts."""
         found = []
         for partition, (_, end) in bounds.items():
             read = max(self._ends.get(partition, 0), furthest.get(partition, 0))
             self._short[partition] = self._short.get(partition, 0) + 1 if end < read else 0
             reach = self._reach(partition, epochs.get(partition, ()))
-            reach = min(reach, end) if self._short[partition] >= LOOKS else reach
+            reach = min(reach, end) if self._short[partition] >= CONFIRMING_CHECKS else reach
             if reach < read:
-                found.append(Cut(partition, reach, now_ms))
+                found.append(Truncation(partition, reach, now_ms))
             self._ends[partition] = end if reach < read else max(end, self._ends.get(partition, 0))
         self.epochs = dict(epochs)
-        self.known = [cut for cut in self.known if now_ms - cut.time_ms < REMEMBERED_MS] + found
+        self.known = [cut for cut in self.known if now_ms - cut.time_ms < RETENTION_MS] + found
         return found
 
     def _reach(self, partition: int, now: Epochs) -> int:

@@ -16,29 +16,29 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from artimon.model.acks import Position
-from artimon.model.batch import BatchError, BatchHeader, BatchId, UnknownFormat
+from artimon.model.batch import BatchError, BatchHeader, BatchId, UnknownFormatError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.routing import partition_of
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import TableError
 from artimon.runtime.kafka_access import client_options
-from artimon.runtime.topic_check import TopicsUnfit, TopicsUnknown, check_relied_on, relied_on
-from pipeline.collector.broker import Broker, BrokerError, Message
+from artimon.runtime.topic_check import TopicsUnfitError, TopicsUnknownError, check_required_topics, required_topics
+from pipeline.collector.broker import KafkaMessage, KafkaWriteError, KafkaWriter
 from pipeline.spark import messages
 from pipeline.spark.tasks import Decode
-from pipeline.spark.trial import Guard
+from pipeline.spark.trial import TrialDecoder
 
 STALL_S = 15.0
 """Timeout of reading: no letter for this long, in seconds."""
 BOOTSTRAP_MS = 5_000
-REMEMBERED = 100_000
+MAX_REMEMBERED = 100_000
 """Letters remembered to recognise repeats; a repeat follows its first within one append."""
-GROUP_BYTES, GROUP = 4 * 1024 * 1024, 200
+BATCH_BYTES, BATCH_LETTERS = 4 * 1024 * 1024, 200
 """Bytes and number of letters replayed at once: bounds memory."""
-NAMED = 10
+MAX_NAMED = 10
 
 
-class LettersError(RuntimeError):
+class DeadLetterError(RuntimeError):
     """Letters cannot be read or replayed. The text says which and what to do."""
 
 
@@ -52,7 +52,7 @@ class LetterState(StrEnum):
     """Damaged, or never a batch of samples: a replay cannot help."""
 
 
-class Address(NamedTuple):
+class LetterAddress(NamedTuple):
     """Place of the message in the topic of samples."""
 
     partition: int
@@ -62,7 +62,7 @@ class Address(NamedTuple):
         return f"{self.partition}:{self.offset}"
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> LetterAddress:
         """Parse the text that `str` makes. Raises ValueError."""
         partition, _, offset = text.partition(":")
         if not (partition.isdecimal() and offset.isdecimal()):
@@ -71,11 +71,11 @@ class Address(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetterRecord:
     """One dead letter, without its bytes."""
 
     topic: str
-    address: Address
+    address: LetterAddress
     reason: str
     """Reason why the program that met it could not store it."""
     buried_ms: int
@@ -88,7 +88,7 @@ class Letter:
 
 
 @dataclass(slots=True)
-class Tally:
+class LetterTally:
     """Number of letters in each state, and of records in the topic that are not letters."""
 
     states: dict[LetterState, int] = field(default_factory=lambda: dict.fromkeys(LetterState, 0))
@@ -102,14 +102,14 @@ class DeadLetters:
         self.kafka, self.clock = kafka, clock
         self.topic, self.samples_topic = f"{prefix}.deadletters", f"{prefix}.samples"
         self._hdfs = hdfs
-        self.tally = Tally()
+        self.tally = LetterTally()
 
-    def read(self, stop: threading.Event) -> Iterator[tuple[Letter, bytes | None]]:
+    def read(self, stop: threading.Event) -> Iterator[tuple[DeadLetterRecord, bytes | None]]:
         """Yield every letter now in the topic once, with its bytes; fewer on `stop`. Raises LettersError."""
         stored = self._stored()
-        self.tally = Tally()
+        self.tally = LetterTally()
         known: OrderedDict[int, None] = OrderedDict()
-        with Guard(careful=True) as guard:
+        with TrialDecoder(careful=True) as guard:
             for record in self._records(stop):
                 found = _origin(record)
                 if found is None:
@@ -117,19 +117,19 @@ class DeadLetters:
                     continue
                 if _is_repeat(known, record):
                     continue
-                state, why, header = judge(record.value, self.clock.now_ms(), stored, guard.decode)
+                state, why, header = classify(record.value, self.clock.now_ms(), stored, guard.decode)
                 self.tally.states[state] += 1
                 topic, address, reason = found
                 size = len(record.value or b"")
-                yield Letter(topic, address, reason, record.timestamp, size, state, why, header), record.value
+                yield DeadLetterRecord(topic, address, reason, record.timestamp, size, state, why, header), record.value
 
     def check_samples(self) -> None:
         """Check that the topic a replay writes to is fit for samples. Raises LettersError."""
         prefix = self.samples_topic.removesuffix(".samples")
         try:
-            check_relied_on(self.kafka, relied_on(prefix, ("samples",)))
-        except (TopicsUnfit, TopicsUnknown) as error:
-            raise LettersError(str(error)) from error
+            check_required_topics(self.kafka, required_topics(prefix, ("samples",)))
+        except (TopicsUnfitError, TopicsUnknownError) as error:
+            raise DeadLetterError(str(error)) from error
 
     def partitions_of(self, topic_id: str) -> int | None:
         """Return the partitions with which the table began a topic; None if it has not, or cannot be read."""
@@ -146,7 +146,7 @@ class DeadLetters:
         except FileNotFoundError:
             return lambda _: False
         except (TableError, OSError, ValueError) as error:
-            raise LettersError(f"the state of the raw table cannot be read: {error}") from error
+            raise DeadLetterError(f"the state of the raw table cannot be read: {error}") from error
         partitions = len(state.until())
 
         def seen(id_: BatchId) -> bool:
@@ -171,18 +171,18 @@ class DeadLetters:
                 **client_options(),
             )
         except (KafkaError, OSError) as error:
-            raise LettersError(f"Kafka at {self.kafka} does not answer: {error!r}") from error
+            raise DeadLetterError(f"Kafka at {self.kafka} does not answer: {error!r}") from error
         try:
             yield from self._follow(consumer, stop)
         except (KafkaError, OSError) as error:
-            raise LettersError(f"Kafka at {self.kafka}, topic {self.topic}: {error!r}") from error
+            raise DeadLetterError(f"Kafka at {self.kafka}, topic {self.topic}: {error!r}") from error
         finally:
             consumer.close(autocommit=False)
 
     def _follow(self, consumer: Any, stop: threading.Event) -> Iterator[Any]:
         numbers = consumer.partitions_for_topic(self.topic)
         if not numbers:
-            raise LettersError(
+            raise DeadLetterError(
                 f"Kafka at {self.kafka} has no topic {self.topic}: `artimon topics check` says what is missing"
             )
         parts = [TopicPartition(self.topic, p) for p in sorted(numbers)]
@@ -197,34 +197,34 @@ class DeadLetters:
                     yield from (record for record in records if record.offset < ends[part])
                 last = self.clock.monotonic()
             elif self.clock.monotonic() - last > STALL_S:
-                raise LettersError(f"{self.topic}: no data for {STALL_S:.0f} s; check Kafka at {self.kafka}")
+                raise DeadLetterError(f"{self.topic}: no data for {STALL_S:.0f} s; check Kafka at {self.kafka}")
 
 
-def judge(
+def classify(
     value: bytes | None, now_ms: int, stored: Callable[[BatchId], bool], decode: Decode = messages.decode
 ) -> tuple[LetterState, str, BatchHeader | None]:
     """Return the state of a letter, the present program's objection to a replay ("" if none), and the header.
     `decode`: that of a Guard, because the letters may include messages that killed a worker."""
     try:
-        header = messages.whole(value)
-    except UnknownFormat as error:
+        header = messages.parse_header(value)
+    except UnknownFormatError as error:
         return LetterState.WAITING, str(error), None
     except BatchError as error:
         return LetterState.UNREADABLE, str(error), None
     if stored(header.id):
         return LetterState.STORED, "", header
     try:
-        decode(messages.check(value, now_ms), value or b"")
+        decode(messages.check_message(value, now_ms), value or b"")
     except BatchError as error:
         return LetterState.WAITING, str(error), header
     return LetterState.WAITING, "", header
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """Result of the replay of one letter. `position` is its new place, if it was written."""
 
-    letter: Letter
+    letter: DeadLetterRecord
     what: str
     """written, would be written, stored, refused, failed"""
     detail: str = ""
@@ -232,24 +232,24 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ReplayRequest:
     """Letters to replay: those at `addresses`, or all that wait. `force`: also those that the present program would
     refuse (the raw query may run another version), if the header can be trusted."""
 
-    addresses: Collection[Address] = ()
+    addresses: Collection[LetterAddress] = ()
     force: bool = False
     dry_run: bool = False
 
 
-def replay(letters: DeadLetters, wish: Wish, stop: threading.Event) -> Iterator[Outcome]:
+def replay(letters: DeadLetters, wish: ReplayRequest, stop: threading.Event) -> Iterator[ReplayOutcome]:
     """Write letters unchanged to the topic of samples, each to the partition of its lane; yield one outcome a letter.
     Table and shards drop repeats, so a replay may be stopped and started again at any point.
 
     Raises LettersError, also at the end, for addresses without a letter."""
     letters.check_samples()
-    broker = Broker(letters.kafka, letters.clock, letters.partitions_of)
-    missing, others = set(wish.addresses), deque[Address](maxlen=NAMED)
-    held: list[tuple[Letter, bytes]] = []
+    broker = KafkaWriter(letters.kafka, letters.clock, letters.partitions_of)
+    missing, others = set(wish.addresses), deque[LetterAddress](maxlen=MAX_NAMED)
+    held: list[tuple[DeadLetterRecord, bytes]] = []
     try:
         for letter, value in letters.read(stop):
             if wish.addresses and letter.address not in wish.addresses:
@@ -258,14 +258,14 @@ def replay(letters: DeadLetters, wish: Wish, stop: threading.Event) -> Iterator[
             missing.discard(letter.address)
             if not wish.addresses and letter.state != LetterState.WAITING:
                 continue
-            refusal = _refusal(letter, wish)
+            refusal = _skip_outcome(letter, wish)
             if refusal is not None:
                 yield refusal
             elif wish.dry_run:
-                yield Outcome(letter, "would be written")
+                yield ReplayOutcome(letter, "would be written")
             else:
                 held.append((letter, value or b""))
-                if len(held) >= GROUP or sum(len(message) for _, message in held) >= GROUP_BYTES:
+                if len(held) >= BATCH_LETTERS or sum(len(message) for _, message in held) >= BATCH_BYTES:
                     yield from _write(letters.samples_topic, broker, held)
                     held = []
         if held and not stop.is_set():
@@ -273,49 +273,51 @@ def replay(letters: DeadLetters, wish: Wish, stop: threading.Event) -> Iterator[
     finally:
         broker.close()
     if missing and not stop.is_set():
-        raise LettersError(_no_such(missing, others))
+        raise DeadLetterError(_missing_text(missing, others))
 
 
-def _refusal(letter: Letter, wish: Wish) -> Outcome | None:
+def _skip_outcome(letter: DeadLetterRecord, wish: ReplayRequest) -> ReplayOutcome | None:
     """Return the outcome of a letter that is not to be written; None if it is to be."""
     if letter.state == LetterState.STORED:
-        return Outcome(letter, "stored", "its batch is in the table already")
+        return ReplayOutcome(letter, "stored", "its batch is in the table already")
     if letter.header is None or (letter.why and not wish.force):
-        return Outcome(letter, "refused", letter.why)
+        return ReplayOutcome(letter, "refused", letter.why)
     return None
 
 
-def _write(topic: str, broker: Broker, held: Sequence[tuple[Letter, bytes]]) -> list[Outcome]:
+def _write(topic: str, broker: KafkaWriter, held: Sequence[tuple[DeadLetterRecord, bytes]]) -> list[ReplayOutcome]:
     """Write letters at once. Raises LettersError if Kafka took none of them."""
     try:
         info = broker.topic(topic)
-    except BrokerError as error:
-        raise LettersError(str(error)) from error
+    except KafkaWriteError as error:
+        raise DeadLetterError(str(error)) from error
     lanes = [letter.header.id.lane_id for letter, _ in held if letter.header is not None]
     wanted = [
-        Message(topic, partition_of(*lane, info.partitions), value, None, info.topic_id)
+        KafkaMessage(topic, partition_of(*lane, info.partitions), value, None, info.topic_id)
         for lane, (_, value) in zip(lanes, held, strict=True)
     ]
     results = broker.write(wanted)
     if all(isinstance(result, str) for result in results):
-        raise LettersError(f"nothing was written: {results[0]}; run it again, repeats are dropped")
+        raise DeadLetterError(f"nothing was written: {results[0]}; run it again, repeats are dropped")
     return [
-        Outcome(letter, "failed", result) if isinstance(result, str) else Outcome(letter, "written", "", result)
+        ReplayOutcome(letter, "failed", result)
+        if isinstance(result, str)
+        else ReplayOutcome(letter, "written", "", result)
         for (letter, _), result in zip(held, results, strict=True)
     ]
 
 
-def _no_such(missing: Collection[Address], others: Collection[Address]) -> str:
-    shown = ", ".join(map(str, sorted(missing)[:NAMED]))
+def _missing_text(missing: Collection[LetterAddress], others: Collection[LetterAddress]) -> str:
+    shown = ", ".join(map(str, sorted(missing)[:MAX_NAMED]))
     there = f"there are {', '.join(map(str, others))}" if others else "there are no others"
     return f"no letter at {shown}; {there}; `artimon deadletter list --all` shows every one"
 
 
-def _origin(record: Any) -> tuple[str, Address, str] | None:
+def _origin(record: Any) -> tuple[str, LetterAddress, str] | None:
     """Return topic, address and reason from the headers; None if the record is not a letter."""
     headers = dict(record.headers or ())
     try:
-        address = Address(int(headers["partition"]), int(headers["offset"]))
+        address = LetterAddress(int(headers["partition"]), int(headers["offset"]))
         return headers["topic"].decode(), address, headers["reason"].decode()
     except (KeyError, ValueError, AttributeError):
         return None
@@ -331,6 +333,6 @@ def _is_repeat(known: OrderedDict[int, None], record: Any) -> bool:
     if key in known:
         return True
     known[key] = None
-    if len(known) > REMEMBERED:
+    if len(known) > MAX_REMEMBERED:
         known.popitem(last=False)
     return False

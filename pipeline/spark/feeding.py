@@ -14,15 +14,15 @@ import xxhash
 from thriftpy2.thrift import TException
 
 from artimon.model.batch import BatchError, BatchHeader, Samples
-from artimon.model.codec import samples_of
-from artimon.model.feed import GROUP_CHANGED, FeedEntry, FeedRange, encode_range, join_samples
+from artimon.model.codec import samples_from_body
+from artimon.model.feed import GROUP_CHANGED, FeedEntry, FeedRange, concat_samples, encode_range
 from artimon.model.routing import virtual_shard
 from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
-from pipeline.control.shards import Group, Shard, Standings, groups, rewind, service
+from pipeline.control.shards import GroupOffsets, ShardGroup, ShardInfo, read_groups, rewind_shard, shard_idl
 from pipeline.spark import messages
-from pipeline.spark.tasks import Decode, Record, records_of, row_of
-from pipeline.spark.trial import Guard
+from pipeline.spark.tasks import Decode, KafkaRecord, records_of, result_row
+from pipeline.spark.trial import TrialDecoder
 
 MAX_SAMPLES = 256 * 1024
 """Samples for one group in one request: 33 bytes each, about 8 MiB."""
@@ -30,21 +30,21 @@ MAX_STRING_BYTES = 4 * 1024 * 1024
 MAX_ENTRIES = 4_096
 SEND_TIMEOUT_S = 5.0
 """Timeout of a request. A hanging shard delays others once; it must then report its offsets before it is fed."""
-SHARDS_AT_ONCE = 8
+MAX_CONCURRENT_SHARDS = 8
 
 
-class Calls(Protocol):
+class ShardCalls(Protocol):
     """Calls of a task to shards."""
 
-    def groups(self, shard: Shard, topic_id: str) -> Standings | None:
+    def groups(self, shard: ShardInfo, topic_id: str) -> GroupOffsets | None:
         """Return the groups of a shard with their next offsets; None if it does not answer."""
         ...
 
-    def rewind(self, shard: Shard, topic_id: str, partition: int, offset: int) -> bool:
+    def rewind(self, shard: ShardInfo, topic_id: str, partition: int, offset: int) -> bool:
         """Tell a shard that the log was cut at `offset`; True if it answered."""
         ...
 
-    def send(self, shard: Shard, range_: FeedRange) -> Outcome:
+    def send(self, shard: ShardInfo, range_: FeedRange) -> FeedOutcome:
         """Send one range. An unreachable or refusing shard is an outcome, not an exception."""
         ...
 
@@ -58,7 +58,7 @@ class FeedPlan:
     """Parameters of all tasks of one micro-batch."""
 
     topic_id: str
-    groups: tuple[Group, ...]
+    groups: tuple[ShardGroup, ...]
     skip: frozenset[tuple[str, int]] = frozenset()
     """(key of a group, partition) that are behind this micro-batch: a catch-up feeds them."""
     suspects: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ class FeedPlan:
 
 
 @dataclass(slots=True)
-class Outcome:
+class FeedOutcome:
     """Result of one partition's range at one group. `next` is the shard's own answer; None if it never answered."""
 
     next: int | None = None
@@ -93,7 +93,7 @@ class FeedResult:
     first: int
     until: int
     newest_append_ms: int = 0
-    groups: dict[str, Outcome] = field(default_factory=dict)
+    groups: dict[str, FeedOutcome] = field(default_factory=dict)
     """By key of the group."""
     refused: int = 0
     """Messages that are not storable batches; the raw query makes dead letters of the same messages."""
@@ -103,45 +103,48 @@ class FeedResult:
 
 def run_feed(plan: FeedPlan, batches: Iterable[Any]) -> Iterator[Any]:
     """Body of the buckets query's mapInArrow: one result row for each Kafka partition that has rows."""
-    with Guard(plan.suspects, plan.careful) as guard:
+    with TrialDecoder(plan.suspects, plan.careful) as guard:
 
         def read(header: BatchHeader, value: bytes) -> tuple[Samples, int]:
             return read_batch(header, value, guard.decode)
 
         for result in feed_records(plan, records_of(batches), read=read):
             result.poison = guard.poison
-            yield row_of(result)
+            yield result_row(result)
 
 
 def feed_records(
-    plan: FeedPlan, records: Iterable[tuple[int, Record]], calls: Calls | None = None, read: Read | None = None
+    plan: FeedPlan,
+    records: Iterable[tuple[int, KafkaRecord]],
+    calls: ShardCalls | None = None,
+    read: BatchDecoder | None = None,
 ) -> Iterator[FeedResult]:
     """Feed (partition, record) pairs, sorted by partition and offset; yield one result for each partition."""
-    calls, read = calls or CALLS, read or read_batch
-    feeder: _Feeder | None = None
+    calls, read = calls or SHARD_CALLS, read or read_batch
+    feeder: _RangeFeeder | None = None
     silent: dict[str, str] = {}
     for partition, record in records:
         if feeder is None or feeder.result.partition != partition:
             if feeder is not None:
                 yield feeder.finish()
-            feeder = _Feeder(plan, partition, record.offset, silent, calls, read)
+            feeder = _RangeFeeder(plan, partition, record.offset, silent, calls, read)
         feeder.take(record)
     if feeder is not None:
         yield feeder.finish()
 
 
-class _Feeder:
+class _RangeFeeder:
     """Takes the records of one partition in offset order and sends them in ranges of bounded size."""
 
     def __init__(
-        self, plan: FeedPlan, partition: int, first: int, silent: dict[str, str], calls: Calls, read: Read
+        self, plan: FeedPlan, partition: int, first: int, silent: dict[str, str], calls: ShardCalls, read: BatchDecoder
     ) -> None:
         """`silent`: shards that did not answer this task, with the error; no second timeout is spent on them."""
         self._plan, self._silent, self._calls, self._read = plan, silent, calls, read
         self.result = FeedResult(partition, first, first)
         self._start = first
         wanted = [group for group in plan.groups if (group.key, partition) not in plan.skip]
-        self.result.groups = {group.key: Outcome(None, silent.get(group.shard.id, "")) for group in wanted}
+        self.result.groups = {group.key: FeedOutcome(None, silent.get(group.shard.id, "")) for group in wanted}
         self._targets = [group for group in wanted if group.shard.id not in silent]
         self._clear()
 
@@ -151,9 +154,9 @@ class _Feeder:
         self._rows = dict.fromkeys(self._columns, 0)
         self._string_bytes = 0
 
-    def take(self, record: Record) -> None:
+    def take(self, record: KafkaRecord) -> None:
         try:
-            header = messages.check(record.value, record.append_ms)
+            header = messages.check_message(record.value, record.append_ms)
             messages.check_partition(header, self.result.partition, self._plan.partitions)
             samples, block = self._read(header, record.value or b"")
         except BatchError:
@@ -187,7 +190,7 @@ class _Feeder:
         """Send to all shards concurrently and to the groups of one shard in turn: a hanging shard delays no other."""
         if self._start >= self.result.until:
             return
-        by_shard: dict[str, list[Group]] = {}
+        by_shard: dict[str, list[ShardGroup]] = {}
         for group in self._targets:
             by_shard.setdefault(group.shard.id, []).append(group)
         self._calls.at_once([partial(self._send_all, some) for some in by_shard.values()])
@@ -195,11 +198,11 @@ class _Feeder:
         self._start = self.result.until
         self._clear()
 
-    def _follows(self, outcome: Outcome) -> bool:
+    def _follows(self, outcome: FeedOutcome) -> bool:
         """Return True if the group gets more in this task; a group that lags is caught up elsewhere."""
         return not outcome.error and outcome.next is not None and outcome.next >= self.result.until
 
-    def _send_all(self, groups: list[Group]) -> None:
+    def _send_all(self, groups: list[ShardGroup]) -> None:
         """Send to the groups of one shard. Runs in a thread; changes only their outcomes and the shard's `_silent`."""
         for group in groups:
             outcome = self.result.groups[group.key]
@@ -208,12 +211,12 @@ class _Feeder:
             else:
                 self._send(group, outcome)
 
-    def _send(self, group: Group, outcome: Outcome) -> None:
+    def _send(self, group: ShardGroup, outcome: FeedOutcome) -> None:
         entries = tuple(
             entry if vshard >= 0 and group.vshards >> vshard & 1 else replace(entry, rows=0, owned=False)
             for entry, vshard in self._entries
         )
-        columns = join_samples(self._columns[group.key])
+        columns = concat_samples(self._columns[group.key])
         until = self.result.until
         range_ = FeedRange(
             self._plan.topic_id, self.result.partition, self._start, until, entries, columns, group.vshards
@@ -234,39 +237,39 @@ class _Feeder:
 
 def read_batch(header: BatchHeader, value: bytes, decode: Decode = messages.decode) -> tuple[Samples, int]:
     """Return the samples of a checked batch and the hash of their fingerprints. Raises BatchError."""
-    samples = samples_of(decode(header, value))
+    samples = samples_from_body(decode(header, value))
     return samples, xxhash.xxh3_64_intdigest(samples.fingerprint.data)
 
 
-Read = Callable[[BatchHeader, bytes], tuple[Samples, int]]
+BatchDecoder = Callable[[BatchHeader, bytes], tuple[Samples, int]]
 
 
-def send(shard: Shard, range_: FeedRange) -> Outcome:
+def send_range(shard: ShardInfo, range_: FeedRange) -> FeedOutcome:
     """Send one range; an unreachable or refusing shard is an outcome, not an exception."""
     try:
         answer = _client(shard.host, shard.port, shard.incarnation).call("feed", encode_range(range_))
     except (OSError, FramedError, TException) as error:
         text = getattr(error, "message", None) or error
-        return Outcome(None, f"{type(error).__name__}: {text}"[:300])
-    return Outcome(answer.next_offset, "", answer.applied, answer.repeated, answer.late, answer.future)
+        return FeedOutcome(None, f"{type(error).__name__}: {text}"[:300])
+    return FeedOutcome(answer.next_offset, "", answer.applied, answer.repeated, answer.late, answer.future)
 
 
 @lru_cache(maxsize=64)
 def _client(host: str, port: int, _incarnation: str) -> FramedClient:
     """Return the one connection of this Python worker to a shard process; it reconnects by itself."""
-    return FramedClient(service(), host, port, SEND_TIMEOUT_S, security=security())
+    return FramedClient(shard_idl(), host, port, SEND_TIMEOUT_S, security=security())
 
 
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
     """Return the thread pool of this Python worker."""
-    return ThreadPoolExecutor(SHARDS_AT_ONCE, thread_name_prefix="feed")
+    return ThreadPoolExecutor(MAX_CONCURRENT_SHARDS, thread_name_prefix="feed")
 
 
-class _FramedCalls:
+class _ThriftShardCalls:
     """Calls over Thrift."""
 
-    groups, rewind, send = staticmethod(groups), staticmethod(rewind), staticmethod(send)
+    groups, rewind, send = staticmethod(read_groups), staticmethod(rewind_shard), staticmethod(send_range)
 
     def at_once(self, work: Sequence[Callable[[], None]]) -> None:
         if len(work) > 1:
@@ -276,4 +279,4 @@ class _FramedCalls:
                 one()
 
 
-CALLS: Calls = _FramedCalls()
+SHARD_CALLS: ShardCalls = _ThriftShardCalls()

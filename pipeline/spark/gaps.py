@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from artimon.rawtable.state import END_OF_LOG, Gap, NamedGap, RawState
+from artimon.rawtable.state import END_OF_LOG, LogGap, RawState, RecordedGap
 
 KINDS = ("lost", "cut", "topic")
-TOLD_MS = 24 * 3600 * 1000
+REPORTED_MS = 24 * 3600 * 1000
 """Time for which a gap is a problem in `artimon status`."""
 COUNTED_MS = 10 * 60 * 1000
 """Maximum age of gaps that a starting process counts: the one that named them may have died before it was polled."""
@@ -22,14 +22,14 @@ _WORDS = {
 }
 
 
-def count(gaps: Iterable[Gap]) -> Counter[str]:
+def count_by_kind(gaps: Iterable[LogGap]) -> Counter[str]:
     """Return the number of gaps of each kind, zeros included."""
     found = Counter(dict.fromkeys(KINDS, 0))
     found.update(gap.kind for gap in gaps)
     return found
 
 
-def young(state: RawState, now_ms: int, age_ms: int) -> list[NamedGap]:
+def recent(state: RawState, now_ms: int, age_ms: int) -> list[RecordedGap]:
     """Return those of the table's newest gaps that were named within `age_ms`, oldest first."""
     return [named for named in state.recent if now_ms - named.time_ms < age_ms]
 
@@ -46,18 +46,18 @@ def to_figures(state: RawState, now_ms: int) -> list[dict[str, Any]]:
             "time_ms": named.time_ms,
             "append": named.append,
         }
-        for named in young(state, now_ms, TOLD_MS)
+        for named in recent(state, now_ms, REPORTED_MS)
     ]
 
 
-def problems(state: RawState, now_ms: int) -> list[str]:
+def problem_texts(state: RawState, now_ms: int) -> list[str]:
     """Return one sentence for each kind and each append that named gaps within the last 24 h, newest first."""
-    found = young(state, now_ms, TOLD_MS)
+    found = recent(state, now_ms, REPORTED_MS)
     order = sorted(found, key=lambda n: (-n.append, n.gap.kind, n.gap.partition))
     return [_sentence(list(group)) for _, group in groupby(order, key=lambda n: (n.append, n.gap.kind))]
 
 
-def _sentence(gaps: list[NamedGap]) -> str:
+def _sentence(gaps: list[RecordedGap]) -> str:
     first = gaps[0]
     when = datetime.fromtimestamp(first.time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     ranges = ", ".join(f"{n.gap.partition}: {n.gap.start} to {_end(n.gap.end)}" for n in gaps)

@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from artimon.model.clock import Clock
 from artimon.model.topic_spec import SEALED_BYTES
 from artimon.rawtable.state import RawState, TopicState, begins_topic
-from artimon.runtime.partition_counts import altered
-from pipeline.spark.topic import Topic, TopicInfo
+from artimon.runtime.partition_counts import altered_message
+from pipeline.spark.topic import TopicClient, TopicInfo
 
 log = logging.getLogger(__name__)
 
-SEALED_S = 10.0
+SEAL_DELAY_S = 10.0
 """Seconds after which a seal is known to all leaders: the topic takes no more writes."""
 
 
-class Seals:
+class SealTracker:
     """Remembers since when topics refuse every write. Not thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
@@ -26,17 +26,17 @@ class Seals:
         self._since: dict[str, float] = {}
         """Topic id -> first sight of its seal (monotonic clock)."""
 
-    def is_set(self, topic: Topic) -> bool:
+    def is_set(self, topic: TopicClient) -> bool:
         """Return True if Kafka says that the topic is sealed. Raises TopicError."""
         return topic.settings().get("max.message.bytes") == str(SEALED_BYTES)
 
-    def holds(self, topic: Topic, info: TopicInfo) -> bool:
+    def holds(self, topic: TopicClient, info: TopicInfo) -> bool:
         """Return True if all leaders know the seal, so that no more messages come. Raises TopicError."""
         if not self.is_set(topic):
             self._since.pop(info.topic_id, None)
             return False
         now = self._clock.monotonic()
-        return now - self._since.setdefault(info.topic_id, now) >= SEALED_S
+        return now - self._since.setdefault(info.topic_id, now) >= SEAL_DELAY_S
 
 
 class Succession:
@@ -44,7 +44,7 @@ class Succession:
     any."""
 
     def __init__(self, clock: Clock) -> None:
-        self._seals = Seals(clock)
+        self._seals = SealTracker(clock)
         self._altered = self._unsealed = ""
 
     @property
@@ -58,11 +58,13 @@ class Succession:
         if begins_topic(state, info.topic_id) or info.partitions <= partitions:
             self._altered = ""
             return info
-        self._altered = altered(info.topic, info.partitions, partitions)
+        self._altered = altered_message(info.topic, info.partitions, partitions)
         log.error("raw: %s", self._altered)
         return info.limited(partitions)
 
-    def next_of(self, topic: Topic, info: TopicInfo, state: RawState, ends: Mapping[int, int]) -> TopicInfo | None:
+    def next_of(
+        self, topic: TopicClient, info: TopicInfo, state: RawState, ends: Mapping[int, int]
+    ) -> TopicInfo | None:
         """Return the generation to switch to. None if this one is the newest, takes writes, or was not read to `ends`,
         the ends of its log. Raises TopicError."""
         after = _after(topic.generations(), info.topic_id)
@@ -88,14 +90,14 @@ def generation_to_read(state: RawState, found: Sequence[TopicInfo]) -> TopicInfo
     return next((one for one in open_ if one.topic_id == current), (open_ or found)[0])
 
 
-def unread(state: RawState, found: Sequence[TopicInfo]) -> list[TopicInfo]:
+def later_generations(state: RawState, found: Sequence[TopicInfo]) -> list[TopicInfo]:
     """Return the generations that the table reads later."""
     known = {topic.topic_id for topic in state.topics}
     current = state.current.topic_id if state.current is not None else ""
     return [one for one in _after(found, current) if one.topic_id not in known]
 
 
-def not_begun(info: TopicInfo) -> TopicState:
+def empty_state(info: TopicInfo) -> TopicState:
     """Return the state of a topic of which the table has nothing yet and nothing is lost."""
     return TopicState(info.topic_id, dict.fromkeys(range(info.partitions), 0))
 

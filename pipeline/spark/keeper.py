@@ -17,25 +17,25 @@ from kafka.errors import KafkaError
 from artimon.model.batch import BatchError, SeriesBlock
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import decode_series, verify
-from artimon.model.probe import Probe, no_probe
+from artimon.model.probe import Failpoint, no_failpoint
 from artimon.rawtable.series import SeriesTable
 from artimon.rawtable.series_rows import rows_of
 from artimon.rawtable.sources import SourcesTable
 from artimon.runtime.kafka_access import client_options
-from artimon.runtime.supervise import Retry
-from pipeline.spark.topic import Topic, TopicError
+from artimon.runtime.supervise import RetryLoop
+from pipeline.spark.topic import TopicClient, TopicError
 
 log = logging.getLogger(__name__)
 
-TURN_MESSAGES = 100
+MAX_TURN_MESSAGES = 100
 """Maximum number of announcements of one commit, 1,000 series each: bounds memory."""
 POLL_MS = 1_000
-ASK_MS = 15_000
-LOGGED = 5
+REQUEST_TIMEOUT_MS = 15_000
+MAX_LOGGED = 5
 """Maximum number of refused series of a turn that are named in the log; all are counted."""
 
 
-class SeriesKeeper:
+class SeriesWriter:
     """Runs in one thread; `figures` may be called from any."""
 
     def __init__(
@@ -45,12 +45,12 @@ class SeriesKeeper:
         hdfs: str,
         every_s: float = 30.0,
         clock: Clock = SYSTEM_CLOCK,
-        probe: Probe = no_probe,
+        probe: Failpoint = no_failpoint,
     ) -> None:
         """`probe`: called at the points "read" and "added"."""
         self._kafka, self._every_s, self._clock, self._probe = kafka, every_s, clock, probe
-        self.retry = Retry("series", clock)
-        self._topic = Topic(kafka, topic)
+        self.retry = RetryLoop("series", clock)
+        self._topic = TopicClient(kafka, topic)
         self._table, self._sources = SeriesTable(hdfs, clock), SourcesTable(hdfs)
         self._announcements = self._series = self._refused = self._merges = 0
         self._clashes: tuple[int, ...] = ()
@@ -97,7 +97,7 @@ class SeriesKeeper:
         if stop.is_set() or reached == start:
             return False
         rows, refused = rows_of(blocks, self._sources.allot(block.source for block in blocks) if blocks else {})
-        for one in refused[:LOGGED]:
+        for one in refused[:MAX_LOGGED]:
             log.error("series of %s left out: %s", one.source, one.reason)
         if not self._table.add(rows, info.topic_id, start, reached):
             return True  # another driver was first
@@ -116,13 +116,15 @@ class SeriesKeeper:
         for where, partition in parts.items():
             consumer.seek(where, at[partition])
         reached, count = dict(at), 0
-        while parts and count < TURN_MESSAGES and not stop.is_set():
-            polled = consumer.poll(timeout_ms=POLL_MS, max_records=TURN_MESSAGES - count)
+        while parts and count < MAX_TURN_MESSAGES and not stop.is_set():
+            polled = consumer.poll(timeout_ms=POLL_MS, max_records=MAX_TURN_MESSAGES - count)
             for records in polled.values():
                 count += len(records)
                 blocks.extend(self._blocks(records))
             for where, partition in parts.items():
-                reached[partition] = max(reached[partition], consumer.position(where, timeout_ms=ASK_MS) or 0)
+                reached[partition] = max(
+                    reached[partition], consumer.position(where, timeout_ms=REQUEST_TIMEOUT_MS) or 0
+                )
             if not polled or all(reached[p] >= ends[p] for p in parts.values()):
                 break
         return blocks, reached
@@ -145,7 +147,7 @@ class SeriesKeeper:
         log.info("series: %d rows merged into %d, %d bytes", done.rows_before, done.rows, done.size)
         if done.full:
             self._clashes = done.clashes
-        for clash in done.clashes[:LOGGED]:
+        for clash in done.clashes[:MAX_LOGGED]:
             log.error("series: fingerprint %016x is announced with two texts: both are set aside", clash % 2**64)
 
     def _consumer(self) -> Any:
@@ -158,7 +160,7 @@ class SeriesKeeper:
                 allow_auto_create_topics=False,
                 fetch_max_bytes=4 * 1024 * 1024,
                 max_partition_fetch_bytes=1024 * 1024,
-                request_timeout_ms=ASK_MS * 2,
+                request_timeout_ms=REQUEST_TIMEOUT_MS * 2,
                 **client_options(),
             )
         except KafkaError as error:

@@ -19,20 +19,20 @@ FUTURE_MS = 60_000
 """A sample is in the future if its time is later than the append of its batch by more than this."""
 
 
-def whole(value: bytes | None) -> BatchHeader:
+def parse_header(value: bytes | None) -> BatchHeader:
     """Return the header of a whole, undamaged batch of samples of any age. Raises BatchError with the reason."""
     if value is None:
         raise BatchError("a message without a value")
-    with _defects_are_reasons():
+    with _errors_as_batch_errors():
         header = verify(value)
     if header.kind != BatchKind.SAMPLES:
         raise BatchError(f"a batch of {header.kind.name} in the topic of samples")
     return header
 
 
-def check(value: bytes | None, append_ms: int) -> BatchHeader:
+def check_message(value: bytes | None, append_ms: int) -> BatchHeader:
     """Return the header of a whole, undamaged batch of samples, not too old. Raises BatchError with the reason."""
-    header = whole(value)
+    header = parse_header(value)
     if header.poll_ms < append_ms - FORGET_MS:
         raise BatchError(f"polled at {header.poll_ms}, more than 90 days before it was appended at {append_ms}")
     return header
@@ -50,7 +50,7 @@ def check_partition(header: BatchHeader, partition: int, partitions: int) -> Non
 
 def decode(header: BatchHeader, value: bytes) -> Any:
     """Return the columns of a checked batch (codec.SAMPLE_SCHEMA). Raises BatchError if they cannot be stored."""
-    with _defects_are_reasons():
+    with _errors_as_batch_errors():
         return _decode(header, value)
 
 
@@ -72,7 +72,7 @@ def _decode(header: BatchHeader, value: bytes) -> Any:
 
 
 @contextmanager
-def _defects_are_reasons() -> Iterator[None]:
+def _errors_as_batch_errors() -> Iterator[None]:
     """Turn an unexpected error of the decoder into a BatchError: this one message becomes a dead letter, to be replayed
     once the program is fixed. Raised as it is, the error would stop the query at this offset for ever."""
     try:

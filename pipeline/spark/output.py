@@ -7,34 +7,34 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from artimon.rawtable.schema import DataFile, folder, period_of
+from artimon.rawtable.schema import DataFile, folder_of, period_of
 from artimon.runtime import files
 from pipeline.spark import rows
 
-WRITERS = 4
+WRITER_THREADS = 4
 """Files of one task that are written concurrently: closing a file on HDFS is mostly waiting."""
 
 
-class Output:
+class RawFileWriter:
     """Buffers rows until they are worth a file. Used by one thread at a time; a thread pool writes the files while more
     rows come."""
 
     def __init__(self, table: str, append: int, chunk_bytes: int) -> None:
         self._table, self._append, self._chunk_bytes = table, append, chunk_bytes
-        self._parts: dict[tuple[str, str], list[rows.Part]] = {}
+        self._parts: dict[tuple[str, str], list[rows.SourceBatch]] = {}
         self._bytes = 0
-        self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="output")
+        self._pool = ThreadPoolExecutor(WRITER_THREADS, thread_name_prefix="output")
         self._pending: deque[Future[DataFile]] = deque()
         self._files: list[DataFile] = []
         self.given_up = False
 
-    def __enter__(self) -> Output:
+    def __enter__(self) -> RawFileWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def hold(self, keep: str, part: rows.Part) -> None:
+    def hold(self, keep: str, part: rows.SourceBatch) -> None:
         """Buffer one batch. Raises OSError if a file could not be written."""
         self._parts.setdefault((period_of(part.append_ms), keep), []).append(part)
         self._bytes += part.columns.nbytes
@@ -52,21 +52,21 @@ class Output:
         self._parts, self._bytes, self.given_up = {}, 0, True
         self._wait(0)
         for file in self._files:
-            files.delete(f"{self._table}/{file.path}")
+            files.delete_file(f"{self._table}/{file.path}")
         self._files = []
 
     def _flush(self) -> None:
         while self._parts:
             (period, keep), parts = self._parts.popitem()
-            data, number, statistics = rows.to_file(parts)
-            path = f"{folder(period, keep)}/append-{self._append}-{uuid.uuid4().hex}.parquet"
+            data, number, statistics = rows.encode_file(parts)
+            path = f"{folder_of(period, keep)}/append-{self._append}-{uuid.uuid4().hex}.parquet"
             file = DataFile(path, len(data), number, {"period": period, "keep": keep}, statistics)
-            self._wait(WRITERS - 1)  # bounds the files that wait to be written
+            self._wait(WRITER_THREADS - 1)  # bounds the files that wait to be written
             self._pending.append(self._pool.submit(self._write, file, data))
         self._bytes = 0
 
     def _write(self, file: DataFile, data: Any) -> DataFile:
-        files.write(f"{self._table}/{file.path}", data)
+        files.write_file(f"{self._table}/{file.path}", data)
         return file
 
     def _wait(self, pending: int) -> None:

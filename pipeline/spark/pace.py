@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from artimon.rawtable.schema import DataFile, period_of
 
 HOUR_FILES = 480
-FREE_FILES = HOUR_FILES // 2
+UNPACED_FILES = HOUR_FILES // 2
 """Files of an hour that may be written at any pace and of any size; above that, files are scarce."""
 TASK_ROWS = 1_500_000
 """Rows of an append that justify one more task, and so one more file."""
@@ -27,22 +27,22 @@ FULL_ROWS = 1_000_000
 MAX_PAUSE_S = 300.0
 APPEND_ROWS = 12_000_000
 """Approximate maximum number of rows of an append."""
-LEAST_MESSAGES = 250
-GUESSED_ROWS = 1_500
+MIN_MESSAGES = 250
+DEFAULT_ROWS = 1_500
 """Assumed rows of a batch until one is stored."""
-KNOWN_HOURS = 100
+MAX_HOURS = 100
 HOUR_MS = 3_600_000
 
 
-def messages(most: int, rows: int, batches: int, fruitless: int = 0) -> int:
+def message_limit(most: int, rows: int, batches: int, fruitless: int = 0) -> int:
     """Return the maximum number of messages of an append, at most `most`: enough for APPEND_ROWS rows if they resemble
     the `batches` stored so far, which had `rows`. It is halved for each of the `fruitless` consecutive runs that
     ended before their first append: an append that takes longer than the time between faults would never end."""
-    each = max(1.0, rows / batches) if batches else GUESSED_ROWS
-    return max(min(most, LEAST_MESSAGES), min(most, int(APPEND_ROWS / each)) >> min(fruitless, 16))
+    each = max(1.0, rows / batches) if batches else DEFAULT_ROWS
+    return max(min(most, MIN_MESSAGES), min(most, int(APPEND_ROWS / each)) >> min(fruitless, 16))
 
 
-class Pace:
+class AppendPace:
     """Counts the files of each hour. Used by one thread at a time."""
 
     def __init__(self, interval_s: float = 30.0, files: Mapping[str, int] | None = None) -> None:
@@ -55,7 +55,7 @@ class Pace:
 
     def is_scarce(self, hour: str) -> bool:
         """Return True if files of this hour should be large."""
-        return self._files[hour] >= FREE_FILES
+        return self._files[hour] >= UNPACED_FILES
 
     def tasks(self, rows: int, slots: int, hour: str) -> int:
         """Return the number of tasks of the next append, when about `rows` wait and `slots` tasks can run at once."""
@@ -71,7 +71,7 @@ class Pace:
         self._last = Counter(file.partition["period"] for file in files)
         self._files.update(self._last)
         self._rows_a_file = sum(file.rows for file in files) // max(1, len(files))
-        for period in sorted(self._files)[:-KNOWN_HOURS]:
+        for period in sorted(self._files)[:-MAX_HOURS]:
             del self._files[period]
 
     def pause_s(self, now_ms: int) -> float:

@@ -13,8 +13,8 @@ from typing import Any
 
 from artimon.model.vshards import union
 from artimon.rawtable.state import Span
-from pipeline.control.shards import Group, Shard, Standings
-from pipeline.spark.feeding import FeedResult, Outcome
+from pipeline.control.shards import GroupOffsets, ShardGroup, ShardInfo
+from pipeline.spark.feeding import FeedOutcome, FeedResult
 
 log = logging.getLogger(__name__)
 
@@ -22,19 +22,19 @@ MAX_UNREACHED = 1_000
 
 
 @dataclass(slots=True)
-class _Standing:
+class _GroupOffsets:
     """One group. `next` is its shard's answer; absent partitions are at 0."""
 
-    group: Group
+    group: ShardGroup
     next: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class _Process:
+class _ShardState:
     """One shard. `doubtful`: it failed or its groups changed; nothing is sent before it is asked."""
 
-    shard: Shard
-    standings: list[_Standing] = field(default_factory=list)
+    shard: ShardInfo
+    standings: list[_GroupOffsets] = field(default_factory=list)
     doubtful: bool = False
     changed: bool = False
     """True if it answers but its groups changed: ask it at once."""
@@ -47,7 +47,7 @@ class _Process:
         return union(standing.group.vshards for standing in self.standings)
 
 
-class Progress:
+class FeedProgress:
     """Locks: `_lock` guards everything; no I/O under it.
 
     Invariant: a group is fed live in a partition only if its next offset is at or above the query's position there."""
@@ -56,7 +56,7 @@ class Progress:
         self._lock = threading.Lock()
         self._partitions = partitions
         self._position: dict[int, int] = {}
-        self._processes: dict[str, _Process] = {}
+        self._processes: dict[str, _ShardState] = {}
         self._log_end: dict[int, int] = {}
         self._unreached: deque[tuple[int, dict[int, int]]] = deque()
         """Log ends seen, as (time in ms, ends), oldest first; only those that the query has not reached."""
@@ -69,14 +69,14 @@ class Progress:
 
     # answers of shards
 
-    def say(self, shard: Shard, groups: Standings) -> None:
+    def say(self, shard: ShardInfo, groups: GroupOffsets) -> None:
         """Record the answer of a shard: all its groups."""
         with self._lock:
             process = self._processes.get(shard.id)
             if process is None or process.shard != shard:
-                process = self._processes[shard.id] = _Process(shard)
+                process = self._processes[shard.id] = _ShardState(shard)
             process.shard = shard
-            process.standings = [_Standing(group, dict(at)) for group, at in groups]
+            process.standings = [_GroupOffsets(group, dict(at)) for group, at in groups]
             process.doubtful, process.changed, process.error = False, False, ""
 
     def known(self) -> bool:
@@ -84,20 +84,20 @@ class Progress:
         with self._lock:
             return any(True for _ in self._all())
 
-    def only(self, live: Mapping[str, Shard]) -> None:
+    def only(self, live: Mapping[str, ShardInfo]) -> None:
         """Forget shards that are not in `live`."""
         with self._lock:
             for id_ in [id_ for id_ in self._processes if id_ not in live]:
                 log.warning("buckets: shard %s is gone", id_)
                 del self._processes[id_]
 
-    def to_ask(self, live: Mapping[str, Shard]) -> list[Shard]:
+    def to_ask(self, live: Mapping[str, ShardInfo]) -> list[ShardInfo]:
         """Return the live shards to ask for their groups: new and doubtful ones, those that registered other virtual
         shards than their groups, and those that registered a lag that is not known here."""
         with self._lock:
             return [shard for shard in live.values() if self._is_unsure(shard)]
 
-    def _is_unsure(self, shard: Shard) -> bool:
+    def _is_unsure(self, shard: ShardInfo) -> bool:
         process = self._processes.get(shard.id)
         if process is None or process.shard != shard or process.doubtful:
             return True
@@ -105,12 +105,12 @@ class Progress:
             return True  # it rewound by itself, because the log was cut
         return shard.held is not None and shard.held != process.held
 
-    def changed(self) -> list[Shard]:
+    def changed(self) -> list[ShardInfo]:
         """Return shards that refused a range because their groups changed."""
         with self._lock:
             return [process.shard for process in self._processes.values() if process.changed]
 
-    def doubt(self, groups: Iterable[Group]) -> None:
+    def doubt(self, groups: Iterable[ShardGroup]) -> None:
         """Ask the shards of these groups before anything more is sent: something failed."""
         with self._lock:
             for group in groups:
@@ -138,13 +138,13 @@ class Progress:
         with self._lock:
             self._position = dict(ends)
 
-    def is_sure(self, shard: Shard) -> bool:
+    def is_sure(self, shard: ShardInfo) -> bool:
         """Return True if the shard told its groups and nothing failed since."""
         with self._lock:
             process = self._processes.get(shard.id)
             return process is not None and process.shard == shard and not process.doubtful
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[ShardGroup]:
         """Return the groups that may be sent to."""
         with self._lock:
             return [standing.group for standing in self._sure()]
@@ -174,24 +174,24 @@ class Progress:
 
     # catching up
 
-    def cohorts(self) -> list[list[Group]]:
+    def cohorts(self) -> list[list[ShardGroup]]:
         """Return the groups that need a catch-up, in lists at the same offsets: the messages they lack are read and
         decoded once for the whole list."""
         with self._lock:
-            found: dict[tuple[tuple[int, int], ...], list[Group]] = {}
+            found: dict[tuple[tuple[int, int], ...], list[ShardGroup]] = {}
             for standing in self._sure():
                 if self._lacking(standing):
                     at = tuple(sorted((p, standing.next.get(p, 0)) for p in self._position))
                     found.setdefault(at, []).append(standing.group)
             return list(found.values())
 
-    def missing(self, groups: Iterable[Group]) -> int:
+    def missing(self, groups: Iterable[ShardGroup]) -> int:
         """Return the largest backlog of these groups in any partition, in messages."""
         with self._lock:
             return max((self._missing(s) for s in self._of(groups)), default=0)
 
     def chunk(
-        self, groups: Iterable[Group], bounds: Mapping[int, Span], most: int
+        self, groups: Iterable[ShardGroup], bounds: Mapping[int, Span], most: int
     ) -> tuple[dict[int, int], dict[int, int]]:
         """Return the next range [start, end) of every partition for these groups: at most `most` messages each, none
         beyond the query's position, the same share of each partition's backlog. So all advance alike in time: samples
@@ -207,13 +207,13 @@ class Progress:
             share = min(1.0, most / max(1, *lacking.values()))
             return start, {p: start[p] + math.ceil(share * lacking[p]) for p in start}
 
-    def below(self, group: Group, bounds: Mapping[int, Span]) -> dict[int, Span]:
+    def below(self, group: ShardGroup, bounds: Mapping[int, Span]) -> dict[int, Span]:
         """Return, by partition, the range [next offset, log start) that a group never got and the log no longer has."""
         with self._lock:
             at = {p: n for s in self._of([group]) for p, n in s.next.items()}
             return {p: (at.get(p, 0), start) for p, (start, _) in bounds.items() if at.get(p, 0) < start}
 
-    def beyond(self, partition: int, offset: int) -> list[Shard]:
+    def beyond(self, partition: int, offset: int) -> list[ShardInfo]:
         """Return shards with a group whose next offset is above `offset`."""
         with self._lock:
             found = {s.group.shard.id: s.group.shard for s in self._sure() if s.next.get(partition, 0) > offset}
@@ -243,13 +243,13 @@ class Progress:
 
     # under `_lock`
 
-    def _all(self) -> Iterable[_Standing]:
+    def _all(self) -> Iterable[_GroupOffsets]:
         return (standing for process in self._processes.values() for standing in process.standings)
 
-    def _sure(self) -> Iterable[_Standing]:
+    def _sure(self) -> Iterable[_GroupOffsets]:
         return (s for process in self._processes.values() if not process.doubtful for s in process.standings)
 
-    def _of(self, groups: Iterable[Group]) -> Sequence[_Standing]:
+    def _of(self, groups: Iterable[ShardGroup]) -> Sequence[_GroupOffsets]:
         keys = {group.key for group in groups}
         return [standing for standing in self._all() if standing.group.key in keys]
 
@@ -264,7 +264,7 @@ class Progress:
                     self._note_one(process, standing, result.partition, outcome)
 
     @staticmethod
-    def _note_one(process: _Process, standing: _Standing, partition: int, outcome: Outcome) -> None:
+    def _note_one(process: _ShardState, standing: _GroupOffsets, partition: int, outcome: FeedOutcome) -> None:
         if outcome.next is not None:
             standing.next[partition] = outcome.next
         for name in process.counts:
@@ -276,13 +276,13 @@ class Progress:
             log.warning("buckets: shard %s, partition %d: %s", process.shard.id, partition, outcome.error)
             process.doubtful, process.error = True, outcome.error
 
-    def _lacking(self, standing: _Standing) -> list[int]:
+    def _lacking(self, standing: _GroupOffsets) -> list[int]:
         return [p for p, at in self._position.items() if standing.next.get(p, 0) < at]
 
     def _has_fed_all(self) -> bool:
         return all(end <= self._position.get(p, 0) for p, end in self._log_end.items())
 
-    def _missing(self, standing: _Standing) -> int:
+    def _missing(self, standing: _GroupOffsets) -> int:
         return max((self._position[p] - standing.next.get(p, 0) for p in self._lacking(standing)), default=0)
 
     # figures
@@ -309,7 +309,7 @@ class Progress:
         return max(0, now_ms - self._unreached[0][0]) if self._unreached else 0
 
     @staticmethod
-    def _least(process: _Process) -> dict[str, int]:
+    def _least(process: _ShardState) -> dict[str, int]:
         """Return the smallest next offset of any group of a shard, by partition."""
         partitions = sorted({p for s in process.standings for p in s.next})
         return {str(p): min(s.next.get(p, 0) for s in process.standings) for p in partitions}

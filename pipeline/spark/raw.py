@@ -19,54 +19,54 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.probe import Probe, no_probe
+from artimon.model.probe import Failpoint, no_failpoint
 from artimon.model.ranges import LaneId
 from artimon.rawtable import state as states
-from artimon.rawtable.commit import Moment, RawTable
+from artimon.rawtable.commit import RawTable, StartTime
 from artimon.rawtable.schema import period_of
 from artimon.rawtable.sources import SourcesTable
-from artimon.rawtable.state import Epochs, Gap, RawState, Step, Totals
+from artimon.rawtable.state import Epochs, Increment, LogGap, RawState, TableTotals
 from artimon.runtime import files
 from pipeline.spark import gaps as told
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import Succession, generation_to_read
-from pipeline.spark.pace import GUESSED_ROWS, TASK_ROWS, Pace, messages
-from pipeline.spark.source import follow, remove_checkpoint, share, stream
-from pipeline.spark.suspects import SUSPECTS, Suspects, run_guarded
-from pipeline.spark.tasks import RawPlan, RawResult, results_of, run_raw
-from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
+from pipeline.spark.pace import DEFAULT_ROWS, TASK_ROWS, AppendPace, message_limit
+from pipeline.spark.source import remove_checkpoint, run_query, streaming_frame, task_slots
+from pipeline.spark.suspects import SUSPECTS_FILE, Suspects, run_with_trial
+from pipeline.spark.tasks import RawPlan, RawResult, run_raw, run_task
+from pipeline.spark.topic import DeadLetter, LeaderChangedError, TopicClient, TopicError, TopicInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
-ALLOT_ATTEMPTS = 8
+MAX_ALLOT_ATTEMPTS = 8
 MAX_UNREACHED = 1_000
 RECOVERED_APPENDS = 8
 """Small appends in a row after which they are made large again."""
 PAUSE_STEP_S = 0.25
-CUT_CHECKS = 5
+MAX_CUT_CHECKS = 5
 CUT_PAUSE_S = 3.0
 
 
-class OffsetsMissing(RuntimeError):
+class MissingOffsetsError(RuntimeError):
     """The rows of a micro-batch do not continue the table: the query must start again from it."""
 
 
-class _Recovered(Exception):
+class _LimitRecovered(Exception):
     """Restarts the query with larger appends; not an error."""
 
 
-class _Replaced(Exception):
+class _TopicReplaced(Exception):
     """The topic was read to its end and a newer generation follows: the query restarts there. Not an error."""
 
 
-class Reading(NamedTuple):
+class RunStart(NamedTuple):
     """One run of the query: its start offsets, the maximum number of messages of an append, whether that was reduced,
     and Spark's checkpoint."""
 
-    life: Life
+    life: RawRun
     start: Mapping[int, int]
     limit: int
     small: bool
@@ -83,26 +83,26 @@ class RawQuery:
         healthy: Callable[[], None],
         on_append: Callable[[], None] = lambda: None,
         clock: Clock = SYSTEM_CLOCK,
-        probe: Probe = no_probe,
+        probe: Failpoint = no_failpoint,
         suspects: Suspects | None = None,
     ) -> None:
         """`probe`: called at the points "written" and "committed"."""
-        self._suspects = suspects or Suspects(config.data / SUSPECTS)
+        self._suspects = suspects or Suspects(config.data / SUSPECTS_FILE)
         self._config, self._session, self._healthy, self._on_append = config, session, healthy, on_append
         self._clock, self._probe = clock, probe
-        self._topic = Topic(config.kafka, config.samples_topic)
-        self._missing: set[tuple[str, Gap]] = set()
+        self._topic = TopicClient(config.kafka, config.samples_topic)
+        self._missing: set[tuple[str, LogGap]] = set()
         self._version, self._last_commit_ms = 0, 0
         self._state = RawState()
         self._log_end: Mapping[int, int] = {}
         self._log_start: Mapping[int, int] = {}
-        self._appended, self._appends = Totals(), 0
+        self._appended, self._appends = TableTotals(), 0
         self._append_ms = self._appends_ms = 0.0
         self._unreached: deque[tuple[int, Mapping[int, int]]] = deque()
         """Log ends seen, as (time in ms, ends), oldest first; only those that the table has not reached."""
         self._seen: tuple[str, Mapping[int, int]] = "", {}
         """Topic id, and the log ends that this process saw last."""
-        self._gaps_named = told.count(())
+        self._gaps_named = told.count_by_kind(())
         self._succession = Succession(clock)
         self._begun = False
         self._fruitless = 0
@@ -119,28 +119,30 @@ class RawQuery:
         life, limit = reading.life, reading.limit
         every = min(1.0, self._config.raw_interval_s / 4)
         try:
-            frame = stream(self._session, "raw", self._config, life.info, reading.start, limit, self._pace(limit))
-            with suppress(_Recovered, _Replaced):
+            frame = streaming_frame(
+                self._session, "raw", self._config, life.info, reading.start, limit, self._pace(limit)
+            )
+            with suppress(_LimitRecovered, _TopicReplaced):
                 look = partial(self._look, life.info, life, reading.small)
-                follow(self._session, "raw", frame, life.on_batch, every, reading.checkpoint, stop, look)
+                run_query(self._session, "raw", frame, life.on_batch, every, reading.checkpoint, stop, look)
         finally:
             self.close(reading)
 
-    def open(self, stop: threading.Event) -> Reading:
+    def open(self, stop: threading.Event) -> RunStart:
         """Begin a run at the offsets of the table, with a new checkpoint folder. `close` must follow.
         Raises TableError, TopicError, OSError."""
         life = self.begin(stop)
         state, info = life.state, life.info
         most, totals = self._config.raw_messages, state.totals
-        limit = messages(most, totals.rows, totals.batches, self._fruitless)
-        small = limit < messages(most, totals.rows, totals.batches)
+        limit = message_limit(most, totals.rows, totals.batches, self._fruitless)
+        small = limit < message_limit(most, totals.rows, totals.batches)
         log.info(
             "raw: append %d, reading %s (%s) from %s", state.append, info.topic, info.topic_id, dict(state.until())
         )
         checkpoint = self._config.data / "checkpoints" / f"raw-{uuid.uuid4().hex}"
-        return Reading(life, state.until(), limit, small, checkpoint)
+        return RunStart(life, state.until(), limit, small, checkpoint)
 
-    def close(self, reading: Reading) -> None:
+    def close(self, reading: RunStart) -> None:
         """End a run: stop its batches, free the broadcast, delete the checkpoint."""
         life = reading.life
         self._fruitless = 0 if life.appends else self._fruitless + 1
@@ -149,7 +151,7 @@ class RawQuery:
         remove_checkpoint(reading.checkpoint)
         self._topic.close()
 
-    def begin(self, stop: threading.Event) -> Life:
+    def begin(self, stop: threading.Event) -> RawRun:
         """Return the run that continues the head of the table, after a commit named gaps between table and log.
         Raises TableError, TopicError, OSError."""
         table, sources = self.open_tables()
@@ -157,7 +159,7 @@ class RawQuery:
         if not self._begun:
             self._begun = True
             now_ms = self._clock.now_ms()
-            self._gaps_named += told.count(named.gap for named in told.young(state, now_ms, told.COUNTED_MS))
+            self._gaps_named += told.count_by_kind(named.gap for named in told.recent(state, now_ms, told.COUNTED_MS))
         self._topic = self._topic.named(generation_to_read(state, self._topic.generations()).topic)
         info = self._succession.begun(state, self._topic.describe())
         state = self._close_gaps(table, state, info, stop)
@@ -165,7 +167,7 @@ class RawQuery:
         following = self._succession.next_of(self._topic, info, state, self._log_end)
         if following is not None:
             state, info = self._begin_next(table, state, following)
-        pace = Pace(self._config.raw_interval_s, Counter(table.periods()))
+        pace = AppendPace(self._config.raw_interval_s, Counter(table.periods()))
         return self.life_of(table, sources, state, info, pace, stop)
 
     def life_of(
@@ -174,11 +176,11 @@ class RawQuery:
         sources: SourcesTable,
         state: RawState,
         info: TopicInfo,
-        pace: Pace,
+        pace: AppendPace,
         stop: threading.Event,
-    ) -> Life:
+    ) -> RawRun:
         """Return the run that continues `state`."""
-        return Life(self, table, sources, state, info, pace, stop)
+        return RawRun(self, table, sources, state, info, pace, stop)
 
     def open_tables(self) -> tuple[RawTable, SourcesTable]:
         """Open the tables of one run."""
@@ -210,7 +212,7 @@ class RawQuery:
     def problems(self) -> list[str]:
         """Return the gaps named in the last 24 hours, from the table itself, and an altered topic."""
         succession = [self._succession.problem] if self._succession.problem else []
-        return [*told.problems(self._state, self._clock.now_ms()), *succession]
+        return [*told.problem_texts(self._state, self._clock.now_ms()), *succession]
 
     def _pace(self, limit: int) -> dict[str, str]:
         """Return options that make Spark wait for half an append or the interval, whichever comes first: a backlog
@@ -220,13 +222,13 @@ class RawQuery:
             "maxTriggerDelay": f"{int(self._config.raw_interval_s * 1000)}ms",
         }
 
-    def _look(self, info: TopicInfo, life: Life, small: bool = False) -> None:
+    def _look(self, info: TopicInfo, life: RawRun, small: bool = False) -> None:
         """Check every few seconds that the topic is the same; read its ends. `small`: this run's appends are small."""
         try:
             self._look_at(info)
             self._check_unread(life)
             if small and life.appends >= RECOVERED_APPENDS:
-                raise _Recovered
+                raise _LimitRecovered
         except BaseException:
             life.ended = True  # before the query is stopped: a batch that pauses must not delay that
             raise
@@ -239,7 +241,7 @@ class RawQuery:
         if now.topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was re-created: topic id {info.topic_id} is gone")
         if now.limited(info.partitions).epochs != info.epochs:
-            raise LeaderChanged(f"{info.topic}: partitions have new leaders; checking that their logs are whole")
+            raise LeaderChangedError(f"{info.topic}: partitions have new leaders; checking that their logs are whole")
         self._log_end = ends
         self._log_start = {p: start for p, (start, _) in bounds.items()}
         self._seen = info.topic_id, ends
@@ -247,26 +249,26 @@ class RawQuery:
             self._unreached.append((self._clock.now_ms(), self._log_end))
         self._healthy()
         if self._succession.next_of(self._topic, info, self._state, ends) is not None:
-            raise _Replaced
+            raise _TopicReplaced
 
     def _begin_next(self, table: RawTable, state: RawState, info: TopicInfo) -> tuple[RawState, TopicInfo]:
         """Commit the end of the topic and switch to the next one."""
         self._topic = self._topic.named(info.topic)
         epochs = self._topic.epochs(info, {}) if info.epochs else {}
-        after = states.begin_next(state, uuid.uuid4().hex, info.topic_id, info.partitions, epochs)
+        after = states.begin_next_topic(state, uuid.uuid4().hex, info.topic_id, info.partitions, epochs)
         self._note(table.append([], state, after), after)
         self._seen, self._log_end = (info.topic_id, {}), {}
         log.info("raw: the previous topic was read to its end; %s (%s) is next", info.topic, info.topic_id)
         return after, info
 
-    def _check_unread(self, life: Life) -> None:
+    def _check_unread(self, life: RawRun) -> None:
         """Raise OffsetsMissing if Kafka deleted messages that the table lacks: no batch shows that until a newer one
         comes. A batch in progress may have read them earlier: then the next check decides."""
         until = life.state.until()
         gone = {p: start for p, start in self._log_start.items() if until.get(p, 0) < start}
         if gone and not life.appending:
-            told = "; ".join(str(Gap("lost", p, until.get(p, 0), start)) for p, start in sorted(gone.items()))
-            raise OffsetsMissing(f"{life.info.topic}: {told}; restarting above")
+            told = "; ".join(str(LogGap("lost", p, until.get(p, 0), start)) for p, start in sorted(gone.items()))
+            raise MissingOffsetsError(f"{life.info.topic}: {told}; restarting above")
 
     def _lag_ms(self) -> int:
         """Return the milliseconds since the log was first seen to end beyond the table; 0 if the table reached it."""
@@ -286,7 +288,7 @@ class RawQuery:
         known = {} if fresh or state.current is None else state.current.epochs
         epochs = self._topic.epochs(info, known) if info.epochs else {}
         gaps = self._gaps(state, info, epochs)
-        for _ in range(CUT_CHECKS):  # right after a broker's start, log ends may look too low
+        for _ in range(MAX_CUT_CHECKS):  # right after a broker's start, log ends may look too low
             if not any(gap.kind == "cut" for gap in gaps) or self._clock.wait(stop, CUT_PAUSE_S):
                 break
             gaps = self._gaps(state, info, epochs)
@@ -301,10 +303,10 @@ class RawQuery:
         )
         self._note(table.append([], state, after), after)
         self._seen = info.topic_id, {}  # until the next check, which knows the leaders
-        self._gaps_named.update(told.count(gaps))
+        self._gaps_named.update(told.count_by_kind(gaps))
         return after
 
-    def _gaps(self, state: RawState, info: TopicInfo, epochs: Mapping[int, Epochs]) -> list[Gap]:
+    def _gaps(self, state: RawState, info: TopicInfo, epochs: Mapping[int, Epochs]) -> list[LogGap]:
         bounds = self._topic.bounds(info.partitions)
         if self._topic.describe().topic_id != info.topic_id:  # then the bounds are those of another log
             raise TopicError(f"{info.topic} was re-created while it was checked")
@@ -312,7 +314,7 @@ class RawQuery:
         topic_id, seen = self._seen
         return states.find_gaps(state, info.topic_id, bounds, epochs, seen if topic_id == info.topic_id else None)
 
-    def _count(self, counts: Totals, took_s: float) -> None:
+    def _count(self, counts: TableTotals, took_s: float) -> None:
         """Count one append and its duration, from its first task to its commit."""
         self._appended, self._appends = self._appended.plus(counts), self._appends + 1
         self._append_ms = took_s * 1000
@@ -324,7 +326,7 @@ class RawQuery:
         self._on_append()
 
 
-class Life:
+class RawRun:
     """One run of the query, from a start to the next failure. `state` is the append that the next one must continue."""
 
     def __init__(
@@ -334,13 +336,13 @@ class Life:
         sources: SourcesTable,
         state: RawState,
         info: TopicInfo,
-        pace: Pace | None = None,
+        pace: AppendPace | None = None,
         stop: threading.Event | None = None,
     ) -> None:
         self._query, self._table, self._sources = query, table, sources
         self.state, self.info = state, info
-        self._pace, self._stop = pace or Pace(query._config.raw_interval_s), stop or threading.Event()
-        self._rows_a_message = float(GUESSED_ROWS)
+        self._pace, self._stop = pace or AppendPace(query._config.raw_interval_s), stop or threading.Event()
+        self._rows_a_message = float(DEFAULT_ROWS)
         self.appends = 0
         self._writer = uuid.uuid4().hex
         self._broadcast: Any = None
@@ -360,7 +362,7 @@ class Life:
 
     def _append(self, frame: Any) -> bool:
         """Run the tasks and commit their files; False if Kafka returned no messages."""
-        began = Moment.of(self._query._clock)
+        began = StartTime.of(self._query._clock)
         results = self._run_tasks(frame)
         if not results:
             return False
@@ -374,7 +376,7 @@ class Life:
         self._query._probe("committed")
         self.state, self.appends = after, self.appends + 1
         self._query._note(version, after)
-        self._query._gaps_named.update(told.count(step.lost))
+        self._query._gaps_named.update(told.count_by_kind(step.lost))
         self._query._count(step.counts, self._query._clock.monotonic() - began.monotonic)
         log.info(
             "raw: append %d, version %d, %d rows of %d batches",
@@ -407,14 +409,14 @@ class Life:
 
     def _run_tasks(self, frame: Any) -> list[RawResult]:
         unknown: set[str] = set()
-        for _ in range(ALLOT_ATTEMPTS):
+        for _ in range(MAX_ALLOT_ATTEMPTS):
             results = self._collect(frame, unknown)
             unknown = {name for result in results for name in result.unknown}
             if not unknown:
                 return results
             self._discard(results)
             log.info("raw: %d new sources", len(unknown))
-        raise RuntimeError(f"{len(unknown)} new sources got no number in {ALLOT_ATTEMPTS} attempts")
+        raise RuntimeError(f"{len(unknown)} new sources got no number in {MAX_ALLOT_ATTEMPTS} attempts")
 
     def _collect(self, frame: Any, new_sources: Iterable[str]) -> list[RawResult]:
         if self._broadcast is None or new_sources:
@@ -435,8 +437,8 @@ class Life:
         """Run the tasks in Spark and return their results, one for each partition."""
         joined = frame.coalesce(self._tasks(hour))
 
-        return run_guarded(
-            lambda plan: results_of(joined, lambda batches: run_raw(plan, batches)), plan, self._query._suspects
+        return run_with_trial(
+            lambda plan: run_task(joined, lambda batches: run_raw(plan, batches)), plan, self._query._suspects
         )
 
     def _tasks(self, hour: str) -> int:
@@ -447,20 +449,20 @@ class Life:
         rows = int(min(waiting, self._query._config.raw_messages) * self._rows_a_message)
         if rows < TASK_ROWS:
             return 1
-        return self._pace.tasks(rows, share(self._query._session), hour)
+        return self._pace.tasks(rows, task_slots(self._query._session), hour)
 
     def _discard(self, results: list[RawResult]) -> None:
         """Delete files that no commit will name, written for partitions without unknown sources."""
         for result in results:
             for file in result.files:
-                files.delete(f"{self._table.uri}/{file.path}")
+                files.delete_file(f"{self._table.uri}/{file.path}")
 
-    def _step(self, results: list[RawResult]) -> Step:
+    def _step(self, results: list[RawResult]) -> Increment:
         lost = tuple(gap for result in results for gap in self._holes(result))
         last_ms: dict[LaneId, int] = {}
         for result in results:
             last_ms.update(result.last_ms)
-        counts = Totals(
+        counts = TableTotals(
             sum(r.rows for r in results),
             sum(r.batches for r in results),
             sum(r.duplicates for r in results),
@@ -468,19 +470,21 @@ class Life:
         )
         newest = max(r.newest_append_ms for r in results)
         until, seen = {r.partition: r.until for r in results}, {r.partition: r.seen for r in results}
-        return Step(until, seen, last_ms, counts, newest, lost, self._query._clock.now_ms())
+        return Increment(until, seen, last_ms, counts, newest, lost, self._query._clock.now_ms())
 
-    def _holes(self, result: RawResult) -> list[Gap]:
+    def _holes(self, result: RawResult) -> list[LogGap]:
         """Return lost offset ranges. A missing range restarts the query once; if it is missing again, it is lost."""
         expected = self.state.until().get(result.partition)
         if expected is None or result.first < expected:
-            raise OffsetsMissing(f"partition {result.partition} begins at {result.first}, the table ends at {expected}")
+            raise MissingOffsetsError(
+                f"partition {result.partition} begins at {result.first}, the table ends at {expected}"
+            )
         spans = ([(expected, result.first)] if result.first > expected else []) + result.holes
-        gaps = [Gap("lost", result.partition, start, end) for start, end in spans]
+        gaps = [LogGap("lost", result.partition, start, end) for start, end in spans]
         fresh = [gap for gap in gaps if (self.info.topic_id, gap) not in self._query._missing]
         self._query._missing.update((self.info.topic_id, gap) for gap in fresh)
         if fresh:
-            raise OffsetsMissing(f"{self.info.topic}: {'; '.join(map(str, fresh))}; reading them again")
+            raise MissingOffsetsError(f"{self.info.topic}: {'; '.join(map(str, fresh))}; reading them again")
         for gap in gaps:
             log.error("raw: %s, %s", self.info.topic, gap)
         return gaps
@@ -495,7 +499,7 @@ class Life:
     def _check_still_ours(self) -> None:
         """Check that this run was not given up and that the topic still is the one whose offsets are committed."""
         if self.ended:
-            raise OffsetsMissing("this query was stopped while a batch was in progress")
+            raise MissingOffsetsError("this query was stopped while a batch was in progress")
         if self._query._topic.describe().topic_id != self.info.topic_id:
             raise TopicError(f"{self.info.topic} was re-created while it was read")
         if self.info.epochs:

@@ -19,17 +19,17 @@ from artimon.rawtable.state import TopicState
 from artimon.runtime.supervise import LoopGuard
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.generations import generation_to_read
-from pipeline.spark.topic import Topic, TopicInfo
+from pipeline.spark.topic import TopicClient, TopicInfo
 
 log = logging.getLogger(__name__)
 
-HALF = 0.5
-SETTINGS_S = 60.0
+QUOTA_SHARE = 0.5
+SETTINGS_CHECK_S = 60.0
 """Interval between two checks of the topic's settings, in seconds."""
-PRESSURE_S = 20.0
+PRESSURE_INTERVAL_S = 20.0
 """Least interval between two cuts for space. Kafka deletes whole segments, and only at its own interval (10 s in our
 stack): a second cut before that would be made for the same bytes."""
-NEVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+REQUIRED_SETTINGS = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 """Settings that a topic must have, or Kafka drops unread messages."""
 
 
@@ -53,7 +53,7 @@ class PartitionLog:
         return self.size * self.read / max(1, self.end - self.start)
 
 
-def cut_for_room(logs: Mapping[int, PartitionLog], excess: int) -> dict[int, int]:
+def starts_to_free(logs: Mapping[int, PartitionLog], excess: int) -> dict[int, int]:
     """Return new log starts that free about `excess` bytes: the same share of each partition's read messages."""
     deletable = sum(one.read_bytes for one in logs.values())
     if excess <= 0 or deletable <= 0:
@@ -66,12 +66,12 @@ def wrong_settings(found: Mapping[str, str], quota: int, partitions: int) -> lis
     """Return a message for each setting of the topic that drops unread messages or makes the quota meaningless."""
     wrong = [
         f"{name} is {found[name]}, it must be {wanted}: Kafka would drop unread messages; set it with kafka-configs"
-        for name, wanted in NEVER.items()
+        for name, wanted in REQUIRED_SETTINGS.items()
         if name in found and found[name] != wanted
     ]
     segment = int(found.get("segment.bytes", 0))
-    if quota and segment * partitions > HALF * quota:
-        fit = int(HALF / 4 * quota / partitions)
+    if quota and segment * partitions > QUOTA_SHARE * quota:
+        fit = int(QUOTA_SHARE / 4 * quota / partitions)
         wrong.append(
             f"segment.bytes is {segment}: {partitions} segments do not fit into half of the quota of {quota} bytes, and"
             f" Kafka deletes whole segments only; set it to {max(fit, 1024 * 1024)} or raise the quota"
@@ -79,14 +79,14 @@ def wrong_settings(found: Mapping[str, str], quota: int, partitions: int) -> lis
     return wrong
 
 
-class Retention:
+class TopicTrimmer:
     """Trims the topic of samples every `config.trim_interval_s`. The table's own state says what it holds.
 
     `problems` and `figures` may be read from any thread."""
 
     def __init__(self, config: SparkConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config, self._clock = config, clock
-        self._topic = Topic(config.kafka, config.samples_topic)
+        self._topic = TopicClient(config.kafka, config.samples_topic)
         self._head = HeadReader(config.hdfs)
         self.problems: list[str] = []
         self._figures: dict[str, Any] = {"quota_bytes": config.kafka_quota_bytes}
@@ -114,7 +114,7 @@ class Retention:
     def look(self) -> None:
         """Check the settings of the newest topic, once a minute. Raises TopicError."""
         now = self._clock.monotonic()
-        if now - self._looked_at < SETTINGS_S:
+        if now - self._looked_at < SETTINGS_CHECK_S:
             return
         newest = self._topic.generations()[-1]
         self._topic = self._topic.named(newest.topic)
@@ -159,7 +159,7 @@ class Retention:
             bounds = topic.bounds(known.partitions)
             logs = {p: PartitionLog(low, high, min(high, state.until[p]), 0) for p, (low, high) in bounds.items()}
             quota = self._config.kafka_quota_bytes
-            short = bool(quota) and self._figures.get("bytes", 0) > HALF * quota
+            short = bool(quota) and self._figures.get("bytes", 0) > QUOTA_SHARE * quota
             cuts = {p: one.until for p, one in logs.items()} if short else self._old(logs, known, topic)
             cuts = {p: cut for p, cut in cuts.items() if cut > logs[p].start}
             if cuts:
@@ -179,7 +179,9 @@ class Retention:
             logs[partition] = PartitionLog(start, end, held, sizes.partitions[partition])
         return logs
 
-    def _old(self, logs: Mapping[int, PartitionLog], info: TopicInfo, topic: Topic | None = None) -> dict[int, int]:
+    def _old(
+        self, logs: Mapping[int, PartitionLog], info: TopicInfo, topic: TopicClient | None = None
+    ) -> dict[int, int]:
         before_ms = self._clock.now_ms() - int(self._config.kafka_keep_s * 1000)
         found = (topic or self._topic).offsets_at(info.partitions, before_ms)
         # absent: all messages are old
@@ -187,10 +189,10 @@ class Retention:
 
     def _for_room(self, logs: Mapping[int, PartitionLog]) -> dict[int, int]:
         quota, now = self._config.kafka_quota_bytes, self._clock.monotonic()
-        if not quota or now - self._cut_at < PRESSURE_S:
+        if not quota or now - self._cut_at < PRESSURE_INTERVAL_S:
             return {}
         used = sum(one.size for one in logs.values()) + self._older_bytes
-        cuts = cut_for_room(logs, used - int(HALF * quota))
+        cuts = starts_to_free(logs, used - int(QUOTA_SHARE * quota))
         if cuts:
             self._cut_at = now
             log.info("Kafka holds more than half of its quota of %d bytes: deleting the oldest read messages", quota)

@@ -35,7 +35,7 @@ PARQUET: dict[str, Any] = {
 """Options of the writer of a file."""
 
 
-class Part(NamedTuple):
+class SourceBatch(NamedTuple):
     """One batch on its way into a file. `columns` has codec.SAMPLE_SCHEMA."""
 
     source: int
@@ -43,7 +43,7 @@ class Part(NamedTuple):
     columns: Any
 
 
-def build(parts: Sequence[Part]) -> pa.Table:
+def sorted_table(parts: Sequence[SourceBatch]) -> pa.Table:
     """Return all rows of `parts` as FILE_SCHEMA, sorted by (source, series, time)."""
     ordered = sorted(parts, key=lambda part: (part.source, _first_time(part.columns)))
     lengths = np.array([len(part.columns) for part in ordered])
@@ -64,7 +64,7 @@ def build(parts: Sequence[Part]) -> pa.Table:
     return pa.table(columns, schema=FILE_SCHEMA)
 
 
-def to_file(parts: list[Part]) -> tuple[Any, int, str]:
+def encode_file(parts: list[SourceBatch]) -> tuple[Any, int, str]:
     """Encode all rows of `parts` as one file; return its bytes (a buffer), number of rows, statistics. Empties `parts`:
     the file is made row group by row group, so that rows are not held twice."""
     parts.sort(key=lambda part: part.source, reverse=True)
@@ -72,13 +72,13 @@ def to_file(parts: list[Part]) -> tuple[Any, int, str]:
     statistics = FileStatistics()
     with pq.ParquetWriter(sink, FILE_SCHEMA, **PARQUET) as writer:
         while parts:
-            table = build(_next_sources(parts))
+            table = sorted_table(_next_sources(parts))
             statistics.add(table)
             writer.write_table(table, row_group_size=ROW_GROUP)
     return sink.getvalue(), statistics.rows, statistics.to_json()
 
 
-def _next_sources(parts: list[Part]) -> list[Part]:
+def _next_sources(parts: list[SourceBatch]) -> list[SourceBatch]:
     """Take whole sources from the end of `parts`, until they fill a row group."""
     taken = [parts.pop()]
     rows = len(taken[0].columns)
@@ -92,7 +92,7 @@ def _first_time(columns: Any) -> int:
     return columns.column(1)[0].as_py() if len(columns) else 0
 
 
-def _order(parts: Sequence[Part], lengths: Ints, series: Ints, times: Ints) -> Ints:
+def _order(parts: Sequence[SourceBatch], lengths: Ints, series: Ints, times: Ints) -> Ints:
     """Return row numbers in the order of the file; `parts` are already in the order of their sources."""
     starts = np.concatenate([[0], np.cumsum(lengths)])
     orders = []

@@ -23,7 +23,7 @@ loopback."""
 
 PYTHON = "spark.pyspark.python"
 ASK_S = 5.0
-SILENT = 120
+MAX_SILENT_CHECKS = 120
 """Calls of `alive`, one a second, without an answer of the JVM before it is given up; a long garbage collection is
 shorter. Calls are counted, not seconds, so that a process that was itself stopped does not blame the JVM."""
 
@@ -43,7 +43,7 @@ _JAVA = (
 )
 
 
-class NotSubmitted(RuntimeError):
+class NoMasterError(RuntimeError):
     """No master is known: none was configured, and spark-submit did not start this process."""
 
 
@@ -54,7 +54,7 @@ def make_session(config: SparkConfig) -> SparkSession:
     pools = config.data.absolute() / "pools.xml"
     pools.write_text(_POOLS)
     builder: Any = SparkSession.builder.appName("artimon")
-    settings = session_settings(config, pools, _submitted() if not config.master else {})
+    settings = session_settings(config, pools, _submitted_settings() if not config.master else {})
     for key, value in settings.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
@@ -73,25 +73,28 @@ def is_local(master: str) -> bool:
 def session_settings(config: SparkConfig, pools: Path, submitted: Mapping[str, str]) -> dict[str, str]:
     """Return all of Spark's settings: ours, overridden by those of the place, then by `config.conf`. Settings of
     spark-submit (`submitted`) are not repeated."""
-    ours = {**_everywhere(pools), **(_on_one_machine(config) if is_local(config.master) else _on_a_cluster(config))}
+    ours = {
+        **_common_settings(pools),
+        **(_local_settings(config) if is_local(config.master) else _cluster_settings(config)),
+    }
     ours = {key: value for key, value in ours.items() if key not in submitted}
     if config.master:
         ours["spark.master"] = config.master
     return {**ours, **config.conf}
 
 
-def _submitted() -> dict[str, str]:
+def _submitted_settings() -> dict[str, str]:
     """Return the settings given to spark-submit. Raises NotSubmitted."""
     SparkContext._ensure_initialized()
     told: dict[str, str] = dict(SparkConf().getAll())
     if "spark.master" not in told:
-        raise NotSubmitted(
+        raise NoMasterError(
             "no Spark master is set: use --master, or start this with spark-submit --master (docs/deploy.md)"
         )
     return told
 
 
-def _everywhere(pools: Path) -> dict[str, str]:
+def _common_settings(pools: Path) -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -121,7 +124,7 @@ def _everywhere(pools: Path) -> dict[str, str]:
     }
 
 
-def _on_one_machine(config: SparkConfig) -> dict[str, str]:
+def _local_settings(config: SparkConfig) -> dict[str, str]:
     """Return the settings for one JVM on this machine only, with Python workers in the driver's environment."""
     temporary = config.data.absolute() / "tmp"
     temporary.mkdir(exist_ok=True)
@@ -139,7 +142,7 @@ def _on_one_machine(config: SparkConfig) -> dict[str, str]:
     return settings
 
 
-def _on_a_cluster(config: SparkConfig) -> dict[str, str]:
+def _cluster_settings(config: SparkConfig) -> dict[str, str]:
     """Return the settings for executors on other machines: they share no disk with the driver, and they die. The
     driver's JVM is not set here if spark-submit started it."""
     settings = {
@@ -181,7 +184,7 @@ class SessionWatch:
         if process is not None and process.poll() is not None:
             return False
         self._looks += 1
-        return not self._ended and self._looks < SILENT
+        return not self._ended and self._looks < MAX_SILENT_CHECKS
 
     def _run(self) -> None:
         while not self._ended:

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = ("partition", "offset", "timestamp", "value")
-LOOK_S = 5.0
+CHECK_INTERVAL_S = 5.0
 
 
-def share(session: SparkSession) -> int:
+def task_slots(session: SparkSession) -> int:
     """Return the number of tasks that one query may run at once: half of all slots, so that a query whose tasks wait
     for a hanging server leaves room for the other."""
     return max(1, int(session.sparkContext.defaultParallelism) // 2)
 
 
-def offsets(topic: str, positions: Mapping[int, int]) -> str:
+def offsets_json(topic: str, positions: Mapping[int, int]) -> str:
     """Return offsets in the form that Spark's Kafka source reads."""
     return json.dumps({topic: {str(p): at for p, at in sorted(positions.items())}})
 
 
-def stream(
+def streaming_frame(
     session: SparkSession,
     name: str,
     config: SparkConfig,
@@ -46,22 +46,24 @@ def stream(
     """Return a streaming frame of COLUMNS for the query `name`, from `start`, at most `messages` a micro-batch. Spark
     does not fail on lost offsets: we find them ourselves."""
     reader = session.readStream.format("kafka").options(**_options(config, info, name), **more)
-    reader = reader.option("startingOffsets", offsets(info.topic, start)).option("maxOffsetsPerTrigger", str(messages))
-    return reader.load().select(*COLUMNS)
-
-
-def batch(
-    session: SparkSession, config: SparkConfig, info: TopicInfo, start: Mapping[int, int], end: Mapping[int, int]
-) -> Any:
-    """Return a frame of COLUMNS with [start, end) of every partition."""
-    reader = session.read.format("kafka").options(**_options(config, info, "catch-up"))
-    reader = reader.option("startingOffsets", offsets(info.topic, start)).option(
-        "endingOffsets", offsets(info.topic, end)
+    reader = reader.option("startingOffsets", offsets_json(info.topic, start)).option(
+        "maxOffsetsPerTrigger", str(messages)
     )
     return reader.load().select(*COLUMNS)
 
 
-def follow(
+def range_frame(
+    session: SparkSession, config: SparkConfig, info: TopicInfo, start: Mapping[int, int], end: Mapping[int, int]
+) -> Any:
+    """Return a frame of COLUMNS with [start, end) of every partition."""
+    reader = session.read.format("kafka").options(**_options(config, info, "catch-up"))
+    reader = reader.option("startingOffsets", offsets_json(info.topic, start)).option(
+        "endingOffsets", offsets_json(info.topic, end)
+    )
+    return reader.load().select(*COLUMNS)
+
+
+def run_query(
     session: SparkSession,
     name: str,
     frame: Any,
@@ -89,13 +91,13 @@ def follow(
         .option("checkpointLocation", checkpoint.as_uri())
     )
     query = writer.trigger(processingTime=f"{int(every_s * 1000)} milliseconds").start()
-    waited = LOOK_S
+    waited = CHECK_INTERVAL_S
     try:
         while not stop.wait(0.25):
             if not query.isActive:
                 raise failure[0] if failure else query.exception() or RuntimeError(f"query {name} ended by itself")
             waited += 0.25
-            if waited >= LOOK_S:
+            if waited >= CHECK_INTERVAL_S:
                 look()
                 waited = 0.0
     finally:
@@ -113,7 +115,7 @@ def _options(config: SparkConfig, info: TopicInfo, reader: str) -> dict[str, str
     prefetched from a topic that was made again, or from a log that was cut, is never taken for the present log. Nothing
     is committed or balanced by the group."""
     return {
-        "kafka.group.id": f"artimon-{reader}-{_log_of(info)}",
+        "kafka.group.id": f"artimon-{reader}-{_log_key(info)}",
         "kafka.bootstrap.servers": config.kafka,
         "assign": json.dumps({info.topic: list(range(info.partitions))}),
         "failOnDataLoss": "false",
@@ -124,7 +126,7 @@ def _options(config: SparkConfig, info: TopicInfo, reader: str) -> dict[str, str
     }
 
 
-def _log_of(info: TopicInfo) -> str:
+def _log_key(info: TopicInfo) -> str:
     """Return a name that stays the same while every offset of the topic holds the same message."""
     epochs = json.dumps(sorted(info.epochs.items())).encode()
     return f"{info.topic_id}-{xxhash.xxh3_64_hexdigest(epochs)}"

@@ -20,7 +20,7 @@ from pipeline.spark.tasks import RawPlan, RawResult
 
 log = logging.getLogger(__name__)
 
-SUSPECTS = "suspects.json"
+SUSPECTS_FILE = "suspects.json"
 """Name of the file in the driver's folder."""
 MAX_SUSPECTS = 1_000
 """Maximum number of digests kept, 32 characters each; the oldest are dropped first."""
@@ -68,14 +68,14 @@ def _read(path: Path) -> list[str]:
     return [str(one) for one in found][-MAX_SUSPECTS:] if isinstance(found, list) else []
 
 
-def run_guarded(run: Callable[[Plan], list[Result]], plan: Plan, suspects: Suspects) -> list[Result]:
+def run_with_trial(run: Callable[[Plan], list[Result]], plan: Plan, suspects: Suspects) -> list[Result]:
     """Return the results of `run(plan)`. If a worker dies, run again and try every message in a subprocess first:
     the message that killed the worker gets its verdict, and the others continue."""
     plan = replace(plan, suspects=suspects.known(), careful=suspects.alarm)
     try:
         results = run(plan)
     except Exception as error:
-        if plan.careful or not is_death(error):
+        if plan.careful or not is_worker_death(error):
             raise
         suspects.alarm = True
         log.error("a worker died, trying its messages one by one: %s", one_line(error))
@@ -85,7 +85,7 @@ def run_guarded(run: Callable[[Plan], list[Result]], plan: Plan, suspects: Suspe
     return results
 
 
-def is_death(error: BaseException) -> bool:
+def is_worker_death(error: BaseException) -> bool:
     """Return True if a worker died or ran out of memory, judged by the text of Spark's error."""
     text = str(error)
     return any(sign in text for sign in _DEATHS)

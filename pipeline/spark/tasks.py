@@ -14,9 +14,9 @@ from artimon.model.batch import DEFAULT_KEEP, BatchError, BatchHeader
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.rawtable.schema import DataFile
 from pipeline.spark import messages, rows
-from pipeline.spark.output import Output
+from pipeline.spark.output import RawFileWriter
 from pipeline.spark.pace import CHUNK_BYTES
-from pipeline.spark.trial import Guard
+from pipeline.spark.trial import TrialDecoder
 
 MAX_REASON = 300
 
@@ -24,7 +24,7 @@ Decode = Callable[[BatchHeader, bytes], Any]
 """Returns the columns of a checked batch. Raises BatchError if they cannot be stored."""
 
 
-class Record(NamedTuple):
+class KafkaRecord(NamedTuple):
     """One Kafka message."""
 
     offset: int
@@ -32,7 +32,7 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-class Known(Protocol):
+class SourceNumbers(Protocol):
     """Spark's broadcast of the sources and their numbers."""
 
     @property
@@ -47,7 +47,7 @@ class RawPlan:
     """URI of the raw table."""
     seen: Mapping[int, LaneRanges]
     """By partition: sequence numbers of batches at lower offsets."""
-    sources: Known
+    sources: SourceNumbers
     append: int = 0
     """Number of the next append; part of the names of the files."""
     chunk_bytes: int = CHUNK_BYTES
@@ -84,7 +84,7 @@ class RawResult:
     """Digests of messages that kill their decoder. All of a task are in its last result."""
 
 
-def records_of(batches: Iterable[Any]) -> Iterator[tuple[int, Record]]:
+def records_of(batches: Iterable[Any]) -> Iterator[tuple[int, KafkaRecord]]:
     """Yield partition and record of each row of Spark's Arrow batches (partition, offset, timestamp, value), in their
     order."""
     for batch in batches:
@@ -92,61 +92,63 @@ def records_of(batches: Iterable[Any]) -> Iterator[tuple[int, Record]]:
         stamps = batch.column(2).cast(pa.int64()).to_numpy() // 1000
         values = batch.column(3).to_pylist()
         for row in zip(partitions.tolist(), offsets.tolist(), stamps.tolist(), values, strict=True):
-            yield row[0], Record(*row[1:])
+            yield row[0], KafkaRecord(*row[1:])
 
 
 def run_raw(plan: RawPlan, batches: Iterable[Any]) -> Iterator[Any]:
     """Body of the raw query's mapInArrow: one result row for each Kafka partition that has rows. The rows of a
     partition are contiguous."""
     results: list[RawResult] = []
-    guard = Guard(plan.suspects, plan.careful)
-    with Output(plan.table, plan.append, plan.chunk_bytes) as output, guard:
-        reader: Reader | None = None
+    guard = TrialDecoder(plan.suspects, plan.careful)
+    with RawFileWriter(plan.table, plan.append, plan.chunk_bytes) as output, guard:
+        reader: PartitionReader | None = None
         for partition, record in records_of(batches):
             if reader is None or reader.result.partition != partition:
-                reader = Reader(plan, output, partition, record.offset, guard.decode)
+                reader = PartitionReader(plan, output, partition, record.offset, guard.decode)
                 results.append(reader.result)
             reader.take(record)
         if results:
             results[-1].files, results[-1].poison = output.finish(), guard.poison
     for result in results:
         result.unknown = sorted(set(result.unknown))
-        yield row_of(result)
+        yield result_row(result)
 
 
-def row_of(result: object) -> Any:
-    """Return the row in which a task sends a result to the driver, which runs the same program (`results_of`)."""
+def result_row(result: object) -> Any:
+    """Return the row in which a task sends a result to the driver, which runs the same program (`run_task`)."""
     return pa.record_batch([pa.array([pickle.dumps(result)], pa.binary())], names=["result"])
 
 
-def results_of(frame: Any, task: Callable[[Iterable[Any]], Iterable[Any]]) -> list[Any]:
+def run_task(frame: Any, task: Callable[[Iterable[Any]], Iterable[Any]]) -> list[Any]:
     """Run a task over the rows of a frame in Spark; return the results of all."""
     rows = frame.mapInArrow(task, "result binary").collect()
     return [pickle.loads(row.result) for row in rows]  # noqa: S301 - our own task wrote it
 
 
-class Reader:
+class PartitionReader:
     """Takes the records of one partition in offset order and decides on each message."""
 
-    def __init__(self, plan: RawPlan, output: Output, partition: int, first: int, decode: Decode | None = None) -> None:
+    def __init__(
+        self, plan: RawPlan, output: RawFileWriter, partition: int, first: int, decode: Decode | None = None
+    ) -> None:
         self._sources, self._output, self._decode = plan.sources.value, output, decode or messages.decode
         self._seen, self._partitions = plan.seen.get(partition, LaneRanges()), plan.partitions
         self.result = RawResult(partition, first, first)
 
-    def take(self, record: Record) -> None:
+    def take(self, record: KafkaRecord) -> None:
         result = self.result
         if record.offset > result.until:
             result.holes.append((result.until, record.offset))
         result.until = record.offset + 1
         result.newest_append_ms = max(result.newest_append_ms, record.append_ms)
         try:
-            header = messages.check(record.value, record.append_ms)
+            header = messages.check_message(record.value, record.append_ms)
             messages.check_partition(header, result.partition, self._partitions)
             self._take_batch(header, record)
         except BatchError as error:
             result.dead.append((record.offset, str(error)[:MAX_REASON]))
 
-    def _take_batch(self, header: BatchHeader, record: Record) -> None:
+    def _take_batch(self, header: BatchHeader, record: KafkaRecord) -> None:
         result, lane, sequence = self.result, header.id.lane_id, header.id.sequence
         if self._seen.seen(lane, sequence) or result.seen.seen(lane, sequence):
             result.duplicates += 1
@@ -163,7 +165,7 @@ class Reader:
         result.batches += 1
         result.rows += len(columns)
         if len(columns):
-            self._output.hold(header.keep or DEFAULT_KEEP, rows.Part(source, record.append_ms, columns))
+            self._output.hold(header.keep or DEFAULT_KEEP, rows.SourceBatch(source, record.append_ms, columns))
 
     def _miss(self, source: str) -> None:
         """Note a source without a number. Drop everything of this attempt; later records are only searched for more

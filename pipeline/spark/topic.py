@@ -15,9 +15,9 @@ from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.consumer import OffsetSpec
 
-from artimon.model.leader_epochs import ask_broker, ask_epoch_end, printed_id
+from artimon.model.leader_epochs import epoch_end_offset, printed_id, send_to_broker
 from artimon.model.topic_spec import generations
-from artimon.rawtable.state import MAX_EPOCHS, Epochs, Span, followed
+from artimon.rawtable.state import MAX_EPOCHS, Epochs, Span, append_epoch
 from artimon.runtime.kafka_access import client_options
 from pipeline.collector.quota import LogSizes, sizes_of
 
@@ -49,7 +49,7 @@ class TopicInfo:
         return replace(self, partitions=partitions, epochs=epochs, leaders=leaders)
 
 
-class LeaderChanged(TopicError):
+class LeaderChangedError(TopicError):
     """A partition has another leader, or the same one after a restart: the end of its log must be checked again."""
 
 
@@ -62,7 +62,7 @@ class DeadLetter:
     reason: str
 
 
-class Topic:
+class TopicClient:
     """Client for one topic with its own connections; thread-safe.
 
     Locks: `_lock` is held for the whole of a request; every request has a deadline."""
@@ -93,16 +93,16 @@ class Topic:
             )
         return [_info(found[name]) for name in names if name in found]
 
-    def named(self, name: str) -> Topic:
+    def named(self, name: str) -> TopicClient:
         """Return the client for another generation and close this one; itself if `name` is the same."""
         if name == self.topic:
             return self
         self.close()
-        return Topic(self.bootstrap, name, self._base)
+        return TopicClient(self.bootstrap, name, self._base)
 
-    def beside(self, name: str) -> Topic:
+    def beside(self, name: str) -> TopicClient:
         """Return a client for another generation, with its own connections."""
-        return Topic(self.bootstrap, name, self._base)
+        return TopicClient(self.bootstrap, name, self._base)
 
     @contextmanager
     def _request(self, what: str) -> Iterator[None]:
@@ -135,8 +135,8 @@ class Topic:
         found = known or ((first, 0),)
         for epoch in (first, *range(max(first + 1, now - MAX_EPOCHS), now)):
             if epoch < now:
-                found = followed(found, epoch + 1, self._epoch_end(info, partition, epoch))
-        return found if found[-1][0] == now else followed(found, now, found[-1][1])
+                found = append_epoch(found, epoch + 1, self._epoch_end(info, partition, epoch))
+        return found if found[-1][0] == now else append_epoch(found, now, found[-1][1])
 
     def check_leaders(self, info: TopicInfo) -> None:
         """Check that each partition is still led under its epoch in `info`. Raises LeaderChanged, TopicError."""
@@ -148,9 +148,9 @@ class Topic:
         leader, now = info.leaders[partition], info.epochs[partition]
         with self._request(f"epochs of {self.topic}"):
             admin = self._admin_client()
-            error, end = ask_epoch_end(admin, self.topic, partition, leader, now, epoch, TIMEOUT_MS)
+            error, end = epoch_end_offset(admin, self.topic, partition, leader, now, epoch, TIMEOUT_MS)
         if error:
-            raise LeaderChanged(
+            raise LeaderChangedError(
                 f"{self.topic}, partition {partition}: no longer led under epoch {now} ({for_code(error).__name__})"
             )
         return end
@@ -162,7 +162,7 @@ class Topic:
         with self._request(f"size of {self.topic}"):
             admin = self._admin_client()
             nodes = [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
-            found = sizes_of([ask_broker(admin, request, node, TIMEOUT_MS) for node in nodes], self.topic)
+            found = sizes_of([send_to_broker(admin, request, node, TIMEOUT_MS) for node in nodes], self.topic)
         if len(found.partitions) < partitions:
             raise TopicError(f"Kafka at {self.bootstrap} does not say how large {self.topic} is")
         return found

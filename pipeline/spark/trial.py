@@ -22,16 +22,16 @@ import numpy as np
 import xxhash
 
 from artimon.model.batch import BatchError, BatchHeader, BatchId, Samples
-from artimon.model.codec import encode_samples, samples_of
+from artimon.model.codec import encode_samples, samples_from_body
 from pipeline.spark import messages, rows
 
 ATTEMPTS = 2
 """Processes that a message must kill before it is refused; the last of them has decoded nothing else."""
-ADDRESS_BYTES = 3 * 1024**3
+MAX_ADDRESS_BYTES = 3 * 1024**3
 """Address space of the process. A decoded batch has at most 8 MiB; libraries reserve the rest."""
-ANSWER_S = 60.0
+ANSWER_TIMEOUT_S = 60.0
 """Timeout of one message. Decoding takes milliseconds, so a process that takes this long hangs."""
-START_S = 120.0
+START_TIMEOUT_S = 120.0
 _REQUEST, _ANSWER = struct.Struct(">I"), struct.Struct(">H")
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from pipeline.spark.trial import main; main()"
 _MAX_REASON = 300
@@ -46,7 +46,7 @@ def digest(value: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(value)
 
 
-class Guard:
+class TrialDecoder:
     """Decoder that has suspects tried first. Used by one thread; a context manager, which ends the process.
 
     `poison`: digests of the messages that it refused."""
@@ -54,10 +54,10 @@ class Guard:
     def __init__(self, suspects: Collection[str] = (), careful: bool = False) -> None:
         """`careful`: every message is suspect."""
         self._suspects, self._careful = suspects, careful
-        self._trial = Trial()
+        self._trial = DecoderProcess()
         self.poison: list[str] = []
 
-    def __enter__(self) -> Guard:
+    def __enter__(self) -> TrialDecoder:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,7 +73,7 @@ class Guard:
         return messages.decode(header, value)
 
 
-class Trial:
+class DecoderProcess:
     """One process at a time, started on demand. Used by one thread."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Trial:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            return f"no answer within {waited_s or ANSWER_S:.0f} s"
+            return f"no answer within {waited_s or ANSWER_TIMEOUT_S:.0f} s"
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _ask(self, value: bytes) -> str | None:
@@ -118,14 +118,14 @@ class Trial:
             process.stdin.flush()
         except OSError:
             return None
-        return _answer(process.stdout, ANSWER_S)
+        return _answer(process.stdout, ANSWER_TIMEOUT_S)
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", _START, json.dumps(sys.path)]
         self._process = process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout is not None
-        if _answer(process.stdout, START_S) is None:
-            raise TrialError(f"the process that tries messages does not start ({self.end(START_S)})")
+        if _answer(process.stdout, START_TIMEOUT_S) is None:
+            raise TrialError(f"the process that tries messages does not start ({self.end(START_TIMEOUT_S)})")
         return process
 
 
@@ -146,7 +146,7 @@ def _good_message() -> bytes:
 
 def main() -> None:
     """Run the process: decode messages until the end of the input. Exhausted memory ends it."""
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_BYTES, MAX_ADDRESS_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")  # the kernel should take this process, not the worker
@@ -154,7 +154,7 @@ def main() -> None:
     os.dup2(2, 1)  # keeps what a library prints apart from the answers
     _reply(answers, "")
     while len(head := requests.read(_REQUEST.size)) == _REQUEST.size:
-        _reply(answers, store(requests.read(_REQUEST.unpack(head)[0])))
+        _reply(answers, check_storable(requests.read(_REQUEST.unpack(head)[0])))
 
 
 def _reply(answers: BinaryIO, reason: str) -> None:
@@ -163,18 +163,18 @@ def _reply(answers: BinaryIO, reason: str) -> None:
     answers.flush()
 
 
-def store(value: bytes) -> str:
+def check_storable(value: bytes) -> str:
     """Return the reason why a message cannot be stored, "" if it can. Does the work of both queries without their
     output. Raises MemoryError."""
     try:
-        header = messages.whole(value)
+        header = messages.parse_header(value)
         columns = messages.decode(header, value)
     except BatchError as error:
         return str(error)
     try:
-        np.sort(samples_of(columns).fingerprint)
+        np.sort(samples_from_body(columns).fingerprint)
         if len(columns):
-            rows.to_file([rows.Part(0, max(0, header.poll_ms), columns)])
+            rows.encode_file([rows.SourceBatch(0, max(0, header.poll_ms), columns)])
     except MemoryError:
         raise
     except Exception as error:

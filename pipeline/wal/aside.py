@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 from artimon.model.batch import MAX_BYTES, Batch, BatchError, BatchHeader
 from artimon.model.codec import MAGIC, size_of, verify
-from pipeline.wal.files import SYSTEM_FILES, Files, ensure_folder, read_whole, write_whole
-from pipeline.wal.repair import DAMAGE, DAMAGED, TAIL
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, FileSystem, ensure_folder, read_file, replace_file
+from pipeline.wal.repair import DAMAGE_SUFFIX, DAMAGED, TAIL_SUFFIX
 
-ERRORS = "error"
+QUARANTINE_FOLDER = "error"
 """Folder of batches that were refused permanently several times."""
-_BATCH = ".batch"
-_AGAIN = ".again"
+_BATCH_SUFFIX = ".batch"
+_RESTORED = ".again"
 """Suffix added to the name of a restored file."""
 _SAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
-class Gauge(NamedTuple):
+class QuarantineSize(NamedTuple):
     """Counts and bytes of the quarantined files."""
 
     errors: int
@@ -36,7 +36,7 @@ class Gauge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class QuarantinedFile:
     """One quarantined file. `why`: the reason given then; "" for damaged bytes."""
 
     path: Path
@@ -46,31 +46,34 @@ class Aside:
     """Whole batches in it that can be restored."""
 
 
-def set_aside(files: Files, folder: Path, header: BatchHeader, payload: bytes, why: str) -> Path:
+def quarantine_batch(files: FileSystem, folder: Path, header: BatchHeader, payload: bytes, why: str) -> Path:
     """Quarantine a batch; durable when this returns. Idempotent: the same batch gets the same file."""
-    place = folder / ERRORS
+    place = folder / QUARANTINE_FOLDER
     ensure_folder(files, place)
     id = header.id
-    path = place / f"{_SAFE.sub('_', id.agent)}-{id.epoch:016x}-{id.lane}-{id.sequence:012}{_BATCH}"
+    path = place / f"{_SAFE.sub('_', id.agent)}-{id.epoch:016x}-{id.lane}-{id.sequence:012}{_BATCH_SUFFIX}"
     said = json.dumps({"why": why, "source": header.source, "bytes": len(payload)})
-    write_whole(files, path, said.encode() + b"\n" + payload)
+    replace_file(files, path, said.encode() + b"\n" + payload)
     return path
 
 
-def gauge(folder: Path, files: Files = SYSTEM_FILES) -> Gauge:
+def quarantine_size(folder: Path, files: FileSystem = LOCAL_FILE_SYSTEM) -> QuarantineSize:
     """Return counts and bytes of the quarantined files that were not restored."""
-    errors, damaged = _sizes(files, folder / ERRORS, (_BATCH,)), _sizes(files, folder / DAMAGED, (DAMAGE,))
-    return Gauge(len(errors), sum(errors), len(damaged), sum(damaged))
+    errors, damaged = (
+        _sizes(files, folder / QUARANTINE_FOLDER, (_BATCH_SUFFIX,)),
+        _sizes(files, folder / DAMAGED, (DAMAGE_SUFFIX,)),
+    )
+    return QuarantineSize(len(errors), sum(errors), len(damaged), sum(damaged))
 
 
-def everything(folder: Path, files: Files = SYSTEM_FILES) -> Iterator[Aside]:
+def quarantined_files(folder: Path, files: FileSystem = LOCAL_FILE_SYSTEM) -> Iterator[QuarantinedFile]:
     """Yield the quarantined files that were not restored, by name."""
-    for sub, suffixes in ((ERRORS, (_BATCH,)), (DAMAGED, (DAMAGE, TAIL))):
+    for sub, suffixes in ((QUARANTINE_FOLDER, (_BATCH_SUFFIX,)), (DAMAGED, (DAMAGE_SUFFIX, TAIL_SUFFIX))):
         for name in _names(files, folder / sub, suffixes):
             path = folder / sub / name
-            data = read_whole(files, path)
+            data = read_file(files, path)
             found = tuple(batch.header for batch in batches_in(data))
-            yield Aside(path, len(data), _why(data) if sub == ERRORS else "", found)
+            yield QuarantinedFile(path, len(data), _reason_of(data) if sub == QUARANTINE_FOLDER else "", found)
 
 
 def batches_in(data: bytes) -> Iterator[Batch]:
@@ -86,24 +89,24 @@ def batches_in(data: bytes) -> Iterator[Batch]:
             at = data.find(MAGIC, at + 1)
 
 
-def brought_back(files: Files, path: Path) -> None:
+def mark_restored(files: FileSystem, path: Path) -> None:
     """Rename a file whose batches are in the log again. If a power failure undoes the rename, they may be restored once
     more, and the stores drop the repeats."""
-    files.replace(path, path.with_name(path.name + _AGAIN))
+    files.replace(path, path.with_name(path.name + _RESTORED))
 
 
-def _why(data: bytes) -> str:
+def _reason_of(data: bytes) -> str:
     try:
         return str(json.loads(data[: data.index(b"\n")])["why"])
     except (ValueError, KeyError, TypeError):
         return "unreadable"
 
 
-def _names(files: Files, folder: Path, suffixes: tuple[str, ...]) -> list[str]:
+def _names(files: FileSystem, folder: Path, suffixes: tuple[str, ...]) -> list[str]:
     if not files.exists(folder):
         return []
     return sorted(name for name in files.names(folder) if name.endswith(suffixes))
 
 
-def _sizes(files: Files, folder: Path, suffixes: tuple[str, ...]) -> list[int]:
+def _sizes(files: FileSystem, folder: Path, suffixes: tuple[str, ...]) -> list[int]:
     return [files.size(folder / name) for name in _names(files, folder, suffixes)]

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from artimon.model.batch import BatchError, BatchHeader, BatchKind
 from artimon.model.codec import decode_samples, parse_header
-from pipeline.wal.files import SYSTEM_FILES
+from pipeline.wal.files import LOCAL_FILE_SYSTEM
 from pipeline.wal.framing import RecordType
-from pipeline.wal.records import Place
+from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import records_of, segments_in
 from pipeline.wal.shed import Minutes, minutes_of
 
@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
 KEEP_HOURS = 24
-MOST_OWED = 16 * 1024 * 1024
+MAX_UNWRITTEN_BYTES = 16 * 1024 * 1024
 """Limit of the bytes in memory that wait for a failing disk."""
 _POSITION = re.compile(rb"^#,(\d+),(\d+)\n", re.MULTILINE)
 
 
-class Audit:
+class AcceptedCounts:
     """Writer of the count files; used by one thread. Invariant: every batch up to `position` has been counted."""
 
     def __init__(self, folder: Path, now_ms: int) -> None:
@@ -45,7 +45,7 @@ class Audit:
         self._owed = b""
         """Lines that the disk has not taken yet."""
 
-    def add(self, counted: Sequence[tuple[str, Minutes, Place]], now_ms: int) -> None:
+    def add(self, counted: Sequence[tuple[str, Minutes, LogPosition]], now_ms: int) -> None:
         """Count entries (source, minutes, place), in log order. Raises OSError; the unwritten lines are retried with
         the next call."""
         lines = io.StringIO()
@@ -84,9 +84,9 @@ class Audit:
                 if record.type == RecordType.BATCH and (segment, record.payload_at) > self.position:
                     header = parse_header(payload)
                     minutes = _minutes(header, payload)
-                    self.add([(header.source, minutes, Place(segment, record.payload_at, record.length))], now_ms)
+                    self.add([(header.source, minutes, LogPosition(segment, record.payload_at, record.length))], now_ms)
 
-    def pass_over(self, place: Place, now_ms: int) -> None:
+    def pass_over(self, place: LogPosition, now_ms: int) -> None:
         """Move the position to `place` without counting: the batches before it have been counted already."""
         self.position = (place.segment, place.offset)
         self._append("", now_ms)
@@ -95,7 +95,7 @@ class Audit:
         """Append lines and the position they count to. A failed write leaves nothing in the file; a kill leaves at most
         half a line, which the next start cuts off."""
         self._owed += f"{text}#,{self.position[0]},{self.position[1]}\n".encode()
-        if len(self._owed) > MOST_OWED:
+        if len(self._owed) > MAX_UNWRITTEN_BYTES:
             log.error(
                 "audit: dropped %d bytes that the disk did not take; their samples are not counted", len(self._owed)
             )
@@ -106,7 +106,7 @@ class Audit:
         try:
             end = os.fstat(descriptor).st_size
             try:
-                SYSTEM_FILES.write(descriptor, end, self._owed)
+                LOCAL_FILE_SYSTEM.write(descriptor, end, self._owed)
             except OSError:
                 os.ftruncate(descriptor, end)
                 raise

@@ -1,7 +1,8 @@
 """Write-ahead log without threads: acceptance, durability and recovery. docs/formats/wal.md.
 
 One owner, one writer: `append`, `note` and `collect` are the owner's (it locks), `write` is called by one thread at a
-time and does all the I/O. `pipeline.wal.log.Log` drives it with a thread; the simulation drives it step by step.
+time and does all the I/O. `pipeline.wal.log.WriteAheadLog` drives it with a thread; the simulation drives it step by
+step.
 """
 
 from __future__ import annotations
@@ -13,36 +14,43 @@ from pathlib import Path
 
 from artimon.model.batch import BatchHeader
 from artimon.model.codec import parse_header
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import SinkRefusedError
 from pipeline.wal import epoch as epochs
-from pipeline.wal.aside import Gauge, gauge, set_aside
-from pipeline.wal.files import SYSTEM_FILES, Files, LogError, ensure_folder
+from pipeline.wal.aside import QuarantineSize, quarantine_batch, quarantine_size
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, FileSystem, LogError, ensure_folder
 from pipeline.wal.framing import RECORD_BYTES, RecordType, encode_record
-from pipeline.wal.records import Place, encode_end
-from pipeline.wal.recovery import Recovery, check_versions, gaps_in, look_at, newest, segments_in
-from pipeline.wal.repair import keep_bytes, repair
+from pipeline.wal.records import LogPosition, encode_end
+from pipeline.wal.recovery import (
+    Recovery,
+    check_versions,
+    count_of_newest,
+    missing_segments,
+    recover_segments,
+    segments_in,
+)
+from pipeline.wal.repair import quarantine_bytes, repair_segments
 from pipeline.wal.segments import Segments
 
 log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 QUOTA_BYTES = 8 * 1024**3
-WAITING_BYTES = 64 * 1024 * 1024
+MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_BATCHES = 1_000_000
 """Limit of unacked records in one log: each costs its sender half a KB of memory, however small it is."""
-_NOTES_BYTES = 16 * 1024 * 1024
+_MAX_NOTES_BYTES = 16 * 1024 * 1024
 
 
-class LogFailed(LogError):
+class LogWriteError(LogError):
     """The disk failed while it made these entries durable. Whether they are delivered is known only after a restart."""
 
 
-class QuotaFull(SinkRefused):
+class QuotaExceededError(SinkRefusedError):
     """The log has reached its quota; nothing of the request was kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """Batch or announcement to accept. `minutes`: (end of the minute in ms, samples with a value in it)."""
 
     type: RecordType
@@ -52,13 +60,13 @@ class Entry:
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
+class AppendRequest:
     """Entries that are accepted together or not at all. After `write` the ticket has places or an error."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[LogEntry]
     size: int
-    places: list[Place] | None = None
-    error: SinkRefused | LogFailed | None = None
+    places: list[LogPosition] | None = None
+    error: SinkRefusedError | LogWriteError | None = None
 
     @property
     def done(self) -> bool:
@@ -66,15 +74,15 @@ class Ticket:
 
 
 @dataclass(slots=True)
-class Work:
+class PendingWrites:
     """Tickets and notes that one `write` takes."""
 
-    tickets: list[Ticket] = field(default_factory=list)
+    tickets: list[AppendRequest] = field(default_factory=list)
     notes: list[tuple[RecordType, bytes]] = field(default_factory=list)
 
 
-Placed = list[tuple[Entry, Place]]
-Tell = Callable[[Sequence[Ticket], Placed], None]
+WrittenEntries = list[tuple[LogEntry, LogPosition]]
+OnWritten = Callable[[Sequence[AppendRequest], WrittenEntries], None]
 """Callback of the writer, in log order, once these tickets are durable; gets the entries of all of them, in order."""
 
 
@@ -89,16 +97,16 @@ class LogCore:
         *,
         segment_bytes: int = SEGMENT_BYTES,
         quota_bytes: int = QUOTA_BYTES,
-        files: Files | None = None,
+        files: FileSystem | None = None,
         host: str | None = None,
         lazy: bool = False,
         draw: Callable[[], int] = epochs.random_epoch,
     ) -> None:
         """Lock the folder and recover it; if `lazy`, only what must precede the first accept: call `recover_more` for
         the rest. `draw` returns the numbers of new epochs. Raises LogLocked, NewerFormat, OSError."""
-        self._files: Files = files or SYSTEM_FILES
+        self._files: FileSystem = files or LOCAL_FILE_SYSTEM
         self.folder, self.segment_bytes, self.quota_bytes = folder, segment_bytes, quota_bytes
-        self._agent, self._lanes, self._host, self._draw = agent, lanes, host or epochs.this_host(), draw
+        self._agent, self._lanes, self._host, self._draw = agent, lanes, host or epochs.host_identity(), draw
         self._unseen: list[int] = []
         """Old segments not yet recovered since the log was opened."""
         self._seen_from = 0
@@ -106,7 +114,7 @@ class LogCore:
         """Recovered content of the first segments in `_unseen`."""
         self.recovered = Recovery()
         """Content of the log when it was opened; only that of its newest segments until `complete`."""
-        self._waiting: list[Ticket] = []
+        self._waiting: list[AppendRequest] = []
         self._waiting_bytes = 0
         self._notes: list[tuple[RecordType, bytes]] = []
         self._notes_bytes = 0
@@ -127,10 +135,10 @@ class LogCore:
 
     # -- called by the owner, under its lock
 
-    def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Ticket:
+    def append(self, entries: Sequence[LogEntry], beyond_quota: bool = False) -> AppendRequest:
         """Accept all of `entries` or none with the next `write`. Raises SinkRefused (QuotaFull) when nothing is kept.
         `beyond_quota`: for small records that free space."""
-        ticket = Ticket(entries, sum(RECORD_BYTES + len(entry.payload) for entry in entries))
+        ticket = AppendRequest(entries, sum(RECORD_BYTES + len(entry.payload) for entry in entries))
         self._refuse(ticket.size, beyond_quota)
         self._waiting.append(ticket)
         self._waiting_bytes += ticket.size
@@ -138,24 +146,24 @@ class LogCore:
 
     def has_room(self, size: int) -> bool:
         """Return True if `size` more bytes may wait in memory for the disk."""
-        return not self._waiting or self._waiting_bytes + size <= WAITING_BYTES
+        return not self._waiting or self._waiting_bytes + size <= MAX_WAITING_BYTES
 
     def note(self, type: RecordType, payloads: Iterable[bytes]) -> None:
         """Queue records about the state of batches for the next `write`, best effort. They are dropped when the disk
         cannot keep up or has failed."""
         for payload in payloads:
-            if self.problem or self._notes_bytes + len(payload) > _NOTES_BYTES:
+            if self.problem or self._notes_bytes + len(payload) > _MAX_NOTES_BYTES:
                 return
             self._notes.append((type, payload))
             self._notes_bytes += RECORD_BYTES + len(payload)
 
-    def collect(self) -> Work:
+    def collect(self) -> PendingWrites:
         """Take all waiting tickets and notes; pass them to `write`, then call `written`."""
-        work = Work(self._waiting, self._notes)
+        work = PendingWrites(self._waiting, self._notes)
         self._waiting, self._notes, self._notes_bytes = [], [], 0
         return work
 
-    def written(self, work: Work) -> None:
+    def written(self, work: PendingWrites) -> None:
         """Deduct the bytes of `work` from those that wait, after the writer has finished it."""
         self._waiting_bytes -= sum(ticket.size for ticket in work.tickets)
 
@@ -183,34 +191,34 @@ class LogCore:
         """Number of records that must be kept; complete once `complete` is True."""
         return self._segments.live()
 
-    def oldest_live(self) -> list[Place]:
+    def oldest_live(self) -> list[LogPosition]:
         """Return the records to keep of the oldest full segment: giving up all of them frees it. Empty while nothing
         may be deleted."""
         return self._segments.oldest_live() if self.complete and not self.keep_segments else []
 
-    def release(self, places: Iterable[Place]) -> None:
+    def release(self, places: Iterable[LogPosition]) -> None:
         """Stop keeping these records; segments that hold no others are deleted with the next `write`."""
         self._segments.release(places)
 
     # -- callable from any thread
 
-    def read(self, place: Place) -> bytes:
+    def read(self, place: LogPosition) -> bytes:
         """Return the payload at `place` after checking it. Raises CorruptRecord, OSError."""
         return self._segments.read(place)
 
     # -- called by the writer
 
-    def flush(self) -> Placed:
+    def flush(self) -> WrittenEntries:
         """Write everything that waits and return the durable entries, in log order. For owners without threads; the
         tickets of refused entries hold the error."""
-        durable: Placed = []
+        durable: WrittenEntries = []
         work = self.collect()
 
         self.write(work, lambda _tickets, placed: durable.extend(placed))
         self.written(work)
         return durable
 
-    def write(self, work: Work, tell: Tell) -> None:
+    def write(self, work: PendingWrites, tell: OnWritten) -> None:
         """Write and fsync `work` with as few fsyncs as segments allow; afterwards every ticket is done."""
         groups = list(work.tickets)
         try:
@@ -221,13 +229,13 @@ class LogCore:
                 self._write_group(groups[:count], size, tell)
                 del groups[:count]
             self.tidy()
-        except LogFailed as error:
+        except LogWriteError as error:
             _refuse_all(groups, error)
         except OSError as error:
             log.error("log %s: %s", self.folder, error)
-            _refuse_all(groups, SinkRefused(f"the disk of {self.folder} refuses writes: {error}"))
+            _refuse_all(groups, SinkRefusedError(f"the disk of {self.folder} refuses writes: {error}"))
             self._make_room()
-        _refuse_all(groups, SinkRefused(f"the log accepts nothing until a restart: {self.problem}"))
+        _refuse_all(groups, SinkRefusedError(f"the log accepts nothing until a restart: {self.problem}"))
 
     def tidy(self) -> None:
         """Delete segments that are no longer needed."""
@@ -246,7 +254,7 @@ class LogCore:
         if not self.problem and self._segments.active is not None:
             try:
                 self._sync()
-            except LogFailed:  # logged already
+            except LogWriteError:  # logged already
                 pass
 
     def close(self) -> None:
@@ -254,21 +262,21 @@ class LogCore:
         self._segments.close()
         self._lock_file.release()
 
-    def set_aside(self, place: Place, why: str) -> None:
+    def set_aside(self, place: LogPosition, why: str) -> None:
         """Quarantine a batch in `error/` until an operator handles it; it is not sent. Afterwards call `note` for it
         with FORGOTTEN, and `release`. Raises CorruptRecord, OSError."""
         payload = self.read(place)
-        set_aside(self._files, self.folder, parse_header(payload), payload, why)
+        quarantine_batch(self._files, self.folder, parse_header(payload), payload, why)
 
-    def keep_damaged(self, place: Place) -> None:
+    def keep_damaged(self, place: LogPosition) -> None:
         """Copy the bytes of the unreadable record at `place` to `damaged/`. Call `release` afterwards, else it holds
         back all younger segments until the quota is full. Raises OSError."""
         data = self._segments.raw(place)
-        keep_bytes(self._files, self.folder, place.segment, place.offset - RECORD_BYTES, data)
+        quarantine_bytes(self._files, self.folder, place.segment, place.offset - RECORD_BYTES, data)
 
-    def gauge(self) -> Gauge:
+    def gauge(self) -> QuarantineSize:
         """Return counts and bytes of the quarantined files."""
-        return gauge(self.folder, self._files)
+        return quarantine_size(self.folder, self._files)
 
     # -- recovery
 
@@ -288,7 +296,7 @@ class LogCore:
         if len(self._older) < len(self._unseen):
             number = self._unseen[len(self._older)]
             following = [*self._unseen, self._seen_from][len(self._older) + 1]
-            self._older.append(look_at(self._files, self.folder, [number], until=following))
+            self._older.append(recover_segments(self._files, self.folder, [number], until=following))
         return len(self._older) == len(self._unseen)
 
     def recover_rest(self) -> None:
@@ -302,7 +310,7 @@ class LogCore:
             self._switch_epoch(trouble)
         found = self.recovered
         for older in reversed(self._older):
-            repair(self._files, self.folder, older, newest=False)
+            repair_segments(self._files, self.folder, older, newest=False)
             found = older.before(found)
         self._unseen, self._older = [], []
         self._finish(found)
@@ -310,15 +318,17 @@ class LogCore:
     def _open(self, lazy: bool) -> None:
         numbers = segments_in(self.folder, self._files)
         failure = epochs.read_failure(self.folder, self._files)
-        count = newest(self._files, self.folder, numbers, failure, self.segment_bytes) if lazy else len(numbers)
+        count = (
+            count_of_newest(self._files, self.folder, numbers, failure, self.segment_bytes) if lazy else len(numbers)
+        )
         at = len(numbers) - count
         check_versions(self._files, self.folder, numbers[:at])
-        found = look_at(self._files, self.folder, numbers[at:], failure)
-        found.missing = sorted({*found.missing, *gaps_in(numbers)})
+        found = recover_segments(self._files, self.folder, numbers[at:], failure)
+        found.missing = sorted({*found.missing, *missing_segments(numbers)})
         self._unseen, self._seen_from = numbers[:at], numbers[at] if at else 0
         self._choose_epoch(found, bool(failure), new=not numbers)
-        repair(self._files, self.folder, found)
-        epochs.settle_failure(self._files, self.folder)
+        repair_segments(self._files, self.folder, found)
+        epochs.clear_failure(self._files, self.folder)
         self._written = found.sequences(self.epoch, self._lanes)
         """Next sequence of each lane by the records written; stored in the header of a new segment."""
         self._segments = Segments(self._files, self.folder, found.next_segment)
@@ -336,7 +346,7 @@ class LogCore:
     def _choose_epoch(self, found: Recovery, failed: bool, new: bool) -> None:
         said = epochs.read_epoch(self.folder, self._files)
         reasons = [
-            epochs.why_new(self.folder, said, self._agent, self._host, self._lanes, self._files),
+            epochs.reason_for_new_epoch(self.folder, said, self._agent, self._host, self._lanes, self._files),
             found.trouble(),
             "an earlier fsync failed" if failed else "",
             "no segment is left that records the sequences given away" if new and said is not None else "",
@@ -366,21 +376,21 @@ class LogCore:
 
     def _refuse(self, size: int, beyond_quota: bool) -> None:
         if self.problem:
-            raise SinkRefused(f"the log accepts nothing until a restart: {self.problem}")
+            raise SinkRefusedError(f"the log accepts nothing until a restart: {self.problem}")
         if not self.has_room(size):
-            raise SinkRefused(f"the disk is too slow: {self._waiting_bytes} bytes wait in memory")
+            raise SinkRefusedError(f"the disk is too slow: {self._waiting_bytes} bytes wait in memory")
         if self.used_bytes + size > self.quota_bytes and not beyond_quota:
-            raise QuotaFull(
+            raise QuotaExceededError(
                 f"quota: the log {self.folder} holds {self.used_bytes} of {self.quota_bytes} bytes without ack; "
                 "see `artimon status` for the receiver that does not take them, or raise the quota"
             )
         if self.live >= MAX_BATCHES and not beyond_quota:
-            raise QuotaFull(
+            raise QuotaExceededError(
                 f"quota: the log {self.folder} holds {self.live} batches without ack, at most {MAX_BATCHES} "
                 "of any size: see `artimon status` for the receiver that does not take them"
             )
 
-    def _fitting(self, groups: list[Ticket]) -> tuple[int, int]:
+    def _fitting(self, groups: list[AppendRequest]) -> tuple[int, int]:
         """Return number and bytes of the first tickets that fit into the rest of the segment, at least one ticket."""
         left = max(1, self.segment_bytes - self._segments.size)
         count = size = 0
@@ -390,15 +400,15 @@ class LogCore:
             count, size = count + 1, size + ticket.size
         return count, size
 
-    def _write_group(self, tickets: list[Ticket], size: int, tell: Tell) -> None:
+    def _write_group(self, tickets: list[AppendRequest], size: int, tell: OnWritten) -> None:
         number = self._open_segment(size)
         at = self._segments.size
         parts: list[bytes] = []
-        placed: Placed = []
+        placed: WrittenEntries = []
         for ticket in tickets:
             for entry in ticket.entries:
                 parts.append(encode_record(number, entry.type, entry.payload))
-                placed.append((entry, Place(number, at + RECORD_BYTES, len(entry.payload))))
+                placed.append((entry, LogPosition(number, at + RECORD_BYTES, len(entry.payload))))
                 at += len(parts[-1])
         self._write(b"".join(parts))
         self._sync()
@@ -410,7 +420,7 @@ class LogCore:
             first += len(ticket.entries)
         tell(tickets, placed)
 
-    def _count(self, placed: Placed) -> None:
+    def _count(self, placed: WrittenEntries) -> None:
         """Mark the sequences of written batches as given away."""
         for entry, _ in placed:
             id = entry.header.id
@@ -463,13 +473,13 @@ class LogCore:
         self.problem = f"the disk of {self.folder} failed ({error}): check it, then restart the agent"
         log.critical("log: %s", self.problem)
         try:
-            epochs.note_failure(self._files, self.folder, epochs.Failure(segment, self._segments.synced))
+            epochs.save_failure(self._files, self.folder, epochs.FsyncFailure(segment, self._segments.synced))
         except OSError as second:
             log.error("log: cannot record the failed fsync: %s", second)
-        raise LogFailed(self.problem) from error
+        raise LogWriteError(self.problem) from error
 
 
-def _refuse_all(tickets: Iterable[Ticket], error: SinkRefused | LogFailed) -> None:
+def _refuse_all(tickets: Iterable[AppendRequest], error: SinkRefusedError | LogWriteError) -> None:
     for ticket in tickets:
         if not ticket.done:
             ticket.error = error

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pipeline.wal.files import SYSTEM_FILES, Files, read_whole, write_whole
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, FileSystem, read_file, replace_file
 
 EPOCH_FILE = "epoch"
 """File of a log folder that holds its epoch; without it the next start begins a new epoch."""
@@ -36,7 +36,7 @@ class EpochFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FsyncFailure:
     """Failed fsync: the bytes of `segment` from `synced` on were never accepted."""
 
     segment: int
@@ -48,7 +48,7 @@ def random_epoch() -> int:
     return secrets.randbits(64)
 
 
-def this_host() -> str:
+def host_identity() -> str:
     """Return a name of this machine: its machine id, if any, and its host name."""
     try:
         machine = Path("/etc/machine-id").read_text().strip()
@@ -57,17 +57,17 @@ def this_host() -> str:
     return f"{machine}/{socket.gethostname()}"
 
 
-def read_epoch(folder: Path, files: Files = SYSTEM_FILES) -> EpochFile | None:
+def read_epoch(folder: Path, files: FileSystem = LOCAL_FILE_SYSTEM) -> EpochFile | None:
     """Return the epoch file; None if it is missing or unreadable."""
     try:
-        found = EpochFile(**json.loads(read_whole(files, folder / EPOCH_FILE)))
+        found = EpochFile(**json.loads(read_file(files, folder / EPOCH_FILE)))
         return found if found.number < 2**64 and files.inode(folder / EPOCH_FILE) else None
     except (OSError, ValueError, TypeError):
         return None
 
 
-def why_new(
-    folder: Path, found: EpochFile | None, agent: str, host: str, lanes: int, files: Files = SYSTEM_FILES
+def reason_for_new_epoch(
+    folder: Path, found: EpochFile | None, agent: str, host: str, lanes: int, files: FileSystem = LOCAL_FILE_SYSTEM
 ) -> str:
     """Return the reason why the epoch in `found` cannot continue; "" if it can. Damage is judged by recovery."""
     if found is None:
@@ -84,7 +84,7 @@ def why_new(
 
 
 def begin_epoch(
-    files: Files, folder: Path, agent: str, host: str, lanes: int, draw: Callable[[], int] = random_epoch
+    files: FileSystem, folder: Path, agent: str, host: str, lanes: int, draw: Callable[[], int] = random_epoch
 ) -> int:
     """Create an epoch with a number from `draw`; durable when this returns."""
     epoch = draw()
@@ -92,26 +92,26 @@ def begin_epoch(
     def content(inode: int) -> bytes:
         return json.dumps(asdict(EpochFile(f"{epoch:016x}", agent, host, lanes, inode))).encode()
 
-    write_whole(files, folder / EPOCH_FILE, content)
+    replace_file(files, folder / EPOCH_FILE, content)
     return epoch
 
 
-def note_failure(files: Files, folder: Path, failure: Failure) -> None:
+def save_failure(files: FileSystem, folder: Path, failure: FsyncFailure) -> None:
     """Save a failed fsync for the next start; raises OSError when even that cannot be written."""
-    write_whole(files, folder / _FAILED, json.dumps(asdict(failure)).encode())
+    replace_file(files, folder / _FAILED, json.dumps(asdict(failure)).encode())
 
 
-def read_failure(folder: Path, files: Files = SYSTEM_FILES) -> Failure | None:
+def read_failure(folder: Path, files: FileSystem = LOCAL_FILE_SYSTEM) -> FsyncFailure | None:
     """Return the saved failure; None if there is none. An unreadable file counts as a failure and cuts nothing."""
     try:
-        return Failure(**json.loads(read_whole(files, folder / _FAILED)))
+        return FsyncFailure(**json.loads(read_file(files, folder / _FAILED)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):
-        return Failure(-1, 0)
+        return FsyncFailure(-1, 0)
 
 
-def settle_failure(files: Files, folder: Path) -> None:
+def clear_failure(files: FileSystem, folder: Path) -> None:
     """Delete the saved failure once the log is cut and the new epoch durable; final with the next fsync of the
     folder."""
     if files.exists(folder / _FAILED):

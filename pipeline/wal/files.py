@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-Whole = bytes | mmap.mmap
+FileBytes = bytes | mmap.mmap
 """Content of a file."""
 
 
@@ -22,15 +22,15 @@ class LogError(RuntimeError):
     """Error of a write-ahead log. The text names the problem, the place and the remedy."""
 
 
-_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+_TEMPORARY = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 
 
-def passes(error: Exception) -> bool:
+def is_temporary(error: Exception) -> bool:
     """Return True for a temporary shortage (descriptors, memory) that leaves the data on disk intact."""
-    return isinstance(error, OSError) and error.errno in _PASSING
+    return isinstance(error, OSError) and error.errno in _TEMPORARY
 
 
-class LogLocked(LogError):
+class LogLockedError(LogError):
     """Another process holds the lock of the folder."""
 
     def __init__(self, folder: Path, holder: str) -> None:
@@ -50,7 +50,7 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
-class Files(Protocol):
+class FileSystem(Protocol):
     """Disk operations of the log. Every method raises OSError as the system does."""
 
     def create(self, path: Path) -> int:
@@ -97,7 +97,7 @@ class Files(Protocol):
 
     def inode(self, path: Path) -> int: ...
 
-    def load(self, path: Path) -> AbstractContextManager[Whole]:
+    def load(self, path: Path) -> AbstractContextManager[FileBytes]:
         """Return the whole content, valid until the context ends."""
         ...
 
@@ -106,7 +106,7 @@ class Files(Protocol):
         ...
 
 
-class SystemFiles:
+class LocalFileSystem:
     """Files on the real disk."""
 
     def create(self, path: Path) -> int:
@@ -162,7 +162,7 @@ class SystemFiles:
         return path.stat().st_ino
 
     @contextmanager
-    def load(self, path: Path) -> Iterator[Whole]:
+    def load(self, path: Path) -> Iterator[FileBytes]:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 yield b""
@@ -175,10 +175,10 @@ class SystemFiles:
         return FolderLock(folder)
 
 
-SYSTEM_FILES = SystemFiles()
+LOCAL_FILE_SYSTEM = LocalFileSystem()
 
 
-def write_whole(files: Files, path: Path, data: bytes | Callable[[int], bytes]) -> None:
+def replace_file(files: FileSystem, path: Path, data: bytes | Callable[[int], bytes]) -> None:
     """Make `path` hold `data`, durable when this returns; a crash leaves the old file or the new one. A callable gets
     the inode of the file and returns its content."""
     fresh = path.with_name(path.name + ".new")
@@ -194,13 +194,13 @@ def write_whole(files: Files, path: Path, data: bytes | Callable[[int], bytes]) 
     files.fsync_folder(path.parent)
 
 
-def read_whole(files: Files, path: Path) -> bytes:
+def read_file(files: FileSystem, path: Path) -> bytes:
     """Return the content of a small file."""
     with files.load(path) as data:
         return bytes(data)
 
 
-def ensure_folder(files: Files, path: Path) -> None:
+def ensure_folder(files: FileSystem, path: Path) -> None:
     """Create `path` and its missing parents, each with a durable folder entry: a power failure that removes the folder
     removes the log. An existing folder may come from a process that ended before its entry was durable, so the entry of
     the first existing one is fsynced again."""
@@ -224,7 +224,7 @@ class FolderLock:
         except BlockingIOError:
             holder = os.pread(self._descriptor, 1000, 0).decode(errors="replace").strip() or "an unnamed process"
             os.close(self._descriptor)
-            raise LogLocked(folder, holder) from None
+            raise LogLockedError(folder, holder) from None
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
 

@@ -18,7 +18,7 @@ from pipeline.wal.files import LogError
 
 MAGIC = b"ARTW"
 VERSION = 1
-MARK = b"\xa5\x17W\xe9"
+RECORD_MARK = b"\xa5\x17W\xe9"
 MAX_PAYLOAD = 1024 * 1024
 _HEADER = struct.Struct("<4sBBHQQ")  # magic, version, 0, lanes, segment, epoch; then u64 a lane; then crc32c
 _RECORD = struct.Struct("<4sBBHII")  # mark, type, 0, 0, length, crc32c
@@ -31,7 +31,7 @@ MAX_LANES = 1024
 Buffer = bytes | memoryview | mmap.mmap
 
 
-class NewerFormat(LogError):
+class NewerFormatError(LogError):
     """A newer program wrote this segment. Nothing was changed, so that program can continue with it."""
 
 
@@ -56,7 +56,7 @@ class RecordType(IntEnum):
     """Position up to which one branch of a flow has processed this log."""
 
 
-class Header(NamedTuple):
+class SegmentHeader(NamedTuple):
     """First bytes of a segment: the epoch and, for each lane, the next sequence when the segment was created."""
 
     segment: int
@@ -64,7 +64,7 @@ class Header(NamedTuple):
     next_sequences: tuple[int, ...]
 
 
-class Found(NamedTuple):
+class RecordFrame(NamedTuple):
     """Whole record: its type, start, and the offset and length of its payload."""
 
     type: RecordType
@@ -78,18 +78,18 @@ class Found(NamedTuple):
 
 
 @dataclass(slots=True)
-class Scan:
+class SegmentScan:
     """Content of a segment. `tail` is the end of the last whole record; the bytes after it could not be read."""
 
-    header: Header | None = None
-    records: list[Found] = field(default_factory=list)
+    header: SegmentHeader | None = None
+    records: list[RecordFrame] = field(default_factory=list)
     damage: list[tuple[int, int]] = field(default_factory=list)
     """Byte ranges without a whole record, each followed by a whole record."""
     tail: int = 0
     size: int = 0
 
 
-def encode_header(header: Header) -> bytes:
+def encode_header(header: SegmentHeader) -> bytes:
     """Return the bytes of a header."""
     lanes = header.next_sequences
     fixed = _HEADER.pack(MAGIC, VERSION, 0, len(lanes), header.segment, header.epoch)
@@ -102,7 +102,7 @@ def header_bytes(lanes: int) -> int:
     return _HEADER.size + 8 * lanes + _CRC.size
 
 
-def decode_header(data: Buffer, segment: int) -> Header | None:
+def decode_header(data: Buffer, segment: int) -> SegmentHeader | None:
     """Return the header at the start of `data`; None unless it is whole, undamaged and of this segment."""
     if len(data) < _HEADER.size:
         return None
@@ -113,7 +113,7 @@ def decode_header(data: Buffer, segment: int) -> Header | None:
     (crc,) = _CRC.unpack_from(data, end - _CRC.size)
     if crc32c(bytes(data[: end - _CRC.size])) != crc:
         return None
-    return Header(number, epoch, struct.unpack_from(f"<{lanes}Q", data, _HEADER.size))
+    return SegmentHeader(number, epoch, struct.unpack_from(f"<{lanes}Q", data, _HEADER.size))
 
 
 def check_version(data: Buffer, segment: int) -> None:
@@ -128,7 +128,7 @@ def check_version(data: Buffer, segment: int) -> None:
     as_ours = bytes(data[:4]) + bytes([VERSION]) + bytes(data[5 : end - _CRC.size])
     if len(data) >= end and _CRC.unpack_from(data, end - _CRC.size)[0] == crc32c(as_ours):
         return
-    raise NewerFormat(
+    raise NewerFormatError(
         f"segment {segment:016x} has format version {version}, this program reads version {VERSION}: run the version"
         " that wrote it until its log is empty, or a newer one (docs/upgrade.md); nothing was changed"
     )
@@ -139,22 +139,22 @@ def encode_record(segment: int, type: RecordType, payload: bytes) -> bytes:
     if len(payload) > MAX_PAYLOAD:
         raise ValueError(f"a record of {len(payload)} bytes is too large: at most {MAX_PAYLOAD}")
     crc = crc32c(payload, crc32c(_SALT.pack(segment, type, len(payload))))
-    return _RECORD.pack(MARK, type, 0, 0, len(payload), crc) + payload
+    return _RECORD.pack(RECORD_MARK, type, 0, 0, len(payload), crc) + payload
 
 
-def read_record(data: Buffer, at: int, segment: int) -> Found | None:
+def read_record(data: Buffer, at: int, segment: int) -> RecordFrame | None:
     """Return the record that starts at `at`; None unless it is whole and undamaged."""
     if len(data) - at < RECORD_BYTES:
         return None
     mark, type_, zero, zeros, length, crc = _RECORD.unpack_from(data, at)
     start = at + RECORD_BYTES
-    if mark != MARK or zero or zeros or length > MAX_PAYLOAD or start + length > len(data):
+    if mark != RECORD_MARK or zero or zeros or length > MAX_PAYLOAD or start + length > len(data):
         return None
     with memoryview(data) as view, view[start : start + length] as payload:
         if crc32c(payload, crc32c(_SALT.pack(segment, type_, length))) != crc:
             return None
     try:
-        return Found(RecordType(type_), at, start, length)
+        return RecordFrame(RecordType(type_), at, start, length)
     except ValueError:  # whole, but of a type that only a later version knows
         return None
 
@@ -174,9 +174,9 @@ def encode_skips(segment: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def scan(data: bytes | mmap.mmap, segment: int) -> Scan:
+def scan_segment(data: bytes | mmap.mmap, segment: int) -> SegmentScan:
     """Find every whole record of a segment, whatever damage lies between them."""
-    result = Scan(decode_header(data, segment), size=len(data))
+    result = SegmentScan(decode_header(data, segment), size=len(data))
     at = header_bytes(len(result.header.next_sequences)) if result.header else 0
     result.tail = at
     while at < len(data):
@@ -196,9 +196,9 @@ def _is_padding(data: bytes | mmap.mmap, start: int, end: int) -> bool:
     return end - start < RECORD_BYTES and data[start:end] == PAD * (end - start)
 
 
-def _next_record(data: bytes | mmap.mmap, at: int, segment: int) -> Found | None:
+def _next_record(data: bytes | mmap.mmap, at: int, segment: int) -> RecordFrame | None:
     """Return the first whole record at or after `at`."""
-    while (at := data.find(MARK, at)) >= 0:
+    while (at := data.find(RECORD_MARK, at)) >= 0:
         found = read_record(data, at, segment)
         if found is not None:
             return found

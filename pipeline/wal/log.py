@@ -13,37 +13,45 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import SinkRefusedError
 from pipeline.wal.core import (
     QUOTA_BYTES,
     SEGMENT_BYTES,
-    Entry,
+    AppendRequest,
     LogCore,
-    LogFailed,
-    Placed,
-    QuotaFull,
-    Ticket,
-    Work,
+    LogEntry,
+    LogWriteError,
+    PendingWrites,
+    QuotaExceededError,
+    WrittenEntries,
 )
-from pipeline.wal.files import Files
+from pipeline.wal.files import FileSystem
 from pipeline.wal.framing import RECORD_BYTES, RecordType
-from pipeline.wal.records import Place, encode_forgotten
+from pipeline.wal.records import LogPosition, encode_forgotten
 from pipeline.wal.recovery import Recovery
-from pipeline.wal.segments import CorruptRecord
+from pipeline.wal.segments import CorruptRecordError
 
-__all__ = ["QUOTA_BYTES", "SEGMENT_BYTES", "Durable", "Entry", "Log", "LogFailed", "QuotaFull"]
+__all__ = [
+    "QUOTA_BYTES",
+    "SEGMENT_BYTES",
+    "LogEntry",
+    "LogWriteError",
+    "OnDurable",
+    "QuotaExceededError",
+    "WriteAheadLog",
+]
 
 log = logging.getLogger(__name__)
 
-NOTE_DELAY_S = 0.5
+MAX_NOTE_DELAY_S = 0.5
 """Longest pause of the flusher in seconds, and so the longest delay of notes and of deletions."""
-_ROOM_S = 10.0
+_ROOM_TIMEOUT_S = 10.0
 
-Durable = Callable[[Sequence[tuple[Entry, Place]]], None]
+OnDurable = Callable[[Sequence[tuple[LogEntry, LogPosition]]], None]
 """Called by the flusher, in log order, once entries are durable and before the futures of `append` end."""
 
 
-class Log:
+class WriteAheadLog:
     """One log folder, locked by one process.
 
     Locks: `_cond` guards the queues and the counts of the core; the flusher writes to the disk without holding it.
@@ -54,11 +62,11 @@ class Log:
         folder: Path,
         agent: str,
         lanes: int,
-        durable: Durable,
+        durable: OnDurable,
         *,
         segment_bytes: int = SEGMENT_BYTES,
         quota_bytes: int = QUOTA_BYTES,
-        files: Files | None = None,
+        files: FileSystem | None = None,
         host: str | None = None,
         lazy: bool = False,
     ) -> None:
@@ -78,7 +86,7 @@ class Log:
         self.oldest_live = self._core.oldest_live
         self._durable = durable
         self._cond = threading.Condition()
-        self._futures: dict[int, Future[list[Place]]] = {}
+        self._futures: dict[int, Future[list[LogPosition]]] = {}
         """Waiting callers by the id of their ticket."""
         self._jobs: list[tuple[Callable[[], None], Future[None]]] = []
         """Calls that only the flusher may make."""
@@ -157,18 +165,18 @@ class Log:
         """First segment written by this process."""
         return self._core.own_segment
 
-    def append(self, entries: Sequence[Entry], beyond_quota: bool = False) -> Future[list[Place]]:
+    def append(self, entries: Sequence[LogEntry], beyond_quota: bool = False) -> Future[list[LogPosition]]:
         """Accept all of `entries` or none; the future ends when they are durable.
 
         Raises SinkRefused (here or through the future) when nothing was kept, LogFailed through the future when the
         disk failed meanwhile. Waits up to 10 s for room when the disk is slower than the sources."""
         size = sum(RECORD_BYTES + len(entry.payload) for entry in entries)
-        future: Future[list[Place]] = Future()
+        future: Future[list[LogPosition]] = Future()
         future.set_running_or_notify_cancel()  # a caller that stops waiting does not take the batch back
         with self._cond:
-            self._cond.wait_for(lambda: self._stopping or self.problem or self._core.has_room(size), _ROOM_S)
+            self._cond.wait_for(lambda: self._stopping or self.problem or self._core.has_room(size), _ROOM_TIMEOUT_S)
             if self._stopping and not self.problem:
-                raise SinkRefused("the log is closed")
+                raise SinkRefusedError("the log is closed")
             ticket = self._core.append(entries, beyond_quota)
             self._futures[id(ticket)] = future
             self._cond.notify_all()
@@ -181,7 +189,7 @@ class Log:
                 self._core.note(type, payloads)
             self._cond.notify_all()
 
-    def release(self, places: Iterable[Place]) -> None:
+    def release(self, places: Iterable[LogPosition]) -> None:
         """Stop keeping these records; segments that hold no others are deleted."""
         self._core.release(places)
         with self._cond:
@@ -195,14 +203,14 @@ class Log:
                 return False
         return self._do(self._core.recover_rest)
 
-    def set_aside(self, places: Iterable[tuple[Place, str]]) -> list[Place]:
+    def set_aside(self, places: Iterable[tuple[LogPosition, str]]) -> list[LogPosition]:
         """Quarantine batches (place, reason) in `error/`, where they are counted until `artimon wal repair --again`
         restores them. Returns the places that succeeded; retry the others."""
         gone = []
         for place, why in places:
             try:
                 self._core.set_aside(place, why)
-            except (CorruptRecord, OSError) as error:
+            except (CorruptRecordError, OSError) as error:
                 log.error("log %s: %s could not be set aside: %s", self.folder, place, error)
             else:
                 gone.append(place)
@@ -210,7 +218,7 @@ class Log:
         self.release(gone)
         return gone
 
-    def keep_damaged(self, places: Iterable[Place]) -> None:
+    def keep_damaged(self, places: Iterable[LogPosition]) -> None:
         """Copy the bytes of unreadable, abandoned batches to `damaged/`, so that they no longer hold back segments.
         Bytes that cannot be copied now stay in place until the next start."""
         gone = []
@@ -254,7 +262,7 @@ class Log:
     def _run(self) -> None:
         while True:
             with self._cond:
-                self._cond.wait_for(lambda: self._core.waiting or self._stopping or self._jobs, NOTE_DELAY_S)
+                self._cond.wait_for(lambda: self._core.waiting or self._stopping or self._jobs, MAX_NOTE_DELAY_S)
                 work, jobs, self._jobs = self._core.collect(), self._jobs, []
                 stopping = self._stopping
             for job, done in jobs:
@@ -270,7 +278,7 @@ class Log:
                 if stopping and not self._core.waiting:
                     return
 
-    def _write(self, work: Work) -> None:
+    def _write(self, work: PendingWrites) -> None:
         try:
             self._core.write(work, self._tell)
         except Exception as error:  # a bug: no caller may wait for ever, and nothing more is accepted
@@ -278,7 +286,7 @@ class Log:
             self._core.problem = self._core.problem or f"the log {self.folder} failed: {error!r}"
             for ticket in work.tickets:
                 if not ticket.done:
-                    ticket.error = LogFailed(self._core.problem)
+                    ticket.error = LogWriteError(self._core.problem)
 
     def _run_job(self, job: Callable[[], None], done: Future[None]) -> None:
         try:
@@ -288,7 +296,7 @@ class Log:
         else:
             done.set_result(None)
 
-    def _tell(self, tickets: Sequence[Ticket], placed: Placed) -> None:
+    def _tell(self, tickets: Sequence[AppendRequest], placed: WrittenEntries) -> None:
         try:
             self._durable(placed)
         except Exception:  # the flusher must live on; accepted entries stay accepted
@@ -296,7 +304,7 @@ class Log:
         for ticket in tickets:
             self._answer(ticket)
 
-    def _answer(self, ticket: Ticket) -> None:
+    def _answer(self, ticket: AppendRequest) -> None:
         with self._cond:
             future = self._futures.pop(id(ticket), None)
         if future is None:

@@ -11,7 +11,7 @@ from artimon.model.batch import BatchId
 from artimon.model.ranges import LaneId, RangeSet
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """Location of a payload in the log."""
 
     segment: int
@@ -19,7 +19,7 @@ class Place(NamedTuple):
     length: int
 
 
-class BadPayload(ValueError):
+class InvalidPayloadError(ValueError):
     """A record with a valid checksum and an invalid payload: another version wrote it."""
 
 
@@ -60,7 +60,7 @@ def decode_sent(payload: bytes) -> list[tuple[BatchId, Position]]:
             for epoch, lane, sequence, partition, offset in entries
         ]
     except (struct.error, ValueError) as error:
-        raise BadPayload(f"SENT record: {error}") from error
+        raise InvalidPayloadError(f"SENT record: {error}") from error
 
 
 def encode_acked(ids: Iterable[BatchId]) -> Iterator[bytes]:
@@ -85,10 +85,10 @@ def decode_acked(payload: bytes) -> tuple[LaneId, RangeSet]:
         ranges = RangeSet(_RANGE.iter_unpack(payload[at : at + count * _RANGE.size]))
         return LaneId(agent, epoch, lane), ranges
     except (struct.error, UnicodeDecodeError) as error:
-        raise BadPayload(f"ACKED record: {error}") from error
+        raise InvalidPayloadError(f"ACKED record: {error}") from error
 
 
-def encode_forgotten(places: Sequence[Place]) -> Iterator[bytes]:
+def encode_forgotten(places: Sequence[LogPosition]) -> Iterator[bytes]:
     """Yield payloads with the places of records that need not be sent again."""
     for at in range(0, len(places), MAX_ENTRIES):
         yield b"".join(_PLACE.pack(place.segment, place.offset) for place in places[at : at + MAX_ENTRIES])
@@ -99,7 +99,7 @@ def decode_forgotten(payload: bytes) -> list[tuple[int, int]]:
     try:
         return list(_PLACE.iter_unpack(payload))
     except struct.error as error:
-        raise BadPayload(f"FORGOTTEN record: {error}") from error
+        raise InvalidPayloadError(f"FORGOTTEN record: {error}") from error
 
 
 def encode_cursor(branch: str, segment: int, offset: int) -> bytes:
@@ -113,7 +113,7 @@ def decode_cursor(payload: bytes) -> tuple[str, tuple[int, int]]:
         branch, at = _read_text(payload, 0)
         return branch, _PLACE.unpack_from(payload, at)
     except (struct.error, UnicodeDecodeError) as error:
-        raise BadPayload(f"CURSOR record: {error}") from error
+        raise InvalidPayloadError(f"CURSOR record: {error}") from error
 
 
 def encode_end(next_segment: int) -> bytes:
@@ -124,7 +124,7 @@ def decode_end(payload: bytes) -> int:
     try:
         return int(_NUMBER.unpack(payload)[0])
     except struct.error as error:
-        raise BadPayload(f"END record: {error}") from error
+        raise InvalidPayloadError(f"END record: {error}") from error
 
 
 def _text(text: str) -> bytes:

@@ -14,27 +14,27 @@ from itertools import pairwise
 from pathlib import Path
 
 from artimon.model.acks import Position
-from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind, UnknownFormat
+from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind, UnknownFormatError
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneRanges
-from pipeline.wal.epoch import Failure
-from pipeline.wal.files import SYSTEM_FILES, Files
-from pipeline.wal.framing import Found, NewerFormat, RecordType, Scan, check_version, scan
+from pipeline.wal.epoch import FsyncFailure
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, FileSystem
+from pipeline.wal.framing import NewerFormatError, RecordFrame, RecordType, SegmentScan, check_version, scan_segment
 from pipeline.wal.records import (
-    BadPayload,
-    Place,
+    InvalidPayloadError,
+    LogPosition,
     decode_acked,
     decode_cursor,
     decode_end,
     decode_forgotten,
     decode_sent,
 )
-from pipeline.wal.shed import shed_in
+from pipeline.wal.shed import shed_batches
 
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[0-9a-f]{16}\.wal")
-_MOST_MISSING = 1000
+_MAX_MISSING = 1000
 """Most missing segments counted between two existing ones."""
 
 
@@ -43,7 +43,7 @@ def segment_path(folder: Path, segment: int) -> Path:
     return folder / f"{segment:016x}.wal"
 
 
-def segments_in(folder: Path, files: Files = SYSTEM_FILES) -> list[int]:
+def segments_in(folder: Path, files: FileSystem = LOCAL_FILE_SYSTEM) -> list[int]:
     """Return the numbers of the existing segments, ascending."""
     return sorted(int(name[:16], 16) for name in files.names(folder) if _NAME.fullmatch(name))
 
@@ -67,9 +67,9 @@ class Recovery:
     """Content of the log, oldest first, and its damage."""
 
     segments: list[SegmentState] = field(default_factory=list)
-    batches: list[tuple[BatchHeader, Place]] = field(default_factory=list)
+    batches: list[tuple[BatchHeader, LogPosition]] = field(default_factory=list)
     """Batches without an ack."""
-    series: list[tuple[BatchHeader, Place]] = field(default_factory=list)
+    series: list[tuple[BatchHeader, LogPosition]] = field(default_factory=list)
     """Announcements that Kafka is not known to have."""
     sent: dict[BatchId, Position] = field(default_factory=dict)
     acked: LaneRanges = field(default_factory=LaneRanges)
@@ -103,7 +103,7 @@ class Recovery:
         """Return the union of this and of the content of younger segments."""
         sequences = dict(self.next_sequences)
         for (epoch, lane), sequence in newer.next_sequences.items():
-            _raise_to(sequences, epoch, lane, sequence)
+            _raise_sequence(sequences, epoch, lane, sequence)
         acked = self.acked.copy()
         acked.update(newer.acked)
         return Recovery(
@@ -132,15 +132,21 @@ class Recovery:
         self.series = [s for s in self.series if (s[1].segment, s[1].offset) not in forgotten]
 
 
-def look(folder: Path, failure: Failure | None = None, files: Files = SYSTEM_FILES) -> Recovery:
+def recover_folder(
+    folder: Path, failure: FsyncFailure | None = None, files: FileSystem = LOCAL_FILE_SYSTEM
+) -> Recovery:
     """Read every segment; nothing is changed. `failure`: bytes that were written and never accepted do not count."""
-    result = look_at(files, folder, segments_in(folder, files), failure)
+    result = recover_segments(files, folder, segments_in(folder, files), failure)
     result.drop_done()
     return result
 
 
-def look_at(
-    files: Files, folder: Path, numbers: Sequence[int], failure: Failure | None = None, until: int | None = None
+def recover_segments(
+    files: FileSystem,
+    folder: Path,
+    numbers: Sequence[int],
+    failure: FsyncFailure | None = None,
+    until: int | None = None,
 ) -> Recovery:
     """Read these segments, ascending. `until`: the first younger segment, which has been read already; None if there is
     none. The result includes acked batches, since their ACKED records may be in another segment."""
@@ -150,7 +156,7 @@ def look_at(
         limit = failure.synced if failure is not None and failure.segment == number else None
         _missing_before(result, number, end_to)
         last = until is None and number == numbers[-1]
-        end_to = _look_at(result, files, folder, number, limit, last)
+        end_to = _recover_segment(result, files, folder, number, limit, last)
     if until is not None:
         _missing_before(result, until, end_to)
     elif end_to is not None:  # its successor was never created or is gone: assume the worst
@@ -161,7 +167,9 @@ def look_at(
     return result
 
 
-def newest(files: Files, folder: Path, numbers: Sequence[int], failure: Failure | None, most: int) -> int:
+def count_of_newest(
+    files: FileSystem, folder: Path, numbers: Sequence[int], failure: FsyncFailure | None, most: int
+) -> int:
     """Return the number of last segments to read before anything is accepted: back to the last one with content, for
     the sequences given away, and to the one whose fsync failed. Beyond these at most `most` bytes."""
     count = total = 0
@@ -175,39 +183,43 @@ def newest(files: Files, folder: Path, numbers: Sequence[int], failure: Failure 
     return count
 
 
-def check_versions(files: Files, folder: Path, numbers: Sequence[int]) -> None:
+def check_versions(files: FileSystem, folder: Path, numbers: Sequence[int]) -> None:
     """Raise NewerFormat if a newer program wrote one of these segments."""
     for number in numbers:
         with files.load(segment_path(folder, number)) as data:
             check_version(data, number)
 
 
-def gaps_in(numbers: Sequence[int]) -> list[int]:
+def missing_segments(numbers: Sequence[int]) -> list[int]:
     """Return the missing segments between existing ones."""
     missing: list[int] = []
     for before, number in pairwise(numbers):
-        missing.extend(range(before + 1, min(number, before + 1 + _MOST_MISSING)))
+        missing.extend(range(before + 1, min(number, before + 1 + _MAX_MISSING)))
     return missing
 
 
-def records_of(folder: Path, segment: int, files: Files = SYSTEM_FILES) -> Iterator[tuple[Found, bytes]]:
+def records_of(
+    folder: Path, segment: int, files: FileSystem = LOCAL_FILE_SYSTEM
+) -> Iterator[tuple[RecordFrame, bytes]]:
     """Yield every whole record of a segment, in order, with its payload."""
     with files.load(segment_path(folder, segment)) as data:
-        for record in scan(data, segment).records:
+        for record in scan_segment(data, segment).records:
             yield record, data[record.payload_at : record.end]
 
 
 def _missing_before(result: Recovery, number: int, end_to: int | None) -> None:
     if result.segments:
         expected = result.segments[-1].number + 1
-        result.missing.extend(range(expected, min(number, expected + _MOST_MISSING)))
+        result.missing.extend(range(expected, min(number, expected + _MAX_MISSING)))
         if end_to is None and number == expected:
             before = result.segments[-1]
             if before.tail == before.size:  # else the bytes after its tail have been counted already
                 result.set_aside.append((before.number, before.tail, 0))
 
 
-def _look_at(result: Recovery, files: Files, folder: Path, number: int, limit: int | None, last: bool) -> int | None:
+def _recover_segment(
+    result: Recovery, files: FileSystem, folder: Path, number: int, limit: int | None, last: bool
+) -> int | None:
     """Scan one segment; returns the number that its END record names, or None."""
     with files.load(segment_path(folder, number)) as data:
         size = len(data)
@@ -217,8 +229,12 @@ def _look_at(result: Recovery, files: Files, folder: Path, number: int, limit: i
                 result.missing.append(number)
             return None
         check_version(data, number)
-        scanned = scan(data[:limit] if limit is not None else data, number)
-        bad = [(r.start, r.end) for r in scanned.records if not _take(result, number, r, data[r.payload_at : r.end])]
+        scanned = scan_segment(data[:limit] if limit is not None else data, number)
+        bad = [
+            (r.start, r.end)
+            for r in scanned.records
+            if not _apply_record(result, number, r, data[r.payload_at : r.end])
+        ]
         end = _end_of(data, scanned)
     _note_header(result, scanned)
     blank = scanned.header is None and not scanned.records
@@ -233,29 +249,29 @@ def _look_at(result: Recovery, files: Files, folder: Path, number: int, limit: i
     return end
 
 
-def _note_header(result: Recovery, scanned: Scan) -> None:
+def _note_header(result: Recovery, scanned: SegmentScan) -> None:
     if scanned.header is None:
         return
     for lane, sequence in enumerate(scanned.header.next_sequences):
-        _raise_to(result.next_sequences, scanned.header.epoch, lane, sequence)
+        _raise_sequence(result.next_sequences, scanned.header.epoch, lane, sequence)
 
 
-def _end_of(data: bytes | object, scanned: Scan) -> int | None:
+def _end_of(data: bytes | object, scanned: SegmentScan) -> int | None:
     if not scanned.records or scanned.records[-1].type != RecordType.END:
         return None
     record = scanned.records[-1]
     try:
         return decode_end(data[record.payload_at : record.end])  # type: ignore[index]
-    except BadPayload:  # counted as damage already
+    except InvalidPayloadError:  # counted as damage already
         return None
 
 
-def _take(result: Recovery, segment: int, record: Found, payload: bytes) -> bool:
+def _apply_record(result: Recovery, segment: int, record: RecordFrame, payload: bytes) -> bool:
     """Apply one record to `result`; False if its payload is invalid."""
     try:
         match record.type:
             case RecordType.BATCH | RecordType.SERIES:
-                _take_batch(result, Place(segment, record.payload_at, record.length), payload)
+                _apply_batch(result, LogPosition(segment, record.payload_at, record.length), payload)
             case RecordType.SENT:
                 result.sent.update(decode_sent(payload))
             case RecordType.ACKED:
@@ -269,25 +285,25 @@ def _take(result: Recovery, segment: int, record: Found, payload: bytes) -> bool
                 result.cursors[branch] = max(place, result.cursors.get(branch, place))
             case RecordType.END:
                 decode_end(payload)
-    except UnknownFormat as error:  # its checksum is right: a newer program wrote it, not a broken disk
-        raise NewerFormat(f"segment {segment:016x} byte {record.start}: {error}; nothing was changed") from error
-    except (BatchError, BadPayload) as error:
+    except UnknownFormatError as error:  # its checksum is right: a newer program wrote it, not a broken disk
+        raise NewerFormatError(f"segment {segment:016x} byte {record.start}: {error}; nothing was changed") from error
+    except (BatchError, InvalidPayloadError) as error:
         log.error("segment %016x byte %d: %s", segment, record.start, error)
         return False
     return True
 
 
-def _take_batch(result: Recovery, place: Place, payload: bytes) -> None:
+def _apply_batch(result: Recovery, place: LogPosition, payload: bytes) -> None:
     header = parse_header(payload)
     if header.kind == BatchKind.SERIES:
         result.series.append((header, place))
     else:
         result.batches.append((header, place))
-        if header.kind == BatchKind.SAMPLES and len(given_up := shed_in(header, payload)):
+        if header.kind == BatchKind.SAMPLES and len(given_up := shed_batches(header, payload)):
             result.acked.update(given_up)
-        _raise_to(result.next_sequences, header.id.epoch, header.id.lane, header.id.sequence + 1)
+        _raise_sequence(result.next_sequences, header.id.epoch, header.id.lane, header.id.sequence + 1)
 
 
-def _raise_to(sequences: dict[tuple[int, int], int], epoch: int, lane: int, sequence: int) -> None:
+def _raise_sequence(sequences: dict[tuple[int, int], int], epoch: int, lane: int, sequence: int) -> None:
     key = (epoch, lane)
     sequences[key] = max(sequences.get(key, 0), sequence)

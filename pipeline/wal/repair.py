@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from pipeline.wal.files import Files, ensure_folder, read_whole, write_whole
+from pipeline.wal.files import FileSystem, ensure_folder, read_file, replace_file
 from pipeline.wal.framing import RecordType, encode_record, encode_skips
 from pipeline.wal.records import encode_end
 from pipeline.wal.recovery import Recovery, SegmentState, segment_path
@@ -14,18 +14,18 @@ log = logging.getLogger(__name__)
 
 DAMAGED = "damaged"
 """Folder of quarantined bytes."""
-DAMAGE, TAIL = ".bin", ".tail"
+DAMAGE_SUFFIX, TAIL_SUFFIX = ".bin", ".tail"
 """Suffixes: damaged bytes between or in place of records; bytes after the last record of the log."""
 KEEP_TAILS = 8
 
 
-def repair(files: Files, folder: Path, found: Recovery, newest: bool = True) -> None:
+def repair_segments(files: FileSystem, folder: Path, found: Recovery, newest: bool = True) -> None:
     """Repair the segments: copy damage to `damaged/` and overwrite it with SKIP records, cut tails, write END records.
     `newest`: the last of these segments is the last of the log."""
     for state in found.segments:
         last = newest and state is found.segments[-1]
         if last and state.blank:
-            _keep_copy(files, folder, state.number, 0, state.size)
+            _quarantine_range(files, folder, state.number, 0, state.size)
             files.unlink(segment_path(folder, state.number))
         else:
             _repair_segment(files, folder, state, last)
@@ -35,12 +35,14 @@ def repair(files: Files, folder: Path, found: Recovery, newest: bool = True) -> 
             _write_placeholder(files, folder, number)  # its entry becomes durable with the next segment's
 
 
-def _repair_segment(files: Files, folder: Path, state: SegmentState, last: bool) -> None:
+def _repair_segment(files: FileSystem, folder: Path, state: SegmentState, last: bool) -> None:
     """Repair and fsync one segment: after a kill its intact records may still be in the page cache only."""
     for start, end in state.damage:
-        _keep_copy(files, folder, state.number, start, end - start)
+        _quarantine_range(files, folder, state.number, start, end - start)
     if state.tail < state.size:
-        _keep_copy(files, folder, state.number, state.tail, state.size - state.tail, TAIL if last else DAMAGE)
+        _quarantine_range(
+            files, folder, state.number, state.tail, state.size - state.tail, TAIL_SUFFIX if last else DAMAGE_SUFFIX
+        )
     descriptor = files.open(segment_path(folder, state.number))
     try:
         for start, end in state.damage:
@@ -55,43 +57,47 @@ def _repair_segment(files: Files, folder: Path, state: SegmentState, last: bool)
         files.close(descriptor)
 
 
-def _keep_copy(files: Files, folder: Path, segment: int, offset: int, length: int, suffix: str = DAMAGE) -> None:
+def _quarantine_range(
+    files: FileSystem, folder: Path, segment: int, offset: int, length: int, suffix: str = DAMAGE_SUFFIX
+) -> None:
     with files.load(segment_path(folder, segment)) as whole:
         data = whole[offset : offset + length]
-    keep_bytes(files, folder, segment, offset, data, suffix)
+    quarantine_bytes(files, folder, segment, offset, data, suffix)
 
 
-def keep_bytes(files: Files, folder: Path, segment: int, offset: int, data: bytes, suffix: str = DAMAGE) -> None:
+def quarantine_bytes(
+    files: FileSystem, folder: Path, segment: int, offset: int, data: bytes, suffix: str = DAMAGE_SUFFIX
+) -> None:
     """Quarantine bytes under a name that tells their place; durable when this returns."""
-    if not data or (suffix == TAIL and not data.strip(b"\0")):
+    if not data or (suffix == TAIL_SUFFIX and not data.strip(b"\0")):
         return
     aside = folder / DAMAGED
     ensure_folder(files, aside)
     target = _free_name(files, aside / f"{segment:016x}-{offset:012x}", suffix, data)
-    write_whole(files, target, data)
-    if suffix == TAIL:
+    replace_file(files, target, data)
+    if suffix == TAIL_SUFFIX:
         _drop_old_tails(files, aside)
     else:
         log.error("damage in segment %016x at byte %d: %d bytes set aside in %s", segment, offset, len(data), target)
 
 
-def _free_name(files: Files, stem: Path, suffix: str, data: bytes) -> Path:
+def _free_name(files: FileSystem, stem: Path, suffix: str, data: bytes) -> Path:
     """Return a file name for bytes of this place; a new one if other bytes of the place are stored already."""
     target, number = stem.with_name(stem.name + suffix), 0
-    while files.exists(target) and read_whole(files, target) != data:
+    while files.exists(target) and read_file(files, target) != data:
         number += 1
         target = stem.with_name(f"{stem.name}-{number}{suffix}")
     return target
 
 
-def _drop_old_tails(files: Files, aside: Path) -> None:
+def _drop_old_tails(files: FileSystem, aside: Path) -> None:
     """Keep only a few tails: nearly every crash leaves half a record that was never accepted."""
-    tails = sorted(name for name in files.names(aside) if name.endswith(TAIL))
+    tails = sorted(name for name in files.names(aside) if name.endswith(TAIL_SUFFIX))
     for name in tails[:-KEEP_TAILS]:
         files.unlink(aside / name)
 
 
-def _write_placeholder(files: Files, folder: Path, number: int) -> None:
+def _write_placeholder(files: FileSystem, folder: Path, number: int) -> None:
     """Write an empty segment in place of a missing one, so that it is counted once only."""
     descriptor = files.create(segment_path(folder, number))
     try:

@@ -9,16 +9,16 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from pipeline.wal.files import Files, LogError
-from pipeline.wal.framing import RECORD_BYTES, Header, encode_header, read_record
-from pipeline.wal.records import Place
+from pipeline.wal.files import FileSystem, LogError
+from pipeline.wal.framing import RECORD_BYTES, SegmentHeader, encode_header, read_record
+from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import segment_path, segments_in
 
 
-class CorruptRecord(LogError):
+class CorruptRecordError(LogError):
     """The disk returns other bytes for an accepted record than were written."""
 
-    def __init__(self, path: Path, place: Place) -> None:
+    def __init__(self, path: Path, place: LogPosition) -> None:
         super().__init__(path, place)
         self.path, self.place = path, place
 
@@ -32,7 +32,7 @@ class CorruptRecord(LogError):
 class Segments:
     """Invariant: segments are consecutive; the newest is open for appending, never deleted; `synced` <= `size`."""
 
-    def __init__(self, files: Files, folder: Path, next_segment: int) -> None:
+    def __init__(self, files: FileSystem, folder: Path, next_segment: int) -> None:
         self._files, self._folder = files, folder
         self._lock = threading.Lock()
         """Guards `_descriptors` and `_live`. No writing under it."""
@@ -63,7 +63,7 @@ class Segments:
     def begin(self, epoch: int, next_sequences: Sequence[int]) -> None:
         """Create the next segment; the file and its folder entry are durable when this returns."""
         number = self._next
-        header = encode_header(Header(number, epoch, tuple(next_sequences)))
+        header = encode_header(SegmentHeader(number, epoch, tuple(next_sequences)))
         descriptor = self._files.create(segment_path(self._folder, number))
         try:
             self._files.write(descriptor, 0, header)
@@ -104,15 +104,15 @@ class Segments:
         self._files.fsync(self._descriptors[self._active()])
         self.synced = self.size
 
-    def read(self, place: Place) -> bytes:
+    def read(self, place: LogPosition) -> bytes:
         """Return the payload at `place`; raises CorruptRecord if it differs from what was written."""
         data = self.raw(place)
         found = read_record(data, 0, place.segment)
         if found is None or found.length != place.length:
-            raise CorruptRecord(segment_path(self._folder, place.segment), place)
+            raise CorruptRecordError(segment_path(self._folder, place.segment), place)
         return data[RECORD_BYTES:]
 
-    def raw(self, place: Place) -> bytes:
+    def raw(self, place: LogPosition) -> bytes:
         """Return the bytes on disk where the record of that payload was written."""
         with self._lock:
             descriptor = self._descriptors.get(place.segment)
@@ -121,26 +121,26 @@ class Segments:
                 self._descriptors[place.segment] = descriptor
         return self._files.read(descriptor, place.offset - RECORD_BYTES, RECORD_BYTES + place.length)
 
-    def hold(self, places: Iterable[Place]) -> None:
+    def hold(self, places: Iterable[LogPosition]) -> None:
         """Keep these records."""
         with self._lock:
             for place in places:
                 self._live[place.segment][place.offset] = place.length
 
-    def release(self, places: Iterable[Place]) -> None:
+    def release(self, places: Iterable[LogPosition]) -> None:
         """Stop keeping these records."""
         with self._lock:
             for place in places:
                 self._live.get(place.segment, {}).pop(place.offset, None)
 
-    def oldest_live(self) -> list[Place]:
+    def oldest_live(self) -> list[LogPosition]:
         """Return the records to keep of the oldest full segment that holds any, in log order."""
         with self._lock:
             for number in sorted(self._live):
                 if number == self.active:
                     break
                 if held := self._live[number]:
-                    return [Place(number, at, length) for at, length in sorted(held.items())]
+                    return [LogPosition(number, at, length) for at, length in sorted(held.items())]
         return []
 
     def live(self) -> int:

@@ -20,7 +20,16 @@ from dataclasses import dataclass, field
 
 import xxhash
 
-from artimon.model.batch import MAX_BLOCK, BatchError, BatchHeader, BatchKind, Polled, Samples, SeriesBlock, SeriesInfo
+from artimon.model.batch import (
+    MAX_BLOCK_SERIES,
+    BatchError,
+    BatchHeader,
+    BatchKind,
+    PollResult,
+    Samples,
+    SeriesBlock,
+    SeriesInfo,
+)
 from artimon.model.codec import decode_samples, decode_series
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import bucket_ends
@@ -28,12 +37,12 @@ from artimon.model.labels import canonical
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.model.values import Kind, Value, ValueType
 
-NAME = "artimon.agent.shed"
-BATCHES = "artimon.agent.shed.batches"
+SHED_VARIABLE = "artimon.agent.shed"
+SHED_BATCHES_VARIABLE = "artimon.agent.shed.batches"
 _SUFFIX = "/shed"
-ROWS = 900
+MAX_ROWS = 900
 """Most rows of one record; its series fit into one announcement."""
-_TEXT = 900
+_MAX_TEXT = 900
 """Most bytes of ranges in one value."""
 MINUTE_MS = 60_000
 
@@ -58,7 +67,7 @@ def shed_source(agent: str) -> str:
 
 
 @dataclass(slots=True)
-class _Record:
+class _ShedRecord:
     lanes: LaneRanges = field(default_factory=LaneRanges)
     lost: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     """Counts of samples by source, state and end of the minute."""
@@ -69,26 +78,26 @@ class _Record:
         return len(self.lost) + sum(1 + len(self.lanes[lane]) // 20 for lane in self.lanes.lanes())
 
 
-def records(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]]) -> Iterator[Polled]:
+def shed_records(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]]) -> Iterator[PollResult]:
     """Yield the shed records, with their announcements, for given-up batches (header, bytes, True if Kafka had it)."""
-    record = _Record()
+    record = _ShedRecord()
     for header, payload, sent in batches:
         if header.kind == BatchKind.SERIES:  # announced again within a day
             continue
         record.lanes.add(header.id.lane_id, header.id.sequence)
-        if header.source == shed_source(header.id.agent):  # its content is carried over, see `carried`
+        if header.source == shed_source(header.id.agent):  # its content is carried over, see `merge_shed_records`
             continue
         record.newest_ms = max(record.newest_ms, header.poll_ms)
         for minute, samples in _minutes(header, payload):
             record.lost[header.source, "sent" if sent else "unsent", minute] += samples
-        if record.rows >= ROWS:
+        if record.rows >= MAX_ROWS:
             yield _polled(agent, record)
-            record = _Record()
+            record = _ShedRecord()
     if record.rows:
         yield _polled(agent, record)
 
 
-def carried(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]]) -> Iterator[Polled]:
+def merge_shed_records(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]]) -> Iterator[PollResult]:
     """Merge shed records that are given up themselves and that Kafka does not have, with the announcements of their
     series, so that a reported loss is never forgotten."""
     source, samples, infos, newest_ms = shed_source(agent), [], dict[str, SeriesInfo](), 0
@@ -101,13 +110,16 @@ def carried(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]]) -> I
         else:
             samples.append(decode_samples(header, payload))
     texts = sorted(infos)
-    parts = [tuple(infos[text] for text in texts[at : at + MAX_BLOCK]) for at in range(0, len(texts), MAX_BLOCK)]
+    parts = [
+        tuple(infos[text] for text in texts[at : at + MAX_BLOCK_SERIES])
+        for at in range(0, len(texts), MAX_BLOCK_SERIES)
+    ]
     blocks = tuple(SeriesBlock(source, _block(part), newest_ms, part) for part in parts)
     if blocks or samples:
-        yield Polled(source, bytes(16), 0, newest_ms, _joined(samples), blocks=blocks)
+        yield PollResult(source, bytes(16), 0, newest_ms, _join_lanes(samples), blocks=blocks)
 
 
-def _joined(parts: list[Samples]) -> Samples:
+def _join_lanes(parts: list[Samples]) -> Samples:
     return Samples.of([row for part in parts for row in part.rows()])
 
 
@@ -118,7 +130,7 @@ def _minutes(header: BatchHeader, payload: bytes) -> Minutes:
     return ((-(-header.poll_ms // MINUTE_MS) * MINUTE_MS, header.rows),)
 
 
-def shed_in(header: BatchHeader, payload: bytes) -> LaneRanges:
+def shed_batches(header: BatchHeader, payload: bytes) -> LaneRanges:
     """Return the batches that a shed record gives up; empty if the batch is not a shed record. Raises BatchError."""
     found = LaneRanges()
     if (
@@ -138,22 +150,22 @@ def shed_in(header: BatchHeader, payload: bytes) -> LaneRanges:
     return found
 
 
-def _polled(agent: str, record: _Record) -> Polled:
+def _polled(agent: str, record: _ShedRecord) -> PollResult:
     infos: dict[str, SeriesInfo] = {}
     rows: list[tuple[int, int, int, Value | None]] = []
     first = min((minute for _, _, minute in record.lost), default=record.newest_ms)
     for (source, state, minute), lost in sorted(record.lost.items()):
-        text = canonical(NAME, {"agent": agent, "source": source, "state": state})
+        text = canonical(SHED_VARIABLE, {"agent": agent, "source": source, "state": state})
         infos[text] = SeriesInfo(text, ValueType.INTEGER, Kind.GAUGE, "Samples given up to make room", "", minute)
         rows.append((fingerprint(text), minute, first, lost))
-    text = canonical(BATCHES, {"agent": agent})
+    text = canonical(SHED_BATCHES_VARIABLE, {"agent": agent})
     infos[text] = SeriesInfo(text, ValueType.STRING, Kind.UNKNOWN, "Batches given up to make room", "", first)
     for n, said in enumerate(_texts(record.lanes)):
         rows.append((fingerprint(text), record.newest_ms + n, first, said))
     source = shed_source(agent)
     series = tuple(infos[text] for text in sorted(infos))
     block = SeriesBlock(source, _block(series), record.newest_ms, series)
-    return Polled(source, bytes(16), first, record.newest_ms, Samples.of(rows), blocks=(block,))
+    return PollResult(source, bytes(16), first, record.newest_ms, Samples.of(rows), blocks=(block,))
 
 
 def _texts(lanes: LaneRanges) -> Iterator[str]:
@@ -162,7 +174,7 @@ def _texts(lanes: LaneRanges) -> Iterator[str]:
         size = 0
         for first, end in lanes[lane]:
             part = f"{first}:{end}"
-            if size + len(part) > _TEXT:
+            if size + len(part) > _MAX_TEXT:
                 yield f"{','.join(by_lane.pop(lane))} {lane}"
                 size = 0
             by_lane[lane].append(part)

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Protocol
 
 
-class State(Enum):
+class BatchState(Enum):
     """State of a batch."""
 
     WRITING = "writing"
@@ -27,7 +27,7 @@ class State(Enum):
     """Quarantined because it is damaged or refused; `artimon wal repair --again` restores it."""
 
 
-class Event(Enum):
+class BatchEvent(Enum):
     """Event that may change the state of a batch."""
 
     DURABLE = "durable"
@@ -45,12 +45,12 @@ class Event(Enum):
     """An operator restores a quarantined batch."""
 
 
-class UnexpectedMove(RuntimeError):
+class InvalidTransitionError(RuntimeError):
     """The table has no such move: the caller has a bug, and nothing was changed."""
 
 
-_S, _E = State, Event
-TABLE: dict[tuple[State, Event], State] = {
+_S, _E = BatchState, BatchEvent
+TRANSITIONS: dict[tuple[BatchState, BatchEvent], BatchState] = {
     (_S.WRITING, _E.DURABLE): _S.LOGGED,
     (_S.LOGGED, _E.CLAIM): _S.SENDING,
     (_S.SENDING, _E.BACK): _S.LOGGED,
@@ -72,18 +72,18 @@ TABLE: dict[tuple[State, Event], State] = {
 quarantined ones stay until an operator restores them."""
 
 
-class Standing(Protocol):
+class Stateful(Protocol):
     """Object with a state."""
 
-    state: State
+    state: BatchState
 
 
-def move(batch: Standing, seen: State, event: Event) -> bool:
+def transition(batch: Stateful, seen: BatchState, event: BatchEvent) -> bool:
     """Apply `event` to a batch that was seen in state `seen`. True if the state changed; False if another thread was
     quicker or the table keeps the state. Raises UnexpectedMove."""
-    after = TABLE.get((seen, event))
+    after = TRANSITIONS.get((seen, event))
     if after is None:
-        raise UnexpectedMove(f"event {event.value} is invalid for a batch in state {seen.value}")
+        raise InvalidTransitionError(f"event {event.value} is invalid for a batch in state {seen.value}")
     if batch.state is not seen or after is seen:
         return False
     batch.state = after

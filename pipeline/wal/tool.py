@@ -13,15 +13,15 @@ from typing import Any
 from artimon.model.batch import BatchError, BatchHeader, BatchKind
 from artimon.model.codec import verify
 from pipeline.wal import aside
-from pipeline.wal.audit import Audit
-from pipeline.wal.core import Entry, LogCore
-from pipeline.wal.epoch import EpochFile, read_epoch, read_failure, this_host
-from pipeline.wal.files import SYSTEM_FILES, LogError
-from pipeline.wal.framing import RecordType, check_version, scan
-from pipeline.wal.recovery import Recovery, look, segment_path, segments_in
+from pipeline.wal.audit import AcceptedCounts
+from pipeline.wal.core import LogCore, LogEntry
+from pipeline.wal.epoch import EpochFile, host_identity, read_epoch, read_failure
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, LogError
+from pipeline.wal.framing import RecordType, check_version, scan_segment
+from pipeline.wal.recovery import Recovery, recover_folder, segment_path, segments_in
 
 
-class NoLog(LogError):
+class LogNotFoundError(LogError):
     """The folder is not a log, or has too little information to continue it."""
 
 
@@ -40,7 +40,7 @@ class SegmentReport:
 
 
 @dataclass(slots=True)
-class Report:
+class LogReport:
     """Report on a whole folder as it was found. Nothing was changed."""
 
     folder: Path
@@ -57,7 +57,7 @@ class Report:
     newest_ms: int | None
     next_sequences: dict[str, int]
     missing: list[int]
-    set_aside: list[aside.Aside]
+    set_aside: list[aside.QuarantinedFile]
 
     @property
     def trouble(self) -> list[str]:
@@ -99,7 +99,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
+class RepairReport:
     """Result of `repair`."""
 
     found: Recovery
@@ -117,19 +117,21 @@ class Repaired:
         }
 
 
-def inspect(folder: Path, deep: bool = False) -> Report:
+def inspect(folder: Path, deep: bool = False) -> LogReport:
     """Report on a folder, in use or not. `deep`: check the digest of each batch as well. Raises NoLog, NewerFormat,
     OSError."""
     if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
-        raise NoLog(f"{folder} is not a log: give `log` in the data folder of an agent, for a flow `flows/NAME/log`")
-    used_by = holder(folder)
+        raise LogNotFoundError(
+            f"{folder} is not a log: give `log` in the data folder of an agent, for a flow `flows/NAME/log`"
+        )
+    used_by = lock_holder(folder)
     failure = read_failure(folder)
-    found = look(folder, failure)
+    found = recover_folder(folder, failure)
     live = Counter(place.segment for _, place in (*found.batches, *found.series))
     reports = [_segment(folder, number, live[number], deep) for number in segments_in(folder)]
     missing = [n for n in found.missing if not (used_by and n >= found.next_segment)]
     times = [header.poll_ms for header, _ in found.batches]
-    return Report(
+    return LogReport(
         folder,
         read_epoch(folder),
         used_by,
@@ -143,11 +145,11 @@ def inspect(folder: Path, deep: bool = False) -> Report:
         max(times, default=None),
         {f"{epoch:016x}/{lane}": number for (epoch, lane), number in sorted(found.next_sequences.items())},
         missing,
-        list(aside.everything(folder)),
+        list(aside.quarantined_files(folder)),
     )
 
 
-def holder(folder: Path) -> str:
+def lock_holder(folder: Path) -> str:
     """Return the process that holds the folder, "" if none. Nothing is changed."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
@@ -162,28 +164,32 @@ def holder(folder: Path) -> str:
     return ""
 
 
-def repair(folder: Path, again: Sequence[str] = (), now_ms: int = 0) -> Repaired:
-    """Do what the next start would do, and restore quarantined files of these names (see `Aside.path`; "all"). Cut
-    bytes are kept in `damaged/`. Raises LogLocked, NoLog, NewerFormat, OSError, LogFailed."""
+def repair(folder: Path, again: Sequence[str] = (), now_ms: int = 0) -> RepairReport:
+    """Do what the next start would do, and restore quarantined files of these names (see `QuarantinedFile.path`;
+    "all"). Cut bytes are kept in `damaged/`. Raises LogLocked, NoLog, NewerFormat, OSError, LogFailed."""
     if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
-        raise NoLog(f"{folder} is not a log")
+        raise LogNotFoundError(f"{folder} is not a log")
     agent, lanes, host = _identity(folder)
     core = LogCore(folder, agent, lanes, host=host, quota_bytes=2**62)
     try:
-        wanted = [one for one in aside.everything(folder) if "all" in again or one.path.name in again]
+        wanted = [one for one in aside.quarantined_files(folder) if "all" in again or one.path.name in again]
         unknown = set(again) - {"all"} - {one.path.name for one in wanted}
         if unknown:
-            raise NoLog(f"no such file is set aside: {', '.join(sorted(unknown))}; see `artimon wal inspect`")
-        back = _bring_back(core, [one for one in wanted if one.batches], now_ms)
-        return Repaired(core.recovered, core.new_epoch_because, back)
+            raise LogNotFoundError(
+                f"no such file is set aside: {', '.join(sorted(unknown))}; see `artimon wal inspect`"
+            )
+        back = _restore_batches(core, [one for one in wanted if one.batches], now_ms)
+        return RepairReport(core.recovered, core.new_epoch_because, back)
     finally:
         core.close()
 
 
-def _bring_back(core: LogCore, wanted: Iterable[aside.Aside], now_ms: int) -> list[tuple[Path, BatchHeader]]:
+def _restore_batches(
+    core: LogCore, wanted: Iterable[aside.QuarantinedFile], now_ms: int
+) -> list[tuple[Path, BatchHeader]]:
     """Append the batches to the log under their own identities. They are not counted again as accepted."""
     back: list[tuple[Path, BatchHeader]] = []
-    audit = _audit(core, now_ms)
+    audit = _accepted_counts(core, now_ms)
     for one in wanted:
         batches = list(aside.batches_in(one.path.read_bytes()))
         ticket = core.append([_entry(header, data) for header, data in batches])
@@ -192,24 +198,24 @@ def _bring_back(core: LogCore, wanted: Iterable[aside.Aside], now_ms: int) -> li
             raise ticket.error
         if audit is not None and placed:
             audit.pass_over(placed[-1][1], now_ms)
-        aside.brought_back(SYSTEM_FILES, one.path)
+        aside.mark_restored(LOCAL_FILE_SYSTEM, one.path)
         back += [(one.path, header) for header, _ in batches]
     return back
 
 
-def _audit(core: LogCore, now_ms: int) -> Audit | None:
+def _accepted_counts(core: LogCore, now_ms: int) -> AcceptedCounts | None:
     """Return the agent's own counts, brought up to the content of its log; None for the log of a flow."""
     folder = core.folder.parent / "accepted"
     if not folder.is_dir() or core.folder.name != "log":
         return None
-    audit = Audit(folder, now_ms)
+    audit = AcceptedCounts(folder, now_ms)
     audit.count_rest(core.folder, core.own_segment, now_ms)
     return audit
 
 
-def _entry(header: BatchHeader, data: bytes) -> Entry:
+def _entry(header: BatchHeader, data: bytes) -> LogEntry:
     type_ = RecordType.SERIES if header.kind == BatchKind.SERIES else RecordType.BATCH
-    return Entry(type_, header, data)
+    return LogEntry(type_, header, data)
 
 
 def _identity(folder: Path) -> tuple[str, int, str]:
@@ -218,29 +224,31 @@ def _identity(folder: Path) -> tuple[str, int, str]:
     if said is not None:
         return said.agent, said.lanes, said.host
     for number in reversed(segments_in(folder)):
-        with SYSTEM_FILES.load(segment_path(folder, number)) as data:
-            header = scan(data, number).header
-        found = look(folder).batches
+        with LOCAL_FILE_SYSTEM.load(segment_path(folder, number)) as data:
+            header = scan_segment(data, number).header
+        found = recover_folder(folder).batches
         if header is not None and found:
-            return found[-1][0].id.agent, len(header.next_sequences), this_host()
-    raise NoLog(f"{folder}: neither the file `epoch` nor a batch names the agent of this log: start the agent instead")
+            return found[-1][0].id.agent, len(header.next_sequences), host_identity()
+    raise LogNotFoundError(
+        f"{folder}: neither the file `epoch` nor a batch names the agent of this log: start the agent instead"
+    )
 
 
 def _segment(folder: Path, number: int, live: int, deep: bool) -> SegmentReport:
-    with SYSTEM_FILES.load(segment_path(folder, number)) as data:
+    with LOCAL_FILE_SYSTEM.load(segment_path(folder, number)) as data:
         check_version(data, number)
-        scanned = scan(data, number)
+        scanned = scan_segment(data, number)
         report = SegmentReport(number, len(data), live=live, damage=scanned.damage)
         report.epoch = scanned.header.epoch if scanned.header else None
         report.tail_bytes = len(data) - scanned.tail
         for record in scanned.records:
             report.records[record.type.name] += 1
             if deep and record.type in (RecordType.BATCH, RecordType.SERIES):
-                report.bad_digests += not _good(data[record.payload_at : record.end])
+                report.bad_digests += not _has_valid_digest(data[record.payload_at : record.end])
     return report
 
 
-def _good(payload: bytes) -> bool:
+def _has_valid_digest(payload: bytes) -> bool:
     try:
         verify(payload)
     except BatchError:
@@ -261,7 +269,7 @@ def _segment_json(one: SegmentReport) -> dict[str, Any]:
     }
 
 
-def _aside_json(one: aside.Aside) -> dict[str, Any]:
+def _aside_json(one: aside.QuarantinedFile) -> dict[str, Any]:
     return {
         "file": f"{one.path.parent.name}/{one.path.name}",
         "bytes": one.size,

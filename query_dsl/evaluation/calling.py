@@ -13,15 +13,15 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Generic, TypeVar
 
-from query_dsl.stores.limits import LimitExceeded, Watch
+from query_dsl.stores.limits import LimitExceeded, QueryBudget
 from query_dsl.tree.errors import QueryError
 
-SECONDS = 60.0
+DEFAULT_TIMEOUT_S = 60.0
 """Timeout, in seconds, of the own functions of one node if the query has no time limit."""
-LOOK_S = 0.1
-STOP_S = 1.0
-AGAIN_S = 0.05
-MAX_GIVEN_UP = 8
+POLL_S = 0.1
+ABANDON_S = 1.0
+RAISE_INTERVAL_S = 0.05
+MAX_ABANDONED = 8
 _NAME, _GIVEN_UP = "artimon-own-function", "artimon-own-function-given-up"
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class _Ended(SystemExit):
     """Raised inside a thread to end it. A SystemExit, which threads do not report."""
 
 
-class Failed(Exception):
+class CallFailed(Exception):
     """Wrapper of any exception that the call raised."""
 
     def __init__(self, error: BaseException) -> None:
@@ -39,7 +39,7 @@ class Failed(Exception):
         self.error = error
 
 
-class _Work(Generic[T]):
+class _Call(Generic[T]):
     """Call of the thread and its outcome; `done` is set in any case.
 
     A bare lock is held until then: unlike an Event it is not harmed by a KeyboardInterrupt during a wait."""
@@ -77,12 +77,12 @@ class _Work(Generic[T]):
         return self.done
 
 
-def call_within(call: Callable[[], T], watch: Watch, out_of_time: Callable[[float], QueryError]) -> T:
+def call_with_limit(call: Callable[[], T], watch: QueryBudget, out_of_time: Callable[[float], QueryError]) -> T:
     """Run `call` in a separate thread and return its result. Raises Failed with its exception. After the time left of
     the watch it is ended and `out_of_time` is raised; an exception of its check and KeyboardInterrupt end it, too."""
-    if sum(thread.name == _GIVEN_UP for thread in threading.enumerate()) >= MAX_GIVEN_UP:
-        raise QueryError(f"{MAX_GIVEN_UP} own functions that could not be ended still run in this process: restart it")
-    work = _Work(call)
+    if sum(thread.name == _GIVEN_UP for thread in threading.enumerate()) >= MAX_ABANDONED:
+        raise QueryError(f"{MAX_ABANDONED} own functions that could not be ended still run in this process: restart it")
+    work = _Call(call)
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work.run,), name=_NAME, daemon=True)
     try:
         thread.start()  # an interruption may come as early as here
@@ -91,15 +91,15 @@ def call_within(call: Callable[[], T], watch: Watch, out_of_time: Callable[[floa
         _end(thread, work)
         raise
     if work.failures:
-        raise Failed(work.failures[0])
+        raise CallFailed(work.failures[0])
     return work.results[0]
 
 
-def _wait(work: _Work[T], watch: Watch, out_of_time: Callable[[float], QueryError]) -> None:
+def _wait(work: _Call[T], watch: QueryBudget, out_of_time: Callable[[float], QueryError]) -> None:
     left = watch.seconds_left()
-    seconds = SECONDS if left is None else left
+    seconds = DEFAULT_TIMEOUT_S if left is None else left
     until = monotonic() + seconds
-    while not work.wait(max(0.0, min(LOOK_S, until - monotonic()))):
+    while not work.wait(max(0.0, min(POLL_S, until - monotonic()))):
         try:
             watch.check()
         except LimitExceeded:
@@ -110,13 +110,13 @@ def _wait(work: _Work[T], watch: Watch, out_of_time: Callable[[float], QueryErro
             raise out_of_time(seconds)
 
 
-def _end(thread: threading.Thread, work: _Work[T]) -> None:
+def _end(thread: threading.Thread, work: _Call[T]) -> None:
     """Raise in the thread until it ends, repeatedly, as its code may catch the exception; abandon it after STOP_S."""
     work.given_up = True  # a thread that has not begun skips the call
-    until = monotonic() + STOP_S
+    until = monotonic() + ABANDON_S
     while not work.done and monotonic() < until:
         if thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Ended))
-        work.wait(AGAIN_S)
+        work.wait(RAISE_INTERVAL_S)
     if not work.done:
         thread.name = _GIVEN_UP

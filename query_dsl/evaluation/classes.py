@@ -5,60 +5,60 @@ from __future__ import annotations
 import numpy as np
 
 from artimon.compute.classes import Partial, mask_of, partial_of, result_of
-from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.own import gives_of, run_own_reduce
-from query_dsl.functions.grouping import Classes, classes_of
-from query_dsl.functions.join import check_labels, text
-from query_dsl.functions.reducers import Members, Reducer
-from query_dsl.functions.registry import Args, arguments_of
+from query_dsl.evaluation.execution import QueryExecution
+from query_dsl.evaluation.own import result_type_of, run_udf_reduce
+from query_dsl.functions.grouping import SeriesClasses, classes_of
+from query_dsl.functions.join import check_labels, series_name
+from query_dsl.functions.reducers import ClassMembers, Reducer
+from query_dsl.functions.registry import Args, with_defaults
 from query_dsl.functions.tables import REDUCERS
-from query_dsl.results.cells import STRING, Bools, Cells, Ints, Key, take
+from query_dsl.results.cells import STRING, Bools, Cells, Ints, SeriesKey, take
 from query_dsl.results.label_codes import LabelTable
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
-from query_dsl.tree.nodes import Labels, Own, Rules
+from query_dsl.tree.nodes import Labels, NullRules, UserFunction
 from query_dsl.tree.timing import format_time
 
 
-def reduce_classes(node: nodes.Reduce, found: Matrix, execution: Execution) -> Matrix:
+def reduce_classes(node: nodes.Reduce, found: Matrix, execution: QueryExecution) -> Matrix:
     """Return one series per class of `found`, in canonical order; some reducers give several. A class without members
     gives no row."""
-    if isinstance(node.function, Own):
-        return _own_reduce(node, node.function, found, execution)
+    if isinstance(node.function, UserFunction):
+        return _reduce_udf(node, node.function, found, execution)
     reducer = REDUCERS[node.function]
-    args = arguments_of(reducer, node.args)
-    found = canonical(node, found)
+    args = with_defaults(reducer, node.args)
+    found = sort_members(node, found)
     if not reducer.strings:
         found = execution.numeric(found, node.function)
     classes = _classes(reducer, args, node, found, execution)
     if not found.keys:
         return found
     if reducer.one_kind:
-        found, classes = _of_one_kind(reducer, found, classes, execution)
+        found, classes = _drop_mixed_strings(reducer, found, classes, execution)
     _refuse_missing(node.rules, reducer.name, found)
     order = classes.order
     column, codes = take(found.column, order), classes.codes[order]
     if reducer.run is None:
         partial = partial_of(reducer.pushed, column, np.flatnonzero(np.diff(codes, prepend=-1)))
-        return Matrix(classes.keys, found.grid, reduced(partial, reducer, node.rules))
+        return Matrix(classes.keys, found.grid, finish_partial(partial, reducer, node.rules))
     keys = [found.keys[row] for row in order.tolist()]
-    members = Members(keys, column, codes, classes.keys, found.strings, execution.note)
-    return _result(reducer, args, members, node.rules, found)
+    members = ClassMembers(keys, column, codes, classes.keys, found.strings, execution.note)
+    return _run_reducer(reducer, args, members, node.rules, found)
 
 
-def canonical(node: nodes.Reduce, found: Matrix) -> Matrix:
+def sort_members(node: nodes.Reduce, found: Matrix) -> Matrix:
     """Sort members in canonical order; only a `sort` below can have changed it."""
-    if not any(isinstance(below, nodes.Step) and below.function == "sort" for below in nodes.walk(node.child)):
+    if not any(isinstance(below, nodes.Transform) and below.function == "sort" for below in nodes.walk(node.child)):
         return found
     return Matrix.in_order(found.keys, found.grid, found.column, found.strings)
 
 
-def _own_reduce(node: nodes.Reduce, function: Own, found: Matrix, execution: Execution) -> Matrix:
+def _reduce_udf(node: nodes.Reduce, function: UserFunction, found: Matrix, execution: QueryExecution) -> Matrix:
     """Apply an own function to the members of each class, in canonical order."""
-    found, rules = canonical(node, found), node.rules
-    keys: tuple[Key, ...] = ()
-    members: list[tuple[list[Key], Cells]] = []
+    found, rules = sort_members(node, found), node.rules
+    keys: tuple[SeriesKey, ...] = ()
+    members: list[tuple[list[SeriesKey], Cells]] = []
     if found.keys:
         classes = _grouped(node.by, node.without, LabelTable(found.keys), execution)
         keys, order = classes.keys, classes.order
@@ -66,14 +66,14 @@ def _own_reduce(node: nodes.Reduce, function: Own, found: Matrix, execution: Exe
         members = [([found.keys[i] for i in rows], take(found.column, rows)) for rows in split]
     if rules.nulls == "error" and not found.present.all():
         raise QueryError(f'{function.name}: a series has no value at some time, and nulls="error"')
-    owned = run_own_reduce(
-        function.call, found.grid, members, gives_of(node.args), execution.watch, strings=found.strings,
+    owned = run_udf_reduce(
+        function.call, found.grid, members, result_type_of(node.args), execution.watch, strings=found.strings,
         min_count=1 if rules.min_count is None else rules.min_count, full=rules.nulls == "propagate",
     )  # fmt: skip
     return Matrix(keys, found.grid, owned.column, owned.strings)
 
 
-def reduced(partial: Partial, reducer: Reducer, rules: Rules) -> Cells:
+def finish_partial(partial: Partial, reducer: Reducer, rules: NullRules) -> Cells:
     """Return one row per class, masked by the rules."""
     out = result_of(partial)
     if reducer.from_partial is not None:
@@ -81,7 +81,9 @@ def reduced(partial: Partial, reducer: Reducer, rules: Rules) -> Cells:
     return Cells(out.types, out.cells, _mask(reducer, rules, partial.count, partial.members))
 
 
-def _classes(reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, execution: Execution) -> Classes:
+def _classes(
+    reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, execution: QueryExecution
+) -> SeriesClasses:
     """Return the classes of the members. Raises QueryError for a label that no member has."""
     table, by, without = LabelTable(found.keys), node.by, node.without
     if reducer.carried:
@@ -95,16 +97,18 @@ def _classes(reducer: Reducer, args: Args, node: nodes.Reduce, found: Matrix, ex
     return _grouped(by, without, table, execution)
 
 
-def _grouped(by: Labels | None, without: Labels | None, table: LabelTable, execution: Execution) -> Classes:
+def _grouped(by: Labels | None, without: Labels | None, table: LabelTable, execution: QueryExecution) -> SeriesClasses:
     if by is not None:
         check_labels(by, table.keys, f"by={list(by)!r}", table)
         for label in by:
             if len(table):
-                say_lacking(label, int((table.column(label).codes == 0).sum()), execution)
+                note_lacking(label, int((table.column(label).codes == 0).sum()), execution)
     return classes_of(table, by, without)
 
 
-def _of_one_kind(reducer: Reducer, found: Matrix, classes: Classes, execution: Execution) -> tuple[Matrix, Classes]:
+def _drop_mixed_strings(
+    reducer: Reducer, found: Matrix, classes: SeriesClasses, execution: QueryExecution
+) -> tuple[Matrix, SeriesClasses]:
     """Drop the STRING series of classes that also have numbers."""
     texts = found.types == STRING
     if not texts.any() or texts.all():
@@ -114,10 +118,10 @@ def _of_one_kind(reducer: Reducer, found: Matrix, classes: Classes, execution: E
     if not left_out.any():
         return found, classes
     execution.note(f"{reducer.name}: {int(left_out.sum())} STRING series left out, in classes that have numbers too")
-    return found.take(~left_out), Classes(classes.keys, classes.codes[~left_out])
+    return found.take(~left_out), SeriesClasses(classes.keys, classes.codes[~left_out])
 
 
-def _result(reducer: Reducer, args: Args, members: Members, rules: Rules, found: Matrix) -> Matrix:
+def _run_reducer(reducer: Reducer, args: Args, members: ClassMembers, rules: NullRules, found: Matrix) -> Matrix:
     """Run the reducer and return its result, masked by the rules, in canonical order."""
     if reducer.run is None:
         raise QueryError(f"{reducer.name} is computed from partials")
@@ -135,21 +139,20 @@ def _result(reducer: Reducer, args: Args, members: Members, rules: Rules, found:
     return Matrix.in_order(keys, found.grid, column, out.strings)
 
 
-def _mask(reducer: Reducer, rules: Rules, counts: Ints, sizes: Ints) -> Bools:
+def _mask(reducer: Reducer, rules: NullRules, counts: Ints, sizes: Ints) -> Bools:
     """(classes, n) mask of the allowed results; `counts`: members with a value, `sizes`: members."""
     least = reducer.min_count if rules.min_count is None else rules.min_count
     return mask_of(counts, sizes, least, reducer.total, rules.nulls == "propagate")
 
 
-def _refuse_missing(rules: Rules, name: str, found: Matrix) -> None:
+def _refuse_missing(rules: NullRules, name: str, found: Matrix) -> None:
     if rules.nulls == "error" and not found.present.all():
         row, column = (int(i[0]) for i in np.nonzero(~found.present))
-        raise QueryError(
-            f'{name}: {text(found.keys[row])} has no value at {format_time(found.times[column])}, and nulls="error"'
-        )
+        series, time = series_name(found.keys[row]), format_time(found.times[column])
+        raise QueryError(f'{name}: {series} has no value at {time}, and nulls="error"')
 
 
-def say_lacking(label: str, series: int, execution: Execution) -> None:
+def note_lacking(label: str, series: int, execution: QueryExecution) -> None:
     """Add a note on series without this label."""
     if series:
         execution.note(f"{series} series without {label}: they form the class in which it is absent")

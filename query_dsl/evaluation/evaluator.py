@@ -14,27 +14,27 @@ import numpy as np
 from artimon.model.grid import Grid
 from artimon.model.select import Store
 from query_dsl.evaluation.classes import reduce_classes
-from query_dsl.evaluation.execution import Answer, Execution, TimedScalar, Value, needs_grid, to_scalar
-from query_dsl.evaluation.fetching import absence, fetch_data, why_nothing
-from query_dsl.evaluation.operands import combine, combine_own
+from query_dsl.evaluation.execution import Answer, QueryExecution, TimedScalar, Value, grid_required, to_scalar
+from query_dsl.evaluation.fetching import evaluate_absent, explain_empty, fetch_data
+from query_dsl.evaluation.operands import combine, combine_udf
 from query_dsl.evaluation.planner import plan
 from query_dsl.evaluation.pushdown import push_down
-from query_dsl.evaluation.raster import bucketed, bucketize_samples
-from query_dsl.evaluation.seen import seen
-from query_dsl.evaluation.windows import run_at_samples, run_window, times_apart
+from query_dsl.evaluation.raster import bucketize_data, bucketize_samples
+from query_dsl.evaluation.seen import read_newest_times
+from query_dsl.evaluation.windows import replaces_times, run_at_samples, run_window
 from query_dsl.functions.join import check_distinct
-from query_dsl.functions.registry import Points, arguments_of
+from query_dsl.functions.registry import PointContext, with_defaults
 from query_dsl.functions.sampled import shift_samples
-from query_dsl.functions.step import Asked, Seen
+from query_dsl.functions.step import NewestTimes, StepCall
 from query_dsl.functions.tables import POINTS, STEPS
 from query_dsl.language.expression import Expr
 from query_dsl.language.parser import parse
 from query_dsl.results.bucket_data import BucketData, from_cells
-from query_dsl.results.cells import BOOLEAN, Cells, Key, of_type
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.cells import BOOLEAN, Cells, SeriesKey, of_type
+from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
-from query_dsl.stores.limits import Limits, Watch, watch_of
-from query_dsl.stores.protocol import engine_store
+from query_dsl.stores.limits import Limits, QueryBudget, make_budget
+from query_dsl.stores.protocol import as_engine_store
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import NothingSelected, QueryError
 from query_dsl.tree.literals import checked_int64
@@ -56,7 +56,7 @@ def evaluate(
     LimitExceeded beyond one of the `limits` and QueryCancelled once `stop` is set.
 
     `check` is called before each node and often while the store answers; it may raise to end the evaluation."""
-    return on_grid(answer(query, store, now_ms, check, limits, stop))
+    return require_matrix(answer(query, store, now_ms, check, limits, stop))
 
 
 def answer(
@@ -68,17 +68,17 @@ def answer(
     stop: threading.Event | None = None,
 ) -> Answer:
     """Evaluate like `evaluate`, but return raw samples if the query yields them."""
-    return prepare(query, store, now_ms, watch_of(limits, check, stop)).answer()
+    return prepare(query, store, now_ms, make_budget(limits, check, stop)).answer()
 
 
-def prepare(query: str | Expr, store: Store, now_ms: int, watch: Watch) -> QueryEvaluator:
+def prepare(query: str | Expr, store: Store, now_ms: int, watch: QueryBudget) -> QueryEvaluator:
     """Plan a query and return its evaluator. Raises QueryError, SelectError."""
     expr = read_query(query)
     try:
-        own = engine_store(store).watching(watch)
+        own = as_engine_store(store).watching(watch)
         planned = plan(expr.node, own.levels(), now_ms, own.reach())
     except QueryError as problem:
-        _place(problem, expr.text)
+        _attach_text(problem, expr.text)
         raise
     evaluator = QueryEvaluator(own, planned, expr.node, expr.text, now_ms, watch)
     evaluator.note(*planned.notes)
@@ -96,20 +96,20 @@ def _parsed(text: str) -> Expr:
     return parse(text)
 
 
-def on_grid(found: Answer) -> Matrix:
+def require_matrix(found: Answer) -> Matrix:
     """Return the matrix. Raises QueryError for raw samples."""
     if isinstance(found, Matrix):
         return found
     raise QueryError('the query gives raw samples, which have no grid: say .bucketize("last", "1m") at its end')
 
 
-def _place(problem: QueryError, text: str | None) -> None:
+def _attach_text(problem: QueryError, text: str | None) -> None:
     """Attach the query text to an error that has a position but no text."""
     if problem.text is None and problem.position is not None:
         problem.text = text
 
 
-def _point_at(problem: QueryError, node: Node) -> None:
+def _attach_position(problem: QueryError, node: Node) -> None:
     """Set the position of the error to that of the node, unless it has one already."""
     if node.span is not None:
         problem.at(node.span[0], None, node.span[1])
@@ -118,7 +118,7 @@ def _point_at(problem: QueryError, node: Node) -> None:
 # --- the evaluator
 
 
-class QueryEvaluator(Execution):
+class QueryEvaluator(QueryExecution):
     """Evaluates the tree of one query over one store, on the grid of its plan.
 
     It does not depend on the query text: any front end may supply the tree and the plan."""
@@ -127,10 +127,10 @@ class QueryEvaluator(Execution):
         """Return the series of the whole query with their notes. Raises QueryError, SelectError."""
         try:
             value = self.evaluate(self.tree, self.plan.grid)
-            if not isinstance(value, Matrix | Irregular):
+            if not isinstance(value, Matrix | RawSeries):
                 raise self._plain()
         except QueryError as problem:
-            _place(problem, self.text)
+            _attach_text(problem, self.text)
             raise
         self.check()
         notes = (*self.notes, *self.watch.notes())
@@ -138,18 +138,18 @@ class QueryEvaluator(Execution):
 
     def _plain(self) -> QueryError:
         problem = QueryError("the query is a plain value: begin with fetch('NAME'), and do not end with .scalar()")
-        _point_at(problem, self.tree)
+        _attach_position(problem, self.tree)
         return problem
 
-    def evaluate(self, node: Node, grid: Grid) -> Value | Irregular:
+    def evaluate(self, node: Node, grid: Grid) -> Value | RawSeries:
         """Return the value of a node on `grid`. Errors get the position of the innermost node."""
         self.check()
         try:
             value = _EVALUATE[type(node)](self, node, grid)
         except QueryError as problem:
-            _point_at(problem, node)
+            _attach_position(problem, node)
             raise
-        return value.filled() if isinstance(value, Irregular) else value
+        return value.filled() if isinstance(value, RawSeries) else value
 
     def statistics(self, node: Node, grid: Grid, names: Sequence[str]) -> BucketData:
         """Return the statistics of a fetch (possibly shifted in time); of other nodes, values as one-sample buckets."""
@@ -161,8 +161,8 @@ class QueryEvaluator(Execution):
                 return self.statistics(node.child, _earlier(grid, ms), names).shifted(ms)
             case nodes.Fetch():
                 return fetch_data(node, grid, names, self)
-        if nodes.on_samples(node):
-            return bucketed(self.raw(node, grid.start_ms, grid.end_ms), grid, self)
+        if nodes.gives_samples(node):
+            return bucketize_data(self.raw(node, grid.start_ms, grid.end_ms), grid, self)
         found = self.matrix(node, grid, "a window function")
         return from_cells(found.keys, grid, found.column, found.strings)
 
@@ -170,9 +170,9 @@ class QueryEvaluator(Execution):
         """Apply a window function at every bucket end of the grid."""
         return run_window(node, grid, self)
 
-    def last_seen(self, node: Node, grid: Grid, back_ms: int | None, function: str) -> Seen:
+    def last_seen(self, node: Node, grid: Grid, back_ms: int | None, function: str) -> NewestTimes:
         """Return the times of the newest samples of a fetch (possibly shifted in time)."""
-        return seen(node, grid, back_ms, function, self)
+        return read_newest_times(node, grid, back_ms, function, self)
 
 
 # --- leaves and times
@@ -187,26 +187,26 @@ def _fetch(run: QueryEvaluator, node: nodes.Fetch, grid: Grid) -> Value:
     return run.window(nodes.Window(node, "last"), grid)
 
 
-def _samples(run: QueryEvaluator, node: nodes.Samples, grid: Grid) -> Irregular:
+def _samples(run: QueryEvaluator, node: nodes.Samples, grid: Grid) -> RawSeries:
     found = run.samples(node.selector, grid.start_ms, grid.end_ms)
     if not len(found):
         if not run.store.find(node.selector.matchers, 1):
-            raise NothingSelected(why_nothing(node.selector, run))
+            raise NothingSelected(explain_empty(node.selector, run))
         span = f"({format_time(grid.start_ms)} .. {format_time(grid.end_ms)}]"
         run.note(f"{node.selector}: no series that fits has a sample in {span}")
     return found
 
 
 def _absent(run: QueryEvaluator, node: nodes.Absent, grid: Grid) -> Value:
-    return absence(node, grid, run)
+    return evaluate_absent(node, grid, run)
 
 
-def _through(run: QueryEvaluator, node: nodes.Range | nodes.Between | nodes.At, grid: Grid) -> Value | Irregular:
+def _child_only(run: QueryEvaluator, node: nodes.Range | nodes.Between | nodes.At, grid: Grid) -> Value | RawSeries:
     return run.evaluate(node.child, grid)  # the planner has applied the time already
 
 
-def _offset(run: QueryEvaluator, node: nodes.Offset, grid: Grid) -> Value | Irregular:
-    if nodes.on_samples(node.child):
+def _offset(run: QueryEvaluator, node: nodes.Offset, grid: Grid) -> Value | RawSeries:
+    if nodes.gives_samples(node.child):
         return shift_samples(_earlier_samples(run, node.child, grid, node.offset_ms), {"d": node.offset_ms}, run)
     found = run.matrix(node.child, _earlier(grid, _offset_ms(node, grid)), "offset")
     return Matrix(found.keys, grid, found.column, found.strings)
@@ -224,17 +224,17 @@ def _earlier(grid: Grid, ms: int) -> Grid:
     return Grid(grid.end_ms - ms, grid.step_ms, grid.n)
 
 
-def _earlier_samples(run: QueryEvaluator, child: Node, grid: Grid, ms: int) -> Irregular:
+def _earlier_samples(run: QueryEvaluator, child: Node, grid: Grid, ms: int) -> RawSeries:
     """Return raw samples from `ms` earlier, or from the same range if a step below has replaced their times."""
-    earlier = 0 if times_apart(child) else ms
+    earlier = 0 if replaces_times(child) else ms
     return run.raw(child, grid.start_ms - earlier, grid.end_ms - earlier)
 
 
 # --- functions of one operand
 
 
-def _window(run: QueryEvaluator, node: nodes.Window, grid: Grid) -> Value | Irregular:
-    if nodes.on_samples(node.child):
+def _window(run: QueryEvaluator, node: nodes.Window, grid: Grid) -> Value | RawSeries:
+    if nodes.gives_samples(node.child):
         return run_at_samples(node, grid.start_ms, grid.end_ms, run)
     return run.window(node, grid)
 
@@ -244,7 +244,7 @@ def _bucketize(run: QueryEvaluator, node: nodes.Bucketize, grid: Grid) -> Value:
         raise QueryError(
             f"mixed grids: bucketize by {format_duration(node.step_ms)} in a grid of {format_duration(grid.step_ms)}"
         )
-    if nodes.on_samples(node.child):
+    if nodes.gives_samples(node.child):
         found = bucketize_samples(node, grid, run)
         if found is not None:
             return found
@@ -254,30 +254,30 @@ def _bucketize(run: QueryEvaluator, node: nodes.Bucketize, grid: Grid) -> Value:
     return run_window(window, grid, run, run.plan.base_step_ms)
 
 
-def _point(run: QueryEvaluator, node: nodes.Point, grid: Grid) -> Value | Irregular:
+def _point(run: QueryEvaluator, node: nodes.Point, grid: Grid) -> Value | RawSeries:
     found = run.evaluate(node.child, grid)
-    if isinstance(found, Irregular):
+    if isinstance(found, RawSeries):
         return _pointwise_samples(node.function, node.args, found, run)
     return _pointwise(node.function, node.args, run.matrix_of(found, node.function), run)
 
 
-def _pointwise(name: str, said: nodes.Given, found: Matrix, run: QueryEvaluator) -> Matrix:
+def _pointwise(name: str, said: nodes.BoundArguments, found: Matrix, run: QueryEvaluator) -> Matrix:
     """Apply a function of single values to the series that it accepts."""
     point = POINTS[name]
     found = run.suited(found, name, numbers=point.numbers, texts=point.texts)
-    points = Points(found.grid.ends(), list(found.strings))
-    column = point.run(found.column, arguments_of(point, said), points)
+    points = PointContext(found.grid.ends(), list(found.strings))
+    column = point.run(found.column, with_defaults(point, said), points)
     return Matrix(found.keys, found.grid, column, tuple(points.strings))
 
 
-def _pointwise_samples(name: str, said: nodes.Given, found: Irregular, run: QueryEvaluator) -> Irregular:
+def _pointwise_samples(name: str, said: nodes.BoundArguments, found: RawSeries, run: QueryEvaluator) -> RawSeries:
     """Apply the same to raw samples; samples without a result are dropped."""
     point = POINTS[name]
     found = run.suited(found, name, numbers=point.numbers, texts=point.texts)
     owner_types = found.types[found.owner]
     types, cells, keep = found.types.copy(), np.array(found.cells), np.ones(found.samples, np.bool_)
-    points = Points(found.times, list(found.strings))
-    args = arguments_of(point, said)
+    points = PointContext(found.times, list(found.strings))
+    args = with_defaults(point, said)
     for kind in np.unique(found.types).tolist():  # all samples of one type in one row
         mine = np.flatnonzero(owner_types == kind)
         points.ends = found.times[mine]
@@ -302,26 +302,26 @@ def _scalar_of(run: QueryEvaluator, node: nodes.ToScalar, grid: Grid) -> TimedSc
     return to_scalar(run.matrix(node.child, grid, "scalar"))
 
 
-def _step(run: QueryEvaluator, node: nodes.Step, grid: Grid) -> Value | Irregular:
+def _step(run: QueryEvaluator, node: nodes.Transform, grid: Grid) -> Value | RawSeries:
     """Apply a filter, filler or transform of whole series."""
     entry = STEPS[node.family][node.function]
-    args = arguments_of(entry, node.args)
-    if nodes.on_samples(node.child):
+    args = with_defaults(entry, node.args)
+    if nodes.gives_samples(node.child):
         if entry.on_samples is None:
-            raise needs_grid(entry.name)
+            raise grid_required(entry.name)
         earlier = args["d"] if entry.name == "shift" else 0
         return entry.on_samples(_earlier_samples(run, node.child, grid, earlier), args, run)
     if entry.run is None:
         raise QueryError(f"{entry.name} takes raw samples: begin with samples('NAME')")
-    return entry.run(Asked(node=node, entry=entry, grid=grid, args=args, context=run))
+    return entry.run(StepCall(node=node, entry=entry, grid=grid, args=args, context=run))
 
 
-def _named(run: QueryEvaluator, node: nodes.Named, grid: Grid) -> Value | Irregular:
+def _named(run: QueryEvaluator, node: nodes.Named, grid: Grid) -> Value | RawSeries:
     found = run.evaluate(node.child, grid)
-    if isinstance(found, Irregular):
-        return found.renamed([Key(node.name, key.labels) for key in found.keys])
+    if isinstance(found, RawSeries):
+        return found.renamed([SeriesKey(node.name, key.labels) for key in found.keys])
     found = run.matrix_of(found, "named")
-    keys = [Key(node.name, key.labels) for key in found.keys]
+    keys = [SeriesKey(node.name, key.labels) for key in found.keys]
     check_distinct(keys, found.keys, "named", "name them apart")
     return Matrix.in_order(keys, grid, found.column, found.strings)
 
@@ -339,7 +339,7 @@ def _reduce(run: QueryEvaluator, node: nodes.Reduce, grid: Grid) -> Value:
 
 def _apply(run: QueryEvaluator, node: nodes.Apply, grid: Grid) -> Value:
     values = [run.operand(operand, grid, node.function.name) for operand in node.operands]
-    return combine_own(node, values, grid, run)
+    return combine_udf(node, values, grid, run)
 
 
 def _binary(run: QueryEvaluator, node: Binary, grid: Grid) -> Value:
@@ -352,26 +352,26 @@ def _binary(run: QueryEvaluator, node: Binary, grid: Grid) -> Value:
         try:
             value = combine(link, value, run.operand(link.right, grid, link.op), grid, run)
         except QueryError as problem:
-            _point_at(problem, link)
+            _attach_position(problem, link)
             raise
     return value
 
 
-_EVALUATE: dict[type[Node], Callable[..., Value | Irregular]] = {
+_EVALUATE: dict[type[Node], Callable[..., Value | RawSeries]] = {
     nodes.Scalar: _scalar,
     nodes.Fetch: _fetch,
     nodes.Samples: _samples,
     nodes.Absent: _absent,
-    nodes.Range: _through,
-    nodes.Between: _through,
-    nodes.At: _through,
+    nodes.Range: _child_only,
+    nodes.Between: _child_only,
+    nodes.At: _child_only,
     nodes.Offset: _offset,
     nodes.Window: _window,
     nodes.Bucketize: _bucketize,
     nodes.Point: _point,
     nodes.Unary: _unary,
     nodes.ToScalar: _scalar_of,
-    nodes.Step: _step,
+    nodes.Transform: _step,
     nodes.Apply: _apply,
     nodes.Named: _named,
     nodes.Reduce: _reduce,

@@ -12,22 +12,22 @@ import numpy as np
 
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
 from artimon.model.grid import Grid
-from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Store, TooManySeries
+from artimon.model.select import Buckets, EngineShare, Matcher, SelectError, SelectRequest, Store, TooManySeries
 from query_dsl.evaluation.planner import Plan
 from query_dsl.results.bucket_data import BucketData
 from query_dsl.results.cells import STRING, Cells
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
-from query_dsl.results.origin import Fetched, Origin
-from query_dsl.stores.limits import CELL_BYTES, LimitExceeded, Watch
-from query_dsl.stores.protocol import engine_store
-from query_dsl.stores.sampled import SampleRequest, irregular
+from query_dsl.results.origin import Origin, StoreRequest
+from query_dsl.stores.limits import CELL_BYTES, LimitExceeded, QueryBudget
+from query_dsl.stores.protocol import as_engine_store
+from query_dsl.stores.sampled import SampleRequest, to_raw_series
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.nodes import Node
 from query_dsl.tree.selector import Selector
 
-S = TypeVar("S", Matrix, Irregular)
+S = TypeVar("S", Matrix, RawSeries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class TimedScalar:
 
 Value = Matrix | nodes.Scalar | TimedScalar
 """Operands of operators."""
-Answer = Matrix | Irregular
+Answer = Matrix | RawSeries
 """The two kinds of series: on a grid, and raw."""
 
 
-class Execution(ABC):
+class QueryExecution(ABC):
     """State of one query, used by one thread. Positions of the nodes of `tree` point into `text`.
 
     `now_ms`: time of the evaluation, the meaning of "now" in arguments of functions."""
@@ -57,23 +57,23 @@ class Execution(ABC):
         tree: Node,
         text: str | None = None,
         now_ms: int | None = None,
-        watch: Watch | None = None,
+        watch: QueryBudget | None = None,
     ) -> None:
-        self.store, self.plan, self.tree, self.text = engine_store(store), plan, tree, text
+        self.store, self.plan, self.tree, self.text = as_engine_store(store), plan, tree, text
         self.now_ms = plan.grid.end_ms if now_ms is None else now_ms
-        self.watch = watch or Watch()
+        self.watch = watch or QueryBudget()
         self.notes: list[str] = []
         self.complete = True
         self.partial = False
-        self._fetched: list[Fetched] = []
+        self._fetched: list[StoreRequest] = []
         self._answers: dict[tuple[SelectRequest, bool], Buckets] = {}
         self._aggregates: dict[AggregateRequest, Aggregate] = {}
-        self._samples: dict[SampleRequest, Irregular] = {}
+        self._samples: dict[SampleRequest, RawSeries] = {}
 
     # --- values of nodes
 
     @abstractmethod
-    def evaluate(self, node: Node, grid: Grid) -> Value | Irregular:
+    def evaluate(self, node: Node, grid: Grid) -> Value | RawSeries:
         """Return the value of a node on `grid`; of a node over raw samples, those in (start, end] of the grid."""
 
     @abstractmethod
@@ -83,8 +83,8 @@ class Execution(ABC):
     def operand(self, node: Node, grid: Grid, function: str) -> Value:
         """Return the value of a node for `function`, which does not accept raw samples."""
         value = self.evaluate(node, grid)
-        if isinstance(value, Irregular):
-            raise needs_grid(function)
+        if isinstance(value, RawSeries):
+            raise grid_required(function)
         return value
 
     def matrix(self, node: Node, grid: Grid, function: str) -> Matrix:
@@ -99,10 +99,10 @@ class Execution(ABC):
             raise QueryError(f"{function} works on series, not on a value that changes with time")
         raise QueryError(f"{function} works on series, not on the plain value {value.value!r}")
 
-    def raw(self, node: Node, after_ms: int, until_ms: int) -> Irregular:
+    def raw(self, node: Node, after_ms: int, until_ms: int) -> RawSeries:
         """Return the raw samples, with time in (after_ms, until_ms], of a node over raw samples."""
         value = self.evaluate(node, Grid(until_ms, until_ms - after_ms, 1))
-        if isinstance(value, Irregular):
+        if isinstance(value, RawSeries):
             return value
         raise QueryError(f"{type(node).__name__.lower()} gives no raw samples")
 
@@ -112,7 +112,7 @@ class Execution(ABC):
         """Return an execution of the same query over another store. The two have separate notes."""
         return type(self)(store, self.plan, self.tree, self.text, self.now_ms, self.watch)
 
-    def adopt(self, other: Execution) -> None:
+    def adopt(self, other: QueryExecution) -> None:
         """Take over the fetches of another execution of the same query, and its `partial` flag."""
         self._fetched += other._fetched
         self.partial |= other.partial
@@ -178,7 +178,7 @@ class Execution(ABC):
             self._took(request.matchers, request.grid, function, selected, bytes_, began, parts, reduced=True)
         return found
 
-    def samples(self, selector: Selector, after_ms: int, until_ms: int) -> Irregular:
+    def samples(self, selector: Selector, after_ms: int, until_ms: int) -> RawSeries:
         """Return raw samples with time in (after_ms, until_ms] of matching series, in canonical order.
 
         Raises QueryError if the store holds no raw samples."""
@@ -190,17 +190,17 @@ class Execution(ABC):
                 answer = self.store.samples(request)
             except SelectError as problem:
                 raise _as_query_error(problem) from problem
-            found = self._samples[request] = irregular(answer)
+            found = self._samples[request] = to_raw_series(answer)
             grid = Grid(until_ms, max(1, until_ms - after_ms), 1)
             bytes_ = found.samples * 3 * CELL_BYTES
-            parts = answer.parts or (Part(self.plan.engine, after_ms, until_ms, found.samples),)
+            parts = answer.parts or (EngineShare(self.plan.engine, after_ms, until_ms, found.samples),)
             self._took(request.matchers, grid, ("samples",), len(answer.series), bytes_, began, parts)
             self.note(*answer.notes)
             self.partial |= answer.partial
         return found
 
-    def _part(self, grid: Grid, past: bool = False) -> tuple[Part, ...]:
-        return (Part("history" if past else self.plan.engine, grid.start_ms, grid.end_ms),)
+    def _part(self, grid: Grid, past: bool = False) -> tuple[EngineShare, ...]:
+        return (EngineShare("history" if past else self.plan.engine, grid.start_ms, grid.end_ms),)
 
     def _took(
         self,
@@ -210,11 +210,11 @@ class Execution(ABC):
         series: int,
         bytes_: int,
         began: float,
-        parts: tuple[Part, ...],
+        parts: tuple[EngineShare, ...],
         reduced: bool = False,
     ) -> None:
         ms = (perf_counter() - began) * 1000
-        one = Fetched(str(Selector(matchers)), grid, statistics, series, bytes_, ms, reduced, parts)
+        one = StoreRequest(str(Selector(matchers)), grid, statistics, series, bytes_, ms, reduced, parts)
         self._fetched.append(one)
         self.watch.took(0 if reduced else series, bytes_, one.samples)
 
@@ -250,7 +250,7 @@ class Execution(ABC):
         return found.take(np.flatnonzero(~texts))
 
 
-def needs_grid(function: str) -> QueryError:
+def grid_required(function: str) -> QueryError:
     """Return the error for a function that was given raw samples."""
     return QueryError(
         f'{function} takes series on a grid, and samples() gives raw samples: say .bucketize("last", "1m") before'

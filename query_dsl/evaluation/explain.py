@@ -11,13 +11,13 @@ from typing import Any
 from artimon.model.grid import Grid
 from artimon.model.select import Store
 from query_dsl.evaluation.evaluator import QueryEvaluator, prepare
-from query_dsl.evaluation.execution import Execution
+from query_dsl.evaluation.execution import QueryExecution
 from query_dsl.evaluation.pushdown import may_push
 from query_dsl.language.expression import Expr
 from query_dsl.language.printer import print_node
-from query_dsl.results.irregular import Irregular
-from query_dsl.results.origin import Fetched, Origin
-from query_dsl.stores.limits import Limits, watch_of
+from query_dsl.results.irregular import RawSeries
+from query_dsl.results.origin import Origin, StoreRequest
+from query_dsl.stores.limits import Limits, make_budget
 from query_dsl.tree import nodes
 from query_dsl.tree.timing import format_duration, format_time
 
@@ -25,7 +25,7 @@ WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlanLine:
     """One node of the plan: its depth in the tree, its text without operands, and a comment."""
 
     depth: int
@@ -40,7 +40,7 @@ class Explanation:
     query: str
     grid: Grid
     origin: Origin
-    lines: tuple[Line, ...]
+    lines: tuple[PlanLine, ...]
     notes: tuple[str, ...] = ()
     ran: bool = False
     series: int = 0
@@ -81,7 +81,7 @@ class Explanation:
     __repr__ = __str__
 
 
-def _fetched(one: Fetched) -> str:
+def _fetched(one: StoreRequest) -> str:
     how = "reduced in the store" if one.reduced else " ".join(one.statistics)
     lines = [
         f"fetch   {one.selector}: {one.series:,} series x {one.grid.n:,} x {format_duration(one.grid.step_ms)}, {how},"
@@ -112,29 +112,29 @@ def explain(
     """Explain how `store` answers the query at `now_ms`; with `run` (the default) the query runs and is measured.
 
     Raises as `evaluate`."""
-    return explained(prepare(query, store, now_ms, watch_of(limits, check, stop)), run)
+    return explain_prepared(prepare(query, store, now_ms, make_budget(limits, check, stop)), run)
 
 
-def explained(evaluator: QueryEvaluator, run: bool = True) -> Explanation:
+def explain_prepared(evaluator: QueryEvaluator, run: bool = True) -> Explanation:
     """Explain a prepared query."""
     series = points = 0
     notes = tuple(evaluator.notes)
     if run:
         found = evaluator.answer()
         notes, series = found.notes, len(found)
-        points = found.samples if isinstance(found, Irregular) else int(found.present.sum())
+        points = found.samples if isinstance(found, RawSeries) else int(found.present.sum())
     tree, grid = evaluator.tree, evaluator.plan.grid
     lines = _lines(tree, evaluator)
     return Explanation(print_node(tree), grid, evaluator.origin(), lines, notes, run, series, points)
 
 
-def _lines(tree: nodes.Node, execution: Execution) -> tuple[Line, ...]:
+def _lines(tree: nodes.Node, execution: QueryExecution) -> tuple[PlanLine, ...]:
     """Return a line for every node, parents before children."""
     lines = []
     waiting = [(tree, 0)]
     while waiting:
         node, depth = waiting.pop()
-        lines.append(Line(depth, _text(node), _about(node, execution)))
+        lines.append(PlanLine(depth, _text(node), _comment(node, execution)))
         waiting.extend((child, depth + 1) for child in reversed(nodes.children(node)))
     return tuple(lines)
 
@@ -155,7 +155,7 @@ def _text(node: nodes.Node) -> str:
     return whole if len(whole) <= WIDTH else whole[: WIDTH - 3] + "..."
 
 
-def _about(node: nodes.Node, execution: Execution) -> str:
+def _comment(node: nodes.Node, execution: QueryExecution) -> str:
     plan = execution.plan
     if isinstance(node, nodes.Reduce):
         grid = plan.grid

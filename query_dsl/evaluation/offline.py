@@ -15,17 +15,17 @@ from dataclasses import replace
 import numpy as np
 
 from artimon.model.grid import bucket_end
-from artimon.model.select import Buckets, Matcher, Part, SelectRequest, Series, Store, too_many_series
+from artimon.model.select import Buckets, EngineShare, Matcher, SelectRequest, Series, Store, too_many_series
 from artimon.model.series_table import NAME, SeriesTable
 from artimon.model.values import ValueType, double_to_cell
 from query_dsl.evaluation.runner import QueryRunner
-from query_dsl.stores.cutting import cut
-from query_dsl.stores.given import Given, GivenSeries, read_all
-from query_dsl.stores.held import Held
-from query_dsl.stores.levels import SETTLE_MS, Reach
+from query_dsl.stores.cutting import bucketize
+from query_dsl.stores.given import LiteralSeries, SampleList, parse_all
+from query_dsl.stores.held import BucketAccumulator
+from query_dsl.stores.levels import SETTLE_MS, StoreReach
 from query_dsl.stores.protocol import EngineStore
-from query_dsl.stores.rows import Ints, Rows, interned, settle
-from query_dsl.stores.sampled import Sampled, SampleRequest
+from query_dsl.stores.rows import Ints, SampleRows, intern_texts, unify_types
+from query_dsl.stores.sampled import RawSamples, SampleRequest
 from query_dsl.tree.selector import accepts
 from query_dsl.tree.timing import parse_duration
 
@@ -33,13 +33,13 @@ LEVEL_BUCKETS = 2**40
 """Span of the only level, in milliseconds: it covers every range."""
 
 
-class OfflineStore(EngineStore, QueryRunner):
+class LiteralStore(EngineStore, QueryRunner):
     """Store and collector over fixed samples. Immutable; threads may share it."""
 
-    def __init__(self, series: Sequence[GivenSeries], step_ms: int) -> None:
+    def __init__(self, series: Sequence[LiteralSeries], step_ms: int) -> None:
         self._series = tuple(one.series for one in series)
         self._step_ms = step_ms
-        found = settle(*_rows(series))
+        found = unify_types(*_rows(series))
         self._rows, self._conflicts = found.rows, found.conflicts
         self._newest_ms = max((time for one in series for time, _, _, _ in one.samples), default=0)
         types = np.array([one.type for one in self._series], np.uint8)
@@ -53,19 +53,19 @@ class OfflineStore(EngineStore, QueryRunner):
     def select(self, request: SelectRequest) -> Buckets:
         """See EngineStore; any grid."""
         chosen, rows = self._chosen(request.matchers, request.limit)
-        held = Held(len(chosen), request.grid, request.statistics)
-        held.add(cut(rows, request.grid))
-        part = Part("samples", request.grid.start_ms, request.grid.end_ms, held.samples)
+        held = BucketAccumulator(len(chosen), request.grid, request.statistics)
+        held.add(bucketize(rows, request.grid))
+        part = EngineShare("samples", request.grid.start_ms, request.grid.end_ms, held.samples)
         found = held.buckets(request, self._table.take(chosen), self._notes())
         return replace(found, parts=(part,))
 
-    def samples(self, request: SampleRequest) -> Sampled:
+    def samples(self, request: SampleRequest) -> RawSamples:
         chosen, rows = self._chosen(request.matchers, request.limit)
         inside = (rows.time_ms > request.after_ms) & (rows.time_ms <= request.until_ms)
-        part = Part("samples", request.after_ms, request.until_ms, int(inside.sum()))
-        return Sampled(self._table.take(chosen), rows.pick(inside), self._notes(), parts=(part,))
+        part = EngineShare("samples", request.after_ms, request.until_ms, int(inside.sum()))
+        return RawSamples(self._table.take(chosen), rows.pick(inside), self._notes(), parts=(part,))
 
-    def _chosen(self, matchers: tuple[Matcher, ...], limit: int) -> tuple[Ints, Rows]:
+    def _chosen(self, matchers: tuple[Matcher, ...], limit: int) -> tuple[Ints, SampleRows]:
         """Return the matching series, and their samples with `row` as an index into them."""
         fits = [i for i, one in enumerate(self._series) if all(_accepts(m, one) for m in matchers)]
         if len(fits) > limit:
@@ -79,8 +79,8 @@ class OfflineStore(EngineStore, QueryRunner):
     def _notes(self) -> tuple[str, ...]:
         return (f"{self._conflicts} samples left out: their type is not that of their series",) * bool(self._conflicts)
 
-    def reach(self) -> Reach:
-        return Reach(boundless=True, any_step=True, engine="samples")
+    def reach(self) -> StoreReach:
+        return StoreReach(boundless=True, any_step=True, engine="samples")
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         """See EngineStore: one level, of the step given to `offline`."""
@@ -115,30 +115,30 @@ class OfflineStore(EngineStore, QueryRunner):
 
 
 def offline(
-    series: Mapping[str, Given],
+    series: Mapping[str, SampleList],
     step: str = "1m",
     *,
     kinds: Mapping[str, object] | None = None,
     births: Mapping[str, object] | None = None,
     ended: Mapping[str, object] | None = None,
-) -> OfflineStore:
+) -> LiteralStore:
     """Make a store from series such as 'temp{rack="r1"}', each with a list of (time, value) in any order.
 
     Times are epoch milliseconds, ISO 8601 or datetimes. Values are int (INTEGER), float (DOUBLE; one of them
     makes all numbers of its series DOUBLE), bool or str; None marks the end of the series, as does `ended` (a time per
     series). `step` is the step of a fetch. `kinds`: counter, gauge or unknown; `births`: the time at which the count
     of a series began, or a list with one per sample. Raises QueryError that names the problem."""
-    return OfflineStore(read_all(series, kinds, births, ended), parse_duration(step, "step"))
+    return LiteralStore(parse_all(series, kinds, births, ended), parse_duration(step, "step"))
 
 
 def _accepts(matcher: Matcher, one: Series) -> bool:
     return accepts(matcher, one.name if matcher.label == NAME else one.labels.get(matcher.label, ""))
 
 
-def _rows(series: Sequence[GivenSeries]) -> tuple[Rows, Ints]:
+def _rows(series: Sequence[LiteralSeries]) -> tuple[SampleRows, Ints]:
     """Return all samples and their source, which is the same for all."""
     flat = [(row, *sample) for row, one in enumerate(series) for sample in one.samples]
-    strings, places = interned([value for *_, value in flat if isinstance(value, str)])
+    strings, places = intern_texts([value for *_, value in flat if isinstance(value, str)])
     texts = iter(places)
     cells = [
         next(texts) if isinstance(value, str) else double_to_cell(value) if isinstance(value, float) else int(value)
@@ -146,5 +146,5 @@ def _rows(series: Sequence[GivenSeries]) -> tuple[Rows, Ints]:
     ]
     columns = list(zip(*flat, strict=True)) or [()] * 5
     row, time, birth = (np.array(column, np.int64) for column in columns[:3])
-    rows = Rows(row, time, birth, np.array(columns[3], np.uint8), np.array(cells, np.int64), strings)
+    rows = SampleRows(row, time, birth, np.array(columns[3], np.uint8), np.array(cells, np.int64), strings)
     return rows, np.zeros(len(flat), np.int64)

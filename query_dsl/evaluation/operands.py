@@ -9,21 +9,21 @@ from itertools import repeat
 import numpy as np
 
 from artimon.model.grid import Grid
-from query_dsl.evaluation.execution import Execution, TimedScalar, Value
-from query_dsl.evaluation.own import gives_of, run_own_apply
+from query_dsl.evaluation.execution import QueryExecution, TimedScalar, Value
+from query_dsl.evaluation.own import result_type_of, run_udf_apply
 from query_dsl.evaluation.sets import combine_sets
-from query_dsl.functions.join import NONE, Pairs, check_distinct, pair
+from query_dsl.functions.join import NONE, RowPairs, check_distinct, pair_rows
 from query_dsl.functions.operators import Operator
-from query_dsl.functions.operators_run import able, apply_operator
+from query_dsl.functions.operators_run import accepted_rows, apply_operator
 from query_dsl.functions.tables import OPERATORS
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, Rows, doubles, of_type, take
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Rows, SeriesKey, doubles, of_type, take
 from query_dsl.results.label_codes import keys_of
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 
 
-def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution: Execution) -> Value:
+def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution: QueryExecution) -> Value:
     """Apply the operator of `node` to two values; series pair by label, a plain value pairs with every series."""
     operator = OPERATORS[node.op]
     if operator.family == "set":
@@ -32,7 +32,7 @@ def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution
         raise QueryError(f"{operator.name} keeps series of its left operand, and that is a plain value")
     if not isinstance(left, Matrix) and not isinstance(right, Matrix):
         return _two_scalars(operator, left, right, grid)
-    left, right = _taken(operator, left, execution), _taken(operator, right, execution)
+    left, right = _accepted(operator, left, execution), _accepted(operator, right, execution)
     if operator.family == "mask" and isinstance(right, Matrix):
         right = execution.numeric(right, operator.name)
     pairs = _pairs(operator, left, right, node.match)
@@ -41,7 +41,7 @@ def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution
     fill = node.match.fill
     ours, theirs = _side(left, pairs.left, grid, fill), _side(right, pairs.right, grid, fill)
     keys = pairs.keys
-    taken = able(operator, ours.types, theirs.types)
+    taken = accepted_rows(operator, ours.types, theirs.types)
     if not taken.all():
         execution.note(f"{operator.name}: {int((~taken).sum())} series that are not BOOLEAN left out")
         ours, theirs = take(ours, taken), take(theirs, taken)
@@ -50,38 +50,38 @@ def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution
     return Matrix.in_order(keys, grid, column, _texts(left) if operator.family == "mask" else ())
 
 
-def _pairs(operator: Operator, left: Value, right: Value, match: nodes.Match) -> Pairs:
+def _pairs(operator: Operator, left: Value, right: Value, match: nodes.LabelMatching) -> RowPairs:
     """Return the rows that pair; a plain value on one side pairs with every row of the other."""
     if isinstance(left, Matrix) and isinstance(right, Matrix):
         if operator.family == "mask":
             return _masked(operator, left, right, match)
-        pairs = pair(left.keys, right.keys, match, operator.name)
+        pairs = pair_rows(left.keys, right.keys, match, operator.name)
         if match.group_left is not None or match.group_right is not None:
             check_distinct(pairs.keys, pairs.keys, operator.name)
         return pairs
-    if match != nodes.Match():
+    if match != nodes.LabelMatching():
         raise QueryError(f"{operator.name}: on=, ignoring= and similar pair series, but one side is a plain value")
     many = left.keys if isinstance(left, Matrix) else right.keys if isinstance(right, Matrix) else ()
     rows = np.arange(len(many))
     if operator.family == "mask":
-        return Pairs(rows, rows, list(many))
+        return RowPairs(rows, rows, list(many))
     keys = keys_of(repeat(""), [key.labels for key in many])
     check_distinct(keys, many, f"{operator.symbol or operator.name} drops the name and")
-    return Pairs(rows, rows, keys)
+    return RowPairs(rows, rows, keys)
 
 
-def _masked(operator: Operator, left: Matrix, right: Matrix, match: nodes.Match) -> Pairs:
+def _masked(operator: Operator, left: Matrix, right: Matrix, match: nodes.LabelMatching) -> RowPairs:
     """Pair series of the left, which keep names and labels, with their partners; many may share one."""
     if match.group_left is not None or match.group_right is not None or match.fill is not None:
         raise QueryError(
             f"{operator.name} keeps names and labels of its left operand, many of which may share one on the right: "
             "leave group_left=, group_right= and fill= out"
         )
-    pairs = pair(left.keys, right.keys, replace(match, group_left=()), operator.name)
-    return Pairs(pairs.left, pairs.right, [left.keys[row] for row in pairs.left.tolist()], pairs.dropped)
+    pairs = pair_rows(left.keys, right.keys, replace(match, group_left=()), operator.name)
+    return RowPairs(pairs.left, pairs.right, [left.keys[row] for row in pairs.left.tolist()], pairs.dropped)
 
 
-def _taken(operator: Operator, side: Value, execution: Execution) -> Value:
+def _accepted(operator: Operator, side: Value, execution: QueryExecution) -> Value:
     """Drop the series that the operator does not accept. Raises QueryError for a plain text."""
     if operator.texts:
         return side
@@ -137,7 +137,7 @@ def _two_scalars(operator: Operator, left: Value, right: Value, grid: Grid) -> V
     width = grid if timed else Grid(grid.end_ms, grid.step_ms, 1)
     row = np.zeros(1, np.intp)
     sides = [_side(side, row, width, None) for side in (left, right)]
-    able(operator, sides[0].types, sides[1].types)
+    accepted_rows(operator, sides[0].types, sides[1].types)
     out = apply_operator(operator, sides[0], sides[1], (_texts(left), _texts(right)))
     if timed:
         return TimedScalar(grid, out, _texts(left) if operator.family == "mask" else ())
@@ -155,14 +155,14 @@ def _is_text(side: Value) -> bool:
     return not isinstance(side, Matrix) and bool(side.column.types[0] == STRING)
 
 
-def combine_own(node: nodes.Apply, values: Sequence[Value], grid: Grid, execution: Execution) -> Matrix:
+def combine_udf(node: nodes.Apply, values: Sequence[Value], grid: Grid, execution: QueryExecution) -> Matrix:
     """Evaluate `apply(f, a, b, …)`: operands pair with the first one that has series, as in an operator; a plain value
     pairs with every series."""
     name, match = node.function.name, node.match
     sides = [value.keys for value in values if isinstance(value, Matrix)]
     if not sides:
         raise QueryError(f"{name} works on series: begin with fetch('NAME')")
-    rows, dropped = _together(sides, match, name)
+    rows, dropped = _match_operands(sides, match, name)
     if dropped:
         execution.note(f"{name}: {dropped} series without a partner were dropped")
     keys, every = list(rows), np.zeros(len(rows), np.intp)
@@ -171,29 +171,31 @@ def combine_own(node: nodes.Apply, values: Sequence[Value], grid: Grid, executio
         (_side(value, next(indices) if isinstance(value, Matrix) else every, grid, match.fill), _texts(value))
         for value in values
     ]
-    owned = run_own_apply(node.function.call, columns, keys, gives_of(node.args), execution.watch)
+    owned = run_udf_apply(node.function.call, columns, keys, result_type_of(node.args), execution.watch)
     return Matrix.in_order(keys, grid, owned.column, owned.strings)
 
 
-def _together(sides: Sequence[tuple[Key, ...]], match: nodes.Match, name: str) -> tuple[Mapping[Key, list[int]], int]:
+def _match_operands(
+    sides: Sequence[tuple[SeriesKey, ...]], match: nodes.LabelMatching, name: str
+) -> tuple[Mapping[SeriesKey, list[int]], int]:
     """Map each result key to its row in each operand; count dropped series. Raises QueryError as for operators."""
     if len(sides) == 1:
-        if match != nodes.Match():
+        if match != nodes.LabelMatching():
             raise QueryError(f"{name}: on=, ignoring= and similar pair series, and there is one operand")
-        keys = [Key("", key.labels) for key in sides[0]]
+        keys = [SeriesKey("", key.labels) for key in sides[0]]
         check_distinct(keys, sides[0], f"{name} drops the name and")
         return {key: [row] for row, key in enumerate(keys)}, 0
     if match.group_right is not None and len(sides) > 2:
         raise QueryError(f"{name}: group_right goes with two operands; let the first have many and say group_left")
     dropped = 0
-    found: dict[tuple[int, Key], list[int]] = {}
-    keyed: dict[tuple[int, Key], Key] = {}
+    found: dict[tuple[int, SeriesKey], list[int]] = {}
+    keyed: dict[tuple[int, SeriesKey], SeriesKey] = {}
     for place, side in enumerate(sides[1:], 1):
-        pairs = pair(sides[0], side, match, name)
+        pairs = pair_rows(sides[0], side, match, name)
         dropped += pairs.dropped
         for left, right, key in zip(pairs.left, pairs.right, pairs.keys, strict=True):
             # labels taken from the right may give several left series one key: the row distinguishes them
-            place_of = (left, Key("", ())) if match.group_left is not None and left != NONE else (NONE, key)
+            place_of = (left, SeriesKey("", ())) if match.group_left is not None and left != NONE else (NONE, key)
             rows = found.setdefault(place_of, [NONE] * len(sides))
             if left != NONE:
                 rows[0] = left
@@ -205,5 +207,7 @@ def _together(sides: Sequence[tuple[Key, ...]], match: nodes.Match, name: str) -
     return dict(zip(keys, whole.values(), strict=True)), dropped + len(found) - len(whole)
 
 
-def _merged(before: Key | None, key: Key) -> Key:
-    return key if before is None else Key(key.name, tuple(sorted((dict(before.labels) | dict(key.labels)).items())))
+def _merged(before: SeriesKey | None, key: SeriesKey) -> SeriesKey:
+    return (
+        key if before is None else SeriesKey(key.name, tuple(sorted((dict(before.labels) | dict(key.labels)).items())))
+    )

@@ -21,17 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.arrays import Mapped
-from artimon.compute.frames import Frame, totals
+from artimon.compute.frames import WindowFrame, integer_totals
 from artimon.model.grid import Grid
-from query_dsl.evaluation.calling import Failed, call_within
-from query_dsl.evaluation.own_values import Unfit, Writer, failing_line, function_text
+from query_dsl.evaluation.calling import CallFailed, call_with_limit
+from query_dsl.evaluation.own_values import BadResult, ResultWriter, failing_line, function_text
 from query_dsl.results.bucket_data import BucketData
-from query_dsl.results.cells import BOOLEAN, INTEGER, STRING, Bools, Cells, Ints, Key, as_floats, read_only
-from query_dsl.results.irregular import Irregular
-from query_dsl.results.keyed import typed
-from query_dsl.stores.limits import Watch
+from query_dsl.results.cells import BOOLEAN, INTEGER, STRING, Bools, Cells, Ints, SeriesKey, as_floats, read_only
+from query_dsl.results.irregular import RawSeries
+from query_dsl.results.keyed import typed_values
+from query_dsl.stores.limits import QueryBudget
 from query_dsl.tree.errors import QueryError
-from query_dsl.tree.nodes import Given
+from query_dsl.tree.nodes import BoundArguments
 from query_dsl.tree.selector import series_text
 from query_dsl.tree.timing import format_time
 
@@ -40,18 +40,18 @@ Masked = np.ma.MaskedArray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Owned(Mapped):
+class UdfResult(Mapped):
     """Results of own functions: (rows, n) cells, and the texts of STRING cells."""
 
     strings: tuple[str, ...] = ()
 
 
-def gives_of(args: Given) -> str:
+def result_type_of(args: BoundArguments) -> str:
     """Return the result type of an own function."""
     return str(dict(args).get("gives", "DOUBLE"))
 
 
-def taking(call: Call) -> Call:
+def adapt_signature(call: Call) -> Call:
     """Adapt a function of (values), (times, values) or all three to (times, values, labels). Arguments that have a
     default do not count."""
     try:
@@ -69,7 +69,7 @@ def taking(call: Call) -> Call:
     return call
 
 
-class _Place:
+class _CallPosition:
     """Series and window of the current call, for error messages. Written by one thread, read by another."""
 
     def __init__(self, function: str) -> None:
@@ -92,7 +92,7 @@ class _Place:
         return f"own function {self.function}, {self.series}{when}" if self.series else f"own function {self.function}"
 
 
-class Spans(NamedTuple):
+class WindowSpans(NamedTuple):
     """Windows of one series: samples `first` (inclusive) to `after` (exclusive), and the end time of each."""
 
     first: npt.NDArray[np.intp]
@@ -100,9 +100,14 @@ class Spans(NamedTuple):
     end_ms: Ints
 
 
-def run_own_window(
-    call: Call, data: BucketData, frame: Frame, gives: str = "DOUBLE", watch: Watch | None = None, min_count: int = 1
-) -> Owned:
+def run_udf_window(
+    call: Call,
+    data: BucketData,
+    frame: WindowFrame,
+    gives: str = "DOUBLE",
+    watch: QueryBudget | None = None,
+    min_count: int = 1,
+) -> UdfResult:
     """Call f(times, values, labels) for every window with at least `min_count` values: the newest of each bucket and
     its time. Needs the statistics last, last_time and count. Raises QueryError."""
     present = data.present
@@ -112,22 +117,22 @@ def run_own_window(
             columns = np.flatnonzero(present[row])
             first, after = (np.searchsorted(columns, edge + 1) for edge in (frame.starts, frame.ends))
             times, cells = (data.stats[name][row][columns] for name in ("last_time", "last"))
-            values = typed(int(data.types[row]), cells, data.strings)
-            yield _Row(key, (row, 0), times, values, Spans(first, after, frame.end_ms))
+            values = typed_values(int(data.types[row]), cells, data.strings)
+            yield _Row(key, (row, 0), times, values, WindowSpans(first, after, frame.end_ms))
 
     owned = _run_rows(call, rows, gives, (len(data.keys), len(frame.ends)), watch, min_count)
-    return replace(owned, approximate=totals((data.stats["count"] > 1).astype(np.int64), frame) > 0)
+    return replace(owned, approximate=integer_totals((data.stats["count"] > 1).astype(np.int64), frame) > 0)
 
 
-def run_own_spans(
+def run_udf_spans(
     call: Call,
-    found: Irregular,
-    windows: Callable[[Ints], Spans],
+    found: RawSeries,
+    windows: Callable[[Ints], WindowSpans],
     columns: int | None,
     gives: str = "DOUBLE",
-    watch: Watch | None = None,
+    watch: QueryBudget | None = None,
     min_count: int = 1,
-) -> Owned:
+) -> UdfResult:
     """Call f(times, values, labels) for the windows that `windows` makes of the times of each series: `columns` per
     series, or None for one per sample, with all results in one row, series after series. Raises QueryError."""
 
@@ -144,11 +149,11 @@ def run_own_spans(
 class _Row(NamedTuple):
     """One series: position of its first result, its samples, its windows."""
 
-    key: Key
+    key: SeriesKey
     place: tuple[int, int]
     times: Ints
     values: npt.NDArray[Any]
-    spans: Spans
+    spans: WindowSpans
 
 
 def _run_rows(
@@ -156,13 +161,13 @@ def _run_rows(
     rows: Callable[[], Iterator[_Row]],
     gives: str,
     shape: tuple[int, int],
-    watch: Watch | None,
+    watch: QueryBudget | None,
     min_count: int,
-) -> Owned:
+) -> UdfResult:
     """Call the function for each window of each series, and return its results."""
-    asked = taking(call)
+    asked = adapt_signature(call)
 
-    def fill(place: _Place, out: Writer) -> None:
+    def fill(place: _CallPosition, out: ResultWriter) -> None:
         for key, (row, column), times, values, spans in rows():
             place.series, place.ends = _text(key), spans.end_ms
             still_times, still_values, labels = read_only(times), read_only(values), _labels(key)
@@ -171,63 +176,67 @@ def _run_rows(
                     place.column = i
                     out.put(row, column + i, place.call(asked, still_times[a:b], still_values[a:b], labels))
 
-    return _guarded(fill, call, gives, shape, watch)
+    return _with_limit(fill, call, gives, shape, watch)
 
 
-def run_own_reduce(
+def run_udf_reduce(
     call: Call,
     grid: Grid,
-    members: Sequence[tuple[Sequence[Key], Cells]],
+    members: Sequence[tuple[Sequence[SeriesKey], Cells]],
     gives: str = "DOUBLE",
-    watch: Watch | None = None,
+    watch: QueryBudget | None = None,
     *,
     strings: tuple[str, ...] = (),
     min_count: int = 1,
     full: bool = False,
-) -> Owned:
+) -> UdfResult:
     """Call f(times, values, labels) once per class of `members` (keys and cells, in canonical order). Steps with fewer
     than `min_count` values are NA; with `full` also steps at which any member has none. Raises QueryError."""
-    asked, times = taking(call), read_only(grid.ends())
+    asked, times = adapt_signature(call), read_only(grid.ends())
 
-    def fill(place: _Place, out: Writer) -> None:
+    def fill(place: _CallPosition, out: ResultWriter) -> None:
         for row, (keys, column) in enumerate(members):
             place.series = f"class of {len(keys)} series, the first is {_text(keys[0])}" if keys else "an empty class"
-            values = _masked(_common(column, strings), column.present)
+            values = _masked(_to_common_type(column, strings), column.present)
             out.put_row(row, place.call(asked, times, values, [_labels(key) for key in keys]))
             counts = column.present.sum(axis=0)
             out.mask(row, counts >= (max(min_count, len(keys)) if full else min_count))
 
-    return _guarded(fill, call, gives, (len(members), grid.n), watch)
+    return _with_limit(fill, call, gives, (len(members), grid.n), watch)
 
 
-def run_own_apply(
+def run_udf_apply(
     call: Call,
     operands: Sequence[tuple[Cells, tuple[str, ...]]],
-    keys: Sequence[Key],
+    keys: Sequence[SeriesKey],
     gives: str = "DOUBLE",
-    watch: Watch | None = None,
-) -> Owned:
+    watch: QueryBudget | None = None,
+) -> UdfResult:
     """Call f(a, b, ...) once per row: `operands` are (cells, texts) with equal rows and columns, `keys` name the rows.
     Raises QueryError."""
 
-    def fill(place: _Place, out: Writer) -> None:
+    def fill(place: _CallPosition, out: ResultWriter) -> None:
         for row, key in enumerate(keys):
             place.series = _text(key)
             rows = [
-                _masked(typed(int(column.types[row]), column.cells[row], strings), column.present[row])
+                _masked(typed_values(int(column.types[row]), column.cells[row], strings), column.present[row])
                 for column, strings in operands
             ]
             out.put_row(row, place.call(call, *rows))
 
-    return _guarded(fill, call, gives, (len(keys), operands[0][0].cells.shape[1]), watch)
+    return _with_limit(fill, call, gives, (len(keys), operands[0][0].cells.shape[1]), watch)
 
 
-def _guarded(
-    fill: Callable[[_Place, Writer], None], call: Call, gives: str, shape: tuple[int, int], watch: Watch | None
-) -> Owned:
+def _with_limit(
+    fill: Callable[[_CallPosition, ResultWriter], None],
+    call: Call,
+    gives: str,
+    shape: tuple[int, int],
+    watch: QueryBudget | None,
+) -> UdfResult:
     """Let `fill` write the results of the function `call`, with a timeout; a failure of the function becomes a
     QueryError that names series and window."""
-    place, out = _Place(function_text(call)), Writer(gives, shape)
+    place, out = _CallPosition(function_text(call)), ResultWriter(gives, shape)
 
     def quietly() -> None:
         with np.errstate(all="ignore"):  # as in the language: x/0 is inf or NaN, and no warning
@@ -237,21 +246,21 @@ def _guarded(
         return QueryError(f"{place}: timed out after {seconds:.3g} s, the time left for it: raise the limit (seconds)")
 
     try:
-        call_within(quietly, watch or Watch(), out_of_time)
-    except Failed as failed:
+        call_with_limit(quietly, watch or QueryBudget(), out_of_time)
+    except CallFailed as failed:
         error = failed.error
-        said = str(error) if isinstance(error, Unfit) else failing_line(error, call, Path(__file__))
-        raise QueryError(f"{place}: {said}") from (None if isinstance(error, Unfit) else error)
+        said = str(error) if isinstance(error, BadResult) else failing_line(error, call, Path(__file__))
+        raise QueryError(f"{place}: {said}") from (None if isinstance(error, BadResult) else error)
     finally:
         place.over = True
-    return Owned(out.cells(), strings=out.strings)
+    return UdfResult(out.cells(), strings=out.strings)
 
 
-def _text(key: Key) -> str:
+def _text(key: SeriesKey) -> str:
     return series_text(key.name, dict(key.labels)) or "{}"
 
 
-def _labels(key: Key) -> dict[str, str]:
+def _labels(key: SeriesKey) -> dict[str, str]:
     return {"__name__": key.name, **dict(key.labels)}
 
 
@@ -260,16 +269,16 @@ def _masked(data: npt.NDArray[Any], present: Bools) -> Masked:
     return np.ma.MaskedArray(data.copy(), ~present)
 
 
-def _common(column: Cells, strings: tuple[str, ...]) -> npt.NDArray[Any]:
+def _to_common_type(column: Cells, strings: tuple[str, ...]) -> npt.NDArray[Any]:
     """Convert members to one type: int64 if all are INTEGER, bool if all are BOOLEAN, objects if one is a STRING, else
     float64."""
     kinds = set(column.types.tolist())
     if kinds == {INTEGER} or kinds == {BOOLEAN}:
-        return typed(kinds.pop(), column.cells, ())
+        return typed_values(kinds.pop(), column.cells, ())
     if STRING not in kinds:
         return as_floats(column.types, np.ascontiguousarray(column.cells))
     rows: Iterator[Any] = (
-        typed(int(kind), cells, strings) for kind, cells in zip(column.types, column.cells, strict=True)
+        typed_values(int(kind), cells, strings) for kind, cells in zip(column.types, column.cells, strict=True)
     )
     out = np.empty(column.cells.shape, object)
     for row, values in enumerate(rows):

@@ -14,12 +14,12 @@ import numpy.typing as npt
 from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Bools, Cells, of_type
 from query_dsl.tree.errors import QueryError
 
-GIVES: Mapping[str, int] = {"DOUBLE": DOUBLE, "INTEGER": INTEGER, "BOOLEAN": BOOLEAN, "STRING": STRING}
+RESULT_TYPES: Mapping[str, int] = {"DOUBLE": DOUBLE, "INTEGER": INTEGER, "BOOLEAN": BOOLEAN, "STRING": STRING}
 MAX_TEXT = 65_536
-_SHOWN = 300
+_MAX_SHOWN = 300
 
 
-class Unfit(ValueError):
+class BadResult(ValueError):
     """A result that is not accepted. The text names it and says what to return instead."""
 
 
@@ -35,13 +35,13 @@ def _short(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def plain(value: Any) -> Any:
+def to_python_value(value: Any) -> Any:
     """Convert to a Python value; None for a missing one (masked, NA, NaT)."""
     if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(value, np.generic | np.ndarray):
         if value.shape != ():
-            raise Unfit(f"returned an array of shape {value.shape} for a window: return one value, or None")
+            raise BadResult(f"returned an array of shape {value.shape} for a window: return one value, or None")
         return value.item()
     return value
 
@@ -49,11 +49,11 @@ def plain(value: Any) -> Any:
 def _double(value: Any) -> float:
     if not isinstance(value, numbers.Real):
         hint = ', or say gives="STRING"' if isinstance(value, str) else ""
-        raise Unfit(f"returned {_kind_of(value)}: return a number or None{hint}")
+        raise BadResult(f"returned {_kind_of(value)}: return a number or None{hint}")
     try:
         return float(value)
     except OverflowError:
-        raise Unfit(f"returned {_short(value)}, which does not fit into DOUBLE") from None
+        raise BadResult(f"returned {_short(value)}, which does not fit into DOUBLE") from None
 
 
 def _integer(value: Any) -> int:
@@ -61,23 +61,23 @@ def _integer(value: Any) -> int:
         int(value) if isinstance(value, numbers.Integral) or (isinstance(value, float) and value.is_integer()) else None
     )
     if whole is None:
-        raise Unfit(f'returned {_kind_of(value)}, but gives="INTEGER": return a whole number or None')
+        raise BadResult(f'returned {_kind_of(value)}, but gives="INTEGER": return a whole number or None')
     if not -(2**63) <= whole < 2**63:
-        raise Unfit(f"returned {_short(whole)}, which is not a 64-bit integer")
+        raise BadResult(f"returned {_short(whole)}, which is not a 64-bit integer")
     return whole
 
 
 def _boolean(value: Any) -> int:
     if not isinstance(value, bool):
-        raise Unfit(f'returned {_kind_of(value)}, but gives="BOOLEAN": return True, False or None')
+        raise BadResult(f'returned {_kind_of(value)}, but gives="BOOLEAN": return True, False or None')
     return int(value)
 
 
 def _string(value: Any) -> str:
     if not isinstance(value, str):
-        raise Unfit(f'returned {_kind_of(value)}, but gives="STRING": return a text or None')
+        raise BadResult(f'returned {_kind_of(value)}, but gives="STRING": return a text or None')
     if len(value) > MAX_TEXT:
-        raise Unfit(f"returned a text of {len(value)} characters: at most {MAX_TEXT}")
+        raise BadResult(f"returned a text of {len(value)} characters: at most {MAX_TEXT}")
     return value
 
 
@@ -85,13 +85,13 @@ _NUMBER: Mapping[str, Callable[[Any], float | int]] = {"DOUBLE": _double, "INTEG
 _KINDS: Mapping[str, str] = {"DOUBLE": "biuf", "INTEGER": "biu", "BOOLEAN": "b", "STRING": ""}
 
 
-class Writer:
+class ResultWriter:
     """Cells that are filled one by one or row by row; the others are missing."""
 
     def __init__(self, gives: str, shape: tuple[int, int]) -> None:
         """Make missing cells. Raises QueryError unless `gives` is one of GIVES."""
-        if gives not in GIVES:
-            raise QueryError(f"gives={gives!r:.80}: an own function gives one of {', '.join(GIVES)}")
+        if gives not in RESULT_TYPES:
+            raise QueryError(f"gives={gives!r:.80}: an own function gives one of {', '.join(RESULT_TYPES)}")
         self._gives = gives
         self._read = _NUMBER.get(gives)
         self._values = np.zeros(shape, np.float64 if gives == "DOUBLE" else np.int64)
@@ -103,7 +103,7 @@ class Writer:
         return tuple(self._codes)
 
     def cells(self) -> Cells:
-        return of_type(GIVES[self._gives], self._values.view(np.int64), self._present)
+        return of_type(RESULT_TYPES[self._gives], self._values.view(np.int64), self._present)
 
     def mask(self, row: int, present: Bools) -> None:
         """Keep only these values of a row."""
@@ -111,7 +111,7 @@ class Writer:
 
     def put(self, row: int, column: int, value: Any) -> None:
         """Store one value as the function returned it. Raises Unfit."""
-        found = value if type(value) is float else plain(value)
+        found = value if type(value) is float else to_python_value(value)
         if found is not None:
             self._values[row, column] = self._code(found) if self._read is None else self._read(found)
             self._present[row, column] = True
@@ -127,10 +127,10 @@ class Writer:
         try:
             array: npt.NDArray[Any] = np.ma.asanyarray(found)
         except Exception as problem:  # ragged lists, objects with an unusual __array__
-            raise Unfit(f"returned {_kind_of(found)}: return an array of {n} values ({problem})") from None
+            raise BadResult(f"returned {_kind_of(found)}: return an array of {n} values ({problem})") from None
         if array.shape != (n,):
             what = f"an array of shape {array.shape}" if array.shape else _kind_of(found)
-            raise Unfit(f"returned {what}: return an array of {n} values, one for each time")
+            raise BadResult(f"returned {what}: return an array of {n} values, one for each time")
         present = ~np.ma.getmaskarray(array)
         data = np.ma.getdata(array)
         if data.dtype.kind in _KINDS[self._gives] and (data.dtype.kind != "u" or self._gives == "DOUBLE"):
@@ -172,7 +172,7 @@ def _short_text(error: BaseException) -> str:
         text = str(error)
     except Exception:
         text = ""
-    text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    text = text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 
 from artimon.model.grid import Grid
 from query_dsl.functions.deviation import DEVIATION_WEEKS, WEEK_MS
-from query_dsl.stores.levels import MEMORY, SETTLE_MS, Engine, Reach, Ring, beyond, rings_of
+from query_dsl.stores.levels import (
+    MEMORY,
+    SETTLE_MS,
+    Engine,
+    LevelSnapshot,
+    StoreReach,
+    choose_uncovered,
+    level_snapshots,
+)
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.nodes import Node
@@ -31,14 +39,14 @@ class Plan:
     `engine` answers the fetches; `why` is the reason for it and for the level."""
 
     grid: Grid
-    rings: tuple[Ring, ...]
+    rings: tuple[LevelSnapshot, ...]
     base_step_ms: int
     notes: tuple[str, ...]
     engine: Engine = "memory"
     why: str = ""
     any_step: bool = False
 
-    def ring(self, step_ms: int) -> Ring | None:
+    def ring(self, step_ms: int) -> LevelSnapshot | None:
         """Return the level of that step; a boundless store has one for any multiple of its finest step, or any step."""
         for ring in self.rings:
             if ring.step_ms == step_ms:
@@ -49,38 +57,40 @@ class Plan:
         return replace(model, step_ms=step_ms, newest_ms=max(model.newest_ms, self.grid.end_ms))
 
 
-def plan(tree: Node, levels: Sequence[tuple[int, int]], now_ms: int, reach: Reach = MEMORY) -> Plan:
+def plan(tree: Node, levels: Sequence[tuple[int, int]], now_ms: int, reach: StoreReach = MEMORY) -> Plan:
     """Plan a query. Raises QueryError if its parts need different grids, or a grid that is not possible."""
     if not levels:
         raise QueryError("the store has no levels: is a shard running?")
     wanted, bucketize = _time(tree), _bucketize(tree)
     step_ms = None if bucketize is None else bucketize.step_ms
-    rings = rings_of(levels, now_ms, reach.real_ms)
+    rings = level_snapshots(levels, now_ms, reach.real_ms)
     try:
         if _samples_only(tree):
-            return _of_samples(wanted, step_ms, rings, reach, now_ms)
+            return _plan_samples(wanted, step_ms, rings, reach, now_ms)
         fit = [ring for ring in rings if step_ms is None or step_ms % ring.step_ms == 0]
         if not fit and reach.any_step:
             fit = [replace(rings[0], step_ms=step_ms or rings[0].step_ms)]
         if not fit:
             steps, asked = ", ".join(format_duration(ring.step_ms) for ring in rings), format_duration(step_ms or 0)
-            raise _at(bucketize, QueryError(f"bucketize step {asked} is not a multiple of a level's step: {steps}"))
-        return _planned(tree, wanted, step_ms, rings, fit, now_ms, reach)
+            raise _at_node(
+                bucketize, QueryError(f"bucketize step {asked} is not a multiple of a level's step: {steps}")
+            )
+        return _plan_levels(tree, wanted, step_ms, rings, fit, now_ms, reach)
     except QueryError as problem:
-        raise _at(wanted, problem) from None
+        raise _at_node(wanted, problem) from None
 
 
-def _planned(
+def _plan_levels(
     tree: Node,
     wanted: TimeNode | None,
     step_ms: int | None,
-    rings: tuple[Ring, ...],
-    fit: Sequence[Ring],
+    rings: tuple[LevelSnapshot, ...],
+    fit: Sequence[LevelSnapshot],
     now_ms: int,
-    reach: Reach,
+    reach: StoreReach,
 ) -> Plan:
     """Plan over the levels; `fit`: the levels whose step divides `step_ms`, if it is given."""
-    back = _most_offset(tree)
+    back = _max_offset_ms(tree)
     covered = False
     for ring in fit:
         grid, notes = _grid(wanted, ring, step_ms, now_ms)
@@ -88,7 +98,7 @@ def _planned(
         if covered:
             break
     if not covered and reach.boundless:
-        ring = beyond(fit, _length(wanted, now_ms), step_ms is not None, MAX_POINTS, now_ms)
+        ring = choose_uncovered(fit, _length(wanted, now_ms), step_ms is not None, MAX_POINTS, now_ms)
         grid, notes = _grid(wanted, ring, step_ms, now_ms)
     if grid.n > MAX_POINTS:
         raise QueryError(f"the range has {grid.n} buckets of {format_duration(grid.step_ms)}: use at most {MAX_POINTS}")
@@ -101,7 +111,7 @@ def _planned(
     return Plan(grid, rings, ring.step_ms, notes, engine, why, reach.any_step)
 
 
-def _engine(reach: Reach, ring: Ring, covered: bool, raw: bool) -> tuple[Engine, str]:
+def _engine(reach: StoreReach, ring: LevelSnapshot, covered: bool, raw: bool) -> tuple[Engine, str]:
     """Return the engine that answers, and the reason for the level."""
     level = format_duration(ring.step_ms)
     if covered:
@@ -122,18 +132,20 @@ def _samples_only(tree: Node) -> bool:
     return bool(leaves) and all(isinstance(node, nodes.Samples) for node in leaves)
 
 
-def _of_samples(wanted: TimeNode | None, step_ms: int | None, rings: Sequence[Ring], reach: Reach, now_ms: int) -> Plan:
+def _plan_samples(
+    wanted: TimeNode | None, step_ms: int | None, rings: Sequence[LevelSnapshot], reach: StoreReach, now_ms: int
+) -> Plan:
     """Plan for raw samples, which have no levels: the grid is exactly the requested time, in buckets of any step.
     Without a bucketize it is one bucket, which bounds the samples."""
-    grid, notes = _exact(wanted, step_ms, now_ms)
+    grid, notes = _exact_grid(wanted, step_ms, now_ms)
     if grid.n > MAX_POINTS:
         raise QueryError(f"the range has {grid.n} buckets of {format_duration(grid.step_ms)}: use at most {MAX_POINTS}")
-    ring = Ring(grid.step_ms, grid.n, grid.end_ms, 0, boundless=True)
+    ring = LevelSnapshot(grid.step_ms, grid.n, grid.end_ms, 0, boundless=True)
     engine: Engine = reach.engine if not reach.levels_first else "history"
     return Plan(grid, (*rings, ring), ring.step_ms, notes, engine, "raw samples have no level", True)
 
 
-def _exact(wanted: TimeNode | None, step_ms: int | None, now_ms: int) -> tuple[Grid, tuple[str, ...]]:
+def _exact_grid(wanted: TimeNode | None, step_ms: int | None, now_ms: int) -> tuple[Grid, tuple[str, ...]]:
     end = now_ms
     length = DEFAULT_RANGE_MS
     notes: tuple[str, ...] = (f"no range given: the last {format_duration(DEFAULT_RANGE_MS)}",)
@@ -169,13 +181,13 @@ def _length(wanted: TimeNode | None, now_ms: int) -> int:
 def _time(tree: Node) -> TimeNode | None:
     found = [node for node in nodes.walk(tree) if isinstance(node, TimeNode)]
     for node in found[1:]:
-        if _asked(node) != _asked(found[0]):
-            both = f"{_asked(found[0])} and {_asked(node)}"
-            raise _at(node, QueryError(f"two grids in one query: {both}; say the time once, for all of it"))
+        if _time_text(node) != _time_text(found[0]):
+            both = f"{_time_text(found[0])} and {_time_text(node)}"
+            raise _at_node(node, QueryError(f"two grids in one query: {both}; say the time once, for all of it"))
     return found[0] if found else None
 
 
-def _asked(node: TimeNode) -> str:
+def _time_text(node: TimeNode) -> str:
     if isinstance(node, nodes.Range):
         return f".range({format_duration(node.range_ms)})"
     if isinstance(node, nodes.Between):
@@ -188,38 +200,40 @@ def _bucketize(tree: Node) -> nodes.Bucketize | None:
     for node in found[1:]:
         if node.step_ms != found[0].step_ms:
             both = " and by ".join(map(format_duration, sorted((found[0].step_ms, node.step_ms))))
-            raise _at(node, QueryError(f"two grids in one query: bucketize by {both}"))
+            raise _at_node(node, QueryError(f"two grids in one query: bucketize by {both}"))
     return found[0] if found else None
 
 
-def _at(node: Node | None, problem: QueryError) -> QueryError:
+def _at_node(node: Node | None, problem: QueryError) -> QueryError:
     """Return the error with the position of a node."""
     return problem if node is None or node.span is None else problem.at(node.span[0], None, node.span[1])
 
 
-def _most_offset(tree: Node) -> int:
+def _max_offset_ms(tree: Node) -> int:
     """Largest time shift of any leaf, in milliseconds."""
     most, waiting = 0, [(tree, 0)]
     while waiting:
         node, offset = waiting.pop()
-        offset += _earlier_ms(node)
+        offset += _offset_ms(node)
         most = max(most, offset)
         waiting.extend((child, offset) for child in nodes.children(node))
     return most
 
 
-def _earlier_ms(node: Node) -> int:
+def _offset_ms(node: Node) -> int:
     """Time by which a node shifts its child into the past, in milliseconds."""
     if isinstance(node, nodes.Offset):
         return node.offset_ms
-    if isinstance(node, nodes.Step) and (node.family, node.function) == ("transform", "shift"):
+    if isinstance(node, nodes.Transform) and (node.family, node.function) == ("transform", "shift"):
         return int(dict(node.args)["d"])
-    if isinstance(node, nodes.Step) and (node.family, node.function) == ("map", "deviation"):
+    if isinstance(node, nodes.Transform) and (node.family, node.function) == ("map", "deviation"):
         return int(dict(node.args).get("weeks", DEVIATION_WEEKS)) * WEEK_MS
     return 0
 
 
-def _grid(wanted: TimeNode | None, ring: Ring, step_ms: int | None, now_ms: int) -> tuple[Grid, tuple[str, ...]]:
+def _grid(
+    wanted: TimeNode | None, ring: LevelSnapshot, step_ms: int | None, now_ms: int
+) -> tuple[Grid, tuple[str, ...]]:
     step = step_ms or ring.step_ms
     newest = (now_ms - SETTLE_MS) // step * step
     match wanted:
@@ -236,7 +250,7 @@ def _grid(wanted: TimeNode | None, ring: Ring, step_ms: int | None, now_ms: int)
     return Grid(newest, step, -(-DEFAULT_RANGE_MS // step)), note
 
 
-def _between(start_ms: int, end: Instant, ring: Ring, step: int, now_ms: int) -> tuple[Grid, tuple[str, ...]]:
+def _between(start_ms: int, end: Instant, ring: LevelSnapshot, step: int, now_ms: int) -> tuple[Grid, tuple[str, ...]]:
     asked = end.resolve(now_ms)
     if start_ms >= asked:
         raise QueryError(f"between: the start {format_time(start_ms)} does not lie before the end {format_time(asked)}")

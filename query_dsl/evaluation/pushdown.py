@@ -12,27 +12,34 @@ import numpy as np
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.ranks import BEST, RANKS
-from artimon.compute.reducing import Windows
+from artimon.compute.reducing import WindowPlan
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, SelectRequest
-from query_dsl.evaluation.classes import reduce_classes, reduced, say_lacking
-from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.fetching import below_times, held_part, say_unsampled
-from query_dsl.evaluation.windows import Framing, framing, say_approximate, say_gauges, say_left_out, say_unheld
+from query_dsl.evaluation.classes import finish_partial, note_lacking, reduce_classes
+from query_dsl.evaluation.execution import QueryExecution
+from query_dsl.evaluation.fetching import below_times, held_grid, note_unsampled
+from query_dsl.evaluation.windows import (
+    WindowColumns,
+    note_approximate,
+    note_gauges,
+    note_left_out,
+    note_unheld,
+    window_columns,
+)
 from query_dsl.functions.grouping import class_key
-from query_dsl.functions.registry import arguments_of
+from query_dsl.functions.registry import with_defaults
 from query_dsl.functions.tables import REDUCERS
-from query_dsl.results.cells import Cells, Key
+from query_dsl.results.cells import Cells, SeriesKey
 from query_dsl.results.matrix import Matrix
-from query_dsl.stores.protocol import EngineStore, PassingStore
+from query_dsl.stores.protocol import EngineStore, ForwardingStore
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 
-PUSHED_SERIES = 2_000_000
+MAX_PUSHED_SERIES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Pushed:
+class _PushedReduce:
     """Reduction of windows over a fetch; the data is from `offset_ms` before the times that are shown."""
 
     reduce: nodes.Reduce
@@ -45,7 +52,7 @@ class _Pushed:
     """The part of the offset below the window: its windows are shown that much later."""
 
 
-def push_down(node: nodes.Reduce, grid: Grid, execution: Execution) -> Matrix | None:
+def push_down(node: nodes.Reduce, grid: Grid, execution: QueryExecution) -> Matrix | None:
     """Let the store compute the matrix of `node` on `grid`; None if it must be evaluated from buckets."""
     if not execution.store.reduces:
         return None
@@ -53,7 +60,7 @@ def push_down(node: nodes.Reduce, grid: Grid, execution: Execution) -> Matrix | 
     if pushed is None:
         return None
     try:
-        return _ask(pushed, grid, execution)
+        return _aggregate(pushed, grid, execution)
     except NotPushed:
         return None
     except QueryError as problem:
@@ -62,17 +69,21 @@ def push_down(node: nodes.Reduce, grid: Grid, execution: Execution) -> Matrix | 
         raise
 
 
-def may_push(node: nodes.Reduce, grid: Grid, execution: Execution) -> bool:
+def may_push(node: nodes.Reduce, grid: Grid, execution: QueryExecution) -> bool:
     """True if the store will be asked to reduce `node`."""
     reduces = execution.store.reduces and execution.plan.engine == "memory"
     return reduces and _match(node, grid, execution) is not None
 
 
-def _match(node: nodes.Reduce, grid: Grid, execution: Execution) -> _Pushed | None:
+def _match(node: nodes.Reduce, grid: Grid, execution: QueryExecution) -> _PushedReduce | None:
     """Match the pattern reduce(window(fetch)); None for any other tree."""
-    if node.rules.nulls == "error" or isinstance(node.function, nodes.Own) or not REDUCERS[node.function].pushed:
+    if (
+        node.rules.nulls == "error"
+        or isinstance(node.function, nodes.UserFunction)
+        or not REDUCERS[node.function].pushed
+    ):
         return None
-    if node.function in BEST and not _choosable(node):
+    if node.function in BEST and not _is_exact_choice(node):
         return None
     child, outer_ms = below_times(node.child)
     base_step_ms, window = None, None
@@ -93,22 +104,22 @@ def _match(node: nodes.Reduce, grid: Grid, execution: Execution) -> _Pushed | No
     if outer_ms % grid.step_ms or inner_ms % (base_step_ms or grid.step_ms):
         return None
     window = window or nodes.Window(child, "last")
-    return _Pushed(node, window, child, outer_ms + inner_ms, base_step_ms, inner_ms)
+    return _PushedReduce(node, window, child, outer_ms + inner_ms, base_step_ms, inner_ms)
 
 
-def _choosable(node: nodes.Reduce) -> bool:
+def _is_exact_choice(node: nodes.Reduce) -> bool:
     """True if the choice depends on the values alone, not on the order of summation."""
-    rank = arguments_of(REDUCERS[str(node.function)], node.args)["rank"]
+    rank = with_defaults(REDUCERS[str(node.function)], node.args)["rank"]
     return rank in RANKS and node.rules.min_count is None and node.rules.nulls == "skip"
 
 
-def _ask(pushed: _Pushed, grid: Grid, execution: Execution) -> Matrix | None:
+def _aggregate(pushed: _PushedReduce, grid: Grid, execution: QueryExecution) -> Matrix | None:
     earlier = Grid(grid.end_ms - pushed.offset_ms, grid.step_ms, grid.n)
-    framed = framing(pushed.window, earlier, execution, pushed.base_step_ms)
+    framed = window_columns(pushed.window, earlier, execution, pushed.base_step_ms)
     ring = execution.plan.ring(framed.wide.step_ms)
     if ring is None:
         return None
-    held = held_part(framed.wide, ring)
+    held = held_grid(framed.wide, ring)
     found = execution.aggregate(_request(pushed, framed, held))
     counts = found.counts
     numeric = counts.sampled - counts.left_out
@@ -118,16 +129,16 @@ def _ask(pushed: _Pushed, grid: Grid, execution: Execution) -> Matrix | None:
     if keys and pushed.reduce.by is not None and not all(any(k.get(b) for k in keys) for b in pushed.reduce.by):
         return None  # a label that no series has
     if keys and pushed.reduce.function in BEST:
-        chosen = _chosen(pushed.reduce, grid, found, execution)
-        _say(pushed, framed, held, found, keys, execution)
+        chosen = _evaluate_choice(pushed.reduce, grid, found, execution)
+        _add_notes(pushed, framed, held, found, keys, execution)
         return chosen
-    _say(pushed, framed, held, found, keys, execution)
+    _add_notes(pushed, framed, held, found, keys, execution)
     return _matrix(pushed.reduce, grid, found, keys)
 
 
-def _request(pushed: _Pushed, framed: Framing, held: Grid) -> AggregateRequest:
+def _request(pushed: _PushedReduce, framed: WindowColumns, held: Grid) -> AggregateRequest:
     frame, wide, rules = framed.frame, framed.wide, pushed.window.rules
-    windows = Windows(
+    windows = WindowPlan(
         function=framed.mapper.name,
         outputs=len(frame.ends),
         width=frame.width,
@@ -144,22 +155,22 @@ def _request(pushed: _Pushed, framed: Framing, held: Grid) -> AggregateRequest:
     node = pushed.reduce
     matchers = pushed.fetch.selector.matchers
     reducer = REDUCERS[str(node.function)]
-    args = tuple(arguments_of(reducer, node.args).items())
+    args = tuple(with_defaults(reducer, node.args).items())
     return AggregateRequest(
-        matchers, held, windows, reducer.pushed, node.by, node.without, PUSHED_SERIES, args=args
+        matchers, held, windows, reducer.pushed, node.by, node.without, MAX_PUSHED_SERIES, args=args
     )  # fmt: skip
 
 
-def _chosen(node: nodes.Reduce, grid: Grid, found: Aggregate, execution: Execution) -> Matrix:
+def _evaluate_choice(node: nodes.Reduce, grid: Grid, found: Aggregate, execution: QueryExecution) -> Matrix:
     """Evaluate the choice among the members named by the store. Their notes are dropped: `found` covers all series."""
-    alone = execution.beside(NamedSeries(execution.store, tuple(found.best.tolist())))
+    alone = execution.beside(SelectedSeriesStore(execution.store, tuple(found.best.tolist())))
     chosen = reduce_classes(node, alone.matrix(node.child, grid, str(node.function)), alone)
     execution.adopt(alone)
     return chosen
 
 
 @dataclass(frozen=True, slots=True)
-class NamedSeries(PassingStore):
+class SelectedSeriesStore(ForwardingStore):
     """Store wrapper that selects only the series with these fingerprints."""
 
     store: EngineStore
@@ -173,31 +184,38 @@ class NamedSeries(PassingStore):
         return False
 
 
-def _say(pushed: _Pushed, framed: Framing, held: Grid, found: Aggregate, keys: list[Key], execution: Execution) -> None:
+def _add_notes(
+    pushed: _PushedReduce,
+    framed: WindowColumns,
+    held: Grid,
+    found: Aggregate,
+    keys: list[SeriesKey],
+    execution: QueryExecution,
+) -> None:
     """Add the same notes as the evaluator, in the same order."""
     counts, mapper = found.counts, framed.mapper
     execution.note(*found.notes)
     execution.partial |= found.partial
     if counts.sampled < counts.selected:
         lacking = counts.selected - counts.sampled
-        say_unsampled(pushed.fetch.selector, lacking, counts.selected, found.newest_ms, held, execution)
+        note_unsampled(pushed.fetch.selector, lacking, counts.selected, found.newest_ms, held, execution)
     if counts.left_out:
-        say_left_out(mapper.name, counts.left_out, execution)
+        note_left_out(mapper.name, counts.left_out, execution)
     if counts.gauges:
-        say_gauges(mapper, counts.gauges, Key(dict(found.gauge)[NAME], found.gauge[1:]), execution)
+        note_gauges(mapper, counts.gauges, SeriesKey(dict(found.gauge)[NAME], found.gauge[1:]), execution)
     shown = Grid(framed.wide.end_ms + pushed.inner_ms, framed.wide.step_ms, framed.wide.n)
-    say_unheld(framed, (held.start_ms - framed.wide.start_ms) // held.step_ms, shown, execution)
-    say_approximate(mapper, counts.approximate, execution)
+    note_unheld(framed, (held.start_ms - framed.wide.start_ms) // held.step_ms, shown, execution)
+    note_approximate(mapper, counts.approximate, execution)
     if counts.texts:
-        say_left_out(str(pushed.reduce.function), counts.texts, execution)
+        note_left_out(str(pushed.reduce.function), counts.texts, execution)
     if pushed.reduce.by is not None:
         members = found.values.members.tolist()
         for label in pushed.reduce.by:
-            say_lacking(label, sum(m for k, m in zip(keys, members, strict=True) if not k.get(label)), execution)
+            note_lacking(label, sum(m for k, m in zip(keys, members, strict=True) if not k.get(label)), execution)
 
 
-def _matrix(node: nodes.Reduce, grid: Grid, found: Aggregate, keys: list[Key]) -> Matrix:
+def _matrix(node: nodes.Reduce, grid: Grid, found: Aggregate, keys: list[SeriesKey]) -> Matrix:
     if not keys:
         nothing = np.zeros((0, grid.n), np.int64)
         return Matrix((), grid, Cells(np.zeros(0, np.uint8), nothing, nothing > 0))
-    return Matrix.in_order(keys, grid, reduced(found.values, REDUCERS[str(node.function)], node.rules))
+    return Matrix.in_order(keys, grid, finish_partial(found.values, REDUCERS[str(node.function)], node.rules))

@@ -12,19 +12,26 @@ import numpy as np
 from artimon.compute.statistics import STATISTICS
 from artimon.compute.ticks import run_on_grid
 from artimon.model.grid import Grid
-from artimon.model.select import BIRTH_TYPE
-from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.own import Spans
-from query_dsl.evaluation.windows import LEAST_GAP_MS, births_of, mapper_of, run_own_samples, suited_samples, ticks_of
+from artimon.model.select import INCARNATION_DTYPE
+from query_dsl.evaluation.execution import QueryExecution
+from query_dsl.evaluation.own import WindowSpans
+from query_dsl.evaluation.windows import (
+    MIN_DEFAULT_GAP_MS,
+    accepted_samples,
+    mapper_of,
+    normalized_start_times,
+    run_udf_samples,
+    to_series_samples,
+)
 from query_dsl.functions.mappers import Mapper
-from query_dsl.functions.registry import arguments_of
+from query_dsl.functions.registry import with_defaults
 from query_dsl.results.bucket_data import BucketData
-from query_dsl.results.cells import STRING, Ints, Key
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.cells import STRING, Ints, SeriesKey
+from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
-from query_dsl.stores.cutting import cut
+from query_dsl.stores.cutting import bucketize
 from query_dsl.stores.limits import CELL_BYTES, LimitExceeded
-from query_dsl.stores.rows import Rows, interned
+from query_dsl.stores.rows import SampleRows, intern_texts
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.timing import format_duration, format_time
@@ -33,35 +40,35 @@ FROM_BUCKETS = ("last", "min", "max", "sum", "mean", "count")
 """Window functions that the statistics of one bucket determine completely."""
 
 
-def bucketize_samples(node: nodes.Bucketize, grid: Grid, execution: Execution) -> Matrix | None:
+def bucketize_samples(node: nodes.Bucketize, grid: Grid, execution: QueryExecution) -> Matrix | None:
     """Apply the window function of `node` to all samples of each bucket of `grid`; None if statistics suffice."""
     if node.function in FROM_BUCKETS:
         return None
     mapper = mapper_of(node, execution)
-    gap_ms = max(LEAST_GAP_MS, 2 * grid.step_ms) if node.max_gap_ms is None else node.max_gap_ms
+    gap_ms = max(MIN_DEFAULT_GAP_MS, 2 * grid.step_ms) if node.max_gap_ms is None else node.max_gap_ms
     back = gap_ms if mapper.predecessor else 0
-    found = suited_samples(execution.raw(node.child, grid.start_ms - back, grid.end_ms), mapper, execution)
+    found = accepted_samples(execution.raw(node.child, grid.start_ms - back, grid.end_ms), mapper, execution)
     _refuse_duplicates(found)
-    _hold(found, grid, 2, execution)
+    _charge_memory(found, grid, 2, execution)
     if node.rules.nulls == "error":
         _refuse_empty(mapper, found, grid)
-    if isinstance(node.function, nodes.Own):
+    if isinstance(node.function, nodes.UserFunction):
         ends = grid.ends()
 
-        def windows(times: Ints) -> Spans:
+        def windows(times: Ints) -> WindowSpans:
             first, after = (np.searchsorted(times, edge, "right") for edge in (ends - grid.step_ms, ends))
-            return Spans(first, after, ends)
+            return WindowSpans(first, after, ends)
 
-        owned = run_own_samples(node, node.function, found, windows, grid.n, execution)
+        owned = run_udf_samples(node, node.function, found, windows, grid.n, execution)
         return Matrix(found.keys, grid, owned.column, owned.strings)
-    args, least = arguments_of(mapper, node.args), node.rules.min_count
+    args, least = with_defaults(mapper, node.args), node.rules.min_count
     column = run_on_grid(
-        mapper, ticks_of(found), grid, args, max_gap_ms=gap_ms, min_count=least, check=execution.check
+        mapper, to_series_samples(found), grid, args, max_gap_ms=gap_ms, min_count=least, check=execution.check
     )  # fmt: skip
     return Matrix(found.keys, grid, column, found.strings if mapper.strings else ())
 
 
-def _refuse_empty(mapper: Mapper, found: Irregular, grid: Grid) -> None:
+def _refuse_empty(mapper: Mapper, found: RawSeries, grid: Grid) -> None:
     inside = (found.times > grid.start_ms) & (found.times <= grid.end_ms)
     at = found.owner[inside] * grid.n + (found.times[inside] - grid.start_ms - 1) // grid.step_ms
     empty = np.setdiff1d(np.arange(len(found) * grid.n), at)
@@ -71,15 +78,15 @@ def _refuse_empty(mapper: Mapper, found: Irregular, grid: Grid) -> None:
         raise QueryError(f'{mapper.name}: {found.series[row]} has no sample in the bucket {end}, and nulls="error"')
 
 
-def bucketed(found: Irregular, grid: Grid, execution: Execution) -> BucketData:
+def bucketize_data(found: RawSeries, grid: Grid, execution: QueryExecution) -> BucketData:
     """Put the samples into buckets of `grid`, with the statistics, lives and ends of a fetch. Keeps their order.
     Raises QueryError if two series have one key, LimitExceeded beyond the memory limit of the query."""
     _refuse_duplicates(found)
-    _hold(found, grid, len(STATISTICS), execution)
+    _charge_memory(found, grid, len(STATISTICS), execution)
     strings, cells = _sorted_texts(found)
-    owner, births = found.owner, births_of(found)
+    owner, births = found.owner, normalized_start_times(found)
     births = np.zeros(found.samples, np.int64) if births is None else births
-    piece = cut(Rows(owner, found.times, births, found.types[owner], cells, strings), grid)
+    piece = bucketize(SampleRows(owner, found.times, births, found.types[owner], cells, strings), grid)
     stats: dict[str, Any] = {}
     for name in STATISTICS:
         dense = np.zeros(len(found) * grid.n, np.int64)
@@ -92,14 +99,14 @@ def bucketed(found: Irregular, grid: Grid, execution: Execution) -> BucketData:
         strings=strings,
         grid=grid,
         stats=stats,
-        lives=piece.lives if found.births is not None else np.zeros(0, BIRTH_TYPE),
+        lives=piece.lives if found.births is not None else np.zeros(0, INCARNATION_DTYPE),
         ended_ms=found.ended_ms,
         stored=found.births is not None,
     )
 
 
-def _refuse_duplicates(found: Irregular) -> None:
-    seen: set[Key] = set()
+def _refuse_duplicates(found: RawSeries) -> None:
+    seen: set[SeriesKey] = set()
     for i, key in enumerate(found.keys):
         if key in seen:
             raise QueryError(
@@ -108,7 +115,7 @@ def _refuse_duplicates(found: Irregular) -> None:
         seen.add(key)
 
 
-def _hold(found: Irregular, grid: Grid, statistics: int, execution: Execution) -> None:
+def _charge_memory(found: RawSeries, grid: Grid, statistics: int, execution: QueryExecution) -> None:
     """Charge the buckets to the limits of the query. Raises LimitExceeded."""
     allowed, refusal = execution.watch.series_allowed(grid.n, statistics)
     if len(found) > allowed:
@@ -116,11 +123,11 @@ def _hold(found: Irregular, grid: Grid, statistics: int, execution: Execution) -
     execution.watch.took(len(found), len(found) * grid.n * statistics * CELL_BYTES, 0)
 
 
-def _sorted_texts(found: Irregular) -> tuple[tuple[str, ...], Ints]:
+def _sorted_texts(found: RawSeries) -> tuple[tuple[str, ...], Ints]:
     """Sort the distinct texts and renumber the cells: of two texts at one time buckets keep the greater one."""
     if not (found.types == STRING).any():
         return (), found.cells
-    strings, places = interned(found.strings)
+    strings, places = intern_texts(found.strings)
     numbers = np.array(places, np.int64)
     texts = found.types[found.owner] == STRING
     return strings, np.where(texts, numbers[np.where(texts, found.cells, 0)], found.cells)

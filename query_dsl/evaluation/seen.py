@@ -7,11 +7,11 @@ import numpy as np
 from artimon.model.grid import Grid
 from artimon.model.select import Buckets
 from artimon.model.series_table import SeriesTable
-from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.fetching import below_times, held_part, level_of, why_nothing
-from query_dsl.functions.step import NEVER, Seen
-from query_dsl.results.cells import Ints, Key, canonical_order
-from query_dsl.stores.levels import Ring
+from query_dsl.evaluation.execution import QueryExecution
+from query_dsl.evaluation.fetching import below_times, explain_empty, held_grid, level_of
+from query_dsl.functions.step import NEVER, NewestTimes
+from query_dsl.results.cells import Ints, SeriesKey, canonical_order
+from query_dsl.stores.levels import LevelSnapshot
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import NothingSelected, QueryError
 from query_dsl.tree.nodes import Node
@@ -21,7 +21,9 @@ MAX_COLUMNS = 2_000
 """Maximum number of buckets read per series, those of the grid included if it has fewer."""
 
 
-def seen(node: Node, grid: Grid, back_ms: int | None, function: str, execution: Execution) -> Seen:
+def read_newest_times(
+    node: Node, grid: Grid, back_ms: int | None, function: str, execution: QueryExecution
+) -> NewestTimes:
     """Return the newest sample times of a fetch, possibly shifted in time. `back_ms`: age up to which samples matter
     (None: as far as the level reaches). Reads buckets, lives, and the newest times known to the store, of any age.
 
@@ -32,39 +34,45 @@ def seen(node: Node, grid: Grid, back_ms: int | None, function: str, execution: 
             f"{function} needs the times of samples, which computed values lack: use it directly after fetch(..), "
             f"as in fetch('x').{function}(..)"
         )
-    found = _fetched(child, Grid(grid.end_ms - offset_ms, grid.step_ms, grid.n), back_ms, execution)
-    return Seen(found.keys, np.where(found.known, found.newest + offset_ms, NEVER))
+    found = _read_fetch(child, Grid(grid.end_ms - offset_ms, grid.step_ms, grid.n), back_ms, execution)
+    return NewestTimes(found.keys, np.where(found.known, found.newest + offset_ms, NEVER))
 
 
-def _fetched(node: nodes.Fetch, grid: Grid, back_ms: int | None, execution: Execution) -> Seen:
+def _read_fetch(node: nodes.Fetch, grid: Grid, back_ms: int | None, execution: QueryExecution) -> NewestTimes:
     ring = level_of(grid, "ask on a level's own grid, without bucketize", execution)
-    lead = _lead(grid, ring, back_ms)
-    held = held_part(grid.widen(lead), ring)
+    lead = _lead_columns(grid, ring, back_ms)
+    held = held_grid(grid.widen(lead), ring)
     matchers, past = node.selector.matchers, node.resolution is not None
     buckets = execution.select(matchers, held, _TIMES, past)
-    if not buckets.series and not past and _only_the_history_knows(node, execution):
+    if not buckets.series and not past and _is_forgotten(node, execution):
         past, buckets = True, execution.select(matchers, held, _TIMES, True)
     if not buckets.series:
-        raise NothingSelected(why_nothing(node.selector, execution))
-    keys = [Key(name, pairs) for name, pairs in SeriesTable.of(buckets.series).texts()]
+        raise NothingSelected(explain_empty(node.selector, execution))
+    keys = [SeriesKey(name, pairs) for name, pairs in SeriesTable.of(buckets.series).texts()]
     order = canonical_order(keys)
     newest = newest_known(buckets, grid)
     if back_ms is None or grid.start_ms - held.start_ms < back_ms:
         if execution.plan.engine == "memory" and not past:
             _from_coarser(node, ring, held, buckets, newest, int(grid.ends()[0]), execution)
         else:
-            _recall(node, held.start_ms, buckets, newest, execution)
-    return Seen(tuple(keys[i] for i in order.tolist()), newest[order])
+            _fill_from_last_seen(node, held.start_ms, buckets, newest, execution)
+    return NewestTimes(tuple(keys[i] for i in order.tolist()), newest[order])
 
 
-def _only_the_history_knows(node: nodes.Fetch, execution: Execution) -> bool:
+def _is_forgotten(node: nodes.Fetch, execution: QueryExecution) -> bool:
     """True if memory has forgotten every matching series. If it knows one, it answers alone: series that ended long ago
     are not reported as stale for ever."""
     return execution.store.layered and bool(execution.store.find(node.selector.matchers, 1))
 
 
 def _from_coarser(
-    node: nodes.Fetch, ring: Ring, held: Grid, buckets: Buckets, newest: Ints, first_ms: int, execution: Execution
+    node: nodes.Fetch,
+    ring: LevelSnapshot,
+    held: Grid,
+    buckets: Buckets,
+    newest: Ints,
+    first_ms: int,
+    execution: QueryExecution,
 ) -> None:
     """Fill in newest times from coarser levels for series that began by `first_ms` (end of the first bucket), have no
     sample read up to it, but have samples after it."""
@@ -92,7 +100,9 @@ def _from_coarser(
         sought, start_ms = sought[times <= NEVER], wider.start_ms
 
 
-def _recall(node: nodes.Fetch, end_ms: int, buckets: Buckets, newest: Ints, execution: Execution) -> None:
+def _fill_from_last_seen(
+    node: nodes.Fetch, end_ms: int, buckets: Buckets, newest: Ints, execution: QueryExecution
+) -> None:
     """Fill in newest times before the range read, for series without a known sample at the first bucket. Memory reports
     these times with its buckets; the history searches for them."""
     unknown = np.flatnonzero(newest[:, 0] <= NEVER)
@@ -104,7 +114,7 @@ def _recall(node: nodes.Fetch, end_ms: int, buckets: Buckets, newest: Ints, exec
     newest[unknown] = np.maximum(newest[unknown], times[:, None])
 
 
-def _lead(grid: Grid, ring: Ring, back_ms: int | None) -> int:
+def _lead_columns(grid: Grid, ring: LevelSnapshot, back_ms: int | None) -> int:
     """Number of columns to read before the grid: for every engine at most those that a level of memory holds."""
     rows = (ring.newest_ms - grid.start_ms) // grid.step_ms
     spare = max(0, ring.count + ring.spare - max(0, rows))
@@ -119,16 +129,16 @@ def newest_known(buckets: Buckets, grid: Grid) -> Ints:
     newest = np.where(buckets.statistics["count"] > 0, buckets.statistics["last_time"], NEVER)
     newest = np.ascontiguousarray(newest).reshape(rows, len(ends))
     if len(buckets.newest_ms) == rows:
-        _put(newest, ends, np.arange(rows), np.where(buckets.newest_ms > 0, buckets.newest_ms, NEVER))
+        _enter(newest, ends, np.arange(rows), np.where(buckets.newest_ms > 0, buckets.newest_ms, NEVER))
     for name in ("first_ms", "last_ms"):
-        _put(newest, ends, buckets.births["row"], buckets.births[name])
+        _enter(newest, ends, buckets.births["row"], buckets.births[name])
     newest = np.maximum.accumulate(newest, axis=1)
     # columns of the wanted grid: those after the store's newest bucket repeat its value
     at = np.clip((grid.ends() - ends[0]) // grid.step_ms, -1, len(ends) - 1)
     return np.where(at >= 0, newest[:, np.maximum(at, 0)], NEVER)
 
 
-def _put(newest: Ints, ends: Ints, rows: Ints, times: Ints) -> None:
+def _enter(newest: Ints, ends: Ints, rows: Ints, times: Ints) -> None:
     """Enter samples at `times` into the first bucket that ends then or later."""
     column = np.searchsorted(ends, times)
     inside = (column < len(ends)) & (times > NEVER)

@@ -12,28 +12,28 @@ from typing import Any
 import numpy as np
 
 from artimon.compute.arrays import Mapped
-from artimon.compute.frames import Frame
-from artimon.compute.function import filled, masked
-from artimon.compute.succession import births_in_succession
-from artimon.compute.ticks import Ticks, TooWide, run_irregular
+from artimon.compute.frames import WindowFrame
+from artimon.compute.function import has_no_gaps, mask_windows
+from artimon.compute.succession import normalize_start_times
+from artimon.compute.ticks import SeriesSamples, WindowsTooWide, run_at_each_sample
 from artimon.model.grid import Grid
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind
-from query_dsl.evaluation.execution import Execution
-from query_dsl.evaluation.own import Owned, Spans, gives_of, run_own_spans, run_own_window
-from query_dsl.functions.join import text
+from query_dsl.evaluation.execution import QueryExecution
+from query_dsl.evaluation.own import UdfResult, WindowSpans, result_type_of, run_udf_spans, run_udf_window
+from query_dsl.functions.join import series_name
 from query_dsl.functions.mappers import Mapper
-from query_dsl.functions.registry import arguments_of
+from query_dsl.functions.registry import with_defaults
 from query_dsl.functions.tables import MAPPERS
-from query_dsl.results.bucket_data import BucketData, distinct, numeric
-from query_dsl.results.cells import Example, Ints, Key
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.bucket_data import BucketData, is_numeric, share_equal_texts
+from query_dsl.results.cells import Example, Ints, SeriesKey
+from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
 from query_dsl.stores.limits import LimitExceeded
 from query_dsl.tree import nodes
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.timing import format_duration, format_time
 
-LEAST_GAP_MS = 300_000
+MIN_DEFAULT_GAP_MS = 300_000
 """Least default of max_gap_ms, within which the value before a window is searched."""
 MAX_WINDOW_COLUMNS = 20_000
 """Maximum number of buckets per series that a window function reads."""
@@ -41,23 +41,25 @@ Windowed = nodes.Window | nodes.Bucketize
 
 
 @dataclass(frozen=True, slots=True)
-class Framing:
+class WindowColumns:
     """Columns that a window function reads for `grid`; `wide` is the grid of its child."""
 
     mapper: Mapper
     grid: Grid
     wide: Grid
-    frame: Frame
+    frame: WindowFrame
 
 
-def framing(node: nodes.Window, grid: Grid, execution: Execution, base_step_ms: int | None = None) -> Framing:
+def window_columns(
+    node: nodes.Window, grid: Grid, execution: QueryExecution, base_step_ms: int | None = None
+) -> WindowColumns:
     """Return the columns that `node` reads for `grid`; `base_step_ms`: step of the child (default: the grid's)."""
     mapper = mapper_of(node, execution)
     step = base_step_ms or grid.step_ms
     before, after = _multiple(node.before_ms or grid.step_ms, step, "window"), _multiple(node.after_ms, step, "after")
-    gap_ms = node.max_gap_ms if node.max_gap_ms is not None else max(LEAST_GAP_MS, 2 * step)
+    gap_ms = node.max_gap_ms if node.max_gap_ms is not None else max(MIN_DEFAULT_GAP_MS, 2 * step)
     # the value before a window may lie in any bucket within the gap
-    lead = _lead(gap_ms, step, execution) if mapper.predecessor else 0
+    lead = _lead_columns(gap_ms, step, execution) if mapper.predecessor else 0
     each = grid.step_ms // step
     if node.max_gap_ms is None:  # five minutes may exceed the limit with buckets of a few ms
         lead = min(lead, max(0, MAX_WINDOW_COLUMNS - (grid.n - 1) * each - before - after))
@@ -67,38 +69,38 @@ def framing(node: nodes.Window, grid: Grid, execution: Execution, base_step_ms: 
     first_end = lead + before + after - 1
     ends = first_end + each * np.arange(grid.n, dtype=np.int64)
     width_ms = (before + after) * step
-    frame = Frame(ends, before + after, grid.ends() + after * step, width_ms, gap_ms, after * step)
-    return Framing(mapper, grid, wide, frame)
+    frame = WindowFrame(ends, before + after, grid.ends() + after * step, width_ms, gap_ms, after * step)
+    return WindowColumns(mapper, grid, wide, frame)
 
 
-def run_window(node: nodes.Window, grid: Grid, execution: Execution, base_step_ms: int | None = None) -> Matrix:
-    """Apply the window function of `node` at every end of `grid`; `base_step_ms`: see `framing`."""
-    framed = framing(node, grid, execution, base_step_ms)
+def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_step_ms: int | None = None) -> Matrix:
+    """Apply the window function of `node` at every end of `grid`; `base_step_ms`: see `window_columns`."""
+    framed = window_columns(node, grid, execution, base_step_ms)
     mapper, frame, rules = framed.mapper, framed.frame, node.rules
     data = execution.statistics(node.child, framed.wide, mapper.statistics)
-    data = _suited(data, mapper, execution)
+    data = _accepted(data, mapper, execution)
     _warn(mapper, data, node, execution)
-    say_unheld(framed, data.first_held, data.grid, execution)
-    found = mapper.of(data, frame, arguments_of(mapper, node.args))
+    note_unheld(framed, data.first_held, data.grid, execution)
+    found = mapper.of(data, frame, with_defaults(mapper, node.args))
     if rules.nulls == "error":
         _refuse_empty(mapper, data, frame)
-    least = None if isinstance(found, Owned) else rules.min_count  # own functions have applied min_count
-    column = masked(found.column, mapper, data, frame, least, rules.nulls == "propagate")
+    least = None if isinstance(found, UdfResult) else rules.min_count  # own functions have applied min_count
+    column = mask_windows(found.column, mapper, data, frame, least, rules.nulls == "propagate")
     if found.approximate is not None:
-        say_approximate(mapper, int((found.approximate & column.present).sum()), execution)
-    strings = found.strings if isinstance(found, Owned) else data.strings if mapper.strings else ()
+        note_approximate(mapper, int((found.approximate & column.present).sum()), execution)
+    strings = found.strings if isinstance(found, UdfResult) else data.strings if mapper.strings else ()
     return Matrix(data.keys, grid, column, strings)
 
 
-def mapper_of(node: Windowed, execution: Execution) -> Mapper:
+def mapper_of(node: Windowed, execution: QueryExecution) -> Mapper:
     """Return the window function of a node; an own function is wrapped to read `last` and `last_time`."""
     function = node.function
     if isinstance(function, str):
         return MAPPERS[function]
     own = function
 
-    def run(data: Any, frame: Frame, _args: object) -> Mapped:
-        return run_own_window(own.call, data, frame, gives_of(node.args), execution.watch, _least(node))
+    def run(data: Any, frame: WindowFrame, _args: object) -> Mapped:
+        return run_udf_window(own.call, data, frame, result_type_of(node.args), execution.watch, _min_count(node))
 
     return Mapper(
         name=own.name,
@@ -112,11 +114,11 @@ def mapper_of(node: Windowed, execution: Execution) -> Mapper:
     )
 
 
-def _least(node: Windowed) -> int:
+def _min_count(node: Windowed) -> int:
     return 1 if node.rules.min_count is None else node.rules.min_count
 
 
-def _lead(gap_ms: int, step: int, execution: Execution) -> int:
+def _lead_columns(gap_ms: int, step: int, execution: QueryExecution) -> int:
     """Number of columns before a window that cover the gap, at most those of a ring."""
     ring = execution.plan.ring(step)
     wanted = -(-gap_ms // step) + 1
@@ -134,26 +136,26 @@ def _multiple(ms: int, step: int, what: str) -> int:
     return ms // step
 
 
-def _suited(data: BucketData, mapper: Mapper, execution: Execution) -> BucketData:
+def _accepted(data: BucketData, mapper: Mapper, execution: QueryExecution) -> BucketData:
     """Drop STRING series unless the function accepts them; then give equal texts one cell."""
-    rows = np.flatnonzero(numeric(data.types))
+    rows = np.flatnonzero(is_numeric(data.types))
     if len(rows) == len(data.keys):
         return data
     if mapper.strings:
-        return distinct(data) if "last" in data.stats else data
+        return share_equal_texts(data) if "last" in data.stats else data
     if not len(rows):
-        names = ", ".join(text(key) for key in data.keys[:3])
+        names = ", ".join(series_name(key) for key in data.keys[:3])
         raise QueryError(f"{mapper.name} cannot take STRING, and every series is one: {names}")
-    say_left_out(mapper.name, len(data.keys) - len(rows), execution)
+    note_left_out(mapper.name, len(data.keys) - len(rows), execution)
     return data.only(rows)
 
 
-def _warn(mapper: Mapper, data: BucketData, node: nodes.Window, execution: Execution) -> None:
+def _warn(mapper: Mapper, data: BucketData, node: nodes.Window, execution: QueryExecution) -> None:
     if not mapper.counter:
         return
     gauges = np.flatnonzero(data.kinds == Kind.GAUGE)
     if len(gauges):
-        say_gauges(mapper, len(gauges), data.keys[gauges[0]], execution)
+        note_gauges(mapper, len(gauges), data.keys[gauges[0]], execution)
     if any(isinstance(inner, nodes.Reduce | nodes.Binary) for inner in nodes.walk(node.child)):
         execution.note(
             f"warning: {mapper.name} of what was reduced or computed does not see resets: take the {mapper.name} first"
@@ -162,23 +164,23 @@ def _warn(mapper: Mapper, data: BucketData, node: nodes.Window, execution: Execu
         execution.note(f"warning: {mapper.name} of computed values: they have no births")
 
 
-def say_left_out(function: str, series: int, execution: Execution) -> None:
+def note_left_out(function: str, series: int, execution: QueryExecution) -> None:
     """Add a note that STRING series are left out."""
     execution.note(f"{function}: {series} STRING series left out")
 
 
-def say_gauges(mapper: Mapper, series: int, first: Key, execution: Execution) -> None:
+def note_gauges(mapper: Mapper, series: int, first: SeriesKey, execution: QueryExecution) -> None:
     """Add a warning that a function for counters was applied to gauges."""
-    execution.note(f"warning: {mapper.name} of {series} gauges, such as {text(first)}: delta is meant for them")
+    execution.note(f"warning: {mapper.name} of {series} gauges, such as {series_name(first)}: delta is meant for them")
 
 
-def say_approximate(mapper: Mapper, points: int, execution: Execution) -> None:
+def note_approximate(mapper: Mapper, points: int, execution: QueryExecution) -> None:
     """Add a note on the number of approximate points."""
     if points:
         execution.note(f"{mapper.name}: {points} points are approximate, from buckets that hold more than one sample")
 
 
-def say_unheld(framed: Framing, first_held: int, wide: Grid, execution: Execution) -> None:
+def note_unheld(framed: WindowColumns, first_held: int, wide: Grid, execution: QueryExecution) -> None:
     """Add notes on points whose window (or the value before it) begins before the data of the store. `wide` is the
     grid of the data; the store holds its columns from `first_held` on."""
     if first_held == 0:
@@ -198,13 +200,13 @@ def say_unheld(framed: Framing, first_held: int, wide: Grid, execution: Executio
         execution.note(f"{mapper.name}: the window {what}of {short} points begins before what memory holds")
 
 
-def _refuse_empty(mapper: Mapper, data: BucketData, frame: Frame) -> None:
-    full = filled(data, frame)
+def _refuse_empty(mapper: Mapper, data: BucketData, frame: WindowFrame) -> None:
+    full = has_no_gaps(data, frame)
     if full.all():
         return
     row, at = (int(i[0]) for i in np.nonzero(~full))
     raise QueryError(
-        f"{mapper.name}: {text(data.keys[row])} has an empty bucket in the window that ends at "
+        f"{mapper.name}: {series_name(data.keys[row])} has an empty bucket in the window that ends at "
         f'{format_time(int(frame.end_ms[at]))}, and nulls="error"'
     )
 
@@ -212,88 +214,88 @@ def _refuse_empty(mapper: Mapper, data: BucketData, frame: Frame) -> None:
 # --- raw samples
 
 
-def run_at_samples(node: nodes.Window, after_ms: int, until_ms: int, execution: Execution) -> Irregular:
+def run_at_samples(node: nodes.Window, after_ms: int, until_ms: int, execution: QueryExecution) -> RawSeries:
     """Apply a window function at each raw sample; samples without a result are dropped."""
     mapper = mapper_of(node, execution)
     if node.before_ms is None:
         raise QueryError(f'{mapper.name} of raw samples needs a window, which has no step here: .{mapper.name}("5m")')
-    gap_ms = LEAST_GAP_MS if node.max_gap_ms is None else node.max_gap_ms
+    gap_ms = MIN_DEFAULT_GAP_MS if node.max_gap_ms is None else node.max_gap_ms
     back, ahead = node.before_ms + (gap_ms if mapper.predecessor else 0), node.after_ms
-    apart = times_apart(node.child)
+    apart = replaces_times(node.child)
     if apart:  # windows cannot extend beyond the samples that are read
         back = ahead = 0
-    found = suited_samples(execution.raw(node.child, after_ms - back, until_ms + ahead), mapper, execution)
+    found = accepted_samples(execution.raw(node.child, after_ms - back, until_ms + ahead), mapper, execution)
     shown = apart | ((found.times > after_ms) & (found.times <= until_ms))
-    if isinstance(node.function, nodes.Own):
-        owned = run_own_samples(node, node.function, found, _around(node.before_ms, ahead), None, execution)
+    if isinstance(node.function, nodes.UserFunction):
+        owned = run_udf_samples(node, node.function, found, _around(node.before_ms, ahead), None, execution)
         column, strings = owned.column, owned.strings
         types = np.full(len(found), column.types[0], np.uint8)
     else:
-        args, least = arguments_of(mapper, node.args), node.rules.min_count
+        args, least = with_defaults(mapper, node.args), node.rules.min_count
         try:
-            column = run_irregular(
-                mapper, ticks_of(found), node.before_ms, node.after_ms, args,
+            column = run_at_each_sample(
+                mapper, to_series_samples(found), node.before_ms, node.after_ms, args,
                 max_gap_ms=gap_ms, min_count=least, check=execution.check,
             )  # fmt: skip
-        except TooWide as problem:
+        except WindowsTooWide as problem:
             raise LimitExceeded(f"{mapper.name}: {problem}") from problem
         types, strings = column.types, found.strings if mapper.strings else ()
     made = found.computed(types=types, cells=column.cells[0], strings=strings)
     return made.keep(column.present[0] & shown)
 
 
-def run_own_samples(
+def run_udf_samples(
     node: Windowed,
-    function: nodes.Own,
-    found: Irregular,
-    windows: Callable[[Ints], Spans],
+    function: nodes.UserFunction,
+    found: RawSeries,
+    windows: Callable[[Ints], WindowSpans],
     columns: int | None,
-    execution: Execution,
-) -> Owned:
-    """Apply an own function to windows of raw samples: see `run_own_spans`."""
-    gives, watch = gives_of(node.args), execution.watch
-    return run_own_spans(function.call, found, windows, columns, gives, watch, _least(node))
+    execution: QueryExecution,
+) -> UdfResult:
+    """Apply an own function to windows of raw samples: see `run_udf_spans`."""
+    gives, watch = result_type_of(node.args), execution.watch
+    return run_udf_spans(function.call, found, windows, columns, gives, watch, _min_count(node))
 
 
-def _around(before_ms: int, after_ms: int) -> Callable[[Ints], Spans]:
+def _around(before_ms: int, after_ms: int) -> Callable[[Ints], WindowSpans]:
     """Return a function that makes a window around each of its times."""
 
-    def windows(times: Ints) -> Spans:
+    def windows(times: Ints) -> WindowSpans:
         starts = np.maximum(times, INT64_MIN + before_ms) - before_ms
         ends = np.minimum(times, INT64_MAX - after_ms) + after_ms
-        return Spans(np.searchsorted(times, starts, "right"), np.searchsorted(times, ends, "right"), ends)
+        return WindowSpans(np.searchsorted(times, starts, "right"), np.searchsorted(times, ends, "right"), ends)
 
     return windows
 
 
-def times_apart(node: nodes.Node) -> bool:
+def replaces_times(node: nodes.Node) -> bool:
     """True if a step of `node` replaces sample times (`modulo`); the query range then only selects samples to read."""
-    return any(isinstance(one, nodes.Step) and one.function == "modulo" for one in nodes.walk(node))
+    return any(isinstance(one, nodes.Transform) and one.function == "modulo" for one in nodes.walk(node))
 
 
-def suited_samples(found: Irregular, mapper: Mapper, execution: Execution) -> Irregular:
+def accepted_samples(found: RawSeries, mapper: Mapper, execution: QueryExecution) -> RawSeries:
     """Keep the series that the function accepts; warn of gauges under a function for counters."""
     if not mapper.strings:
         found = execution.numeric(found, mapper.name)
     gauges = np.flatnonzero(found.kinds == Kind.GAUGE)
     if mapper.counter and len(gauges):
-        say_gauges(mapper, len(gauges), found.keys[gauges[0]], execution)
+        note_gauges(mapper, len(gauges), found.keys[gauges[0]], execution)
     return found
 
 
-def ticks_of(found: Irregular) -> Ticks:
+def to_series_samples(found: RawSeries) -> SeriesSamples:
     """Convert the samples to the form that window functions read."""
-    return Ticks(
+    return SeriesSamples(
         starts=found.starts,
         times=found.times,
         cells=found.cells,
         types=found.types,
-        births=births_of(found),
+        births=normalized_start_times(found),
         kinds=found.kinds,
         ended_ms=found.ended_ms,
     )
 
 
-def births_of(found: Irregular) -> Ints | None:
+def normalized_start_times(found: RawSeries) -> Ints | None:
     """Births normalized so that lives follow one another, as in buckets; None if unknown."""
-    return None if found.births is None else births_in_succession(found.owner, found.times, found.births)
+    return None if found.births is None else normalize_start_times(found.owner, found.times, found.births)

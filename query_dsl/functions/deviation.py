@@ -8,8 +8,8 @@ from artimon.compute.quantiles import median_of
 from artimon.compute.spread import NORMAL
 from artimon.model.grid import Grid
 from query_dsl.functions.registry import Argument
-from query_dsl.functions.step import Asked, Step
-from query_dsl.results.cells import Bools, Example, Floats, Ints, Key, as_floats, doubles
+from query_dsl.functions.step import Step, StepCall
+from query_dsl.results.cells import Bools, Example, Floats, Ints, SeriesKey, as_floats, doubles
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.errors import NothingSelected, QueryError
 from query_dsl.tree.timing import format_duration
@@ -17,12 +17,12 @@ from query_dsl.tree.timing import format_duration
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
 DEVIATION_WEEKS = 4
-MOST_WEEKS = 52
-MOST_CELLS = 50_000_000
+MAX_WEEKS = 52
+MAX_CELLS = 50_000_000
 """Maximum number of values over all weeks, to bound memory: 400 MB as float64."""
 
 
-def _deviation(asked: Asked) -> Matrix:
+def _deviation(asked: StepCall) -> Matrix:
     grid, weeks = asked.grid, asked.args["weeks"]
     if WEEK_MS % grid.step_ms:
         raise QueryError(
@@ -30,9 +30,9 @@ def _deviation(asked: Asked) -> Matrix:
             'choose one that is, as in .bucketize("mean", "1h") before it'
         )
     now = _means(asked, 0)
-    if len(now) * grid.n * weeks > MOST_CELLS:
+    if len(now) * grid.n * weeks > MAX_CELLS:
         raise QueryError(
-            f"deviation of {len(now)} series over {weeks} weeks of {grid.n} buckets is more than {MOST_CELLS} values: "
+            f"deviation of {len(now)} series over {weeks} weeks of {grid.n} buckets is more than {MAX_CELLS} values: "
             "select fewer series, a shorter range or fewer weeks"
         )
     rows = {key: row for row, key in enumerate(now.keys)}
@@ -48,7 +48,7 @@ def _deviation(asked: Asked) -> Matrix:
     return Matrix(now.keys, grid, doubles(score, now.present & (count >= 2)))
 
 
-def _means(asked: Asked, weeks: int) -> Matrix:
+def _means(asked: StepCall, weeks: int) -> Matrix:
     """Return the window means `weeks` weeks ago; without series if none matches there."""
     earlier = Grid(asked.grid.end_ms - weeks * WEEK_MS, asked.grid.step_ms, asked.grid.n)
     try:
@@ -60,7 +60,7 @@ def _means(asked: Asked, weeks: int) -> Matrix:
         return Matrix((), earlier, doubles(nothing, nothing > 0))
 
 
-def _put(rows: dict[Key, int], found: Matrix, values: Floats, known: Bools) -> None:
+def _put(rows: dict[SeriesKey, int], found: Matrix, values: Floats, known: Bools) -> None:
     """Copy the means of one week to the rows of the same series."""
     pairs = [(rows[key], i) for i, key in enumerate(found.keys) if key in rows]
     if pairs:
@@ -101,7 +101,7 @@ DEVIATION = Step(
             "number of earlier weeks to compare with",
             DEVIATION_WEEKS,
             least=1,
-            most=MOST_WEEKS,
+            most=MAX_WEEKS,
             unit="weeks",
         ),
         Argument("robust", "flag", "median for the mean, median deviation / 0.6745 for the standard deviation", False),

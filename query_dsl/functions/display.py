@@ -6,7 +6,7 @@ import numpy as np
 
 from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl.functions.registry import Argument
-from query_dsl.functions.step import Asked, Step
+from query_dsl.functions.step import Step, StepCall
 from query_dsl.results.cells import DOUBLE, Bools, Cells, Example, Floats, Ints, as_floats
 from query_dsl.results.matrix import Matrix
 
@@ -14,7 +14,7 @@ BLOCK_CELLS = 4_000_000
 """Cells per pass; bounds memory independent of the number of series."""
 
 
-def triangles(values: Floats, present: Bools, times: Ints, n: int) -> Bools:
+def largest_triangles(values: Floats, present: Bools, times: Ints, n: int) -> Bools:
     """Mask (series, columns) of at most n >= 2 points per series, chosen by Largest-Triangle-Three-Buckets: the first,
     the last, and from each of n - 2 stretches of points the one with the largest triangle, formed with the previously
     kept point and the mean of the next stretch. NaN ranks below every triangle."""
@@ -75,7 +75,7 @@ def _mean(values: Floats, begin: Ints, end: Ints) -> Floats:
         return np.asarray(np.where(inside, taken, 0.0).sum(axis=1, keepdims=True) / (end - begin))
 
 
-def extremes(column: Cells, n: int) -> Bools:
+def stretch_extremes(column: Cells, n: int) -> Bools:
     """Mask (series, columns) of at most n >= 2 points per series: least and greatest of each of n // 2 equal stretches
     of the grid. Ties take the oldest; NaN counts only if a stretch has no other value."""
     types, cells, present = column
@@ -118,15 +118,15 @@ def _mark(keep: Bools, cells: Ints, present: Bools, rows: Ints, stretch: slice, 
         keep[rows[some], stretch.start + place[some]] = True
 
 
-def _lttb(asked: Asked) -> Matrix:
+def _lttb(asked: StepCall) -> Matrix:
     found = asked.context.numeric(asked.child(), "lttb")
     values = as_floats(found.types, np.ascontiguousarray(found.cells))
-    return _masked(found, triangles(values, found.present, found.grid.ends(), asked.args["n"]))
+    return _masked(found, largest_triangles(values, found.present, found.grid.ends(), asked.args["n"]))
 
 
-def _minmax(asked: Asked) -> Matrix:
+def _minmax(asked: StepCall) -> Matrix:
     found = asked.context.numeric(asked.child(), "minmax")
-    return _masked(found, extremes(found.column, asked.args["n"]))
+    return _masked(found, stretch_extremes(found.column, asked.args["n"]))
 
 
 def _masked(found: Matrix, keep: Bools) -> Matrix:

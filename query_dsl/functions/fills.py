@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from artimon.compute.frames import newest, oldest, pick
+from artimon.compute.frames import newest_present, oldest_present, pick
 from query_dsl.functions.registry import Argument
-from query_dsl.functions.step import Asked, Step
+from query_dsl.functions.step import Step, StepCall
 from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, Bools, Cells, Example, Ints, as_floats, doubles
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.errors import QueryError
@@ -26,7 +26,7 @@ MAX_COLUMNS = 20_000
 
 def neighbours(present: Bools) -> tuple[Ints, Ints]:
     """Return the present column at or before each column (-1: none), and at or after it (`columns`: none)."""
-    return newest(present), oldest(present)
+    return newest_present(present), oldest_present(present)
 
 
 def fill_value(column: Cells, value: Cells, longest: int | None) -> Cells:
@@ -39,7 +39,7 @@ def fill_value(column: Cells, value: Cells, longest: int | None) -> Cells:
     return Cells(types, np.where(gap, value.cells, cells), present | gap)
 
 
-def fill_near(column: Cells, near: Ints, farthest: int | None) -> Cells:
+def fill_from_neighbours(column: Cells, near: Ints, farthest: int | None) -> Cells:
     """Fill missing columns from column `near` of their series, if it exists and is at most `farthest` away."""
     types, cells, present = column
     n = present.shape[1]
@@ -90,7 +90,7 @@ def _alone(types: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], cell: Ints) -
     return Cells(types, cell, np.ones(cell.shape, np.bool_))
 
 
-def _value(asked: Asked) -> Matrix:
+def _value(asked: StepCall) -> Matrix:
     value = asked.args["value"]
     checked_int64(value, "fill value: ")
     text = isinstance(value, str)
@@ -99,31 +99,31 @@ def _value(asked: Asked) -> Matrix:
     return Matrix(found.keys, asked.grid, fill_value(found.column, cell, _columns(asked)), found.strings)
 
 
-def _previous(asked: Asked) -> Matrix:
-    found, lead = _looking_back(asked)
-    return _cut(found, fill_near(found.column, newest(found.present), _columns(asked)), lead, asked)
+def _previous(asked: StepCall) -> Matrix:
+    found, lead = _with_lead(asked)
+    return _cut(found, fill_from_neighbours(found.column, newest_present(found.present), _columns(asked)), lead, asked)
 
 
-def _next(asked: Asked) -> Matrix:
+def _next(asked: StepCall) -> Matrix:
     found = asked.child()
-    return _cut(found, fill_near(found.column, oldest(found.present), _columns(asked)), 0, asked)
+    return _cut(found, fill_from_neighbours(found.column, oldest_present(found.present), _columns(asked)), 0, asked)
 
 
-def _linear(asked: Asked) -> Matrix:
-    found, lead = _looking_back(asked)
+def _linear(asked: StepCall) -> Matrix:
+    found, lead = _with_lead(asked)
     found = asked.context.numeric(found, "fill linear")
     return _cut(found, fill_linear(found.column, _columns(asked)), lead, asked)
 
 
-def _columns(asked: Asked) -> int | None:
+def _columns(asked: StepCall) -> int | None:
     gap = asked.args["max_gap"]
     return None if gap is None else gap // asked.grid.step_ms
 
 
-def _looking_back(asked: Asked) -> tuple[Matrix, int]:
+def _with_lead(asked: StepCall) -> tuple[Matrix, int]:
     """Return the child with extra columns before the grid, up to `max_gap`, and their number."""
     wanted = _columns(asked) or 0
-    lead = min(wanted, held_before(asked))
+    lead = min(wanted, columns_held_before(asked))
     if lead + asked.grid.n > MAX_COLUMNS:
         raise QueryError(
             f"fill {asked.entry.name} would read {lead + asked.grid.n} buckets per series: use at most {MAX_COLUMNS}, "
@@ -131,17 +131,17 @@ def _looking_back(asked: Asked) -> tuple[Matrix, int]:
         )
     found = asked.child(asked.grid.widen(lead))
     if lead < wanted:
-        _say_short(found, lead, asked)
+        _note_short(found, lead, asked)
     return found, lead
 
 
-def held_before(asked: Asked) -> int:
+def columns_held_before(asked: StepCall) -> int:
     """Return the number of columns before the grid that the store can hold; MAX_COLUMNS if unknown (raw samples)."""
     held = asked.context.columns_held_before(asked.grid)
     return MAX_COLUMNS if held is None else held
 
 
-def _say_short(found: Matrix, lead: int, asked: Asked) -> None:
+def _note_short(found: Matrix, lead: int, asked: StepCall) -> None:
     """Add a note if values older than the store's retention could have filled gaps."""
     unfilled = ~found.present[:, : lead + 1].any(axis=1) if found.grid.n else np.zeros(0, np.bool_)
     if unfilled.any():
@@ -152,7 +152,7 @@ def _say_short(found: Matrix, lead: int, asked: Asked) -> None:
         )
 
 
-def _cut(found: Matrix, column: Cells, lead: int, asked: Asked) -> Matrix:
+def _cut(found: Matrix, column: Cells, lead: int, asked: StepCall) -> Matrix:
     types, cells, present = column
     return Matrix(found.keys, asked.grid, Cells(types, cells[:, lead:], present[:, lead:]), found.strings)
 

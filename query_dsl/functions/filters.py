@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from artimon.model.select import NAME, Matcher
-from query_dsl.functions.filters_values import COMPARISONS, best, check_comparison, compared, summary
+from query_dsl.functions.filters_values import COMPARISONS, best_rows, check_comparison, compare, summarize
 from query_dsl.functions.presence import FILTERS as PRESENCE_FILTERS
-from query_dsl.functions.presence import said
+from query_dsl.functions.presence import note_if_empty
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.functions.step import Asked, Evaluation, Step
+from query_dsl.functions.step import Evaluation, Step, StepCall
 from query_dsl.results.cells import INTEGER as INTEGER_TYPE
-from query_dsl.results.cells import Bools, Cells, Example, Key, canonical_order, of_type, take
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.cells import Bools, Cells, Example, SeriesKey, canonical_order, of_type, take
+from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
-from query_dsl.tree.errors import QueryError, near
+from query_dsl.tree.errors import QueryError, similar_hint
 from query_dsl.tree.names import read_only_table
 from query_dsl.tree.selector import accepts, matcher_text, parse_selector
 
@@ -25,7 +25,7 @@ NUMERIC = ("min", "max", "mean")
 """Summaries that require numbers."""
 
 
-def fitting(keys: Sequence[Key], matchers: Sequence[Matcher]) -> Bools:
+def match_keys(keys: Sequence[SeriesKey], matchers: Sequence[Matcher]) -> Bools:
     """Mask (series,) of the keys that all matchers accept; each distinct label value is tested once."""
     out = np.ones(len(keys), np.bool_)
     for matcher in matchers:
@@ -38,40 +38,40 @@ def fitting(keys: Sequence[Key], matchers: Sequence[Matcher]) -> Bools:
     return out
 
 
-def _fitting_said(keys: Sequence[Key], args: Args, context: Evaluation) -> Bools:
+def _match_arguments(keys: Sequence[SeriesKey], args: Args, context: Evaluation) -> Bools:
     """Do the same for the selector in the arguments; add a note with the reason if no series is left."""
     matchers = parse_selector(args["selector"], of_all=False).matchers
-    fits = fitting(keys, matchers)
+    fits = match_keys(keys, matchers)
     if len(keys) and not fits.any():
-        context.note(f"filter: none of {len(keys)} series fits {args['selector']}{_blame(keys, matchers)}")
+        context.note(f"filter: none of {len(keys)} series fits {args['selector']}{_explain_mismatch(keys, matchers)}")
     return fits
 
 
-def _blame(keys: Sequence[Key], matchers: Sequence[Matcher]) -> str:
+def _explain_mismatch(keys: Sequence[SeriesKey], matchers: Sequence[Matcher]) -> str:
     for matcher in matchers:
-        if not fitting(keys, (matcher,)).any():
+        if not match_keys(keys, (matcher,)).any():
             carried = {label for key in keys for label, _ in key.labels} | {NAME}
             if matcher.label not in carried:
-                return f": none has the label {matcher.label!r}{near(matcher.label, carried)}"
+                return f": none has the label {matcher.label!r}{similar_hint(matcher.label, carried)}"
             values = {key.get(matcher.label) for key in keys} - {""}
-            hint = near(matcher.value, values) or f"; there are: {', '.join(sorted(values)[:5]) or 'no values'}"
+            hint = similar_hint(matcher.value, values) or f"; there are: {', '.join(sorted(values)[:5]) or 'no values'}"
             return f": none has {matcher_text(matcher)}{hint}"
     return ""
 
 
-def _fits(asked: Asked) -> Matrix:
+def _select(asked: StepCall) -> Matrix:
     found = asked.child()
-    return found.take(_fitting_said(found.keys, asked.args, asked.context))
+    return found.take(_match_arguments(found.keys, asked.args, asked.context))
 
 
-def _fits_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
-    return found.take(np.flatnonzero(_fitting_said(found.keys, args, context)))
+def _select_samples(found: RawSeries, args: Args, context: Evaluation) -> RawSeries:
+    return found.take(np.flatnonzero(_match_arguments(found.keys, args, context)))
 
 
-def _against(name: str) -> Callable[[Asked], Matrix]:
+def _against(name: str) -> Callable[[StepCall], Matrix]:
     """Make the filter that compares the summary `name` of a series with the given value."""
 
-    def run(asked: Asked) -> Matrix:
+    def run(asked: StepCall) -> Matrix:
         op, value = asked.args["op"], asked.args["value"]
         check_comparison(f"filter {name}", op, value)
         found = asked.child()
@@ -79,39 +79,39 @@ def _against(name: str) -> Callable[[Asked], Matrix]:
             raise QueryError(f'filter {name} takes a number, not the text {value!r:.80}: for texts use "last"')
         if name in NUMERIC or op not in ("==", "!="):
             found = asked.context.numeric(found, f"filter {name}")
-        return said(found.take(meets(found.column, name, op, value, found.strings)), found, asked, name)
+        return note_if_empty(found.take(satisfies(found.column, name, op, value, found.strings)), found, asked, name)
 
     return run
 
 
-def meets(column: Cells, name: str, op: str, value: float | bool | str, strings: tuple[str, ...]) -> Bools:
+def satisfies(column: Cells, name: str, op: str, value: float | bool | str, strings: tuple[str, ...]) -> Bools:
     """Mask (series,) of the series that satisfy `name op value`; a series without values never does."""
     if name == "any":
-        return np.asarray(compared(column, op, value, strings).any(axis=1))
+        return np.asarray(compare(column, op, value, strings).any(axis=1))
     if name == "all":
-        fits = compared(column, op, value, strings) | ~column.present
+        fits = compare(column, op, value, strings) | ~column.present
         return np.asarray(fits.all(axis=1) & column.present.any(axis=1))
-    return compared(summary(column, name), op, value, strings)[:, 0]
+    return compare(summarize(column, name), op, value, strings)[:, 0]
 
 
-def _size(asked: Asked) -> Matrix:
+def _size(asked: StepCall) -> Matrix:
     found, op, n = asked.child(), asked.args["op"], asked.args["n"]
     counts = found.present.sum(axis=1, keepdims=True).astype(np.int64)
     sizes = of_type(INTEGER_TYPE, counts, np.ones(counts.shape, np.bool_))
-    return said(found.take(compared(sizes, op, n, ())[:, 0]), found, asked, "size")
+    return note_if_empty(found.take(compare(sizes, op, n, ())[:, 0]), found, asked, "size")
 
 
-def _size_samples(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
+def _size_samples(found: RawSeries, args: Args, _context: Evaluation) -> RawSeries:
     counts = found.counts[:, None]
     sizes = of_type(INTEGER_TYPE, counts, np.ones(counts.shape, np.bool_))
-    return found.take(np.flatnonzero(compared(sizes, args["op"], args["n"], ())[:, 0]))
+    return found.take(np.flatnonzero(compare(sizes, args["op"], args["n"], ())[:, 0]))
 
 
-def _best(greatest: bool) -> Callable[[Asked], Matrix]:
-    def run(asked: Asked) -> Matrix:
+def _best(greatest: bool) -> Callable[[StepCall], Matrix]:
+    def run(asked: StepCall) -> Matrix:
         found = asked.context.numeric(asked.child(), "filter top" if greatest else "filter bottom")
         by_name = canonical_order(found.keys)
-        rows = by_name[best(take(found.column, by_name), asked.args["rank"], asked.args["k"], greatest)]
+        rows = by_name[best_rows(take(found.column, by_name), asked.args["rank"], asked.args["k"], greatest)]
         return found.take(np.sort(rows))
 
     return run
@@ -147,8 +147,8 @@ FILTERS: Mapping[str, Step] = read_only_table(
         case_args='\'{rack="",__name__="x"}\'',
         arguments=(Argument("selector", "selector", "conditions as in fetch"),),
         family="filter",
-        run=_fits,
-        on_samples=_fits_samples,
+        run=_select,
+        on_samples=_select_samples,
     ),
     _comparison("last", "Series whose newest value in the range meets the comparison; STRING by == and !=.", ">", "4"),
     _comparison("first", "Series whose oldest value in the range meets the comparison; STRING too.", "<", "4"),

@@ -11,7 +11,19 @@ import numpy.typing as npt
 
 from artimon.compute.ties import double_order
 from artimon.model.values import INT64_MAX, INT64_MIN
-from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Floats, Ints, Rows, as_floats, doubles, whole
+from query_dsl.results.cells import (
+    DOUBLE,
+    INTEGER,
+    STRING,
+    Bools,
+    Cells,
+    Floats,
+    Ints,
+    Rows,
+    as_floats,
+    doubles,
+    is_whole_number,
+)
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.literals import checked_int64
 
@@ -27,7 +39,7 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 EXACT = 2**53
 
 
-def compared(column: Cells, op: str, value: float | bool | str, strings: tuple[str, ...]) -> Bools:
+def compare(column: Cells, op: str, value: float | bool | str, strings: tuple[str, ...]) -> Bools:
     """Mask (series, columns) of the present values for which `op` holds. INTEGER and BOOLEAN compare with integers
     exactly, other numbers as float64. A text and a number are always unequal, and neither < nor > holds."""
     types, cells, present = column
@@ -58,7 +70,7 @@ def check_comparison(function: str, op: str, value: float | bool | str) -> None:
     checked_int64(value, f"{function}: ")
 
 
-def summary(column: Cells, what: str) -> Cells:
+def summarize(column: Cells, what: str) -> Cells:
     """Summarise each series to one cell (series, 1): last, first, min, max (type kept; extremes of BOOLEAN are INTEGER)
     or mean (DOUBLE). Missing if a series has no value. min, max and mean need numbers; any NaN gives NaN."""
     types, cells, present = column
@@ -86,24 +98,24 @@ def _extreme(column: Cells, what: str) -> Ints:
     return out
 
 
-def ranked(column: Cells, what: str, greatest_first: bool) -> Rows:
+def rank_rows(column: Cells, what: str, greatest_first: bool) -> Rows:
     """Sort rows stably by their summary `what`: numbers, then NaN, then STRING and series without a value, in both
     directions. Exact beyond 2^53."""
     types, cells, present = column
     text = types == STRING
     if text.any():
         column = Cells(np.where(text, INTEGER, types).astype(np.uint8), cells, present & ~text[:, None])
-    values = summary(column, what)
+    values = summarize(column, what)
     keys, number = order_keys(values)
     nan = values.present & ~number
     group = np.where(number, 0, np.where(nan, 1, 2))[:, 0]
     return np.lexsort((np.where(number, ~keys if greatest_first else keys, 0)[:, 0], group))  # ~ reverses the order
 
 
-def best(column: Cells, what: str, k: int, greatest: bool) -> Rows:
+def best_rows(column: Cells, what: str, k: int, greatest: bool) -> Rows:
     """Return the k rows with the greatest (or least) summary `what`, in row order, without STRING series and series
     without a value. NaN comes after every number."""
-    order = ranked(column, what, greatest)
+    order = rank_rows(column, what, greatest)
     valued = column.present.any(axis=1) & (column.types != STRING)
     return np.sort(order[valued[order]][:k])
 
@@ -112,7 +124,7 @@ def order_keys(column: Cells) -> tuple[Ints, Bools]:
     """Return int64 keys with the order of the values, comparable over types and series, and a mask of valid keys: not
     missing, not NaN. Exact beyond 2^53."""
     types, cells, present = column
-    integers = whole(types)
+    integers = is_whole_number(types)
     if integers.all():
         return cells, present
     with np.errstate(invalid="ignore"):

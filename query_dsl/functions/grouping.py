@@ -9,19 +9,19 @@ from operator import itemgetter
 import numpy as np
 
 from artimon.model.select import NAME
-from query_dsl.results.cells import Key, Rows
-from query_dsl.results.label_codes import Codes, LabelTable, combined, first_rows, keys_of
+from query_dsl.results.cells import Rows, SeriesKey
+from query_dsl.results.label_codes import Codes, LabelTable, combine_codes, first_rows, keys_of
 from query_dsl.tree.nodes import Labels
 
-Class = tuple[tuple[str, str], ...]
+ClassLabels = tuple[tuple[str, str], ...]
 _LABELS_OF = itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Classes:
+class SeriesClasses:
     """`codes`: class number of each series. `keys`: keys of the classes, in canonical order. No class is empty."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[SeriesKey, ...]
     codes: Codes
 
     @property
@@ -31,20 +31,20 @@ class Classes:
         return np.argsort(self.codes.astype(width), kind="stable")
 
 
-def class_key(labels: Class) -> Key:
+def class_key(labels: ClassLabels) -> SeriesKey:
     """Return the key of a class: its labels, and the name only if `__name__` is among them."""
     name = next((value for label, value in labels if label == NAME), "")
-    return Key(name, tuple(pair for pair in labels if pair[0] != NAME))
+    return SeriesKey(name, tuple(pair for pair in labels if pair[0] != NAME))
 
 
-def classes_of(table: LabelTable, by: Labels | None, without: Labels | None) -> Classes:
+def classes_of(table: LabelTable, by: Labels | None, without: Labels | None) -> SeriesClasses:
     """Return the classes by the labels `by`, or by all labels except `without`."""
     codes, count = class_codes(table, by, without)
     keys = keys_at(table, by, without, first_rows(codes, count))
     order = sorted(range(count), key=keys.__getitem__)
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
-    return Classes(tuple(map(keys.__getitem__, order)), place[codes])
+    return SeriesClasses(tuple(map(keys.__getitem__, order)), place[codes])
 
 
 def class_codes(table: LabelTable, by: Labels | None, without: Labels | None) -> tuple[Codes, int]:
@@ -54,10 +54,10 @@ def class_codes(table: LabelTable, by: Labels | None, without: Labels | None) ->
         number = {one: code for code, one in enumerate(dict.fromkeys(labels))}
         return np.fromiter(map(number.__getitem__, labels), np.int64, len(labels)), len(number)
     wanted = sorted(set(by)) if by is not None else sorted(table.names - {NAME, *(without or ())})
-    return combined([table.column(label) for label in wanted], len(table))
+    return combine_codes([table.column(label) for label in wanted], len(table))
 
 
-def keys_at(table: LabelTable, by: Labels | None, without: Labels | None, rows: Rows) -> list[Key]:
+def keys_at(table: LabelTable, by: Labels | None, without: Labels | None, rows: Rows) -> list[SeriesKey]:
     """Return the keys of the classes of the series at `rows`."""
     if by is None:
         labels = map(_LABELS_OF, map(table.keys.__getitem__, rows.tolist()))
@@ -81,7 +81,7 @@ def keys_at(table: LabelTable, by: Labels | None, without: Labels | None, rows: 
     return keys_of(names, present)
 
 
-def differing(first: Key, second: Key) -> list[str]:
+def differing(first: SeriesKey, second: SeriesKey) -> list[str]:
     """Return the labels in which two series differ, including `__name__` if their names differ."""
     labels = {label for label, _ in {*first.labels} ^ {*second.labels}}
     return sorted(labels | ({NAME} if first.name != second.name else set()))

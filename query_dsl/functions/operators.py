@@ -14,11 +14,11 @@ from query_dsl.results.cells import Example
 from query_dsl.tree.names import read_only_table
 
 
-def _kept(own: Any, other: Any) -> Any:
+def _keep_left(own: Any, other: Any) -> Any:
     return own & other
 
 
-def _without(own: Any, other: Any) -> Any:
+def _mask_out(own: Any, other: Any) -> Any:
     return own & ~other
 
 
@@ -136,7 +136,7 @@ _MASKS = (
         "on the right.",
         "fetch('disk.used').where(fetch('disk.size') > 0)",
         (None, 5.0, None, None),
-        _kept,
+        _keep_left,
         family="mask",
         method="where",
     ),
@@ -147,7 +147,7 @@ _MASKS = (
         "on the right.",
         "apply(\"negmask\", fetch('load'), fetch('maintenance'))",
         (46.0, None, None, None),
-        _without,
+        _mask_out,
         family="mask",
     ),
 )
@@ -159,7 +159,7 @@ _SETS = (
         "The left side where some series with equal labels on the right has a value; names and labels stay.",
         "fetch('load').and_(fetch('up'), on=[\"host\"])",
         (46.0, 5.0, None, None),
-        _kept,
+        _keep_left,
         family="set",
         method="and_",
     ),
@@ -170,7 +170,7 @@ _SETS = (
         "stay.",
         "fetch('load').or_(fetch('load.old'))",
         (46.0, 5.0, None, 1.0),
-        _without,
+        _mask_out,
         family="set",
         method="or_",
     ),
@@ -180,7 +180,7 @@ _SETS = (
         "The left side where no series with equal labels on the right has a value; names and labels stay.",
         "fetch('load').unless(fetch('maintenance'), on=[\"host\"])",
         (None, None, None, 1.0),
-        _without,
+        _mask_out,
         family="set",
         method="unless",
     ),

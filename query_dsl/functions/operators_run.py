@@ -20,7 +20,7 @@ from query_dsl.results.cells import (
     Types,
     as_floats,
     doubles,
-    whole,
+    is_whole_number,
 )
 from query_dsl.tree.errors import QueryError
 
@@ -61,7 +61,7 @@ class Operator(Entry):
 
 
 def apply_operator(operator: Operator, left: Cells, right: Cells, texts: tuple[Strings, Strings]) -> Cells:
-    """Apply an operator to paired rows; missing where either is. All rows are `able`; not for family set."""
+    """Apply an operator to paired rows; missing where either is. All rows are `accepted_rows`; not for family set."""
     present = np.asarray(left.present & right.present)
     if operator.family == "arithmetic":
         return _arithmetic(operator, left, right, present)
@@ -76,14 +76,14 @@ def _arithmetic(operator: Operator, left: Cells, right: Cells, present: Bools) -
     with np.errstate(all="ignore"):
         values = operator.run(as_floats(left.types, left.cells), as_floats(right.types, right.cells))
     out = doubles(values, present)
-    exact = whole(left.types) & whole(right.types)
+    exact = is_whole_number(left.types) & is_whole_number(right.types)
     if not operator.exact or not exact.any():
         return out
     out.cells[exact] = operator.run(left.cells[exact], right.cells[exact])
     return Cells(np.where(exact, INTEGER, DOUBLE).astype(np.uint8), out.cells, present)
 
 
-def able(operator: Operator, left: Types, right: Types) -> Bools:
+def accepted_rows(operator: Operator, left: Types, right: Types) -> Bools:
     """Mask of the rows with the BOOLEAN types that the operator needs; QueryError if it accepts none of the rows."""
     if operator.family not in ("logic", "mask"):
         return np.ones(len(left), np.bool_)

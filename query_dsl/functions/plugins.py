@@ -43,24 +43,28 @@ def load(points: Iterable[EntryPoint], reserved: frozenset[str]) -> tuple[Mappin
     return MappingProxyType(found), tuple(problems)
 
 
-class _Refused(ValueError):
+class _EntryRejected(ValueError):
     """Rejection of an entry point; the message has the reason."""
 
 
 def _entry(point: EntryPoint, found: Mapping[str, Entry], reserved: frozenset[str]) -> Entry:
     if not point.name.isidentifier() or point.name.startswith("_"):
-        raise _Refused("its name is not a valid function name: use letters, digits and _, beginning with a letter")
+        raise _EntryRejected(
+            "its name is not a valid function name: use letters, digits and _, beginning with a letter"
+        )
     if point.name in reserved:
-        raise _Refused("a built-in function has this name and cannot be replaced")
+        raise _EntryRejected("a built-in function has this name and cannot be replaced")
     if point.name in found:
-        raise _Refused("another package provides a function of this name")
+        raise _EntryRejected("another package provides a function of this name")
     entry = point.load()
     if not isinstance(entry, Entry):
-        raise _Refused(f"not an entry (Mapper, PointFunction, Reducer, Operator, Step) but {type(entry).__name__}")
+        raise _EntryRejected(
+            f"not an entry (Mapper, PointFunction, Reducer, Operator, Step) but {type(entry).__name__}"
+        )
     if getattr(entry, "family", "") == "presence":
-        raise _Refused("steps of this family are methods, which packages cannot add")
+        raise _EntryRejected("steps of this family are methods, which packages cannot add")
     if entry.name != point.name:
-        raise _Refused(f"its entry is called {entry.name!r}: use the same name for both")
+        raise _EntryRejected(f"its entry is called {entry.name!r}: use the same name for both")
     return entry
 
 
@@ -70,4 +74,4 @@ def _origin(point: EntryPoint) -> str:
 
 
 def _reason(problem: Exception) -> str:
-    return str(problem) if isinstance(problem, _Refused) else f"{type(problem).__name__}: {problem}"
+    return str(problem) if isinstance(problem, _EntryRejected) else f"{type(problem).__name__}: {problem}"

@@ -9,14 +9,14 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from query_dsl.functions.registry import Args, Argument, PointFunction, Points
+from query_dsl.functions.registry import Args, Argument, PointContext, PointFunction
 from query_dsl.results.cells import INTEGER, Bools, Cells, Example, Ints, of_type
 from query_dsl.tree.names import read_only_table
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # one day of margin on both sides keeps dates in any time zone within datetime's years
-LEAST_MS = int((datetime(1, 1, 2, tzinfo=UTC) - EPOCH) / timedelta(milliseconds=1))
-MOST_MS = int((datetime(9999, 12, 31, tzinfo=UTC) - EPOCH) / timedelta(milliseconds=1))
+MIN_MS = int((datetime(1, 1, 2, tzinfo=UTC) - EPOCH) / timedelta(milliseconds=1))
+MAX_MS = int((datetime(9999, 12, 31, tzinfo=UTC) - EPOCH) / timedelta(milliseconds=1))
 
 PARTS: Mapping[str, Callable[[datetime], int]] = MappingProxyType(
     {
@@ -34,14 +34,14 @@ PARTS: Mapping[str, Callable[[datetime], int]] = MappingProxyType(
 def part_of(part: str, zone: str, ends: Ints) -> tuple[Ints, Bools]:
     """Return the part of each time (n,), and a mask of the supported times: years 1 to 9999."""
     read, place = PARTS[part], ZoneInfo(zone)
-    known = (ends >= LEAST_MS) & (ends <= MOST_MS)
+    known = (ends >= MIN_MS) & (ends <= MAX_MS)
     # historical UTC offsets have seconds, so whole minutes are too coarse
     seconds, where = np.unique(np.where(known, ends, 0) // 1000, return_inverse=True)
     found = [read((EPOCH + timedelta(seconds=second)).astimezone(place)) for second in seconds.tolist()]
     return np.array(found, np.int64)[where], known
 
 
-def _calendar(column: Cells, args: Args, points: Points) -> Cells:
+def _calendar(column: Cells, args: Args, points: PointContext) -> Cells:
     found, known = part_of(args["part"], args["zone"], points.ends)
     return of_type(INTEGER, np.broadcast_to(found, column.cells.shape), column.present & known)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from artimon.model.values import INT64_MAX, INT64_MIN, double_to_cell
-from query_dsl.functions.registry import Args, PointFunction, Points
+from query_dsl.functions.registry import Args, PointContext, PointFunction
 from query_dsl.results.cells import (
     BOOLEAN,
     DOUBLE,
@@ -50,7 +50,7 @@ def read_double(text: str) -> float | None:
     return float(text) if len(text) <= MAX_NUMBER and _DOUBLE.fullmatch(text) else None
 
 
-def by_text(
+def map_texts(
     strings: Sequence[str], cells: Ints, present: Bools, read: Callable[[str], int | None]
 ) -> tuple[Ints, Bools]:
     """Apply `read` to each distinct text of STRING cells; return the results and a mask, False where it gives None."""
@@ -62,10 +62,10 @@ def by_text(
     return out, known
 
 
-class Texts:
+class TextInterner:
     """Interns texts as cells, one per distinct text. Raises QueryError beyond MAX_TEXTS new texts."""
 
-    def __init__(self, function: str, points: Points) -> None:
+    def __init__(self, function: str, points: PointContext) -> None:
         self._function, self._points = function, points
         self._cells = {text: i for i, text in enumerate(points.strings)}
         self._made = 0
@@ -83,7 +83,7 @@ class Texts:
 
 
 def _numbers_and_texts(
-    column: Cells, points: Points, kind: int, numbers: Callable[[Cells], Cells], read: Callable[[str], int | None]
+    column: Cells, points: PointContext, kind: int, numbers: Callable[[Cells], Cells], read: Callable[[str], int | None]
 ) -> Cells:
     """Convert to type `kind`: series of numbers by `numbers`, STRING series by `read` of each text."""
     types, cells, present = column
@@ -93,11 +93,11 @@ def _numbers_and_texts(
         made = numbers(Cells(types[~texts], np.ascontiguousarray(cells[~texts]), present[~texts]))
         out[~texts], there[~texts] = made.cells, made.present
     if texts.any():
-        out[texts], there[texts] = by_text(points.strings, cells[texts], present[texts], read)
+        out[texts], there[texts] = map_texts(points.strings, cells[texts], present[texts], read)
     return of_type(kind, out, there)
 
 
-def _to_integer(column: Cells, _args: Args, points: Points) -> Cells:
+def _to_integer(column: Cells, _args: Args, points: PointContext) -> Cells:
     return _numbers_and_texts(column, points, INTEGER, _whole, read_integer)
 
 
@@ -110,7 +110,7 @@ def _whole(column: Cells) -> Cells:
     return of_type(INTEGER, np.where(double, cut, cells), present & (fits | ~double))
 
 
-def _to_double(column: Cells, _args: Args, points: Points) -> Cells:
+def _to_double(column: Cells, _args: Args, points: PointContext) -> Cells:
     def read(text: str) -> int | None:
         value = read_double(text)
         return None if value is None else double_to_cell(value)
@@ -118,16 +118,16 @@ def _to_double(column: Cells, _args: Args, points: Points) -> Cells:
     return _numbers_and_texts(column, points, DOUBLE, lambda c: doubles(as_floats(c.types, c.cells), c.present), read)
 
 
-def _to_boolean(column: Cells, _args: Args, points: Points) -> Cells:
+def _to_boolean(column: Cells, _args: Args, points: PointContext) -> Cells:
     def truth(c: Cells) -> Cells:
         return of_type(BOOLEAN, (as_floats(c.types, c.cells) != 0).astype(np.int64), c.present)
 
     return _numbers_and_texts(column, points, BOOLEAN, truth, _TRUTH.get)
 
 
-def _to_string(column: Cells, _args: Args, points: Points) -> Cells:
+def _to_string(column: Cells, _args: Args, points: PointContext) -> Cells:
     types, cells, present = column
-    texts, out = Texts("to_string", points), cells.copy()
+    texts, out = TextInterner("to_string", points), cells.copy()
     for kind in (INTEGER, BOOLEAN, DOUBLE):
         rows = types == kind
         here = present & rows[:, None]

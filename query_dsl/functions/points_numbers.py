@@ -11,7 +11,7 @@ import numpy as np
 from artimon.compute.function import OF_SERIES
 from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl.functions.operators_run import power
-from query_dsl.functions.registry import Args, Argument, PointFunction, Points
+from query_dsl.functions.registry import Args, Argument, PointContext, PointFunction
 from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
@@ -19,14 +19,14 @@ from query_dsl.tree.names import read_only_table
 Float = Callable[[Floats, Args], Floats]
 Whole = Callable[[Ints, Args], tuple[Ints, Bools | bool]]
 """Returns cells, and a mask of the results that fit into int64."""
-MOST_DIGITS = 15
+MAX_DIGITS = 15
 """Maximum decimal digits for rounding; more would leave a float64 unchanged."""
-LEAST_DIGITS = -18
+MIN_DIGITS = -18
 """Minimum digits for rounding: 10^18 is the greatest power of ten in int64."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ruled(PointFunction):
+class ConstrainedFunction(PointFunction):
     """A function with a constraint between arguments: `rule` returns the problem, or "" if there is none."""
 
     rule: Callable[[Args], str]
@@ -52,7 +52,7 @@ def numeric(
 ) -> PointFunction:
     """Make a function of float64 values; with `whole`, INTEGER and BOOLEAN are computed exactly."""
 
-    def run(column: Cells, args: Args, _points: Points) -> Cells:
+    def run(column: Cells, args: Args, _points: PointContext) -> Cells:
         types, cells, present = column
         with np.errstate(all="ignore"):
             out = doubles(np.asarray(function(as_floats(types, cells), args), np.float64), present)
@@ -63,7 +63,7 @@ def numeric(
         mixed = np.where(exact[:, None], kept, out.cells)
         return Cells(np.where(exact, INTEGER, DOUBLE).astype(np.uint8), mixed, present & (fits | ~exact[:, None]))
 
-    return Ruled(
+    return ConstrainedFunction(
         name=name,
         summary=summary,
         example=example,
@@ -85,7 +85,7 @@ def _same(cells: Ints, _args: Args) -> tuple[Ints, bool]:
     return cells, True
 
 
-def _round(column: Cells, args: Args, _points: Points) -> Cells:
+def _round(column: Cells, args: Args, _points: PointContext) -> Cells:
     types, cells, present = column
     digits, exact = args["digits"], types != DOUBLE
     with np.errstate(all="ignore"):
@@ -152,7 +152,7 @@ def _log_rule(args: Args) -> str:
     return "" if args["base"] != 1 and math.isfinite(args["base"]) else "base must be finite and not 1"
 
 
-def _finite(column: Cells, _args: Args, _points: Points) -> Cells:
+def _finite(column: Cells, _args: Args, _points: PointContext) -> Cells:
     types, cells, present = column
     there = np.isfinite(as_floats(types, cells)) | (types != DOUBLE)[:, None]
     return Cells(types, cells, present & there)
@@ -197,7 +197,7 @@ NUMBERS = read_only_table(
         run=_round,
         arguments=(
             Argument(
-                "digits", "integer", "digits after the point", 0, least=LEAST_DIGITS, most=MOST_DIGITS, unit="digits"
+                "digits", "integer", "digits after the point", 0, least=MIN_DIGITS, most=MAX_DIGITS, unit="digits"
             ),
         ),
     ),

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import re2
 
-from query_dsl.functions.points_casts import Texts, by_text
-from query_dsl.functions.registry import Args, Argument, PointFunction, Points
+from query_dsl.functions.points_casts import TextInterner, map_texts
+from query_dsl.functions.registry import Args, Argument, PointContext, PointFunction
 from query_dsl.results.cells import BOOLEAN, STRING, Cells, Example, of_type
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.names import read_only_table
@@ -48,18 +48,18 @@ def _escaped(what: str, groups: int) -> str | int:
     return int(what)
 
 
-def _match(column: Cells, args: Args, points: Points) -> Cells:
+def _match(column: Cells, args: Args, points: PointContext) -> Cells:
     pattern = re2.compile(args["pattern"])
-    found, _ = by_text(
+    found, _ = map_texts(
         points.strings, column.cells, column.present, lambda text: int(pattern.fullmatch(text) is not None)
     )
     return of_type(BOOLEAN, found, column.present)
 
 
-def _replace(column: Cells, args: Args, points: Points) -> Cells:
+def _replace(column: Cells, args: Args, points: PointContext) -> Cells:
     pattern = re2.compile(args["pattern"])
-    fill = _filler(_template(args["replacement"], pattern.groups))
-    texts = Texts("replace", points)
+    fill = _expander(_template(args["replacement"], pattern.groups))
+    texts = TextInterner("replace", points)
 
     def replaced(text: str) -> int:
         made = pattern.sub(fill, text)
@@ -67,11 +67,11 @@ def _replace(column: Cells, args: Args, points: Points) -> Cells:
             raise QueryError(f"replace makes a text of {len(made)} characters from {text!r:.80}: at most {MAX_TEXT}")
         return texts.cell(made)
 
-    cells, _ = by_text(points.strings, column.cells, column.present, replaced)
+    cells, _ = map_texts(points.strings, column.cells, column.present, replaced)
     return of_type(STRING, cells, column.present)
 
 
-def _filler(template: list[str | int]) -> Callable[[re.Match[str]], str]:
+def _expander(template: list[str | int]) -> Callable[[re.Match[str]], str]:
     def fill(found: re.Match[str]) -> str:
         # a group that did not match is ""
         return "".join(piece if isinstance(piece, str) else found.group(piece) or "" for piece in template)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from query_dsl.functions.registry import Argument
-from query_dsl.functions.step import NEVER, Asked, Step
+from query_dsl.functions.step import NEVER, Step, StepCall
 from query_dsl.results.cells import BOOLEAN, INTEGER, Bools, Example, Ints, of_type
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.names import read_only_table
 
 
-def _stale(asked: Asked) -> Matrix:
+def _stale(asked: StepCall) -> Matrix:
     """Return true where the newest sample is older than `age` or unknown."""
     age = asked.args["age"]
     found = asked.seen(age)
@@ -21,27 +21,27 @@ def _stale(asked: Asked) -> Matrix:
     return Matrix(found.keys, asked.grid, of_type(BOOLEAN, old.astype(np.int64), np.ones(old.shape, np.bool_)))
 
 
-def _last_seen(asked: Asked) -> Matrix:
+def _last_seen(asked: StepCall) -> Matrix:
     found = asked.seen(None)
     return Matrix(found.keys, asked.grid, of_type(INTEGER, found.newest, found.known))
 
 
-def keeping(fresh: bool) -> Callable[[Asked], Matrix]:
+def make_age_filter(fresh: bool) -> Callable[[StepCall], Matrix]:
     """Make the filter for series whose newest sample in the range is recent (`fresh`) or old."""
 
-    def run(asked: Asked) -> Matrix:
+    def run(asked: StepCall) -> Matrix:
         found, data = asked.child(), asked.data(("last_time",))
         times = {
             key: int(time) for key, time in zip(data.keys, _newest(data.present, data.stats["last_time"]), strict=True)
         }
         limit = asked.grid.end_ms - asked.args["age"]
         rows = np.array([(times.get(key, limit - 1) >= limit) is fresh for key in found.keys], np.bool_)
-        return said(found.take(rows), found, asked, asked.entry.name)
+        return note_if_empty(found.take(rows), found, asked, asked.entry.name)
 
     return run
 
 
-def said(left: Matrix, found: Matrix, asked: Asked, name: str) -> Matrix:
+def note_if_empty(left: Matrix, found: Matrix, asked: StepCall, name: str) -> Matrix:
     """Add a note if a filter removed all series; return `left`."""
     if len(found) and not len(left):
         asked.context.note(f"filter {name}: none of {len(found)} series is left")
@@ -66,7 +66,7 @@ def _filter(name: str, summary: str, stays: bool) -> Step:
         case_args='"1m"',
         arguments=(_AGE,),
         family="filter",
-        run=keeping(name == "fresh"),
+        run=make_age_filter(name == "fresh"),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from query_dsl.functions import reducers_rank, reducers_stats, reducers_values
-from query_dsl.functions.reducers_base import GIVEN, Members, Reduced, Reducer
+from query_dsl.functions.reducers_base import GIVEN, ClassMembers, Reduced, Reducer
 from query_dsl.results.cells import Cells, Example
 from query_dsl.tree.names import read_only_table
 
@@ -74,4 +74,4 @@ ENTRIES: Mapping[str, Reducer] = read_only_table(
     *_MERGED, *reducers_stats.ENTRIES, *reducers_rank.ENTRIES, *reducers_values.ENTRIES
 )
 
-__all__ = ["ENTRIES", "Members", "Reduced", "Reducer"]
+__all__ = ["ENTRIES", "ClassMembers", "Reduced", "Reducer"]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from artimon.compute.cells import take
 from query_dsl.functions.registry import Args, Entry
-from query_dsl.results.cells import Bools, Cells, Floats, Ints, Key, Rows, as_floats
+from query_dsl.results.cells import Bools, Cells, Floats, Ints, Rows, SeriesKey, as_floats
 
 Column = TypeVar("Column", bound=npt.NDArray[Any])
 GIVEN = ((1.0, None, 2.0), (4.0, None, None))
@@ -22,15 +22,15 @@ BLOCK_CELLS = 2_000_000
 
 
 @dataclass(frozen=True)
-class Members:
+class ClassMembers:
     """Series sorted by class, in canonical order within one. No class is empty."""
 
-    keys: Sequence[Key]
+    keys: Sequence[SeriesKey]
     """Key of each series."""
     column: Cells
     codes: Ints
     """Class number of each series, (series,), ascending."""
-    classes: tuple[Key, ...]
+    classes: tuple[SeriesKey, ...]
     strings: tuple[str, ...]
     note: Callable[[str], None]
     """Adds a note to the answer."""
@@ -77,10 +77,10 @@ class Members:
                 chosen = order[begin : min(begin + each, stop)]
                 yield chosen, self.starts[chosen][:, None] + np.arange(size)
 
-    def only(self, rows: Bools) -> Members:
+    def only(self, rows: Bools) -> ClassMembers:
         """Select series. `starts`, `sizes` and `counts` are invalid if a class loses all its members."""
         keys = [key for key, kept in zip(self.keys, rows.tolist(), strict=True) if kept]
-        return Members(keys, take(self.column, rows), self.codes[rows], self.classes, self.strings, self.note)
+        return ClassMembers(keys, take(self.column, rows), self.codes[rows], self.classes, self.strings, self.note)
 
 
 class Reduced(NamedTuple):
@@ -89,7 +89,7 @@ class Reduced(NamedTuple):
 
     column: Cells
     strings: tuple[str, ...] = ()
-    keys: Sequence[Key] | None = None
+    keys: Sequence[SeriesKey] | None = None
     codes: Ints | None = None
     sparse: bool = False
 
@@ -99,7 +99,7 @@ class Reducer(Entry):
     """Combines the series of a class to one, bucket by bucket, or selects some of them. Buckets with fewer values than
     `min_count` are masked."""
 
-    run: Callable[[Members, Args], Reduced] | None = None
+    run: Callable[[ClassMembers, Args], Reduced] | None = None
     """None if the result is computed from partials."""
     pushed: str = ""
     """Name of the partial that a store can compute (artimon/compute/classes.py)."""

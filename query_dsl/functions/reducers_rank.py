@@ -7,26 +7,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from artimon.model.values import INT64_MIN
-from query_dsl.functions.filters_values import order_keys, summary
-from query_dsl.functions.reducers_base import GIVEN, Members, Reduced, Reducer
+from query_dsl.functions.filters_values import order_keys, summarize
+from query_dsl.functions.reducers_base import GIVEN, ClassMembers, Reduced, Reducer
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.results.cells import STRING, Bools, Cells, Example, Ints, of_type, take
 from query_dsl.results.label_codes import LabelTable
 
 
-def topk(members: Members, args: Args) -> Reduced:
+def topk(members: ClassMembers, args: Args) -> Reduced:
     return _best(members, args, True)
 
 
-def bottomk(members: Members, args: Args) -> Reduced:
+def bottomk(members: ClassMembers, args: Args) -> Reduced:
     return _best(members, args, False)
 
 
-def argmax(members: Members, args: Args) -> Reduced:
+def argmax(members: ClassMembers, args: Args) -> Reduced:
     return _label_of(members, args["label"], True)
 
 
-def argmin(members: Members, args: Args) -> Reduced:
+def argmin(members: ClassMembers, args: Args) -> Reduced:
     return _label_of(members, args["label"], False)
 
 
@@ -44,18 +44,18 @@ def _ranked(column: Cells, greatest: bool) -> _Ranked:
     return _Ranked(np.where(number, keys if greatest else ~keys, INT64_MIN), number, column.present & ~number)
 
 
-def _best(members: Members, args: Args, greatest: bool) -> Reduced:
+def _best(members: ClassMembers, args: Args, greatest: bool) -> Reduced:
     column, k = members.column, args["k"]
     if args["rank"] == "each":
         kept = Cells(column.types, column.cells, _chosen(members, _ranked(column, greatest), k))
         return Reduced(kept, members.strings, members.keys, members.codes, sparse=True)
-    judged = replace(members, column=summary(column, args["rank"]))
+    judged = replace(members, column=summarize(column, args["rank"]))
     rows = _chosen(judged, _ranked(judged.column, greatest), k)[:, 0]
     keys = [members.keys[row] for row in np.flatnonzero(rows).tolist()]
     return Reduced(take(column, rows), members.strings, keys, members.codes[rows])
 
 
-def _chosen(members: Members, ranked: _Ranked, k: int) -> Bools:
+def _chosen(members: ClassMembers, ranked: _Ranked, k: int) -> Bools:
     """Mask of the k best per class and column: numbers, then NaN; ties take the first."""
     out = ranked.number | ranked.nan
     for _, rows in members.blocks():
@@ -72,7 +72,7 @@ def _chosen(members: Members, ranked: _Ranked, k: int) -> Bools:
     return out
 
 
-def _label_of(members: Members, label: str, greatest: bool) -> Reduced:
+def _label_of(members: ClassMembers, label: str, greatest: bool) -> Reduced:
     """Return the label of the member with the extreme value; ties take the first; NaN counts only without numbers."""
     ranked = _ranked(members.column, greatest)
     extreme = np.maximum.reduceat(ranked.keys, members.starts, axis=0)

@@ -6,38 +6,38 @@ import numpy as np
 
 from artimon.compute.classes import partial_of, result_of
 from artimon.compute.quantiles import METHODS, median_of, quantile_of
-from artimon.compute.ranks import Statistic, distance_of, ranked
-from query_dsl.functions.reducers_base import GIVEN, Members, Reduced, Reducer
+from artimon.compute.ranks import Statistic, apply_statistic, distance_of
+from query_dsl.functions.reducers_base import GIVEN, ClassMembers, Reduced, Reducer
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Example, Ints, Types, as_floats, doubles
 
 
-def quantile(members: Members, args: Args) -> Reduced:
+def quantile(members: ClassMembers, args: Args) -> Reduced:
     """Quantile per class and bucket; NaN if a member is NaN."""
     return _ordered(members, lambda ordered, counts: quantile_of(ordered, counts, args["q"], args["method"]))
 
 
-def median(members: Members, _args: Args) -> Reduced:
+def median(members: ClassMembers, _args: Args) -> Reduced:
     return _ordered(members, median_of)
 
 
-def mad(members: Members, _args: Args) -> Reduced:
+def mad(members: ClassMembers, _args: Args) -> Reduced:
     """Median absolute deviation, unscaled."""
     return _ordered(members, distance_of)
 
 
-def _ordered(members: Members, statistic: Statistic) -> Reduced:
+def _ordered(members: ClassMembers, statistic: Statistic) -> Reduced:
     """Apply `statistic` to ascending values (k, n, size), missing ones last, and their counts (k, n)."""
     counts, out = members.counts, np.zeros(members.counts.shape)
     present, values = members.column.present, members.floats
     with np.errstate(all="ignore"):
         for classes, rows in members.blocks():
             block = np.where(present[rows], values[rows], np.nan).transpose(0, 2, 1)
-            out[classes] = ranked(np.ascontiguousarray(block), counts[classes], statistic)
+            out[classes] = apply_statistic(np.ascontiguousarray(block), counts[classes], statistic)
     return Reduced(doubles(out, counts > 0))
 
 
-def var(members: Members, args: Args) -> Reduced:
+def var(members: ClassMembers, args: Args) -> Reduced:
     """Variance in two passes: the mean, then the squared distances from it."""
     column, counts, ddof = members.column, members.counts, args["ddof"]
     mean = as_floats(*result_of(partial_of("mean", column, members.starts))[:2])
@@ -47,22 +47,22 @@ def var(members: Members, args: Args) -> Reduced:
         return Reduced(doubles(squares / (counts - ddof), counts > ddof))
 
 
-def sd(members: Members, args: Args) -> Reduced:
+def sd(members: ClassMembers, args: Args) -> Reduced:
     found = var(members, args).column
     return Reduced(doubles(np.sqrt(found.cells.view(np.float64)), found.present))
 
 
-def first(members: Members, _args: Args) -> Reduced:
+def first(members: ClassMembers, _args: Args) -> Reduced:
     return _picked(members, *members.first(members.column.present))
 
 
-def last(members: Members, _args: Args) -> Reduced:
+def last(members: ClassMembers, _args: Args) -> Reduced:
     rows = np.where(members.column.present, np.arange(len(members.codes), dtype=np.int32)[:, None], np.int32(-1))
     found = np.maximum.reduceat(rows, members.starts, axis=0)
     return _picked(members, np.maximum(found, 0).astype(np.intp), found >= 0)
 
 
-def _picked(members: Members, rows: Ints, present: Bools) -> Reduced:
+def _picked(members: ClassMembers, rows: Ints, present: Bools) -> Reduced:
     """Take cells of `rows` (classes, n), in the type of the class: that of its members, DOUBLE if they differ."""
     types, cells, _ = members.column
     kinds = class_types(members)
@@ -75,14 +75,14 @@ def _picked(members: Members, rows: Ints, present: Bools) -> Reduced:
     return Reduced(Cells(kinds, np.ascontiguousarray(picked), present), strings)
 
 
-def class_types(members: Members) -> Types:
+def class_types(members: ClassMembers) -> Types:
     """Return the type of each class (classes,): that of its members, DOUBLE if they differ."""
     types, starts = members.column.types, members.starts
     least, most = np.minimum.reduceat(types, starts), np.maximum.reduceat(types, starts)
     return np.where(least == most, least, DOUBLE).astype(np.uint8)
 
 
-def value_range(members: Members, _args: Args) -> Reduced:
+def value_range(members: ClassMembers, _args: Args) -> Reduced:
     """max - min, INTEGER of INTEGER; a difference that overflows int64 is missing."""
     types, starts = members.column.types, members.starts
     integer = np.logical_and.reduceat(types == INTEGER, starts)

@@ -7,11 +7,11 @@ import re
 
 import numpy as np
 
-from query_dsl.functions.reducers_base import GIVEN, Members, Reduced, Reducer
+from query_dsl.functions.reducers_base import GIVEN, ClassMembers, Reduced, Reducer
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Example, Floats, Ints, Key, doubles, of_type
+from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Example, Floats, Ints, SeriesKey, doubles, of_type
 from query_dsl.results.keyed import texts_of
-from query_dsl.results.label_codes import LabelTable, dense, first_rows
+from query_dsl.results.label_codes import LabelTable, first_rows, renumber
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.selector import series_text
 
@@ -21,7 +21,7 @@ TINY = 1e-12
 """Relative tolerance (of the sum) for equal bucket counts, because sums of rates are inexact."""
 
 
-def count_values(members: Members, args: Args) -> Reduced:
+def count_values(members: ClassMembers, args: Args) -> Reduced:
     """Count the members with each value: one series per class and distinct value, 0 where no member has it."""
     label = args["label"]
     _refuse_own_label(members, label)
@@ -31,7 +31,7 @@ def count_values(members: Members, args: Args) -> Reduced:
         rows = members.column.types == kind
         texts, cells = _texts(kind, members.column.cells[rows], members.strings, members.column.present[rows])
         codes, columns = _places(members.codes[rows], members.column.present[rows])
-        pairs, count = dense(codes * len(texts) + cells, len(members.classes) * len(texts))
+        pairs, count = renumber(codes * len(texts) + cells, len(members.classes) * len(texts))
         if len(found) + count > MAX_SERIES:
             raise QueryError(
                 f"count_values would make more than {MAX_SERIES} series: {len(texts)} values in "
@@ -47,7 +47,7 @@ def count_values(members: Members, args: Args) -> Reduced:
     return Reduced(of_type(INTEGER, table, np.ones(table.shape, np.bool_)), (), keys, own)
 
 
-def _refuse_own_label(members: Members, label: str) -> None:
+def _refuse_own_label(members: ClassMembers, label: str) -> None:
     if label.startswith("__"):
         raise QueryError(f"count_values: labels that begin with __ are reserved: choose another than {label!r}")
     if any(key.get(label) for key in members.classes):
@@ -70,11 +70,11 @@ def _texts(kind: int, cells: Ints, strings: tuple[str, ...], present: Bools) -> 
     return texts_of(kind, known, strings), codes
 
 
-def _with_label(key: Key, label: str, text: str) -> Key:
-    return Key(key.name, tuple(sorted([*key.labels, (label, text)]))) if text else key
+def _with_label(key: SeriesKey, label: str, text: str) -> SeriesKey:
+    return SeriesKey(key.name, tuple(sorted([*key.labels, (label, text)]))) if text else key
 
 
-def histogram_quantile(members: Members, args: Args) -> Reduced:
+def histogram_quantile(members: ClassMembers, args: Args) -> Reduced:
     """Quantile of cumulative buckets with upper bounds in the label `le`, as defined by Prometheus."""
     bounds, members = _bounded(members, args["le"])
     buckets, present, codes, bounds = _coalesced(members, bounds)
@@ -83,7 +83,7 @@ def histogram_quantile(members: Members, args: Args) -> Reduced:
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     sizes = np.diff(np.append(starts, len(codes)))
     owners = codes[starts]
-    _say_endless(members, owners, bounds[starts + sizes - 1])
+    _note_endless(members, owners, bounds[starts + sizes - 1])
     with np.errstate(all="ignore"):
         for size in np.unique(sizes).tolist():
             chosen = sizes == size
@@ -93,7 +93,7 @@ def histogram_quantile(members: Members, args: Args) -> Reduced:
     return Reduced(doubles(out, some))
 
 
-def _bounded(members: Members, label: str) -> tuple[Floats, Members]:
+def _bounded(members: ClassMembers, label: str) -> tuple[Floats, ClassMembers]:
     """Parse upper bounds; return them and the members that have one."""
     column = LabelTable(members.keys).column(label)
     parsed = [float(value) if _NUMBER.fullmatch(value) else math.nan for value in column.values]
@@ -108,7 +108,7 @@ def _bounded(members: Members, label: str) -> tuple[Floats, Members]:
     return bounds[~unread], members.only(~unread)
 
 
-def _coalesced(members: Members, bounds: Floats) -> tuple[Floats, Bools, Ints, Floats]:
+def _coalesced(members: ClassMembers, bounds: Floats) -> tuple[Floats, Bools, Ints, Floats]:
     """Return counts, presence, class and bound of buckets, sorted by class and bound; equal bounds are summed."""
     order = np.lexsort((bounds, members.codes))
     codes, bounds = members.codes[order], bounds[order]
@@ -126,7 +126,7 @@ def _coalesced(members: Members, bounds: Floats) -> tuple[Floats, Bools, Ints, F
     )
 
 
-def _say_endless(members: Members, owners: Ints, last: Floats) -> None:
+def _note_endless(members: ClassMembers, owners: Ints, last: Floats) -> None:
     """Add a note with the classes that lack the +Inf bucket."""
     lacking = owners[last != math.inf]
     if len(lacking):

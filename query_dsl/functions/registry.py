@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 from artimon.compute.function import Described
 from artimon.compute.params import REQUIRED
 from query_dsl.results.cells import Cells, Ints
-from query_dsl.tree.errors import QueryError, near
+from query_dsl.tree.errors import QueryError, similar_hint
 from query_dsl.tree.literals import checked_literal
-from query_dsl.tree.nodes import Given
+from query_dsl.tree.nodes import BoundArguments
 from query_dsl.tree.selector import compile_regex, parse_selector
 from query_dsl.tree.timing import Instant, format_duration, parse_duration, parse_instant
 
@@ -57,7 +57,7 @@ class Argument:
             return None
         what = f"{function}: {self.name}"
         try:
-            return _READ[self.kind](self, checked_literal(value, what), what)
+            return _PARSERS[self.kind](self, checked_literal(value, what), what)
         except QueryError as problem:
             raise problem.about(value) from None
 
@@ -115,7 +115,7 @@ def _flag(_argument: Argument, value: object, what: str) -> bool:
 def _choice(argument: Argument, value: object, what: str) -> str:
     text = _text(argument, value, what)
     if text not in argument.choices:
-        hint = near(text, argument.choices) or f"; there are: {', '.join(argument.choices)}"
+        hint = similar_hint(text, argument.choices) or f"; there are: {', '.join(argument.choices)}"
         raise QueryError(f"{what} cannot be {text!r:.80}{hint}")
     return text
 
@@ -157,7 +157,7 @@ def _zone(argument: Argument, value: object, what: str) -> str:
     except (KeyError, ValueError, OSError):
         from zoneinfo import available_timezones
 
-        raise QueryError(f"{what}: unknown time zone {text!r:.80}{near(text, available_timezones())}") from None
+        raise QueryError(f"{what}: unknown time zone {text!r:.80}{similar_hint(text, available_timezones())}") from None
     return text
 
 
@@ -171,7 +171,7 @@ def _selector(argument: Argument, value: object, what: str) -> str:
     return str(parse_selector(_text(argument, value, what), of_all=False))
 
 
-_READ: Mapping[str, Callable[[Argument, object, str], Any]] = {
+_PARSERS: Mapping[str, Callable[[Argument, object, str], Any]] = {
     "duration": lambda _argument, value, what: parse_duration(value, what),
     "number": _number,
     "integer": _integer,
@@ -202,7 +202,7 @@ class Entry(Described):
         """Raise QueryError for an invalid combination of arguments. Families override this."""
 
 
-def given(entry: Entry, positional: Sequence[object], named: Mapping[str, object]) -> Given:
+def bind_arguments(entry: Entry, positional: Sequence[object], named: Mapping[str, object]) -> BoundArguments:
     """Bind the arguments of a call, in entry order. QueryError for missing, unknown, repeated or invalid ones."""
     arguments, name = entry.arguments, entry.name
     if len(positional) > len(arguments):
@@ -212,7 +212,7 @@ def given(entry: Entry, positional: Sequence[object], named: Mapping[str, object
     for key, value in named.items():
         if entry.argument(key) is None:
             known = [argument.name for argument in arguments]
-            hint = near(key, known) or f"; there are: {', '.join(known) or 'none'}"
+            hint = similar_hint(key, known) or f"; there are: {', '.join(known) or 'none'}"
             raise QueryError(f"{name} has no argument {key}={hint}").about(value)
         if key in said:
             raise QueryError(f"{name}: {key} is given twice")
@@ -225,7 +225,7 @@ def given(entry: Entry, positional: Sequence[object], named: Mapping[str, object
                 out.append((argument.name, value))
         elif argument.required:
             raise QueryError(f"{name} needs {argument.name}: {argument.summary}")
-    entry.check(arguments_of(entry, tuple(out)))
+    entry.check(with_defaults(entry, tuple(out)))
     return tuple(out)
 
 
@@ -233,12 +233,12 @@ def _differs(value: object, default: object) -> bool:
     return type(value) is not type(default) or repr(value) != repr(default)
 
 
-def arguments_of(entry: Entry, said: Given) -> Args:
+def with_defaults(entry: Entry, said: BoundArguments) -> Args:
     """Return all arguments, defaults included. A default of kind duration is in milliseconds."""
     return {argument.name: argument.default for argument in entry.arguments} | dict(said)
 
 
-def show_arguments(entry: Entry, said: Given) -> list[str]:
+def show_arguments(entry: Entry, said: BoundArguments) -> list[str]:
     """Format the arguments: required ones by position, others by name."""
     values = dict(said)
     out = []
@@ -250,7 +250,7 @@ def show_arguments(entry: Entry, said: Given) -> list[str]:
 
 
 @dataclass(slots=True)
-class Points:
+class PointContext:
     """Context of a point function: `ends` (n,) of the buckets in epoch ms, and the string table `strings` of STRING
     cells, which `add_text` extends."""
 
@@ -267,7 +267,7 @@ class Points:
 class PointFunction(Entry):
     """A function of single values. `run` returns cells of the same series; values it masks become missing."""
 
-    run: Callable[[Cells, Args, Points], Cells]
+    run: Callable[[Cells, Args, PointContext], Cells]
     numbers: bool = True
     """True if it accepts numbers (INTEGER, DOUBLE, BOOLEAN as 1/0)."""
     texts: bool = False

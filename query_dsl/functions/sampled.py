@@ -9,17 +9,17 @@ import numpy as np
 
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.step import Evaluation, S, Step
-from query_dsl.functions.transforms_labels import labelled
-from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Example, Floats, Ints, Key
-from query_dsl.results.irregular import Irregular
+from query_dsl.functions.transforms_labels import set_label
+from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Example, Floats, Ints, SeriesKey
+from query_dsl.results.irregular import RawSeries
 from query_dsl.results.keyed import texts_of
 from query_dsl.tree.errors import QueryError
 
-MAX_MADE = 10_000
+MAX_NEW_SERIES = 10_000
 """Maximum number of series that one step may add."""
 
 
-def shift_samples(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
+def shift_samples(found: RawSeries, args: Args, _context: Evaluation) -> RawSeries:
     """Move all times `d` later, including start times and ends."""
     ms = args["d"]
     births = None if found.births is None else found.births + ms
@@ -27,7 +27,7 @@ def shift_samples(found: Irregular, args: Args, _context: Evaluation) -> Irregul
     return found.like(times=found.times + ms, births=births, ended_ms=ended)
 
 
-def clip_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
+def clip_samples(found: RawSeries, args: Args, context: Evaluation) -> RawSeries:
     """Keep samples in (start, end]."""
     start, end = (args[name].resolve(context.now_ms) for name in ("start", "end"))
     return found.keep((found.times > start) & (found.times <= end))
@@ -40,7 +40,7 @@ def limited(found: S, args: Args, context: Evaluation) -> S:
     return found.take(np.arange(min(args["n"], len(found))))
 
 
-def integrate_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
+def integrate_samples(found: RawSeries, args: Args, context: Evaluation) -> RawSeries:
     """Integrate by left rectangles from the oldest sample of each series; DOUBLE."""
     found = context.numeric(found, "integrate")
     values, times = floats_of(found), found.times
@@ -55,29 +55,29 @@ def integrate_samples(found: Irregular, args: Args, context: Evaluation) -> Irre
     return found.computed(types=np.full(len(found), DOUBLE, np.uint8), cells=out.view(np.int64))
 
 
-def floats_of(found: Irregular) -> Floats:
+def floats_of(found: RawSeries) -> Floats:
     """Return values as float64, (samples,); arbitrary for STRING."""
     cells = np.ascontiguousarray(found.cells)
     return np.where(found.types[found.owner] == DOUBLE, cells.view(np.float64), cells.astype(np.float64))
 
 
-def _dedup(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
+def _dedup(found: RawSeries, _args: Args, _context: Evaluation) -> RawSeries:
     """Keep the last sample of each time."""
     return found.keep(~_same_as_next(found, found.times))
 
 
-def _same_as_next(found: Irregular, values: Ints) -> Bools:
+def _same_as_next(found: RawSeries, values: Ints) -> Bools:
     out = np.zeros(found.samples, np.bool_)
     out[:-1] = (values[1:] == values[:-1]) & (found.owner[1:] == found.owner[:-1])
     return out
 
 
-def _equal_to_next(found: Irregular) -> Bools:
+def _equal_to_next(found: RawSeries) -> Bools:
     """Mask (samples,): True if the next sample of the series has an equal value; NaN equals NaN, 0.0 equals -0.0."""
     return _same_as_next(found, comparable_cells(found))
 
 
-def comparable_cells(found: Irregular) -> Ints:
+def comparable_cells(found: RawSeries) -> Ints:
     """Return cells (samples,) that are equal where values within a series are equal."""
     cells = np.ascontiguousarray(found.cells)
     values = cells.view(np.float64)
@@ -87,7 +87,7 @@ def comparable_cells(found: Irregular) -> Ints:
         return np.where(double & np.isnan(values), np.float64("nan").view(np.int64), cells)
 
 
-def _compact(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
+def _compact(found: RawSeries, args: Args, _context: Evaluation) -> RawSeries:
     """Keep the first sample of each run of equal values and the last of the series; with `ranges` of each run."""
     equal = _equal_to_next(found)
     first = np.ones(found.samples, np.bool_)
@@ -99,20 +99,22 @@ def _compact(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
     return found.keep(first | last)
 
 
-def divided(found: Irregular, part: Ints, texts: Sequence[str], label: str, name: str, hint: str) -> Irregular:
+def split_series(found: RawSeries, part: Ints, texts: Sequence[str], label: str, name: str, hint: str) -> RawSeries:
     """Split series: sample k goes to the series of its row with label texts[part[k]]; no sample is lost."""
     places, owner = np.unique(found.owner * np.int64(len(texts) or 1) + part, return_inverse=True)
-    if len(places) > MAX_MADE + len(found):
-        raise QueryError(f"{name} would make {len(places)} series of {len(found)}: at most {MAX_MADE} more; {hint}")
+    if len(places) > MAX_NEW_SERIES + len(found):
+        raise QueryError(
+            f"{name} would make {len(places)} series of {len(found)}: at most {MAX_NEW_SERIES} more; {hint}"
+        )
     rows = (places // (len(texts) or 1)).astype(np.intp)
     keys = [
-        labelled(found.keys[row], label, texts[number], name)
+        set_label(found.keys[row], label, texts[number], name)
         for row, number in zip(rows.tolist(), (places % (len(texts) or 1)).tolist(), strict=True)
     ]
     return found.regrouped(owner.astype(np.int64), rows, keys)
 
 
-def _split(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
+def _split(found: RawSeries, args: Args, _context: Evaluation) -> RawSeries:
     """Start a new series after each gap longer than `gap`, numbered from 0."""
     breaks = np.zeros(found.samples, np.int64)
     breaks[1:] = (np.diff(found.times) > args["gap"]) & (found.owner[1:] == found.owner[:-1])
@@ -120,20 +122,20 @@ def _split(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
     begin = found.starts[:-1][found.owner]
     part = run - run[begin] if found.samples else run
     texts = [str(i) for i in range(int(part.max(initial=0)) + 1)]
-    return divided(found, part, texts, args["label"], "split", "use a longer gap")
+    return split_series(found, part, texts, args["label"], "split", "use a longer gap")
 
 
-def _modulo(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
+def _modulo(found: RawSeries, args: Args, _context: Evaluation) -> RawSeries:
     """Take times modulo the period, with one series per quotient."""
     period = args["period"]
     numbers, part = np.unique(found.times // period, return_inverse=True)
     texts = [str(number) for number in numbers.tolist()]
-    cut = divided(found, part.astype(np.int64), texts, args["label"], "modulo", "use a longer period")
+    cut = split_series(found, part.astype(np.int64), texts, args["label"], "modulo", "use a longer period")
     births = None if cut.births is None else cut.times % period - (cut.times - cut.births)
     return cut.like(times=cut.times % period, births=births, ended_ms=np.zeros(len(cut), np.int64))
 
 
-def _value_split(found: Irregular, args: Args, _context: Evaluation) -> Irregular:
+def _value_split(found: RawSeries, args: Args, _context: Evaluation) -> RawSeries:
     """Split each series by value."""
     cells, owner = comparable_cells(found), found.owner
     texts: list[str] = []
@@ -142,14 +144,14 @@ def _value_split(found: Irregular, args: Args, _context: Evaluation) -> Irregula
         mine = found.types[owner] == kind
         known, numbers = np.unique(cells[mine], return_inverse=True)
         part[mine] = numbers + len(texts)
-        if len(texts) + len(known) > MAX_MADE + len(found):
+        if len(texts) + len(known) > MAX_NEW_SERIES + len(found):
             count = len(texts) + len(known)
-            raise QueryError(f"value_split: {count} different values: at most {MAX_MADE} series can be made")
+            raise QueryError(f"value_split: {count} different values: at most {MAX_NEW_SERIES} series can be made")
         texts += texts_of(kind, known, found.strings)
-    return divided(found, part, texts, args["label"], "value_split", "round the values, or take another variable")
+    return split_series(found, part, texts, args["label"], "value_split", "round the values, or take another variable")
 
 
-def _mode(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
+def _mode(found: RawSeries, _args: Args, _context: Evaluation) -> RawSeries:
     """Keep the most frequent values of each series, each at its first time."""
     owner, cells = found.owner, comparable_cells(found)
     order = np.lexsort((np.arange(found.samples), cells, owner))
@@ -165,13 +167,13 @@ def _mode(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
     return found.keep(keep)
 
 
-def _merge(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
+def _merge(found: RawSeries, _args: Args, _context: Evaluation) -> RawSeries:
     """Merge series with equal names and labels; INTEGER and DOUBLE become DOUBLE."""
-    numbers: dict[Key, int] = {}
+    numbers: dict[SeriesKey, int] = {}
     places = np.array([numbers.setdefault(key, len(numbers)) for key in found.keys], np.int64)
     if len(numbers) == len(found):
         return found
-    found = _one_type(found, places, list(numbers))
+    found = _unify_types(found, places, list(numbers))
     rows = np.unique(places, return_index=True)[1]
     ended = np.zeros(len(numbers), np.int64)
     np.maximum.at(ended, places, found.ended_ms)
@@ -181,7 +183,7 @@ def _merge(found: Irregular, _args: Args, _context: Evaluation) -> Irregular:
     return made.regrouped(places[found.owner], rows, list(numbers))
 
 
-def _one_type(found: Irregular, places: Ints, keys: list[Key]) -> Irregular:
+def _unify_types(found: RawSeries, places: Ints, keys: list[SeriesKey]) -> RawSeries:
     """Convert the series of each place to a common type; QueryError if there is none."""
     low, high = np.full(len(keys), 255, np.uint8), np.zeros(len(keys), np.uint8)
     np.minimum.at(low, places, found.types)

@@ -11,12 +11,12 @@ import numpy as np
 from artimon.model.grid import Grid
 from query_dsl.functions.registry import Args, Entry
 from query_dsl.results.bucket_data import BucketData
-from query_dsl.results.cells import Bools, Ints, Key
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.cells import Bools, Ints, SeriesKey
+from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 
-S = TypeVar("S", Matrix, Irregular)
+S = TypeVar("S", Matrix, RawSeries)
 NEVER = -(2**62)
 """Placeholder for an unknown time."""
 
@@ -54,7 +54,7 @@ class Evaluation(Protocol):
         """Evaluate a window function at each bucket end of the grid."""
         ...
 
-    def last_seen(self, node: nodes.Node, grid: Grid, back_ms: int | None, function: str) -> Seen:
+    def last_seen(self, node: nodes.Node, grid: Grid, back_ms: int | None, function: str) -> NewestTimes:
         """Return the times of the newest samples of a fetch (possibly with offset)."""
         ...
 
@@ -64,11 +64,11 @@ class Evaluation(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NewestTimes:
     """`newest`: (series, grid.n) time of the newest sample at or before the end of each bucket, NEVER if unknown.
     Includes matching series without a sample in the range. Canonical order."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[SeriesKey, ...]
     newest: Ints
 
     @property
@@ -77,11 +77,11 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class StepCall:
     """One step of a query on one grid. Operands are evaluated on demand, on any grid of the same step: wider for
     look-back, shifted for earlier weeks."""
 
-    node: nodes.Step
+    node: nodes.Transform
     entry: Step
     grid: Grid
     args: Args
@@ -96,7 +96,7 @@ class Asked:
         values, one per bucket."""
         return self.context.statistics(self.node.child, grid or self.grid, statistics)
 
-    def seen(self, back_ms: int | None) -> Seen:
+    def seen(self, back_ms: int | None) -> NewestTimes:
         """Return the times of the newest samples of the child, a fetch, for each bucket of the grid; the look-back is
         at least `back_ms` (None: the retention of the level)."""
         return self.context.last_seen(self.node.child, self.grid, back_ms, self.entry.name)
@@ -117,8 +117,8 @@ class Step(Entry):
     operands itself, on any grid; `on_samples` works on raw samples. At least one of both is set."""
 
     family: Literal["map", "filter", "fill", "transform", "presence"]
-    run: Callable[[Asked], Matrix] | None = None
-    on_samples: Callable[[Irregular, Args, Evaluation], Irregular] | None = None
+    run: Callable[[StepCall], Matrix] | None = None
+    on_samples: Callable[[RawSeries, Args, Evaluation], RawSeries] | None = None
     operands: tuple[str, ...] = ()
     """Names of additional query operands; they precede the arguments."""
     fetched: bool = False

@@ -18,9 +18,9 @@ from query_dsl.functions.points_texts import TEXTS
 from query_dsl.functions.reducers import Reducer
 from query_dsl.functions.registry import Entry, PointFunction
 from query_dsl.functions.step import Step
-from query_dsl.tree.errors import QueryError, list_of
-from query_dsl.tree.habits import elsewhere
-from query_dsl.tree.names import WORDS, read_only_table
+from query_dsl.tree.errors import QueryError, all_hint
+from query_dsl.tree.habits import name_hint
+from query_dsl.tree.names import RESERVED_WORDS, read_only_table
 
 E = TypeVar("E", bound=Entry)
 _POINTS: Mapping[str, PointFunction] = read_only_table(
@@ -42,7 +42,7 @@ _STEPS: Mapping[str, Mapping[str, Step]] = MappingProxyType(
 @cache
 def built_in_names() -> frozenset[str]:
     """Return all names that the language reserves: functions, methods and words that begin a query."""
-    return WORDS.union(mappers.ENTRIES, _POINTS, reducers.ENTRIES, operators.ENTRIES, *_STEPS.values())
+    return RESERVED_WORDS.union(mappers.ENTRIES, _POINTS, reducers.ENTRIES, operators.ENTRIES, *_STEPS.values())
 
 
 class Extended(Mapping[str, E]):
@@ -105,13 +105,13 @@ def entry_of(family: str, name: str) -> Entry:
     known = list(TABLES[family])
     others = [other for other, table in TABLES.items() if name in table and other != family]
     if others:
-        what = " and ".join(_WORDS[o] for o in others)
-        raise QueryError(f"{name} is not a {_WORDS[family]}; it exists as {what}").about(name)
-    hint = elsewhere(name, known) or list_of(known)
-    raise QueryError(f"unknown {_WORDS[family]} {name!r:.80}{hint}").about(name)
+        what = " and ".join(_FAMILY_WORDS[o] for o in others)
+        raise QueryError(f"{name} is not a {_FAMILY_WORDS[family]}; it exists as {what}").about(name)
+    hint = name_hint(name, known) or all_hint(known)
+    raise QueryError(f"unknown {_FAMILY_WORDS[family]} {name!r:.80}{hint}").about(name)
 
 
-_WORDS = {
+_FAMILY_WORDS = {
     "window": "window function",
     "point": "function of single values",
     "reduce": "reducer",

@@ -12,10 +12,10 @@ import numpy as np
 
 from artimon.model.grid import Grid
 from query_dsl.functions import display, sampled, transforms_labels
-from query_dsl.functions.filters_values import ranked
+from query_dsl.functions.filters_values import rank_rows
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.sampled import clip_samples, integrate_samples, limited, shift_samples
-from query_dsl.functions.step import Asked, Step
+from query_dsl.functions.step import Step, StepCall
 from query_dsl.results.cells import Cells, Example, Floats, Ints, as_floats, canonical_order, doubles
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.errors import QueryError
@@ -23,7 +23,7 @@ from query_dsl.tree.names import read_only_table
 from query_dsl.tree.timing import format_duration
 
 
-def _shift(asked: Asked) -> Matrix:
+def _shift(asked: StepCall) -> Matrix:
     """Evaluate the child earlier; the same as offset."""
     ms, grid = asked.args["d"], asked.grid
     if ms % grid.step_ms:
@@ -42,7 +42,7 @@ class _Clip(Step):
             raise QueryError(f"clip: the start {start} is not before the end {end}")
 
 
-def _clip(asked: Asked) -> Matrix:
+def _clip(asked: StepCall) -> Matrix:
     now_ms = asked.context.now_ms
     start, end = (asked.args[name].resolve(now_ms) for name in ("start", "end"))
     found, ends = asked.child(), asked.grid.ends()
@@ -52,7 +52,7 @@ def _clip(asked: Asked) -> Matrix:
     )
 
 
-def _resample(asked: Asked) -> Matrix:
+def _resample(asked: StepCall) -> Matrix:
     step, grid = format_duration(asked.args["step"]), format_duration(asked.grid.step_ms)
     raise QueryError(
         f"mixed grids: resample by {step} in a grid of {grid}; resample is for raw samples, as in "
@@ -60,13 +60,13 @@ def _resample(asked: Asked) -> Matrix:
     )
 
 
-def _sort(asked: Asked) -> Matrix:
+def _sort(asked: StepCall) -> Matrix:
     found, rank, descending = asked.child(), asked.args["rank"], asked.args["descending"]
     by_name = canonical_order(found.keys)
     if rank == "name":
         return found.take(by_name[::-1] if descending else by_name)
     found = found.take(by_name)
-    return found.take(ranked(found.column, rank, descending))
+    return found.take(rank_rows(found.column, rank, descending))
 
 
 def integral(
@@ -86,7 +86,7 @@ def integral(
     return out
 
 
-def _integrate(asked: Asked) -> Matrix:
+def _integrate(asked: StepCall) -> Matrix:
     found = asked.context.numeric(asked.child(), "integrate")
     values = as_floats(found.types, np.ascontiguousarray(found.cells))
     sums = integral(values, found.present, found.grid.ends(), asked.args["initial"])

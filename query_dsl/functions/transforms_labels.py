@@ -8,41 +8,43 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from artimon.model.select import NAME
-from query_dsl.functions.join import check_distinct, check_labels, classifier, text
+from query_dsl.functions.join import check_distinct, check_labels, classifier, series_name
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.functions.step import Asked, Evaluation, Step
-from query_dsl.results.cells import Example, Key
-from query_dsl.results.irregular import Irregular
+from query_dsl.functions.step import Evaluation, Step, StepCall
+from query_dsl.results.cells import Example, SeriesKey
+from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.selector import compile_regex, quote
 
 MAX_VALUE_BYTES = 1_024
 MAX_LABELS = 40
-Keys = Sequence[Key]
-Relabel = Callable[[Keys, Args], list[Key]]
+Keys = Sequence[SeriesKey]
+Relabel = Callable[[Keys, Args], list[SeriesKey]]
 _REFERENCE = re.compile(r"\$(?:(\$)|([A-Za-z0-9_]+)|\{([A-Za-z0-9_]+)\})")
 
 
-def labelled(key: Key, label: str, value: str, function: str) -> Key:
+def set_label(key: SeriesKey, label: str, value: str, function: str) -> SeriesKey:
     """Set a label of a key; "" removes it, `__name__` sets the name. QueryError beyond the limits of labels."""
     if len(value) * 4 > MAX_VALUE_BYTES and len(value.encode()) > MAX_VALUE_BYTES:
         raise QueryError(
-            f"{function}: {label}={quote(value[:40])}… of {text(key)} would have {len(value.encode())} bytes; "
+            f"{function}: {label}={quote(value[:40])}… of {series_name(key)} would have {len(value.encode())} bytes; "
             f"labels have at most {MAX_VALUE_BYTES}"
         )
     if label == NAME:
-        return Key(value, key.labels)
+        return SeriesKey(value, key.labels)
     rest = [pair for pair in key.labels if pair[0] != label]
     if value:
         rest.append((label, value))
         rest.sort()
     if len(rest) > MAX_LABELS:
-        raise QueryError(f"{function}: {text(key)} would have {len(rest)} labels; at most {MAX_LABELS} are allowed")
-    return Key(key.name, tuple(rest))
+        raise QueryError(
+            f"{function}: {series_name(key)} would have {len(rest)} labels; at most {MAX_LABELS} are allowed"
+        )
+    return SeriesKey(key.name, tuple(rest))
 
 
-def rekeyed(found: Matrix, keys: list[Key], function: str) -> Matrix:
+def replace_keys(found: Matrix, keys: list[SeriesKey], function: str) -> Matrix:
     """Replace the keys and restore the canonical order; QueryError if two series become equal."""
     check_distinct(keys, found.keys, function, "keep a label that distinguishes them")
     if keys == list(found.keys):
@@ -50,7 +52,7 @@ def rekeyed(found: Matrix, keys: list[Key], function: str) -> Matrix:
     return Matrix.in_order(keys, found.grid, found.column, found.strings)
 
 
-def renamed(found: Irregular, keys: list[Key], function: str, context: Evaluation) -> Irregular:
+def replace_sample_keys(found: RawSeries, keys: list[SeriesKey], function: str, context: Evaluation) -> RawSeries:
     """Replace the keys of raw samples; add a note with the number of series that became equal."""
     same = len(keys) - len(set(keys))
     if same > len(found.keys) - len(set(found.keys)):
@@ -58,17 +60,17 @@ def renamed(found: Irregular, keys: list[Key], function: str, context: Evaluatio
     return found.renamed(keys)
 
 
-def _relabel(keys: Keys, args: Args) -> list[Key]:
-    return [labelled(key, args["label"], args["value"], "relabel") for key in keys]
+def _relabel(keys: Keys, args: Args) -> list[SeriesKey]:
+    return [set_label(key, args["label"], args["value"], "relabel") for key in keys]
 
 
-def _rename(keys: Keys, args: Args) -> list[Key]:
-    return [labelled(key, NAME, args["name"], "rename") for key in keys]
+def _rename(keys: Keys, args: Args) -> list[SeriesKey]:
+    return [set_label(key, NAME, args["name"], "rename") for key in keys]
 
 
-def _label_replace(keys: Keys, args: Args) -> list[Key]:
+def _label_replace(keys: Keys, args: Args) -> list[SeriesKey]:
     target, source = args["target"], args["source"]
-    replace = replacer(args["pattern"], args["replacement"])
+    replace = make_replacer(args["pattern"], args["replacement"])
     seen: dict[str, str | None] = {}
     out = []
     for key in keys:
@@ -76,11 +78,11 @@ def _label_replace(keys: Keys, args: Args) -> list[Key]:
         if value not in seen:
             seen[value] = replace(value)
         new = seen[value]
-        out.append(key if new is None else labelled(key, target, new, "label_replace"))
+        out.append(key if new is None else set_label(key, target, new, "label_replace"))
     return out
 
 
-def replacer(pattern: str, replacement: str) -> Callable[[str], str | None]:
+def make_replacer(pattern: str, replacement: str) -> Callable[[str], str | None]:
     """Return a function from a value to the expanded replacement, or None if the RE2 pattern does not match all of it.
 
     References: `$1`, `$name` (longest possible name), `${name}`; `$$` is a `$`; an unknown group is ""."""
@@ -101,14 +103,14 @@ def replacer(pattern: str, replacement: str) -> Callable[[str], str | None]:
     return run
 
 
-def _join_labels(asked: Asked) -> Matrix:
+def _join_labels(asked: StepCall) -> Matrix:
     """Copy labels from the partner of each series, many to one."""
     found, other = asked.child(), asked.operand("other")
     on, labels = asked.args["on"], asked.args["labels"]
     check_labels(on, found.keys, f"on={list(on)!r}")
     check_labels((*on, *labels), other.keys, f"on={list(on)!r}, labels={list(labels)!r}")
     classify = classifier(on, None)
-    partners: dict[Any, tuple[Key, tuple[str, ...]]] = {}
+    partners: dict[Any, tuple[SeriesKey, tuple[str, ...]]] = {}
     for key in other.keys:
         values = tuple(key.get(label) for label in labels)
         first, known = partners.setdefault(classify(key), (key, values))
@@ -119,30 +121,30 @@ def _join_labels(asked: Asked) -> Matrix:
         partner = partners.get(classify(key))
         lonely += partner is None
         for label, value in zip(labels, partner[1] if partner else (), strict=False):
-            key = labelled(key, label, value, "join_labels")
+            key = set_label(key, label, value, "join_labels")
         keys.append(key)
     if lonely:
         asked.context.note(f"join_labels: {lonely} of {len(keys)} series have no partner and keep their labels")
-    return rekeyed(found, keys, "join_labels")
+    return replace_keys(found, keys, "join_labels")
 
 
-def _two_partners(first: Key, second: Key, on: Sequence[str], labels: Sequence[str]) -> QueryError:
+def _two_partners(first: SeriesKey, second: SeriesKey, on: Sequence[str], labels: Sequence[str]) -> QueryError:
     label = next(label for label in labels if first.get(label) != second.get(label))
     return QueryError(
-        f"join_labels: {text(first)} and {text(second)} have the same {', '.join(on) or 'key'} but differ in {label}: "
-        "add a label to on=, or reduce or filter the other variable so that one is left"
+        f"join_labels: {series_name(first)} and {series_name(second)} have the same {', '.join(on) or 'key'} but "
+        f"differ in {label}: add a label to on=, or reduce or filter the other variable so that one is left"
     )
 
 
 def _steps(relabel: Relabel, name: str) -> tuple[Any, Any]:
     """Make `run` and `on_samples` of a step that changes keys."""
 
-    def run(asked: Asked) -> Matrix:
+    def run(asked: StepCall) -> Matrix:
         found = asked.child()
-        return rekeyed(found, relabel(found.keys, asked.args), name)
+        return replace_keys(found, relabel(found.keys, asked.args), name)
 
-    def on_samples(found: Irregular, args: Args, context: Evaluation) -> Irregular:
-        return renamed(found, relabel(found.keys, args), name, context)
+    def on_samples(found: RawSeries, args: Args, context: Evaluation) -> RawSeries:
+        return replace_sample_keys(found, relabel(found.keys, args), name, context)
 
     return run, on_samples
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from query_dsl.functions.registry import Argument
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.literals import checked_literal
-from query_dsl.tree.nodes import Given, Match, Own, Rules
+from query_dsl.tree.nodes import BoundArguments, LabelMatching, NullRules, UserFunction
 
 NULLS = ("skip", "propagate", "error")
 GIVES = Argument("gives", "choice", "type of the result", "DOUBLE", choices=("DOUBLE", "INTEGER", "BOOLEAN", "STRING"))
 
 
-def read_labels(value: object, argument: str) -> tuple[str, ...] | None:
+def parse_labels(value: object, argument: str) -> tuple[str, ...] | None:
     """Check a list of label names and return it as a tuple; None for None."""
     if value is None:
         return None
@@ -25,27 +25,27 @@ def read_labels(value: object, argument: str) -> tuple[str, ...] | None:
     return tuple(checked_literal(value, argument))
 
 
-def read_number(value: object, what: str) -> int | float:
+def parse_number(value: object, what: str) -> int | float:
     """Check a number; truth values are rejected."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise QueryError(f"{what} takes a number, not {value!r:.80}").about(value)
     return checked_literal(value, what)
 
 
-def read_rules(nulls: object, min_count: object) -> Rules:
+def parse_null_rules(nulls: object, min_count: object) -> NullRules:
     """Check the rules for missing values."""
     if not isinstance(nulls, str) or nulls not in NULLS:
         raise QueryError(f"nulls={nulls!r:.80}: use one of {', '.join(map(repr, NULLS))}").about(nulls)
     if min_count is None:
-        return Rules(nulls)
+        return NullRules(nulls)
     if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 0:
         raise QueryError(f"min_count={min_count!r:.80}: use a number that is not negative").about(min_count)
-    return Rules(nulls, checked_literal(min_count, "min_count"))
+    return NullRules(nulls, checked_literal(min_count, "min_count"))
 
 
-def read_match(
+def parse_matching(
     on: object, ignoring: object, group_left: object, group_right: object, unmatched: object, fill: object
-) -> Match:
+) -> LabelMatching:
     """Check the options of label matching."""
     if on is not None and ignoring is not None:
         raise QueryError("say on=[..] or ignoring=[..], not both")
@@ -53,17 +53,17 @@ def read_match(
         raise QueryError("say group_left=[..] or group_right=[..], not both")
     if unmatched not in ("error", "drop"):
         raise QueryError(f'unmatched={unmatched!r:.80}: say "error" or "drop"').about(unmatched)
-    return Match(
-        on=read_labels(on, "on"),
-        ignoring=read_labels(ignoring, "ignoring"),
-        group_left=read_labels(group_left, "group_left"),
-        group_right=read_labels(group_right, "group_right"),
+    return LabelMatching(
+        on=parse_labels(on, "on"),
+        ignoring=parse_labels(ignoring, "ignoring"),
+        group_left=parse_labels(group_left, "group_left"),
+        group_right=parse_labels(group_right, "group_right"),
         unmatched=str(unmatched),
-        fill=read_number(fill, "fill") if fill is not None else None,
+        fill=parse_number(fill, "fill") if fill is not None else None,
     )
 
 
-def own_arguments(function: Own, args: Sequence[object], named: Mapping[str, object]) -> Given:
+def udf_arguments(function: UserFunction, args: Sequence[object], named: Mapping[str, object]) -> BoundArguments:
     """Check the arguments of a user-defined function; the only one is `gives`, its result type."""
     unknown = [*map(repr, args), *(name for name in named if name != "gives")]
     if unknown:

@@ -13,7 +13,7 @@ Query = TypeVar("Query", contravariant=True)
 """Type of the expressions that a collector runs."""
 
 
-class Collector(Protocol[Query]):
+class ExpressionRunner(Protocol[Query]):
     """Runs expressions."""
 
     def query(self, query: Query, at: object = None, **options: Any) -> Matrix:
@@ -25,32 +25,34 @@ class Collector(Protocol[Query]):
         ...
 
 
-class _Last:
+class _Default:
     """Holder of the collector opened last: one per process, as a notebook has one kernel."""
 
-    collector: Collector[Any] | None = None
+    collector: ExpressionRunner[Any] | None = None
 
 
-def open_collector(collector: Collector[Any]) -> None:
+def set_default_runner(collector: ExpressionRunner[Any]) -> None:
     """Make this the default collector of expressions."""
-    _Last.collector = collector
+    _Default.collector = collector
 
 
-def close_collector(collector: Collector[Any]) -> None:
+def clear_default_runner(collector: ExpressionRunner[Any]) -> None:
     """Remove the default collector if it is this one."""
-    if _Last.collector is collector:
-        _Last.collector = None
+    if _Default.collector is collector:
+        _Default.collector = None
 
 
-def collector_of(own: Collector[Any] | None) -> Collector[Any]:
+def runner_of(own: ExpressionRunner[Any] | None) -> ExpressionRunner[Any]:
     """Return `own`, else the collector opened last. QueryError if there is none."""
-    found = own or _Last.collector
+    found = own or _Default.collector
     if found is None:
         raise QueryError("this query has no session: open one with artimon.connect(), or begin with session.fetch(...)")
     return found
 
 
-def shared(left: Collector[Any] | None, right: Collector[Any] | None) -> Collector[Any] | None:
+def common_runner(
+    left: ExpressionRunner[Any] | None, right: ExpressionRunner[Any] | None
+) -> ExpressionRunner[Any] | None:
     """Return the collector of two operands (None if neither has one). QueryError if theirs differ."""
     if left is not None and right is not None and left is not right:
         raise QueryError("the operands belong to two sessions: a query runs in one, so fetch both from the same")

@@ -19,7 +19,7 @@ from query_dsl.tree.selector import parse_selector
 
 MAX_TEXT, MAX_WORD = 20_000, 100
 LIMIT = 1_000
-LOOKED_AT = 1_000
+MAX_LOOKUPS = 1_000
 """Limit of the series read to find the labels of a selector; bounds the cost of one completion."""
 _SELECTING = frozenset({"fetch", "samples", "absent", "filter"})
 _SESSION_CALLS = re.compile(r"(\w+)\s*(?:\.\s*(?:find|history)\s*\(|\[)\s*$")
@@ -52,7 +52,7 @@ class Completions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenDelimiter:
     """An unclosed bracket or quote: its position, and the word before it (`fetch`, `map`)."""
 
     mark: str
@@ -70,7 +70,7 @@ def complete(
     end = len(text) if position is None else max(0, min(position, len(text)))
     written = text[max(0, end - MAX_TEXT) : end]
     shift = end - len(written)
-    opened = _opened(written)
+    opened = _open_delimiters(written)
     inner = opened[-1] if opened else None
     if inner is not None and inner.mark in "'\"":
         found = _in_quotes(written, opened, store, sessions)
@@ -79,9 +79,9 @@ def complete(
     return Completions(found.start + shift, found.end + shift, found.words, found.kind)
 
 
-def _opened(text: str) -> list[_Open]:
+def _open_delimiters(text: str) -> list[_OpenDelimiter]:
     """Return the brackets and quotes that are open at the end of the text, outermost first."""
-    found: list[_Open] = []
+    found: list[_OpenDelimiter] = []
     i = 0
     while i < len(text):
         char = text[i]
@@ -98,11 +98,11 @@ def _opened(text: str) -> list[_Open]:
                 found.pop()  # an unclosed quote ends with its line
         elif char in "'\"":
             mark = char * 3 if text.startswith(char * 3, i) else char
-            found.append(_Open(mark, i, ""))
+            found.append(_OpenDelimiter(mark, i, ""))
             i += len(mark)
             continue
         elif char in "([{":
-            found.append(_Open(char, i, _word_before(text, i)))
+            found.append(_OpenDelimiter(char, i, _word_before(text, i)))
         elif char in ")]}":
             if found:
                 found.pop()
@@ -119,7 +119,7 @@ def _word_before(text: str, at: int) -> str:
     return word.group() if word else ""
 
 
-def _in_quotes(text: str, opened: list[_Open], store: Store, sessions: Collection[str]) -> Completions:
+def _in_quotes(text: str, opened: list[_OpenDelimiter], store: Store, sessions: Collection[str]) -> Completions:
     quote = opened[-1]
     start = quote.at + len(quote.mark)
     inside, outer = text[start:], opened[-2] if len(opened) > 1 else None
@@ -128,54 +128,56 @@ def _in_quotes(text: str, opened: list[_Open], store: Store, sessions: Collectio
         return nothing
     label = _PLACE.search(text[: quote.at]) if outer.mark == "[" else None
     if label is not None and label.group(1) in _LABELS:
-        return _fitting(start, inside, _labels_of(text[: quote.at], store), "label")
+        return _prefix_matches(start, inside, _labels_of(text[: quote.at], store), "label")
     call = outer.before if outer.mark == "(" else ""
     first = not text[outer.at + 1 : quote.at].strip()
     if call in _FUNCTIONS and first and not (call == "filter" and "{" in inside):
-        return _fitting(start, inside, names_of(*_FUNCTIONS[call]), "function")
+        return _prefix_matches(start, inside, names_of(*_FUNCTIONS[call]), "function")
     asked = _SESSION_CALLS.search(text[: quote.at])
     if (call in _SELECTING and first) or (asked is not None and asked.group(1) in sessions):
         return _in_selector(start, inside, quote.mark, store)
     return nothing
 
 
-def _outside(text: str, opened: list[_Open]) -> Completions:
+def _outside(text: str, opened: list[_OpenDelimiter]) -> Completions:
     """Complete functions, methods after a dot, and function names after apply(, map( and the like."""
     word = _WORD.search(text)
     begun = word.group() if word else ""
     start = len(text) - len(begun)
     before = text[:start].rstrip()
     if before.endswith(".") and not before[:-1].endswith(tuple("0123456789")):
-        return _fitting(start, begun, METHODS, "method")
+        return _prefix_matches(start, begun, METHODS, "method")
     inner = opened[-1] if opened else None
     if inner is not None and inner.mark == "(" and inner.before in _FUNCTIONS and before.endswith("("):
-        return _fitting(start, begun, names_of(*_FUNCTIONS[inner.before]), "function")
+        return _prefix_matches(start, begun, names_of(*_FUNCTIONS[inner.before]), "function")
     if before and before[-1] not in "(,+-*/%&|~<>=":
         return Completions(len(text), len(text))
-    return _fitting(start, begun, FUNCTIONS, "function")
+    return _prefix_matches(start, begun, FUNCTIONS, "function")
 
 
 def _in_selector(start: int, inside: str, quote: str, store: Store) -> Completions:
     """Complete the last part of `name{label="value"` inside quotes."""
     name, brace, rest = inside.partition("{")
     if not brace:
-        return _fitting(start, name, store.names(), "name")
+        return _prefix_matches(start, name, store.names(), "name")
     end = start + len(inside)
     value = _VALUE_PART.search(rest)
     if value is not None:
         label, begun = value.group(1), value.group(4)
         known = _values(store, label, _matchers(name, rest[: value.start()]))
-        return _fitting(end - len(begun), begun, (_escaped(_escaped(v, value.group(3)), quote) for v in known), "value")
+        return _prefix_matches(
+            end - len(begun), begun, (_escaped(_escaped(v, value.group(3)), quote) for v in known), "value"
+        )
     part = _LABEL_PART.search(rest)
     if part is None or _quoted(rest):
         return Completions(end, end)
     begun = part.group(1)
-    return _fitting(end - len(begun), begun, _labels(store, _matchers(name, rest[: part.start()])), "label")
+    return _prefix_matches(end - len(begun), begun, _labels(store, _matchers(name, rest[: part.start()])), "label")
 
 
 def _quoted(rest: str) -> bool:
     """Return True if the text ends inside the quotes of a value."""
-    opened = _opened(rest)
+    opened = _open_delimiters(rest)
     return bool(opened) and opened[-1].mark in "'\""
 
 
@@ -192,7 +194,7 @@ def _matchers(name: str, rest: str) -> tuple[Matcher, ...]:
 
 def _labels(store: Store, matchers: tuple[Matcher, ...]) -> Iterable[str]:
     """Return the labels of the matching series, or all labels if none matches."""
-    found = store.find(matchers, LOOKED_AT) if matchers else []
+    found = store.find(matchers, MAX_LOOKUPS) if matchers else []
     return {label for series in found for label in series.labels} or store.label_values(None)
 
 
@@ -200,8 +202,8 @@ def _values(store: Store, label: str, matchers: tuple[Matcher, ...]) -> Iterable
     """Return the label's values in matching series; all its values if no series matches or too many do."""
     if label == NAME:
         return store.names()
-    found = store.find(matchers, LOOKED_AT) if matchers else []
-    if found and len(found) < LOOKED_AT:
+    found = store.find(matchers, MAX_LOOKUPS) if matchers else []
+    if found and len(found) < MAX_LOOKUPS:
         return {series.labels[label] for series in found if label in series.labels}
     return store.label_values(label)
 
@@ -215,7 +217,7 @@ def _labels_of(text: str, store: Store) -> Iterable[str]:
             matchers = parse_selector(single or double).matchers
         except QueryError:
             continue
-        found |= {label for series in store.find(matchers, LOOKED_AT) for label in series.labels}
+        found |= {label for series in store.find(matchers, MAX_LOOKUPS) for label in series.labels}
     return found or store.label_values(None)
 
 
@@ -223,6 +225,6 @@ def _escaped(value: str, quote: str) -> str:
     return value.replace("\\", "\\\\").replace(quote, "\\" + quote).replace("\n", "\\n")
 
 
-def _fitting(start: int, begun: str, words: Iterable[str], kind: str) -> Completions:
+def _prefix_matches(start: int, begun: str, words: Iterable[str], kind: str) -> Completions:
     fit = sorted({word for word in words if word.startswith(begun)})[:LIMIT]
     return Completions(start, start + len(begun), tuple(fit), kind)

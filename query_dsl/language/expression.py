@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from query_dsl.functions.registry import given
+from query_dsl.functions.registry import bind_arguments
 from query_dsl.functions.tables import MAP_STEPS, MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS, entry_of
-from query_dsl.language.arguments import own_arguments, read_labels, read_match, read_rules
-from query_dsl.language.collector import Collector, collector_of, shared
+from query_dsl.language.arguments import parse_labels, parse_matching, parse_null_rules, udf_arguments
+from query_dsl.language.collector import ExpressionRunner, common_runner, runner_of
 from query_dsl.language.printer import print_node
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
-from query_dsl.tree.errors import QueryError, near
-from query_dsl.tree.habits import elsewhere
-from query_dsl.tree.literals import checked_literal, plain
-from query_dsl.tree.names import look_up, named_function
-from query_dsl.tree.nodes import Node, Own
+from query_dsl.tree.errors import QueryError, similar_hint
+from query_dsl.tree.habits import name_hint
+from query_dsl.tree.literals import checked_literal, to_python_scalar
+from query_dsl.tree.names import function_name, look_up
+from query_dsl.tree.nodes import Node, UserFunction
 from query_dsl.tree.selector import parse_selector
 from query_dsl.tree.timing import parse_duration, parse_instant
 
@@ -50,7 +50,7 @@ class Expr:
     def __getattr__(self, name: str) -> Callable[..., Expr]:
         """Raise AttributeError with a hint; Python calls this only for unknown attributes."""
         known = [method for method in dir(type(self)) if not method.startswith("_")]
-        hint = "" if name.startswith("_") else elsewhere(name, known)
+        hint = "" if name.startswith("_") else name_hint(name, known)
         raise AttributeError(f"a query has no method {name!r}{hint}", name=name, obj=self)
 
     def __init__(
@@ -58,7 +58,7 @@ class Expr:
         node: Node,
         depth: int = 1,
         text: str | None = None,
-        collector: Collector[Any] | None = None,
+        collector: ExpressionRunner[Any] | None = None,
         parts: int = 1,
     ) -> None:
         if depth > MAX_DEPTH:
@@ -73,18 +73,18 @@ class Expr:
 
     # --- answers ---
 
-    def bound(self, collector: Collector[Any]) -> Expr:
+    def bound(self, collector: ExpressionRunner[Any]) -> Expr:
         """Return the same query bound to `collector`; expressions built from it are bound, too."""
-        return Expr(self.node, self.depth, self.text, shared(self.collector, collector), self.parts)
+        return Expr(self.node, self.depth, self.text, common_runner(self.collector, collector), self.parts)
 
     def collect(self, at: object = None, **options: Any) -> Matrix:
         """Run the query as of the instant `at` (None: now) in its session, or else in the one opened last. `options`
         are those of the session's `query`."""
-        return collector_of(self.collector).query(self, at, **options)
+        return runner_of(self.collector).query(self, at, **options)
 
     def explain(self, at: object = None, **options: Any) -> Any:
         """Return the query plan: grid, level, engine and the reason; see the session's `explain`."""
-        return collector_of(self.collector).explain(self, at, **options)
+        return runner_of(self.collector).explain(self, at, **options)
 
     def to_pandas(self, at: object = None) -> pd.DataFrame:
         """Run `collect` and `Matrix.to_pandas`."""
@@ -135,30 +135,30 @@ class Expr:
             mapper = look_up(MAPPERS, name, "function", (*POINTS, *MAP_STEPS))
             if max_gap is not None and not mapper.predecessor:
                 raise QueryError(f"{name} does not look before its window: it takes no max_gap").about(max_gap)
-            said = given(mapper, args[1:], named)
+            said = bind_arguments(mapper, args[1:], named)
         else:
-            said = own_arguments(name, args[1:], named)
+            said = udf_arguments(name, args[1:], named)
         return self._wrap(
             nodes.Window(
                 self.node,
                 name,
                 parse_duration(args[0], "window") if args and args[0] is not None else None,
                 parse_duration(after, "after") if after is not None else 0,
-                read_rules(nulls, min_count),
+                parse_null_rules(nulls, min_count),
                 parse_duration(max_gap, "max_gap") if max_gap is not None else None,
                 said,
             )
         )
 
-    def _function(self, function: object, tables: Sequence[Any]) -> str | Own:
+    def _function(self, function: object, tables: Sequence[Any]) -> str | UserFunction:
         """Return the name of a registered function; any other callable becomes a user-defined function."""
-        name = named_function(function)
+        name = function_name(function)
         if isinstance(name, str) and callable(function) and not any(name in table for table in tables):
-            return Own(name, function)
+            return UserFunction(name, function)
         return name
 
     def _point(self, name: str, args: Sequence[object], named: dict[str, object]) -> Expr:
-        return self._wrap(nodes.Point(self.node, name, given(POINTS[name], args, named)))
+        return self._wrap(nodes.Point(self.node, name, bind_arguments(POINTS[name], args, named)))
 
     def rate(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
         """Increase per second over the window (one step if none is given)."""
@@ -185,11 +185,11 @@ class Expr:
         """Compute one value per bucket of `step`; sets the step of the query's grid."""
         name = self._function(function, (MAPPERS,))
         if isinstance(name, str):
-            said = given(look_up(MAPPERS, name, "function"), args, named)
+            said = bind_arguments(look_up(MAPPERS, name, "function"), args, named)
         else:
-            said = own_arguments(name, args, named)
+            said = udf_arguments(name, args, named)
         gap_ms = parse_duration(max_gap, "max_gap") if max_gap is not None else None
-        rules = read_rules(nulls, min_count)
+        rules = parse_null_rules(nulls, min_count)
         return self._wrap(nodes.Bucketize(self.node, name, parse_duration(step, "step"), rules, gap_ms, said))
 
     # --- classes ---
@@ -212,16 +212,16 @@ class Expr:
             if args and not reducer.arguments:
                 example = f'.map("{name}", "5m")'
                 raise QueryError(f'{name} reduces classes: say by=["label"] (over time it is {example})')
-            said = given(reducer, args, named)
+            said = bind_arguments(reducer, args, named)
         else:
-            said = own_arguments(name, args, named)
+            said = udf_arguments(name, args, named)
         self._on_grid(text)
         if (by is None) == (without is None):
             raise QueryError(
                 f"{text} needs exactly one of by=[..] and without=[..]; by=[] makes one class of all series"
             )
-        classes = read_labels(by, "by"), read_labels(without, "without")
-        return self._wrap(nodes.Reduce(self.node, name, *classes, read_rules(nulls, min_count), said))
+        classes = parse_labels(by, "by"), parse_labels(without, "without")
+        return self._wrap(nodes.Reduce(self.node, name, *classes, parse_null_rules(nulls, min_count), said))
 
     def named(self, name: str) -> Expr:
         """Rename the series."""
@@ -245,7 +245,7 @@ class Expr:
 
     def transform(self, function: str, *args: object, **named: object) -> Expr:
         """Apply a function to whole series: `.transform("shift", "1d")`."""
-        if function == "resample" and nodes.on_samples(self.node):
+        if function == "resample" and nodes.gives_samples(self.node):
             return self.bucketize("last", *args, **named)  # type: ignore[arg-type]
         return self._step("transform", function, args, named)
 
@@ -263,16 +263,18 @@ class Expr:
                 raise QueryError(f"{name} needs {operand}: another query, as in {entry.example}")
             operands.append(named.pop(operand))
         others = [operand_of(value, name) for value in operands]
-        if nodes.on_samples(self.node):
+        if nodes.gives_samples(self.node):
             if entry.on_samples is None:
                 self._on_grid(name)
         elif entry.run is None:
             raise QueryError(f"{name} takes raw samples: begin with samples('NAME') in place of fetch('NAME')")
-        node = nodes.Step(self.node, family, name, given(entry, args[count:], named), tuple(e.node for e in others))
+        node = nodes.Transform(
+            self.node, family, name, bind_arguments(entry, args[count:], named), tuple(e.node for e in others)
+        )
         return _above(node, [self, *others])
 
     def _on_grid(self, name: str) -> None:
-        if nodes.on_samples(self.node):
+        if nodes.gives_samples(self.node):
             raise QueryError(
                 f'{name} takes series on a grid, and samples() gives raw samples: say .bucketize("last", "1m") before'
             )
@@ -338,7 +340,7 @@ class Expr:
 
     def equals(self, other: Expr) -> bool:
         """Return True if both have the same tree."""
-        return nodes.same(self.node, other.node)
+        return nodes.equal_trees(self.node, other.node)
 
     def __str__(self) -> str:
         return print_node(self.node)
@@ -351,7 +353,7 @@ def fetch(selector: str, *, resolution: str | None = None) -> Expr:
     """Fetch the series that match the selector: `fetch('memcached.hits{dc="jb"}')`. resolution="raw" reads the history
     and puts its samples into the same buckets."""
     if resolution is not None and resolution not in RESOLUTIONS:
-        hint = near(str(resolution), RESOLUTIONS)
+        hint = similar_hint(str(resolution), RESOLUTIONS)
         raise QueryError(f'resolution={resolution!r:.80}: say "raw", or nothing{hint}').about(resolution)
     return Expr(nodes.Fetch(parse_selector(selector), resolution))
 
@@ -389,17 +391,17 @@ def apply(
 ) -> Expr:
     """Apply an operator to series with equal labels: all labels, those of `on`, or all except `ignoring`. add, mul,
     min, max, and, or take two or more operands; user-defined functions any number."""
-    match = read_match(on, ignoring, group_left, group_right, unmatched, fill)
-    name = named_function(op)
+    match = parse_matching(on, ignoring, group_left, group_right, unmatched, fill)
+    name = function_name(op)
     if isinstance(name, str) and callable(op) and name not in OPERATORS:
-        name = Own(name, op)
-    if isinstance(name, Own):
-        return _apply_own(name, [operand_of(each, name.name) for each in (left, *operands)], match, gives)
+        name = UserFunction(name, op)
+    if isinstance(name, UserFunction):
+        return _apply_udf(name, [operand_of(each, name.name) for each in (left, *operands)], match, gives)
     if gives is not None:
         raise QueryError(f"gives= is for own functions; the result type of {name} is fixed")
     operator = look_up(OPERATORS, name, "operator")
-    if not operands or (len(operands) > 1 and operator.name not in FOLDED):
-        wanted = "two or more operands" if operator.name in FOLDED else "two operands"
+    if not operands or (len(operands) > 1 and operator.name not in FOLDING_OPERATORS):
+        wanted = "two or more operands" if operator.name in FOLDING_OPERATORS else "two operands"
         raise QueryError(f"{operator.name} takes {wanted}; {1 + len(operands)} given")
     made = operand_of(left, operator.name)
     for operand in operands:
@@ -407,11 +409,11 @@ def apply(
     return made
 
 
-FOLDED = frozenset({"add", "mul", "min", "max", "and", "or"})
+FOLDING_OPERATORS = frozenset({"add", "mul", "min", "max", "and", "or"})
 """Operators that accept more than two operands; they are applied from left to right."""
 
 
-def _binary(op: str, first: Expr, second: Expr, match: nodes.Match) -> Expr:
+def _binary(op: str, first: Expr, second: Expr, match: nodes.LabelMatching) -> Expr:
     for side in (first, second):
         side._on_grid(op)
     # a sum of many terms counts as one level, because left operands are evaluated in a loop
@@ -424,15 +426,15 @@ def _above(node: Node, operands: Sequence[Expr], depth: int | None = None) -> Ex
     """Return the expression of a node over these operands, which belong to one session."""
     collector = None
     for operand in operands:
-        collector = shared(collector, operand.collector)
+        collector = common_runner(collector, operand.collector)
     depth = max(operand.depth for operand in operands) + 1 if depth is None else depth
     return Expr(node, depth, collector=collector, parts=sum(operand.parts for operand in operands) + 1)
 
 
-def _apply_own(function: Own, operands: list[Expr], match: nodes.Match, gives: str | None) -> Expr:
+def _apply_udf(function: UserFunction, operands: list[Expr], match: nodes.LabelMatching, gives: str | None) -> Expr:
     for operand in operands:
         operand._on_grid(function.name)
-    said = own_arguments(function, (), {} if gives is None else {"gives": gives})
+    said = udf_arguments(function, (), {} if gives is None else {"gives": gives})
     return _above(nodes.Apply(function, tuple(operand.node for operand in operands), match, said), operands)
 
 
@@ -440,7 +442,7 @@ def operand_of(value: object, op: str) -> Expr:
     """Return an expression; a number or text becomes a literal. QueryError for anything else."""
     if isinstance(value, Expr):
         return value
-    value = plain(value)
+    value = to_python_scalar(value)
     if isinstance(value, bool | int | float | str):
         return Expr(nodes.Scalar(checked_literal(value, op)))
     raise QueryError(f"{op} takes a query, a number or a text, not {value!r:.80}").about(value)

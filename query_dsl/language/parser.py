@@ -18,8 +18,8 @@ from query_dsl.functions.tables import STEPS
 from query_dsl.language.expression import Expr, apply, operand_of
 from query_dsl.language.shortcuts import FUNCTIONS, METHODS, parameters_of
 from query_dsl.tree import nodes
-from query_dsl.tree.errors import QueryError, list_of, near
-from query_dsl.tree.habits import elsewhere, promql, syntax_hint
+from query_dsl.tree.errors import QueryError, all_hint, similar_hint
+from query_dsl.tree.habits import name_hint, promql_hint, syntax_hint
 from query_dsl.tree.prescan import prescan
 
 _BINARY: Mapping[type[ast.AST], str] = MappingProxyType(
@@ -69,7 +69,7 @@ def parse(text: str) -> Expr:
     if not text.strip():
         raise QueryError("the query is empty: begin with fetch('NAME')")
     try:
-        expr = _Reader(text).read(_tree(text))
+        expr = _TreeConverter(text).read(_tree(text))
     except QueryError as problem:
         raise problem.at(None, text) from None
     except RecursionError:
@@ -86,7 +86,7 @@ def _tree(text: str) -> ast.expr:
     except SyntaxError as problem:
         line, column = (problem.lineno or 2) - 1, (problem.offset or 1) - 1
         position = min(_position(text, line, column), max(0, len(text.rstrip()) - 1))
-        foreign = promql(text)
+        foreign = promql_hint(text)
         if foreign:
             raise QueryError(f"not a query: {foreign}", 0, text, len(text)) from None
         reason = syntax_hint(problem.msg.removeprefix("invalid syntax. "), text, position)
@@ -103,7 +103,7 @@ def _position(text: str, line: int, column: int) -> int:
     return min(start + max(0, column), len(text))
 
 
-class _Reader:
+class _TreeConverter:
     """Converts a Python tree to expressions by calling the builder, and records the place of each node."""
 
     def __init__(self, text: str) -> None:
@@ -194,7 +194,7 @@ class _Reader:
             return Expr(nodes.Scalar(_NUMBERS[name], span=self.span(tree)))
         if name in FUNCTIONS:
             raise self.fail(tree, f"call it: {name}(…)")
-        raise self.fail(tree, f"unknown name {name!r}{near(name, FUNCTIONS)}: read data with fetch('{name}')")
+        raise self.fail(tree, f"unknown name {name!r}{similar_hint(name, FUNCTIONS)}: read data with fetch('{name}')")
 
     def comparison(self, tree: ast.Compare) -> Expr:
         if len(tree.ops) > 1:
@@ -205,12 +205,12 @@ class _Reader:
         return self.guarded(tree, apply, op, self.read(tree.left), self.read(tree.comparators[0]))
 
     def unknown_method(self, name: str) -> str:
-        return f"unknown function .{name}(){elsewhere(name, METHODS) or list_of(METHODS)}"
+        return f"unknown function .{name}(){name_hint(name, METHODS) or all_hint(METHODS)}"
 
     def unknown_function(self, name: str) -> str:
         if name in METHODS:
             return f"{name} is a method: write fetch('NAME').{name}(…)"
-        return f"unknown function {name}(){elsewhere(name, FUNCTIONS) or list_of(FUNCTIONS)}"
+        return f"unknown function {name}(){name_hint(name, FUNCTIONS) or all_hint(FUNCTIONS)}"
 
     def call(self, tree: ast.Call) -> Expr:
         match tree.func:
@@ -220,7 +220,7 @@ class _Reader:
                 return self.invoke(tree, name, METHODS[name], [self.read(receiver)])
             case ast.Name(id=name):
                 if name not in FUNCTIONS:
-                    raise self.fail(tree.func, promql(self.text) or self.unknown_function(name))
+                    raise self.fail(tree.func, promql_hint(self.text) or self.unknown_function(name))
                 return self.invoke(tree, name, FUNCTIONS[name], [])
         raise self.fail(tree, "only named functions can be called")
 
@@ -297,7 +297,7 @@ class _Reader:
         for keyword in tree.keywords:
             if keyword.arg not in known and not open_ended:
                 shown = [k for k in known if k != "self"]
-                hint = near(str(keyword.arg), shown) or f"; there are: {', '.join(shown) or 'none'}"
+                hint = similar_hint(str(keyword.arg), shown) or f"; there are: {', '.join(shown) or 'none'}"
                 raise self.fail(keyword.value, f"{name}() has no argument {keyword.arg}={hint}")
         try:
             signature.bind(*args, **options)

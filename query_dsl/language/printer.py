@@ -5,12 +5,12 @@ from __future__ import annotations
 from query_dsl.functions.registry import Entry, show_arguments, show_instant
 from query_dsl.functions.tables import MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS, built_in_names
 from query_dsl.tree import nodes
-from query_dsl.tree.nodes import Binary, Match, Node, Own, Rules
+from query_dsl.tree.nodes import Binary, LabelMatching, Node, NullRules, UserFunction
 from query_dsl.tree.timing import format_duration
 
 _ATOM = 100
 _UNARY = 8
-_TAKEN = frozenset({"range"})
+_RESERVED = frozenset({"range"})
 """Reducers whose name is taken by another method."""
 _SHORT = frozenset({"rate", "increase", "delta"})
 _POWER = 9
@@ -39,17 +39,17 @@ def _print(node: Node) -> tuple[str, int]:
             more = f", expected={list(node.expected)!r}" if node.expected else ""
             return f"absent({str(selector)!r}{more})", _ATOM
         case nodes.Apply(function=function, operands=operands, match=match, args=args):
-            parts = [_own(function), *(_print(operand)[0] for operand in operands)]
-            return f"apply({', '.join(parts)}{_match(match)}{_own_args(args)})", _ATOM
+            parts = [_udf(function), *(_print(operand)[0] for operand in operands)]
+            return f"apply({', '.join(parts)}{_match(match)}{_udf_args(args)})", _ATOM
     child = nodes.children(node)[0]
     return f"{_grouped(child, _ATOM)}.{_method(node)}", _ATOM
 
 
-def _own(function: Own) -> str:
+def _udf(function: UserFunction) -> str:
     return f"own({function.name!r})"
 
 
-def _own_args(args: nodes.Given) -> str:
+def _udf_args(args: nodes.BoundArguments) -> str:
     return "".join(f", {name}={value!r}" for name, value in args)
 
 
@@ -78,7 +78,7 @@ def _binary(node: Binary) -> tuple[str, int]:
             text = f"{left}.{operator.method}({_print(link.right)[0]}{_match(link.match)})"
             precedence = _ATOM
             continue
-        if link.match != Match() or not operator.symbol:
+        if link.match != LabelMatching() or not operator.symbol:
             right = _print(link.right)[0]
             text, precedence = f"apply({link.op!r}, {text}, {right}{_match(link.match)})", _ATOM
             continue
@@ -94,7 +94,7 @@ def _binary(node: Binary) -> tuple[str, int]:
     return text, precedence
 
 
-def _match(match: Match) -> str:
+def _match(match: LabelMatching) -> str:
     out = ""
     for name in ("on", "ignoring", "group_left", "group_right"):
         labels = getattr(match, name)
@@ -123,7 +123,7 @@ def _method(node: Node) -> str:
             return f"map({', '.join([repr(function), *show_arguments(POINTS[function], args)])})"
         case nodes.Reduce():
             return _reduce(node)
-        case nodes.Step():
+        case nodes.Transform():
             return _step(node)
         case nodes.ToScalar():
             return "scalar()"
@@ -132,10 +132,10 @@ def _method(node: Node) -> str:
     raise TypeError(f"no text for {type(node).__name__}")
 
 
-def _function(function: str | Own, entry: Entry | None, args: nodes.Given) -> tuple[str, str]:
+def _function(function: str | UserFunction, entry: Entry | None, args: nodes.BoundArguments) -> tuple[str, str]:
     """Return (name as a literal, arguments after a comma)."""
-    if isinstance(function, Own):
-        return _own(function), _own_args(args)
+    if isinstance(function, UserFunction):
+        return _udf(function), _udf_args(args)
     shown = [f"{name}={_argument(entry, name, value)}" for name, value in args]
     return repr(function), "".join(f", {text}" for text in shown)
 
@@ -170,15 +170,15 @@ def _bucketize(node: nodes.Bucketize) -> str:
 
 def _reduce(node: nodes.Reduce) -> str:
     labels = f"by={list(node.by)!r}" if node.by is not None else f"without={list(node.without or ())!r}"
-    if isinstance(node.function, Own):
-        return f"reduce({_own(node.function)}, {labels}{_rules(node.rules)}{_own_args(node.args)})"
+    if isinstance(node.function, UserFunction):
+        return f"reduce({_udf(node.function)}, {labels}{_rules(node.rules)}{_udf_args(node.args)})"
     shown = show_arguments(REDUCERS[node.function], node.args)
-    if node.function in _TAKEN or node.function not in built_in_names():  # functions of plugins are not methods
+    if node.function in _RESERVED or node.function not in built_in_names():  # functions of plugins are not methods
         return f"reduce({', '.join([repr(node.function), *shown, labels])}{_rules(node.rules)})"
     return f"{node.function}({', '.join([*shown, labels])}{_rules(node.rules)})"
 
 
-def _step(node: nodes.Step) -> str:
+def _step(node: nodes.Transform) -> str:
     entry = STEPS[node.family][node.function]
     others = [_print(other)[0] for other in node.others]
     shown = show_arguments(entry, node.args)
@@ -189,6 +189,6 @@ def _step(node: nodes.Step) -> str:
     return f"{node.family}({', '.join([repr(node.function), *others, *shown])})"
 
 
-def _rules(rules: Rules) -> str:
+def _rules(rules: NullRules) -> str:
     out = f", nulls={rules.nulls!r}" if rules.nulls != "skip" else ""
     return out + (f", min_count={rules.min_count}" if rules.min_count is not None else "")

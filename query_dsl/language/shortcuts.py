@@ -17,21 +17,21 @@ from query_dsl.functions.tables import MAP_STEPS, MAPPERS, POINTS, REDUCERS, STE
 from query_dsl.language.expression import Expr, absent, apply, fetch, samples
 
 _POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-_OWN_METHODS = (
+_DEFINED_METHODS = (
     "range", "between", "at", "offset", "map", "rate", "increase", "delta", "bucketize", "reduce", "named", "filter",
     "fill", "transform", "scalar", "where", "and_", "or_", "unless",
 )  # fmt: skip
 _RULES = {"nulls": "skip", "min_count": None}
 
 
-class _Needed:
+class _RequiredMarker:
     """Default of a required argument that follows an optional one; the entry reports it as missing."""
 
     def __repr__(self) -> str:
         return "…"
 
 
-_NEEDED = _Needed()
+_REQUIRED_MARKER = _RequiredMarker()
 
 
 def _parameters(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any]) -> inspect.Signature:
@@ -43,7 +43,7 @@ def _parameters(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any
     if isinstance(entry, Step):
         first += [inspect.Parameter(name, _POSITIONAL) for name in entry.operands]
     if any(p.default is not inspect.Parameter.empty for p in first):  # required ones cannot follow optional ones
-        own = [p.replace(default=_NEEDED) if p.default is inspect.Parameter.empty else p for p in own]
+        own = [p.replace(default=_REQUIRED_MARKER) if p.default is inspect.Parameter.empty else p for p in own]
     rest = [inspect.Parameter(name, _KEYWORD, default=default) for name, default in after.items()]
     every = [inspect.Parameter("self", _POSITIONAL), *first, *own, *rest]
     return inspect.Signature(sorted(every, key=lambda p: p.kind))
@@ -60,7 +60,7 @@ def _method(entry: Entry, call: Callable[..., Expr], signature: inspect.Signatur
     return method
 
 
-def _reducing(entry: Entry) -> Callable[..., Expr]:
+def _reducer_method(entry: Entry) -> Callable[..., Expr]:
     def call(self: Expr, *args: object, **named: Any) -> Expr:
         return self.reduce(entry.name, *args, **named)
 
@@ -72,7 +72,7 @@ def _reducing(entry: Entry) -> Callable[..., Expr]:
     return _method(entry, call, signature)
 
 
-def _mapping(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any]) -> Callable[..., Expr]:
+def _window_method(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any]) -> Callable[..., Expr]:
     def call(self: Expr, *args: object, **named: Any) -> Expr:
         if "window" in before and "window" in named:
             args = (named.pop("window"), *args)
@@ -83,7 +83,7 @@ def _mapping(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any]) 
     return _method(entry, call, _parameters(entry, before, after))
 
 
-def _stepping(entry: Step) -> Callable[..., Expr]:
+def _transform_method(entry: Step) -> Callable[..., Expr]:
     def call(self: Expr, *args: object, **named: Any) -> Expr:
         if entry.family == "transform":
             return self.transform(entry.name, *args, **named)
@@ -93,15 +93,15 @@ def _stepping(entry: Step) -> Callable[..., Expr]:
 
 
 def _methods() -> dict[str, Callable[..., Expr]]:
-    methods: dict[str, Callable[..., Expr]] = {name: vars(Expr)[name] for name in _OWN_METHODS}
-    made = [(name, _reducing(entry)) for name, entry in REDUCERS.items()]
+    methods: dict[str, Callable[..., Expr]] = {name: vars(Expr)[name] for name in _DEFINED_METHODS}
+    made = [(name, _reducer_method(entry)) for name, entry in REDUCERS.items()]
     for name, entry in MAPPERS.items():
         gap = {"max_gap": None} if entry.predecessor else {}
-        made.append((name, _mapping(entry, {"window": None}, {"after": None, **_RULES, **gap})))
-    made += [(name, _mapping(point, {}, {})) for name, point in POINTS.items()]
-    made += [(name, _mapping(step, {}, {})) for name, step in MAP_STEPS.items()]
+        made.append((name, _window_method(entry, {"window": None}, {"after": None, **_RULES, **gap})))
+    made += [(name, _window_method(point, {}, {})) for name, point in POINTS.items()]
+    made += [(name, _window_method(step, {}, {})) for name, step in MAP_STEPS.items()]
     for family in ("transform", "presence"):
-        made += [(name, _stepping(step)) for name, step in STEPS[family].items()]
+        made += [(name, _transform_method(step)) for name, step in STEPS[family].items()]
     for name, method in made:
         if name not in methods and not hasattr(Expr, name):
             methods[name] = method
@@ -116,7 +116,7 @@ FUNCTIONS: Mapping[str, Callable[..., Expr]] = MappingProxyType(
 )
 
 
-def described(table: Mapping[str, Callable[..., Expr]]) -> dict[str, str]:
+def method_summaries(table: Mapping[str, Callable[..., Expr]]) -> dict[str, str]:
     """Return name -> arguments and first sentence of the docstring, for pages and completion."""
     return {name: f"{parameters_of(call)} · {_sentence(call)}" for name, call in table.items()}
 

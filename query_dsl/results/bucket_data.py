@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from artimon.compute.arrays import Arrays, padded_stats, picked_lives
-from artimon.compute.statistics import of_samples
-from artimon.compute.succession import succession
+from artimon.compute.statistics import from_samples
+from artimon.compute.succession import normalize_incarnations
 from artimon.model.grid import Grid
-from artimon.model.select import BIRTH_TYPE, Buckets
+from artimon.model.select import INCARNATION_DTYPE, Buckets
 from artimon.model.series_table import SeriesTable
-from query_dsl.results.cells import STRING, Bools, Cells, Key, Rows, Types
+from query_dsl.results.cells import STRING, Bools, Cells, Rows, SeriesKey, Types
 from query_dsl.results.label_codes import keys_of
 
 
@@ -20,7 +20,7 @@ from query_dsl.results.label_codes import keys_of
 class BucketData(Arrays):
     """Arrays with the keys of their series, in canonical order."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[SeriesKey, ...]
     strings: tuple[str, ...]
 
     def shifted(self, ms: int) -> BucketData:
@@ -61,12 +61,12 @@ def from_buckets(buckets: Buckets) -> BucketData:
         strings=buckets.strings,
         grid=buckets.grid,
         stats={name: np.asarray(matrix, np.int64) for name, matrix in buckets.statistics.items()},
-        lives=succession(buckets.births),
+        lives=normalize_incarnations(buckets.births),
         ended_ms=np.asarray(ended, np.int64),
     )
 
 
-def from_cells(keys: tuple[Key, ...], grid: Grid, column: Cells, strings: tuple[str, ...]) -> BucketData:
+def from_cells(keys: tuple[SeriesKey, ...], grid: Grid, column: Cells, strings: tuple[str, ...]) -> BucketData:
     """Convert computed values to buckets with one sample each, at the end of the bucket."""
     types, cells, present = column
     return BucketData(
@@ -75,8 +75,8 @@ def from_cells(keys: tuple[Key, ...], grid: Grid, column: Cells, strings: tuple[
         types=types,
         strings=strings,
         grid=grid,
-        stats=of_samples(cells, present, grid.ends()[None, :]),
-        lives=np.zeros(0, BIRTH_TYPE),
+        stats=from_samples(cells, present, grid.ends()[None, :]),
+        lives=np.zeros(0, INCARNATION_DTYPE),
         ended_ms=np.zeros(len(keys), np.int64),
         stored=False,
     )
@@ -91,7 +91,7 @@ def padded(data: BucketData, grid: Grid) -> BucketData:
     return replace(data, grid=grid, stats=padded_stats(data.stats, left, right), first_held=data.first_held + left)
 
 
-def distinct(data: BucketData) -> BucketData:
+def share_equal_texts(data: BucketData) -> BucketData:
     """Map equal texts to one cell, so that cells of STRING can be compared."""
     texts = np.flatnonzero(data.types == STRING)
     if not len(texts) or len(set(data.strings)) == len(data.strings):
@@ -104,6 +104,6 @@ def distinct(data: BucketData) -> BucketData:
     return replace(data, stats={**data.stats, "last": cells})
 
 
-def numeric(types: Types) -> Bools:
+def is_numeric(types: Types) -> Bools:
     """Return a mask (series,) of the series with numeric types."""
     return np.asarray(types != STRING)

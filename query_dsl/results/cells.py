@@ -20,16 +20,16 @@ from artimon.compute.cells import (
     Types,
     as_floats,
     doubles,
+    is_whole_number,
     of_type,
     take,
-    whole,
 )
 from artimon.compute.function import Example
 
 Rows = npt.NDArray[np.intp]
 
 
-class Key(NamedTuple):
+class SeriesKey(NamedTuple):
     """Name and labels of a series, labels as sorted pairs; sorting keys gives the canonical order."""
 
     name: str
@@ -45,7 +45,7 @@ class Key(NamedTuple):
         return ""
 
 
-def canonical_order(keys: Sequence[Key]) -> Rows:
+def canonical_order(keys: Sequence[SeriesKey]) -> Rows:
     """Return the rows in the order of their keys; equal keys keep their order."""
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
 
@@ -58,6 +58,23 @@ def read_only(array: Any) -> Any:
 
 
 __all__ = [
-    "BOOLEAN", "DOUBLE", "INTEGER", "STRING", "Bools", "Cells", "Example", "Floats", "Ints", "Key", "Rows", "Types",
-    "as_floats", "canonical_order", "doubles", "of_type", "read_only", "take", "whole",
+    "BOOLEAN",
+    "DOUBLE",
+    "INTEGER",
+    "STRING",
+    "Bools",
+    "Cells",
+    "Example",
+    "Floats",
+    "Ints",
+    "Rows",
+    "SeriesKey",
+    "Types",
+    "as_floats",
+    "canonical_order",
+    "doubles",
+    "is_whole_number",
+    "of_type",
+    "read_only",
+    "take",
 ]  # fmt: skip

@@ -21,13 +21,13 @@ from query_dsl.results.cells import (
     STRING,
     Bools,
     Ints,
-    Key,
     Rows,
+    SeriesKey,
     Types,
     canonical_order,
     read_only,
 )
-from query_dsl.results.keyed import Keyed, Scalar, json_value, to_frame, typed
+from query_dsl.results.keyed import QueryResult, Scalar, json_value, to_frame, typed_values
 from query_dsl.results.origin import Origin
 from query_dsl.results.render import MAX_SERIES, cell_text, printable, remarks_of
 from query_dsl.tree.timing import format_time
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-SHOWN = 3
+SHOWN_SAMPLES = 3
 """Number of newest samples shown per series in a table."""
 _NAMES = {INTEGER: "integer", DOUBLE: "double", BOOLEAN: "boolean", STRING: "string"}
 
 
-class Irregular(Keyed):
+class RawSeries(QueryResult):
     """Series in canonical order, each with its samples in time order.
 
     `keys`, `types`, `kinds`, `ended_ms`: one per series (`ended_ms` is 0 for a series that has not ended). `starts`:
@@ -69,7 +69,7 @@ class Irregular(Keyed):
 
     def __init__(
         self,
-        keys: tuple[Key, ...],
+        keys: tuple[SeriesKey, ...],
         types: Types,
         starts: Ints,
         times: Ints,
@@ -98,7 +98,7 @@ class Irregular(Keyed):
     @classmethod
     def of(
         cls,
-        keys: Sequence[Key],
+        keys: Sequence[SeriesKey],
         types: Sequence[int] | Types,
         times: Sequence[Sequence[int] | Ints],
         cells: Sequence[Sequence[int] | Ints],
@@ -106,17 +106,17 @@ class Irregular(Keyed):
         births: Sequence[Sequence[int] | Ints] | None = None,
         kinds: Sequence[int] | Types | None = None,
         ended_ms: Sequence[int] | Ints | None = None,
-    ) -> Irregular:
+    ) -> RawSeries:
         """Build from one list of times and one of cells per series, in any order; the sort by time is stable."""
         starts = np.concatenate(([0], np.cumsum([len(one) for one in times]))).astype(np.int64)
         made = cls(
             tuple(keys),
             np.asarray(types, np.uint8),
             starts,
-            _joined(times),
-            _joined(cells),
+            _concatenate(times),
+            _concatenate(cells),
             strings,
-            births=None if births is None else _joined(births),
+            births=None if births is None else _concatenate(births),
             kinds=None if kinds is None else np.asarray(kinds, np.uint8),
             ended_ms=None if ended_ms is None else np.asarray(ended_ms, np.int64),
         )
@@ -149,7 +149,7 @@ class Irregular(Keyed):
 
     def row(self, i: int) -> npt.NDArray[Any]:
         """Return the values of series i in its type: int64, float64, bool, or objects (str)."""
-        return typed(int(self.types[i]), self.cells[self.span(i)], self.strings)
+        return typed_values(int(self.types[i]), self.cells[self.span(i)], self.strings)
 
     def tolist(self, i: int) -> list[tuple[int, Scalar]]:
         """Return (time in epoch ms, value) of each sample of series i."""
@@ -157,7 +157,7 @@ class Irregular(Keyed):
 
     def __eq__(self, other: object) -> bool:
         """Compare series, types, times and values (NaN equals NaN); ignore notes."""
-        if not isinstance(other, Irregular):
+        if not isinstance(other, RawSeries):
             return NotImplemented
         same = self.keys == other.keys and self.types.tolist() == other.types.tolist()
         return same and repr([self.tolist(i) for i in range(len(self))]) == repr(
@@ -168,12 +168,12 @@ class Irregular(Keyed):
 
     # -- derived copies
 
-    def computed(self, **parts: Any) -> Irregular:
+    def computed(self, **parts: Any) -> RawSeries:
         """As `like`, for computed values: without start times, ends and kinds."""
         n = len(self.keys)
         return self.like(births=None, ended_ms=np.zeros(n, np.int64), kinds=np.zeros(n, np.uint8), **parts)
 
-    def take(self, rows: Rows) -> Irregular:
+    def take(self, rows: Rows) -> RawSeries:
         """Select series, in the order of `rows`."""
         if len(rows) == len(self.keys) and (rows == np.arange(len(rows))).all():
             return self
@@ -182,36 +182,36 @@ class Irregular(Keyed):
         at = np.repeat(self.starts[:-1][rows] - starts[:-1], counts) + np.arange(starts[-1])
         return self._of_rows(rows, [self.keys[i] for i in rows.tolist()], starts, at)
 
-    def keep(self, mask: Bools) -> Irregular:
+    def keep(self, mask: Bools) -> RawSeries:
         """Keep the samples where `mask` (samples,) is true; series without samples left stay, empty."""
         if mask.all():
             return self
         before = np.concatenate(([0], np.cumsum(mask))).astype(np.int64)
         return self.like(starts=before[self.starts], **self._at(np.flatnonzero(mask)))
 
-    def filled(self) -> Irregular:
+    def filled(self) -> RawSeries:
         """Drop the series that have no sample."""
         return self.take(np.flatnonzero(self.counts))
 
-    def sorted(self) -> Irregular:
+    def sorted(self) -> RawSeries:
         """Sort the samples of each series by time; the sort is stable."""
         if self.samples < 2:
             return self
         later = (self.times[1:] >= self.times[:-1]) | (self.owner[1:] != self.owner[:-1])
         return self if later.all() else self.like(**self._at(np.lexsort((self.times, self.owner))))
 
-    def renamed(self, keys: Sequence[Key]) -> Irregular:
+    def renamed(self, keys: Sequence[SeriesKey]) -> RawSeries:
         """Replace the keys, one per series, and sort canonically; equal keys keep their order."""
         return self.like(keys=tuple(keys)).take(canonical_order(keys))
 
-    def regrouped(self, owner: Ints, rows: Rows, keys: Sequence[Key]) -> Irregular:
+    def regrouped(self, owner: Ints, rows: Rows, keys: Sequence[SeriesKey]) -> RawSeries:
         """Reassign samples: sample k goes to series owner[k], with key keys[owner[k]] and the type and kind of row
         rows[owner[k]] of this object. The result is in canonical order."""
         order = np.lexsort((self.times, owner))
         starts = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(keys))))).astype(np.int64)
         return self._of_rows(rows, keys, starts, order).renamed(keys)
 
-    def _of_rows(self, rows: Rows, keys: Sequence[Key], starts: Ints, order: Any) -> Irregular:
+    def _of_rows(self, rows: Rows, keys: Sequence[SeriesKey], starts: Ints, order: Any) -> RawSeries:
         """Return series with the types, kinds and ends of `rows`, and the samples in this order."""
         types, kinds, ended_ms = self.types[rows], self.kinds[rows], self.ended_ms[rows]
         parts = self._at(order)
@@ -242,11 +242,11 @@ class Irregular(Keyed):
         return _html_table(self)
 
 
-def _joined(parts: Sequence[Sequence[int] | Ints]) -> Ints:
+def _concatenate(parts: Sequence[Sequence[int] | Ints]) -> Ints:
     return np.concatenate([np.asarray(part, np.int64) for part in parts]) if parts else np.zeros(0, np.int64)
 
 
-def _arrow_table(answer: Irregular) -> Any:
+def _arrow_table(answer: RawSeries) -> Any:
     """Build the columns series (dictionary), time (ms, UTC), integer, double, boolean, string."""
     import pyarrow as pa
 
@@ -258,7 +258,7 @@ def _arrow_table(answer: Irregular) -> Any:
     return pa.table(columns)
 
 
-def _typed_column(answer: Irregular, kind: int, missing: Any) -> Any:
+def _typed_column(answer: RawSeries, kind: int, missing: Any) -> Any:
     import pyarrow as pa
 
     cells = np.ascontiguousarray(answer.cells)
@@ -273,17 +273,17 @@ def _typed_column(answer: Irregular, kind: int, missing: Any) -> Any:
     return texts.take(pa.array(coded, pa.int32(), mask=missing))
 
 
-def _text_table(answer: Irregular) -> str:
+def _text_table(answer: RawSeries) -> str:
     """Render the title, one line per series with its newest samples (times in UTC), and the notes."""
-    title, rows, remarks = _pieces(answer)
+    title, rows, remarks = _table_parts(answer)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([title, *(lines if len(rows) > 1 else []), *remarks])
 
 
-def _html_table(answer: Irregular) -> str:
+def _html_table(answer: RawSeries) -> str:
     """Render the same as an HTML table, every text escaped."""
-    title, rows, remarks = _pieces(answer)
+    title, rows, remarks = _table_parts(answer)
     lines = [f"<p>{html.escape(title)}</p>"]
     if len(rows) > 1:
         head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in rows[0])
@@ -295,19 +295,19 @@ def _html_table(answer: Irregular) -> str:
     return "<div>" + "\n".join([*lines, *(f"<p>{html.escape(remark)}</p>" for remark in remarks)]) + "</div>"
 
 
-def _pieces(answer: Irregular) -> tuple[str, list[list[str]], list[str]]:
+def _table_parts(answer: RawSeries) -> tuple[str, list[list[str]], list[str]]:
     flags = ("" if answer.complete else ", incomplete") + (", partial" if answer.partial else "")
     title = f"{len(answer)} series, {answer.samples} samples{flags}"
-    rows = [["series", "samples", "newest", *[""] * (SHOWN - 1)]]
+    rows = [["series", "samples", "newest", *[""] * (SHOWN_SAMPLES - 1)]]
     for i, name in enumerate(answer.series[:MAX_SERIES]):
         newest = _newest(answer, i)
-        rows.append([printable(name), str(int(answer.counts[i])), *newest, *[""] * (SHOWN - len(newest))])
+        rows.append([printable(name), str(int(answer.counts[i])), *newest, *[""] * (SHOWN_SAMPLES - len(newest))])
     return title, rows, remarks_of(answer, MAX_SERIES)
 
 
-def _newest(answer: Irregular, i: int) -> list[str]:
+def _newest(answer: RawSeries, i: int) -> list[str]:
     """Format the newest samples of one series; creates Python objects only for these."""
     end = int(answer.starts[i + 1])
-    few = slice(max(int(answer.starts[i]), end - SHOWN), end)
-    values = typed(int(answer.types[i]), answer.cells[few], answer.strings).tolist()
+    few = slice(max(int(answer.starts[i]), end - SHOWN_SAMPLES), end)
+    values = typed_values(int(answer.types[i]), answer.cells[few], answer.strings).tolist()
     return [f"{format_time(t)} {cell_text(v)}" for t, v in zip(answer.times[few].tolist(), values, strict=True)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from query_dsl.results.cells import BOOLEAN, DOUBLE, STRING, Ints, Key
+from query_dsl.results.cells import BOOLEAN, DOUBLE, STRING, Ints, SeriesKey
 from query_dsl.results.origin import Origin
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.selector import series_text
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 Scalar = int | float | bool | str | None
 
 
-class Keyed:
+class QueryResult:
     """Base class of results: series in canonical order, one of `keys` per series, `notes` and the flags `complete` and
     `partial`. Subclasses implement `tolist`, `to_arrow` and `_points_of`."""
 
     __slots__ = ()
-    keys: tuple[Key, ...]
+    keys: tuple[SeriesKey, ...]
     notes: tuple[str, ...]
     complete: bool
     partial: bool
@@ -130,7 +130,7 @@ def to_frame(table: Any) -> pd.DataFrame:
     return frame
 
 
-def typed(kind: int, cells: Ints, strings: tuple[str, ...]) -> npt.NDArray[Any]:
+def typed_values(kind: int, cells: Ints, strings: tuple[str, ...]) -> npt.NDArray[Any]:
     """Convert cells of one type to int64, float64, bool, or objects (str)."""
     if kind == DOUBLE:
         return np.asarray(np.ascontiguousarray(cells).view(np.float64))
@@ -144,7 +144,7 @@ def typed(kind: int, cells: Ints, strings: tuple[str, ...]) -> npt.NDArray[Any]:
 
 def texts_of(kind: int, cells: Ints, strings: tuple[str, ...]) -> list[str]:
     """Format cells of one type: decimal integers, doubles by repr, true or false, texts unchanged."""
-    values = typed(kind, cells, strings).tolist()
+    values = typed_values(kind, cells, strings).tolist()
     return [str(value).lower() for value in values] if kind == BOOLEAN else list(map(str, values))
 
 

@@ -12,26 +12,26 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.select import NAME
-from query_dsl.results.cells import Key, Rows
+from query_dsl.results.cells import Rows, SeriesKey
 
 Codes = npt.NDArray[np.int64]
 Labels = tuple[tuple[str, str], ...]
 _NAME_OF, _LABELS_OF = itemgetter(0), itemgetter(1)
 _FIRST, _SECOND = itemgetter(0), itemgetter(1)
 MAX_RADIX = 2**40
-DENSE = 8
+DENSE_FACTOR = 8
 """Limit of the code range per row: within it codes are renumbered by a table, beyond it by sorting."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class LabelColumn:
     """One label, encoded: `values[codes[i]]` is its value in series i, "" if absent; values are sorted."""
 
     codes: Codes
     values: list[str]
 
 
-class _Group:
+class _SameLengthSeries:
     """Series with the same number of labels. `rows` None: all series."""
 
     def __init__(self, rows: Rows | None, labels: list[Labels], length: int) -> None:
@@ -67,9 +67,9 @@ class _Group:
 class LabelTable:
     """Encoded labels of `keys`; columns are built on first use."""
 
-    def __init__(self, keys: Sequence[Key]) -> None:
+    def __init__(self, keys: Sequence[SeriesKey]) -> None:
         self.keys = keys
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, LabelColumn] = {}
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -89,7 +89,7 @@ class LabelTable:
         """Return True if any series has this label."""
         return len(self.column(label).values) > 1
 
-    def column(self, label: str) -> Column:
+    def column(self, label: str) -> LabelColumn:
         """Return the column of a label; `__name__` is the name."""
         found = self._columns.get(label)
         if found is None:
@@ -98,16 +98,16 @@ class LabelTable:
         return found
 
     @cached_property
-    def _groups(self) -> list[_Group]:
+    def _groups(self) -> list[_SameLengthSeries]:
         labels = list(map(_LABELS_OF, self.keys))
         counts = np.fromiter(map(len, labels), np.int64, len(labels))
         lengths = np.unique(counts)
         if len(lengths) == 1:
-            return [_Group(None, labels, int(lengths[0]))]
+            return [_SameLengthSeries(None, labels, int(lengths[0]))]
         out = []
         for length in lengths.tolist():
             chosen = counts == length
-            out.append(_Group(np.flatnonzero(chosen), list(compress(labels, chosen.tolist())), length))
+            out.append(_SameLengthSeries(np.flatnonzero(chosen), list(compress(labels, chosen.tolist())), length))
         return out
 
     def _values(self, label: str) -> list[str]:
@@ -121,33 +121,33 @@ class LabelTable:
         return list(out)
 
 
-def keys_of(names: Iterable[str], labels: Iterable[Labels]) -> list[Key]:
+def keys_of(names: Iterable[str], labels: Iterable[Labels]) -> list[SeriesKey]:
     """Build many keys at once; stops at the end of the shorter input."""
-    return list(map(tuple.__new__, repeat(Key), zip(names, labels, strict=False)))
+    return list(map(tuple.__new__, repeat(SeriesKey), zip(names, labels, strict=False)))
 
 
-def _coded(values: list[str]) -> Column:
+def _coded(values: list[str]) -> LabelColumn:
     known = sorted({"", *values})
     number = {value: code for code, value in enumerate(known)}
-    return Column(np.fromiter(map(number.__getitem__, values), np.int64, len(values)), known)
+    return LabelColumn(np.fromiter(map(number.__getitem__, values), np.int64, len(values)), known)
 
 
-def combined(columns: Sequence[Column], rows: int) -> tuple[Codes, int]:
+def combine_codes(columns: Sequence[LabelColumn], rows: int) -> tuple[Codes, int]:
     """Combine columns to one code per row, from 0 without gaps, in value order; also return the number of codes."""
     total, size = np.zeros(rows, np.int64), 1
     for column in columns:
         if size * len(column.values) > MAX_RADIX:
-            total, size = dense(total, size)
+            total, size = renumber(total, size)
         total = total * len(column.values) + column.codes
         size *= len(column.values)
-    return dense(total, size)
+    return renumber(total, size)
 
 
-def dense(codes: Codes, size: int) -> tuple[Codes, int]:
+def renumber(codes: Codes, size: int) -> tuple[Codes, int]:
     """Renumber codes below `size` without gaps, keeping their order; also return the number of codes."""
     if not len(codes):
         return codes, 0
-    if size > DENSE * len(codes) + 1024:
+    if size > DENSE_FACTOR * len(codes) + 1024:
         found, places = np.unique(codes, return_inverse=True)
         return places.astype(np.int64), len(found)
     seen = np.zeros(size, np.bool_)

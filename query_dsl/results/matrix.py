@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from artimon.model.grid import Grid
-from query_dsl.results.cells import Cells, Key, canonical_order, take
+from query_dsl.results.cells import Cells, SeriesKey, canonical_order, take
 from query_dsl.results.matrix_values import MatrixValues
 from query_dsl.results.plot import plot_matrix
 from query_dsl.results.render import render_html, render_table
@@ -18,9 +18,9 @@ class Matrix(MatrixValues):
     __slots__ = ()
 
     @classmethod
-    def in_order(cls, keys: Sequence[Key], grid: Grid, column: Cells, strings: tuple[str, ...] = ()) -> Matrix:
+    def in_order(cls, keys: Sequence[SeriesKey], grid: Grid, column: Cells, strings: tuple[str, ...] = ()) -> Matrix:
         """Make a matrix of series that are in any order."""
-        ordered, sorted_column = in_order(keys, column)
+        ordered, sorted_column = sort_rows(keys, column)
         return cls(ordered, grid, sorted_column, strings)
 
     def plot(self, ax: Any = None, *, title: str | None = None, legend: int = 12, **line: Any) -> Any:
@@ -34,7 +34,7 @@ class Matrix(MatrixValues):
         return render_html(self)
 
 
-def in_order(keys: Sequence[Key], column: Cells) -> tuple[tuple[Key, ...], Cells]:
+def sort_rows(keys: Sequence[SeriesKey], column: Cells) -> tuple[tuple[SeriesKey, ...], Cells]:
     """Sort keys and rows canonically."""
     order = canonical_order(keys)
     return tuple(map(keys.__getitem__, order.tolist())), take(column, order)

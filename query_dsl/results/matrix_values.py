@@ -18,20 +18,20 @@ from query_dsl.results.cells import (
     Bools,
     Cells,
     Ints,
-    Key,
+    SeriesKey,
     Types,
     as_floats,
     read_only,
     take,
 )
-from query_dsl.results.keyed import Keyed, Scalar, json_value, typed
+from query_dsl.results.keyed import QueryResult, Scalar, json_value, typed_values
 from query_dsl.results.origin import Origin
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class MatrixValues(Keyed):
+class MatrixValues(QueryResult):
     """Series x buckets. NA (missing) is a mask; NaN is a value.
 
     `keys`, `types`: one per series. `cells`, `present`: (series, grid.n), read-only; a cell is 64 bits of its series'
@@ -44,7 +44,7 @@ class MatrixValues(Keyed):
 
     def __init__(
         self,
-        keys: tuple[Key, ...],
+        keys: tuple[SeriesKey, ...],
         grid: Grid,
         column: Cells,
         strings: tuple[str, ...] = (),
@@ -105,7 +105,7 @@ class MatrixValues(Keyed):
         return masked
 
     def _typed(self, i: int) -> npt.NDArray[Any]:
-        return typed(int(self.types[i]), self.cells[i], self.strings)
+        return typed_values(int(self.types[i]), self.cells[i], self.strings)
 
     def tolist(self, i: int) -> list[Scalar]:
         """Return series i as Python values, None where missing."""
@@ -140,7 +140,7 @@ class MatrixValues(Keyed):
         return type(self)(keys, self.grid, take(self._column, index), self.strings)
 
     def to_dict(self) -> dict[str, Any]:
-        """As `Keyed.to_dict`, with the grid."""
+        """As `QueryResult.to_dict`, with the grid."""
         grid = self.grid
         at = {"start_ms": grid.start_ms, "end_ms": grid.end_ms, "step_ms": grid.step_ms, "n": grid.n}
         return {"grid": at, **super().to_dict()}

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from artimon.model.grid import Grid
-from artimon.model.select import Part
+from artimon.model.select import EngineShare
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class StoreRequest:
     """One request to a store. `bytes` is the size of the returned statistics, or of the partial results if the store
     reduced the series itself."""
 
@@ -21,7 +21,7 @@ class Fetched:
     bytes: int
     ms: float
     reduced: bool = False
-    parts: tuple[Part, ...] = ()
+    parts: tuple[EngineShare, ...] = ()
 
     @property
     def cells(self) -> int:
@@ -42,7 +42,7 @@ class Origin:
     engine: str
     step_ms: int
     why: str
-    fetched: tuple[Fetched, ...] = ()
+    fetched: tuple[StoreRequest, ...] = ()
     ms: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Origin:
         }
 
 
-def _dict(one: Fetched) -> dict[str, Any]:
+def _dict(one: StoreRequest) -> dict[str, Any]:
     found = asdict(one)
     found["ms"] = round(one.ms, 3)
     found["cells"], found["samples"] = one.cells, one.samples

@@ -7,7 +7,7 @@ import math
 import textwrap
 import unicodedata
 
-from query_dsl.results.keyed import Keyed, Scalar
+from query_dsl.results.keyed import QueryResult, Scalar
 from query_dsl.results.matrix_values import MatrixValues
 from query_dsl.results.sparks import spark, spark_svg
 from query_dsl.tree.selector import series_text
@@ -42,7 +42,7 @@ def render_table(
     if len(rows) > 1:
         chart = min(MAX_SPARK, matrix.grid.n) if sparks and matrix.grid.n > 1 else 0
         if width is not None:
-            chart, kept = _fitting(rows, chart, width)
+            chart, kept = _fit_width(rows, chart, width)
             rows = [[_shortened(row[0], kept[0], ascii_only), *row[-kept[1] :]] for row in rows]
             first = matrix.grid.n - kept[1]
         if chart:
@@ -58,7 +58,7 @@ def render_table(
     return "\n".join([said[0], *table, *said[1:]])
 
 
-def _fitting(rows: list[list[str]], chart: int, width: int) -> tuple[int, tuple[int, int]]:
+def _fit_width(rows: list[list[str]], chart: int, width: int) -> tuple[int, tuple[int, int]]:
     """Return (characters of charts, (characters of names, columns of values)) that fit into the width."""
     widths = [max(_width(row[i]) for row in rows) for i in range(len(rows[0]))]
     name, values = widths[0], widths[1:]
@@ -110,7 +110,7 @@ def _rows(matrix: MatrixValues, max_series: int, first: int) -> list[list[str]]:
     return [head, *([name, *map(cell_text, matrix.tolist(i)[first:])] for i, name in enumerate(names))]
 
 
-def remarks_of(answer: Keyed, max_series: int) -> list[str]:
+def remarks_of(answer: QueryResult, max_series: int) -> list[str]:
     """Return the lines below a table: the number of omitted series, and the notes."""
     more = [f"... and {len(answer) - max_series} more series"] if len(answer) > max_series else []
     return [*more, *(f"note: {printable(note)}" for note in answer.notes)]

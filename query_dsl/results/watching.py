@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TextIO
 
-LEAST_S = 1.0
+MIN_PAUSE_S = 1.0
 _HOME, _END_OF_LINE, _BELOW, _CLEAR = "\x1b[H", "\x1b[K", "\x1b[J", "\x1b[2J"
 
 
@@ -42,14 +42,14 @@ class Painter:
         self._out.flush()
 
 
-def watch(ask: Callable[[], None], every_s: float) -> None:
+def repeat_query(ask: Callable[[], None], every_s: float) -> None:
     """Call `ask` every `every_s` seconds, with pauses of at least LEAST_S, until it raises (KeyboardInterrupt)."""
-    every = max(LEAST_S, every_s)
+    every = max(MIN_PAUSE_S, every_s)
     while True:
         begun = monotonic()
         ask()
         # pause even after an answer slower than the interval, to limit the load on the store
-        _pause(max(begun + every - monotonic(), LEAST_S))
+        _pause(max(begun + every - monotonic(), MIN_PAUSE_S))
 
 
 def _pause(seconds: float) -> None:

@@ -13,14 +13,23 @@ from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
 from artimon.compute.statistics import with_needs
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import Grid
-from artimon.model.select import Buckets, Matcher, Part, SelectError, SelectRequest, Series, Store, too_many_series
-from query_dsl.stores.catalogue import in_order
+from artimon.model.select import (
+    Buckets,
+    EngineShare,
+    Matcher,
+    SelectError,
+    SelectRequest,
+    Series,
+    Store,
+    too_many_series,
+)
+from query_dsl.stores.catalogue import sort_series
 from query_dsl.stores.history.question import HistoryError, HistoryInterrupted, TooMuchHistory
-from query_dsl.stores.levels import Reach, Ring, rings_of
-from query_dsl.stores.limits import Watch
-from query_dsl.stores.protocol import EngineStore, engine_store
-from query_dsl.stores.sampled import Sampled, SampleRequest
-from query_dsl.stores.seam import coarser, joined
+from query_dsl.stores.levels import LevelSnapshot, StoreReach, level_snapshots
+from query_dsl.stores.limits import QueryBudget
+from query_dsl.stores.protocol import EngineStore, as_engine_store
+from query_dsl.stores.sampled import RawSamples, SampleRequest
+from query_dsl.stores.seam import downsample, stitch
 from query_dsl.tree.errors import QueryError
 from query_dsl.tree.timing import format_time
 
@@ -32,16 +41,16 @@ class AutoStore(EngineStore):
     these two."""
 
     def __init__(self, memory: Store, past: Callable[[], Store], clock: Clock = SYSTEM_CLOCK) -> None:
-        self._memory, self._open_past, self._clock = engine_store(memory), past, clock
+        self._memory, self._open_past, self._clock = as_engine_store(memory), past, clock
 
-    def watching(self, watch: Watch) -> AutoStore:
+    def watching(self, watch: QueryBudget) -> AutoStore:
         return AutoStore(self._memory.watching(watch), lambda: self.past().watching(watch), self._clock)
 
-    def reach(self) -> Reach:
-        return Reach(boundless=True, levels_first=True, real_ms=self._clock.now_ms())
+    def reach(self) -> StoreReach:
+        return StoreReach(boundless=True, levels_first=True, real_ms=self._clock.now_ms())
 
     def past(self) -> EngineStore:
-        return engine_store(self._open_past())
+        return as_engine_store(self._open_past())
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         """See EngineStore: the levels of memory."""
@@ -63,7 +72,7 @@ class AutoStore(EngineStore):
             return found
         known = {_key(one) for one in found}
         past = self._of_past(lambda store: store.find(matchers, limit)) or ()
-        return in_order([*found, *(one for one in past if _key(one) not in known)])[:limit]
+        return sort_series([*found, *(one for one in past if _key(one) not in known)])[:limit]
 
     def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
         """See EngineStore: the times of the history."""
@@ -78,7 +87,7 @@ class AutoStore(EngineStore):
         except (HistoryError, SelectError, OSError):
             return None
 
-    def samples(self, request: SampleRequest) -> Sampled:
+    def samples(self, request: SampleRequest) -> RawSamples:
         """See EngineStore: from the history."""
         return self.past().samples(request)
 
@@ -98,18 +107,18 @@ class AutoStore(EngineStore):
         grid = request.grid
         ring = self._ring(grid.step_ms)
         if grid.start_ms >= ring.held_start_ms and grid.step_ms == ring.step_ms:
-            return _told(self._memory.select(request))
+            return _with_engine(self._memory.select(request))
         border = -(-ring.span_start_ms // grid.step_ms) * grid.step_ms
         border += (grid.end_ms - border) % grid.step_ms
         if grid.end_ms <= border:
-            return _told(self.past().select(request), "history")
+            return _with_engine(self.past().select(request), "history")
         newer = Grid(grid.end_ms, grid.step_ms, min(grid.n, (grid.end_ms - border) // grid.step_ms))
         if newer.n == grid.n:
             return self._newer(request, newer, ring, request.statistics)
         older = Grid(newer.start_ms, grid.step_ms, grid.n - newer.n)
         return self._both(request, older, newer, ring)
 
-    def _both(self, request: SelectRequest, older: Grid, newer: Grid, ring: Ring) -> Buckets:
+    def _both(self, request: SelectRequest, older: Grid, newer: Grid, ring: LevelSnapshot) -> Buckets:
         statistics = tuple(sorted(with_needs(request.statistics)))  # a type may change at the seam
         new: Buckets | SelectError
         try:
@@ -120,33 +129,33 @@ class AutoStore(EngineStore):
             new = problem
         try:
             whole = request.grid if isinstance(new, SelectError) else older
-            old = _told(self.past().select(replace(request, grid=whole, statistics=statistics)), "history")
+            old = _with_engine(self.past().select(replace(request, grid=whole, statistics=statistics)), "history")
         except (TooMuchHistory, HistoryInterrupted):
             raise
         except HistoryError as problem:
             if isinstance(new, SelectError):
                 raise
             note = f"the history does not answer ({problem}): data up to {format_time(older.end_ms)} is missing"
-            old = _nothing(older, statistics, note)
+            old = _empty_answer(older, statistics, note)
         if isinstance(new, SelectError):
             note = f"the memory store does not answer ({new}): the whole answer is from the history"
-            return replace(_only(old, request), notes=(*old.notes, note), partial=True)
-        found = joined(old, new, request)
+            return replace(_from_memory_only(old, request), notes=(*old.notes, note), partial=True)
+        found = stitch(old, new, request)
         if len(found.series) > request.limit:
             raise too_many_series(len(found.series), request.limit)
         return found
 
-    def _newer(self, request: SelectRequest, grid: Grid, ring: Ring, statistics: tuple[str, ...]) -> Buckets:
+    def _newer(self, request: SelectRequest, grid: Grid, ring: LevelSnapshot, statistics: tuple[str, ...]) -> Buckets:
         """Read memory and merge its buckets to those of the query."""
         times = grid.step_ms // ring.step_ms
         wanted = statistics if times == 1 else tuple(dict.fromkeys((*statistics, "count")))
         finer = Grid(grid.end_ms, ring.step_ms, grid.n * times)
         found = self._memory.select(replace(request, grid=finer, statistics=wanted))
-        return _only(coarser(_told(found), grid), replace(request, statistics=statistics))
+        return _from_memory_only(downsample(_with_engine(found), grid), replace(request, statistics=statistics))
 
-    def _ring(self, step_ms: int) -> Ring:
+    def _ring(self, step_ms: int) -> LevelSnapshot:
         """Return the coarsest level whose step divides this step."""
-        rings = rings_of(self._memory.levels(), self._clock.now_ms())
+        rings = level_snapshots(self._memory.levels(), self._clock.now_ms())
         fit = [ring for ring in rings if step_ms % ring.step_ms == 0]
         if not fit:
             raise QueryError(f"the step of {step_ms} ms is not a multiple of the step of any level")
@@ -157,15 +166,17 @@ def _key(one: Series) -> tuple[str, frozenset[tuple[str, str]]]:
     return one.name, frozenset(one.labels.items())
 
 
-def _told(found: Buckets, engine: str = "memory") -> Buckets:
+def _with_engine(found: Buckets, engine: str = "memory") -> Buckets:
     """Record that this engine answered, unless the answer names its parts."""
-    return found if found.parts else replace(found, parts=(Part(engine, found.grid.start_ms, found.grid.end_ms),))
+    return (
+        found if found.parts else replace(found, parts=(EngineShare(engine, found.grid.start_ms, found.grid.end_ms),))
+    )
 
 
-def _only(found: Buckets, request: SelectRequest) -> Buckets:
+def _from_memory_only(found: Buckets, request: SelectRequest) -> Buckets:
     return replace(found, statistics={name: found.statistics[name] for name in request.statistics})
 
 
-def _nothing(grid: Grid, statistics: tuple[str, ...], note: str) -> Buckets:
+def _empty_answer(grid: Grid, statistics: tuple[str, ...], note: str) -> Buckets:
     empty = {name: np.zeros((0, grid.n), np.int64) for name in statistics}
     return Buckets(grid, (), empty, notes=(note,), partial=True)

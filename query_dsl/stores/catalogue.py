@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from artimon.model.select import NAME, Matcher, Series
-from artimon.model.series_table import Column, SeriesTable
+from artimon.model.series_table import EncodedLabel, SeriesTable
 from artimon.model.values import Kind, ValueType
-from query_dsl.stores.history.series import announced
+from query_dsl.stores.history.series import read_announced
 from query_dsl.stores.rows import Ints
 
-KEPT = 8
-FRESH_S = 30.0
+CACHE_SIZE = 8
+CACHE_TTL_S = 30.0
 """Cache lifetime of a lookup, in seconds: new announcements need as long to reach the table."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SeriesMatch:
     """Matching series: `table` with one row per series, pairs of (source, fingerprint) that report them, and the row
     of each pair."""
 
@@ -38,31 +38,31 @@ class Known:
         return len(self.table)
 
 
-class Catalogue:
+class HistoryCatalogue:
     """Cached lookups of series in one history. `_lock` guards the cache."""
 
     def __init__(self, hdfs: str) -> None:
         self._hdfs = hdfs
         self._lock = Lock()
-        self._kept: OrderedDict[tuple[Matcher, ...], tuple[float, Known]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Matcher, ...], tuple[float, SeriesMatch]] = OrderedDict()
 
-    def find(self, matchers: tuple[Matcher, ...]) -> Known:
-        """Return every matching series that was ever announced. Raises as `announced`."""
+    def find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
+        """Return every matching series that was ever announced. Raises as `read_announced`."""
         now = monotonic()
         with self._lock:
             at, held = self._kept.get(matchers, (0.0, None))
-            if held is not None and now - at < FRESH_S:
+            if held is not None and now - at < CACHE_TTL_S:
                 return held
-        found = known(*announced(self._hdfs, matchers))
+        found = make_match(*read_announced(self._hdfs, matchers))
         with self._lock:
             self._kept[matchers] = now, found
             self._kept.move_to_end(matchers)
-            while len(self._kept) > KEPT:
+            while len(self._kept) > CACHE_SIZE:
                 self._kept.popitem(last=False)
         return found
 
 
-def known(rows: Any, aside: tuple[int, ...]) -> Known:
+def make_match(rows: Any, aside: tuple[int, ...]) -> SeriesMatch:
     """Convert rows of SERIES_SCHEMA, each (source, series) once. A series of two sources becomes one row."""
     prints = rows.column("series").to_numpy()
     source = rows.column("source").cast(pa.int64()).to_numpy()
@@ -75,7 +75,9 @@ def known(rows: Any, aside: tuple[int, ...]) -> Known:
     kinds = _codes(rows.column("kind"), Kind)[first]
     chosen = rows.select(["name", "labels"]).take(pa.array(first)).combine_chunks()
     columns = {NAME: _coded(chosen.column("name").combine_chunks()), **_labels(chosen.column("labels"))}
-    return Known(SeriesTable(distinct.view(np.uint64), own, kinds, columns), source, prints, row_of.reshape(-1), aside)
+    return SeriesMatch(
+        SeriesTable(distinct.view(np.uint64), own, kinds, columns), source, prints, row_of.reshape(-1), aside
+    )
 
 
 def _codes(column: Any, of: type[ValueType] | type[Kind]) -> Any:
@@ -92,12 +94,12 @@ def _dictionary(column: Any) -> tuple[list[str], Any]:
     return coded.dictionary.to_pylist(), coded.indices.to_numpy()
 
 
-def _coded(column: Any) -> Column:
+def _coded(column: Any) -> EncodedLabel:
     values, codes = _dictionary(column)
     return codes.astype(np.int32), values
 
 
-def _labels(column: Any) -> dict[str, Column]:
+def _labels(column: Any) -> dict[str, EncodedLabel]:
     """Return one column per label, "" for series without it."""
     keys, items, owner, n = [], [], [], 0
     for chunk in column.chunks:
@@ -109,7 +111,7 @@ def _labels(column: Any) -> dict[str, Column]:
     names, name_of = _dictionary(pa.chunked_array(keys, pa.utf8()))
     values, value_of = _dictionary(pa.chunked_array(items, pa.utf8()))
     rows = np.concatenate(owner) if owner else np.zeros(0, np.int64)
-    columns: dict[str, Column] = {}
+    columns: dict[str, EncodedLabel] = {}
     for number, name in enumerate(names):
         mine = name_of == number
         used, codes = np.unique(value_of[mine], return_inverse=True)
@@ -119,6 +121,6 @@ def _labels(column: Any) -> dict[str, Column]:
     return columns
 
 
-def in_order(series: Sequence[Series]) -> list[Series]:
+def sort_series(series: Sequence[Series]) -> list[Series]:
     """Sort in canonical order."""
     return sorted(series, key=lambda one: (one.name, sorted(one.labels.items())))

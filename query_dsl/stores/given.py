@@ -11,32 +11,32 @@ from artimon.model.labels import canonical
 from artimon.model.series_table import NAME, Series
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, Value, ValueType, type_of
 from query_dsl.tree.errors import QueryError
-from query_dsl.tree.literals import plain
+from query_dsl.tree.literals import to_python_scalar
 from query_dsl.tree.selector import parse_selector
 from query_dsl.tree.timing import parse_instant
 
 Time = int | float | str | datetime
 """Epoch milliseconds, ISO 8601, or a datetime."""
-Given = Sequence[tuple[Time, Value | None]]
-MANY = 50_000_000
+SampleList = Sequence[tuple[Time, Value | None]]
+MAX_SAMPLES = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class GivenSeries:
+class LiteralSeries:
     """One series: samples of (time ms, birth ms, type, value); type ENDED marks the end of the series."""
 
     series: Series
     samples: tuple[tuple[int, int, ValueType, Value], ...]
 
 
-def read_series(
+def parse_series(
     text: str, given: Iterable[tuple[Time, Value | None]], kind: object, births: object, ended: object
-) -> GivenSeries:
+) -> LiteralSeries:
     """Check one series. Raises QueryError that names the series and the sample, and says how to write it."""
     name, labels = _named(text)
     samples: list[tuple[int, int, ValueType, Value]] = []
     points = [_point(text, number, point) for number, point in enumerate(given)]
-    born = _births(text, births, len(points))
+    born = _start_times(text, births, len(points))
     doubles = any(isinstance(value, float) for _, value in points)
     for number, (time, value) in enumerate(points):
         if doubles and type(value) is int:  # 46.5, 23, 42: a list of numbers, not of two types
@@ -49,7 +49,7 @@ def read_series(
         samples.append((_time(text, ended, "ended"), 0, ValueType.ENDED, 0))
     first = next((type_ for _, _, type_, _ in sorted(samples, key=lambda s: s[0]) if type_ != ValueType.ENDED), None)
     about = Series(fingerprint(canonical(name, labels)), name, labels, first or ValueType.DOUBLE, _kind(text, kind))
-    return GivenSeries(about, tuple(samples))
+    return LiteralSeries(about, tuple(samples))
 
 
 def _named(text: object) -> tuple[str, dict[str, str]]:
@@ -68,7 +68,7 @@ def _point(text: str, number: int, point: object) -> tuple[int, Value | None]:
     where = f"sample {number} of {text}"
     if isinstance(point, str) or not isinstance(point, Sequence) or len(point) != 2:
         raise QueryError(f"{where} is {point!r:.80}: write (time, value)")
-    time, value = map(plain, point)
+    time, value = map(to_python_scalar, point)
     if value is not None and not isinstance(value, bool | int | float | str):
         raise QueryError(
             f"{where} has the value {value!r:.80}: use a number, a text, True or False, or None where the series ends"
@@ -87,7 +87,7 @@ def _time(text: str, time: object, where: str) -> int:
     return instant.ms
 
 
-def _births(text: str, births: object, n: int) -> list[int]:
+def _start_times(text: str, births: object, n: int) -> list[int]:
     """Return one birth per sample; 0 (long ago) if none is given."""
     if births is None:
         return [0] * n
@@ -108,12 +108,12 @@ def _kind(text: str, kind: object) -> Kind:
     raise QueryError(f"the kind of {text} is {kind!r:.40}: use counter, gauge or unknown")
 
 
-def read_all(
+def parse_all(
     given: object,
     kinds: Mapping[str, object] | None,
     births: Mapping[str, object] | None,
     ended: Mapping[str, object] | None,
-) -> list[GivenSeries]:
+) -> list[LiteralSeries]:
     """Check every series, in order. Raises QueryError for a bad series, a repeated one, or too many samples."""
     if not isinstance(given, Mapping):
         raise QueryError(f"offline takes a dict of series to samples, not {type(given).__name__}")
@@ -123,7 +123,7 @@ def read_all(
             if text not in given:
                 raise QueryError(f"{what} names {text!r:.200}, which is not one of the series")
     found = [
-        read_series(text, samples, *(told[what].get(text) for what in ("kinds", "births", "ended")))
+        parse_series(text, samples, *(told[what].get(text) for what in ("kinds", "births", "ended")))
         for text, samples in given.items()
     ]
     seen: dict[int, str] = {}
@@ -132,6 +132,6 @@ def read_all(
         if other != text:
             raise QueryError(f"{other!r:.200} and {text!r:.200} are the same series: give it once")
     total = sum(len(one.samples) for one in found)
-    if total > MANY:
-        raise QueryError(f"{total:,} samples are more than lists can hold well: use at most {MANY:,}")
+    if total > MAX_SAMPLES:
+        raise QueryError(f"{total:,} samples are more than lists can hold well: use at most {MAX_SAMPLES:,}")
     return found

@@ -7,21 +7,21 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.cells import whole
+from artimon.compute.cells import is_whole_number
 from artimon.compute.statistics import FOLDS, bits_of, join_cells, to_double, with_needs
-from artimon.compute.succession import succession
-from artimon.compute.true_sums import notes_of_wrapped
+from artimon.compute.succession import normalize_incarnations
+from artimon.compute.true_sums import wrap_notes
 from artimon.model.grid import Grid
-from artimon.model.select import BIRTH_TYPE, Buckets, SelectRequest
+from artimon.model.select import INCARNATION_DTYPE, Buckets, SelectRequest
 from artimon.model.series_table import SeriesTable
-from query_dsl.stores.cutting import Cuts, Piece, lives_joined, renumbered, without
+from query_dsl.stores.cutting import PartialBuckets, SparseBuckets, merge_incarnations, renumber_texts, without_series
 from query_dsl.stores.rows import DOUBLE, INTEGER, NO_TYPE, STRING, Bools, Ints, Types, rank
 
-LIVES_A_SERIES = 5_000
+MAX_INCARNATIONS = 5_000
 """Maximum number of lives per series, as in shards: the oldest are left out, with a note."""
 
 
-class Held:
+class BucketAccumulator:
     """Buckets, lives and ends of one selection of `rows` series. Not locked."""
 
     def __init__(self, rows: int, grid: Grid, statistics: Collection[str]) -> None:
@@ -31,7 +31,7 @@ class Held:
         self._flat = {name: np.zeros(rows * grid.n, np.int64) for name in sorted(wanted)}
         self._types: Types = np.full(rows, NO_TYPE, np.uint8)
         self._newest, self._ended = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        self._lives = [np.zeros(0, BIRTH_TYPE)]
+        self._lives = [np.zeros(0, INCARNATION_DTYPE)]
         self._lives_held = self._lives_joined = 0
         self._texts: list[str] = []
         self._number: dict[str, int] = {}
@@ -39,13 +39,13 @@ class Held:
         """Series of more than one type: their data is incomplete until `put_back`."""
         self.samples = 0
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: PartialBuckets) -> None:
         """Merge a piece; pieces may come in any order."""
         self.samples += piece.samples
         self.mixed.update(piece.mixed.tolist())
         piece = self._of_one_type(piece)
         if piece.strings:
-            piece = renumbered(piece, np.array([self._text(text) for text in piece.strings], np.int64))
+            piece = renumber_texts(piece, np.array([self._text(text) for text in piece.strings], np.int64))
         self._types[piece.rows] = piece.types
         self._newest[piece.rows] = np.maximum(self._newest[piece.rows], piece.newest_ms)
         rows, times = piece.ended
@@ -75,7 +75,7 @@ class Held:
         rows: Ints = np.unique(lives["row"][begun & several[lives["row"]]]).astype(np.int64)
         return rows
 
-    def put_back(self, piece: Piece, rows: Ints | None = None) -> None:
+    def put_back(self, piece: PartialBuckets, rows: Ints | None = None) -> None:
         """Replace the data of these series (default: `mixed`) by a piece made of all their samples."""
         rows = np.array(sorted(self.mixed), np.int64) if rows is None else rows
         for matrix in self._flat.values():
@@ -87,12 +87,12 @@ class Held:
         self.add(piece)
         self.samples = samples
 
-    def _of_one_type(self, piece: Piece) -> Piece:
+    def _of_one_type(self, piece: PartialBuckets) -> PartialBuckets:
         held = self._types[piece.rows]
         self.mixed.update(piece.rows[(held != NO_TYPE) & (held != piece.types)].tolist())
         if not self.mixed:
             return piece
-        return without(piece, np.array(sorted(self.mixed), np.int64))
+        return without_series(piece, np.array(sorted(self.mixed), np.int64))
 
     def _text(self, text: str) -> int:
         number = self._number.setdefault(text, len(self._texts))
@@ -100,7 +100,7 @@ class Held:
             self._texts.append(text)
         return number
 
-    def _put(self, cuts: Cuts, kinds: Types) -> None:
+    def _put(self, cuts: SparseBuckets, kinds: Types) -> None:
         at, stats, flat = cuts.at, cuts.stats, self._flat
         before = flat["count"][at]
         there = before > 0
@@ -117,7 +117,7 @@ class Held:
                     new = np.where(there, join_cells(fold, flat[name][at], new, double), new)
                 flat[name][at] = new
 
-    def _later(self, cuts: Cuts, kinds: Types, there: Bools) -> Bools:
+    def _later(self, cuts: SparseBuckets, kinds: Types, there: Bools) -> Bools:
         times, new = self._flat["last_time"][cuts.at], cuts.stats["last_time"]
         later = there & (new > times)
         tied = np.flatnonzero(there & (new == times))
@@ -142,11 +142,11 @@ class Held:
             place = np.argsort(np.argsort(np.array(self._texts, object))).astype(np.int64)
             back = np.argsort(place)
             lives["last"][text] = place[lives["last"][text]]
-            lives = lives_joined(lives, self._types == DOUBLE)
+            lives = merge_incarnations(lives, self._types == DOUBLE)
             text = (self._types == STRING)[lives["row"]]
             lives["last"][text] = back[lives["last"][text]]
         else:
-            lives = lives_joined(lives, self._types == DOUBLE)
+            lives = merge_incarnations(lives, self._types == DOUBLE)
         self._lives = [lives]
         self._lives_held = self._lives_joined = len(lives)
 
@@ -157,18 +157,18 @@ class Held:
         announced = series.types
         types = np.where(self._types == NO_TYPE, announced, self._types).astype(np.uint8)
         late = np.flatnonzero((self._types == INTEGER) & (announced == DOUBLE))
-        lives, dropped = _newest_lives(succession(self._lives[0]), self._rows)
+        lives, dropped = _newest_incarnations(normalize_incarnations(self._lives[0]), self._rows)
         if len(late):
             self._to_double(late, lives)
             types[late] = DOUBLE
         shape = (self._rows, self._grid.n)
         held = {name: matrix.reshape(shape) for name, matrix in self._flat.items()}
         more: tuple[str, ...] = (
-            (f"{dropped:,} lives of series with more than {LIVES_A_SERIES:,} are left out",) if dropped else ()
+            (f"{dropped:,} lives of series with more than {MAX_INCARNATIONS:,} are left out",) if dropped else ()
         )
         made = SeriesTable(series.fingerprints, types, series.kinds, series.columns)
         if "sum" in request.statistics:
-            more += notes_of_wrapped(held, whole(made.types), lambda row: made[row].name)
+            more += wrap_notes(held, is_whole_number(made.types), lambda row: made[row].name)
         return Buckets(
             request.grid,
             made,
@@ -189,11 +189,11 @@ class Held:
         lives["last"][mine] = lives["last"][mine].astype(np.float64).view(np.int64)
 
 
-def _newest_lives(lives: npt.NDArray[np.void], rows: int) -> tuple[npt.NDArray[np.void], int]:
+def _newest_incarnations(lives: npt.NDArray[np.void], rows: int) -> tuple[npt.NDArray[np.void], int]:
     """Keep the newest LIVES_A_SERIES lives of each series; also return the number left out."""
     many = np.bincount(lives["row"], minlength=rows) if len(lives) else np.zeros(rows, np.int64)
-    if not (many > LIVES_A_SERIES).any():
+    if not (many > MAX_INCARNATIONS).any():
         return lives, 0
     after = np.cumsum(many)[lives["row"]] - np.arange(len(lives))  # lives of the series from this one on
-    kept = lives[after <= LIVES_A_SERIES]
+    kept = lives[after <= MAX_INCARNATIONS]
     return kept, len(lives) - len(kept)

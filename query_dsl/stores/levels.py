@@ -13,7 +13,7 @@ FINEST_SPARE_ROWS = 17
 """Extra rows of the finest level, where windows start before the range most often."""
 ALWAYS_MS = -(2**62)
 """Time before that of any query."""
-MANY_POINTS = 1_000
+MAX_COARSE_POINTS = 1_000
 """Maximum number of points of a range that no level covers, for steps up to a week."""
 _TIMES = (1, 6, 24, 168)
 """Steps beyond the levels, as multiples of the coarsest one: for an hour they are 1 h, 6 h, 1 d and 1 w."""
@@ -22,7 +22,7 @@ Engine = Literal["memory", "history", "memory and history", "samples"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class StoreReach:
     """Reach of a store into the past. The defaults are those of the memory store: as far as its levels."""
 
     boundless: bool = False
@@ -36,11 +36,11 @@ class Reach:
     """Current time of the store, for queries as of an earlier time; None: the time of the query."""
 
 
-MEMORY = Reach()
+MEMORY = StoreReach()
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class LevelSnapshot:
     """Buckets that a level can hold, as the planner sees it at one time."""
 
     step_ms: int
@@ -65,22 +65,26 @@ class Ring:
         return ALWAYS_MS if self.boundless else self.span_start_ms - self.spare * self.step_ms
 
 
-def rings_of(levels: Sequence[tuple[int, int]], now_ms: int, real_ms: int | None = None) -> tuple[Ring, ...]:
+def level_snapshots(
+    levels: Sequence[tuple[int, int]], now_ms: int, real_ms: int | None = None
+) -> tuple[LevelSnapshot, ...]:
     """Return the levels as of `now_ms`, finest first; `real_ms`: the current time of the store, if different."""
     rings = []
     for i, (step, count) in enumerate(levels):
-        newest = settled(now_ms, step)
-        head = None if real_ms is None else max(newest, settled(real_ms, step))
-        rings.append(Ring(step, count, newest, SPARE_ROWS if i else FINEST_SPARE_ROWS, head))
+        newest = last_settled_ms(now_ms, step)
+        head = None if real_ms is None else max(newest, last_settled_ms(real_ms, step))
+        rings.append(LevelSnapshot(step, count, newest, SPARE_ROWS if i else FINEST_SPARE_ROWS, head))
     return tuple(rings)
 
 
-def settled(now_ms: int, step_ms: int) -> int:
+def last_settled_ms(now_ms: int, step_ms: int) -> int:
     """End of the newest bucket that no longer fills: SETTLE_MS after its end."""
     return (now_ms - SETTLE_MS) // step_ms * step_ms
 
 
-def beyond(fit: Sequence[Ring], length_ms: int, bound: bool, most: int, now_ms: int) -> Ring:
+def choose_uncovered(
+    fit: Sequence[LevelSnapshot], length_ms: int, bound: bool, most: int, now_ms: int
+) -> LevelSnapshot:
     """Choose the level for a range of this length that no level covers: the finest of `fit` that would cover it if it
     ended now, else a multiple of the coarsest. `bound`: only levels, because a bucketize sets the step."""
     for ring in fit:
@@ -91,8 +95,8 @@ def beyond(fit: Sequence[Ring], length_ms: int, bound: bool, most: int, now_ms: 
         return last
     for times in _TIMES:
         step = last.step_ms * times
-        if -(-length_ms // step) <= MANY_POINTS:
+        if -(-length_ms // step) <= MAX_COARSE_POINTS:
             break
     else:
         step *= -(-length_ms // (step * most))
-    return replace(last, step_ms=step, newest_ms=settled(now_ms, step), head_ms=None)
+    return replace(last, step_ms=step, newest_ms=last_settled_ms(now_ms, step), head_ms=None)

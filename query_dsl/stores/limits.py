@@ -44,14 +44,14 @@ class Limits:
                 raise QueryError(f"a limit of {value!r} ({name}) lets nothing through: use more than 0")
 
 
-DEFAULT = Limits()
+DEFAULT_LIMITS = Limits()
 
 
 @dataclass(slots=True)
-class Watch:
+class QueryBudget:
     """Limits of one evaluation and the usage so far. Any thread may set `stop`; the rest belongs to the evaluation."""
 
-    limits: Limits = DEFAULT
+    limits: Limits = DEFAULT_LIMITS
     checks: tuple[Check, ...] = ()
     """Called often; each may raise to end the evaluation."""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -141,9 +141,9 @@ def _shown(figure: float) -> str:
     return f"{figure:,.1f}" if isinstance(figure, float) else f"{figure:,}"
 
 
-def watch_of(limits: Limits | None, check: Check | None, stop: threading.Event | None = None) -> Watch:
+def make_budget(limits: Limits | None, check: Check | None, stop: threading.Event | None = None) -> QueryBudget:
     """Make the watch of an evaluation; `check` and `stop` belong to the caller."""
-    watch = Watch(limits or DEFAULT, (check,) if check is not None else ())
+    watch = QueryBudget(limits or DEFAULT_LIMITS, (check,) if check is not None else ())
     if stop is not None:
         watch.stop, watch.watched = stop, True
     return watch

@@ -18,30 +18,30 @@ from deltalake import DeltaTable
 
 from artimon.compute.statistics import with_needs
 from artimon.model.grid import DEFAULT_LEVELS, Grid
-from artimon.model.select import NAME, Buckets, Matcher, Part, SelectRequest, Series, too_many_series
+from artimon.model.select import NAME, Buckets, EngineShare, Matcher, SelectRequest, Series, too_many_series
 from artimon.rawtable.head import newest_document
-from artimon.rawtable.reader import read_whole
+from artimon.rawtable.reader import read_with_retry
 from artimon.rawtable.schema import TableError, raw_uri
 from query_dsl.functions.step import NEVER
-from query_dsl.stores.catalogue import Catalogue, Known, in_order
-from query_dsl.stores.cutting import Piece, cut, join
-from query_dsl.stores.held import Held
+from query_dsl.stores.catalogue import HistoryCatalogue, SeriesMatch, sort_series
+from query_dsl.stores.cutting import PartialBuckets, bucketize, merge_partials
+from query_dsl.stores.held import BucketAccumulator
 from query_dsl.stores.history.engine import LOCAL_BYTES, Engine, History, takes_spark
-from query_dsl.stores.history.files import Pruned, RawFile, Wanted, prune
+from query_dsl.stores.history.files import PrunedFiles, RawFile, RowFilter, prune
 from query_dsl.stores.history.local import LocalReader, Progress, no_progress
-from query_dsl.stores.history.question import NO_LIMIT, HistoryInterrupted, Question
-from query_dsl.stores.levels import SPARE_ROWS, Reach
-from query_dsl.stores.limits import Watch
+from query_dsl.stores.history.question import NO_LIMIT, HistoryInterrupted, SampleQuery
+from query_dsl.stores.levels import SPARE_ROWS, StoreReach
+from query_dsl.stores.limits import QueryBudget
 from query_dsl.stores.protocol import EngineStore
-from query_dsl.stores.rows import ENDED, Ints, Rows, raw_rows, settle
-from query_dsl.stores.sampled import Sampled, SampleRequest
-from query_dsl.stores.wire import decode_piece, encode_piece
+from query_dsl.stores.rows import ENDED, Ints, SampleRows, from_raw_table, unify_types
+from query_dsl.stores.sampled import RawSamples, SampleRequest
+from query_dsl.stores.wire import decode_partial, encode_partial
 from query_dsl.tree.timing import format_time
 
 T = TypeVar("T")
 TASK_BYTES = 64 * 1024 * 1024
 """Approximate bytes of files per Spark task; less if this gives fewer than TASKS tasks."""
-TASKS = 8
+TARGET_TASKS = 8
 MAX_COMMITS = 50
 """Maximum number of commits read to find the newest append; other commits are few."""
 TASK_CELLS = 2_000_000
@@ -64,23 +64,23 @@ class HistoryStore(EngineStore):
         history: History,
         levels: tuple[tuple[int, int], ...] = LEVELS,
         engine: Engine = "auto",
-        watch: Watch | None = None,
+        watch: QueryBudget | None = None,
         progress: Progress = no_progress,
-        catalogue: Catalogue | None = None,
+        catalogue: HistoryCatalogue | None = None,
     ) -> None:
         self._history, self._levels, self._engine = history, levels, engine
-        self._watch, self._progress = watch or Watch(), progress
-        self._catalogue = catalogue or Catalogue(history.hdfs)
+        self._watch, self._progress = watch or QueryBudget(), progress
+        self._catalogue = catalogue or HistoryCatalogue(history.hdfs)
 
-    def watching(self, watch: Watch) -> HistoryStore:
+    def watching(self, watch: QueryBudget) -> HistoryStore:
         return HistoryStore(self._history, self._levels, self._engine, watch, self._progress, self._catalogue)
 
     def showing(self, progress: Progress) -> HistoryStore:
         """Return the same store with a callback for progress."""
         return HistoryStore(self._history, self._levels, self._engine, self._watch, progress, self._catalogue)
 
-    def reach(self) -> Reach:
-        return Reach(boundless=True, engine="history")
+    def reach(self) -> StoreReach:
+        return StoreReach(boundless=True, engine="history")
 
     def past(self) -> EngineStore:
         return self
@@ -104,14 +104,14 @@ class HistoryStore(EngineStore):
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
         """See EngineStore: every matching series that was ever announced, with or without samples."""
         table = self._find(matchers).table
-        return in_order(table)[:limit] if len(table) else []
+        return sort_series(table)[:limit] if len(table) else []
 
-    def _find(self, matchers: tuple[Matcher, ...]) -> Known:
+    def _find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
         self._watch.check()
         with self._history.opened():
             return self._catalogue.find(matchers)
 
-    def _fitting(self, matchers: tuple[Matcher, ...], limit: int) -> Known:
+    def _fitting(self, matchers: tuple[Matcher, ...], limit: int) -> SeriesMatch:
         found = self._find(matchers)
         if len(found) > limit:
             raise too_many_series(len(found), limit)
@@ -123,11 +123,11 @@ class HistoryStore(EngineStore):
         """Answer on any grid. Raises HistoryError if HDFS or a table cannot be read, LimitExceeded, QueryCancelled."""
         found, grid = self._fitting(request.matchers, request.limit), request.grid
 
-        def answer(reading: _Reading) -> Buckets:
-            held = Held(len(found), grid, request.statistics)
+        def answer(reading: _TableRead) -> Buckets:
+            held = BucketAccumulator(len(found), grid, request.statistics)
             lock = threading.Lock()
 
-            def take(piece: Piece) -> None:
+            def take(piece: PartialBuckets) -> None:
                 with lock:
                     held.add(piece)
                     self._watch.took_samples(held.samples)
@@ -135,20 +135,24 @@ class HistoryStore(EngineStore):
             self._cut(reading, request, take)
             notes = self._look_around(reading, found, held, grid)
             part = reading.part(grid.start_ms, grid.end_ms, held.samples)
-            said = (*reading.notes(found, grid.end_ms), _read(part), *notes)
+            said = (*reading.notes(found, grid.end_ms), _read_text(part), *notes)
             return replace(held.buckets(request, found.table, said), parts=(part,))
 
         return self._read(found, grid.start_ms, grid.end_ms, answer)
 
-    def samples(self, request: SampleRequest) -> Sampled:
+    def samples(self, request: SampleRequest) -> RawSamples:
         found = self._fitting(request.matchers, request.limit)
 
-        def answer(reading: _Reading) -> Sampled:
+        def answer(reading: _TableRead) -> RawSamples:
             rows = reading.rows(self._watch)
-            settled = settle(replace(rows, row=reading.row_of[rows.row]), rows.row)
+            settled = unify_types(replace(rows, row=reading.row_of[rows.row]), rows.row)
             part = reading.part(request.after_ms, request.until_ms, len(settled.rows))
-            said = (*reading.notes(found, request.until_ms), _read(part), *_conflicts(settled.conflicts, settled.apart))
-            return Sampled(found.table, settled.rows, said, parts=(part,))
+            said = (
+                *reading.notes(found, request.until_ms),
+                _read_text(part),
+                *_conflict_notes(settled.conflicts, settled.apart),
+            )
+            return RawSamples(found.table, settled.rows, said, parts=(part,))
 
         return self._read(found, request.after_ms, request.until_ms, answer)
 
@@ -158,94 +162,98 @@ class HistoryStore(EngineStore):
         every = found.table.fingerprints
         if prints:
             chosen = np.flatnonzero(np.isin(every, np.array(list(prints), np.uint64)))
-            found = _of_rows(found, chosen)
+            found = _select_pairs(found, chosen)
 
-        def answer(reading: _Reading) -> Ints:
+        def answer(reading: _TableRead) -> Ints:
             return reading.newest(len(every))
 
         times = self._read(found, end_ms - LOOK_BACK_MS, end_ms, answer)
         return {int(every[row]): int(times[row]) for row in np.flatnonzero(times > NEVER).tolist()}
 
-    def _read(self, found: Known, after_ms: int, until_ms: int, answer: Callable[[_Reading], T]) -> T:
+    def _read(self, found: SeriesMatch, after_ms: int, until_ms: int, answer: Callable[[_TableRead], T]) -> T:
         """Apply `answer` to the newest version of the table; restart if compaction removes a file."""
-        ending = Ending(self._watch)
+        ending = BudgetEvent(self._watch)
         uri = raw_uri(self._history.hdfs)
-        wanted = Wanted(found.source, found.print, after_ms, until_ms)
+        wanted = RowFilter(found.source, found.print, after_ms, until_ms)
 
         def read(table: DeltaTable) -> T:
             pruned = prune(table, wanted)
             newest_ms = _appended_ms(uri, table.version())
-            return answer(_Reading(uri, table, wanted, found.row_of[wanted.order], pruned, newest_ms, ending))
+            return answer(_TableRead(uri, table, wanted, found.row_of[wanted.order], pruned, newest_ms, ending))
 
         try:
             with self._history.opened() as zookeeper:
-                return read_whole(uri, read, zookeeper)
+                return read_with_retry(uri, read, zookeeper)
         except HistoryInterrupted:
             raise ending.why() from None
 
-    def _cut(self, reading: _Reading, request: SelectRequest, take: Callable[[Piece], None]) -> None:
+    def _cut(self, reading: _TableRead, request: SelectRequest, take: Callable[[PartialBuckets], None]) -> None:
         """Call `take` with all pieces: from several threads, or from this one as Spark tasks end."""
         chosen, grid = reading.pruned.files, request.grid
         if not len(reading.wanted) or not chosen:
             return
         if takes_spark(self._engine, reading.pruned):
             reading.engine, reading.bytes = "spark", reading.pruned.size
-            work = CutWork(reading.uri, reading.wanted, reading.row_of, grid, request.statistics)
+            work = BucketizeTask(reading.uri, reading.wanted, reading.row_of, grid, request.statistics)
             tasks = [json.dumps([file.path for file in group]).encode() for group in _groups(chosen)]
             for data in self._history.in_tasks(work, tasks, reading.ending, self._progress):
-                take(decode_piece(data))
+                take(decode_partial(data))
         else:
             reader = reading.reader()
-            reader.each(chosen, lambda table: take(cut(raw_rows(table, reading.row_of), grid)), self._progress)
+            reader.each(
+                chosen, lambda table: take(bucketize(from_raw_table(table, reading.row_of), grid)), self._progress
+            )
             reading.bytes += reader.touched
 
-    def _look_around(self, reading: _Reading, found: Known, held: Held, grid: Grid) -> tuple[str, ...]:
+    def _look_around(
+        self, reading: _TableRead, found: SeriesMatch, held: BucketAccumulator, grid: Grid
+    ) -> tuple[str, ...]:
         """Read samples outside the grid that memory would know, too: they show whether a series continued after its
         end, and whether lives of several sources overlap. Also reread series of more than one type, because the type of
         every sample is settled by time. Returns notes."""
-        around = Around.of(grid, reading.appended_ms, self._levels)
+        around = ContextRange.of(grid, reading.appended_ms, self._levels)
         notes: list[str] = []
         ended = held.ended()
         if around.until_ms > grid.end_ms and len(ended):
-            after = _again(reading, found, ended, grid.end_ms, around.until_ms)
+            after = _restricted(reading, found, ended, grid.end_ms, around.until_ms)
             if after.pruned.size <= LOCAL_BYTES:
                 rows = after.rows(self._watch)
                 valued = rows.type != ENDED
                 held.went_on(after.row_of[rows.row[valued]], rows.time_ms[valued])
             else:
-                notes.append(f"{len(ended)} series ended: samples after their end {_TOO_MUCH}")
+                notes.append(f"{len(ended)} series ended: samples after their end {_NOT_CHECKED}")
         apart = np.array(sorted(held.mixed), np.int64)
         twins = held.begun(np.bincount(found.row_of, minlength=len(found)) > 1)
         if around.wide and len(twins):
             both = np.union1d(twins, apart)
-            wide = _again(reading, found, both, around.after_ms, around.until_ms)
+            wide = _restricted(reading, found, both, around.after_ms, around.until_ms)
             if wide.pruned.size <= LOCAL_BYTES:
                 return (*notes, *self._put_back(wide, held, grid, both))
-            notes.append(f"{len(twins)} series of several sources: overlaps of their lives {_TOO_MUCH}")
+            notes.append(f"{len(twins)} series of several sources: overlaps of their lives {_NOT_CHECKED}")
         if len(apart):
-            again = _again(reading, found, apart, grid.start_ms, grid.end_ms)
+            again = _restricted(reading, found, apart, grid.start_ms, grid.end_ms)
             notes += self._put_back(again, held, grid, apart)
         return tuple(notes)
 
-    def _put_back(self, again: _Reading, held: Held, grid: Grid, series: Ints) -> tuple[str, ...]:
+    def _put_back(self, again: _TableRead, held: BucketAccumulator, grid: Grid, series: Ints) -> tuple[str, ...]:
         rows = again.rows(self._watch)
-        settled = settle(replace(rows, row=again.row_of[rows.row]), rows.row)
-        held.put_back(cut(settled.rows, grid), series)
-        return _conflicts(settled.conflicts, settled.apart)
+        settled = unify_types(replace(rows, row=again.row_of[rows.row]), rows.row)
+        held.put_back(bucketize(settled.rows, grid), series)
+        return _conflict_notes(settled.conflicts, settled.apart)
 
 
-_TOO_MUCH = "were not checked, as this needs too many files"
+_NOT_CHECKED = "were not checked, as this needs too many files"
 
 
-def _again(reading: _Reading, found: Known, rows: Ints, after_ms: int, until_ms: int) -> _Reading:
+def _restricted(reading: _TableRead, found: SeriesMatch, rows: Ints, after_ms: int, until_ms: int) -> _TableRead:
     """Return a reading of all samples of these series in (after, until]."""
-    found = _of_rows(found, rows)
-    wanted = Wanted(found.source, found.print, after_ms, until_ms)
+    found = _select_pairs(found, rows)
+    wanted = RowFilter(found.source, found.print, after_ms, until_ms)
     return replace(reading, wanted=wanted, row_of=found.row_of[wanted.order], pruned=prune(reading.table, wanted))
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class ContextRange:
     """Time range (after, until] that memory would take into account for a grid."""
 
     after_ms: int
@@ -254,7 +262,7 @@ class Around:
     """True if the range may exceed the grid: memory holds nothing of a grid that is too old."""
 
     @classmethod
-    def of(cls, grid: Grid, appended_ms: int | None, levels: Sequence[tuple[int, int]]) -> Around:
+    def of(cls, grid: Grid, appended_ms: int | None, levels: Sequence[tuple[int, int]]) -> ContextRange:
         """Return the range; `appended_ms`: time up to which the history is complete, if known."""
         span = max(step * (count + SPARE_ROWS) for step, count in levels)
         if appended_ms is None or grid.end_ms < appended_ms - span:
@@ -262,10 +270,10 @@ class Around:
         return cls(min(grid.start_ms, appended_ms - span), max(grid.end_ms, appended_ms), True)
 
 
-class Ending(threading.Event):
+class BudgetEvent(threading.Event):
     """Event that is set once the watch ends the evaluation; keeps the reason."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: QueryBudget) -> None:
         super().__init__()
         self._watch = watch
         self._why: BaseException | None = None
@@ -285,33 +293,33 @@ class Ending(threading.Event):
 
 
 @dataclass(slots=True)
-class _Reading:
+class _TableRead:
     """One reading of one version of the table."""
 
     uri: str
     table: DeltaTable
-    wanted: Wanted
+    wanted: RowFilter
     row_of: Ints
     """The series of each pair of `wanted`."""
-    pruned: Pruned
+    pruned: PrunedFiles
     appended_ms: int | None
     """Append time of the newest batch in the table; None if unknown."""
-    ending: Ending
+    ending: BudgetEvent
     engine: str = "local"
     bytes: int = 0
 
     def reader(self, samples: int = NO_LIMIT) -> LocalReader:
         """A reader of the wanted rows in this process."""
-        asked = Question("the query", (), self.wanted.after_us // 1000, self.wanted.until_us // 1000, samples)
+        asked = SampleQuery("the query", (), self.wanted.after_us // 1000, self.wanted.until_us // 1000, samples)
         return LocalReader(self.uri, self.wanted, asked, self.ending)
 
-    def rows(self, watch: Watch) -> Rows:
+    def rows(self, watch: QueryBudget) -> SampleRows:
         """Read all wanted rows, numbered by pair, up to the limits of the query."""
         most = min(watch.limits.samples - watch.samples, (watch.limits.memory_bytes - watch.bytes) // 64)
         reader = self.reader(max(1, most))
         table = reader.read(self.pruned.files)
         self.bytes += reader.touched
-        return raw_rows(table, np.arange(len(self.wanted)))
+        return from_raw_table(table, np.arange(len(self.wanted)))
 
     def newest(self, rows: int) -> Ints:
         """Return (rows,) times of the newest wanted sample of each series, NEVER if none was found: reads the newest
@@ -325,18 +333,18 @@ class _Reading:
                 break
             read += file.size
             for table in reader.stream([file]):
-                samples = raw_rows(table, self.row_of)
+                samples = from_raw_table(table, self.row_of)
                 valued = samples.type != ENDED
                 np.maximum.at(found, samples.row[valued], samples.time_ms[valued])
         return found
 
-    def part(self, start_ms: int, end_ms: int, samples: int) -> Part:
+    def part(self, start_ms: int, end_ms: int, samples: int) -> EngineShare:
         """Return the description of the reading for the origin of the answer."""
         kept = f"{len(self.pruned.files):,} of {self.pruned.of_files:,} files"
         how = f"{self.engine}, {kept}, {self.bytes:,} of {self.pruned.of_bytes:,} bytes"
-        return Part("history", start_ms, end_ms, samples, self.bytes, how)
+        return EngineShare("history", start_ms, end_ms, samples, self.bytes, how)
 
-    def notes(self, found: Known, until_ms: int) -> tuple[str, ...]:
+    def notes(self, found: SeriesMatch, until_ms: int) -> tuple[str, ...]:
         """Return notes on missing data."""
         notes = []
         if found.aside:
@@ -350,11 +358,11 @@ class _Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class CutWork:
+class BucketizeTask:
     """Work of a Spark task: reads its files and bucketizes their samples."""
 
     uri: str
-    wanted: Wanted
+    wanted: RowFilter
     row_of: Ints
     grid: Grid
     statistics: tuple[str, ...]
@@ -363,26 +371,26 @@ class CutWork:
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 for piece in self._cut([RawFile(path, 0, 0) for path in json.loads(task)]):
-                    yield pa.record_batch([pa.array([encode_piece(self._lean(piece))], pa.binary())], ["value"])
+                    yield pa.record_batch([pa.array([encode_partial(self._lean(piece))], pa.binary())], ["value"])
 
-    def _cut(self, chosen: Sequence[RawFile]) -> Iterator[Piece]:
-        asked = Question("the query", (), 0, 1, NO_LIMIT)
+    def _cut(self, chosen: Sequence[RawFile]) -> Iterator[PartialBuckets]:
+        asked = SampleQuery("the query", (), 0, 1, NO_LIMIT)
         reader = LocalReader(self.uri, self.wanted, asked, threading.Event())
-        pieces: list[Piece] = []
+        pieces: list[PartialBuckets] = []
         cells = 0
         for table in reader.stream(chosen):
-            pieces.append(cut(raw_rows(table, self.row_of), self.grid))
+            pieces.append(bucketize(from_raw_table(table, self.row_of), self.grid))
             cells += len(pieces[-1].cuts.at)
             if cells > TASK_CELLS:
-                pieces = [join(pieces)]
+                pieces = [merge_partials(pieces)]
                 cells = len(pieces[0].cuts.at)
                 if cells > TASK_CELLS // 2:
                     yield pieces[0]
                     pieces, cells = [], 0
         if pieces:
-            yield join(pieces)
+            yield merge_partials(pieces)
 
-    def _lean(self, piece: Piece) -> Piece:
+    def _lean(self, piece: PartialBuckets) -> PartialBuckets:
         """Set statistics that are not requested to zero."""
         wanted = with_needs(self.statistics)
         wanted |= {"last", "last_time"} if wanted & {"last", "last_time"} else set()
@@ -391,7 +399,7 @@ class CutWork:
 
 def _groups(chosen: Sequence[RawFile]) -> list[list[RawFile]]:
     """Split the files into one group per task, in the order of their paths, which is the order of time."""
-    most = min(TASK_BYTES, sum(file.size for file in chosen) // TASKS)
+    most = min(TASK_BYTES, sum(file.size for file in chosen) // TARGET_TASKS)
     groups: list[list[RawFile]] = []
     size = 0
     for file in chosen:
@@ -403,13 +411,13 @@ def _groups(chosen: Sequence[RawFile]) -> list[list[RawFile]]:
     return groups
 
 
-def _of_rows(found: Known, rows: Ints) -> Known:
+def _select_pairs(found: SeriesMatch, rows: Ints) -> SeriesMatch:
     """Keep only the pairs of some series; the numbers of the series do not change."""
     pairs = np.isin(found.row_of, rows)
     return replace(found, source=found.source[pairs], print=found.print[pairs], row_of=found.row_of[pairs])
 
 
-def _conflicts(left_out: int, apart: Sequence[int]) -> tuple[str, ...]:
+def _conflict_notes(left_out: int, apart: Sequence[int]) -> tuple[str, ...]:
     notes = []
     if left_out:
         notes.append(f"{left_out:,} samples left out: their type is not that of their series")
@@ -418,7 +426,7 @@ def _conflicts(left_out: int, apart: Sequence[int]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _read(part: Part) -> str:
+def _read_text(part: EngineShare) -> str:
     return f"history: {part.samples:,} samples, engine {part.how}"
 
 

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
 from artimon.model.select import Buckets, Matcher, SelectRequest, Series, Store
-from query_dsl.stores.levels import MEMORY, Reach
-from query_dsl.stores.limits import Watch
-from query_dsl.stores.sampled import Sampled, SampleRequest
+from query_dsl.stores.levels import MEMORY, StoreReach
+from query_dsl.stores.limits import QueryBudget
+from query_dsl.stores.sampled import RawSamples, SampleRequest
 from query_dsl.tree.errors import QueryError
 
-LOOK_S = 0.05
+POLL_S = 0.05
 """Interval of checks of the watch, in seconds, while a store answers in another thread."""
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class EngineStore:
 
     # --- supported by some engines only
 
-    def reach(self) -> Reach:
+    def reach(self) -> StoreReach:
         """Reach of the next query into the past."""
         return MEMORY
 
@@ -56,7 +56,7 @@ class EngineStore:
         """Return the history alone. Raises QueryError if there is none."""
         raise QueryError('resolution="raw" needs the history engine, and this store has none: leave it out')
 
-    def samples(self, request: SampleRequest) -> Sampled:  # noqa: ARG002
+    def samples(self, request: SampleRequest) -> RawSamples:  # noqa: ARG002
         """Return raw samples. Raises as `select`, and QueryError if the store holds only buckets."""
         raise QueryError(
             'samples(): the memory store holds buckets, not samples; ask with the history engine (engine="auto" or'
@@ -72,9 +72,9 @@ class EngineStore:
         """Reduce in the store. Raises SelectError, and NotPushed if buckets must be read instead."""
         raise NotPushed("the store does not aggregate")
 
-    def watching(self, watch: Watch) -> EngineStore:
+    def watching(self, watch: QueryBudget) -> EngineStore:
         """Return the same store for one evaluation; its calls end when the watch ends."""
-        return self if watch.idle else WatchedStore(self, watch)
+        return self if watch.idle else BudgetedStore(self, watch)
 
     # --- capabilities
 
@@ -128,7 +128,7 @@ class MemoryStore(EngineStore):
         found: Aggregate = self._ask(lambda: store.aggregate(request))
         return found
 
-    def watching(self, watch: Watch) -> EngineStore:
+    def watching(self, watch: QueryBudget) -> EngineStore:
         store: Any = self.store
         return MemoryStore(store.watching(watch)) if self.interruptible else super().watching(watch)
 
@@ -141,18 +141,18 @@ class MemoryStore(EngineStore):
         return hasattr(type(self.store), "watching")
 
 
-class PassingStore(MemoryStore):
+class ForwardingStore(MemoryStore):
     """Store wrapper that forwards every call it does not override."""
 
     store: EngineStore
 
-    def reach(self) -> Reach:
+    def reach(self) -> StoreReach:
         return self.store.reach()
 
     def past(self) -> EngineStore:
         return self.store.past()
 
-    def samples(self, request: SampleRequest) -> Sampled:
+    def samples(self, request: SampleRequest) -> RawSamples:
         return self._ask(lambda: self.store.samples(request))
 
     def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
@@ -172,11 +172,11 @@ class PassingStore(MemoryStore):
 
 
 @dataclass(frozen=True, slots=True)
-class WatchedStore(PassingStore):
+class BudgetedStore(ForwardingStore):
     """Calls a store without a watch in a separate thread; abandons the call to its own deadline if the watch ends."""
 
     store: EngineStore
-    watch: Watch
+    watch: QueryBudget
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
         """Aggregate with the remaining time as the deadline of the request."""
@@ -186,19 +186,19 @@ class WatchedStore(PassingStore):
             request = replace(request, deadline_ms=min(request.deadline_ms or most, most))
         return self._ask(lambda: self.store.aggregate(request))
 
-    def watching(self, watch: Watch) -> EngineStore:
-        return WatchedStore(self.store, watch)
+    def watching(self, watch: QueryBudget) -> EngineStore:
+        return BudgetedStore(self.store, watch)
 
     def _ask(self, question: Callable[[], T]) -> T:
-        return ask_apart(question, self.watch)
+        return call_in_thread(question, self.watch)
 
 
-def engine_store(store: Store) -> EngineStore:
+def as_engine_store(store: Store) -> EngineStore:
     """Return the store as an EngineStore, through an adapter if necessary."""
     return store if isinstance(store, EngineStore) else MemoryStore(store)
 
 
-def ask_apart(question: Callable[[], T], watch: Watch) -> T:
+def call_in_thread(question: Callable[[], T], watch: QueryBudget) -> T:
     """Return the result of `question`, run in a thread that is abandoned if the watch ends the evaluation."""
     watch.check()
     answer: Future[T] = Future()
@@ -210,6 +210,6 @@ def ask_apart(question: Callable[[], T], watch: Watch) -> T:
             answer.set_exception(error)
 
     threading.Thread(target=run, name="query-store", daemon=True).start()
-    while not wait([answer], LOOK_S).done:
+    while not wait([answer], POLL_S).done:
         watch.check()
     return answer.result()

@@ -22,7 +22,7 @@ _COLUMNS = (("integer", INTEGER), ("double", DOUBLE), ("boolean", BOOLEAN), ("st
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SampleRows:
     """n samples in any order. A row of type ENDED has no value: it marks the end of its series."""
 
     row: Ints
@@ -38,9 +38,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.row)
 
-    def pick(self, which: Bools | npt.NDArray[np.intp]) -> Rows:
+    def pick(self, which: Bools | npt.NDArray[np.intp]) -> SampleRows:
         """Return the rows of a mask or of indices."""
-        return Rows(
+        return SampleRows(
             self.row[which], self.time_ms[which], self.birth_ms[which], self.type[which], self.cell[which], self.strings
         )
 
@@ -52,13 +52,13 @@ def rank(cells: Ints, double: Bools | bool) -> Ints:
     return np.where(double, double_order(cells), cells)
 
 
-def raw_rows(table: Any, row_of: Ints) -> Rows:
+def from_raw_table(table: Any, row_of: Ints) -> SampleRows:
     """Convert rows of the raw table, as the history reads them. Rows from the future are left out, as in shards;
     `row_of` is the series of each pair."""
     if len(table) and table.column("future").combine_chunks().true_count:
         table = table.filter(pa.compute.invert(table.column("future")))
     types, cells, strings = _values(table)
-    return Rows(
+    return SampleRows(
         row_of[table.column("pair").to_numpy()],
         _milliseconds(table.column("time")),
         _milliseconds(table.column("birth")),
@@ -97,11 +97,11 @@ def _values(table: Any) -> tuple[Types, Ints, tuple[str, ...]]:
 
 def _interned(texts: Any) -> tuple[tuple[str, ...], Ints]:
     coded = texts.dictionary_encode()
-    strings, places = interned(coded.dictionary.to_pylist())
+    strings, places = intern_texts(coded.dictionary.to_pylist())
     return strings, np.array(places, np.int64)[coded.indices.to_numpy()]
 
 
-def interned(texts: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
+def intern_texts(texts: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
     """Return the distinct texts in order, and the index of each given text."""
     strings = tuple(sorted(set(texts)))
     place = {text: i for i, text in enumerate(strings)}
@@ -109,28 +109,28 @@ def interned(texts: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class TypedRows:
     """Rows with one type per series, and the number of rows left out because of their type."""
 
-    rows: Rows
+    rows: SampleRows
     conflicts: int = 0
     apart: tuple[int, ...] = ()
     """Series for which two sources report incompatible types: only rows of one of these types are kept."""
 
 
-def settle(rows: Rows, source: Ints) -> Settled:
+def unify_types(rows: SampleRows, source: Ints) -> TypedRows:
     """Give each series one type, as shards do: that of its first sample by time. INTEGER may become DOUBLE once, with
     all samples up to then; rows of other types are left out. Each `source` (one per row) is settled alone; then a
     series with INTEGER and DOUBLE sources is DOUBLE."""
-    mixed = np.flatnonzero(_mixed(rows))
+    mixed = np.flatnonzero(_mixed_rows(rows))
     if not len(mixed):
-        return Settled(rows)
+        return TypedRows(rows)
     types, cells, keep = rows.type.copy(), rows.cell.copy(), np.ones(len(rows), np.bool_)
     order = mixed[np.lexsort((rows.type[mixed], rows.time_ms[mixed], source[mixed], rows.row[mixed]))]
     apart = []
     for one in np.split(order, np.flatnonzero(np.diff(rows.row[order])) + 1):
         parts = [
-            _one_type(part, types, rows.time_ms, keep)
+            _choose_type(part, types, rows.time_ms, keep)
             for part in np.split(one, np.flatnonzero(np.diff(source[one])) + 1)
         ]
         double = DOUBLE in parts and set(parts) == {INTEGER, DOUBLE}
@@ -144,10 +144,10 @@ def settle(rows: Rows, source: Ints) -> Settled:
             apart.append(int(rows.row[one[0]]))
         keep[other] = False
     made = replace(rows, type=types, cell=cells)
-    return Settled(made.pick(keep), int(len(rows) - np.count_nonzero(keep)), tuple(apart))
+    return TypedRows(made.pick(keep), int(len(rows) - np.count_nonzero(keep)), tuple(apart))
 
 
-def _mixed(rows: Rows) -> Any:
+def _mixed_rows(rows: SampleRows) -> Any:
     """(n,) mask of the rows with a value whose series has more than one type."""
     valued = rows.type != ENDED
     if not valued.any():
@@ -159,7 +159,7 @@ def _mixed(rows: Rows) -> Any:
     return valued & (least < most)[rows.row]
 
 
-def _one_type(part: npt.NDArray[np.intp], types: Types, time_ms: Ints, keep: Bools) -> np.uint8:
+def _choose_type(part: npt.NDArray[np.intp], types: Types, time_ms: Ints, keep: Bools) -> np.uint8:
     """Return the type of one source's rows, which are in the order of time; clear `keep` of rows of other types."""
     first = np.uint8(types[part[0]])
     doubles = part[types[part] == DOUBLE]

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from artimon.model.select import Matcher, Part
+from artimon.model.select import EngineShare, Matcher
 from artimon.model.series_table import SeriesTable
-from query_dsl.results.cells import Key
-from query_dsl.results.irregular import Irregular
-from query_dsl.stores.rows import DOUBLE, ENDED, INTEGER, Rows, Types, rank
+from query_dsl.results.cells import SeriesKey
+from query_dsl.results.irregular import RawSeries
+from query_dsl.stores.rows import DOUBLE, ENDED, INTEGER, SampleRows, Types, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,29 +24,29 @@ class SampleRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class RawSamples:
     """Answer with `series` and `rows`, both in any order; the samples of each series have one type."""
 
     series: SeriesTable
-    rows: Rows
+    rows: SampleRows
     notes: tuple[str, ...] = ()
     partial: bool = False
-    parts: tuple[Part, ...] = ()
+    parts: tuple[EngineShare, ...] = ()
 
 
-def irregular(found: Sampled) -> Irregular:
+def to_raw_series(found: RawSamples) -> RawSeries:
     """Return the series that have a sample, in canonical order."""
     rows, n = found.rows, len(found.series)
     ended = np.zeros(n, np.int64)
     over = rows.type == ENDED
     np.maximum.at(ended, rows.row[over], rows.time_ms[over])
-    types, rows = typed(found.series.types, rows.pick(~over))
+    types, rows = to_announced_types(found.series.types, rows.pick(~over))
     rows = rows.pick(np.lexsort((rank(rows.cell, rows.type == DOUBLE), rows.time_ms, rows.row)))
     counts = np.bincount(rows.row, minlength=n)
     newest = np.zeros(n, np.int64)
     np.maximum.at(newest, rows.row, rows.time_ms)
-    keys = tuple(Key(name, pairs) for name, pairs in found.series.texts())
-    made = Irregular(
+    keys = tuple(SeriesKey(name, pairs) for name, pairs in found.series.texts())
+    made = RawSeries(
         keys,
         types,
         np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
@@ -61,7 +61,7 @@ def irregular(found: Sampled) -> Irregular:
     return made.take(np.array(sorted(held, key=keys.__getitem__), np.intp))
 
 
-def typed(announced: Types, rows: Rows) -> tuple[Types, Rows]:
+def to_announced_types(announced: Types, rows: SampleRows) -> tuple[Types, SampleRows]:
     """Return the types of the series, and rows in these types: INTEGER samples of a series that was later announced as
     DOUBLE become doubles."""
     types = announced.copy()

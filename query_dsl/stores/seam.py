@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.statistics import FOLDS, fold_last_axis, to_double
-from artimon.compute.succession import succession
+from artimon.compute.succession import normalize_incarnations
 from artimon.model.grid import Grid
 from artimon.model.select import Buckets, SelectRequest
 from artimon.model.series_table import SeriesTable
-from query_dsl.stores.cutting import lives_joined
+from query_dsl.stores.cutting import merge_incarnations
 from query_dsl.stores.rows import DOUBLE, INTEGER, STRING, Ints, Types
 
 
@@ -30,7 +30,7 @@ class _Side:
     """Index of its first string in those of the combined answer."""
 
 
-def joined(older: Buckets, newer: Buckets, request: SelectRequest) -> Buckets:
+def stitch(older: Buckets, newer: Buckets, request: SelectRequest) -> Buckets:
     """Combine both on the grid of `request`: `newer` covers its end, `older` the rest. Both have the same statistics,
     which include those that a change of type needs besides the request's.
 
@@ -39,7 +39,7 @@ def joined(older: Buckets, newer: Buckets, request: SelectRequest) -> Buckets:
     tables = [SeriesTable.of(side.series) for side in (older, newer)]
     rows_new, rows_old, chosen = _rows(tables[1], tables[0])
     series = SeriesTable.joined([tables[1], tables[0].take(chosen)])
-    types, lost = _types(tables, rows_old, len(series))
+    types, lost = _common_types(tables, rows_old, len(series))
     old = _Side(older, rows_old, tables[0].types, 0)
     new = _Side(newer, rows_new, tables[1].types, request.grid.n - newer.grid.n, len(older.strings))
     statistics = {
@@ -48,10 +48,10 @@ def joined(older: Buckets, newer: Buckets, request: SelectRequest) -> Buckets:
         if name in older.statistics
     }
     for side in (old, new):
-        for name, matrix in _as(side, types).items():
+        for name, matrix in _convert(side, types).items():
             statistics[name][side.rows, side.first : side.first + side.buckets.grid.n] = matrix
     if len(lost):
-        _without(statistics, lost, new.first)
+        _clear_columns(statistics, lost, new.first)
     newest, ended = np.zeros(len(series), np.int64), np.zeros(len(series), np.int64)
     ended[old.rows], newest[old.rows] = older.ended_ms, older.newest_ms
     ended[new.rows] = np.where(newer.newest_ms > 0, newer.ended_ms, ended[new.rows])
@@ -64,7 +64,7 @@ def joined(older: Buckets, newer: Buckets, request: SelectRequest) -> Buckets:
         replace(series, types=types),
         {name: statistics[name] for name in request.statistics},
         older.strings + newer.strings,
-        _lives(old, new, types, lost),
+        _merge_incarnations(old, new, types, lost),
         np.where(ended >= newest, ended, 0),
         newest,
         tuple(dict.fromkeys(notes)),
@@ -82,7 +82,7 @@ def _rows(new: SeriesTable, old: SeriesTable) -> tuple[Ints, Ints, npt.NDArray[n
     return np.arange(len(new)), rows, alone
 
 
-def _types(tables: Sequence[SeriesTable], rows_old: Ints, n: int) -> tuple[Types, Ints]:
+def _common_types(tables: Sequence[SeriesTable], rows_old: Ints, n: int) -> tuple[Types, Ints]:
     """Return the types of the answer, and the rows with a conflict of types, whose older side is dropped."""
     types = np.zeros(n, np.uint8)
     types[rows_old] = tables[0].types
@@ -96,7 +96,7 @@ def _types(tables: Sequence[SeriesTable], rows_old: Ints, n: int) -> tuple[Types
     return types, np.flatnonzero(both & ~numbers)
 
 
-def _as(side: _Side, types: Types) -> dict[str, Ints]:
+def _convert(side: _Side, types: Types) -> dict[str, Ints]:
     """Convert statistics to the types of the answer, and texts to indices into the strings of both."""
     found = dict(side.buckets.statistics)
     late = np.flatnonzero((side.types == INTEGER) & (types[side.rows] == DOUBLE))
@@ -111,13 +111,13 @@ def _as(side: _Side, types: Types) -> dict[str, Ints]:
     return found
 
 
-def _without(statistics: dict[str, Ints], rows: npt.NDArray[np.intp], columns: int) -> None:
+def _clear_columns(statistics: dict[str, Ints], rows: npt.NDArray[np.intp], columns: int) -> None:
     """Empty the first `columns` of these rows."""
     for matrix in statistics.values():
         matrix[rows, :columns] = 0
 
 
-def _lives(old: _Side, new: _Side, types: Types, lost: npt.NDArray[np.intp]) -> npt.NDArray[np.void]:
+def _merge_incarnations(old: _Side, new: _Side, types: Types, lost: npt.NDArray[np.intp]) -> npt.NDArray[np.void]:
     """Merge the lives of both sides, each (row, birth) once."""
     parts = []
     for side in (old, new):
@@ -130,10 +130,10 @@ def _lives(old: _Side, new: _Side, types: Types, lost: npt.NDArray[np.intp]) -> 
             lives["last"][own == STRING] += side.texts_from
         parts.append(lives if side is new or not len(lost) else lives[~np.isin(lives["row"], lost)])
     whole = np.concatenate(parts)
-    return succession(lives_joined(whole, types == DOUBLE))
+    return normalize_incarnations(merge_incarnations(whole, types == DOUBLE))
 
 
-def coarser(found: Buckets, grid: Grid) -> Buckets:
+def downsample(found: Buckets, grid: Grid) -> Buckets:
     """Merge buckets into those of `grid`, whose step is a multiple of theirs; both cover the same time."""
     times = grid.step_ms // found.grid.step_ms
     if times == 1:

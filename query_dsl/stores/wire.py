@@ -11,17 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from artimon.compute.statistics import STATISTICS
-from artimon.model.select import BIRTH_TYPE
-from query_dsl.stores.cutting import Cuts, Piece
+from artimon.model.select import INCARNATION_DTYPE
+from query_dsl.stores.cutting import PartialBuckets, SparseBuckets
 from query_dsl.stores.rows import Ints
 
 _CODEC = "zstd"
 _HEAD = 8
-MAX_PIECE = 1 << 30
+MAX_PARTIAL_BYTES = 1 << 30
 """Maximum bytes of a decompressed piece."""
 
 
-def encode_piece(piece: Piece) -> bytes:
+def encode_partial(piece: PartialBuckets) -> bytes:
     """Encode as header length, JSON header, and int64 columns as differences, compressed together."""
     columns = [
         piece.cuts.at,
@@ -29,7 +29,7 @@ def encode_piece(piece: Piece) -> bytes:
         piece.rows,
         piece.types.astype(np.int64),
         piece.newest_ms,
-        *(np.ascontiguousarray(piece.lives[name]) for name in BIRTH_TYPE.names or ()),
+        *(np.ascontiguousarray(piece.lives[name]) for name in INCARNATION_DTYPE.names or ()),
         *piece.ended,
         piece.mixed,
     ]
@@ -45,23 +45,23 @@ def encode_piece(piece: Piece) -> bytes:
     return len(text).to_bytes(_HEAD, "big") + text + bytes(pa.compress(flat.tobytes(), _CODEC, asbytes=True))
 
 
-def decode_piece(data: bytes | pa.Buffer) -> Piece:
-    """Decode the bytes of `encode_piece`. Raises ValueError for lengths that do not agree."""
+def decode_partial(data: bytes | pa.Buffer) -> PartialBuckets:
+    """Decode the bytes of `encode_partial`. Raises ValueError for lengths that do not agree."""
     whole = memoryview(data)
     body = _HEAD + int.from_bytes(whole[:_HEAD], "big")
     head = json.loads(bytes(whole[_HEAD:body]))
-    if not 0 <= head["bytes"] <= MAX_PIECE or head["bytes"] != 8 * sum(head["lengths"]):
+    if not 0 <= head["bytes"] <= MAX_PARTIAL_BYTES or head["bytes"] != 8 * sum(head["lengths"]):
         raise ValueError(f"a piece of {head['bytes']} bytes with columns of {sum(head['lengths'])} numbers")
     packed = pa.decompress(whole[body:], head["bytes"], _CODEC)
     flat = np.frombuffer(packed, np.int64)
     cuts = np.cumsum([0, *head["lengths"]]).tolist()
     rest: Iterator[Ints] = iter([np.cumsum(flat[a:b]) for a, b in pairwise(cuts)])
-    return Piece(
-        Cuts(next(rest), {name: next(rest) for name in STATISTICS}),
+    return PartialBuckets(
+        SparseBuckets(next(rest), {name: next(rest) for name in STATISTICS}),
         next(rest),
         next(rest).astype(np.uint8),
         next(rest),
-        _lives([next(rest) for _ in BIRTH_TYPE.names or ()]),
+        _incarnations([next(rest) for _ in INCARNATION_DTYPE.names or ()]),
         (next(rest), next(rest)),
         next(rest),
         tuple(head["strings"]),
@@ -70,8 +70,8 @@ def decode_piece(data: bytes | pa.Buffer) -> Piece:
     )
 
 
-def _lives(columns: Sequence[Ints]) -> npt.NDArray[np.void]:
-    lives = np.empty(len(columns[0]), BIRTH_TYPE)
-    for name, column in zip(BIRTH_TYPE.names or (), columns, strict=True):
+def _incarnations(columns: Sequence[Ints]) -> npt.NDArray[np.void]:
+    lives = np.empty(len(columns[0]), INCARNATION_DTYPE)
+    for name, column in zip(INCARNATION_DTYPE.names or (), columns, strict=True):
         lives[name] = column
     return lives

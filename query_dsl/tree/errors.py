@@ -68,12 +68,12 @@ def caret(text: str, position: int, length: int = 1) -> str:
     return f"  {shown}\n  {' ' * (column - cut)}{marks}"
 
 
-def near(word: str, known: Iterable[str], limit: int = 3) -> str:
+def similar_hint(word: str, known: Iterable[str], limit: int = 3) -> str:
     """Return `; near: a, b` with the most similar known words, or "" if there are none."""
     found = near_names(word, known, limit)
     return f"; near: {', '.join(found)}" if found else ""
 
 
-def list_of(known: Iterable[str]) -> str:
+def all_hint(known: Iterable[str]) -> str:
     """Return `; there are: a, b, c`, for messages about a name without similar ones."""
     return f"; there are: {', '.join(known)}"

@@ -7,27 +7,27 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from artimon.runtime.text import closest_names
-from query_dsl.tree.errors import near
+from query_dsl.tree.errors import similar_hint
 
 _OVER_TIME = re.compile(r"(avg|min|max|sum|count|last|first|quantile|stddev|stdvar|mad)_over_time")
 _CALENDAR = ("minute", "hour", "weekday", "day", "month", "year", "yearday")
 
 
-def _both(here: str) -> str:
+def _reduce_or_map(here: str) -> str:
     return f'.{here}(by=["label"]) over series, .map("{here}", "5m") over time'
 
 
-ELSEWHERE: Mapping[str, str] = MappingProxyType(
-    {name: _both("mean") for name in ("avg", "average")}
-    | {name: _both("sd") for name in ("std", "stddev", "stdev")}
-    | {name: _both("var") for name in ("stdvar", "variance")}
+EQUIVALENTS: Mapping[str, str] = MappingProxyType(
+    {name: _reduce_or_map("mean") for name in ("avg", "average")}
+    | {name: _reduce_or_map("sd") for name in ("std", "stddev", "stdev")}
+    | {name: _reduce_or_map("var") for name in ("stdvar", "variance")}
     | dict.fromkeys(("percentile", "p95", "p99"), '.quantile(0.95, by=["label"]), .map("quantile", "5m", 0.95)')
     | {name: f'.calendar("{name}")' for name in _CALENDAR}
     | {name: f'apply("{here}", a, b), or {sign}' for name, here, sign in (
         ("plus", "add", "a + b"), ("subtract", "sub", "a - b"), ("minus", "sub", "a - b"), ("times", "mul", "a * b"),
         ("multiply", "mul", "a * b"), ("divide", "div", "a / b"))}
     | {
-        "total": _both("sum"),
+        "total": _reduce_or_map("sum"),
         "day_of_week": '.calendar("weekday")',
         "day_of_month": '.calendar("day")',
         "day_of_year": '.calendar("yearday")',
@@ -63,15 +63,15 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
 """Function name of another language -> equivalent expression."""
 
 
-def elsewhere(name: str, known: Iterable[str] = ()) -> str:
+def name_hint(name: str, known: Iterable[str] = ()) -> str:
     """Return `; here: …` if a function of another language is the closest match of `name`; else `; near: …` with
     similar `known` names; else ""."""
     over_time = _over_time(name)
     if over_time is not None:
         return f'; here: .map("{over_time}", "5m"{", 0.95" if over_time == "quantile" else ""})'
     pool = list(known)
-    found = closest_names(name.lower(), [*pool, *ELSEWHERE], 1)
-    return f"; here: {ELSEWHERE[found[0]]}" if found and found[0] in ELSEWHERE else near(name, pool)
+    found = closest_names(name.lower(), [*pool, *EQUIVALENTS], 1)
+    return f"; here: {EQUIVALENTS[found[0]]}" if found and found[0] in EQUIVALENTS else similar_hint(name, pool)
 
 
 def _over_time(name: str) -> str | None:
@@ -110,46 +110,46 @@ def syntax_hint(message: str, text: str, position: int) -> str:
 _METRIC = r"[a-zA-Z_:][\w:.]*"
 _SELECTOR = re.compile(rf"({_METRIC}(?:\{{[^{{}}]*\}})?)\s*(?:\[(\d[\w:]*)\])?\s*(?:offset\s+(\d\w*))?")
 _CLASSES = r"(by|without)\s*\(([\w\s,]*)\)"
-_BEFORE = re.compile(rf"([a-z_]+)\s*{_CLASSES}\s*\((.*)\)", re.DOTALL)
-_BEHIND = re.compile(rf"([a-z_]+)\s*\((.*)\)\s*{_CLASSES}", re.DOTALL)
+_PREFIX_BY = re.compile(rf"([a-z_]+)\s*{_CLASSES}\s*\((.*)\)", re.DOTALL)
+_SUFFIX_BY = re.compile(rf"([a-z_]+)\s*\((.*)\)\s*{_CLASSES}", re.DOTALL)
 _CALL = re.compile(r"([a-z_0-9]+)\s*\((.*)\)", re.DOTALL)
 _NUMBER = re.compile(r"([\d.]+)\s*,\s*(.*)", re.DOTALL)
 _REDUCERS = MappingProxyType(
     {name: name for name in ("sum", "min", "max", "count", "group", "quantile", "topk", "bottomk")} | _RENAMED
 )
 _WINDOWED = ("rate", "increase", "delta", "irate", "changes", "resets")
-_MANY = 4_000
+_MAX_LENGTH = 4_000
 """Maximum length of a text that is checked for PromQL, in characters: longer ones are not typed by hand."""
 _MARKS = re.compile(
     r"\[\d+(ms|[smhdwy])|\b(by|without|on|ignoring|group_left|group_right)\s*\(|\boffset\s+\d|[\w:.]\{\s*(\w+\s*[=!]|\})"
 )
 
 
-def promql(text: str) -> str:
+def promql_hint(text: str) -> str:
     """Return a hint with our form of a text that looks like PromQL; "" for other texts."""
-    if len(text) > _MANY or not _MARKS.search(text) or re.search(r"\b(fetch|samples|absent|apply)\s*\(", text):
+    if len(text) > _MAX_LENGTH or not _MARKS.search(text) or re.search(r"\b(fetch|samples|absent|apply)\s*\(", text):
         return ""
-    said = translated(text.strip())
+    said = translate_promql(text.strip())
     example = 'fetch(\'NAME{a="b"}\').rate("5m").sum(by=["label"])'
     return f"this looks like PromQL; write {said}" if said else f"this looks like PromQL; write a query like {example}"
 
 
-def translated(text: str, depth: int = 0) -> str | None:
+def translate_promql(text: str, depth: int = 0) -> str | None:
     """Translate simple PromQL (selectors, window functions, aggregations) to a query; None for anything else."""
     selector = _SELECTOR.fullmatch(text)
     if selector is not None and selector[2] is None:
-        return _shifted(f"fetch({selector[1]!r})", selector[3])
-    classes, call = _called(text)
-    if call is None or depth > _DEEP:
+        return _with_offset(f"fetch({selector[1]!r})", selector[3])
+    classes, call = _parse_call(text)
+    if call is None or depth > _MAX_DEPTH:
         return None
     name, inner = call
     number = _NUMBER.fullmatch(inner)
     before, inner = (f"{number[1]}, ", number[2]) if number is not None else ("", inner)
     windowed = _SELECTOR.fullmatch(inner)
     if windowed is not None and windowed[2] is not None and not classes:
-        over = _window(name, windowed[2], before)
-        return over and _shifted(f"fetch({windowed[1]!r}){over}", windowed[3])
-    of = translated(inner.strip(), depth + 1)
+        over = _map_call(name, windowed[2], before)
+        return over and _with_offset(f"fetch({windowed[1]!r}){over}", windowed[3])
+    of = translate_promql(inner.strip(), depth + 1)
     if of is None:
         return None
     if name == "histogram_quantile":
@@ -157,12 +157,12 @@ def translated(text: str, depth: int = 0) -> str | None:
     return f"{of}.{_REDUCERS[name]}({before}{classes or 'by=[]'})" if name in _REDUCERS else None
 
 
-_DEEP = 10
+_MAX_DEPTH = 10
 
 
-def _called(text: str) -> tuple[str, tuple[str, str] | None]:
+def _parse_call(text: str) -> tuple[str, tuple[str, str] | None]:
     """Return (by=[..] or without=[..] or "", (function name, text between its parentheses) or None)."""
-    for pattern, name, inner, word, labels in ((_BEFORE, 1, 4, 2, 3), (_BEHIND, 1, 2, 3, 4)):
+    for pattern, name, inner, word, labels in ((_PREFIX_BY, 1, 4, 2, 3), (_SUFFIX_BY, 1, 2, 3, 4)):
         found = pattern.fullmatch(text)
         if found is not None:
             listed = ", ".join(f'"{label.strip()}"' for label in found[labels].split(",") if label.strip())
@@ -171,12 +171,12 @@ def _called(text: str) -> tuple[str, tuple[str, str] | None]:
     return "", None if call is None else (call[1], call[2].strip())
 
 
-def _window(name: str, window: str, before: str) -> str | None:
+def _map_call(name: str, window: str, before: str) -> str | None:
     if name in _WINDOWED:
         return f'.{name}("{window}")'
     over_time = _over_time(name)
     return over_time and f'.map("{over_time}", "{window}"{", " + before.rstrip(", ") if before else ""})'
 
 
-def _shifted(query: str, offset: str | None) -> str:
+def _with_offset(query: str, offset: str | None) -> str:
     return f'{query}.offset("{offset}")' if offset else query

@@ -32,7 +32,7 @@ def checked_int64(value: object, where: str = "") -> None:
         raise QueryError(f"{where}{value} is not a 64-bit integer: write it as {float(value):g}")
 
 
-def plain(value: object) -> object:
+def to_python_scalar(value: object) -> object:
     """Convert a numpy scalar to its Python type; return anything else unchanged."""
     item = getattr(value, "item", None)
     return item() if callable(item) and getattr(value, "shape", None) == () else value

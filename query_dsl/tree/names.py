@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from query_dsl.tree.errors import QueryError, list_of
-from query_dsl.tree.habits import elsewhere
-from query_dsl.tree.nodes import Own
+from query_dsl.tree.errors import QueryError, all_hint
+from query_dsl.tree.habits import name_hint
+from query_dsl.tree.nodes import UserFunction
 
 
-class Entry(Protocol):
+class NamedEntry(Protocol):
     """A registered function."""
 
     @property
     def name(self) -> str: ...
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=NamedEntry)
 
 
 def read_only_table(*entries: E) -> Mapping[str, E]:
@@ -34,12 +34,12 @@ def look_up(table: Mapping[str, E], name: str, what: str, others: Iterable[str] 
     entry = table.get(name)
     if entry is None:
         known = [*table, *others]
-        hint = elsewhere(name, known) or list_of(known)
+        hint = name_hint(name, known) or all_hint(known)
         raise QueryError(f"unknown {what} {name!r}{hint}").about(name)
     return entry
 
 
-WORDS = frozenset({
+RESERVED_WORDS = frozenset({
     "absent", "and_", "apply", "at", "between", "bound", "bucketize", "collect", "collector", "depth", "equals",
     "explain", "fetch", "fill", "filter", "map", "named", "node", "offset", "or_", "parts", "plot", "reduce",
     "samples", "scalar", "text", "to_pandas", "transform", "unless", "where",
@@ -50,14 +50,14 @@ _PYTHON_NAMES = {"truediv": "div", "and_": "and", "or_": "or", "pow": "pow"}
 _PYTHON_MODULES = ("builtins", "operator", "_operator", "numpy", "statistics")
 
 
-def named_function(function: object) -> str | Own:
+def function_name(function: object) -> str | UserFunction:
     """Return the registered name of a text or of a Python function such as `max` or `operator.sub`. Any other callable
-    becomes a user-defined function (`Own`). QueryError for other values."""
+    becomes a user-defined function (`UserFunction`). QueryError for other values."""
     if isinstance(function, str):
         return function
     module, name = getattr(function, "__module__", None), getattr(function, "__name__", None)
     if module in _PYTHON_MODULES and isinstance(name, str):
         return _PYTHON_NAMES.get(name, name)
     if callable(function):
-        return Own(str(name or type(function).__name__), function)
+        return UserFunction(str(name or type(function).__name__), function)
     raise QueryError(f'{function!r:.80} is not a function: give a name such as "mean", or a Python function')

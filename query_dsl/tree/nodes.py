@@ -17,7 +17,7 @@ Span = tuple[int, int]
 """(position of the first character, number of characters)."""
 
 Labels = tuple[str, ...]
-Given = tuple[tuple[str, Any], ...]
+BoundArguments = tuple[tuple[str, Any], ...]
 """Arguments of a function that differ from their defaults, in the order of its entry: see functions/registry.py."""
 
 
@@ -29,7 +29,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class UserFunction:
     """A user-defined Python function. Query text cannot refer to it."""
 
     name: str
@@ -100,7 +100,7 @@ class Offset(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class NullRules:
     """Treatment of missing values. `min_count` None = 1 (0 for count)."""
 
     nulls: str = "skip"
@@ -112,12 +112,12 @@ class Window(Node):
     """A window function over (t - before, t + after] of each series; `before_ms` None = one step."""
 
     child: Node
-    function: str | Own
+    function: str | UserFunction
     before_ms: int | None = None
     after_ms: int = 0
-    rules: Rules = Rules()
+    rules: NullRules = NullRules()
     max_gap_ms: int | None = None
-    args: Given = ()
+    args: BoundArguments = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +125,11 @@ class Bucketize(Node):
     """A window function applied once per bucket of a coarser grid."""
 
     child: Node
-    function: str | Own
+    function: str | UserFunction
     step_ms: int
-    rules: Rules = Rules()
+    rules: NullRules = NullRules()
     max_gap_ms: int | None = None
-    args: Given = ()
+    args: BoundArguments = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Point(Node):
 
     child: Node
     function: str
-    args: Given = ()
+    args: BoundArguments = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +146,15 @@ class Reduce(Node):
     """One series per class of equal `by` labels, or of equal labels except `without`; exactly one of both is None."""
 
     child: Node
-    function: str | Own
+    function: str | UserFunction
     by: Labels | None
     without: Labels | None
-    rules: Rules = Rules()
-    args: Given = ()
+    rules: NullRules = NullRules()
+    args: BoundArguments = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class LabelMatching:
     """Label matching of two operands: all labels, the `on` labels, or all except the `ignoring` labels."""
 
     on: Labels | None = None
@@ -172,27 +172,27 @@ class Binary(Node):
     op: str
     left: Node
     right: Node
-    match: Match = Match()
+    match: LabelMatching = LabelMatching()
 
 
 @dataclass(frozen=True, slots=True)
 class Apply(Node):
     """A user-defined function of series that are matched by label; at least one operand."""
 
-    function: Own
+    function: UserFunction
     operands: tuple[Node, ...]
-    match: Match = Match()
-    args: Given = ()
+    match: LabelMatching = LabelMatching()
+    args: BoundArguments = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Node):
+class Transform(Node):
     """A filter, filler or transform of whole series; `others` are additional operands."""
 
     child: Node
     family: str
     function: str
-    args: Given = ()
+    args: BoundArguments = ()
     others: tuple[Node, ...] = ()
 
 
@@ -225,7 +225,7 @@ def children(node: Node) -> tuple[Node, ...]:
         return (node.left, node.right)
     if isinstance(node, Apply):
         return node.operands
-    if isinstance(node, Step):
+    if isinstance(node, Transform):
         return (node.child, *node.others)
     child = getattr(node, "child", None)
     return (child,) if child is not None else ()
@@ -240,7 +240,7 @@ def walk(node: Node) -> Iterator[Node]:
         waiting.extend(reversed(children(current)))
 
 
-def same(left: object, right: object) -> bool:
+def equal_trees(left: object, right: object) -> bool:
     """Return True if two trees are equal, including types of numbers (1 is not 1.0; nan equals nan). Iterative."""
     pairs = [(left, right)]
     while pairs:
@@ -259,13 +259,13 @@ def same(left: object, right: object) -> bool:
     return True
 
 
-def on_samples(node: Node) -> bool:
+def gives_samples(node: Node) -> bool:
     """Return True if the node gives raw samples rather than series on a grid."""
     while True:
         match node:
             case Samples():
                 return True
-            case Window() | Point() | Range() | Between() | At() | Offset() | Named() | Step():
+            case Window() | Point() | Range() | Between() | At() | Offset() | Named() | Transform():
                 node = node.child
             case _:
                 return False

@@ -99,10 +99,10 @@ def parse_selector(text: str, of_all: bool = True) -> Selector:
         raise QueryError(f"a selector is a text in quotes, not {text!r}")
     if any("\ud800" <= char <= "\udfff" for char in text):
         raise QueryError("a selector cannot hold lone surrogates: UTF-8 has no form for them")
-    return _Reader(text).selector(of_all)
+    return _SelectorParser(text).selector(of_all)
 
 
-class _Reader:
+class _SelectorParser:
     """Cursor over the text; each method advances it past the text that it consumed."""
 
     def __init__(self, text: str) -> None:

@@ -85,7 +85,7 @@ def _instant(value: object, what: str) -> Instant:
         return Instant(value)
     if isinstance(value, str) and value.startswith("now"):
         return _relative(value, what)
-    return Instant(_to_ms(_moment(value, what)))
+    return Instant(_to_ms(_to_datetime(value, what)))
 
 
 def _relative(text: str, what: str) -> Instant:
@@ -97,7 +97,7 @@ def _relative(text: str, what: str) -> Instant:
     return Instant(-parse_duration(rest[1:], what), relative=True)
 
 
-def _moment(value: object, what: str) -> datetime:
+def _to_datetime(value: object, what: str) -> datetime:
     if isinstance(value, datetime):
         return value
     try:

@@ -7,7 +7,7 @@ import uuid
 from typing import NamedTuple
 
 from artimon.runtime.text import parse_address
-from bookkeeper.process.addresses import bracketed
+from bookkeeper.process.addresses import bracket_ipv6
 from sources.base.errors import AddressError
 
 
@@ -24,7 +24,7 @@ class EndpointAddress(NamedTuple):
     @property
     def address(self) -> str:
         """`ip:port`, IPv6 in brackets."""
-        return f"{bracketed(self.ip)}:{self.port}"
+        return f"{bracket_ipv6(self.ip)}:{self.port}"
 
     def __str__(self) -> str:
         return f"{self.context} at {self.address} ({uuid.UUID(bytes=self.uuid)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-EXAMPLE = 200
+MAX_EXAMPLE_CHARACTERS = 200
 """Length of an example of a fault, in characters."""
 MAX_NAMED = 5
 """Bad lines of a file that are reported one by one; all are counted."""
@@ -32,7 +32,7 @@ class PollError(ReasonedError):
         return f"{self.reason}: {self.text}"
 
 
-class GaveWay(SourceError):
+class PolledElsewhereError(SourceError):
     """Another agent polls the process `uuid` and this agent is not sure of its lease: no values were read."""
 
     def __init__(self, uuid: bytes, poller: str) -> None:
@@ -51,7 +51,7 @@ class TargetError(SourceError, ValueError):
     """The configuration of a target is invalid; the text gives the expected form."""
 
 
-class StateError(SourceError):
+class SourceStateError(SourceError):
     """A state file is damaged: the source starts without it and treats its next poll as the first one."""
 
 
@@ -59,11 +59,11 @@ class LineError(SourceError, ValueError):
     """A line of a drop-in file is invalid. The text gives the reason; the reader of the file adds file and line."""
 
 
-class FileRefused(ReasonedError):
+class FileRefusedError(ReasonedError):
     """A drop-in file or the folder of drop-in files cannot be read. The text gives the path and the reason."""
 
 
-class Faults:
+class RejectCounts:
     """Parts left out of one poll: counts by reason and one example of each; for files, also the first few in detail."""
 
     def __init__(self, reason: str = "", text: str = "") -> None:
@@ -78,6 +78,6 @@ class Faults:
         """Add `count` parts, the first of which is in `line`."""
         self.counts[reason] += count
         if reason not in self.examples:
-            self.examples[reason] = (f"line {line}: {text}" if line else text)[:EXAMPLE]
+            self.examples[reason] = (f"line {line}: {text}" if line else text)[:MAX_EXAMPLE_CHARACTERS]
         if len(self.named) < MAX_NAMED:
             self.named.append((line, text))

@@ -1,6 +1,6 @@
 """Schedule of polls: each source has its own phase early in each period, so that a bucket gets exactly one sample.
 
-Functions of epoch milliseconds, pure but for `until` and `end_tasks`. A bucket of `period` that ends at e covers
+Functions of epoch milliseconds, pure but for `sleep_until` and `end_tasks`. A bucket of `period` that ends at e covers
 (e - period, e].
 """
 
@@ -13,15 +13,15 @@ import xxhash
 
 from artimon.model.clock import Clock
 
-FIRST = 0.5 / 60
-LAST = 9.5 / 60
+FIRST_PHASE = 0.5 / 60
+LAST_PHASE = 9.5 / 60
 """Bounds of the phases as fractions of a period: 0.5 s to 9.5 s of a minute."""
 
 
 def phase_ms(source: str, period_ms: int) -> int:
     """Return the offset of a source's polls in the period, in ms. It depends on the name alone."""
     share = int(xxhash.xxh3_64_intdigest(source.encode())) / 2**64
-    return round(period_ms * (FIRST + share * (LAST - FIRST)))
+    return round(period_ms * (FIRST_PHASE + share * (LAST_PHASE - FIRST_PHASE)))
 
 
 Pace = Callable[[], tuple[int, int]]
@@ -52,11 +52,11 @@ def announce_day(now_ms: int, key: str) -> int:
     return (now_ms + int(xxhash.xxh3_64_intdigest(key.encode())) % day) // day
 
 
-PATIENT = 3
+BACKOFF_AFTER_FAILURES = 3
 """Consecutive failed polls before the back-off of an endpoint begins."""
-MOST_PERIODS = 8
-LONGEST_S = 30.0
-"""Maximum seconds between two looks at the clock while `until` waits."""
+MAX_BACKOFF_PERIODS = 8
+MAX_SLEEP_S = 30.0
+"""Maximum seconds between two looks at the clock while `sleep_until` waits."""
 END_S = 5.0
 
 
@@ -66,10 +66,10 @@ def wait_s(now_ms: int, tick_ms: int, most_ms: int) -> float:
     return 0.0 if tick_ms - now_ms > most_ms else max(0.0, (tick_ms - now_ms) / 1000)
 
 
-async def until(tick_ms: int, clock: Clock, most_ms: Callable[[], int]) -> None:
+async def sleep_until(tick_ms: int, clock: Clock, most_ms: Callable[[], int]) -> None:
     """Wait for a tick (see `wait_s`) in short sleeps, because the clock may be set and `most_ms` may change."""
     while (left := wait_s(clock.now_ms(), tick_ms, most_ms())) > 0:
-        await asyncio.sleep(min(left, LONGEST_S))
+        await asyncio.sleep(min(left, MAX_SLEEP_S))
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
@@ -84,7 +84,7 @@ def periods_until_next(failures: int, endpoint: str) -> int:
     """Return the periods until the next poll of an endpoint after `failures` consecutive failures.
 
     1 at first, later up to 2, 4 and 8. Jitter by endpoint spreads endpoints that failed at the same time."""
-    if failures < PATIENT:
+    if failures < BACKOFF_AFTER_FAILURES:
         return 1
-    most = min(MOST_PERIODS, 2 << min(failures - PATIENT, 16))
+    most = min(MAX_BACKOFF_PERIODS, 2 << min(failures - BACKOFF_AFTER_FAILURES, 16))
     return most - int(xxhash.xxh3_64_intdigest(f"{endpoint}/{failures}".encode())) % (most // 2 + 1)

@@ -7,40 +7,40 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from artimon.model.batch import Polled
-from artimon.model.protocols import SinkRefused
+from artimon.model.batch import PollResult
+from artimon.model.protocols import SinkRefusedError
 
-MOST_SAMPLES = 100_000
+MAX_GROUP_SAMPLES = 100_000
 """Maximum samples of a group; a group of a single poll may exceed it."""
-AT_ONCE = 2
+CONCURRENT_GROUPS = 2
 """Concurrent groups: one is encoded while another waits for the disk."""
 
 
-class Accepting(Protocol):
+class AcceptSink(Protocol):
     """The part of a `Sink` that polls need."""
 
-    async def accept(self, polled: Sequence[Polled]) -> None: ...
+    async def accept(self, polled: Sequence[PollResult]) -> None: ...
 
 
-class _Waiting(NamedTuple):
-    polled: Sequence[Polled]
+class _WaitingBatches(NamedTuple):
+    polled: Sequence[PollResult]
     accepted: asyncio.Future[None]
 
 
-class Gathering:
+class GroupCommitSink:
     """Sink that combines concurrent `accept` calls into groups. Event loop only. If the sink behind refuses a group,
     each poll is offered again alone, so that one bad poll does not refuse the others."""
 
-    def __init__(self, behind: Accepting) -> None:
+    def __init__(self, behind: AcceptSink) -> None:
         self._behind = behind
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingBatches] = deque()
         self._drains: set[asyncio.Task[None]] = set()
 
-    async def accept(self, polled: Sequence[Polled]) -> None:
+    async def accept(self, polled: Sequence[PollResult]) -> None:
         """Return once the polls are durable. Cancellation does not withdraw them. Raises SinkRefused: none was kept."""
-        waiting = _Waiting(polled, asyncio.get_running_loop().create_future())
+        waiting = _WaitingBatches(polled, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
-        if len(self._drains) < AT_ONCE:
+        if len(self._drains) < CONCURRENT_GROUPS:
             drain = asyncio.create_task(self._drain())
             self._drains.add(drain)
             drain.add_done_callback(self._drains.discard)
@@ -50,33 +50,33 @@ class Gathering:
         while self._waiting:
             await self._hand_over(self._next())
 
-    def _next(self) -> list[_Waiting]:
+    def _next(self) -> list[_WaitingBatches]:
         group, samples = [self._waiting.popleft()], 0
         while self._waiting:
             samples += sum(len(part.samples) for part in group[-1].polled)
-            if samples + sum(len(part.samples) for part in self._waiting[0].polled) > MOST_SAMPLES:
+            if samples + sum(len(part.samples) for part in self._waiting[0].polled) > MAX_GROUP_SAMPLES:
                 break
             group.append(self._waiting.popleft())
         return group
 
-    async def _hand_over(self, group: list[_Waiting]) -> None:
+    async def _hand_over(self, group: list[_WaitingBatches]) -> None:
         try:
             await self._behind.accept([part for one in group for part in one.polled])
-        except SinkRefused as error:
+        except SinkRefusedError as error:
             if len(group) == 1:
-                _answer(group, error)
+                _resolve(group, error)
             else:
                 for one in group:
                     await self._hand_over([one])
         except BaseException as error:  # a failed log or a cancelled task: every caller of the group gets it
-            _answer(group, error)
+            _resolve(group, error)
             if not isinstance(error, Exception):
                 raise
         else:
-            _answer(group, None)
+            _resolve(group, None)
 
 
-def _answer(group: list[_Waiting], error: BaseException | None) -> None:
+def _resolve(group: list[_WaitingBatches], error: BaseException | None) -> None:
     for one in group:
         if one.accepted.done():  # the caller was cancelled
             continue

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 MAX_PROBLEMS = 50
 
 
-class Figures:
+class SourceCounts:
     """Counts since the start, and the present problems by subject."""
 
     def __init__(self) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
-READ_DEADLINE_S = 30.0
+READ_TIMEOUT_S = 30.0
 """Timeout of one read in seconds. Until the hanging call returns, no other work is started."""
 
 
-class Hanging(RuntimeError):
+class FileSystemHangsError(RuntimeError):
     """The thread waits for the file system."""
 
 
@@ -28,13 +28,15 @@ class FileThread:
     async def __call__(self, work: Callable[[], Result], /) -> Result:
         """Run `work` and return its result. Raises Hanging while the file system does not answer."""
         if self._busy is not None and not self._busy.done():
-            raise Hanging(f"{self._folder}: the file system does not answer")
+            raise FileSystemHangsError(f"{self._folder}: the file system does not answer")
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)
         self._busy = future
         try:
-            return await asyncio.wait_for(asyncio.shield(future), READ_DEADLINE_S)
+            return await asyncio.wait_for(asyncio.shield(future), READ_TIMEOUT_S)
         except TimeoutError:
-            raise Hanging(f"{self._folder}: the file system did not answer within {READ_DEADLINE_S:g} s") from None
+            raise FileSystemHangsError(
+                f"{self._folder}: the file system did not answer within {READ_TIMEOUT_S:g} s"
+            ) from None
 
     def close(self) -> None:
         """Stop the thread; queued work is cancelled."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from artimon.model.clock import Clock
 from sources.delivery.placement_rules import PlacementRule, labels_by_rule, labels_of_name
-from sources.state.state_files import write
+from sources.state.state_files import replace_file
 
 log = logging.getLogger(__name__)
 REFRESH_MS = 86_400_000
@@ -28,12 +28,12 @@ def reverse_name(ip: str) -> str:
     return socket.gethostbyaddr(ip)[0]
 
 
-def source_of(labels: Mapping[str, str]) -> str:
+def source_name(labels: Mapping[str, str]) -> str:
     """Return the source name of a process. It does not depend on the uuid, the port or the polling agent."""
     return f"{labels['context']}/{labels['host']}/{labels['instance']}"
 
 
-class Placement:
+class PlacementResolver:
     """Address -> placement labels. A failed look-up keeps the last answer; without one, `host` is the address.
 
     A loopback address always means this machine and is not looked up."""
@@ -99,7 +99,7 @@ class Placement:
     def _save(self) -> None:
         self._saving = None
         try:
-            write(self._cache, json.dumps(self._names, indent=0).encode())
+            replace_file(self._cache, json.dumps(self._names, indent=0).encode())
         except OSError as error:
             log.warning("reverse names not kept in %s: %s", self._cache, error)
 

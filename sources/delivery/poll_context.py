@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from artimon.model.clock import Clock
 from sources.base.endpoint_address import EndpointAddress
-from sources.delivery.endpoint_status import Statuses
-from sources.delivery.figures import Figures
-from sources.delivery.placement import Placement
+from sources.delivery.endpoint_status import EndpointStatuses
+from sources.delivery.figures import SourceCounts
+from sources.delivery.placement import PlacementResolver
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
-from sources.delivery.source_owners import Owners
+from sources.delivery.source_owners import SourceOwners
 
 _LARGE_AT_ONCE = 8
 SPARE = 512
@@ -62,10 +62,10 @@ class PollContext:
     clock: Clock
     limits: PollLimits
     delivery: ReadingDelivery
-    placement: Placement
-    owners: Owners
-    statuses: Statuses
-    figures: Figures
+    placement: PlacementResolver
+    owners: SourceOwners
+    statuses: EndpointStatuses
+    figures: SourceCounts
     sure: Callable[[EndpointAddress], bool] = lambda _: True
     """Returns True if this agent is certain to hold the lease of an endpoint."""
     take_final: Callable[[bytes], Awaitable[None]] = _nothing

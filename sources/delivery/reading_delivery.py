@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from artimon.model.clock import Clock
-from artimon.model.protocols import SinkRefused
-from sources.delivery.commit_group import Accepting
-from sources.delivery.figures import Figures
-from sources.state.keep_rules import Keeping
+from artimon.model.protocols import SinkRefusedError
+from sources.delivery.commit_group import AcceptSink
+from sources.delivery.figures import SourceCounts
+from sources.state.keep_rules import RetentionDivider
 from sources.state.reading import Reading
-from sources.state.relabel import RuleBook, Rules
-from sources.state.schema_binding import bind
-from sources.state.series_memory import Placed, Prepared, SourceSeries
-from sources.state.state_store import SeriesStore
+from sources.state.relabel import RelabelRegistry, RelabelRules
+from sources.state.schema_binding import bind_schema
+from sources.state.series_memory import PlacedColumns, PreparedPoll, SourceSeries
+from sources.state.state_store import SourceStateStore
 
 log = logging.getLogger(__name__)
 
@@ -26,24 +26,24 @@ class ReadingDelivery:
 
     def __init__(
         self,
-        sink: Accepting,
-        store: SeriesStore,
-        figures: Figures,
+        sink: AcceptSink,
+        store: SourceStateStore,
+        figures: SourceCounts,
         clock: Clock,
-        rules: RuleBook | None = None,
-        keeping: Keeping | None = None,
+        rules: RelabelRegistry | None = None,
+        keeping: RetentionDivider | None = None,
     ) -> None:
         self.sink, self.store, self.figures, self.clock = sink, store, figures, clock
-        self.rules = rules or RuleBook()
-        self.keeping = keeping or Keeping()
+        self.rules = rules or RelabelRegistry()
+        self.keeping = keeping or RetentionDivider()
 
     async def place(
-        self, series: SourceSeries, reading: Reading, automatic: Mapping[str, str], own: Rules | None = None
-    ) -> Placed:
+        self, series: SourceSeries, reading: Reading, automatic: Mapping[str, str], own: RelabelRules | None = None
+    ) -> PlacedColumns:
         """Assign rows to a schema that is new to the source. Texts and fingerprints are computed in a thread. The `own`
         rules of the source are applied before the global ones."""
         rules = self.rules.for_source(series.name, own)
-        bound = await asyncio.to_thread(bind, reading.schema, automatic, rules)
+        bound = await asyncio.to_thread(bind_schema, reading.schema, automatic, rules)
         self.rules.acted(series.name, rules, Counter(bound.acted))
         placed = series.place(bound, reading.time_ms)
         for problem in placed.problems:
@@ -51,14 +51,14 @@ class ReadingDelivery:
         self.figures.refuse(series.name, placed.refused, placed.problems)
         return placed
 
-    async def send(self, series: SourceSeries, reading: Reading, placed: Placed) -> int:
+    async def send(self, series: SourceSeries, reading: Reading, placed: PlacedColumns) -> int:
         """Send a reading; return the number of samples accepted. Raises SinkRefused: nothing is kept or remembered."""
         async with series.lock:
             prepared = series.prepare(reading, placed)
             await self._accept(series, prepared)
         return prepared.samples
 
-    async def take(self, series: SourceSeries, prepare: Callable[[], Prepared]) -> int:
+    async def take(self, series: SourceSeries, prepare: Callable[[], PreparedPoll]) -> int:
         """Send the result of `prepare` like `send`, unless it has neither samples nor announcements."""
         async with series.lock:
             prepared = prepare()
@@ -79,11 +79,11 @@ class ReadingDelivery:
         self.rules.forget(series.name)
         self.keeping.forget(series.name)
 
-    async def _accept(self, series: SourceSeries, prepared: Prepared) -> None:
+    async def _accept(self, series: SourceSeries, prepared: PreparedPoll) -> None:
         about = f"sink/{series.name}"
         try:
             await self.sink.accept(self.keeping.divide(series, prepared.polled))
-        except SinkRefused as error:
+        except SinkRefusedError as error:
             self.figures.sink_refused += 1
             self.figures.problem(about, f"{series.name}: not accepted: {error}")
             raise

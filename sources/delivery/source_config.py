@@ -11,7 +11,7 @@ from typing import Annotated
 
 from artimon.runtime.process_options import Option, in_milliseconds
 from bookkeeper.rpc.security import Security
-from sources.state.keep_rules import KeepRule, parse_keep_rules
+from sources.state.keep_rules import RetentionRule, parse_retention_rules
 from sources.targets.bean_target import JmxTarget, parse_target
 
 MEBIBYTE = 1 << 20
@@ -72,12 +72,12 @@ class SourceConfig:
         Path | None, Option("File that names Prometheus pages, bean servers, scripts and rules (docs/foreign.md).")
     ] = None
     keep: Annotated[
-        tuple[KeepRule, ...],
+        tuple[RetentionRule, ...],
         Option(
             "PATTERN=CLASS: variables whose name fits are kept as `--keep` of the compactor says of the class; may be "
             "repeated, the first that fits holds.",
             "--keep-class",
-            read=parse_keep_rules,
+            read=parse_retention_rules,
             many=True,
         ),
     ] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Owner(Protocol):
+class SourceOwner(Protocol):
     """A process that may own a source."""
 
     async def answers(self, sure: bool) -> bool:
@@ -27,20 +27,20 @@ class FixedOwner:
         """Do nothing: never called, see `answers`."""
 
 
-class Owners:
+class SourceOwners:
     """Source name -> the process that owns it. Event loop only."""
 
     def __init__(self) -> None:
-        self._by_source: dict[str, Owner] = {}
+        self._by_source: dict[str, SourceOwner] = {}
 
-    def get(self, source: str) -> Owner | None:
+    def get(self, source: str) -> SourceOwner | None:
         return self._by_source.get(source)
 
-    def hold(self, source: str, owner: Owner) -> None:
+    def hold(self, source: str, owner: SourceOwner) -> None:
         """Register at start the process that owned the source before."""
         self._by_source[source] = owner
 
-    async def claim(self, source: str, rival: Owner, sure: bool) -> bool:
+    async def claim(self, source: str, rival: SourceOwner, sure: bool) -> bool:
         """Make `rival` the owner unless another owner is alive. Return True if `rival` owns the source now."""
         while (owner := self._by_source.get(source)) not in (None, rival):
             if owner is not None and await owner.answers(sure):
@@ -51,7 +51,7 @@ class Owners:
         self._by_source[source] = rival
         return True
 
-    def release(self, source: str, owner: Owner) -> None:
+    def release(self, source: str, owner: SourceOwner) -> None:
         """Remove `owner` as the owner of the source."""
         if self._by_source.get(source) is owner:
             del self._by_source[source]

@@ -16,16 +16,16 @@ import numpy.typing as npt
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import LabelError
 from artimon.model.values import Kind, Value, double_to_cell, type_of
-from sources.base.errors import Faults, LineError
+from sources.base.errors import LineError, RejectCounts
 from sources.base.line_text import SPACE
-from sources.dropin.folder_files import FileLimits, OpenFile, Pieces, Written
-from sources.dropin.line_grammar import parse_line, parse_told, parse_value
-from sources.state.relabel import Rules
-from sources.state.schema_binding import ruled, text_of
+from sources.dropin.folder_files import BytesReader, FileLimits, LineChunks, OpenFile
+from sources.dropin.line_grammar import parse_line, parse_metadata, parse_value
+from sources.state.relabel import RelabelRules
+from sources.state.schema_binding import canonical_text, relabel
 from sources.state.series_births import Ints
 
-_MAX_TOLD = 10_000
-_MAX_KNOWN = 400_000
+_MAX_METADATA_LINES = 10_000
+_MAX_CACHED_LINES = 400_000
 _DROPPED = -1
 """Marker in place of a column: a rule drops the series."""
 _DIGITS = 18
@@ -33,7 +33,7 @@ _DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class FileMetadata:
     """Metadata from the comments of a file, by name of variable."""
 
     kinds: Mapping[str, Kind] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class LineColumns:
     """n valid lines in the order of the file; `column` indexes the lists of the reader."""
 
     column: Ints
@@ -52,8 +52,8 @@ class Columns:
     cell: Ints
     line: Ints
     strings: tuple[str, ...]
-    described: Described
-    refused: Faults
+    described: FileMetadata
+    refused: RejectCounts
     complete: bool
     """True if the file was read to its end, so that a series missing here is missing in the file."""
 
@@ -65,12 +65,12 @@ class LineReader:
     """Reads one file at every poll. `names`, `texts` and `prints` have one entry per column. `generation` changes when
     the columns are renumbered because the file had too many different ones."""
 
-    def __init__(self, automatic: Mapping[str, str], limits: FileLimits, rules: Rules | None = None) -> None:
+    def __init__(self, automatic: Mapping[str, str], limits: FileLimits, rules: RelabelRules | None = None) -> None:
         self._automatic, self._limits, self._rules = automatic, limits, rules
         self.generation = 0
         self._forget()
         self._told: list[bytes] = []
-        self._described = Described()
+        self._described = FileMetadata()
 
     def _forget(self) -> None:
         self._known: dict[bytes, int] = {}
@@ -81,13 +81,13 @@ class LineReader:
         self.texts: list[str] = []
         self.prints: list[int] = []
 
-    def read(self, file: OpenFile | Written) -> Columns:
+    def read(self, file: OpenFile | BytesReader) -> LineColumns:
         """Parse the whole file. Raises FileRefused if reading fails."""
-        if len(self._known) > _MAX_KNOWN:
+        if len(self._known) > _MAX_CACHED_LINES:
             self.generation += 1
             self._forget()
-        made = _LineColumns()
-        pieces = Pieces(file, self._limits)
+        made = _ColumnBuilder()
+        pieces = LineChunks(file, self._limits)
         before = 0
         for lines in pieces:
             self._take(lines, before, made)
@@ -99,10 +99,10 @@ class LineReader:
         complete = not pieces.cut and not pieces.half and file.unchanged()
         return self._columns(made, complete)
 
-    def _columns(self, made: _LineColumns, complete: bool) -> Columns:
+    def _columns(self, made: _ColumnBuilder, complete: bool) -> LineColumns:
         if made.told != self._told:
-            self._told, self._described = made.told, _described(made.told)
-        return Columns(
+            self._told, self._described = made.told, _parse_metadata(made.told)
+        return LineColumns(
             np.array(made.column, np.int64),
             np.array(made.time_ms, np.int64),
             np.frombuffer(bytes(made.type), np.uint8),
@@ -114,7 +114,7 @@ class LineReader:
             complete,
         )
 
-    def _take(self, lines: Iterable[bytes], before: int, made: _LineColumns) -> None:
+    def _take(self, lines: Iterable[bytes], before: int, made: _ColumnBuilder) -> None:
         """Parse lines. The fast path serves series whose bytes are cached, with a number without sign and point."""
         known, other = self._known, self._other
         column, times, types, cells, numbers = made.column, made.time_ms, made.type, made.cell, made.line
@@ -146,7 +146,7 @@ class LineReader:
             times.append(time_ms)
             numbers.append(number)
 
-    def _other(self, line: bytes, number: int, made: _LineColumns) -> None:
+    def _other(self, line: bytes, number: int, made: _ColumnBuilder) -> None:
         """Parse any other line: a comment, a blank line, a new series or a bad line."""
         stripped = line.strip(SPACE)
         if not stripped:
@@ -155,7 +155,7 @@ class LineReader:
             made.refused.add("bad line", f"longer than {self._limits.line_bytes:,} bytes", line=number)
             return
         if stripped.startswith(b"#"):
-            if len(made.told) < _MAX_TOLD and stripped.lstrip(b"# \t").startswith(
+            if len(made.told) < _MAX_METADATA_LINES and stripped.lstrip(b"# \t").startswith(
                 (b"kind", b"unit", b"help", b"birth")
             ):
                 made.told.append(stripped)
@@ -189,12 +189,12 @@ class LineReader:
     def _text_of(self, name: str, labels: Mapping[str, str]) -> str | None:
         """Return the canonical text, None if a rule drops the series."""
         if self._rules is None:
-            return text_of(name, labels, self._automatic)
-        return ruled(name, labels, self._automatic, self._rules, self.acted)
+            return canonical_text(name, labels, self._automatic)
+        return relabel(name, labels, self._automatic, self._rules, self.acted)
 
 
-class _LineColumns:
-    """Builder of `Columns`."""
+class _ColumnBuilder:
+    """Builder of `LineColumns`."""
 
     def __init__(self) -> None:
         self.column: list[int] = []
@@ -204,7 +204,7 @@ class _LineColumns:
         self.line: list[int] = []
         self.strings: dict[str, int] = {}
         self.told: list[bytes] = []
-        self.refused = Faults()
+        self.refused = RejectCounts()
 
     def add_value(self, value: Value) -> None:
         """Append type and cell of a value."""
@@ -217,9 +217,9 @@ class _LineColumns:
             self.cell.append(int(value))
 
 
-def _described(lines: Iterable[bytes]) -> Described:
+def _parse_metadata(lines: Iterable[bytes]) -> FileMetadata:
     found: dict[str, dict[str, Any]] = {"kind": {}, "unit": {}, "help": {}, "birth": {}}
     for line in lines:
-        if (one := parse_told(line)) is not None:
+        if (one := parse_metadata(line)) is not None:
             found[one.what][one.name] = one.value
-    return Described(found["kind"], found["unit"], found["help"], found["birth"].get(""))
+    return FileMetadata(found["kind"], found["unit"], found["help"], found["birth"].get(""))

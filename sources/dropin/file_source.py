@@ -15,22 +15,22 @@ import numpy.typing as npt
 
 from artimon.model.batch import Samples
 from artimon.model.values import Kind, ValueType
-from sources.base.errors import Faults
+from sources.base.errors import RejectCounts
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.dropin import line_births as rules
-from sources.dropin.file_parser import Columns, Described, LineReader
-from sources.dropin.folder_files import FileLimits, OpenFile, Signature, Written, signature_of
-from sources.dropin.line_births import Lines, Past
+from sources.dropin.file_parser import FileMetadata, LineColumns, LineReader
+from sources.dropin.folder_files import BytesReader, FileLimits, OpenFile, Signature, signature_of
+from sources.dropin.line_births import LastSamples, PlacedLines
 from sources.dropin.series_owners import SeriesOwners
 from sources.state.schema_binding import BoundColumn
-from sources.state.series_births import Flags, Ints, numbers
-from sources.state.series_memory import SourceSeries, Taken, only
+from sources.state.series_births import Flags, Ints, keep_last_number
+from sources.state.series_memory import SelectedSamples, SourceSeries, only
 
-GONE_POLLS = 5
+END_AFTER_POLLS = 5
 """Consecutive polls without a series after which it has ended."""
-SETTLED_MS = 2_000
+MIN_FILE_AGE_MS = 2_000
 """Files younger than this (ms) are read at every poll: two changes within one clock tick have one signature."""
-_AT_ONCE = 2_000
+_YIELD_AFTER = 2_000
 _AHEAD = f"more than {rules.MAX_AHEAD_MS // 1000} s ahead of this host's clock: taken once it is due"
 _OLD = f"older than {rules.MAX_AGE_MS // 3_600_000} h (the time is in milliseconds)"
 _WAITING = ("future", "half-written")
@@ -46,12 +46,12 @@ class InThread(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FileRead:
     """Content of a path, read in a thread; `columns` is None if the file is unchanged since the read before."""
 
     signature: Signature
     mtime_ms: int
-    columns: Columns | None
+    columns: LineColumns | None
 
 
 class DropinFile:
@@ -81,7 +81,7 @@ class DropinFile:
         self._settled: Signature | None = None
         self._counted: Signature | None = None
         self._generation = 0
-        self._described = Described()
+        self._described = FileMetadata()
         self._row_of: Ints = np.zeros(0, np.int64)
         self._prints: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._absent: Ints = np.zeros(0, np.int64)
@@ -90,38 +90,40 @@ class DropinFile:
 
     # --- in the thread
 
-    def look(self) -> Look:
+    def look(self) -> FileRead:
         """Read the file unless it is unchanged. Raises FileNotFoundError, FileRefused."""
         with closing(OpenFile(self.path)) as file:
             signature, mtime_ms = signature_of(file.stat), file.stat.st_mtime_ns // 1_000_000
             if signature == self._settled:
-                return Look(signature, mtime_ms, None)
-            return Look(signature, mtime_ms, self._reader.read(file))
+                return FileRead(signature, mtime_ms, None)
+            return FileRead(signature, mtime_ms, self._reader.read(file))
 
-    def heard(self, data: bytes, run: int, now_ms: int) -> Look:
+    def heard(self, data: bytes, run: int, now_ms: int) -> FileRead:
         """Parse the output of a program like `look`. The number `run` distinguishes it from earlier outputs."""
-        return Look((len(data), run), now_ms, self._reader.read(Written(data)))
+        return FileRead((len(data), run), now_ms, self._reader.read(BytesReader(data)))
 
-    def _select(self, columns: Columns, row: Ints, now_ms: int) -> Taken:
+    def _select(self, columns: LineColumns, row: Ints, now_ms: int) -> SelectedSamples:
         """Select the new samples from lines whose series have the rows `row`; adds refusals to `columns.refused`."""
         lines = self._typed(columns, row)
-        lines = rules.ordered(self._timely(lines, rules.too_early(lines.time_ms, now_ms), columns, "future", _AHEAD))
-        same, other = rules.twins(lines)
-        _refuse(columns, lines.line[other], "time taken", "another value for a series and time of a line above")
+        lines = rules.sort_lines(self._timely(lines, rules.is_future(lines.time_ms, now_ms), columns, "future", _AHEAD))
+        same, other = rules.find_duplicates(lines)
+        _reject(columns, lines.line[other], "time taken", "another value for a series and time of a line above")
         lines = lines.pick(~same)
         lines = self._news(lines, columns)
-        lines = self._timely(lines, rules.too_old(lines.time_ms, now_ms), columns, "too old", _OLD)
+        lines = self._timely(lines, rules.is_too_old(lines.time_ms, now_ms), columns, "too old", _OLD)
         past = self._past(lines)
-        born = rules.births(lines, past, self.series.whole_ms, columns.described.birth_ms)
+        born = rules.start_times(lines, past, self.series.whole_ms, columns.described.birth_ms)
         last = np.ones(len(lines), np.bool_)
         last[:-1] = np.diff(lines.row) != 0
         prints = self.series.rows.state["fingerprint"][lines.row]
         samples = Samples(prints, lines.time_ms, born, lines.type, lines.cell, columns.strings)
-        cell = numbers(lines.type, lines.cell, past.cell, past.taken_ms > 0)  # to compare with at the next read
+        cell = keep_last_number(
+            lines.type, lines.cell, past.cell, past.taken_ms > 0
+        )  # to compare with at the next read
         none = np.zeros(0, np.int64)
-        return Taken(samples, lines.row[last], cell[last], born[last], lines.time_ms[last], none)
+        return SelectedSamples(samples, lines.row[last], cell[last], born[last], lines.time_ms[last], none)
 
-    def _typed(self, columns: Columns, row: Ints) -> Lines:
+    def _typed(self, columns: LineColumns, row: Ints) -> PlacedLines:
         """Return the lines of series that have a row, with cells in the type of their series."""
         held = np.flatnonzero(row >= 0)
         row, cell, type_ = row[held], columns.cell[held], columns.type[held]
@@ -131,17 +133,17 @@ class DropinFile:
             cell[widen] = cell[widen].astype(np.float64).view(np.int64)
         good = widen | (type_ == expected)
         line = columns.line[held]
-        _refuse(columns, line[~good], "type change", "not of the type of its series")
-        return Lines(row, columns.time_ms[held], cell, expected, line).pick(good)
+        _reject(columns, line[~good], "type change", "not of the type of its series")
+        return PlacedLines(row, columns.time_ms[held], cell, expected, line).pick(good)
 
     @staticmethod
-    def _timely(lines: Lines, bad: Flags, columns: Columns, reason: str, text: str) -> Lines:
+    def _timely(lines: PlacedLines, bad: Flags, columns: LineColumns, reason: str, text: str) -> PlacedLines:
         if not bool(bad.any()):
             return lines
-        _refuse(columns, lines.line[bad], reason, text)
+        _reject(columns, lines.line[bad], reason, text)
         return lines.pick(~bad)
 
-    def _news(self, lines: Lines, columns: Columns) -> Lines:
+    def _news(self, lines: PlacedLines, columns: LineColumns) -> PlacedLines:
         """Return the lines newer than all samples taken of their series. Reports late lines only when first read."""
         past, keys = self._past(lines), lines.keys()
         before, self._keys = self._keys, keys
@@ -149,23 +151,23 @@ class DropinFile:
         if bool(new.all()):
             return lines
         other = rules.contradicts(lines, past)
-        _refuse(columns, lines.line[other], "time taken", "another value for a series and time that was taken before")
+        _reject(columns, lines.line[other], "time taken", "another value for a series and time that was taken before")
         late = lines.time_ms < past.taken_ms
         if before is not None and bool(late.any()):
             late[late] = ~np.isin(keys[late], before)
-            _refuse(columns, lines.line[late], "out of order", "a newer sample of its series was taken before")
+            _reject(columns, lines.line[late], "out of order", "a newer sample of its series was taken before")
         return lines.pick(new)
 
-    def _past(self, lines: Lines) -> Past:
+    def _past(self, lines: PlacedLines) -> LastSamples:
         state = self.series.rows.state[lines.row]
         kinds = np.zeros(len(lines), np.uint8)
         if len(lines) and self._described.kinds:
             kinds = np.array([described.kind for described in self.series.rows.described], np.uint8)[lines.row]
-        return Past(state["cell"], state["birth_ms"], state["last_ms"], kinds)
+        return LastSamples(state["cell"], state["birth_ms"], state["last_ms"], kinds)
 
     # --- in the event loop
 
-    async def take(self, look: Look, tell: Callable[[Faults], None]) -> int:
+    async def take(self, look: FileRead, tell: Callable[[RejectCounts], None]) -> int:
         """Deliver the new samples of `look` with the ends of missing series, and return the number of samples. Calls
         `tell` with the refusals of a read. Raises SinkRefused: nothing was accepted."""
         now_ms, columns = self._delivery.clock.now_ms(), look.columns
@@ -185,14 +187,14 @@ class DropinFile:
         self._record(look, columns, samples, now_ms)
         return samples
 
-    async def _deliver(self, taken: Taken, now_ms: int) -> int:
+    async def _deliver(self, taken: SelectedSamples, now_ms: int) -> int:
         return await self._delivery.take(self.series, lambda: self.series.prepare_taken(taken, now_ms))
 
     async def _end_missing(self) -> int:
         """End the series that were missing for too long; return 0 samples. Raises SinkRefused: none was ended."""
         return await self._deliver(only(Samples.of(()), self._ended()), self._delivery.clock.now_ms())
 
-    async def _settle(self, columns: Columns, now_ms: int) -> Ints:
+    async def _settle(self, columns: LineColumns, now_ms: int) -> Ints:
         """Return the row of each line, -1 for a refused one. An unknown series gets a row only if a line may be its
         first sample, because every series with a row is announced."""
         self._fit(columns)
@@ -211,23 +213,23 @@ class DropinFile:
             else:
                 self._series_owners.hand_over(column.fingerprint, self.series)
                 self._absent[row : row + 1] = 0
-            if count % _AT_ONCE == 0:
+            if count % _YIELD_AFTER == 0:
                 await asyncio.sleep(0)
         return np.where(untimely, -1, self._row_of[columns.column])
 
-    def _untimely(self, columns: Columns, now_ms: int) -> Flags:
+    def _untimely(self, columns: LineColumns, now_ms: int) -> Flags:
         """Refuse lines of unknown series that are too early or too old to be a first sample. Return their mask."""
         unknown, rows = ~self._held(), self.series.rows.by_fingerprint
         for at in np.flatnonzero(unknown).tolist():
             unknown[at] = self._reader.prints[at] not in rows
         strange = unknown[columns.column]
-        early = strange & rules.too_early(columns.time_ms, now_ms)
-        old = strange & rules.too_old(columns.time_ms, now_ms)
-        _refuse(columns, columns.line[early], "future", _AHEAD)
-        _refuse(columns, columns.line[old], "too old", _OLD)
+        early = strange & rules.is_future(columns.time_ms, now_ms)
+        old = strange & rules.is_too_old(columns.time_ms, now_ms)
+        _reject(columns, columns.line[early], "future", _AHEAD)
+        _reject(columns, columns.line[old], "too old", _OLD)
         return early | old
 
-    async def _unowned(self, wanted: list[int], columns: Columns, first: Ints, counts: Ints) -> list[int]:
+    async def _unowned(self, wanted: list[int], columns: LineColumns, first: Ints, counts: Ints) -> list[int]:
         """Return the columns that no other file owns; refuse the others."""
         free = []
         for count, at in enumerate(wanted, 1):
@@ -238,11 +240,11 @@ class DropinFile:
                 columns.refused.add(_TWICE, text, int(counts[at]), int(columns.line[first[at]]))
             else:
                 free.append(at)
-            if count % _AT_ONCE == 0:
+            if count % _YIELD_AFTER == 0:
                 await asyncio.sleep(0)
         return free
 
-    def _fit(self, columns: Columns) -> None:
+    def _fit(self, columns: LineColumns) -> None:
         """Extend the arrays to the columns of the reader; forget all columns if it renumbered them."""
         reader = self._reader
         if self._generation != reader.generation or self._described is not columns.described:
@@ -253,7 +255,7 @@ class DropinFile:
         fresh = np.array(reader.prints[len(self._prints) :], np.uint64)
         self._prints = np.concatenate([self._prints, fresh])
 
-    def _seen(self, columns: Columns, counting: Flags) -> tuple[Ints, npt.NDArray[np.uint8]]:
+    def _seen(self, columns: LineColumns, counting: Flags) -> tuple[Ints, npt.NDArray[np.uint8]]:
         """Return for each column its first line in `counting` (-1 if none) and its type: DOUBLE if any of its numbers
         is a DOUBLE."""
         n, lines = len(self._row_of), np.flatnonzero(counting)
@@ -282,7 +284,9 @@ class DropinFile:
         held[held] = self.series.rows.state["fingerprint"][self._row_of[held]] == self._prints[held]
         return held
 
-    def _columns(self, wanted: Iterable[int], type_: npt.NDArray[np.uint8], told: Described) -> Iterator[BoundColumn]:
+    def _columns(
+        self, wanted: Iterable[int], type_: npt.NDArray[np.uint8], told: FileMetadata
+    ) -> Iterator[BoundColumn]:
         rows, reader = self.series.rows, self._reader
         for at in wanted:
             name, print_, value_type = reader.names[at], reader.prints[at], ValueType(int(type_[at]))
@@ -336,9 +340,9 @@ class DropinFile:
     def _ended(self) -> Ints:
         """Return the rows of live series that were missing at GONE_POLLS consecutive polls."""
         self._padded()
-        return np.flatnonzero(self.series.rows.state["live"] & (self._absent >= GONE_POLLS))
+        return np.flatnonzero(self.series.rows.state["live"] & (self._absent >= END_AFTER_POLLS))
 
-    def _record(self, look: Look, columns: Columns, samples: int, now_ms: int) -> None:
+    def _record(self, look: FileRead, columns: LineColumns, samples: int, now_ms: int) -> None:
         """Record that the log accepted the samples of a read."""
         self.accepted += samples
         if columns.complete and not columns.refused.counts:
@@ -348,10 +352,10 @@ class DropinFile:
             self._counted = look.signature
             self.refused += sum(n for reason, n in columns.refused.counts.items() if reason not in _WAITING)
         final = columns.complete and not {"future", _TWICE} & columns.refused.counts.keys()
-        self._settled = look.signature if final and now_ms - look.mtime_ms > SETTLED_MS else None
+        self._settled = look.signature if final and now_ms - look.mtime_ms > MIN_FILE_AGE_MS else None
 
 
-def _refuse(columns: Columns, lines: Ints, reason: str, text: str) -> None:
+def _reject(columns: LineColumns, lines: Ints, reason: str, text: str) -> None:
     """Add refused lines to the counts, with the first of them as the example."""
     if len(lines):
         columns.refused.add(reason, text, len(lines), int(lines.min()))

@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 
 from artimon.model.clock import Clock
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import SinkRefusedError
 from artimon.model.values import Kind
-from sources.base.errors import MAX_NAMED, Faults, FileRefused
-from sources.base.schedule import Pace, next_tick, until
-from sources.delivery.file_thread import FileThread, Hanging
+from sources.base.errors import MAX_NAMED, FileRefusedError, RejectCounts
+from sources.base.schedule import Pace, next_tick, sleep_until
+from sources.delivery.file_thread import FileSystemHangsError, FileThread
 from sources.delivery.reading_delivery import ReadingDelivery
-from sources.delivery.source_owners import FixedOwner, Owners
+from sources.delivery.source_owners import FixedOwner, SourceOwners
 from sources.dropin.file_source import DropinFile
 from sources.dropin.folder_files import FileLimits, list_folder, stem_of
 from sources.dropin.series_owners import META, SeriesOwners
-from sources.state.reading import Variable
+from sources.state.reading import SourceVariable
 from sources.state.series_memory import SourceSeries
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class DropinFolder:
         self,
         folder: Path,
         delivery: ReadingDelivery,
-        owners: Owners,
+        owners: SourceOwners,
         labels: Mapping[str, str],
         limits: FileLimits | None = None,
     ) -> None:
@@ -60,7 +60,7 @@ class DropinFolder:
                 continue
             try:
                 await self._delivery.end(series)
-            except SinkRefused:
+            except SinkRefusedError:
                 continue
 
     async def run(self, clock: Clock, pace: Pace) -> None:
@@ -68,7 +68,7 @@ class DropinFolder:
         await self.resume()
         tick = next_tick(clock.now_ms(), *pace())
         while True:
-            await until(tick, clock, lambda: 2 * pace()[1])
+            await sleep_until(tick, clock, lambda: 2 * pace()[1])
             try:
                 await self.poll()
                 self._delivery.figures.problem("dropin", "")
@@ -81,19 +81,19 @@ class DropinFolder:
         """Stop reading files."""
         self._files_thread.close()
 
-    def variables(self, now_ms: int) -> Iterator[Variable]:
+    def variables(self, now_ms: int) -> Iterator[SourceVariable]:
         """Yield the agent's own variables about each file."""
         for name, file in self._files.items():
             labels = {**self._labels, "file": name}
             if file.mtime_ms is not None:
                 age = max(0, now_ms - file.mtime_ms)
-                yield Variable(
+                yield SourceVariable(
                     "artimon.dropin.age.ms", labels, age, Kind.GAUGE, "ms", "Time since the file was written"
                 )
-            yield Variable(
+            yield SourceVariable(
                 "artimon.dropin.lines.accepted", labels, file.accepted, Kind.COUNTER, "", "Lines that became samples"
             )
-            yield Variable(
+            yield SourceVariable(
                 "artimon.dropin.lines.refused", labels, file.refused, Kind.COUNTER, "", "Lines that were not taken"
             )
 
@@ -104,7 +104,7 @@ class DropinFolder:
         known, figures = frozenset(self._files), self._delivery.figures
         try:
             listing = await self._files_thread(lambda: list_folder(self.folder, known, self._limits.files))
-        except (FileRefused, Hanging) as error:
+        except (FileRefusedError, FileSystemHangsError) as error:
             figures.problem("dropin folder", str(error))
             return 0
         figures.problem("dropin folder", listing.problem)
@@ -127,16 +127,16 @@ class DropinFolder:
             return await file.take(await self._files_thread(file.look), partial(self._tell, name))
         except FileNotFoundError:
             await self._gone(name)
-        except FileRefused as error:
+        except FileRefusedError as error:
             if name in self._files:
                 self._files[name].read_again()
-            self._tell(name, Faults(error.reason, error.text))
-        except (SinkRefused, Hanging) as error:
+            self._tell(name, RejectCounts(error.reason, error.text))
+        except (SinkRefusedError, FileSystemHangsError) as error:
             log.warning("%s: %s", name, error)
         except Exception as error:  # an error in one file must not stop the others
             log.exception("%s", name)
             self._delivery.figures.poll_errors["internal"] += 1
-            self._tell(name, Faults("internal", f"{self.folder / name}: {type(error).__name__}: {error}"))
+            self._tell(name, RejectCounts("internal", f"{self.folder / name}: {type(error).__name__}: {error}"))
         return 0
 
     async def _open(self, name: str) -> DropinFile:
@@ -145,7 +145,9 @@ class DropinFolder:
             return self._files[name]
         source = self._source(name)
         if not await self._owners.claim(source, self._owner, sure=True):
-            raise FileRefused("same source twice", f"{self.folder / name}: a process already owns {source}: rename it")
+            raise FileRefusedError(
+                "same source twice", f"{self.folder / name}: a process already owns {source}: rename it"
+            )
         series = self._delivery.store.get(source)
         if series.meta != {META: name}:
             series.meta, series.changed = {META: name}, True
@@ -160,13 +162,13 @@ class DropinFolder:
 
     async def _gone(self, name: str) -> None:
         """Count a poll without the file; after GONE_POLLS of them its series end and the file is forgotten."""
-        self._tell(name, Faults())
+        self._tell(name, RejectCounts())
         file = self._files.get(name)
         if file is None:
             return
         try:
             await file.gone()
-        except SinkRefused:
+        except SinkRefusedError:
             return
         if not file.series.live:
             self._owners.release(file.series.name, self._owner)
@@ -175,7 +177,7 @@ class DropinFolder:
 
     # --- problems
 
-    def _tell(self, name: str, refused: Faults) -> None:
+    def _tell(self, name: str, refused: RejectCounts) -> None:
         """Replace the reported problems of a file; empty `refused` clears them."""
         figures, path = self._delivery.figures, self.folder / name
         texts = [f"{path}:{line}: {text}" if line else text for line, text in refused.named]

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bookkeeper.runtime.settings import SettingsError, checked
-from sources.base.errors import FileRefused
+from bookkeeper.runtime.settings import SettingsError, validate_name
+from sources.base.errors import FileRefusedError
 
 SUFFIX = ".artimon"
 MAX_ENTRIES = 100_000
@@ -42,7 +42,7 @@ def signature_of(found: os.stat_result) -> Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class FolderListing:
     """Names of drop-in files, sorted; `problem` describes omitted entries."""
 
     names: tuple[str, ...]
@@ -51,7 +51,7 @@ class Listing:
     """True if the listing is complete enough that a known name outside `names` does not exist."""
 
 
-def list_folder(folder: Path, known: frozenset[str], limit: int) -> Listing:
+def list_folder(folder: Path, known: frozenset[str], limit: int) -> FolderListing:
     """List the drop-in files of a folder, none if it does not exist. Beyond `limit`, `known` files take precedence.
 
     Raises FileRefused if the folder cannot be read."""
@@ -61,26 +61,26 @@ def list_folder(folder: Path, known: frozenset[str], limit: int) -> Listing:
             for count, entry in enumerate(entries):
                 if count >= MAX_ENTRIES:
                     text = f"{folder}: more than {MAX_ENTRIES:,} entries: the others are ignored"
-                    return Listing(tuple(sorted(names)[:limit]), text, whole=False)
+                    return FolderListing(tuple(sorted(names)[:limit]), text, whole=False)
                 if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
                     names.append(entry.name)
     except FileNotFoundError:
-        return Listing(())
+        return FolderListing(())
     except OSError as error:
-        raise FileRefused("unreadable", f"{folder}: {error.strerror}: let the agent read it") from error
+        raise FileRefusedError("unreadable", f"{folder}: {error.strerror}: let the agent read it") from error
     if len(names) <= limit:
-        return Listing(tuple(sorted(names)))
+        return FolderListing(tuple(sorted(names)))
     kept = sorted(names, key=lambda name: (name not in known, name))[:limit]
     text = f"{folder}: {len(names):,} drop-in files: at most {limit:,} are read"
-    return Listing(tuple(sorted(kept)), text)
+    return FolderListing(tuple(sorted(kept)), text)
 
 
 def stem_of(name: str) -> str:
     """Return a file name without its suffix: the default of the label `context`. Raises FileRefused if invalid."""
     try:
-        return checked("drop-in file", name[: -len(SUFFIX)])
+        return validate_name("drop-in file", name[: -len(SUFFIX)])
     except SettingsError as error:  # the rules of a context; a name that is not UTF-8 arrives as surrogates
-        raise FileRefused("bad file name", str(error)) from None
+        raise FileRefusedError("bad file name", str(error)) from None
 
 
 class OpenFile:
@@ -93,18 +93,18 @@ class OpenFile:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise _refused(path, error) from error
+            raise _refuse_file(path, error) from error
         self.stat = os.fstat(self._fd)
         if not stat.S_ISREG(self.stat.st_mode):
             self.close()
-            raise FileRefused("no file", f"{path}: not a regular file: put one there by rename")
+            raise FileRefusedError("no file", f"{path}: not a regular file: put one there by rename")
 
     def read(self) -> bytes:
         """Return the next piece, empty at the end. Raises FileRefused."""
         try:
             return os.read(self._fd, _PIECE)
         except OSError as error:
-            raise _refused(self.path, error) from error
+            raise _refuse_file(self.path, error) from error
 
     def unchanged(self) -> bool:
         """Return True if it was not modified since it was opened."""
@@ -114,7 +114,7 @@ class OpenFile:
         os.close(self._fd)
 
 
-class Written:
+class BytesReader:
     """Output of a program, read like a file."""
 
     def __init__(self, data: bytes) -> None:
@@ -128,17 +128,17 @@ class Written:
         return True
 
 
-def _refused(path: Path, error: OSError) -> FileRefused:
+def _refuse_file(path: Path, error: OSError) -> FileRefusedError:
     if error.errno == errno.ELOOP:
-        return FileRefused("no file", f"{path}: a symbolic link: put a regular file there by rename")
-    return FileRefused("unreadable", f"{path}: {error.strerror}: let the agent read it")
+        return FileRefusedError("no file", f"{path}: a symbolic link: put a regular file there by rename")
+    return FileRefusedError("unreadable", f"{path}: {error.strerror}: let the agent read it")
 
 
 @dataclass(slots=True)
-class Pieces:
+class LineChunks:
     """Iterator over the lines of a file, piece by piece. The fields describe the read once it has ended."""
 
-    file: OpenFile | Written
+    file: OpenFile | BytesReader
     limits: FileLimits
     count: int = 0
     """Whole lines so far."""

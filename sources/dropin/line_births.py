@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from artimon.model.values import Kind, ValueType
-from sources.state.series_births import Bytes, Flags, Ints, below, doubles
+from sources.state.series_births import Bytes, Flags, Ints, doubles, is_below
 
 MAX_AGE_MS = 72 * 3_600_000
 """Maximum age of a sample: three days as in the memory store. Sources remember ended series for four: no repeats."""
@@ -22,7 +22,7 @@ _TIME_BITS = 42
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class PlacedLines:
     """n lines of series that have a row, with values of the type of the series."""
 
     row: Ints
@@ -34,8 +34,8 @@ class Lines:
     def __len__(self) -> int:
         return len(self.row)
 
-    def pick(self, at: Flags | Ints) -> Lines:
-        return Lines(self.row[at], self.time_ms[at], self.cell[at], self.type[at], self.line[at])
+    def pick(self, at: Flags | Ints) -> PlacedLines:
+        return PlacedLines(self.row[at], self.time_ms[at], self.cell[at], self.type[at], self.line[at])
 
     def keys(self) -> Ints:
         """Return one number for each pair of row and time; times must fit _TIME_BITS."""
@@ -43,7 +43,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class LastSamples:
     """Known state of the series of n lines; `taken_ms` is the time of the newest sample taken, 0 if there is none."""
 
     cell: Ints
@@ -52,23 +52,23 @@ class Past:
     kind: Bytes
 
 
-def too_early(time_ms: Ints, now_ms: int) -> Flags:
+def is_future(time_ms: Ints, now_ms: int) -> Flags:
     """Return the mask of times too far ahead for the platform. Such lines wait in the file until they are due."""
     return time_ms > now_ms + MAX_AHEAD_MS
 
 
-def too_old(time_ms: Ints, now_ms: int) -> Flags:
+def is_too_old(time_ms: Ints, now_ms: int) -> Flags:
     return time_ms <= now_ms - MAX_AGE_MS
 
 
-def ordered(lines: Lines) -> Lines:
+def sort_lines(lines: PlacedLines) -> PlacedLines:
     """Sort by row, then time, then place in the file."""
     if len(lines) < 2 or bool((np.diff(lines.row) > 0).all()):
         return lines
     return lines.pick(np.lexsort((lines.line, lines.time_ms, lines.row)))
 
 
-def twins(lines: Lines) -> tuple[Flags, Flags]:
+def find_duplicates(lines: PlacedLines) -> tuple[Flags, Flags]:
     """Return two masks of ordered lines: repeats of a row and time, and those repeats with a different value."""
     same = np.zeros(len(lines), np.bool_)
     same[1:] = (np.diff(lines.row) == 0) & (np.diff(lines.time_ms) == 0)
@@ -76,7 +76,7 @@ def twins(lines: Lines) -> tuple[Flags, Flags]:
     return same, same & (lines.cell != lines.cell[first])
 
 
-def contradicts(lines: Lines, past: Past) -> Flags:
+def contradicts(lines: PlacedLines, past: LastSamples) -> Flags:
     """Return the mask of lines with the time of the newest sample taken, but a different number."""
     number = lines.type != ValueType.STRING
     different: Flags = (lines.time_ms == past.taken_ms) & number & (lines.cell != past.cell)
@@ -86,7 +86,7 @@ def contradicts(lines: Lines, past: Past) -> Flags:
     return different
 
 
-def births(lines: Lines, past: Past, whole_ms: int, told_ms: int | None) -> Ints:
+def start_times(lines: PlacedLines, past: LastSamples, whole_ms: int, told_ms: int | None) -> Ints:
     """Return the birth of each of n ordered lines, all newer than the samples taken of their series.
 
     `whole_ms`: newest time in the file at its last complete read, 0 if there was none; a series that is new now was
@@ -100,7 +100,7 @@ def births(lines: Lines, past: Past, whole_ms: int, told_ms: int | None) -> Ints
     new = first & (past.taken_ms == 0)
     born = np.where(first, past.birth_ms, 0)
     born[new] = np.minimum(whole_ms, lines.time_ms[new])
-    fell = below(past.kind == Kind.COUNTER, lines.type, lines.cell, cell) & ~new
+    fell = is_below(past.kind == Kind.COUNTER, lines.type, lines.cell, cell) & ~new
     born[fell] = taken[fell]
     if told_ms is not None:
         told = (taken <= told_ms) & (told_ms <= lines.time_ms)

@@ -10,12 +10,12 @@ from pathlib import Path
 from artimon.model.values import Kind
 from sources.delivery.file_thread import FileThread
 from sources.host import proc
-from sources.state.reading import ReadingMaker, Variable
+from sources.state.reading import ReadingBuilder, SourceVariable
 
 _CPU_STEP_BACK_MS = 10_000
 
 
-class Host:
+class HostMetrics:
     """Reads /proc and the mounted volumes."""
 
     def __init__(self, root: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
@@ -24,16 +24,16 @@ class Host:
         self._cpu: dict[tuple[str, str], int] = {}
         self._thread = FileThread(root, "host")
 
-    def maker(self) -> ReadingMaker:
+    def maker(self) -> ReadingBuilder:
         """Return a maker of readings that treats one boot of the machine as one process."""
         boot_id = uuid.UUID(self._text("sys/kernel/random/boot_id").strip())
-        return ReadingMaker(boot_id.bytes, proc.boot_ms(self._text("stat")))
+        return ReadingBuilder(boot_id.bytes, proc.boot_ms(self._text("stat")))
 
-    async def read(self) -> Sequence[Variable]:
+    async def read(self) -> Sequence[SourceVariable]:
         """Return all variables. Raises Hanging while a volume hangs; only one thread waits for it."""
         return await self._thread(self.variables)
 
-    def variables(self) -> list[Variable]:
+    def variables(self) -> list[SourceVariable]:
         """Read and return all variables. Blocks."""
         stat = self._text("stat")
         return [
@@ -47,7 +47,7 @@ class Host:
             *proc.uptime(self._text("uptime")),
         ]
 
-    def _steady(self, cpus: Iterator[Variable]) -> Iterator[Variable]:
+    def _steady(self, cpus: Iterator[SourceVariable]) -> Iterator[SourceVariable]:
         """Hide small steps back of iowait and idle, which the kernel allows: they must not look like counter resets."""
         for variable in cpus:
             key = (variable.labels["cpu"], variable.labels["mode"])
@@ -55,7 +55,7 @@ class Host:
             if 0 < known - value < _CPU_STEP_BACK_MS:
                 value = known
             self._cpu[key] = value
-            yield Variable(variable.name, variable.labels, value, variable.kind, variable.unit, variable.help)
+            yield SourceVariable(variable.name, variable.labels, value, variable.kind, variable.unit, variable.help)
 
     def _whole_disks(self) -> frozenset[str]:
         try:
@@ -64,7 +64,7 @@ class Host:
             return frozenset()
         return frozenset(name for name in names if not name.startswith(("loop", "ram", "zram", "sr")))
 
-    def _volumes(self) -> Iterator[Variable]:
+    def _volumes(self) -> Iterator[SourceVariable]:
         for volume, (device, fs) in proc.mounts(self._text("mounts")).items():
             try:
                 stat = os.statvfs(volume)
@@ -81,7 +81,7 @@ class Host:
             return ""
 
 
-def _volume(labels: dict[str, str], stat: os.statvfs_result) -> Iterator[Variable]:
+def _volume(labels: dict[str, str], stat: os.statvfs_result) -> Iterator[SourceVariable]:
     """Yield the variables of a volume. free: f_bfree, all unused space; available: f_bavail, without root's reserve."""
     unit = stat.f_frsize
     gauges = (
@@ -91,6 +91,10 @@ def _volume(labels: dict[str, str], stat: os.statvfs_result) -> Iterator[Variabl
         ("host.volume.used.bytes", (stat.f_blocks - stat.f_bfree) * unit, "Space that files use"),
     )
     for name, value, help_ in gauges:
-        yield Variable(name, labels, value, Kind.GAUGE, "bytes", help_)
-    yield Variable("host.volume.files.free", labels, stat.f_ffree, Kind.GAUGE, "", "Files that could still be made")
-    yield Variable("host.volume.files.total", labels, stat.f_files, Kind.GAUGE, "", "Files that the volume can hold")
+        yield SourceVariable(name, labels, value, Kind.GAUGE, "bytes", help_)
+    yield SourceVariable(
+        "host.volume.files.free", labels, stat.f_ffree, Kind.GAUGE, "", "Files that could still be made"
+    )
+    yield SourceVariable(
+        "host.volume.files.total", labels, stat.f_files, Kind.GAUGE, "", "Files that the volume can hold"
+    )

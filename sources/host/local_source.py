@@ -6,14 +6,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from artimon.model.clock import Clock
-from artimon.model.protocols import SinkRefused
-from sources.base.schedule import Pace, next_tick, until
+from artimon.model.protocols import SinkRefusedError
+from sources.base.schedule import Pace, next_tick, sleep_until
 from sources.delivery.reading_delivery import ReadingDelivery
-from sources.state.reading import ReadingMaker, Variable
-from sources.state.series_memory import Placed, SourceSeries
+from sources.state.reading import ReadingBuilder, SourceVariable
+from sources.state.series_memory import PlacedColumns, SourceSeries
 
 log = logging.getLogger(__name__)
-Read = Callable[[], Awaitable[Sequence[Variable]]]
+ReadVariables = Callable[[], Awaitable[Sequence[SourceVariable]]]
 
 
 class LocalSource:
@@ -23,19 +23,19 @@ class LocalSource:
         self,
         series: SourceSeries,
         delivery: ReadingDelivery,
-        maker: ReadingMaker,
-        read: Read,
+        maker: ReadingBuilder,
+        read: ReadVariables,
         labels: Mapping[str, str],
     ) -> None:
         self._series, self._delivery, self._maker, self._read = series, delivery, maker, read
         self._labels = labels
-        self._placed: Placed | None = None
+        self._placed: PlacedColumns | None = None
 
     async def run(self, clock: Clock, pace: Pace, not_before_ms: int = 0) -> None:
         """Poll until cancelled. A failed poll is counted and does not stop the loop."""
         tick = next_tick(max(clock.now_ms(), not_before_ms), *pace(), self._series.last_poll_ms)
         while True:
-            await until(tick, clock, lambda: 3 * pace()[1])
+            await sleep_until(tick, clock, lambda: 3 * pace()[1])
             await self._poll_safely()
             tick = next_tick(clock.now_ms(), *pace(), self._series.last_poll_ms)
 
@@ -52,7 +52,7 @@ class LocalSource:
         try:
             await self.poll()
             self._delivery.figures.problem(about, "")
-        except SinkRefused:
+        except SinkRefusedError:
             pass
         except Exception as error:  # an unexpected format in /proc must not end the source
             log.exception("%s", self._series.name)

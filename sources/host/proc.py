@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from artimon.model.values import Kind
-from sources.state.reading import Variable
+from sources.state.reading import SourceVariable
 
 CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 SECTOR_BYTES = 512
@@ -46,7 +46,7 @@ _NETWORK = (
 )
 
 
-def cpus(stat: str, ticks_per_s: int) -> Iterator[Variable]:
+def cpus(stat: str, ticks_per_s: int) -> Iterator[SourceVariable]:
     """`host.cpu.ms{cpu="0",mode="user"}` from /proc/stat. The kernel includes guest time in user and nice."""
     for line in stat.splitlines():
         name, *fields = line.split()
@@ -55,10 +55,10 @@ def cpus(stat: str, ticks_per_s: int) -> Iterator[Variable]:
         for mode, ticks in zip(CPU_MODES, fields, strict=False):
             labels = {"cpu": name[3:], "mode": mode}
             ms = int(ticks) * 1000 // ticks_per_s
-            yield Variable("host.cpu.ms", labels, ms, Kind.COUNTER, "ms", _CPU_HELP)
+            yield SourceVariable("host.cpu.ms", labels, ms, Kind.COUNTER, "ms", _CPU_HELP)
 
 
-def processes(stat: str) -> Iterator[Variable]:
+def processes(stat: str) -> Iterator[SourceVariable]:
     """Context switches, forks, runnable and blocked processes from /proc/stat."""
     names = {
         "ctxt": ("host.context.switches", Kind.COUNTER),
@@ -69,7 +69,7 @@ def processes(stat: str) -> Iterator[Variable]:
     for line in stat.splitlines():
         key, _, value = line.partition(" ")
         if key in names:
-            yield Variable(names[key][0], {}, int(value), names[key][1])
+            yield SourceVariable(names[key][0], {}, int(value), names[key][1])
 
 
 def boot_ms(stat: str) -> int:
@@ -80,16 +80,16 @@ def boot_ms(stat: str) -> int:
     raise ValueError("/proc/stat has no line btime")
 
 
-def memory(meminfo: str) -> Iterator[Variable]:
+def memory(meminfo: str) -> Iterator[SourceVariable]:
     """Gauges in bytes from /proc/meminfo."""
     for line in meminfo.splitlines():
         key, _, value = line.partition(":")
         if key in _MEMORY:
             name, help_ = _MEMORY[key]
-            yield Variable(name, {}, int(value.split()[0]) * 1024, Kind.GAUGE, "bytes", help_)
+            yield SourceVariable(name, {}, int(value.split()[0]) * 1024, Kind.GAUGE, "bytes", help_)
 
 
-def disks(diskstats: str, whole: frozenset[str]) -> Iterator[Variable]:
+def disks(diskstats: str, whole: frozenset[str]) -> Iterator[SourceVariable]:
     """Counters per device from /proc/diskstats. `whole` lists the disks; partitions and loop devices are left out."""
     for line in diskstats.splitlines():
         fields = line.split()
@@ -97,10 +97,10 @@ def disks(diskstats: str, whole: frozenset[str]) -> Iterator[Variable]:
             continue
         for (name, unit, factor, help_), value in zip(_DISK, fields[3:], strict=False):
             if name:
-                yield Variable(name, {"device": fields[2]}, int(value) * factor, Kind.COUNTER, unit, help_)
+                yield SourceVariable(name, {"device": fields[2]}, int(value) * factor, Kind.COUNTER, unit, help_)
 
 
-def network(netdev: str) -> Iterator[Variable]:
+def network(netdev: str) -> Iterator[SourceVariable]:
     """Counters per interface from /proc/net/dev."""
     for line in netdev.splitlines():
         interface, colon, rest = line.partition(":")
@@ -108,19 +108,21 @@ def network(netdev: str) -> Iterator[Variable]:
         if not colon or len(fields) < 12:
             continue
         for at, name, unit in _NETWORK:
-            yield Variable(name, {"interface": interface.strip()}, int(fields[at]), Kind.COUNTER, unit)
+            yield SourceVariable(name, {"interface": interface.strip()}, int(fields[at]), Kind.COUNTER, unit)
 
 
-def load(loadavg: str) -> Iterator[Variable]:
+def load(loadavg: str) -> Iterator[SourceVariable]:
     """`host.load{window="1m"}`, 5m and 15m from /proc/loadavg."""
     for window, value in zip(("1m", "5m", "15m"), loadavg.split(), strict=False):
-        yield Variable("host.load", {"window": window}, float(value), Kind.GAUGE, "", "Processes that run or wait")
+        yield SourceVariable(
+            "host.load", {"window": window}, float(value), Kind.GAUGE, "", "Processes that run or wait"
+        )
 
 
-def uptime(text: str) -> Iterator[Variable]:
+def uptime(text: str) -> Iterator[SourceVariable]:
     """`host.uptime.ms` from /proc/uptime."""
     ms = round(float(text.split()[0]) * 1000)
-    yield Variable("host.uptime.ms", {}, ms, Kind.GAUGE, "ms", "Time since the machine started")
+    yield SourceVariable("host.uptime.ms", {}, ms, Kind.GAUGE, "ms", "Time since the machine started")
 
 
 def mounts(text: str) -> Mapping[str, tuple[str, str]]:

@@ -14,15 +14,15 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 from kazoo.recipe.watchers import ChildrenWatch
 
-from artimon.runtime.watcher import LOST
+from artimon.runtime.watcher import ZOOKEEPER_ERRORS
 from sources.base.endpoint_address import EndpointAddress, parse_endpoint
 from sources.base.errors import AddressError
-from sources.poll.zookeeper_session import Session, SessionThread
+from sources.poll.zookeeper_session import SessionThread, ZooKeeperSession
 
 log = logging.getLogger(__name__)
 CONTEXTS = "/artimon/contexts"
 MAX_CONTEXTS = 10_000
-Listing = Mapping[str, frozenset[EndpointAddress]]
+EndpointListing = Mapping[str, frozenset[EndpointAddress]]
 
 
 class Discovery(SessionThread):
@@ -33,10 +33,10 @@ class Discovery(SessionThread):
 
     def __init__(
         self,
-        session: Session,
+        session: ZooKeeperSession,
         reconcile_s: float,
         heard: Callable[[str, frozenset[EndpointAddress]], None],
-        listed: Callable[[Listing], None],
+        listed: Callable[[EndpointListing], None],
     ) -> None:
         super().__init__(session, "discovery")
         self._reconcile_s, self._heard, self._listed = reconcile_s, heard, listed
@@ -53,7 +53,7 @@ class Discovery(SessionThread):
             try:
                 self._session.revive()
                 self._reconcile(self._session.client)
-            except LOST as error:
+            except ZOOKEEPER_ERRORS as error:
                 self.failures += 1
                 log.warning("ZooKeeper at %s: %r; continuing with the known endpoints", self._session.hosts, error)
             except Exception:  # the thread must survive any error of the client library

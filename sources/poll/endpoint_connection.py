@@ -6,9 +6,9 @@ import asyncio
 import ssl
 import struct
 
-from bookkeeper.rpc.security import Security, Unauthorized
+from bookkeeper.rpc.security import Security, UnauthorizedError
 from bookkeeper.rpc.thrift_messages import FramedError
-from bookkeeper.rpc.tokens import Tokens, frame_size, hello_steps
+from bookkeeper.rpc.tokens import Tokens, client_hello, frame_size
 from sources.base.endpoint_address import EndpointAddress
 from sources.base.errors import PollError
 
@@ -28,8 +28,8 @@ async def open_connection(endpoint: EndpointAddress, security: Security | None) 
         raise PollError("unauthorized", str(error)) from error
     try:
         if security.tokens is not None:
-            await _greet(streams, security.tokens)
-    except (Unauthorized, FramedError) as error:
+            await _authenticate(streams, security.tokens)
+    except (UnauthorizedError, FramedError) as error:
         streams[1].close()
         raise PollError("unauthorized", str(error)) from error
     except BaseException:
@@ -38,9 +38,9 @@ async def open_connection(endpoint: EndpointAddress, security: Security | None) 
     return streams
 
 
-async def _greet(streams: Streams, tokens: Tokens) -> None:
+async def _authenticate(streams: Streams, tokens: Tokens) -> None:
     reader, writer = streams
-    steps = hello_steps(tokens)
+    steps = client_hello(tokens)
     frame = next(steps)
     try:
         while True:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bookkeeper.export.final import MAX_BYTES, SUFFIX
 from bookkeeper.runtime.settings import FINAL_FOLDER
-from sources.base.errors import FileRefused
+from sources.base.errors import FileRefusedError
 from sources.dropin.folder_files import OpenFile
 from sources.state.finals import MAX_AGE_MS
 
@@ -45,12 +45,12 @@ def make_folder(dropin: Path) -> Path | None:
             folder.mkdir()
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
-            raise FileRefused("foreign folder", f"{folder}: not a folder of this user: delete it")
+            raise FileRefusedError("foreign folder", f"{folder}: not a folder of this user: delete it")
         if stat.S_IMODE(found.st_mode) != MODE:
             folder.chmod(MODE)
     except OSError as error:
         text = f"{folder}: {error.strerror}: let the agent own it, with mode 1777"
-        raise FileRefused("unreadable", text) from error
+        raise FileRefusedError("unreadable", text) from error
     return folder
 
 
@@ -64,18 +64,18 @@ def list_finals(folder: Path, limits: FinalLimits, now_ms: int) -> tuple[tuple[s
             for entry in islice(entries, limits.entries):
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
-                    reason = _useless(entry.name, now_ms - status.st_mtime_ns // 1_000_000, limits)
+                    reason = _is_obsolete(entry.name, now_ms - status.st_mtime_ns // 1_000_000, limits)
                     if reason and not stat.S_ISDIR(status.st_mode):
                         os.unlink(entry.path)
                         deleted[reason] += 1
                     elif _NAME.fullmatch(entry.name):
                         found.append((status.st_mtime_ns, entry.name))
     except OSError as error:
-        raise FileRefused("unreadable", f"{folder}: {error.strerror}: let the agent own it") from error
+        raise FileRefusedError("unreadable", f"{folder}: {error.strerror}: let the agent own it") from error
     return tuple(name for _, name in sorted(found)[: limits.files]), deleted
 
 
-def _useless(name: str, age_ms: int, limits: FinalLimits) -> str:
+def _is_obsolete(name: str, age_ms: int, limits: FinalLimits) -> str:
     """Return the reason to delete a file unread, "" if there is none."""
     if age_ms > MAX_AGE_MS:
         return "too old"
@@ -87,18 +87,18 @@ def read_final(path: Path, limits: FinalLimits) -> tuple[bytes, int]:
     with contextlib.closing(OpenFile(path)) as file:
         if file.stat.st_size > limits.file_bytes:
             text = f"{path}: {file.stat.st_size:,} bytes, at most {limits.file_bytes:,} are read"
-            raise FileRefused("too large", text)
+            raise FileRefusedError("too large", text)
         data = b""
         while len(data) <= file.stat.st_size and (piece := file.read()):
             data += piece
         if not file.unchanged():
-            raise FileRefused("no file", f"{path}: modified while it was read: put a file there by rename")
+            raise FileRefusedError("no file", f"{path}: modified while it was read: put a file there by rename")
         return data, file.stat.st_uid
 
 
-def remove(path: Path) -> None:
+def remove_final(path: Path) -> None:
     """Delete a file, or a link itself rather than its target. Raises FileRefused if that is not allowed."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise FileRefused("unreadable", f"{path}: {error.strerror}: let the agent delete it") from error
+        raise FileRefusedError("unreadable", f"{path}: {error.strerror}: let the agent delete it") from error

@@ -10,23 +10,23 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import SinkRefusedError
 from artimon.model.values import Kind
 from bookkeeper.export.final import SUFFIX
-from sources.base.errors import FileRefused
-from sources.base.schedule import Pace, next_tick, until
-from sources.delivery.file_thread import FileThread, Hanging
-from sources.delivery.placement import source_of
+from sources.base.errors import FileRefusedError
+from sources.base.schedule import Pace, next_tick, sleep_until
+from sources.delivery.file_thread import FileSystemHangsError, FileThread
+from sources.delivery.placement import source_name
 from sources.delivery.poll_context import PollContext
-from sources.poll.final_files import FinalLimits, list_finals, make_folder, read_final, remove
+from sources.poll.final_files import FinalLimits, list_finals, make_folder, read_final, remove_final
 from sources.poll.final_samples import prepare
 from sources.poll.final_snapshot import FinalSnapshot, decode_final
 from sources.poll.host_groups import Network
-from sources.state.reading import Variable
+from sources.state.reading import SourceVariable
 from sources.state.series_memory import SourceSeries
 
 log = logging.getLogger(__name__)
-WAITING = ("future", "unreadable", "foreign folder")
+RETRIED_REASONS = ("future", "unreadable", "foreign folder")
 """Temporary reasons of refusal: the file stays until it is too old."""
 _ABOUT = "final snapshots"
 _BEFORE_POLL_S = 5.0
@@ -67,7 +67,7 @@ class FinalFolder:
             await self.sweep()
             self.swept.set()
             tick = next_tick(clock.now_ms(), *pace())
-            await until(tick, clock, lambda: 2 * pace()[1])
+            await sleep_until(tick, clock, lambda: 2 * pace()[1])
 
     async def sweep(self) -> int:
         """Take every file once; return the number taken. Never raises."""
@@ -76,10 +76,10 @@ class FinalFolder:
             for name in await self._list():
                 try:
                     taken += await self._take(name)
-                except FileRefused as error:
+                except FileRefusedError as error:
                     problems[error.reason] += 1
                     texts.append(error.text)
-        except (FileRefused, Hanging) as error:
+        except (FileRefusedError, FileSystemHangsError) as error:
             texts.append(str(error))
         except Exception as error:
             log.exception("final snapshots in %s", self._dropin)
@@ -100,7 +100,7 @@ class FinalFolder:
     async def _take_one(self, uuid: bytes) -> None:
         try:
             await self._take(uuid.hex() + SUFFIX)
-        except (FileRefused, Hanging):
+        except (FileRefusedError, FileSystemHangsError):
             return  # the next sweep reports it
         except Exception:
             log.exception("final snapshot of %s", uuid.hex())
@@ -108,11 +108,11 @@ class FinalFolder:
     def close(self) -> None:
         self._files_thread.close()
 
-    def variables(self, labels: Mapping[str, str]) -> Iterator[Variable]:
+    def variables(self, labels: Mapping[str, str]) -> Iterator[SourceVariable]:
         """Own variables of the agent about final snapshots; `labels` are those of the host."""
-        yield Variable("artimon.final.taken", labels, self.taken, Kind.COUNTER, "", "Final snapshots taken")
+        yield SourceVariable("artimon.final.taken", labels, self.taken, Kind.COUNTER, "", "Final snapshots taken")
         refused = self.refused.total()
-        yield Variable("artimon.final.refused", labels, refused, Kind.COUNTER, "", "Final snapshots refused")
+        yield SourceVariable("artimon.final.refused", labels, refused, Kind.COUNTER, "", "Final snapshots refused")
 
     # --- one file
 
@@ -143,12 +143,12 @@ class FinalFolder:
                 return await self._deliver(path, final, series, labels)
             except FileNotFoundError:
                 return False
-            except SinkRefused as error:
+            except SinkRefusedError as error:
                 log.warning("%s: %s", path, error)
                 return False
-            except FileRefused as error:
-                if error.reason not in WAITING:
-                    await self._files_thread(partial(remove, path))
+            except FileRefusedError as error:
+                if error.reason not in RETRIED_REASONS:
+                    await self._files_thread(partial(remove_final, path))
                     self.refused[error.reason] += 1
                     log.warning("refused and deleted: %s", error)
                 raise
@@ -157,10 +157,12 @@ class FinalFolder:
         config, clock = self._shared.config, self._shared.clock
         try:
             final = await asyncio.to_thread(decode_final, data, owner, config.max_series, clock)
-        except FileRefused as error:
-            raise FileRefused(error.reason, f"{path}: {error.text}") from error
+        except FileRefusedError as error:
+            raise FileRefusedError(error.reason, f"{path}: {error.text}") from error
         if final.reading.uuid.hex() != path.stem:
-            raise FileRefused("malformed", f"{path}: holds process {final.reading.uuid.hex()}: not that of its name")
+            raise FileRefusedError(
+                "malformed", f"{path}: holds process {final.reading.uuid.hex()}: not that of its name"
+            )
         return final
 
     async def _source(self, path: Path, final: FinalSnapshot) -> tuple[SourceSeries, dict[str, str]]:
@@ -168,11 +170,13 @@ class FinalFolder:
         reading, store = final.reading, self._shared.delivery.store
         labels = await self._shared.placement.labels(final.address)
         labels = {**labels, "context": reading.context, "instance": reading.instance}
-        name = source_of(labels)
+        name = source_name(labels)
         address = ipaddress.ip_address(final.address)
         near = address.is_loopback or any(address in network for network in self._own)
         if not near and not store.last_poll_ms(name):
-            raise FileRefused("foreign address", f"{path}: {address} is not an address of this host: see --own-network")
+            raise FileRefusedError(
+                "foreign address", f"{path}: {address} is not an address of this host: see --own-network"
+            )
         return store.get(name), labels
 
     async def _deliver(self, path: Path, final: FinalSnapshot, series: SourceSeries, labels: Mapping[str, str]) -> bool:
@@ -186,7 +190,7 @@ class FinalFolder:
         owners = self._shared.owners  # a followed process is ended by its follower
         await delivery.end(series, lambda: series.uuid == reading.uuid and owners.get(series.name) is None)
         if await delivery.store.write_now(series):
-            await self._files_thread(partial(remove, path))
+            await self._files_thread(partial(remove_final, path))
         return new
 
 
@@ -197,4 +201,4 @@ def _refuse_owner(path: Path, series: SourceSeries, final: FinalSnapshot) -> Non
     expected = past.uid if past is not None else series.uid
     if expected is not None and reading.uid != expected:
         text = f"{path}: written for user {reading.uid}, but {series.name} belongs to user {expected}"
-        raise FileRefused("foreign owner", text)
+        raise FileRefusedError("foreign owner", text)

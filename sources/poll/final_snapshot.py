@@ -6,11 +6,11 @@ import ipaddress
 from dataclasses import dataclass
 
 from artimon.model.clock import Clock
-from bookkeeper.export.final import payload_of
+from bookkeeper.export.final import decode_payload
 from bookkeeper.rpc.poll_service import idl
 from bookkeeper.rpc.thrift_messages import FrameError, MessageHead, decode_struct
-from bookkeeper.runtime.settings import SettingsError, checked
-from sources.base.errors import FileRefused, PollError
+from bookkeeper.runtime.settings import SettingsError, validate_name
+from sources.base.errors import FileRefusedError, PollError
 from sources.dropin.line_births import MAX_AHEAD_MS
 from sources.poll.poll_codec import check_columns
 from sources.state.finals import MAX_AGE_MS
@@ -29,23 +29,23 @@ class FinalSnapshot:
 def decode_final(data: bytes, owner: int, max_series: int, clock: Clock) -> FinalSnapshot:
     """Decode the bytes of a file of the user `owner`. Raises FileRefused with the reason."""
     try:
-        final = decode_struct(MessageHead(payload_of(data), "final", 0, 0, 0), idl().Final())
+        final = decode_struct(MessageHead(decode_payload(data), "final", 0, 0, 0), idl().Final())
         answer = check_columns(final.columns, None, max_series)
         reading = answer.reading
         for name in ("context", "instance"):
-            checked(name, getattr(reading, name))
+            validate_name(name, getattr(reading, name))
         address = str(ipaddress.ip_address(final.address))
         if not 0 < reading.birth_ms <= reading.time_ms:
             raise ValueError(f"born at {reading.birth_ms} ms, ended at {reading.time_ms} ms")
     except (FrameError, PollError, SettingsError, TypeError, ValueError, AttributeError) as error:
-        raise FileRefused("malformed", f"{type(error).__name__}: {error}") from error
+        raise FileRefusedError("malformed", f"{type(error).__name__}: {error}") from error
     if owner not in (0, reading.uid):
-        raise FileRefused("foreign owner", f"written by user {owner}, names user {reading.uid}")
+        raise FileRefusedError("foreign owner", f"written by user {owner}, names user {reading.uid}")
     age_ms = clock.now_ms() - reading.time_ms
     if age_ms > MAX_AGE_MS:
-        raise FileRefused(
+        raise FileRefusedError(
             "too old", f"{age_ms // 86_400_000} days old: at most {MAX_AGE_MS // 86_400_000} days are accepted"
         )
     if -age_ms > MAX_AHEAD_MS:
-        raise FileRefused("future", f"{-age_ms // 1000} s ahead of this host's clock")
+        raise FileRefusedError("future", f"{-age_ms // 1000} s ahead of this host's clock")
     return FinalSnapshot(reading, address, (answer.memo or b"") if final.columns.poller else None)

@@ -11,18 +11,18 @@ from typing import Protocol
 from sources.base.endpoint_address import EndpointAddress
 from sources.base.schedule import end_tasks
 from sources.delivery.poll_context import PollContext
-from sources.poll.discovery import Listing
+from sources.poll.discovery import EndpointListing
 from sources.poll.follower import ProcessFollower
 from sources.poll.host_groups import HostGroup, group_of
 from sources.state.series_memory import PORT, SourceSeries
 
 log = logging.getLogger(__name__)
 MAX_ENDPOINTS = 20_000
-LEAVING_S = 1.0
+EXIT_TIMEOUT_S = 1.0
 """Seconds that a stopping agent waits for processes that have deregistered."""
-SOON_S = 0.05
+COALESCE_S = 0.05
 """Delay in seconds by which changes are passed on together to the leases."""
-MANY = 10
+MIN_MASS_LOSS = 10
 """Minimum of znodes gone at once, if also most of all: ZooKeeper may have lost its data, so the check is delayed."""
 
 
@@ -34,7 +34,7 @@ class Leaseholder(Protocol):
     def released(self, group: HostGroup) -> None: ...
 
 
-class Following:
+class FollowedProcesses:
     """Starts and stops the followers of an agent. Event loop only. Discovery calls `heard`, `listed`; leases `settled`.
 
     Processes of an earlier run are followed before the leases are settled. Meanwhile the process itself reports if
@@ -66,7 +66,7 @@ class Following:
         self._registered[context] = endpoints
         self._compare([endpoint for endpoint in self._followers if endpoint.context == context], endpoints)
 
-    def listed(self, listing: Listing) -> None:
+    def listed(self, listing: EndpointListing) -> None:
         """Handle the full set of registered processes."""
         self._registered = dict(listing)
         self._compare(list(self._followers), frozenset().union(*listing.values()))
@@ -80,7 +80,7 @@ class Following:
             elif follower.registered:
                 gone.append(endpoint)
         wiped_s = self._shared.config.wiped_s
-        if len(gone) >= MANY and 2 * len(gone) > len(self._followers):
+        if len(gone) >= MIN_MASS_LOSS and 2 * len(gone) > len(self._followers):
             log.warning("%d of %d znodes are gone at once: checked again in %g s", len(gone), len(known), wiped_s)
             asyncio.get_running_loop().call_later(wiped_s, self._believe, gone)
         else:
@@ -98,7 +98,7 @@ class Following:
     def _tell(self) -> None:
         if not self._telling:
             self._telling = True
-            asyncio.get_running_loop().call_later(SOON_S, self._tell_now)
+            asyncio.get_running_loop().call_later(COALESCE_S, self._tell_now)
 
     def _tell_now(self) -> None:
         self._telling = False
@@ -144,7 +144,7 @@ class Following:
         """Schedule one release of all finished groups: thousands may change hands together."""
         if self._leaving and not self._releasing:
             self._releasing = True
-            asyncio.get_running_loop().call_later(SOON_S, self._release_now)
+            asyncio.get_running_loop().call_later(COALESCE_S, self._release_now)
 
     def _release_now(self) -> None:
         self._releasing = False
@@ -185,7 +185,7 @@ class Following:
         leaving = [asyncio.create_task(follower.conclude()) for follower in followers if not follower.registered]
         if not leaving:
             return
-        _, late = await asyncio.wait(leaving, timeout=LEAVING_S)
+        _, late = await asyncio.wait(leaving, timeout=EXIT_TIMEOUT_S)
         for task in late:
             task.cancel()
         await asyncio.gather(*leaving, return_exceptions=True)

@@ -6,21 +6,21 @@ import asyncio
 import logging
 from collections import Counter
 
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import SinkRefusedError
 from sources.base.endpoint_address import EndpointAddress
-from sources.base.errors import GaveWay, PollError
-from sources.base.schedule import LONGEST_S, missed_ticks, next_tick, periods_until_next, phase_ms, wait_s
-from sources.delivery.placement import source_of
+from sources.base.errors import PolledElsewhereError, PollError
+from sources.base.schedule import MAX_SLEEP_S, missed_ticks, next_tick, periods_until_next, phase_ms, wait_s
+from sources.delivery.placement import source_name
 from sources.delivery.poll_context import PollContext
 from sources.poll import memo
-from sources.poll.poller import Poller
+from sources.poll.poller import PollClient
 from sources.state.reading import NO_PROCESS, Reading
-from sources.state.series_memory import PORT, Placed, SourceSeries
+from sources.state.series_memory import PORT, PlacedColumns, SourceSeries
 
 log = logging.getLogger(__name__)
 _RETRY_S = 1.0
 """Retry delay in seconds, for a process that waits for its predecessor to end and for refused end markers."""
-_CONCLUDE_S = 0.2
+_CONCLUDE_PAUSE_S = 0.2
 """Seconds between polls of a deregistered process while the agent stops."""
 _SESSION_MS = 2_000
 """Below any session timeout, in ms: the znode of a killed process outlives its last answer by more than this."""
@@ -40,12 +40,12 @@ class ProcessFollower:
         self.series = series
         """Source that this process owns; passed at start if it owned it before."""
         self._labels: dict[str, str] = dict(series.meta.get("labels", {})) if series else {}
-        self._poller = Poller(endpoint, shared.config, shared.limits, shared.clock, lambda: shared.sure(endpoint))
+        self._poller = PollClient(endpoint, shared.config, shared.limits, shared.clock, lambda: shared.sure(endpoint))
         self._left = b""
         """Memo last left with the process for another agent."""
         self._failures = 0
         """Consecutive failed polls."""
-        self._placed: Placed | None = None
+        self._placed: PlacedColumns | None = None
         self._identified: tuple[str, str] | None = None
         self._refused_as = ""
         self._met = series is None
@@ -145,7 +145,7 @@ class ProcessFollower:
                 await self._gone()
                 return
             self._farewell_ms = self._farewell_ms or self._shared.clock.now_ms()
-            await asyncio.sleep(_CONCLUDE_S)
+            await asyncio.sleep(_CONCLUDE_PAUSE_S)
 
     def _tick(self, now_ms: int) -> int:
         period = self._shared.config.period_ms
@@ -177,7 +177,7 @@ class ProcessFollower:
             if left <= 0:
                 return
             try:
-                await asyncio.wait_for(self._wake.wait(), min(left, LONGEST_S))
+                await asyncio.wait_for(self._wake.wait(), min(left, MAX_SLEEP_S))
             except TimeoutError:
                 continue
         self._wake.clear()
@@ -191,7 +191,7 @@ class ProcessFollower:
         samples = 0
         try:
             samples = await self._take(await self._poller.poll())
-        except GaveWay as other:
+        except PolledElsewhereError as other:
             log.info("%s: %s", self.endpoint, other)
             figures.gave_way += 1
             figures.problem(str(self.endpoint), "")
@@ -204,7 +204,7 @@ class ProcessFollower:
             figures.problem(str(self.endpoint), f"{self.endpoint}: {error}")
             self._report(False, 0)
             return False
-        except SinkRefused:
+        except SinkRefusedError:
             pass
         except Exception:  # an error in one process must not stop the others
             log.exception("%s", self.endpoint)
@@ -244,7 +244,7 @@ class ProcessFollower:
             self._placed = await delivery.place(self.series, reading, self._labels)
             self._poller.slim_schema()
         if self._poller.inherited is not None:
-            memo.inherit(self.series, memo.decode(self._poller.inherited), reading, self._placed)
+            memo.apply_memo(self.series, memo.decode_memo(self._poller.inherited), reading, self._placed)
             self._poller.inherited = None
         samples = await delivery.send(self.series, reading, self._placed)
         self._sampled_ms = self.series.last_poll_ms
@@ -254,7 +254,7 @@ class ProcessFollower:
         return samples
 
     def _leave_word(self, series: SourceSeries) -> None:
-        late = memo.encode(memo.late_of(series))
+        late = memo.encode_memo(memo.late_series_of(series))
         if late != self._left:
             self._left = late
             self._poller.memo = late
@@ -264,7 +264,7 @@ class ProcessFollower:
         shared = self._shared
         labels = await shared.placement.labels(self.endpoint.ip)
         labels = {**labels, "context": reading.context, "instance": reading.instance}
-        name = source_of(labels)
+        name = source_name(labels)
         if self.series is not None and self.series.name != name:
             await self._leave_source()
         if not await shared.owners.claim(name, self, sure=self._refused_as != name):
@@ -326,7 +326,7 @@ class ProcessFollower:
         while series is not None and mine():
             try:
                 await shared.delivery.end(series, mine)
-            except SinkRefused:
+            except SinkRefusedError:
                 await asyncio.sleep(_RETRY_S)
                 continue
             if mine():

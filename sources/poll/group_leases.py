@@ -18,28 +18,28 @@ from typing import Any
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from artimon.model.znode import read_table
-from artimon.runtime.watcher import LOST
-from sources.poll.host_groups import HostGroup, Network, Sharing
-from sources.poll.zookeeper_session import Session, SessionThread
+from artimon.model.znode import parse_json_object
+from artimon.runtime.watcher import ZOOKEEPER_ERRORS
+from sources.poll.host_groups import GroupAssignment, HostGroup, Network
+from sources.poll.zookeeper_session import SessionThread, ZooKeeperSession
 
 log = logging.getLogger(__name__)
 AGENTS, LEASES = "/artimon/polling/agents", "/artimon/polling/leases"
-CALL_S = 10.0
-AT_ONCE = 500
+CALL_TIMEOUT_S = 10.0
+CONCURRENT_CALLS = 500
 """Concurrent calls to ZooKeeper."""
-ATTEMPTS = 3
-BEATS = 4
+MAX_ATTEMPTS = 3
+CHECKS_PER_SESSION = 4
 """Liveness checks of the session per session timeout."""
-DOUBT = 0.8
+TRUSTED_SESSION_PART = 0.8
 """Part of the session timeout after which an unconfirmed session is not trusted."""
 PAUSE_S = 0.05
 """Seconds between passes, so that changes within them are handled together."""
 GONE = NoNodeError, BadVersionError
-Settled = Callable[[frozenset[HostGroup], frozenset[HostGroup]], None]
+AssignmentCallback = Callable[[frozenset[HostGroup], frozenset[HostGroup]], None]
 
 
-class Leases(SessionThread):
+class GroupLeases(SessionThread):
     """Acquires and releases leases. Calls `settled(mine, leaving)` in the event loop: the groups to poll, and those to
     give up once `released` is called for them.
 
@@ -50,10 +50,10 @@ class Leases(SessionThread):
 
     def __init__(
         self,
-        session: Session,
+        session: ZooKeeperSession,
         name: str,
         networks: Callable[[], frozenset[Network]],
-        settled: Settled,
+        settled: AssignmentCallback,
         *,
         grace_s: float,
         reconcile_s: float,
@@ -69,7 +69,7 @@ class Leases(SessionThread):
         """Wanted groups whose lease another agent holds; a watch reports the release."""
         self._released: deque[HostGroup] = deque()
         self._freed: deque[HostGroup] = deque()
-        self._sharing = Sharing({})
+        self._sharing = GroupAssignment({})
         self._members: dict[str, frozenset[Network]] = {}
         self._departed: dict[str, tuple[frozenset[Network], float]] = {}
         self._stale = True
@@ -98,7 +98,7 @@ class Leases(SessionThread):
         """Return True if the lease is held and the session was confirmed recently enough."""
         session = self._session
         alive = session.connected and self._lives == session.lives
-        return alive and group in self._held and monotonic() - self._proven < DOUBT * session.timeout_s
+        return alive and group in self._held and monotonic() - self._proven < TRUSTED_SESSION_PART * session.timeout_s
 
     def counts(self) -> dict[str, int]:
         """Return the number of agents, of leases held here, and of leases wanted here but held elsewhere."""
@@ -123,7 +123,9 @@ class Leases(SessionThread):
         except Exception as error:  # the thread must survive any error of the client library
             self.failures += 1
             self._due = self._next = 0.0
-            log.warning("leases: %r; retrying, present polls continue", error, exc_info=not isinstance(error, LOST))
+            log.warning(
+                "leases: %r; retrying, present polls continue", error, exc_info=not isinstance(error, ZOOKEEPER_ERRORS)
+            )
             self._stop.wait(1.0)
 
     def _prove(self, client: Any) -> None:
@@ -140,7 +142,7 @@ class Leases(SessionThread):
         """Return the seconds until the next check of the session or the next pass."""
         if not self._session.connected:
             return self._reconcile_s
-        return max(PAUSE_S, min(self._session.timeout_s / BEATS, self._next - monotonic()))
+        return max(PAUSE_S, min(self._session.timeout_s / CHECKS_PER_SESSION, self._next - monotonic()))
 
     def _ends(self) -> float:
         """Return the monotonic time of the next pass."""
@@ -160,9 +162,9 @@ class Leases(SessionThread):
         registered, kept = self._wanted
         present = self._present()
         if present != self._sharing.networks:
-            self._sharing = Sharing(present)
+            self._sharing = GroupAssignment(present)
         ours = {group for group in registered if self._should(group)} | kept
-        self._elsewhere = (self._elsewhere & ours) - set(_drained(self._freed))
+        self._elsewhere = (self._elsewhere & ours) - set(_drain(self._freed))
         self._leaving |= self._held - ours
         unknown = self._claim(client, ours - self._held - self._elsewhere)
         self._next = self._ends()
@@ -222,7 +224,7 @@ class Leases(SessionThread):
     def _claim(self, client: Any, groups: Iterable[HostGroup]) -> set[HostGroup]:
         """Acquire leases. Return the groups whose holder could not be determined."""
         open_ = set(groups)
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             open_ = self._claim_once(client, open_) if open_ else open_
         if open_:
             self._wake.set()
@@ -259,7 +261,7 @@ class Leases(SessionThread):
 
     def _give_up(self, client: Any) -> None:
         """Delete leases whose processes are no longer polled here."""
-        ended = {group for group in _drained(self._released) if group in self._leaving}
+        ended = {group for group in _drain(self._released) if group in self._leaving}
         for group, result in self._results(ended, lambda group: client.delete_async(_path(group))):
             with contextlib.suppress(*GONE):
                 result()
@@ -271,10 +273,10 @@ class Leases(SessionThread):
     def _results(self, items: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[tuple[Any, Callable[[], Any]]]:
         """Yield each item with a function that waits for the answer to its call."""
         rest = list(items)
-        for at in range(0, len(rest), AT_ONCE):
-            calls = [(item, call(item)) for item in rest[at : at + AT_ONCE]]
+        for at in range(0, len(rest), CONCURRENT_CALLS):
+            calls = [(item, call(item)) for item in rest[at : at + CONCURRENT_CALLS]]
             for item, answer in calls:
-                yield item, partial(answer.get, timeout=CALL_S)
+                yield item, partial(answer.get, timeout=CALL_TIMEOUT_S)
 
     # --- watches, in kazoo's threads
 
@@ -290,7 +292,7 @@ class Leases(SessionThread):
         return freed
 
 
-def _drained(queue: deque[HostGroup]) -> Iterator[HostGroup]:
+def _drain(queue: deque[HostGroup]) -> Iterator[HostGroup]:
     """Remove and yield the entries added by other threads."""
     while queue:
         yield queue.popleft()
@@ -303,6 +305,6 @@ def _path(group: HostGroup) -> str:
 def _networks(data: bytes) -> frozenset[Network]:
     """Return the networks in an agent's node, none if it is invalid."""
     try:
-        return frozenset(ipaddress.ip_network(text) for text in read_table(data)["networks"])
+        return frozenset(ipaddress.ip_network(text) for text in parse_json_object(data)["networks"])
     except (ValueError, KeyError, TypeError):
         return frozenset()

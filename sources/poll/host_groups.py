@@ -36,7 +36,7 @@ def group_of(endpoint: EndpointAddress) -> HostGroup:
     return HostGroup(endpoint.context, endpoint.ip)
 
 
-class Sharing:
+class GroupAssignment:
     """Preferred agent of each group. `networks`: agents by name, with the addresses and networks of each one's host."""
 
     def __init__(self, networks: Mapping[str, frozenset[Network]]) -> None:

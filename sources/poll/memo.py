@@ -10,35 +10,35 @@ import numpy.typing as npt
 
 from bookkeeper.rpc.turns import MAX_MEMO
 from sources.state.reading import Reading
-from sources.state.series_memory import Placed, SourceSeries
+from sources.state.series_memory import PlacedColumns, SourceSeries
 
-LATE = np.dtype([("fingerprint", "<u8"), ("birth_ms", "<i8")])
-Late = npt.NDArray[np.void]
+MEMO_DTYPE = np.dtype([("fingerprint", "<u8"), ("birth_ms", "<i8")])
+MemoRows = npt.NDArray[np.void]
 
 
-def encode(late: Late) -> bytes:
+def encode_memo(late: MemoRows) -> bytes:
     """Encode the births, only the newest if there are too many. The next poller assumes for the others that they began
     with the process."""
-    room = MAX_MEMO // LATE.itemsize
+    room = MAX_MEMO // MEMO_DTYPE.itemsize
     return (late if len(late) <= room else np.sort(late, order="birth_ms")[-room:]).tobytes()
 
 
-def decode(data: bytes) -> Late:
+def decode_memo(data: bytes) -> MemoRows:
     """Decode a memo; invalid bytes yield an empty array."""
-    return np.frombuffer(data, LATE) if len(data) % LATE.itemsize == 0 else np.zeros(0, LATE)
+    return np.frombuffer(data, MEMO_DTYPE) if len(data) % MEMO_DTYPE.itemsize == 0 else np.zeros(0, MEMO_DTYPE)
 
 
-def late_of(series: SourceSeries) -> Late:
+def late_series_of(series: SourceSeries) -> MemoRows:
     """Return the live series of a source whose birth is not that of its process."""
     state = series.rows.state
     late = state["live"] & (state["birth_ms"] != series.process_ms)
-    found = np.zeros(np.count_nonzero(late), LATE)
+    found = np.zeros(np.count_nonzero(late), MEMO_DTYPE)
     if len(found):
         found["fingerprint"], found["birth_ms"] = state["fingerprint"][late], state["birth_ms"][late]
     return found
 
 
-def inherit(series: SourceSeries, late: Late, reading: Reading, placed: Placed) -> None:
+def apply_memo(series: SourceSeries, late: MemoRows, reading: Reading, placed: PlacedColumns) -> None:
     """Continue after another agent's poller of the same process. All series but `late` began with the process. The last
     values are unknown, so that a counter reset since then goes unnoticed."""
     state, row = series.rows.state, placed.row

@@ -14,8 +14,8 @@ from thriftpy2.thrift import TApplicationException
 from artimon.model.values import ValueType
 from bookkeeper.rpc.framed_server import FrameError, decode_reply, encode_call
 from bookkeeper.rpc.poll_service import idl
-from sources.base.errors import GaveWay, PollError
-from sources.state.reading import Reading, Schema
+from sources.base.errors import PolledElsewhereError, PollError
+from sources.state.reading import Reading, SourceSchema
 
 UUID_BYTES = 16
 METHOD = "getColumns"
@@ -33,21 +33,21 @@ class PollAnswer:
     """Memo of the previous poller, if it was another one."""
 
 
-def encode_question(
+def encode_poll_request(
     known_schema: bytes, name: str, patience_ms: int, memo: bytes | None, kept_ms: int | None = None
 ) -> bytearray:
-    """Encode the call of the agent `name` including the frame length; call `number` on it before sending."""
+    """Encode the call of the agent `name` including the frame length; call `set_sequence_id` on it before sending."""
     poller = idl().Poller(name, patience_ms, memo, True, kept_ms)
     return bytearray(encode_call(idl().Bookkeeper, METHOD, (known_schema, poller), 0))
 
 
-def number(question: bytearray, seqid: int) -> bytes:
+def set_sequence_id(question: bytearray, seqid: int) -> bytes:
     """Set the sequence number of a question and return its bytes."""
     _I32.pack_into(question, _SEQID_AT, seqid)
     return bytes(question)
 
 
-def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: int, name: str = "") -> PollAnswer:
+def decode_answer(frame: bytes, seqid: int, known: SourceSchema | None, max_series: int, name: str = "") -> PollAnswer:
     """Decode the answer in `frame` (without its length) to the agent `name`. Raises GaveWay, or PollError `garbage`,
     `crc`, `application` or `too many series`."""
     try:
@@ -58,13 +58,13 @@ def decode_answer(frame: bytes, seqid: int, known: Schema | None, max_series: in
         raise PollError("application", str(error)) from error
     try:
         if columns.poller is not None and columns.poller != name:
-            raise GaveWay(columns.endpoint.uuid, columns.poller)
+            raise PolledElsewhereError(columns.endpoint.uuid, columns.poller)
         return check_columns(columns, known, max_series)
     except (TypeError, ValueError, AttributeError, struct.error) as error:
         raise PollError("garbage", f"{type(error).__name__}: {error}") from error
 
 
-def check_columns(columns: Any, known: Schema | None, max_series: int) -> PollAnswer:
+def check_columns(columns: Any, known: SourceSchema | None, max_series: int) -> PollAnswer:
     """Validate a struct `Columns` and return the answer. Raises TypeError, ValueError, AttributeError or PollError."""
     endpoint = columns.endpoint
     if len(endpoint.uuid) != UUID_BYTES:
@@ -87,7 +87,7 @@ def check_columns(columns: Any, known: Schema | None, max_series: int) -> PollAn
     return PollAnswer(reading, columns.memo)
 
 
-def _schema(schema_id: bytes, schema: Any, max_series: int) -> Schema:
+def _schema(schema_id: bytes, schema: Any, max_series: int) -> SourceSchema:
     n = len(schema.names)
     if n > max_series:
         raise PollError("too many series", f"{n} variables: at most {max_series} a process")
@@ -96,10 +96,10 @@ def _schema(schema_id: bytes, schema: Any, max_series: int) -> Schema:
         raise ValueError(f"{n} names, {len(schema.labels)} labels, {len(types)} types, {len(kinds)} kinds")
     if n and (types.max() > ValueType.STRING or kinds.max() > 2):
         raise ValueError("a type or a kind that does not exist")
-    return Schema(schema_id, schema.names, schema.labels, types, kinds, schema.help or {}, schema.units or {})
+    return SourceSchema(schema_id, schema.names, schema.labels, types, kinds, schema.help or {}, schema.units or {})
 
 
-def _check_cells(schema: Schema, cells: npt.NDArray[np.int64], strings: tuple[str, ...]) -> None:
+def _check_cells(schema: SourceSchema, cells: npt.NDArray[np.int64], strings: tuple[str, ...]) -> None:
     """Raise ValueError unless string cells index `strings` and boolean cells are 0 or 1."""
     text = cells[schema.types == ValueType.STRING]
     if len(text) and (text.min() < 0 or text.max() >= len(strings)):

@@ -9,21 +9,21 @@ from dataclasses import replace
 
 from artimon.model.clock import Clock
 from sources.base.endpoint_address import EndpointAddress
-from sources.base.errors import GaveWay, PollError
+from sources.base.errors import PolledElsewhereError, PollError
 from sources.delivery.poll_context import PollLimits
 from sources.delivery.source_config import SourceConfig
 from sources.poll.endpoint_connection import open_connection
-from sources.poll.poll_codec import PollAnswer, decode_answer, encode_question, number
-from sources.state.reading import Reading, Schema
+from sources.poll.poll_codec import PollAnswer, decode_answer, encode_poll_request, set_sequence_id
+from sources.state.reading import Reading, SourceSchema
 
 _LENGTH = struct.Struct(">I")
-_LARGE = 1 << 18
+_LARGE_BYTES = 1 << 18
 """Size in bytes above which frames wait for a place in memory; above an eighth of it they are decoded in a thread."""
-_DOUBTS = 1.5
+_PATIENCE_PERIODS = 1.5
 """Periods: an agent not sure of its lease gives way to another one that polled within this time."""
 
 
-class Poller:
+class PollClient:
     """Poller of one endpoint. Any error closes the connection, so that a late answer is never taken for the next one.
 
     `sure` returns True if this agent certainly holds the lease. `inherited`: memo of another agent's poller, set by the
@@ -44,7 +44,7 @@ class Poller:
         """Memo for the next poller of the process, to be left with it by the next poll."""
         self.inherited: bytes | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self.schema: Schema | None = None
+        self.schema: SourceSchema | None = None
         """Schema of the last answer; None to request the whole one with the next poll."""
         self._seqid = 0
         self._process_ms = 0
@@ -58,7 +58,7 @@ class Poller:
         another agent polls the process."""
         try:
             reading = await self._poll()
-        except GaveWay:
+        except PolledElsewhereError:
             self.failing = False
             raise
         except BaseException:
@@ -75,9 +75,9 @@ class Poller:
         have ended already."""
         self._seqid = self._seqid % 0x7FFF_FFFF + 1
         known = self.schema.id if self.schema else b""
-        question = encode_question(known, self._config.agent, self._patience_ms(), None, self._process_ms)
+        question = encode_poll_request(known, self._config.agent, self._patience_ms(), None, self._process_ms)
         try:
-            await self._ask(number(question, self._seqid))
+            await self._ask(set_sequence_id(question, self._seqid))
         except PollError:
             self.close()
 
@@ -96,7 +96,7 @@ class Poller:
     async def _poll(self) -> Reading:
         self._seqid = self._seqid % 0x7FFF_FFFF + 1
         memo = self.memo
-        question = number(self._question(memo), self._seqid)
+        question = set_sequence_id(self._question(memo), self._seqid)
         async with self._limits.place(self.failing):
             began = self._clock.monotonic()
             try:
@@ -106,7 +106,7 @@ class Poller:
             time_ms = self._clock.now_ms()
         try:
             answer = await self._decode(frame)
-        except GaveWay as other:
+        except PolledElsewhereError as other:
             self._check_uuid(other.uuid)
             raise
         reading = self._reading(answer, time_ms)
@@ -117,11 +117,11 @@ class Poller:
     def _question(self, memo: bytes | None) -> bytearray:
         about = self.schema.id if self.schema else b"", self._config.agent, self._patience_ms(), memo
         if self._asked[0] != about:
-            self._asked = about, encode_question(*about)
+            self._asked = about, encode_poll_request(*about)
         return self._asked[1]
 
     def _patience_ms(self) -> int:
-        return 0 if self._sure() else round(_DOUBTS * self._config.period_ms)
+        return 0 if self._sure() else round(_PATIENCE_PERIODS * self._config.period_ms)
 
     async def _ask(self, question: bytes) -> bytes:
         """Send one request and return the frame of its answer within the timeout. Raises PollError."""
@@ -159,14 +159,14 @@ class Poller:
         (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if size > self._config.max_frame:
             raise PollError("frame too large", f"{size} bytes announced: at most {self._config.max_frame}")
-        if size <= _LARGE:
+        if size <= _LARGE_BYTES:
             return await reader.readexactly(size)
         async with self._limits.large:
             return await reader.readexactly(size)
 
     async def _decode(self, frame: bytes) -> PollAnswer:
         arguments = (frame, self._seqid, self.schema, self._config.max_series, self._config.agent)
-        if len(frame) > _LARGE // 8:
+        if len(frame) > _LARGE_BYTES // 8:
             return await asyncio.to_thread(decode_answer, *arguments)
         return decode_answer(*arguments)
 

@@ -15,12 +15,12 @@ from artimon.runtime.zookeeper import close_client, zookeeper_client
 log = logging.getLogger(__name__)
 PAUSE_S = 5.0
 """Maximum seconds between attempts to connect, so that discovery resumes soon after an outage."""
-STARTED_S = 5.0
+START_TIMEOUT_S = 5.0
 """Seconds that kazoo's loop may take to start; it is not restarted earlier."""
 STOP_S = 1.0
 
 
-class Session:
+class ZooKeeperSession:
     """Client that reconnects without end. Callbacks run in kazoo's threads and must not block."""
 
     def __init__(self, hosts: str, timeout_s: float = 10.0) -> None:
@@ -44,7 +44,7 @@ class Session:
     def revive(self) -> None:
         """Restart kazoo's loop if an unexpected error ended it; kazoo does not restart it itself."""
         ended = self.client._connection.connection_stopped.is_set()
-        if ended and self._begun and monotonic() - self._begun > STARTED_S:
+        if ended and self._begun and monotonic() - self._begun > START_TIMEOUT_S:
             log.warning("the connection to ZooKeeper at %s ended; restarting it", self.hosts)
             self.client.stop()
             self.start()
@@ -66,7 +66,7 @@ class SessionThread(ABC):
     """Thread that calls ZooKeeper and passes results to the event loop. `_wake` is set when the session changes and at
     the end, `_stop` only at the end."""
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: ZooKeeperSession, name: str) -> None:
         self._session = session
         self._wake, self._stop = threading.Event(), threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from artimon.model.protocols import SinkRefused
-from artimon.runtime.config_file import ConfigFileError, Problem
+from artimon.model.protocols import SinkRefusedError
+from artimon.runtime.config_file import ConfigFileError, ConfigProblem
 from sources.base.schedule import end_tasks
 from sources.delivery.poll_context import PollContext, PollLimits
 from sources.dropin.folder_files import Signature, signature_of
@@ -19,28 +19,28 @@ from sources.dropin.series_owners import SeriesOwners
 from sources.scrape.jmx.bean_source import JmxSource, JolokiaSource
 from sources.scrape.jmx.mapping_file import read_rules, rule_set
 from sources.scrape.jmx.mapping_rules import BeanRule
-from sources.scrape.prometheus.page_source import PageSource, PrometheusSource
-from sources.scrape.script.script_source import LineScript, PageScript
+from sources.scrape.prometheus.page_source import ExpositionSource, PrometheusSource
+from sources.scrape.script.script_source import ExpositionScript, LineScript
 from sources.scrape.server.target_source import TargetSource
 from sources.scrape.sources_file import SourcesFile, read_sources
 from sources.scrape.target_files import TargetFiles
-from sources.state.reading import Variable
+from sources.state.reading import SourceVariable
 from sources.targets.bean_target import JmxTarget, JolokiaTarget
 from sources.targets.page_target import PrometheusTarget
-from sources.targets.script_target import Script
+from sources.targets.script_target import ScriptTarget
 
 log = logging.getLogger(__name__)
 RULE_SERIES = "artimon.rule.series"
 KINDS = ("jmx", "jolokia", "prometheus", "script")
-LOOK_S = 30.0
+RELOAD_PERIOD_S = 30.0
 """Maximum seconds between two checks of the file of sources; with shorter periods, one per period."""
-_SERVERS, _SCRIPTS = 32, 4
+_SERVERS, _CONCURRENT_SCRIPTS = 32, 4
 """Concurrent polls of servers, each with an answer in memory, and of scripts."""
-AnyTarget = JmxTarget | JolokiaTarget | PrometheusTarget | Script
+AnyTarget = JmxTarget | JolokiaTarget | PrometheusTarget | ScriptTarget
 Key = tuple[str, ...]
 
 
-class SourcesConfig:
+class ReloadedSourcesFile:
     """Last valid content of the file of sources. One thread at a time.
 
     The constructor raises ConfigFileError if the file is invalid. A missing file is read once it exists."""
@@ -75,17 +75,17 @@ class SourcesConfig:
                 self._seen, self._there = seen, True
         except FileNotFoundError:
             if self._there:
-                raise ConfigFileError([Problem(str(path), 1, 1, "the file was deleted")]) from None
+                raise ConfigFileError([ConfigProblem(str(path), 1, 1, "the file was deleted")]) from None
 
 
-class Foreign:
+class ScrapeManager:
     """Runs the foreign sources of an agent. Event loop only; files are read in threads."""
 
-    def __init__(self, shared: PollContext, config: SourcesConfig) -> None:
+    def __init__(self, shared: PollContext, config: ReloadedSourcesFile) -> None:
         self._shared, self._file = shared, config
         self._own_rules = tuple(rule for path in shared.config.jmx_rules for rule in read_rules(path))
         self._files, self._owners = TargetFiles(), SeriesOwners()
-        self._pool, self._script_pool = PollLimits(_SERVERS), PollLimits(_SCRIPTS)
+        self._pool, self._script_pool = PollLimits(_SERVERS), PollLimits(_CONCURRENT_SCRIPTS)
         self._running: dict[Key, tuple[TargetSource[Any], asyncio.Task[None]]] = {}
         self._rules_at_start = config.content.rules
         self._ended = False
@@ -95,7 +95,7 @@ class Foreign:
         try:
             while True:
                 await self._look_safely()
-                await asyncio.sleep(min(LOOK_S, self._shared.config.period_ms / 1000))
+                await asyncio.sleep(min(RELOAD_PERIOD_S, self._shared.config.period_ms / 1000))
         finally:
             await end_tasks([task for _, task in self._running.values()])
 
@@ -125,15 +125,15 @@ class Foreign:
             if key not in self._running:
                 self._start(key, target)
 
-    def variables(self) -> list[Variable]:
+    def variables(self) -> list[SourceVariable]:
         """Return the number of series that each rule drops or changes."""
         help_ = "Series that the rule drops or changes"
         counts = self._shared.delivery.rules.counts()
-        return [Variable(RULE_SERIES, {"rule": name}, count, help=help_) for name, count in counts.items()]
+        return [SourceVariable(RULE_SERIES, {"rule": name}, count, help=help_) for name, count in counts.items()]
 
     def figures(self) -> dict[str, int]:
         """Return the counts of ignored parts of Prometheus pages."""
-        pages = [source for source, _ in list(self._running.values()) if isinstance(source, PageSource)]
+        pages = [source for source, _ in list(self._running.values()) if isinstance(source, ExpositionSource)]
         return {
             "timestamps_ignored": sum(page.ignored["timestamp"] for page in pages),
             "exemplars_ignored": sum(page.ignored["exemplar"] for page in pages),
@@ -166,7 +166,7 @@ class Foreign:
             log.info("%s is not configured any more: its series end", series.name)
             try:
                 await self._shared.delivery.end(series)
-            except SinkRefused:
+            except SinkRefusedError:
                 pass  # tried again at the next start
 
     # --- start and stop
@@ -187,7 +187,7 @@ class Foreign:
             case PrometheusTarget():
                 return PrometheusSource(target, shared, self._pool)
         if target.format == "prometheus":
-            return PageScript(target, shared, self._script_pool)
+            return ExpositionScript(target, shared, self._script_pool)
         return LineScript(target, shared, self._script_pool, self._owners)
 
     def _bean_rules(self, names: Iterable[str]) -> tuple[BeanRule, ...]:

@@ -14,15 +14,25 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from pydantic_core import InitErrorDetails
 
 from artimon.model.labels import validate_labels
-from artimon.runtime.config_model import Conversion, Section, at, checked, choice, fault, parsed, refusal, text_of
+from artimon.runtime.config_model import (
+    Conversion,
+    Section,
+    checked,
+    choice,
+    fault,
+    parsed,
+    text_of,
+    validation_error,
+    with_path,
+)
 from artimon.runtime.text import parse_duration, parse_size
 from sources.base.errors import TargetError
 from sources.scrape.jmx.mapping_file import RULE_SETS
-from sources.state.relabel import MAX_RULES, RelabelRule, RuleError, make_rule
+from sources.state.relabel import MAX_RULES, RelabelRule, RelabelRuleError, make_relabel_rule
 from sources.targets.bean_target import JmxTarget, JolokiaTarget, parse_target
-from sources.targets.credentials import Access
-from sources.targets.page_target import PORTS, Job, PrometheusTarget, check_job_name, hidden, parse_address
-from sources.targets.script_target import Format, Script
+from sources.targets.credentials import CredentialFiles
+from sources.targets.page_target import PORTS, PrometheusTarget, ScrapeJob, check_job_name, parse_address, redact_url
+from sources.targets.script_target import Format, ScriptTarget
 
 MAX_BYTES = 64 << 20
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -75,7 +85,9 @@ def _bean_url(url: str) -> SplitResult:
     parts = urlsplit(url)
     good = parts.scheme in PORTS and parts.hostname and url.isascii() and url.isprintable() and " " not in url
     if not good or parts.query or parts.fragment or parts.username is not None:
-        raise TargetError(f"{hidden(url)!r:.200}: want http(s)://HOST:PORT/jolokia, without user, query or fragment")
+        raise TargetError(
+            f"{redact_url(url)!r:.200}: want http(s)://HOST:PORT/jolokia, without user, query or fragment"
+        )
     return parts
 
 
@@ -101,8 +113,8 @@ class AccessSection(Section):
     password_file: File | None = None
 
     @property
-    def access(self) -> Access:
-        return Access(**{name: getattr(self, name) for name in AccessSection.model_fields})
+    def access(self) -> CredentialFiles:
+        return CredentialFiles(**{name: getattr(self, name) for name in AccessSection.model_fields})
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
@@ -129,20 +141,20 @@ class RelabelSection(Section):
     def build(self, name: str = "") -> RelabelRule:
         """Return the rule; `name` is the default name."""
         try:
-            return make_rule(self.name or name, **self.model_dump(exclude={"name"}))
-        except RuleError as error:
-            raise refusal(fault(str(error), *filter(None, [error.setting]))) from None
+            return make_relabel_rule(self.name or name, **self.model_dump(exclude={"name"}))
+        except RelabelRuleError as error:
+            raise validation_error(fault(str(error), *filter(None, [error.setting]))) from None
 
 
 CheckedRule = Annotated[RelabelSection, checked(RelabelSection.build)]
-RelabelRules = Annotated[tuple[CheckedRule, ...], Field(max_length=MAX_RULES)]
+RelabelRuleList = Annotated[tuple[CheckedRule, ...], Field(max_length=MAX_RULES)]
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class JobTargets:
     """Targets of a job: those listed in the file, and patterns of target files, which may change."""
 
-    job: Job
+    job: ScrapeJob
     targets: tuple[PrometheusTarget, ...]
     files: tuple[str, ...]
     """Patterns; the last part may have `*`."""
@@ -174,7 +186,7 @@ class JobSection(AccessSection):
     max_bytes: Size = 16 << 20
     max_series: int = Field(default=50_000, gt=0, le=100_000)
     deadline: Seconds | None = None
-    rules: RelabelRules = ()
+    rules: RelabelRuleList = ()
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
@@ -182,9 +194,9 @@ class JobSection(AccessSection):
         if not data.get("targets") and not data.get("files"):
             yield fault("want `targets:` or `files:`")
 
-    def build(self) -> Pages:
+    def build(self) -> JobTargets:
         same = {"scheme", "path", "labels", "honor_labels", "proxy", "max_bytes", "max_series"}
-        job = Job(
+        job = ScrapeJob(
             self.job,
             access=self.access,
             deadline_s=self.deadline,
@@ -192,7 +204,7 @@ class JobSection(AccessSection):
             **self.model_dump(include=same),
         )
         group = TargetGroup.model_validate({"targets": self.targets}, context={"job": job})
-        return Pages(job, group.targets, self.files)
+        return JobTargets(job, group.targets, self.files)
 
 
 class BeanServerSection(Section):
@@ -205,13 +217,13 @@ class BeanServerSection(Section):
     def target(self, url: str) -> JmxTarget:
         """Return the target of a URL. Errors point to the key at fault."""
         name = f"{self.context}/{self.instance}"
-        with at("context"):
+        with with_path("context"):
             parse_target(f"{name}=http://x/")
-        with at("url"):
+        with with_path("url"):
             return parse_target(f"{name}={url}")
 
 
-class PageSection(BeanServerSection):
+class JmxSection(BeanServerSection):
     """Bean server with a `/jmx` page as in Hadoop."""
 
     rules: tuple[RuleSet, ...] = JmxTarget("", "", 0).rule_sets
@@ -227,7 +239,7 @@ class JolokiaSection(AccessSection, BeanServerSection):
     method: Annotated[bool, choice({"post": True, "get": False})] = True
 
     def build(self) -> JolokiaTarget:
-        with at("url"):
+        with with_path("url"):
             parts = _bean_url(self.url)
             port = parts.port or PORTS[parts.scheme]
         target = self.target(f"http://{parts.netloc}/")
@@ -249,8 +261,8 @@ class ScriptSection(Section):
     labels: Labels = Field(default_factory=dict)
     environment: dict[Variable, Annotated[str, checked(_value)]] = Field(default_factory=dict)
 
-    def build(self) -> Script:
-        return Script(
+    def build(self) -> ScriptTarget:
+        return ScriptTarget(
             self.name,
             self.command,
             self.format,

@@ -10,21 +10,21 @@ from typing import Annotated, Self
 
 from pydantic import Field, RootModel, model_validator
 
-from artimon.runtime.config_file import ConfigFileError, Problem, read_config
-from artimon.runtime.config_model import Section, Steps, built, fault, refuse, repeated
+from artimon.runtime.config_file import ConfigFileError, ConfigProblem, read_config
+from artimon.runtime.config_model import Section, Steps, built, fault, raise_faults, repeated
 from sources.scrape.sections import (
+    JmxSection,
     JobSection,
+    JobTargets,
     JolokiaSection,
-    Pages,
-    PageSection,
-    RelabelRules,
+    RelabelRuleList,
     ScriptSection,
     TargetGroup,
 )
 from sources.state.relabel import RelabelRule
 from sources.targets.bean_target import JmxTarget, JolokiaTarget
-from sources.targets.page_target import Job, PrometheusTarget
-from sources.targets.script_target import Script
+from sources.targets.page_target import PrometheusTarget, ScrapeJob
+from sources.targets.script_target import ScriptTarget
 
 MAX_TARGETS = 2_000
 MAX_SCRIPTS = 100
@@ -33,11 +33,11 @@ MAX_SCRIPTS = 100
 class SourcesFile(Section):
     """Content of the file. Read with its `folder` as context."""
 
-    pages: tuple[Annotated[Pages, built(JobSection)], ...] = Field(default=(), alias="prometheus")
-    jmx: tuple[Annotated[JmxTarget, built(PageSection)], ...] = ()
+    pages: tuple[Annotated[JobTargets, built(JobSection)], ...] = Field(default=(), alias="prometheus")
+    jmx: tuple[Annotated[JmxTarget, built(JmxSection)], ...] = ()
     jolokia: tuple[Annotated[JolokiaTarget, built(JolokiaSection)], ...] = ()
-    scripts: tuple[Annotated[Script, built(ScriptSection)], ...] = Field(default=(), max_length=MAX_SCRIPTS)
-    relabel: RelabelRules = ()
+    scripts: tuple[Annotated[ScriptTarget, built(ScriptSection)], ...] = Field(default=(), max_length=MAX_SCRIPTS)
+    relabel: RelabelRuleList = ()
 
     @cached_property
     def rules(self) -> tuple[RelabelRule, ...]:
@@ -46,10 +46,10 @@ class SourcesFile(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        refuse(repeated(self._names()))
+        raise_faults(repeated(self._names()))
         places = [("prometheus", i, "targets", j) for i, one in enumerate(self.pages) for j in range(len(one.targets))]
         for place in places[MAX_TARGETS : MAX_TARGETS + 1]:
-            refuse([fault(f"more than {MAX_TARGETS} targets: give some of them to another agent", *place)])
+            raise_faults([fault(f"more than {MAX_TARGETS} targets: give some of them to another agent", *place)])
         return self
 
     def _names(self) -> Iterator[tuple[str, Steps]]:
@@ -71,7 +71,7 @@ class TargetsFile(RootModel[tuple[TargetGroup, ...]]):
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        refuse(
+        raise_faults(
             repeated(
                 (f"instance {target.instance}", (at, "targets", target_at))
                 for at, group in enumerate(self.root)
@@ -90,7 +90,7 @@ def read_sources(path: Path) -> SourcesFile:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise ConfigFileError([Problem(str(path), 1, 1, f"{error.strerror}: let the agent read it")]) from error
+        raise ConfigFileError([ConfigProblem(str(path), 1, 1, f"{error.strerror}: let the agent read it")]) from error
     file = read_config(path, form="yaml")
     found = file.validate(SourcesFile, folder=path.parent)
     if found.scripts and mode & stat.S_IWOTH:
@@ -98,7 +98,7 @@ def read_sources(path: Path) -> SourcesFile:
     return found
 
 
-def read_targets(path: Path, job: Job) -> tuple[PrometheusTarget, ...]:
+def read_targets(path: Path, job: ScrapeJob) -> tuple[PrometheusTarget, ...]:
     """Return the targets of a file: a list of `targets:` and `labels:`, JSON or YAML. Raises ConfigFileError."""
     groups = read_config(path, form="yaml").validate(TargetsFile, job=job)
     return tuple(target for group in groups.root for target in group.targets)

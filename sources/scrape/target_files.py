@@ -8,17 +8,17 @@ from pathlib import Path
 
 from artimon.runtime.config_file import ConfigFileError
 from sources.dropin.folder_files import Signature, signature_of
-from sources.scrape.sections import Pages
+from sources.scrape.sections import JobTargets
 from sources.scrape.sources_file import MAX_TARGETS, read_targets
-from sources.targets.page_target import Job, PrometheusTarget
+from sources.targets.page_target import PrometheusTarget, ScrapeJob
 
 MAX_FILES = 1_000
-GONE_LOOKS = 5
+END_AFTER_READS = 5
 """Consecutive checks without a file until its targets are dropped: some producers unlink before they rename."""
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedFile:
     """Last valid content of a target file."""
 
     targets: tuple[PrometheusTarget, ...] = ()
@@ -30,9 +30,9 @@ class TargetFiles:
     """Reader of target files. One thread at a time. An unreadable file keeps its last targets."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], _Known] = {}
+        self._known: dict[tuple[str, str], _CachedFile] = {}
 
-    def look(self, pages: Iterable[Pages]) -> tuple[list[PrometheusTarget], list[str]]:
+    def look(self, pages: Iterable[JobTargets]) -> tuple[list[PrometheusTarget], list[str]]:
         """Return all targets, each instance of a job once, and the problems of the files."""
         found: dict[tuple[str, str], PrometheusTarget] = {}
         problems: list[str] = []
@@ -50,7 +50,9 @@ class TargetFiles:
             problems.append(f"{len(found):,} targets: only the first {MAX_TARGETS:,} are polled")
         return list(found.values())[:MAX_TARGETS], problems
 
-    def _of_files(self, pages: Pages, problems: list[str], used: set[tuple[str, str]]) -> Iterator[PrometheusTarget]:
+    def _of_files(
+        self, pages: JobTargets, problems: list[str], used: set[tuple[str, str]]
+    ) -> Iterator[PrometheusTarget]:
         names = [name for pattern in pages.files for name in self._matching(pages.job, pattern, problems)]
         if len(names) > MAX_FILES:
             problems.append(f"job {pages.job.name}: {len(names):,} files: at most {MAX_FILES:,} are read")
@@ -58,7 +60,7 @@ class TargetFiles:
             used.add((pages.job.name, name))
             yield from self._of_file(pages.job, name, problems)
 
-    def _matching(self, job: Job, pattern: str, problems: list[str]) -> list[str]:
+    def _matching(self, job: ScrapeJob, pattern: str, problems: list[str]) -> list[str]:
         """Return the names that match, and known ones that matched before."""
         path = Path(pattern)
         before = [name for known_job, name in self._known if known_job == job.name and Path(name).match(pattern)]
@@ -69,8 +71,8 @@ class TargetFiles:
             return sorted(before)
         return sorted({*here, *before})
 
-    def _of_file(self, job: Job, name: str, problems: list[str]) -> tuple[PrometheusTarget, ...]:
-        known = self._known.setdefault((job.name, name), _Known())
+    def _of_file(self, job: ScrapeJob, name: str, problems: list[str]) -> tuple[PrometheusTarget, ...]:
+        known = self._known.setdefault((job.name, name), _CachedFile())
         path = Path(name)
         try:
             seen = signature_of(path.stat())
@@ -81,7 +83,7 @@ class TargetFiles:
         except FileNotFoundError:
             known.missing += 1
             problems.append(f"job {job.name}: {name} does not exist")
-            if known.missing >= GONE_LOOKS:
+            if known.missing >= END_AFTER_READS:
                 del self._known[job.name, name]  # a pattern does not name it any more
                 return ()
         except (ConfigFileError, OSError) as error:

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.batch import Polled
+from artimon.model.batch import PollResult
 from sources.state.reading import NO_PROCESS
 from sources.state.series_births import Flags
 
 MAX_AGE_MS = 7 * 86_400_000
 """Maximum age of a final snapshot. The state of a source is kept for longer (state_store.FORGET_FILES_MS)."""
-MAX_PASTS = 4
-MAX_LATE = 12_000
+MAX_PAST_PROCESSES = 4
+MAX_START_TIMES = 12_000
 """Maximum births kept of a process: as many as its poller leaves with it (memo.py)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastProcess:
     """Former process of the source. `late`: fingerprint -> birth of its series that began later than the process."""
 
     uuid: bytes
@@ -31,18 +31,18 @@ class Past:
 
 
 @dataclass(slots=True)
-class Finals:
+class FinalSnapshots:
     """Former processes of a source, and snapshots taken: process -> poll time of the batch with its final snapshot."""
 
-    pasts: list[Past] = field(default_factory=list)
+    pasts: list[PastProcess] = field(default_factory=list)
     taken: dict[bytes, int] = field(default_factory=dict)
 
-    def keep(self, past: Past) -> None:
+    def keep(self, past: PastProcess) -> None:
         """Remember a process that has a successor, and only the newest MAX_PASTS of them."""
         others = [one for one in self.pasts if one.uuid != past.uuid]
-        self.pasts = [*others[1 - MAX_PASTS :], past]
+        self.pasts = [*others[1 - MAX_PAST_PROCESSES :], past]
 
-    def past(self, uuid: bytes) -> Past | None:
+    def past(self, uuid: bytes) -> PastProcess | None:
         return next((one for one in self.pasts if one.uuid == uuid), None)
 
     def take(self, uuid: bytes, time_ms: int) -> None:
@@ -54,24 +54,26 @@ class Finals:
         return {"pasts": pasts, "taken": {uuid.hex(): at for uuid, at in self.taken.items()}}
 
     @classmethod
-    def from_json(cls, content: Any) -> Finals:
+    def from_json(cls, content: Any) -> FinalSnapshots:
         """Inverse of `to_json`. Raises ValueError, KeyError or TypeError for invalid content."""
         pasts = [
-            Past(bytes.fromhex(uuid), uid, process_ms, last_poll_ms, dict(late))
+            PastProcess(bytes.fromhex(uuid), uid, process_ms, last_poll_ms, dict(late))
             for uuid, uid, process_ms, last_poll_ms, late in content["pasts"]
         ]
         return cls(pasts, {bytes.fromhex(uuid): at for uuid, at in content["taken"].items()})
 
 
-def past_of(uuid: bytes, uid: int | None, process_ms: int, last_poll_ms: int, state: npt.NDArray[np.void]) -> Past:
+def make_past_process(
+    uuid: bytes, uid: int | None, process_ms: int, last_poll_ms: int, state: npt.NDArray[np.void]
+) -> PastProcess:
     """Return the process of the series in `state`, as of its last poll. Series that ended earlier would begin anew."""
     known, alive = state["birth_ms"] >= process_ms, alive_at_end(state)
     last_poll_ms = polled_ms(state, last_poll_ms)
     born = np.where(alive, state["birth_ms"], last_poll_ms)
     late = known & (born != process_ms)
     found = dict(zip(state["fingerprint"][late].tolist(), born[late].tolist(), strict=True))
-    newest = sorted(found.items(), key=lambda one: one[1])[-MAX_LATE:]
-    return Past(uuid, uid, process_ms, last_poll_ms, dict(newest))
+    newest = sorted(found.items(), key=lambda one: one[1])[-MAX_START_TIMES:]
+    return PastProcess(uuid, uid, process_ms, last_poll_ms, dict(newest))
 
 
 def alive_at_end(state: npt.NDArray[np.void]) -> Flags:
@@ -79,7 +81,7 @@ def alive_at_end(state: npt.NDArray[np.void]) -> Flags:
     live: Flags = state["live"]
     if live.any():
         return live
-    last: Flags = _begun(state) & (state["last_ms"] == _last_ms(state))
+    last: Flags = _has_started(state) & (state["last_ms"] == _last_ms(state))
     return last
 
 
@@ -89,15 +91,15 @@ def polled_ms(state: npt.NDArray[np.void], last_poll_ms: int) -> int:
 
 
 def _last_ms(state: npt.NDArray[np.void]) -> int:
-    return int(state["last_ms"].max(initial=0, where=_begun(state)))
+    return int(state["last_ms"].max(initial=0, where=_has_started(state)))
 
 
-def _begun(state: npt.NDArray[np.void]) -> Flags:
+def _has_started(state: npt.NDArray[np.void]) -> Flags:
     """Return the mask of rows that have had a sample."""
     begun: Flags = state["birth_ms"] > 0
     return begun
 
 
-def is_final(polled: Polled) -> bool:
+def is_final(polled: PollResult) -> bool:
     """Return True for a batch of a final snapshot: unlike in a poll, its samples are older than the batch."""
     return polled.endpoint != NO_PROCESS and int(polled.samples.time_ms.max()) < polled.poll_ms

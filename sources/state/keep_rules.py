@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import re2
 
-from artimon.model.batch import DEFAULT_KEEP, Polled
-from sources.state.relabel import RuleError, compile_regex
+from artimon.model.batch import DEFAULT_KEEP, PollResult
+from sources.state.relabel import RelabelRuleError, compile_regex
 from sources.state.series_memory import SourceSeries
 
 MAX_CLASSES = 20
@@ -22,60 +22,60 @@ MAX_NAMES = 100_000
 _CLASS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class KeepRuleError(ValueError):
+class RetentionRuleError(ValueError):
     """A rule, or the set of rules, is invalid. The message gives the reason and the expected form."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRule:
+class RetentionRule:
     """Series whose whole name matches `pattern` (RE2) have the class `keep`."""
 
     pattern: re2._Regexp[str]
     keep: str
 
 
-def parse_keep_rules(texts: Sequence[str]) -> tuple[KeepRule, ...]:
+def parse_retention_rules(texts: Sequence[str]) -> tuple[RetentionRule, ...]:
     """Parse rules such as `debug\\..*=debug`; the first match applies. Raises KeepRuleError."""
     rules = tuple(map(_parse, texts))
     classes = {rule.keep for rule in rules} | {DEFAULT_KEEP}
     if len(classes) > MAX_CLASSES:
-        raise KeepRuleError(
+        raise RetentionRuleError(
             f"{len(classes)} classes with {DEFAULT_KEEP!r}: use at most {MAX_CLASSES}, as each has separate files"
         )
     return rules
 
 
-def _parse(text: str) -> KeepRule:
+def _parse(text: str) -> RetentionRule:
     pattern, equals, keep = text.rpartition("=")
     if not equals or not pattern:
-        raise KeepRuleError(rf"{text!r}: write PATTERN=CLASS, such as debug\..*=debug")
+        raise RetentionRuleError(rf"{text!r}: write PATTERN=CLASS, such as debug\..*=debug")
     if not _CLASS.fullmatch(keep):
-        raise KeepRuleError(f"{text!r}: the class {keep!r} must be 1 to 64 of letters, digits, - and _")
+        raise RetentionRuleError(f"{text!r}: the class {keep!r} must be 1 to 64 of letters, digits, - and _")
     try:
-        return KeepRule(compile_regex(pattern), keep)
-    except RuleError as problem:
-        raise KeepRuleError(f"{text!r}: {problem}") from None
+        return RetentionRule(compile_regex(pattern), keep)
+    except RelabelRuleError as problem:
+        raise RetentionRuleError(f"{text!r}: {problem}") from None
 
 
-class Keeping:
+class RetentionDivider:
     """Divides polls by class. Used by the event loop only.
 
     The classes of a source's series are cached while its polls list the same series in the same order."""
 
-    def __init__(self, rules: Sequence[KeepRule] = ()) -> None:
+    def __init__(self, rules: Sequence[RetentionRule] = ()) -> None:
         self._rules = tuple(rules)
         self._names = [DEFAULT_KEEP, *sorted({rule.keep for rule in rules} - {DEFAULT_KEEP})]
         self._classes: dict[str, int] = {}
         """Name of a variable -> index of its class in `_names`."""
         self._known: dict[tuple[str, int], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]] = {}
 
-    def divide(self, series: SourceSeries, polled: Sequence[Polled]) -> Sequence[Polled]:
+    def divide(self, series: SourceSeries, polled: Sequence[PollResult]) -> Sequence[PollResult]:
         """Return the same samples in parts of one class each; announcements go with the first part."""
         if not self._rules:
             return polled
-        found: list[Polled] = []
+        found: list[PollResult] = []
         for at, one in enumerate(polled):
-            found += _parts(one, self._classes_of(series, at, one.samples.fingerprint), self._names)
+            found += _split_by_class(one, self._classes_of(series, at, one.samples.fingerprint), self._names)
         return found
 
     def _classes_of(self, series: SourceSeries, at: int, prints: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
@@ -103,7 +103,7 @@ class Keeping:
             del self._known[key]
 
 
-def _parts(polled: Polled, classes: npt.NDArray[np.uint8], names: Sequence[str]) -> list[Polled]:
+def _split_by_class(polled: PollResult, classes: npt.NDArray[np.uint8], names: Sequence[str]) -> list[PollResult]:
     present = np.unique(classes).tolist()
     if len(present) <= 1:
         return [replace(polled, keep=names[present[0]] if present else DEFAULT_KEEP)]

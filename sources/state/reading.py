@@ -15,7 +15,7 @@ NO_PROCESS = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class SourceSchema:
     """Schema of the n columns of a reading; `help` and `units` are by name."""
 
     id: bytes
@@ -34,7 +34,7 @@ class Schema:
         """True if names and labels are present."""
         return len(self.names) == len(self.types)
 
-    def slim(self) -> Schema:
+    def slim(self) -> SourceSchema:
         """Return the same columns without names and labels, which are not needed once they are bound to series."""
         return replace(self, names=(), labels=(), help={}, units={})
 
@@ -47,7 +47,7 @@ class Reading:
     """Process that answered, 16 bytes."""
     birth_ms: int
     time_ms: int
-    schema: Schema
+    schema: SourceSchema
     cells: npt.NDArray[np.int64]
     strings: tuple[str, ...] = ()
     context: str = ""
@@ -63,7 +63,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class SourceVariable:
     """Variable of the host or of the agent, with its value."""
 
     name: str
@@ -74,16 +74,16 @@ class Variable:
     help: str = ""
 
 
-class ReadingMaker:
+class ReadingBuilder:
     """Converts variables to readings. The schema object stays the same while only values change."""
 
     def __init__(self, uuid: bytes, birth_ms: int) -> None:
         self._uuid, self._birth_ms = uuid, birth_ms
         self._shape: object = None
-        self._schema: Schema | None = None
+        self._schema: SourceSchema | None = None
         self._made = 0
 
-    def make(self, variables: Sequence[Variable], time_ms: int) -> Reading:
+    def make(self, variables: Sequence[SourceVariable], time_ms: int) -> Reading:
         """Return a reading of numbers and booleans. Strings are not supported: the host and the agent have none."""
         types = [type_of(v.value) for v in variables]
         shape = [
@@ -94,9 +94,9 @@ class ReadingMaker:
         cells = [_cell(v.value) for v in variables]
         return Reading(self._uuid, self._birth_ms, time_ms, self._schema, np.array(cells, np.int64))
 
-    def _describe(self, variables: Sequence[Variable], types: Sequence[ValueType]) -> Schema:
+    def _describe(self, variables: Sequence[SourceVariable], types: Sequence[ValueType]) -> SourceSchema:
         self._made += 1
-        return Schema(
+        return SourceSchema(
             self._made.to_bytes(16, "big"),
             [v.name for v in variables],
             [v.labels for v in variables],

@@ -33,7 +33,7 @@ _EXPANDING = frozenset({"replace", "labelmap"})
 _NEED_SOURCE = frozenset({"keep", "drop", "keepequal", "dropequal", "hashmod", "lowercase", "uppercase"})
 
 
-class RuleError(ValueError):
+class RelabelRuleError(ValueError):
     """A rule is invalid; the text gives the reason. `setting` is the invalid setting, "" for the whole rule."""
 
     def __init__(self, setting: str, text: str) -> None:
@@ -47,7 +47,9 @@ class RuleError(ValueError):
 def compile_regex(pattern: str, setting: str = "regex") -> re2._Regexp[str]:
     """Compile a pattern with RE2, which matches in linear time. Callers use `fullmatch`. Raises RuleError."""
     if len(pattern) > MAX_REGEX:
-        raise RuleError(setting, f"the regular expression has {len(pattern)} characters: use at most {MAX_REGEX}")
+        raise RelabelRuleError(
+            setting, f"the regular expression has {len(pattern)} characters: use at most {MAX_REGEX}"
+        )
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _REGEX_MEMORY
@@ -56,11 +58,11 @@ def compile_regex(pattern: str, setting: str = "regex") -> re2._Regexp[str]:
         return re2.compile(pattern, options)
     except re2.error as problem:
         detail = problem.args[0].decode() if isinstance(problem.args[0], bytes) else str(problem)
-        raise RuleError(setting, f"the regular expression {pattern!r} is not valid RE2: {detail}") from None
+        raise RelabelRuleError(setting, f"the regular expression {pattern!r} is not valid RE2: {detail}") from None
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class ReplacementTemplate:
     """Text with groups as `$1`, `${1}` or `${name}`, and `$$` for a dollar. Pieces: (text, group after it or -1)."""
 
     pieces: tuple[tuple[str, int], ...]
@@ -69,12 +71,12 @@ class Template:
         return "".join(text + (groups[group] if group >= 0 else "") for text, group in self.pieces)
 
 
-def literal(text: str) -> Template:
+def literal(text: str) -> ReplacementTemplate:
     """Return a template without groups."""
-    return Template(((text, -1),))
+    return ReplacementTemplate(((text, -1),))
 
 
-def parse_template(setting: str, text: str, pattern: re2._Regexp[str]) -> Template:
+def parse_template(setting: str, text: str, pattern: re2._Regexp[str]) -> ReplacementTemplate:
     """Parse a template. Raises RuleError if it names a group that `pattern` lacks."""
     pieces: list[tuple[str, int]] = []
     before, at = "", 0
@@ -87,20 +89,22 @@ def parse_template(setting: str, text: str, pattern: re2._Regexp[str]) -> Templa
         pieces.append((before, _group(setting, found[2] or found[3], pattern)))
         before = ""
     pieces.append((before + text[at:], -1))
-    return Template(tuple(pieces))
+    return ReplacementTemplate(tuple(pieces))
 
 
 def _group(setting: str, name: str, pattern: re2._Regexp[str]) -> int:
     number = int(name) if name.isascii() and name.isdigit() and len(name) < 5 else pattern.groupindex.get(name, -1)
     if not 0 <= number <= pattern.groups:
-        raise RuleError(setting, f"${{{name}}}: the regular expression has no such group; `$1_a` is written `${{1}}_a`")
+        raise RelabelRuleError(
+            setting, f"${{{name}}}: the regular expression has no such group; `$1_a` is written `${{1}}_a`"
+        )
     return number
 
 
 @dataclass(frozen=True, slots=True)
 class RelabelRule:
-    """Validated rule, created by `make_rule`. `name` is the key of its count. `sources`: pattern of the whole names of
-    its sources, "" for all. Rules are equal if all their settings are."""
+    """Validated rule, created by `make_relabel_rule`. `name` is the key of its count. `sources`: pattern of the whole
+    names of its sources, "" for all. Rules are equal if all their settings are."""
 
     name: str
     action: Action
@@ -108,8 +112,8 @@ class RelabelRule:
     separator: str
     expression: str
     modulus: int
-    target: Template
-    replacement: Template
+    target: ReplacementTemplate
+    replacement: ReplacementTemplate
     sources: str
     regex: re2._Regexp[str] = field(compare=False, repr=False)
     _sources: re2._Regexp[str] = field(compare=False, repr=False)
@@ -118,7 +122,7 @@ class RelabelRule:
         return not self.sources or self._sources.fullmatch(source) is not None
 
 
-def make_rule(
+def make_relabel_rule(
     name: str,
     *,
     action: str = "replace",
@@ -133,18 +137,18 @@ def make_rule(
     """Create a rule with the settings and defaults of Prometheus. Raises RuleError with the invalid setting."""
     chosen = next((one for one in ACTIONS if one == action.lower()), None)
     if chosen is None:
-        raise RuleError("action", f"no action {action!r}; there are {', '.join(ACTIONS)}")
+        raise RelabelRuleError("action", f"no action {action!r}; there are {', '.join(ACTIONS)}")
     for label in source_labels:
         if not _LABEL.fullmatch(label):
-            raise RuleError("source_labels", f"{label!r} is not the name of a label")
+            raise RelabelRuleError("source_labels", f"{label!r} is not the name of a label")
     if chosen in _NEED_SOURCE and not source_labels:
-        raise RuleError("", f"action {chosen} needs `source_labels:`")
+        raise RelabelRuleError("", f"action {chosen} needs `source_labels:`")
     if chosen in _NEED_TARGET and not (_TARGET if chosen == "replace" else _LABEL).fullmatch(target_label):
-        raise RuleError("target_label", f"action {chosen} needs a `target_label:`, {target_label!r} is none")
+        raise RelabelRuleError("target_label", f"action {chosen} needs a `target_label:`, {target_label!r} is none")
     if chosen not in _NEED_TARGET and target_label:
-        raise RuleError("target_label", f"action {chosen} does not use `target_label:`: remove it")
+        raise RelabelRuleError("target_label", f"action {chosen} does not use `target_label:`: remove it")
     if (chosen == "hashmod") != (modulus > 0):
-        raise RuleError("modulus", "a `modulus:` above 0 is required for action hashmod, and only there")
+        raise RelabelRuleError("modulus", "a `modulus:` above 0 is required for action hashmod, and only there")
     pattern = compile_regex(regex)
     return RelabelRule(
         name,
@@ -161,7 +165,7 @@ def make_rule(
     )
 
 
-class Rules:
+class RelabelRules:
     """Ordered rules of one source."""
 
     def __init__(self, rules: Sequence[RelabelRule]) -> None:
@@ -240,7 +244,7 @@ def _with(labels: dict[str, str], label: str, value: str) -> dict[str, str]:
     return {name: text for name, text in labels.items() if name != label}
 
 
-def _fixed(template: Template) -> str:
+def _fixed(template: ReplacementTemplate) -> str:
     return template.pieces[0][0]
 
 
@@ -249,7 +253,7 @@ def _hash(value: str) -> int:
     return int.from_bytes(hashlib.md5(value.encode(), usedforsecurity=False).digest()[8:], "big")
 
 
-class RuleBook:
+class RelabelRegistry:
     """Rules for all sources of an agent, and the number of series that each acts on now. Event loop only."""
 
     def __init__(self, rules: Sequence[RelabelRule] = ()) -> None:
@@ -257,12 +261,12 @@ class RuleBook:
         self._acted: dict[str, Counter[str]] = {}
         self._own: dict[str, tuple[str, ...]] = {}
 
-    def for_source(self, source: str, own: Rules | None = None) -> Rules | None:
+    def for_source(self, source: str, own: RelabelRules | None = None) -> RelabelRules | None:
         """Return the `own` rules of a source, then the rules of the book that apply to it; None if there are none."""
         rules = (*(own.rules if own else ()), *(rule for rule in self._rules if rule.is_for(source)))
-        return Rules(rules) if rules else None
+        return RelabelRules(rules) if rules else None
 
-    def acted(self, source: str, rules: Rules | None, counts: Counter[str]) -> None:
+    def acted(self, source: str, rules: RelabelRules | None, counts: Counter[str]) -> None:
         """Replace the counts of a source: series that each rule dropped or changed."""
         if rules is None:
             self.forget(source)

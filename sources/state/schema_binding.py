@@ -10,8 +10,8 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import LabelError, canonical, validate_name
 from artimon.model.values import Kind, ValueType
 from bookkeeper.variables.canonical import LABELS
-from sources.state.reading import Schema
-from sources.state.relabel import Rules
+from sources.state.reading import SourceSchema
+from sources.state.relabel import RelabelRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class BoundColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundSchema:
     """Schema with its columns bound to series. Refused columns are counted by reason, with one example of each."""
 
-    schema: Schema
+    schema: SourceSchema
     columns: tuple[BoundColumn, ...]
     refused: Mapping[str, int] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Bound:
     """Rule -> series that it dropped or changed."""
 
 
-def bind(schema: Schema, automatic: Mapping[str, str], rules: Rules | None = None) -> Bound:
+def bind_schema(schema: SourceSchema, automatic: Mapping[str, str], rules: RelabelRules | None = None) -> BoundSchema:
     """Bind the columns of a schema. Labels of the application override `automatic` ones (context, instance, placement).
 
     Series dropped by `rules` do not count as refused."""
@@ -51,7 +51,7 @@ def bind(schema: Schema, automatic: Mapping[str, str], rules: Rules | None = Non
     texts = _TextCache(automatic)
     for at, (name, labels) in enumerate(zip(schema.names, schema.labels, strict=True)):
         try:
-            text = texts.of(name, labels) if rules is None else ruled(name, labels, automatic, rules, acted)
+            text = texts.of(name, labels) if rules is None else relabel(name, labels, automatic, rules, acted)
             if text is None:
                 continue
             column = _column(schema, at, name, text)
@@ -65,18 +65,18 @@ def bind(schema: Schema, automatic: Mapping[str, str], rules: Rules | None = Non
             continue
         seen.add(text)
         columns.append(column)
-    return Bound(schema, tuple(columns), dict(refused), examples, acted)
+    return BoundSchema(schema, tuple(columns), dict(refused), examples, acted)
 
 
-def ruled(
-    name: str, labels: Mapping[str, str], automatic: Mapping[str, str], rules: Rules, acted: Counter[str]
+def relabel(
+    name: str, labels: Mapping[str, str], automatic: Mapping[str, str], rules: RelabelRules, acted: Counter[str]
 ) -> str | None:
     """Return the canonical text after the rules, None if they drop the series. `acted` counts the rules that act."""
     left = rules.apply(name, {**automatic, **labels}, acted)
     return None if left is None else canonical(*left)
 
 
-def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) -> str:
+def canonical_text(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) -> str:
     """Return the canonical text of a series; its own `labels` override `automatic` ones. Raises LabelError."""
     both = {**automatic, **labels}
     if len(both) > LABELS:
@@ -87,7 +87,7 @@ def text_of(name: str, labels: Mapping[str, str], automatic: Mapping[str, str]) 
 
 
 class _TextCache:
-    """Cache of `text_of`: most variables share their labels, which are validated and formatted once."""
+    """Cache of `canonical_text`: most variables share their labels, which are validated and formatted once."""
 
     def __init__(self, automatic: Mapping[str, str]) -> None:
         self._automatic = automatic
@@ -97,11 +97,11 @@ class _TextCache:
         key = tuple(labels.items())
         braces = self._braces.get(key)
         if braces is None:
-            braces = self._braces[key] = text_of("_", labels, self._automatic)[1:]
+            braces = self._braces[key] = canonical_text("_", labels, self._automatic)[1:]
         return validate_name(name) + braces
 
 
-def _column(schema: Schema, at: int, name: str, text: str) -> BoundColumn:
+def _column(schema: SourceSchema, at: int, name: str, text: str) -> BoundColumn:
     value_type, kind = ValueType(int(schema.types[at])), Kind(int(schema.kinds[at]))
     if value_type == ValueType.ENDED:
         raise ValueError(f"{name}: {int(value_type)} is not the type of a variable")

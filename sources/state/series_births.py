@@ -37,7 +37,7 @@ class PolledSeries:
     kind: Bytes
 
 
-def births(
+def start_times(
     known: KnownSeries, seen: PolledSeries, process_ms: int, poll_before_ms: int | None, appeared_ms: int | None = None
 ) -> Ints:
     """Return the birth of each of n samples.
@@ -47,24 +47,24 @@ def births(
     """
     if poll_before_ms is None:
         return np.full(len(seen.cell), process_ms, np.int64)
-    fell = below(known.live & (seen.kind == Kind.COUNTER), seen.type, seen.cell, known.cell)
+    fell = is_below(known.live & (seen.kind == Kind.COUNTER), seen.type, seen.cell, known.cell)
     born = np.where(fell, np.int64(poll_before_ms), known.birth_ms)
     return np.where(known.live, born, np.int64(poll_before_ms if appeared_ms is None else appeared_ms))
 
 
-def told(born: Ints, known: KnownSeries, created_ms: Ints, last_ms: Ints, time_ms: int) -> Ints:
+def apply_created(born: Ints, known: KnownSeries, created_ms: Ints, last_ms: Ints, time_ms: int) -> Ints:
     """Return `born`, replaced by the birth that the process reports, if any. For a live series this birth must be later
     than its previous sample (`last_ms`), so that a wrong clock does not look like a reset."""
     sane = (created_ms > 0) & (created_ms <= time_ms)
     return np.where(sane & (~known.live | (created_ms > last_ms)), created_ms, born)
 
 
-def remembered(known: KnownSeries, seen: PolledSeries) -> Ints:
+def comparison_cells(known: KnownSeries, seen: PolledSeries) -> Ints:
     """Return the cells to compare with at the next poll."""
-    return numbers(seen.type, seen.cell, known.cell, known.live)
+    return keep_last_number(seen.type, seen.cell, known.cell, known.live)
 
 
-def below(counter: Flags, type_: Bytes, cell: Ints, before: Ints) -> Flags:
+def is_below(counter: Flags, type_: Bytes, cell: Ints, before: Ints) -> Flags:
     """Return the mask of counters below their cell `before`. A NaN is not below anything."""
     fell: Flags = counter & (type_ == ValueType.INTEGER) & (cell < before)
     double = counter & (type_ == ValueType.DOUBLE)
@@ -73,7 +73,7 @@ def below(counter: Flags, type_: Bytes, cell: Ints, before: Ints) -> Flags:
     return fell
 
 
-def numbers(type_: Bytes, cell: Ints, before: Ints, known: Flags) -> Ints:
+def keep_last_number(type_: Bytes, cell: Ints, before: Ints, known: Flags) -> Ints:
     """Return `cell`, but keep the last number `before` in place of a NaN where it is `known`."""
     double = type_ == ValueType.DOUBLE
     if not bool(double.any()):

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.batch import MAX_BLOCK, MAX_SAMPLES, Polled, Samples, SeriesBlock, SeriesInfo
+from artimon.model.batch import MAX_BLOCK_SERIES, MAX_SAMPLES, PollResult, Samples, SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint
-from artimon.model.values import ValueType, double_to_cell, may_become
+from artimon.model.values import ValueType, can_convert, double_to_cell
 from sources.base.schedule import announce_day
-from sources.state.finals import Finals, is_final, past_of
+from sources.state.finals import FinalSnapshots, is_final, make_past_process
 from sources.state.reading import NO_PROCESS, Reading
-from sources.state.schema_binding import Bound, BoundColumn
-from sources.state.series_births import Ints, KnownSeries, PolledSeries, births, remembered, told
-from sources.state.series_rows import Description, SeriesRows
+from sources.state.schema_binding import BoundColumn, BoundSchema
+from sources.state.series_births import Ints, KnownSeries, PolledSeries, apply_created, comparison_cells, start_times
+from sources.state.series_rows import SeriesDescription, SeriesRows
 
 FORGET_MS = 4 * 86_400_000
 """Age of an ended series in ms at which a full source may reuse its row; no bucket is kept for longer."""
@@ -34,7 +34,7 @@ PORT = "port"
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedColumns:
     """Columns of a schema that have a row in the source: column `at[i]` has row `row[i]`."""
 
     schema_id: bytes
@@ -53,7 +53,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SelectedSamples:
     """Samples with the end markers of the rows `ended`, and the state of the newest sample of each `row`."""
 
     samples: Samples
@@ -65,18 +65,18 @@ class Taken:
     ended: Ints
 
 
-def only(samples: Samples, ended: Ints) -> Taken:
+def only(samples: Samples, ended: Ints) -> SelectedSamples:
     """Return samples that change the state of the rows `ended` alone."""
     none = np.zeros(0, np.int64)
-    return Taken(samples, none, none, none, none, ended)
+    return SelectedSamples(samples, none, none, none, none, ended)
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedPoll:
     """Batches of a poll for the log, and the state to commit once they are accepted."""
 
-    polled: tuple[Polled, ...]
-    taken: Taken
+    polled: tuple[PollResult, ...]
+    taken: SelectedSamples
     uuid: bytes
     process_ms: int
     time_ms: int
@@ -102,7 +102,7 @@ class SourceSeries:
         self.uid: int | None = None
         """User id of the process, None if unknown."""
         self.process_ms = 0
-        self.finals = Finals()
+        self.finals = FinalSnapshots()
         self.last_poll_ms = 0
         self.whole_ms = 0
         """Newest time in a drop-in file at its last complete read."""
@@ -121,7 +121,7 @@ class SourceSeries:
 
     # --- schema -> rows
 
-    def place(self, bound: Bound, now_ms: int) -> Placed:
+    def place(self, bound: BoundSchema, now_ms: int) -> PlacedColumns:
         """Find or add a row for every column; columns without a row are refused and counted."""
         refused = Counter(bound.refused)
         problems = [f"{self.name}: {reason}: {text}" for reason, text in bound.examples.items()]
@@ -133,7 +133,7 @@ class SourceSeries:
                     problems.append(f"{self.name}: {reason}: {column.text}")
                 continue
             kept.append((row, column))
-        return _placed(bound, kept, refused, problems)
+        return _place_columns(bound, kept, refused, problems)
 
     def settle(
         self, columns: Iterable[BoundColumn], now_ms: int, last_ms: int
@@ -150,7 +150,7 @@ class SourceSeries:
 
     def _add(self, column: BoundColumn, now_ms: int, last_ms: int, spare: list[int] | None) -> str:
         """Add a row for a new series; return the reason of a refusal or ""."""
-        description = Description(column.text, column.kind, column.help, column.unit, now_ms)
+        description = SeriesDescription(column.text, column.kind, column.help, column.unit, now_ms)
         if spare is None:
             row = self.rows.add(column.fingerprint, column.type, description)
         elif spare:
@@ -169,7 +169,7 @@ class SourceSeries:
         if known.text != column.text:
             return "fingerprint clash"
         old = ValueType(int(self.rows.state["type"][row]))
-        if not may_become(old, column.type):
+        if not can_convert(old, column.type):
             return "type change"
         if old != column.type:
             state = self.rows.state
@@ -182,12 +182,12 @@ class SourceSeries:
         return ""
 
     def _touch(self, row: int) -> None:
-        self._dirty.add(row // MAX_BLOCK)
+        self._dirty.add(row // MAX_BLOCK_SERIES)
         self.changed = True
 
     # --- poll -> batches
 
-    def prepare(self, reading: Reading, placed: Placed) -> Prepared:
+    def prepare(self, reading: Reading, placed: PlacedColumns) -> PreparedPoll:
         """Return the batches of one poll: a sample for every placed column, an ENDED row for every missing series."""
         time_ms = self._after_last(reading.time_ms)
         row, seen, state = placed.row, placed.seen(reading), self.rows.state
@@ -196,47 +196,47 @@ class SourceSeries:
             live = live | (state["birth_ms"][row] >= reading.birth_ms)
         known = KnownSeries(state["cell"][row], state["birth_ms"][row], live)
         same = self.uuid == reading.uuid
-        born = births(known, seen, reading.birth_ms, self.last_poll_ms if same else None, reading.appeared_ms)
+        born = start_times(known, seen, reading.birth_ms, self.last_poll_ms if same else None, reading.appeared_ms)
         if reading.created_ms is not None:
-            born = told(born, known, reading.created_ms[placed.at], state["last_ms"][row], time_ms)
+            born = apply_created(born, known, reading.created_ms[placed.at], state["last_ms"][row], time_ms)
         born = np.minimum(born, time_ms)
         gone = state["live"].copy()
         gone[row] = False
         ended = np.flatnonzero(gone)
         samples = self.samples(reading, placed, time_ms, born).join(self.rows.ends(ended, time_ms))
-        taken = Taken(samples, row, remembered(known, seen), born, time_ms, ended)
+        taken = SelectedSamples(samples, row, comparison_cells(known, seen), born, time_ms, ended)
         return replace(self.prepared(taken, reading.uuid, reading.birth_ms, time_ms), uid=reading.uid)
 
-    def samples(self, reading: Reading, placed: Placed, time_ms: int, born: Ints) -> Samples:
+    def samples(self, reading: Reading, placed: PlacedColumns, time_ms: int, born: Ints) -> Samples:
         """Return a sample for every placed column."""
         prints = self.rows.state["fingerprint"][placed.row]
         times = np.full(len(prints), time_ms, np.int64)
         return Samples(prints, times, born, placed.type, placed.seen(reading).cell, reading.strings)
 
-    def prepare_end(self, now_ms: int) -> Prepared:
+    def prepare_end(self, now_ms: int) -> PreparedPoll:
         """Return batches that end every live series."""
         time_ms = self._after_last(now_ms)
         ended = np.flatnonzero(self.rows.state["live"])
         return self.prepared(only(self.rows.ends(ended, time_ms), ended), self.uuid, self.process_ms, time_ms)
 
-    def prepare_taken(self, taken: Taken, now_ms: int) -> Prepared:
+    def prepare_taken(self, taken: SelectedSamples, now_ms: int) -> PreparedPoll:
         """Return the batches of samples with individual times and births, which have no end markers yet. Series in
         `ended` end now, or at their last sample if that is later."""
         time_ms, ended = self._after_last(now_ms), taken.ended
         ends = self.rows.ends(ended, np.maximum(time_ms, self.rows.state["last_ms"][ended]))
         return self.prepared(replace(taken, samples=taken.samples.join(ends)), NO_PROCESS, 0, time_ms)
 
-    def prepared(self, taken: Taken, uuid: bytes, process_ms: int, time_ms: int) -> Prepared:
+    def prepared(self, taken: SelectedSamples, uuid: bytes, process_ms: int, time_ms: int) -> PreparedPoll:
         """Return the batches of the samples, with the announcements that are due."""
         blocks = self._announcements(time_ms)
         polled = [
-            Polled(self.name, uuid, process_ms, time_ms, part, blocks=blocks if i == 0 else ())
-            for i, part in enumerate(_split(taken.samples))
+            PollResult(self.name, uuid, process_ms, time_ms, part, blocks=blocks if i == 0 else ())
+            for i, part in enumerate(_split_batches(taken.samples))
         ]
         announced = tuple((block.block, block.version) for block in blocks)
-        return Prepared(tuple(polled), taken, uuid, process_ms, time_ms, announced)
+        return PreparedPoll(tuple(polled), taken, uuid, process_ms, time_ms, announced)
 
-    def commit(self, prepared: Prepared) -> None:
+    def commit(self, prepared: PreparedPoll) -> None:
         """Update the state with a poll that the sink has accepted."""
         self._succeed(prepared.uuid)
         if prepared.final:
@@ -258,7 +258,9 @@ class SourceSeries:
     def _succeed(self, uuid: bytes) -> None:
         """If `uuid` is a new process, keep the state of its predecessor that a final snapshot of it needs."""
         if self.uuid not in (uuid, NO_PROCESS) and self.process_ms:
-            self.finals.keep(past_of(self.uuid, self.uid, self.process_ms, self.last_poll_ms, self.rows.state))
+            self.finals.keep(
+                make_past_process(self.uuid, self.uid, self.process_ms, self.last_poll_ms, self.rows.state)
+            )
             self.uid, self.changed = None, True
 
     def take_final(self, uuid: bytes, time_ms: int) -> None:
@@ -281,15 +283,15 @@ class SourceSeries:
     def _announcements(self, now_ms: int) -> tuple[SeriesBlock, ...]:
         due = [
             block
-            for block in range(-(-self.rows.size // MAX_BLOCK))
+            for block in range(-(-self.rows.size // MAX_BLOCK_SERIES))
             if block in self._dirty or self._days.get(block) != announce_day(now_ms, f"{block}/{self.name}")
         ]
         return tuple(self._block(block, now_ms) for block in due)
 
     def _block(self, block: int, now_ms: int) -> SeriesBlock:
-        start = block * MAX_BLOCK
-        types = self.rows.state["type"][start : start + MAX_BLOCK].tolist()
-        described = self.rows.described[start : start + MAX_BLOCK]
+        start = block * MAX_BLOCK_SERIES
+        types = self.rows.state["type"][start : start + MAX_BLOCK_SERIES].tolist()
+        described = self.rows.described[start : start + MAX_BLOCK_SERIES]
         infos = tuple(
             SeriesInfo(d.text, ValueType(t), d.kind, d.help, d.unit, d.first_seen_ms)
             for d, t in zip(described, types, strict=True)
@@ -298,7 +300,7 @@ class SourceSeries:
 
     # --- the log at start
 
-    def replay(self, polled: Polled) -> None:
+    def replay(self, polled: PollResult) -> None:
         """Update the state with a poll from the log; samples of an older poll change nothing.
 
         The log may hold samples and announcements apart: a batch without samples does not identify the process."""
@@ -330,9 +332,9 @@ class SourceSeries:
     def _learn(self, block: SeriesBlock) -> None:
         """Add the rows of an announcement that follow the known ones; continue its version."""
         self._versions[block.block] = max(block.version, self._versions.get(block.block, 0))
-        for row, info in enumerate(block.series, block.block * MAX_BLOCK):
+        for row, info in enumerate(block.series, block.block * MAX_BLOCK_SERIES):
             if row == self.rows.size:
-                description = Description(info.text, info.kind, info.help, info.unit, info.first_seen_ms)
+                description = SeriesDescription(info.text, info.kind, info.help, info.unit, info.first_seen_ms)
                 print_ = fingerprint(info.text)
                 self.rows.add(print_, info.type, description)
                 self._adopt(row, print_)
@@ -352,17 +354,17 @@ class SourceSeries:
             state["last_ms"][row] = time_ms
         if live and type_ == known:
             state["cell"][row] = cell
-        elif live and may_become(ValueType(type_), known):
+        elif live and can_convert(ValueType(type_), known):
             state["cell"][row] = double_to_cell(float(cell))
-        elif live and may_become(known, ValueType(type_)):
+        elif live and can_convert(known, ValueType(type_)):
             state["type"][row], state["cell"][row] = type_, cell
 
 
-def _placed(
-    bound: Bound, kept: Sequence[tuple[int, BoundColumn]], refused: Counter[str], problems: Sequence[str]
-) -> Placed:
+def _place_columns(
+    bound: BoundSchema, kept: Sequence[tuple[int, BoundColumn]], refused: Counter[str], problems: Sequence[str]
+) -> PlacedColumns:
     at = np.array([column.at for _, column in kept], np.int64)
-    return Placed(
+    return PlacedColumns(
         bound.schema.id,
         at,
         np.array([row for row, _ in kept], np.int64),
@@ -374,6 +376,6 @@ def _placed(
     )
 
 
-def _split(samples: Samples) -> list[Samples]:
+def _split_batches(samples: Samples) -> list[Samples]:
     """Split into parts of at most MAX_SAMPLES; at least one part, which may be empty."""
     return [samples.slice(i, i + MAX_SAMPLES) for i in range(0, max(1, len(samples)), MAX_SAMPLES)]

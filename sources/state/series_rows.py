@@ -11,7 +11,7 @@ from artimon.model.batch import Samples
 from artimon.model.values import Kind, ValueType
 from sources.state.series_births import Ints
 
-STATE_TYPE = np.dtype(
+STATE_DTYPE = np.dtype(
     [
         ("fingerprint", np.uint64),
         ("cell", np.int64),
@@ -25,7 +25,7 @@ STATE_TYPE = np.dtype(
 
 
 @dataclass(slots=True)
-class Description:
+class SeriesDescription:
     """Part of a row that only announcements need."""
 
     text: str
@@ -39,8 +39,8 @@ class SeriesRows:
     """Row -> state and description; fingerprint -> row. The block of a row is row // MAX_BLOCK."""
 
     def __init__(self) -> None:
-        self._state: npt.NDArray[np.void] = np.zeros(64, STATE_TYPE)
-        self.described: list[Description] = []
+        self._state: npt.NDArray[np.void] = np.zeros(64, STATE_DTYPE)
+        self.described: list[SeriesDescription] = []
         self.by_fingerprint: dict[int, int] = {}
 
     @property
@@ -52,16 +52,16 @@ class SeriesRows:
         """View of the rows in use; valid until the next `add`."""
         return self._state[: self.size]
 
-    def add(self, fingerprint: int, type_: ValueType, description: Description) -> int:
+    def add(self, fingerprint: int, type_: ValueType, description: SeriesDescription) -> int:
         """Append a row and return its index."""
         row = self.size
         if row == len(self._state):
-            self._state = np.concatenate([self._state, np.zeros(row, STATE_TYPE)])
+            self._state = np.concatenate([self._state, np.zeros(row, STATE_DTYPE)])
         self.described.append(description)
         self.put(row, fingerprint, type_, description)
         return row
 
-    def put(self, row: int, fingerprint: int, type_: ValueType, description: Description) -> None:
+    def put(self, row: int, fingerprint: int, type_: ValueType, description: SeriesDescription) -> None:
         """Assign `row` to a series without a value and drop its previous content."""
         old = int(self._state["fingerprint"][row])
         if self.by_fingerprint.get(old) == row:

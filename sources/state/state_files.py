@@ -19,10 +19,10 @@ import numpy as np
 import xxhash
 
 from artimon.model.values import Kind, ValueType
-from sources.base.errors import StateError
-from sources.state.finals import Finals
+from sources.base.errors import SourceStateError
+from sources.state.finals import FinalSnapshots
 from sources.state.series_memory import SourceSeries
-from sources.state.series_rows import STATE_TYPE, Description
+from sources.state.series_rows import STATE_DTYPE, SeriesDescription
 
 T = TypeVar("T")
 VERSION = 1
@@ -35,7 +35,7 @@ def key_of(source: str) -> str:
     return str(xxhash.xxh3_128_hexdigest(source.encode()))
 
 
-def encode_series(series: SourceSeries) -> bytes:
+def encode_descriptions(series: SourceSeries) -> bytes:
     """Encode the `.series` file: name, meta, final snapshots and descriptions."""
     rows = series.rows
     prints = rows.state["fingerprint"].tolist()
@@ -44,7 +44,7 @@ def encode_series(series: SourceSeries) -> bytes:
     ]
     finals = series.finals.to_json()
     content = {"version": VERSION, "source": series.name, "meta": series.meta, "finals": finals, "series": described}
-    return _seal(json.dumps(content, ensure_ascii=False).encode())
+    return _add_checksum(json.dumps(content, ensure_ascii=False).encode())
 
 
 def encode_values(series: SourceSeries) -> bytes:
@@ -57,25 +57,25 @@ def encode_values(series: SourceSeries) -> bytes:
         "last_poll_ms": series.last_poll_ms,
         "whole_ms": series.whole_ms,
     }
-    return _seal(json.dumps(head).encode() + b"\n" + series.rows.state.tobytes())
+    return _add_checksum(json.dumps(head).encode() + b"\n" + series.rows.state.tobytes())
 
 
-def decode(described: bytes, values: bytes | None, max_series: int) -> SourceSeries:
+def decode_state(described: bytes, values: bytes | None, max_series: int) -> SourceSeries:
     """Decode a source; without `values` every series counts as not live. Raises StateError if damaged."""
     try:
-        content = json.loads(_open(described))
+        content = json.loads(_verify_checksum(described))
         _expect_version(content)
         series = SourceSeries(content["source"], max_series)
         series.meta = content["meta"]
         if "finals" in content:
-            series.finals = Finals.from_json(content["finals"])
+            series.finals = FinalSnapshots.from_json(content["finals"])
         for print_, text, kind, help_, unit, first_seen_ms in content["series"]:
-            description = Description(text, Kind(kind), help_, unit, first_seen_ms)
+            description = SeriesDescription(text, Kind(kind), help_, unit, first_seen_ms)
             series.rows.add(print_, ValueType.INTEGER, description)
         if values is not None:
-            _restore(series, _open(values))
+            _restore(series, _verify_checksum(values))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StateError(f"{type(error).__name__}: {error}") from error
+        raise SourceStateError(f"{type(error).__name__}: {error}") from error
     return series
 
 
@@ -83,7 +83,7 @@ def _restore(series: SourceSeries, data: bytes) -> None:
     head, _, body = data.partition(b"\n")
     content = json.loads(head)
     _expect_version(content)
-    stored = np.frombuffer(body, STATE_TYPE)
+    stored = np.frombuffer(body, STATE_DTYPE)
     state = series.rows.state
     if np.array_equal(stored["fingerprint"], state["fingerprint"]):
         state[:] = stored
@@ -97,20 +97,20 @@ def _restore(series: SourceSeries, data: bytes) -> None:
     series.whole_ms = int(content.get("whole_ms", 0))
 
 
-def read(path: Path, max_series: int) -> SourceSeries:
+def read_state(path: Path, max_series: int) -> SourceSeries:
     """Read the source whose `.series` file is at `path`. Raises StateError if it is damaged; ignores damaged values."""
     values = path.with_suffix(VALUES)
     try:
         described = path.read_bytes()
     except OSError as error:
-        raise StateError(f"{path}: {error}") from error
+        raise SourceStateError(f"{path}: {error}") from error
     try:
-        return decode(described, values.read_bytes(), max_series)
-    except (OSError, StateError):
-        return decode(described, None, max_series)
+        return decode_state(described, values.read_bytes(), max_series)
+    except (OSError, SourceStateError):
+        return decode_state(described, None, max_series)
 
 
-def write(path: Path, data: bytes, sync: bool = False) -> None:
+def replace_file(path: Path, data: bytes, sync: bool = False) -> None:
     """Replace the file at `path` by rename; with `sync`, fsync the new one first."""
     fresh = path.with_name(path.name + ".new")
     with fresh.open("wb") as file:
@@ -121,7 +121,7 @@ def write(path: Path, data: bytes, sync: bool = False) -> None:
     fresh.replace(path)
 
 
-async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
+async def run_in_thread(work: Callable[..., T], *arguments: Any) -> T:
     """Run `work` in a thread and return its result. Cancellation waits until it has ended, so that a file is written
     completely and never by two writers."""
     task = asyncio.create_task(asyncio.to_thread(work, *arguments))
@@ -137,12 +137,12 @@ def _expect_version(content: Any) -> None:
         raise ValueError(f"version {content['version']}: this program reads version {VERSION}")
 
 
-def _seal(data: bytes) -> bytes:
+def _add_checksum(data: bytes) -> bytes:
     return data + xxhash.xxh3_64_digest(data)
 
 
-def _open(data: bytes) -> bytes:
+def _verify_checksum(data: bytes) -> bytes:
     body, check = data[:-_SUM_BYTES], data[-_SUM_BYTES:]
     if xxhash.xxh3_64_digest(body) != check:
-        raise StateError("checksum mismatch")
+        raise SourceStateError("checksum mismatch")
     return body

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from artimon.model.batch import Polled
-from sources.base.errors import StateError
+from artimon.model.batch import PollResult
+from sources.base.errors import SourceStateError
 from sources.state import state_files
 from sources.state.series_memory import SourceSeries
 
@@ -17,7 +17,7 @@ FORGET_FILES_MS = 8 * 86_400_000
 """Age in ms at which the state of an unpolled source is deleted: its announcements are gone by then, too."""
 
 
-class SeriesStore:
+class SourceStateStore:
     """Name -> source. Used by the event loop only, except `load` before it starts; threads only get encoded bytes."""
 
     def __init__(self, folder: Path, max_series: int) -> None:
@@ -43,7 +43,7 @@ class SeriesStore:
         found = self._sources.get(name)
         return found.last_poll_ms if found is not None else 0
 
-    def load(self, replay: Iterable[Polled], now_ms: int) -> None:
+    def load(self, replay: Iterable[PollResult], now_ms: int) -> None:
         """Read every source from disk and update it from the log."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(self._folder.glob("*" + state_files.SERIES)):
@@ -53,8 +53,8 @@ class SeriesStore:
 
     def _load_one(self, path: Path, now_ms: int) -> None:
         try:
-            series = state_files.read(path, self._max_series)
-        except StateError as error:
+            series = state_files.read_state(path, self._max_series)
+        except SourceStateError as error:
             self.damaged += 1
             log.warning("state of a source quarantined as %s.damaged: %s", path, error)
             path.replace(path.with_name(path.name + ".damaged"))
@@ -83,7 +83,7 @@ class SeriesStore:
             while self._unwritten:
                 series = self._sources[self._unwritten.pop()]
                 try:
-                    await state_files.in_thread(self._write, *self._encoded(series))
+                    await state_files.run_in_thread(self._write, *self._encoded(series))
                 except asyncio.CancelledError:
                     self._unwritten.add(series.name)  # the write may have failed
                     series.changed = True
@@ -105,11 +105,11 @@ class SeriesStore:
         return self.write_errors == errors
 
     def _encoded(self, series: SourceSeries) -> tuple[str, bytes | None, bytes, bool]:
-        described = state_files.encode_series(series) if series.changed else None
+        described = state_files.encode_descriptions(series) if series.changed else None
         series.changed = False
         return state_files.key_of(series.name), described, state_files.encode_values(series), series.sync
 
     def _write(self, key: str, described: bytes | None, values: bytes, sync: bool) -> None:
         if described is not None:
-            state_files.write(self._folder / (key + state_files.SERIES), described, sync)
-        state_files.write(self._folder / (key + state_files.VALUES), values, sync)
+            state_files.replace_file(self._folder / (key + state_files.SERIES), described, sync)
+        state_files.replace_file(self._folder / (key + state_files.VALUES), values, sync)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from sources.base.errors import TargetError
-from sources.targets.credentials import Access
+from sources.targets.credentials import CredentialFiles
 from sources.targets.http_target import HttpTarget
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
@@ -64,7 +64,7 @@ class JolokiaTarget(BeanTarget):
     path: str = "/jolokia"
     rule_sets: tuple[str, ...] = ("jvm", "kafka", "zookeeper", "spark", "hbase", "hdfs")
     scheme: str = "http"
-    access: Access = field(default_factory=Access)
+    access: CredentialFiles = field(default_factory=CredentialFiles)
     bulk: bool = True
     """True for one POST of all requests; False for one GET each, as some servers allow only GET."""
 

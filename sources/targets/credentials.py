@@ -15,7 +15,7 @@ _MAX_SECRET = 8_192
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ConnectionCredentials:
     """Credentials of one connection: headers, and TLS or None."""
 
     tls: ssl.SSLContext | None = None
@@ -23,7 +23,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class CredentialFiles:
     """Files of the credentials, checked again for each poll, so that they may be renewed. `ca` None: the system's."""
 
     ca: Path | None = None
@@ -35,15 +35,15 @@ class Access:
     username: str = ""
     password_file: Path | None = None
 
-    def shown(self, scheme: str) -> Shown:
+    def shown(self, scheme: str) -> ConnectionCredentials:
         """Load the credentials for http or https. Blocks. Raises PollError `tls` or `unauthorized` for a bad file."""
         headers = self._headers()
         if scheme != "https":
-            return Shown(None, headers)
+            return ConnectionCredentials(None, headers)
         files = (self.ca, self.cert, self.key)
         try:
             changed = tuple(path.stat().st_mtime_ns for path in files if path is not None)
-            return Shown(_context(*files, changed), headers)
+            return ConnectionCredentials(_context(*files, changed), headers)
         except (OSError, ssl.SSLError) as error:
             raise PollError("tls", f"{error}: want PEM files at {', '.join(str(f) for f in files if f)}") from error
 

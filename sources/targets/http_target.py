@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from bookkeeper.process.addresses import bracketed
+from bookkeeper.process.addresses import bracket_ipv6
 
 
-class Target(ABC):
+class SourceTarget(ABC):
     """Server or script that an agent polls. Messages name it by its `str`."""
 
     __slots__ = ()
@@ -35,10 +35,10 @@ class Target(ABC):
 
     @property
     def address(self) -> str:
-        return joined(self.host, self.port)
+        return join_host_port(self.host, self.port)
 
 
-class HttpTarget(Target):
+class HttpTarget(SourceTarget):
     """Target that is polled by HTTP."""
 
     __slots__ = ()
@@ -50,6 +50,6 @@ class HttpTarget(Target):
         return f"{self.scheme}://{self.address}{self.path}"
 
 
-def joined(host: str, port: int) -> str:
+def join_host_port(host: str, port: int) -> str:
     """`host:port`, IPv6 in brackets."""
-    return f"{bracketed(host)}:{port}"
+    return f"{bracket_ipv6(host)}:{port}"

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from artimon.model.labels import LabelError, validate_labels
 from sources.base.errors import TargetError
 from sources.state.relabel import RelabelRule
-from sources.targets.credentials import Access
-from sources.targets.http_target import HttpTarget, joined
+from sources.targets.credentials import CredentialFiles
+from sources.targets.http_target import HttpTarget, join_host_port
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,99}")
 _PRINTABLE = re.compile(r"[\x21-\x7e]{1,2000}")
@@ -21,7 +21,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ScrapeJob:
     """Common settings of the targets of a job."""
 
     name: str
@@ -31,7 +31,7 @@ class Job:
     honor_labels: bool = False
     proxy: bool = False
     """True if the page shows counts of other processes: a series that appears later may have counted before."""
-    access: Access = field(default_factory=Access)
+    access: CredentialFiles = field(default_factory=CredentialFiles)
     max_bytes: int = 16 << 20
     max_series: int = 50_000
     deadline_s: float | None = None
@@ -43,7 +43,7 @@ class PrometheusTarget(HttpTarget):
     """One page. `instance` is unique within its job."""
 
     kind = "prometheus"
-    job: Job
+    job: ScrapeJob
     host: str
     port: int
     path: str
@@ -67,14 +67,14 @@ class PrometheusTarget(HttpTarget):
         return f"{self.job.name}/{self.instance} at {self.url}"
 
 
-def parse_address(job: Job, text: str, labels: Mapping[str, str]) -> PrometheusTarget:
+def parse_address(job: ScrapeJob, text: str, labels: Mapping[str, str]) -> PrometheusTarget:
     """Parse `HOST:PORT` or a URL, with labels as in the files of Prometheus: `__scheme__` and `__metrics_path__` are
     used, `instance` is the label, other names that begin with `__` are removed. Raises TargetError.
 
     >>> parse_address(Job("node"), "[::1]:9100", {}).url
     'http://[::1]:9100/metrics'
     """
-    shown = hidden(text)
+    shown = redact_url(text)
     scheme, path = labels.get("__scheme__", job.scheme), labels.get("__metrics_path__", job.path)
     url = text if "://" in text else f"{scheme}://{text}{path}"
     if not _PRINTABLE.fullmatch(url):
@@ -90,19 +90,19 @@ def parse_address(job: Job, text: str, labels: Mapping[str, str]) -> PrometheusT
         )
     own = {label: value for label, value in labels.items() if not label.startswith("__") and value}
     host = parts.hostname
-    instance = own.pop("instance", joined(host, port))
+    instance = own.pop("instance", join_host_port(host, port))
     path = (parts.path or job.path) + (f"?{parts.query}" if parts.query else "")
     made = PrometheusTarget(job, host, port, path, parts.scheme, instance, own)
-    _check(made, shown)
+    _validate(made, shown)
     return made
 
 
-def hidden(url: str) -> str:
+def redact_url(url: str) -> str:
     """Return the URL without user and password."""
     return re.sub(r"^([a-z]+://)?[^/@]*@", r"\1…@", url)
 
 
-def _check(made: PrometheusTarget, shown: str) -> None:
+def _validate(made: PrometheusTarget, shown: str) -> None:
     try:
         validate_labels(made.labels)
     except LabelError as error:

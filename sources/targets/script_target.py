@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sources.targets.http_target import Target
+from sources.targets.http_target import SourceTarget
 
 Format = Literal["lines", "prometheus"]
 
 
 @dataclass(frozen=True, slots=True)
-class Script(Target):
+class ScriptTarget(SourceTarget):
     """`command` is run without a shell. Its output becomes variables with the label `context` = `name` unless they give
     another."""
 

@@ -11,8 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
-from alerts.evaluation.alert_engine import Engine, EngineConfig
-from alerts.receivers.letter_sender import Sender
+from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
+from alerts.receivers.letter_sender import LetterSender
 from alerts.receivers.mail import RECEIVER, load_settings
 from alerts.state.database import open_database
 from artimon.model.clock import ManualClock
@@ -48,8 +48,8 @@ def main(folder: Path, address: str, deadly: str, number: int) -> None:
     assert not damage, damage
     clock.advance(max(0, memory.time_ms - START))
     config = EngineConfig("test", rules, ("ops@example.org",))
-    engine = Engine(config, filled_store(), database, memory, clock)
-    sender = Sender(database, RECEIVER, load_settings(address, "artimon@example.org"), "", clock)
+    engine = AlertEngine(config, filled_store(), database, memory, clock)
+    sender = LetterSender(database, RECEIVER, load_settings(address, "artimon@example.org"), "", clock)
     while True:
         engine.evaluate_due()
         while sender.round()[0]:

@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from alerts.state.publication import ALERTS_PATH, MAX_BYTES, encode_display, read_alerts
-from artimon.runtime.zookeeper import Registration, zookeeper_client
+from artimon.runtime.zookeeper import EphemeralNode, zookeeper_client
 from tests.alerts.worlds import World, rule_text
 from tests.waiting import eventually
 
@@ -70,7 +70,7 @@ def test_engines_are_read_back_and_merged(client: KazooClient, world: World) -> 
     assert "no alert engine runs" in read_alerts(client)["problem"]
     world.write(rule_text())
     world.tick({"a": 0})
-    registration = Registration(client, f"{ALERTS_PATH}/one", world.engine.display({"pending": 1}))
+    registration = EphemeralNode(client, f"{ALERTS_PATH}/one", world.engine.display({"pending": 1}))
     registration.start()
     eventually(lambda: registration.registered)
     found = read_alerts(client)

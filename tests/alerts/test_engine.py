@@ -14,7 +14,7 @@ from alerts.state.database import FILE
 from alerts.state.rule import AlertsError
 from artimon.model.select import Buckets, SelectRequest
 from tests.alerts.worlds import MINUTE, World, rule_text
-from tests.query_dsl.plain_store import PlainStore, RawSeries
+from tests.query_dsl.plain_store import PlainSeries, PlainStore
 from varstore.cluster.client import StoreUnavailable
 
 
@@ -410,4 +410,4 @@ def test_series_of_the_store_are_as_written(world: World) -> None:
     """The world's own helper: a second value goes to the same series."""
     world.tick({"a": 1})
     world.tick({"a": 2})
-    assert [type(s) for s in world.store.series] == [RawSeries]
+    assert [type(s) for s in world.store.series] == [PlainSeries]

@@ -13,26 +13,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.receivers.mail import MailWriter
-from alerts.state.alert import Change
+from alerts.receivers.mail import MailComposer
+from alerts.state.alert import AlertChange
 from alerts.state.notification import Notification, letters
 
 NASTY = '"><script>alert(1)</script>\r\nBcc: evil@example.org\r\n\r\n.\r\nMAIL FROM:<x@y.z>\x00\u202e'
-WRITER = MailWriter("artimon@example.org", "http://127.0.0.1:8780/")
+WRITER = MailComposer("artimon@example.org", "http://127.0.0.1:8780/")
 NOW = 1_800_000_000_000
 
 
-def note(kind: Change = Change.FIRING, **changes: Any) -> Notification:
+def note(kind: AlertChange = AlertChange.FIRING, **changes: Any) -> Notification:
     base: dict[str, Any] = {
         "kind": kind, "rule": "endpoint-down", "labels": (("context", "shop"), ("host", "a")),
         "expr": "fetch('artimon.endpoint.up{host=\"a\"}')", "threshold": "< 1", "hold_ms": 60_000,
-        "since_ms": NOW - 60_000, "fired_ms": NOW, "resolved_ms": NOW + 300_000 if kind == Change.RESOLVED else 0,
+        "since_ms": NOW - 60_000, "fired_ms": NOW, "resolved_ms": NOW + 300_000 if kind == AlertChange.RESOLVED else 0,
         "value": 0, "reason": "", "summary": "shop on a is down",
     }  # fmt: skip
     return Notification(**{**base, **changes})
 
 
-def read_back(told: Notification, writer: MailWriter = WRITER) -> EmailMessage:
+def read_back(told: Notification, writer: MailComposer = WRITER) -> EmailMessage:
     parsed = email.message_from_bytes(writer.write(told, "ops@example.org", NOW).as_bytes(), policy=default)
     assert isinstance(parsed, EmailMessage)
     return parsed
@@ -62,7 +62,7 @@ def test_what_a_mail_says() -> None:
 
 
 def test_the_end_answers_the_beginning() -> None:
-    fired, ended = read_back(note()), read_back(note(Change.RESOLVED, reason="the rule was removed"))
+    fired, ended = read_back(note()), read_back(note(AlertChange.RESOLVED, reason="the rule was removed"))
     assert ended["Subject"].startswith("[RESOLVED] ")
     assert ended["In-Reply-To"] == ended["References"] == fired["Message-ID"] != ended["Message-ID"]
     text, _ = bodies(ended)
@@ -72,7 +72,7 @@ def test_the_end_answers_the_beginning() -> None:
 
 def test_the_id_depends_on_the_alert_and_when_it_fired_only() -> None:
     assert note().id == note(value=7, summary="else", reason="x").id
-    others = [note(fired_ms=1), note(rule="x"), note(labels=()), note(Change.RESOLVED)]
+    others = [note(fired_ms=1), note(rule="x"), note(labels=()), note(AlertChange.RESOLVED)]
     assert len({note().id, *(one.id for one in others)}) == 5
     assert [one.key for one in letters(note(), ["a@b.c", "a@b.c", "d@e.f"])] == [
         f"{note().id}:a@b.c",
@@ -83,7 +83,7 @@ def test_the_id_depends_on_the_alert_and_when_it_fired_only() -> None:
 @pytest.mark.parametrize("field", ["summary", "rule", "reason", "expr", "value", "labels"])
 def test_nothing_smuggled_gets_into_headers_or_html(field: str) -> None:
     changes: dict[str, Any] = {field: ((NASTY, NASTY),) if field == "labels" else NASTY}
-    told = note(Change.FIRING, **changes)
+    told = note(AlertChange.FIRING, **changes)
     raw = WRITER.write(told, "ops@example.org", NOW).as_bytes()
     mail = read_back(told)
     assert mail["Bcc"] is None
@@ -129,4 +129,4 @@ def test_mails_stay_small() -> None:
 
 
 def test_without_a_page_there_is_no_link() -> None:
-    assert "http" not in "".join(bodies(read_back(note(), MailWriter("artimon@example.org"))))
+    assert "http" not in "".join(bodies(read_back(note(), MailComposer("artimon@example.org"))))

@@ -21,7 +21,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, ValueType
 from artimon.runtime.health import Health, read_health
 from artimon.runtime.zookeeper import zookeeper_client
-from artimon.stack.own import Alerts
+from artimon.stack.own import AlertsPart
 from tests.alerts.mailboxes import Mailbox, free_port
 from tests.cli.test_misuse import artimon
 from tests.varstore.test_server import Cluster, cluster, source_of  # noqa: F401
@@ -166,5 +166,5 @@ def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
 
 
 def test_the_part_of_the_stack_comes_after_zookeeper() -> None:
-    assert (Alerts.name, Alerts.after) == ("alerts", ("zookeeper",))
+    assert (AlertsPart.name, AlertsPart.after) == ("alerts", ("zookeeper",))
     assert alerts.__all__

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from alerts.receivers import kind as kinds
-from alerts.receivers.kind import ReceiverKind, Unreachable, receiver_kinds
-from alerts.receivers.letter_sender import Sender
+from alerts.receivers.kind import ReceiverKind, ServerUnreachableError, receiver_kinds
+from alerts.receivers.letter_sender import LetterSender
 from alerts.rules.rulefile import parse_rules
 from alerts.state.notification import Notification, split_target, target_of
 from tests.alerts.worlds import World, rule_text
@@ -39,7 +39,7 @@ class PagerKind(ReceiverKind[Taken]):
     @contextmanager
     def connect(self, settings: Taken, page: str) -> Iterator[Taken]:
         if settings.away:
-            raise Unreachable("no line")
+            raise ServerUnreachableError("no line")
         yield settings
 
 
@@ -78,7 +78,7 @@ def test_a_kind_that_is_away_holds_up_its_own_letters_only(world: World, pager: 
     world.write(rule_text())
     world.tick({"a": 0})
     line = Taken()
-    sender = Sender(world.database, pager, line, "", world.clock)
+    sender = LetterSender(world.database, pager, line, "", world.clock)
     line.away = True
     assert sender.round() == (True, 1.0)
     assert [one.letter.target for one in world.database.due(2**60, 10, "mail")] == ["ops@example.org"]

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alerts
-from alerts.rules.rulefile import asked_now, parse_rules
+from alerts.rules.rulefile import parse_rules, tree_at_now
 from alerts.state.conditions import ConditionError, parse_condition
-from alerts.state.rule import Missing, check_template, fill
+from alerts.state.rule import MissingDataPolicy, check_template, fill_template
 from artimon.runtime.config_file import MAX_BYTES, ConfigFileError
 from query_dsl import parse
 from tests.cli.test_misuse import artimon
@@ -44,7 +44,7 @@ def test_a_good_file() -> None:
     file = parse_rules(GOOD, "f.yaml")
     (rule,) = file.rules
     assert file.receivers[0].targets == ("ops@example.org", "night@example.org")
-    assert (rule.name, rule.hold_ms, rule.missing, rule.line) == ("slow", 300_000, Missing.KEEP, 4)
+    assert (rule.name, rule.hold_ms, rule.missing, rule.line) == ("slow", 300_000, MissingDataPolicy.KEEP, 4)
     assert rule.labels == (("code", "010"), ("no", "no"), ("severity", "page"))
     assert (rule.threshold.op, rule.threshold.operand) == (">", 5)
     assert rule.resolve is not None
@@ -166,11 +166,11 @@ def test_conditions_that_cannot_judge(condition: str, value: float | str | bool)
 
 def test_templates_fill_once_and_only_labels() -> None:
     check_template("{a} {{x}} {b}")
-    assert fill("{a} {{x}} {b}", {"a": "{b}{{"}) == "{b}{{ {x} ?"
+    assert fill_template("{a} {{x}} {b}", {"a": "{b}{{"}) == "{b}{{ {x} ?"
 
 
 def test_a_question_that_says_its_time_is_left_alone() -> None:
-    assert str(asked_now(parse("fetch('x').range('5m')"))) == str(parse("fetch('x').range('5m')"))
+    assert str(tree_at_now(parse("fetch('x').range('5m')"))) == str(parse("fetch('x').range('5m')"))
 
 
 def test_the_shipped_rules_are_good() -> None:

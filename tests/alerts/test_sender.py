@@ -168,7 +168,7 @@ def test_a_server_that_breaks_costs_no_letter(
 
 
 def test_a_server_that_trickles_is_cut_off(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mail, "LETTER_S", 0.5)
+    monkeypatch.setattr(mail, "LETTER_TIMEOUT_S", 0.5)
     ended = threading.Event()
 
     def serve(sock: socket.socket) -> None:
@@ -235,7 +235,7 @@ def test_too_many_that_wait_drop_the_oldest_and_say_so(world: World, monkeypatch
 
 
 def test_what_is_done_is_forgotten_in_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_module, "KEPT", 4)
+    monkeypatch.setattr(database_module, "MAX_FINISHED_LETTERS", 4)
     world.write(rule_text())
     for i in range(20):
         world.tick({"a": i % 2})

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.state.alert import GAP_MS, SHOWN_MS, Alert, AlertPhase, AlertVerdict, Change, Says, step
+from alerts.state.alert import MAX_GAP_MS, SHOWN_MS, Alert, AlertChange, AlertPhase, AlertVerdict, Outcome, next_state
 
 MINUTE = 60_000
 NOW = 100 * MINUTE
-BAD, WELL = AlertVerdict(Says.TRUE, 0), AlertVerdict(Says.FALSE, 1)
-BETWEEN, KEEP = AlertVerdict(Says.BETWEEN, 1), AlertVerdict(Says.KEEP)
+BAD, WELL = AlertVerdict(Outcome.TRUE, 0), AlertVerdict(Outcome.FALSE, 1)
+BETWEEN, KEEP = AlertVerdict(Outcome.BETWEEN, 1), AlertVerdict(Outcome.KEEP)
 PENDING = Alert(AlertPhase.PENDING, NOW - MINUTE, NOW - MINUTE, NOW - MINUTE, 0)
 FIRING = Alert(AlertPhase.FIRING, NOW - 2 * MINUTE, NOW - MINUTE, NOW - MINUTE, 0, fired_ms=NOW - MINUTE)
 RESOLVED = Alert(AlertPhase.RESOLVED, 1, 1, 1, 1, fired_ms=2, resolved_ms=NOW - MINUTE)
@@ -26,8 +26,8 @@ RESOLVED = Alert(AlertPhase.RESOLVED, 1, 1, 1, 1, fired_ms=2, resolved_ms=NOW - 
         pytest.param(None, KEEP, 0, None, None, id="nothing_known_of_nothing"),
         pytest.param(None, BETWEEN, 0, None, None, id="between_does_not_begin"),
         pytest.param(None, BAD, MINUTE, AlertPhase.PENDING, None, id="first_true_waits"),
-        pytest.param(None, BAD, 0, AlertPhase.FIRING, Change.FIRING, id="without_for_it_fires_at_once"),
-        pytest.param(PENDING, BAD, MINUTE, AlertPhase.FIRING, Change.FIRING, id="held_long_enough"),
+        pytest.param(None, BAD, 0, AlertPhase.FIRING, AlertChange.FIRING, id="without_for_it_fires_at_once"),
+        pytest.param(PENDING, BAD, MINUTE, AlertPhase.FIRING, AlertChange.FIRING, id="held_long_enough"),
         pytest.param(PENDING, BAD, MINUTE + 1, AlertPhase.PENDING, None, id="not_yet"),
         pytest.param(PENDING, WELL, MINUTE, None, None, id="one_false_deletes_pending"),
         pytest.param(PENDING, BETWEEN, MINUTE, None, None, id="between_deletes_pending"),
@@ -35,52 +35,52 @@ RESOLVED = Alert(AlertPhase.RESOLVED, 1, 1, 1, 1, fired_ms=2, resolved_ms=NOW - 
         pytest.param(FIRING, BAD, 0, AlertPhase.FIRING, None, id="fires_on_without_a_word"),
         pytest.param(FIRING, BETWEEN, 0, AlertPhase.FIRING, None, id="not_recovered_yet"),
         pytest.param(FIRING, KEEP, 0, AlertPhase.FIRING, None, id="kept"),
-        pytest.param(FIRING, WELL, 0, AlertPhase.RESOLVED, Change.RESOLVED, id="resolves"),
+        pytest.param(FIRING, WELL, 0, AlertPhase.RESOLVED, AlertChange.RESOLVED, id="resolves"),
         pytest.param(RESOLVED, WELL, 0, AlertPhase.RESOLVED, None, id="shown_for_a_while"),
-        pytest.param(RESOLVED, BAD, 0, AlertPhase.FIRING, Change.FIRING, id="fires_anew"),
+        pytest.param(RESOLVED, BAD, 0, AlertPhase.FIRING, AlertChange.FIRING, id="fires_anew"),
         pytest.param(RESOLVED, BAD, MINUTE, AlertPhase.PENDING, None, id="waits_anew"),
     ],
 )
 def test_one_step(
-    before: Alert | None, verdict: AlertVerdict, hold: int, phase: AlertPhase | None, change: Change | None
+    before: Alert | None, verdict: AlertVerdict, hold: int, phase: AlertPhase | None, change: AlertChange | None
 ) -> None:
-    after, told = step(before, verdict, NOW, hold)
+    after, told = next_state(before, verdict, NOW, hold)
     assert (after.phase if after else None, told) == (phase, change)
 
 
 def test_what_resolved_is_forgotten_in_time() -> None:
-    assert step(RESOLVED, WELL, RESOLVED.resolved_ms + SHOWN_MS - 1, 0)[0] == RESOLVED
-    assert step(RESOLVED, WELL, RESOLVED.resolved_ms + SHOWN_MS, 0) == (None, None)
+    assert next_state(RESOLVED, WELL, RESOLVED.resolved_ms + SHOWN_MS - 1, 0)[0] == RESOLVED
+    assert next_state(RESOLVED, WELL, RESOLVED.resolved_ms + SHOWN_MS, 0) == (None, None)
 
 
 def test_for_goes_on_over_a_gap_but_not_over_a_long_one() -> None:
-    alert, change = step(PENDING, BAD, PENDING.true_ms + GAP_MS, 2 * MINUTE)
-    assert (change, alert and alert.since_ms) == (Change.FIRING, PENDING.since_ms)
-    later = PENDING.true_ms + GAP_MS + MINUTE
-    alert, change = step(PENDING, BAD, later, 2 * MINUTE)
+    alert, change = next_state(PENDING, BAD, PENDING.true_ms + MAX_GAP_MS, 2 * MINUTE)
+    assert (change, alert and alert.since_ms) == (AlertChange.FIRING, PENDING.since_ms)
+    later = PENDING.true_ms + MAX_GAP_MS + MINUTE
+    alert, change = next_state(PENDING, BAD, later, 2 * MINUTE)
     assert (change, alert and alert.since_ms) == (None, later)
 
 
 def test_a_clock_that_went_back_makes_nothing_negative() -> None:
-    alert, change = step(PENDING, BAD, PENDING.since_ms - 10 * MINUTE, 5 * MINUTE)
+    alert, change = next_state(PENDING, BAD, PENDING.since_ms - 10 * MINUTE, 5 * MINUTE)
     assert change is None
     assert alert is not None
     assert alert.since_ms == PENDING.since_ms - 10 * MINUTE
 
 
 def test_times_and_values_of_a_life() -> None:
-    alert, _ = step(None, AlertVerdict(Says.TRUE, 3), 10 * MINUTE, 2 * MINUTE)
-    alert, _ = step(alert, AlertVerdict(Says.TRUE, 4), 11 * MINUTE, 2 * MINUTE)
-    alert, change = step(alert, AlertVerdict(Says.TRUE, 5), 12 * MINUTE, 2 * MINUTE)
-    assert change is Change.FIRING
+    alert, _ = next_state(None, AlertVerdict(Outcome.TRUE, 3), 10 * MINUTE, 2 * MINUTE)
+    alert, _ = next_state(alert, AlertVerdict(Outcome.TRUE, 4), 11 * MINUTE, 2 * MINUTE)
+    alert, change = next_state(alert, AlertVerdict(Outcome.TRUE, 5), 12 * MINUTE, 2 * MINUTE)
+    assert change is AlertChange.FIRING
     assert alert is not None
     assert (alert.since_ms, alert.fired_ms, alert.value) == (10 * MINUTE, 12 * MINUTE, 5)
-    alert, _ = step(alert, KEEP, 13 * MINUTE, 0)
+    alert, _ = next_state(alert, KEEP, 13 * MINUTE, 0)
     assert alert is not None
     assert (alert.value, alert.data_ms) == (5, 12 * MINUTE)
-    alert, change = step(alert, AlertVerdict(Says.FALSE, 9, ""), 14 * MINUTE, 0)
+    alert, change = next_state(alert, AlertVerdict(Outcome.FALSE, 9, ""), 14 * MINUTE, 0)
     assert alert is not None
-    assert (change, alert.resolved_ms, alert.value) == (Change.RESOLVED, 14 * MINUTE, 9)
+    assert (change, alert.resolved_ms, alert.value) == (AlertChange.RESOLVED, 14 * MINUTE, 9)
 
 
 @dataclass
@@ -90,27 +90,29 @@ class Plain:
     since: int = -1
     firing: bool = False
 
-    def feed(self, says: Says, now: int, hold: int) -> str:
-        if says is Says.TRUE:
+    def feed(self, says: Outcome, now: int, hold: int) -> str:
+        if says is Outcome.TRUE:
             self.since = now if self.since < 0 else self.since
             if not self.firing and now - self.since >= hold:
                 self.firing = True
                 return "firing"
-        elif says is Says.FALSE or (says is Says.BETWEEN and not self.firing):
+        elif says is Outcome.FALSE or (says is Outcome.BETWEEN and not self.firing):
             was, self.firing, self.since = self.firing, False, -1
             return "resolved" if was else ""
         return ""
 
 
-@given(st.lists(st.sampled_from(Says), max_size=40), st.integers(0, 4))
-def test_random_histories_change_as_the_reference_does(history: list[Says], hold_minutes: int) -> None:
+@given(st.lists(st.sampled_from(Outcome), max_size=40), st.integers(0, 4))
+def test_random_histories_change_as_the_reference_does(history: list[Outcome], hold_minutes: int) -> None:
     """Each transition is told once: never two of a kind in a row, the first one fires."""
     alert: Alert | None = None
     plain = Plain()
     told = []
     for minute, says in enumerate(history, 1):
-        alert, change = step(alert, AlertVerdict(says, 1), minute * MINUTE, hold_minutes * MINUTE)
+        alert, change = next_state(alert, AlertVerdict(says, 1), minute * MINUTE, hold_minutes * MINUTE)
         assert (change or "") == plain.feed(says, minute * MINUTE, hold_minutes * MINUTE)
         assert (alert is not None and alert.phase is AlertPhase.FIRING) == plain.firing
         told += [change] if change else []
-    assert told == [Change.FIRING, Change.RESOLVED] * (len(told) // 2) + [Change.FIRING] * (len(told) % 2)
+    assert told == [AlertChange.FIRING, AlertChange.RESOLVED] * (len(told) // 2) + [AlertChange.FIRING] * (
+        len(told) % 2
+    )

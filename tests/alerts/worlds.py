@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from alerts.evaluation.alert_engine import Engine, EngineConfig
-from alerts.receivers.letter_sender import Sender
+from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
+from alerts.receivers.letter_sender import LetterSender
 from alerts.receivers.mail import RECEIVER, load_settings
-from alerts.state.database import Database, open_database
-from alerts.state.notification import Letter
+from alerts.state.database import AlertDatabase, open_database
+from alerts.state.notification import AlertLetter
 from artimon.model.clock import ManualClock
 from artimon.model.values import Value
-from tests.query_dsl.plain_store import PlainStore, RawSeries, Sample
+from tests.query_dsl.plain_store import PlainSeries, PlainStore, Sample
 
 MINUTE = 60_000
 START = 1_800_000_000_000
@@ -49,18 +49,18 @@ class World:
         self.rules.mkdir()
         self.clock = ManualClock(START + 15_000)
         self.time = START
-        self._database: Database | None = None
+        self._database: AlertDatabase | None = None
         self.damage = ""
         self.page = "http://127.0.0.1:8780"
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> AlertEngine:
         if self._database is None:
             self.start()
         return self._engine
 
     @property
-    def database(self) -> Database:
+    def database(self) -> AlertDatabase:
         assert self.engine
         assert self._database is not None
         return self._database
@@ -70,7 +70,7 @@ class World:
         self.close()
         self._database, memory, self.damage = open_database(self.folder / "data", self.clock.now_ms(), self.hook)
         config = EngineConfig("test", self.rules, self.to, self.page)
-        self._engine = Engine(
+        self._engine = AlertEngine(
             config, self.store, self._database, memory, self.clock, newest_samples=lambda: self.newest
         )
 
@@ -93,7 +93,7 @@ class World:
             else:
                 found[0].samples.append(Sample(self.time - 10_000, value))
 
-    def series(self, host: str, name: str = "up") -> RawSeries:
+    def series(self, host: str, name: str = "up") -> PlainSeries:
         return next(s for s in self.store.series if s.name == name and s.labels.get("host") == host)
 
     def tick(self, values: Mapping[str, Value] | None = None, minutes: int = 1) -> None:
@@ -103,7 +103,7 @@ class World:
         self.put(values or {})
         assert self.engine.evaluate_due()
 
-    def letters(self) -> list[Letter]:
+    def letters(self) -> list[AlertLetter]:
         """All that waits in the outbox."""
         return [waiting.letter for waiting in self.database.due(2**60, 10_000)]
 
@@ -124,7 +124,7 @@ class World:
     def error(self, name: str = "down") -> str:
         return self.engine._judged[name].error
 
-    def sender(self, address: str) -> Sender:
+    def sender(self, address: str) -> LetterSender:
         """A sender whose rounds the test makes."""
         settings = load_settings(address, "artimon@example.org")
-        return Sender(self.database, RECEIVER, settings, self.page, self.clock)
+        return LetterSender(self.database, RECEIVER, settings, self.page, self.clock)

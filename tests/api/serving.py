@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 from fastapi import FastAPI
 
 from artimon.api.app import make_app
-from artimon.api.desk import Desk
-from artimon.api.limits import Limits
+from artimon.api.desk import QueryExecutor
+from artimon.api.limits import ApiLimits
 from artimon.api.matrix_service import MatrixServer
 from artimon.api.pages import Pages
 from artimon.api.server import ApiServer
@@ -61,7 +61,7 @@ class Client:
 
     port: int
     thrift_port: int = 0
-    desk: Desk | None = None
+    desk: QueryExecutor | None = None
 
     def send(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -102,7 +102,7 @@ def small_app() -> FastAPI:
 @contextmanager
 def served(
     store: Store | None = None,
-    limits: Limits | None = None,
+    limits: ApiLimits | None = None,
     status: Callable[[], Mapping[str, Any]] = lambda: STATUS,
     alerts: Callable[[], Mapping[str, Any]] | None = None,
     pages: Pages | None = None,
@@ -110,7 +110,7 @@ def served(
     history: Callable[[], Store] | None = None,
 ) -> Iterator[Client]:
     """A server for as long as the block lasts."""
-    bounds = limits or Limits()
+    bounds = limits or ApiLimits()
     time = clock or ManualClock(NOW)
     app = make_app(store or small_store(), status, time, bounds, alerts=alerts, pages=pages, history=history)
     server, matrices = ApiServer(app, bounds), MatrixServer(app.state.desk)

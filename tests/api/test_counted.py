@@ -9,10 +9,10 @@ import pytest
 from fastapi import FastAPI, HTTPException
 from starlette.types import Message
 
-from artimon.api.counted import Counted, Counts
+from artimon.api.counted import CountingMiddleware, RequestCounters
 
 
-def application(counts: Counts) -> FastAPI:
+def application(counts: RequestCounters) -> FastAPI:
     app = FastAPI()
 
     @app.get("/api/things/{name}")
@@ -21,7 +21,7 @@ def application(counts: Counts) -> FastAPI:
             raise HTTPException(503)
         return {"running": counts.figures()["running"]}
 
-    app.add_middleware(Counted, counts=counts)
+    app.add_middleware(CountingMiddleware, counts=counts)
     return app
 
 
@@ -45,11 +45,11 @@ async def ask(app: FastAPI, path: str, method: str = "GET") -> int:
 
 
 @pytest.fixture
-def counts() -> Counts:
-    return Counts()
+def counts() -> RequestCounters:
+    return RequestCounters()
 
 
-def test_routes_are_labels_and_paths_are_not(counts: Counts) -> None:
+def test_routes_are_labels_and_paths_are_not(counts: RequestCounters) -> None:
     app = application(counts)
     asked = [asyncio.run(ask(app, path)) for path in ("/api/things/a", "/api/things/b", "/api/things/bad", "/x", "/y")]
     assert asked == [200, 200, 503, 404, 404]
@@ -60,14 +60,14 @@ def test_routes_are_labels_and_paths_are_not(counts: Counts) -> None:
     assert figures["running"] == 0
 
 
-def test_a_request_whose_client_left_is_counted_and_ends(counts: Counts) -> None:
+def test_a_request_whose_client_left_is_counted_and_ends(counts: RequestCounters) -> None:
     async def gone(scope: Any, receive: Any, send: Any) -> None:
         assert counts.figures()["running"] == 1
         raise asyncio.CancelledError
 
     async def run() -> None:
         with pytest.raises(asyncio.CancelledError):
-            await Counted(gone, counts)({"type": "http"}, None, None)  # type: ignore[arg-type]
+            await CountingMiddleware(gone, counts)({"type": "http"}, None, None)  # type: ignore[arg-type]
 
     asyncio.run(run())
     assert counts.figures()["running"] == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.api.limits import KiB, Limits, MiB
+from artimon.api.limits import ApiLimits, KiB, MiB
 from artimon.api.matrix_service import idl
 from tests.api.serving import served, small_app
 from tests.api.test_matrix import cached_shard
@@ -34,7 +34,7 @@ def defaults() -> dict[str, float]:
 
 
 def test_every_limit_is_in_the_table_with_its_default() -> None:
-    assert defaults() == asdict(Limits())
+    assert defaults() == asdict(ApiLimits())
 
 
 @pytest.mark.parametrize("path", sorted(small_app().openapi()["paths"]))

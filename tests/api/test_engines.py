@@ -8,10 +8,10 @@ from time import monotonic
 
 import pytest
 
-from artimon.api.limits import Limits
+from artimon.api.limits import ApiLimits
 from artimon.model.select import Buckets, SelectRequest, Store
 from query_dsl import offline
-from query_dsl.stores.protocol import PassingStore
+from query_dsl.stores.protocol import ForwardingStore
 from tests.api.serving import NOW, Client, served
 from tests.query_dsl.plain_store import MINUTE
 
@@ -83,7 +83,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 def test_limit_of_samples_read_is_413() -> None:
     store = past()
-    with served(history=lambda: store, limits=Limits(samples_read=10)) as client:
+    with served(history=lambda: store, limits=ApiLimits(samples_read=10)) as client:
         refused = client.ask("samples('http.requests').bucketize('count', '1d').range('5d')")
     assert refused.status == 413
     assert "(samples)" in refused.error
@@ -92,13 +92,13 @@ def test_limit_of_samples_read_is_413() -> None:
 def test_a_history_that_hangs_ends_with_the_time_of_the_query() -> None:
     go = threading.Event()
 
-    class Hangs(PassingStore):
+    class Hangs(ForwardingStore):
         def select(self, request: SelectRequest) -> Buckets:
             go.wait(20)
             return self.store.select(request)
 
     hangs = Hangs(past())
-    with served(history=lambda: hangs, limits=Limits(query_s=0.5)) as client:
+    with served(history=lambda: hangs, limits=ApiLimits(query_s=0.5)) as client:
         began = monotonic()
         late = client.ask("fetch('http.requests').range('9d')", engine="history")
         assert (late.status, monotonic() - began < 10) == (504, True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from artimon.api.formats import csv_cell, json_pieces, notes_text
-from artimon.api.limits import Limits
+from artimon.api.limits import ApiLimits
 from query_dsl import Matrix, evaluate, parse
 from tests.api.serving import NOW, Answer, Client, served
 from tests.query_dsl.plain_store import MINUTE, PlainStore
@@ -212,7 +212,7 @@ def test_gzip_for_who_takes_it(mixed: Client, form: str) -> None:
 
 @pytest.mark.parametrize("form", ["json", "csv", "arrow"])
 def test_an_answer_that_is_too_long_is_told_with_both_sizes(form: str) -> None:
-    with served(mixed_store(), replace(Limits(), answer_bytes=1_000)) as client:
+    with served(mixed_store(), replace(ApiLimits(), answer_bytes=1_000)) as client:
         answer = client.ask("fetch('t.*').range('60m')", format=form)
         assert answer.status == 413
         for word in ("1000", "answer_bytes", "reduce"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from artimon.api.latest import Latest
+from artimon.api.latest import TimedCall
 from artimon.model.clock import SYSTEM_CLOCK, ManualClock
 from tests.waiting import eventually
 
@@ -27,7 +27,7 @@ class Source:
 
 def test_a_quick_answer_is_handed_on() -> None:
     source, clock = Source(), ManualClock(0)
-    latest = Latest("shards", source.ask, clock, fresh_s=1)
+    latest = TimedCall("shards", source.ask, clock, fresh_s=1)
     assert (latest.get().value, latest.get().value, latest.get().problem) == (1, 1, "")
     clock.advance(2_000)
     assert latest.get().value == 2
@@ -35,7 +35,7 @@ def test_a_quick_answer_is_handed_on() -> None:
 
 def test_a_slow_one_is_not_waited_for_and_asked_once() -> None:
     source = Source()
-    latest = Latest("shards", source.ask, SYSTEM_CLOCK, wait_s=0.1, fresh_s=0)
+    latest = TimedCall("shards", source.ask, SYSTEM_CLOCK, wait_s=0.1, fresh_s=0)
     assert latest.get().value == 1
     source.go.clear()
     began = SYSTEM_CLOCK.monotonic()
@@ -52,7 +52,7 @@ def test_a_slow_one_is_not_waited_for_and_asked_once() -> None:
 def test_a_failure_is_told_and_what_was_known_stays() -> None:
     source, clock = Source(), ManualClock(0)
     source.failure = "gone"
-    latest = Latest("shards", source.ask, clock)
+    latest = TimedCall("shards", source.ask, clock)
     assert latest.get().value is None
     assert latest.get().problem == "shards: gone"
     source.failure = ""

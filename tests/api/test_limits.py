@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from artimon.api.errors import Abandoned
-from artimon.api.guarded import GuardedStore
-from artimon.api.limits import BadLimit, Limits
+from artimon.api.errors import QueryCancelledError
+from artimon.api.guarded import LimitedStore
+from artimon.api.limits import ApiLimits, LimitError
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.select import Buckets, SelectRequest
 from query_dsl import evaluate, parse
@@ -23,7 +23,7 @@ from tests.waiting import eventually
 from varstore.cluster.client import StoreUnavailable
 
 FETCH = "fetch('http.requests')"
-LIMITS = Limits()
+LIMITS = ApiLimits()
 
 
 class HeldStore(PlainStore):
@@ -158,8 +158,8 @@ def test_a_long_computation_ends_between_its_steps() -> None:
             stop.set()
         guarded.check()
 
-    guarded = GuardedStore(store, LIMITS, stop)
-    with pytest.raises(Abandoned):
+    guarded = LimitedStore(store, LIMITS, stop)
+    with pytest.raises(QueryCancelledError):
         evaluate(parse(" + ".join(["fetch('heat')"] * 100)), guarded, NOW, check)
     assert steps == 5
     assert len(store.requests) == 1
@@ -309,7 +309,7 @@ def test_answers_that_nobody_reads_have_one_bound_together() -> None:
     ],
 )
 def test_limits_that_cannot_be(changes: tuple[str, ...], told: str) -> None:
-    with pytest.raises(BadLimit, match=told):
+    with pytest.raises(LimitError, match=told):
         LIMITS.changed(changes)
 
 

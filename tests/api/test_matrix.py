@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from artimon.api.limits import Limits
+from artimon.api.limits import ApiLimits
 from artimon.api.matrix_service import answer_size, idl, to_thrift
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import ValueType
@@ -157,7 +157,7 @@ def test_what_is_too_large_is_told_with_the_limit() -> None:
     store = PlainStore()
     for i in range(100):
         store.add("wide", {"i": str(i)}, [(NOW - 2 * MINUTE, i)])
-    with served(store, replace(Limits(), thrift_answer_bytes=20_000, series=150)) as client:
+    with served(store, replace(ApiLimits(), thrift_answer_bytes=20_000, series=150)) as client:
         with pytest.raises(idl().Refused) as caught:
             call(client, "fetch", "wide", {}, 3_600_000)
         assert caught.value.reason == "large"
@@ -173,12 +173,12 @@ def test_the_size_is_known_before() -> None:
         matrix = evaluate(parse(text), mixed_store(), NOW)
         reply = encode_message("query", 2, 1, idl().Matrix.query_result(success=to_thrift(matrix)))
         assert 0 <= answer_size(matrix) - len(reply) <= 300 + 100 * len(matrix)
-    assert Limits().thrift_answer_bytes + 1_000 < 16_384_000
+    assert ApiLimits().thrift_answer_bytes + 1_000 < 16_384_000
 
 
 def test_a_slow_question_is_late_and_frees_its_turn() -> None:
     store = HeldStore()
-    with served(store, replace(Limits(), query_s=0.3, running=1)) as client:
+    with served(store, replace(ApiLimits(), query_s=0.3, running=1)) as client:
         with pytest.raises(idl().Refused) as caught:
             call(client, "query", "fetch('http.requests')", 0)
         assert caught.value.reason == "late"
@@ -229,7 +229,7 @@ def test_an_unknown_method_is_said_to_be_one(cached: Client) -> None:
 
 
 def test_half_a_frame_and_silence_are_cut() -> None:
-    limits = replace(Limits(), write_s=0.3, thrift_idle_s=0.3)
+    limits = replace(ApiLimits(), write_s=0.3, thrift_idle_s=0.3)
     with served(limits=limits) as client:
         half = encode_call(idl().Matrix, "query", ("a", 0), 1)[:-3]
         for sent in (half, b"\0", b""):
@@ -242,7 +242,7 @@ def test_who_does_not_read_is_cut_and_its_room_given_back() -> None:
     store = PlainStore()
     for i in range(7_000):
         store.add("wide", {"host": f"{i}-{'x' * 900}"}, [(NOW - 2 * MINUTE, i)])
-    with served(store, replace(Limits(), write_s=0.5)) as client:
+    with served(store, replace(ApiLimits(), write_s=0.5)) as client:
         assert client.desk is not None
         purse = client.desk.purse
         with socket.create_connection(("127.0.0.1", client.thrift_port)) as connection:

@@ -11,14 +11,14 @@ import pytest
 from artimon.api.formats import json_pieces
 from artimon.model.grid import Grid
 from query_dsl import Matrix
-from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Key
+from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Floats, SeriesKey
 from tests.seeds import fixed_and_drawn
 
 STEP = 60_000
 
 
 def matrix_of(values: Floats, present: Bools | None = None) -> Matrix:
-    keys = tuple(Key("a", (("i", f"{i:07}"),)) for i in range(len(values)))
+    keys = tuple(SeriesKey("a", (("i", f"{i:07}"),)) for i in range(len(values)))
     present = np.ones(values.shape, np.bool_) if present is None else present
     types = np.full(len(values), DOUBLE, np.uint8)
     return Matrix(keys, Grid(STEP * 1000, STEP, values.shape[1]), Cells(types, values.view(np.int64), present))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from artimon.api import pages as pages_module
-from artimon.api.pages import Pages, PagesTooLarge, accepts_gzip
+from artimon.api.pages import Pages, PagesTooLargeError, accepts_gzip
 from tests.api.serving import Answer, Client, served
 
 INDEX = b"<!doctype html><title>here</title>"
@@ -125,6 +125,6 @@ def test_the_page_of_the_package_is_there(client: Client) -> None:
 
 def test_too_much_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "index.html").write_bytes(INDEX)
-    monkeypatch.setattr(pages_module, "MOST_BYTES", 10)
-    with pytest.raises(PagesTooLarge, match="at most 10"):
+    monkeypatch.setattr(pages_module, "MAX_BYTES", 10)
+    with pytest.raises(PagesTooLargeError, match="at most 10"):
         Pages(tmp_path)

@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from artimon.api.app import make_app
-from artimon.api.question import TIME_MAX_MS, Question
-from artimon.api.quick import plain_question
+from artimon.api.question import TIME_MAX_MS, QueryParameters
+from artimon.api.quick import parse_plain_query
 from artimon.api.server import ApiServer
 from artimon.model.clock import ManualClock
 from tests.api.serving import NOW, Client, small_store
@@ -22,10 +22,10 @@ FETCH = "fetch('http.requests').range('5m')"
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        (b"q=x", Question("x")),
-        (b"q=a%20b+c%C3%A9&format=csv", Question("a b c\u00e9", None, "csv")),
-        (b"q=x&engine=memory&time_ms=123", Question("x", 123, None, "memory")),
-        (b"q=", Question("")),
+        (b"q=x", QueryParameters("x")),
+        (b"q=a%20b+c%C3%A9&format=csv", QueryParameters("a b c\u00e9", None, "csv")),
+        (b"q=x&engine=memory&time_ms=123", QueryParameters("x", 123, None, "memory")),
+        (b"q=", QueryParameters("")),
         (b"", None),
         (b"format=json", None),
         (b"q=x&q=y", None),
@@ -40,8 +40,8 @@ FETCH = "fetch('http.requests').range('5m')"
         (b"q=x&" + b"&".join([b"a=1"] * 40), None),
     ],
 )
-def test_what_takes_the_short_way(query: bytes, expected: Question | None) -> None:
-    assert plain_question(query) == expected
+def test_what_takes_the_short_way(query: bytes, expected: QueryParameters | None) -> None:
+    assert parse_plain_query(query) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.api.latest import Latest
+from artimon.api.latest import TimedCall
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.stack.stack import Stack
 from tests.api import memcached
@@ -37,7 +37,7 @@ def test_questions_go_on_and_status_is_in_time(
     cluster.announce(memcached.blocks(source_of("0")))
     cluster.feed("0", batches, 0, len(batches))
     eventually(lambda: len(cluster_store.names()) == 5)
-    shards = Latest("the shards", cluster_store.statuses, SYSTEM_CLOCK)
+    shards = TimedCall("the shards", cluster_store.statuses, SYSTEM_CLOCK)
     with served(
         cluster_store, clock=SYSTEM_CLOCK, status=lambda: {"healthy": True, "shards": shards.get().value}
     ) as client:

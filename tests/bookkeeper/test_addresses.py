@@ -7,7 +7,14 @@ import socket
 import pytest
 
 from bookkeeper.process import addresses
-from bookkeeper.process.addresses import Addresses, address_of, choose, hosts, source_address, split
+from bookkeeper.process.addresses import (
+    Addresses,
+    address_of,
+    choose_addresses,
+    source_address,
+    split_host_port,
+    zookeeper_hosts,
+)
 
 HERE = "127.0.0.1:2181"
 LOCAL = ["127.0.0.1", "127.0.0.1"]
@@ -36,14 +43,16 @@ def test_what_is_advertised_is_an_address(advertise: str | None, bind: str | Non
     """Pollers may not know a name that is good here, as those of pods are."""
     if expected.advertise == "127.0.0.1" and advertise == "localhost" and address_of("localhost") != "127.0.0.1":
         pytest.skip("localhost has another address here")
-    assert choose(HERE, advertise, bind) == expected
+    assert choose_addresses(HERE, advertise, bind) == expected
 
 
 def test_without_a_way_to_zookeeper_the_host_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "2001:db8::7")
-    assert choose("no.such.name.invalid:2181", None, None) == Addresses(["2001:db8::7", "127.0.0.1"], "2001:db8::7")
+    assert choose_addresses("no.such.name.invalid:2181", None, None) == Addresses(
+        ["2001:db8::7", "127.0.0.1"], "2001:db8::7"
+    )
     monkeypatch.setattr(socket, "gethostname", lambda: "no.such.name.invalid")
-    assert choose("no.such.name.invalid:2181", None, None).advertise == addresses.LOOPBACK
+    assert choose_addresses("no.such.name.invalid:2181", None, None).advertise == addresses.LOOPBACK
 
 
 def test_a_server_without_a_way_gives_way_to_the_next() -> None:
@@ -67,8 +76,8 @@ def test_a_server_without_a_way_gives_way_to_the_next() -> None:
     ],
 )
 def test_host_and_port(text: str, expected: tuple[str, int]) -> None:
-    assert split(text, 5) == expected
+    assert split_host_port(text, 5) == expected
 
 
 def test_servers_of_zookeeper() -> None:
-    assert hosts("a:1, [::1]:2,[::1],b/x/y") == [("a", 1), ("::1", 2), ("::1", 2181), ("b", 2181)]
+    assert zookeeper_hosts("a:1, [::1]:2,[::1],b/x/y") == [("a", 1), ("::1", 2), ("::1", 2181), ("b", 2181)]

@@ -18,7 +18,7 @@ import pytest
 
 from bookkeeper import Bookkeeper
 from bookkeeper.process.endpoint import MAX_CONNECTIONS
-from bookkeeper.rpc.framed_server import FramedClient, FramedError, FramedServer, _Pace
+from bookkeeper.rpc.framed_server import FramedClient, FramedError, FramedServer, _AcceptRateLimit
 from bookkeeper.rpc.poll_service import idl
 from tests.bookkeeper.polling import application, connect, hear, say
 from tests.waiting import eventually
@@ -148,9 +148,9 @@ def has_read(server: FramedServer, accepted: int) -> bool:
 
 def test_a_storm_of_connections_is_taken_at_a_steady_pace() -> None:
     """A first burst at once, then so many a second; a quiet while earns another burst, not a greater one."""
-    pace, now = _Pace(10.0), monotonic()
-    assert [pace.pause(now) for _ in range(_Pace.BURST)] == [0.0] * _Pace.BURST
+    pace, now = _AcceptRateLimit(10.0), monotonic()
+    assert [pace.pause(now) for _ in range(_AcceptRateLimit.BURST)] == [0.0] * _AcceptRateLimit.BURST
     assert pace.pause(now) == pytest.approx(0.1)
     assert pace.pause(now + 0.1) == pytest.approx(0.1, abs=0.01)
     assert pace.pause(now + 3_600) == 0.0
-    assert sum(pace.pause(now + 3_600) > 0 for _ in range(100)) == 101 - _Pace.BURST
+    assert sum(pace.pause(now + 3_600) > 0 for _ in range(100)) == 101 - _AcceptRateLimit.BURST

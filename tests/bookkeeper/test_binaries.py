@@ -9,7 +9,7 @@ import pytest
 import thriftpy2
 from thriftpy2.thrift import TMessageType
 
-from bookkeeper.rpc.thrift_messages import decode_struct, encode_call, encode_message, read_message
+from bookkeeper.rpc.thrift_messages import decode_struct, encode_call, encode_message, parse_message
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def test_the_short_way_makes_the_same_bytes(idl: Any, messages: list[bytes]) -> 
     payload.messages = messages
     frame = encode_call(idl.Way, "send", [messages], 77)
     assert frame == encode_message("send", TMessageType.CALL, 77, payload)
-    args = decode_struct(read_message(frame[4:]), idl.Way.send_args())
+    args = decode_struct(parse_message(frame[4:]), idl.Way.send_args())
     assert args.messages == list(messages)
 
 

@@ -16,8 +16,8 @@ import pytest
 
 import bookkeeper
 from bookkeeper import Bookkeeper
-from bookkeeper.variables.callbacks import FAILURES
-from bookkeeper.variables.snapshot import Snapshots
+from bookkeeper.variables.callbacks import MAX_FAILURES
+from bookkeeper.variables.snapshot import SnapshotReader
 from tests.bookkeeper.books import replaced, shown
 from tests.waiting import eventually
 
@@ -72,7 +72,7 @@ def test_polls_and_files_ask_too(book: Bookkeeper) -> None:
     """Whoever takes a snapshot gets what is true now."""
     numbers = itertools.count()
     bookkeeper.callback("c", {}, lambda: next(numbers), "integer")
-    snapshots = Snapshots(book)
+    snapshots = SnapshotReader(book)
     assert [snapshots.rows()[1] for _ in range(2)] == [[0], [1]]
     assert [len(snapshots.columns()[1]) for _ in range(2)] == [8, 8]
     assert bookkeeper.get_integer_var("c", {}) == 3
@@ -141,7 +141,7 @@ def test_a_gauge_that_fails_keeps_its_value_for_a_while(book: Bookkeeper) -> Non
     both = {"gauge": 5.0, "counter": 5.0}
     assert {key[0]: value for key, value in shown(book).items() if len(key) == 1} == both
     works = False
-    for left in range(FAILURES - 1, -1, -1):
+    for left in range(MAX_FAILURES - 1, -1, -1):
         found = {key[0]: value for key, value in shown(book).items() if len(key) == 1}
         assert found == (both if left else {"counter": 5.0})
     works = True

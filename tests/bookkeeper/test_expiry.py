@@ -13,7 +13,7 @@ import bookkeeper
 from bookkeeper import Bookkeeper
 from bookkeeper.variables import expiry
 from bookkeeper.variables import histograms as buckets
-from bookkeeper.variables.snapshot import Snapshots
+from bookkeeper.variables.snapshot import SnapshotReader
 from tests.bookkeeper.books import replaced, shown
 
 
@@ -105,7 +105,7 @@ def test_polls_over_the_wire_end_series(book: Bookkeeper, clock: Clock) -> None:
     """What the service of an endpoint uses is the one that collects."""
     bookkeeper.expire("n", 10)
     bookkeeper.add_to_integer_var("n", {}, 5)
-    snapshots, sizes = Snapshots(book), []
+    snapshots, sizes = SnapshotReader(book), []
     for _ in range(3):
         sizes.append(len(snapshots.columns()[1]))
         clock.now += 60.0
@@ -168,7 +168,7 @@ def test_in_a_forked_child_all_begins_anew(book: Bookkeeper, clock: Clock) -> No
 
 def test_a_counter_that_begins_anew_is_left_out_of_one_poll(book: Bookkeeper) -> None:
     """The collector has to see the end, or it would take 7 for 2 more than 5. What it does not collect shows it."""
-    snapshots = Snapshots(book)
+    snapshots = SnapshotReader(book)
     counter, gauge, histogram = bookkeeper.integer("c"), bookkeeper.integer("g"), bookkeeper.histogram("h")
 
     def polled() -> dict[str, object]:

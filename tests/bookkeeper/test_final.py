@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.export import final
-from bookkeeper.export.final import FinalError, leave, payload_of
+from bookkeeper.export.final import FinalError, decode_payload, write_final_snapshot
 from bookkeeper.rpc.poll_service import idl
 from bookkeeper.rpc.thrift_messages import FrameError, MessageHead, decode_struct
 from tests.bookkeeper.polling import REPOSITORY, application, end, hear, nodes, say, unpack
@@ -21,7 +21,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def decoded(data: bytes) -> Any:
-    return decode_struct(MessageHead(payload_of(data), "final", 0, 0, 0), idl().Final())
+    return decode_struct(MessageHead(decode_payload(data), "final", 0, 0, 0), idl().Final())
 
 
 def golden() -> Any:
@@ -51,7 +51,7 @@ def files(dropin: Path) -> list[Path]:
 def test_golden_bytes() -> None:
     """Written once, by the first version; still written, and still read."""
     assert decoded(GOLDEN.read_bytes()) == golden()
-    assert final.encode(golden()) == GOLDEN.read_bytes()
+    assert final.encode_final(golden()) == GOLDEN.read_bytes()
     page = (REPOSITORY / "docs" / "formats" / "final.md").read_text()
     assert f"`{GOLDEN.read_bytes()[:8].decode()}`" in page
 
@@ -60,14 +60,14 @@ def test_damage_is_noticed() -> None:
     data = GOLDEN.read_bytes()
     for at in range(len(data)):
         with pytest.raises(FrameError):
-            payload_of(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+            decode_payload(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     with pytest.raises(FrameError):
-        payload_of(data[:-1])
+        decode_payload(data[:-1])
 
 
 def test_a_file_appears_whole(dropin: Path) -> None:
     os.umask(os.umask(0o077))
-    leave(str(dropin), UUID, b"abc")
+    write_final_snapshot(str(dropin), UUID, b"abc")
     (path,) = files(dropin)
     assert (path.name, path.read_bytes()) == (UUID.hex() + ".final", b"abc")
     assert path.stat().st_mode & 0o777 == 0o644
@@ -80,14 +80,14 @@ def full_disk(*_: object) -> None:
 def test_a_disk_that_is_full(dropin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(FinalError, match="No space left"):
-        leave(str(dropin), UUID, b"abc")
+        write_final_snapshot(str(dropin), UUID, b"abc")
     assert files(dropin) == []
 
 
 def test_a_disk_that_is_nearly_full(dropin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(final, "FREE_SHARE", 1)
+    monkeypatch.setattr(final, "MIN_FREE_FRACTION", 1)
     with pytest.raises(FinalError, match="a tenth"):
-        leave(str(dropin), UUID, b"abc")
+        write_final_snapshot(str(dropin), UUID, b"abc")
 
 
 @pytest.mark.parametrize(
@@ -99,16 +99,16 @@ def test_a_program_that_restarts_in_a_loop(
     """It fills its share, and no more."""
     monkeypatch.setattr(final, limit, value)
     for number in range(3):
-        leave(str(dropin), number.to_bytes(16, "big"), b"abc")
+        write_final_snapshot(str(dropin), number.to_bytes(16, "big"), b"abc")
     with pytest.raises(FinalError, match="start the agent"):
-        leave(str(dropin), UUID, b"abc")
+        write_final_snapshot(str(dropin), UUID, b"abc")
     assert len(files(dropin)) == 3
 
 
 def test_a_snapshot_that_is_too_large(dropin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(final, "MAX_BYTES", 2)
     with pytest.raises(FinalError, match="at most 2"):
-        leave(str(dropin), UUID, b"abc")
+        write_final_snapshot(str(dropin), UUID, b"abc")
 
 
 def test_links_are_not_followed(dropin: Path, tmp_path: Path) -> None:
@@ -118,24 +118,24 @@ def test_links_are_not_followed(dropin: Path, tmp_path: Path) -> None:
     scratch = dropin / "final" / f".{UUID.hex()}.{os.getpid()}.tmp"
     scratch.symlink_to(victim)
     with pytest.raises(FinalError, match="exists"):
-        leave(str(dropin), UUID, b"abc")
+        write_final_snapshot(str(dropin), UUID, b"abc")
     scratch.unlink()
     (dropin / "final" / f"{UUID.hex()}.final").symlink_to(victim)
-    leave(str(dropin), UUID, b"abc")
+    write_final_snapshot(str(dropin), UUID, b"abc")
     assert victim.read_bytes() == b"mine"
     other = tmp_path / "other"
     other.mkdir()
     (other / "final").symlink_to(dropin / "final")
     with pytest.raises(FinalError, match=r"Not a directory|symbolic links"):
-        leave(str(other), UUID, b"abc")
+        write_final_snapshot(str(other), UUID, b"abc")
 
 
 def test_a_folder_where_others_may_replace_files(dropin: Path) -> None:
     (dropin / "final").chmod(0o777)
     with pytest.raises(FinalError, match=r"chmod \+t"):
-        leave(str(dropin), UUID, b"abc")
+        write_final_snapshot(str(dropin), UUID, b"abc")
     with pytest.raises(FinalError, match="No such file"):
-        leave(str(dropin / "nowhere"), UUID, b"abc")
+        write_final_snapshot(str(dropin / "nowhere"), UUID, b"abc")
 
 
 PATIENT = """

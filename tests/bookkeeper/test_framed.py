@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from thriftpy2.thrift import TApplicationException
 
 from bookkeeper.rpc.framed_server import (
-    CallTimeout,
-    ConnectionLost,
+    CallTimeoutError,
+    ConnectionLostError,
     FramedClient,
     FramedServer,
     FrameError,
     decode_reply,
     encode_call,
 )
-from bookkeeper.rpc.thrift_messages import HEADER, encode_message, read_message
+from bookkeeper.rpc.thrift_messages import HEADER, encode_message, parse_message
 from tests.waiting import eventually
 
 IDL = """
@@ -161,7 +161,7 @@ def test_unknown_method_is_answered(idl: Any, server: FramedServer) -> None:
     with raw(server) as sock:
         sock.sendall(encode_message("newer", 1, 7, idl.Echo.nothing_args()))
         size = HEADER.unpack(sock.recv(4))[0]
-        message = read_message(sock.recv(size))
+        message = parse_message(sock.recv(size))
     assert (message.method, message.kind, message.seqid) == ("newer", 3, 7)
 
 
@@ -291,7 +291,7 @@ def test_a_full_server_gives_the_place_of_the_longest_idle(idl: Any) -> None:
 def test_a_client_never_reads_the_answer_to_an_older_call(idl: Any) -> None:
     """After a timeout the connection is closed; the next call has one of its own."""
     with serving(idl) as (server, handler), client(server) as calls:
-        with pytest.raises(CallTimeout):
+        with pytest.raises(CallTimeoutError):
             calls.call("fail", "wait", timeout=0.1)
         handler.gate.set()
         assert calls.blob(2) == b"xx"
@@ -304,7 +304,7 @@ def test_a_client_finds_a_server_that_came_back(idl: Any) -> None:
         calls.nothing()
         port = server.port
         server.stop()
-        with pytest.raises(ConnectionLost, match=r"Echo\.nothing"):
+        with pytest.raises(ConnectionLostError, match=r"Echo\.nothing"):
             calls.nothing()
         with serving(idl, port=port):
             calls.nothing()
@@ -323,7 +323,7 @@ def test_bad_replies(idl: Any, reply: bytes) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises((ConnectionLost, FrameError)):
+        with pytest.raises((ConnectionLostError, FrameError)):
             FramedClient(idl.Echo, "127.0.0.1", listener.getsockname()[1], 5.0).nothing()
         thread.join(60)
 
@@ -353,7 +353,7 @@ def test_stop_is_bounded_and_waits_for_running_requests(idl: Any) -> None:
         def wait() -> None:
             try:
                 calls.fail("wait")
-            except ConnectionLost as error:
+            except ConnectionLostError as error:
                 failed.append(error)
 
         waiting = threading.Thread(target=wait)

@@ -15,8 +15,8 @@ import bookkeeper
 from bookkeeper import DEFAULT_BOUNDS, Bookkeeper
 from bookkeeper.variables.canonical import canonical
 from bookkeeper.variables.cell import COUNTER, GAUGE
-from bookkeeper.variables.histograms import checked_bounds
-from bookkeeper.variables.snapshot import Snapshots
+from bookkeeper.variables.histograms import validate_bounds
+from bookkeeper.variables.snapshot import SnapshotReader
 from query_dsl import offline
 from tests.bookkeeper.books import replaced, shown
 from tests.seeds import fixed_and_drawn
@@ -151,8 +151,8 @@ def test_bounds_that_make_no_sense(book: Bookkeeper, bounds: tuple[float, ...]) 
 
 def test_bounds_are_floats_that_grow() -> None:
     """Whatever numbers they were given as."""
-    assert checked_bounds("n", [0, np.float64(0.5), 1]) == (0.0, 0.5, 1.0)
-    assert [type(bound) for bound in checked_bounds("n", [0, np.float64(0.5)])] == [float, float]
+    assert validate_bounds("n", [0, np.float64(0.5), 1]) == (0.0, 0.5, 1.0)
+    assert [type(bound) for bound in validate_bounds("n", [0, np.float64(0.5)])] == [float, float]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_removed_and_begun_again(book: Bookkeeper) -> None:
 
 def test_the_schema_of_a_poll_stays(book: Bookkeeper) -> None:
     """Observations change values only; a new histogram changes the schema."""
-    snapshots = Snapshots(book)
+    snapshots = SnapshotReader(book)
     bookkeeper.histogram("lat").observe(1.0)
     before = snapshots.columns()[0]
     bookkeeper.histogram("lat").observe(100.0)

@@ -10,7 +10,7 @@ import pytest
 import bookkeeper
 from bookkeeper import Bookkeeper, VariableRefused
 from bookkeeper.runtime.limits import SERIES, SERIES_PER_NAME
-from bookkeeper.runtime.settings import MAX_SERIES, switches
+from bookkeeper.runtime.settings import MAX_SERIES, read_counting_settings
 from bookkeeper.variables.cell_table import OVERFLOW_NAMES
 from tests.bookkeeper.books import replaced, shown
 
@@ -170,7 +170,7 @@ def test_limits_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("given", ["0", "-1", "1.5", "x", "١", str(MAX_SERIES + 1)])
 def test_limits_that_make_no_sense(given: str) -> None:
     """The default is used, and the problem is told."""
-    found = switches({"ARTIMON_SERIES_PER_NAME": given})
+    found = read_counting_settings({"ARTIMON_SERIES_PER_NAME": given})
     assert found.series_per_name == SERIES_PER_NAME
     assert "ARTIMON_SERIES_PER_NAME" in found.problems[0]
 

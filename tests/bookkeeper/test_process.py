@@ -11,8 +11,8 @@ from time import perf_counter
 import pytest
 
 from bookkeeper.process import instances
-from bookkeeper.process.addresses import bracketed, choose, hosts
-from bookkeeper.runtime.settings import SettingsError, checked, fitting, program_name, read
+from bookkeeper.process.addresses import bracket_ipv6, choose_addresses, zookeeper_hosts
+from bookkeeper.runtime.settings import SettingsError, fit_name, program_name, read_settings, validate_name
 from tests.bookkeeper.polling import REPOSITORY, application, end, hear, rows, say
 
 NOWHERE = "127.0.0.1:1"
@@ -283,12 +283,12 @@ input()
 def test_numbers_are_the_lowest_free_ones(tmp_path: Path) -> None:
     """A number that is given back is the next one to be taken; contexts do not share them."""
     run = str(tmp_path / "run")
-    held = [instances.take(run, "shop") for _ in range(4)]
+    held = [instances.lock_instance(run, "shop") for _ in range(4)]
     assert [one.name for one in held] == ["0", "1", "2", "3"]
     held[2].close()
     held[1].close()
-    assert instances.take(run, "shop ü%").name == "0"
-    assert [instances.take(run, "shop").name for _ in range(1)] == ["1"]
+    assert instances.lock_instance(run, "shop ü%").name == "0"
+    assert [instances.lock_instance(run, "shop").name for _ in range(1)] == ["1"]
 
 
 def test_a_number_is_held_until_its_process_is_gone(tmp_path: Path) -> None:
@@ -325,18 +325,18 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(instances.InstanceError, match="not a folder of this user"):
-        instances.take(str(tmp_path / "link"), "c")
+        instances.lock_instance(str(tmp_path / "link"), "c")
     (tmp_path / "file").write_text("")
     with pytest.raises(instances.InstanceError, match="ARTIMON_RUN"):
-        instances.take(str(tmp_path / "file"), "c")
+        instances.lock_instance(str(tmp_path / "file"), "c")
 
 
 @pytest.mark.parametrize("bad", ["", ".", "..", "a/b", "a\nb", "\x7f", "\u0085", "x" * 256, "\ue000"])
 def test_contexts_that_zookeeper_would_refuse(bad: str) -> None:
     """Refused when set by hand, made to fit when it is the program's name."""
     with pytest.raises(SettingsError, match="context"):
-        checked("context", bad)
-    assert checked("context", fitting(bad))
+        validate_name("context", bad)
+    assert validate_name("context", fit_name(bad))
 
 
 def test_a_bad_context_never_stops_the_application(tmp_path: Path) -> None:
@@ -355,20 +355,20 @@ print(bookkeeper.refusals(), bookkeeper.default().endpoint._settings.context, fl
 def test_settings_by_hand_win_over_the_environment() -> None:
     """configured > environment > default."""
     environment = {"ARTIMON_CONTEXT": "env", "ARTIMON_ZOOKEEPER": "zk:1", "ARTIMON_INSTANCE": "7"}
-    assert read({"context": "hand"}, environment).context == "hand"
-    assert read({"context": None}, environment).context == "env"
-    assert read({}, {}).zookeeper == "127.0.0.1:2181"
-    assert read({}, environment).instance == "7"
+    assert read_settings({"context": "hand"}, environment).context == "hand"
+    assert read_settings({"context": None}, environment).context == "env"
+    assert read_settings({}, {}).zookeeper == "127.0.0.1:2181"
+    assert read_settings({}, environment).instance == "7"
 
 
 def test_addresses() -> None:
     """Advertised: by hand > the way to ZooKeeper. IPv6 in brackets."""
-    assert choose("127.0.0.1:2181", None, None).advertise == "127.0.0.1"
-    assert choose("127.0.0.1:2181", None, None).bind[0] == "127.0.0.1"
-    assert choose("127.0.0.1:2181", "203.0.113.9", None)[:2] == (["203.0.113.9", "127.0.0.1"], "203.0.113.9")
-    assert choose("127.0.0.1:2181", "[2001:db8::1]", "::").bind == ["::"]
-    assert bracketed("2001:db8::1") == "[2001:db8::1]"
-    assert hosts("a:1, [::1]:2,[::1],b/x/y") == [("a", 1), ("::1", 2), ("::1", 2181), ("b", 2181)]
+    assert choose_addresses("127.0.0.1:2181", None, None).advertise == "127.0.0.1"
+    assert choose_addresses("127.0.0.1:2181", None, None).bind[0] == "127.0.0.1"
+    assert choose_addresses("127.0.0.1:2181", "203.0.113.9", None)[:2] == (["203.0.113.9", "127.0.0.1"], "203.0.113.9")
+    assert choose_addresses("127.0.0.1:2181", "[2001:db8::1]", "::").bind == ["::"]
+    assert bracket_ipv6("2001:db8::1") == "[2001:db8::1]"
+    assert zookeeper_hosts("a:1, [::1]:2,[::1],b/x/y") == [("a", 1), ("::1", 2), ("::1", 2181), ("b", 2181)]
 
 
 def test_a_bad_context_costs_no_other_setting() -> None:
@@ -379,6 +379,6 @@ def test_a_bad_context_costs_no_other_setting() -> None:
         "ARTIMON_ZOOKEEPER": "zk:1",
         "ARTIMON_DISABLED": "1",
     }
-    found = read({}, environment, lenient=True)
-    assert found.context == fitting(program_name())
+    found = read_settings({}, environment, lenient=True)
+    assert found.context == fit_name(program_name())
     assert (found.instance, found.zookeeper, found.disabled) == ("7", "zk:1", True)

@@ -17,7 +17,7 @@ import pytest
 import bookkeeper
 from bookkeeper import Bookkeeper, VariableRefused
 from bookkeeper.process import endpoint
-from bookkeeper.variables.snapshot import Snapshots
+from bookkeeper.variables.snapshot import SnapshotReader
 from tests.bookkeeper.books import replaced, shown
 
 
@@ -51,7 +51,7 @@ def test_signal_handlers_may_count(book: Bookkeeper) -> None:
             bookkeeper.collect()
 
     def polls() -> None:
-        snapshots = Snapshots(book)
+        snapshots = SnapshotReader(book)
         while not stop.is_set():
             snapshots.columns()
 
@@ -105,7 +105,7 @@ def test_finalizers_and_collections_may_count(book: Bookkeeper) -> None:
     threshold = gc.get_threshold()
     gc.callbacks.append(collected)
     gc.set_threshold(20)
-    snapshots, done = Snapshots(book), 0
+    snapshots, done = SnapshotReader(book), 0
     try:
         for i in range(400):
             Cycle()

@@ -11,7 +11,7 @@ import pytest
 
 import bookkeeper
 from bookkeeper import Bookkeeper
-from bookkeeper.variables.snapshot import Snapshots
+from bookkeeper.variables.snapshot import SnapshotReader
 
 THREADS, ADDS = 8, 20_000
 
@@ -130,7 +130,7 @@ def test_change_of_type_under_load_loses_nothing(book: Bookkeeper) -> None:
 
 def test_snapshots_while_variables_come_and_go(book: Bookkeeper) -> None:
     """A poll in the middle of anything is whole: as many cells as the schema says, no value missing."""
-    snapshots = Snapshots(book)
+    snapshots = SnapshotReader(book)
 
     def work(i: int) -> int:
         if i < 2:

@@ -11,7 +11,7 @@ import pytest
 from bookkeeper import Bookkeeper
 from bookkeeper.rpc.framed_server import FramedClient
 from bookkeeper.rpc.poll_service import idl
-from bookkeeper.rpc.turns import MAX_MEMO, Turns
+from bookkeeper.rpc.turns import MAX_MEMO, PollTurns
 from tests.bookkeeper.polling import connect, unpack
 from tests.waiting import eventually
 
@@ -19,7 +19,7 @@ LONG_MS = 3_600_000
 
 
 def test_a_sure_poller_takes_over_and_gets_the_memo_once() -> None:
-    turns = Turns()
+    turns = PollTurns()
     assert turns.take("a", 0, b"of a") == ("a", None)
     assert turns.take("a", 0, None) == ("a", None)
     assert turns.take("b", 0, None) == ("b", b"of a")
@@ -28,7 +28,7 @@ def test_a_sure_poller_takes_over_and_gets_the_memo_once() -> None:
 
 
 def test_a_poller_in_doubt_gives_way_to_a_recent_one() -> None:
-    turns = Turns()
+    turns = PollTurns()
     assert turns.take("a", LONG_MS, None) == ("a", None), "nobody asked before"
     assert turns.take("b", LONG_MS, b"lost") == ("a", None)
     assert turns.take("a", LONG_MS, None) == ("a", None), "it asked last itself"
@@ -37,13 +37,13 @@ def test_a_poller_in_doubt_gives_way_to_a_recent_one() -> None:
 
 
 def test_whoever_was_silent_for_long_loses_its_turn() -> None:
-    turns = Turns()
+    turns = PollTurns()
     turns.take("a", 0, None)
     eventually(lambda: turns.take("b", 20, None)[0] == "b")
 
 
 def test_a_memo_that_is_too_large_is_not_kept() -> None:
-    turns = Turns()
+    turns = PollTurns()
     turns.take("a", 0, bytes(MAX_MEMO + 1))
     assert turns.take("b", 0, None) == ("b", b"")
 

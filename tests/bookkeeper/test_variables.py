@@ -287,10 +287,10 @@ def test_a_snapshot_while_variables_are_removed_all_the_time(book: Bookkeeper, m
         return after_one_more
 
     monkeypatch.setattr(snapshot, "pack", removing(snapshot.pack))
-    monkeypatch.setattr(snapshot, "present", removing(snapshot.present))
-    snapshots = snapshot.Snapshots(book)
+    monkeypatch.setattr(snapshot, "present_rows", removing(snapshot.present_rows))
+    snapshots = snapshot.SnapshotReader(book)
     layout, values, texts = snapshots.columns()
     assert len(values) == 8 * len(layout.cells) == 8 * len(layout.types) > 0
     assert texts == ["x"]
     assert None not in snapshots.rows()[1]
-    assert next(gone) == 2 * (snapshot.ATTEMPTS + 1)
+    assert next(gone) == 2 * (snapshot.MAX_ATTEMPTS + 1)

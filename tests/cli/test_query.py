@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from artimon.cli.asking import Asking, run
+from artimon.cli.asking import QueryOptions, run_query
 from artimon.model.clock import ManualClock
 from artimon.session import Session
 from query_dsl.stores.levels import SETTLE_MS
@@ -42,14 +42,14 @@ def session() -> Iterator[Session]:
         yield opened
 
 
-def asked(session: Session, capsys: pytest.CaptureFixture[str], asking: Asking) -> tuple[int, str, str]:
-    code = run(session, asking)
+def asked(session: Session, capsys: pytest.CaptureFixture[str], asking: QueryOptions) -> tuple[int, str, str]:
+    code = run_query(session, asking)
     told = capsys.readouterr()
     return code, told.out, told.err
 
 
 def test_a_table_has_charts_and_tells_na_from_nan(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = asked(session, capsys, Asking(QUESTION))
+    code, out, err = asked(session, capsys, QueryOptions(QUESTION))
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0].startswith("2 series x 3 buckets of 1m")
@@ -58,20 +58,20 @@ def test_a_table_has_charts_and_tells_na_from_nan(session: Session, capsys: pyte
 
 
 def test_ascii_and_few_lines(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = asked(session, capsys, Asking(QUESTION, ascii_only=True, series=1))
+    _, out, _ = asked(session, capsys, QueryOptions(QUESTION, ascii_only=True, series=1))
     assert out.isascii()
     assert "@ _" in out
     assert "... and 1 more series" in out
 
 
 def test_json(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = asked(session, capsys, Asking(QUESTION, form="json"))
+    _, out, _ = asked(session, capsys, QueryOptions(QUESTION, form="json"))
     data = json.loads(out)
     assert [one["values"] for one in data["series"]] == [[30.0, None, 7.0], [20.0, "NaN", 21.5]]
 
 
 def test_csv_has_a_line_a_value(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, err = asked(session, capsys, Asking(QUESTION, form="csv"))
+    _, out, err = asked(session, capsys, QueryOptions(QUESTION, form="csv"))
     assert err == ""
     rows = list(csv.DictReader(io.StringIO(out, newline="")))
     assert [(row["series"], row["time_ms"], row["value"]) for row in rows] == [
@@ -84,7 +84,7 @@ def test_csv_has_a_line_a_value(session: Session, capsys: pytest.CaptureFixture[
 
 
 def test_csv_says_its_notes_elsewhere(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, err = asked(session, capsys, Asking("fetch('temperature')", form="csv"))
+    _, out, err = asked(session, capsys, QueryOptions("fetch('temperature')", form="csv"))
     assert err == "artimon: no range given: the last 10m\n"
     assert "range" not in out
 
@@ -93,13 +93,13 @@ SAMPLES = "samples('temperature').between(0, 180000)"
 
 
 def test_raw_samples_as_text(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = asked(session, capsys, Asking(SAMPLES))
+    code, out, err = asked(session, capsys, QueryOptions(SAMPLES))
     assert (code, err) == (0, "")
     assert all(word in out for word in ('temperature{rack="r,2"}', 'temperature{rack="r1"}', "30", "21.5")), out
 
 
 def test_raw_samples_as_json(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = asked(session, capsys, Asking(SAMPLES, form="json"))
+    _, out, _ = asked(session, capsys, QueryOptions(SAMPLES, form="json"))
     rows = json.loads(out)["series"]
     assert [(row["labels"]["rack"], row["type"], row["times"], row["values"]) for row in rows] == [
         ("r,2", "DOUBLE", [60_000, 180_000], [30.0, 7.0]),
@@ -108,7 +108,7 @@ def test_raw_samples_as_json(session: Session, capsys: pytest.CaptureFixture[str
 
 
 def test_raw_samples_as_csv(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, err = asked(session, capsys, Asking(SAMPLES, form="csv"))
+    _, out, err = asked(session, capsys, QueryOptions(SAMPLES, form="csv"))
     assert err == ""
     rows = list(csv.DictReader(io.StringIO(out, newline="")))
     assert [(row["series"], row["time"], row["value"]) for row in rows][:3] == [
@@ -119,27 +119,27 @@ def test_raw_samples_as_csv(session: Session, capsys: pytest.CaptureFixture[str]
 
 
 def test_raw_samples_explained(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = asked(session, capsys, Asking(SAMPLES, explain=True))
+    _, out, _ = asked(session, capsys, QueryOptions(SAMPLES, explain=True))
     assert "raw samples" in out
     assert "answer  2 series, 5 points" in out
 
 
 def test_at(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    asking = Asking("fetch('temperature').sum(by=[]).range('1m')", at="1970-01-01T00:01:15Z", form="json")
+    asking = QueryOptions("fetch('temperature').sum(by=[]).range('1m')", at="1970-01-01T00:01:15Z", form="json")
     _, out, _ = asked(session, capsys, asking)
     assert json.loads(out)["series"][0]["values"] == [50.0]
 
 
 def test_explain(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = asked(session, capsys, Asking(QUESTION, explain=True))
+    _, out, _ = asked(session, capsys, QueryOptions(QUESTION, explain=True))
     assert "3 x 1m" in out
     assert "2 series" in out
-    _, out, _ = asked(session, capsys, Asking(QUESTION, explain=True, form="json"))
+    _, out, _ = asked(session, capsys, QueryOptions(QUESTION, explain=True, form="json"))
     assert json.loads(out)["grid"]["n"] == 3
 
 
 def test_an_engine_that_is_not_there_says_so(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = asked(session, capsys, Asking(QUESTION, engine="history"))
+    code, out, err = asked(session, capsys, QueryOptions(QUESTION, engine="history"))
     assert (code, out) == (1, "")
     assert "history" in err
 
@@ -157,7 +157,7 @@ def test_an_engine_that_is_not_there_says_so(session: Session, capsys: pytest.Ca
 def test_a_wrong_question_is_shown_with_its_place(
     session: Session, capsys: pytest.CaptureFixture[str], text: str, told: str, every_s: float | None
 ) -> None:
-    code, out, err = asked(session, capsys, Asking(text, every_s=every_s))
+    code, out, err = asked(session, capsys, QueryOptions(text, every_s=every_s))
     assert (code, out) == (1, "")
     assert told in err
     assert text == "5" or f"  {text}\n  " in err

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from artimon.cli.settings_command import Given, settings_command
+from artimon.cli.settings_command import OptionValues, settings_command
 from artimon.runtime.process_options import (
     MiB,
     Option,
@@ -48,7 +48,7 @@ made: list[tuple[OuterSettings, bool]] = []
 
 
 @settings_command(app, f"{__name__}:OuterSettings")
-def start(given: Given, twice: Annotated[bool, typer.Option("--twice", help="Own.")] = False) -> None:
+def start(given: OptionValues, twice: Annotated[bool, typer.Option("--twice", help="Own.")] = False) -> None:
     """Start it."""
     made.append((given.make(OuterSettings), twice))
 

@@ -14,13 +14,13 @@ from typer.testing import CliRunner, Result
 from artimon.cli import app
 from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.values import ValueType
-from artimon.model.vshards import EVERY
+from artimon.model.vshards import ALL_VSHARDS
 from artimon.runtime.zookeeper import zookeeper_client
 from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.control.shards import ShardDirectory
-from varstore.cluster.directory import Place
-from varstore.cluster.membership import SHARDS_PATH, Membership, propose
-from varstore.index.limits import Limits
+from varstore.cluster.directory import ShardAddress
+from varstore.cluster.membership import SHARDS_PATH, Membership, ensure_membership
+from varstore.index.limits import ShardLimits
 from varstore.shard.service import ShardService, idl
 from varstore.shard.shard import Shard
 
@@ -46,10 +46,10 @@ def place(zookeeper: str) -> Iterator[tuple[str, KazooClient]]:
 @pytest.fixture
 def shard(place: tuple[str, KazooClient]) -> Iterator[Shard]:
     """Shard 0 of a store of one, registered; at most three series of a name."""
-    made = Shard(capacity=1_000, limits=Limits(series_a_name=3))
+    made = Shard(capacity=1_000, limits=ShardLimits(series_a_name=3))
     server = FramedServer(idl().Shard, ShardService(made), name="cli")
-    propose(place[1], Membership(("0",)))
-    node = Place("0", "127.0.0.1", server.start(), "i", EVERY, EVERY).to_bytes(os.getpid())
+    ensure_membership(place[1], Membership(("0",)))
+    node = ShardAddress("0", "127.0.0.1", server.start(), "i", ALL_VSHARDS, ALL_VSHARDS).to_bytes(os.getpid())
     place[1].create(f"{SHARDS_PATH}/0", node, ephemeral=True, makepath=True)
     yield made
     server.stop()
@@ -78,7 +78,7 @@ def test_who_is_refused_and_how_many(place: tuple[str, KazooClient], shard: Shar
 
 
 def test_a_shard_that_does_not_answer_is_named(place: tuple[str, KazooClient], shard: Shard) -> None:
-    gone = Place("1", "127.0.0.1", 1, "j").to_bytes(os.getpid())
+    gone = ShardAddress("1", "127.0.0.1", 1, "j").to_bytes(os.getpid())
     place[1].create(f"{SHARDS_PATH}/1", gone, ephemeral=True)
     told = run(place, "limits")
     assert told.exit_code == 1

@@ -62,7 +62,7 @@ def java(generate: Generate, tmp_path_factory: pytest.TempPathFactory) -> Built:
     if not compiler.exists():
         text = f"{compiler} is not there: a JDK is needed, `apt-get install openjdk-17-jdk-headless`"
         pytest.fail(text) if os.environ.get("CI") else pytest.skip(text)
-    junit = next((jars.ensure(place, found, ["java-client"]) / "java-client").glob("junit-*.jar"))
+    junit = next((jars.ensure_jars(place, found, ["java-client"]) / "java-client").glob("junit-*.jar"))
     libraries = ":".join(str(jar) for pattern in LIBRARIES for jar in sorted(jars.spark_jars().glob(pattern)))
     generated, classes = generate("java:generated_annotations=suppress"), tmp_path_factory.mktemp("classes")
     _compile(compiler, classes, libraries, sorted(generated.rglob("*.java")))

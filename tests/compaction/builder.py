@@ -16,12 +16,12 @@ from artimon.model.ranges import LaneId, LaneRanges
 from artimon.rawtable import state as states
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.reader import read_raw
-from artimon.rawtable.schema import FILE_SCHEMA, DataFile, folder, period_of
-from artimon.rawtable.state import RawState, Step, Totals
+from artimon.rawtable.schema import FILE_SCHEMA, DataFile, folder_of, period_of
+from artimon.rawtable.state import Increment, RawState, TableTotals
 from artimon.rawtable.statistics import statistics_of
 from artimon.runtime import files
-from pipeline.compaction.digest import Digest, digest
-from pipeline.compaction.order import sort
+from pipeline.compaction.digest import RowDigest, digest_of
+from pipeline.compaction.order import sort_rows
 from tests.raw_files import to_parquet
 
 HOUR_MS = 3_600_000
@@ -53,7 +53,7 @@ def file_table(given: Sequence[Row]) -> Any:
         pa.array([False] * len(given)),
         *(pa.array(values[name], FILE_SCHEMA.field(name).type) for name in values),
     ]
-    return sort(pa.table(columns, schema=FILE_SCHEMA))
+    return sort_rows(pa.table(columns, schema=FILE_SCHEMA))
 
 
 def _column(value: Any) -> str:
@@ -89,8 +89,8 @@ class Builder:
         """A file that no commit names yet."""
         period = period_of(at_ms)
         data = to_parquet(table)
-        path = f"{folder(period, keep)}/0-0-{uuid.uuid4().hex}.parquet"
-        files.write(f"{self.table.uri}/{path}", data)
+        path = f"{folder_of(period, keep)}/0-0-{uuid.uuid4().hex}.parquet"
+        files.write_file(f"{self.table.uri}/{path}", data)
         statistics = statistics_of(table.combine_chunks())
         return DataFile(path, len(data), len(table), {"period": period, "keep": keep}, statistics)
 
@@ -100,8 +100,8 @@ class Builder:
         until = self.state.until()[partition] + 1
         seen = LaneRanges()
         seen.add(lane, until)
-        counts = Totals(rows=sum(file.rows for file in new))
-        step = Step({partition: until}, {partition: seen}, {lane: newest_ms}, counts, newest_ms)
+        counts = TableTotals(rows=sum(file.rows for file in new))
+        step = Increment({partition: until}, {partition: seen}, {lane: newest_ms}, counts, newest_ms)
         self._advance(states.advance(self.state, "builder", step), new)
 
     def settle(self, until_ms: int) -> None:
@@ -172,9 +172,9 @@ def _poll(names: Any, values: Any, times: Any) -> Any:
     return pa.table(columns, schema=FILE_SCHEMA)
 
 
-def table_digest(uri: str) -> Digest:
+def table_digest(uri: str) -> RowDigest:
     """Of every row of the newest version: what compaction must not change."""
-    whole = Digest()
+    whole = RowDigest()
     for batch in DeltaTable(uri).to_pyarrow_dataset().to_batches(columns=FILE_SCHEMA.names, batch_size=16_384):
-        whole = whole.plus(digest(batch))
+        whole = whole.plus(digest_of(batch))
     return whole

@@ -11,11 +11,11 @@ from pathlib import Path
 from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig, parse_keep
-from pipeline.compaction.merge import Limits
+from pipeline.compaction.merge import MergeLimits
 from tests.crashing import kill_at
 from tests.spark.local_files import local_files
 
-SMALL = Limits(window_rows=8, fan_in=3)
+SMALL = MergeLimits(window_rows=8, fan_in=3)
 """So that a few files already need runs on disk and several windows."""
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.plan import Keeping
-from pipeline.compaction.service import be_humble, usage
+from pipeline.compaction.plan import ClassRetention
+from pipeline.compaction.service import lower_priority, resource_usage
 from tests.spark.local_files import local_files
 
 ROOT = Path(__file__).parents[2]
@@ -32,12 +32,12 @@ def measured_turn(hdfs: str, folder: Path, timeout_s: float = 600.0) -> dict[str
 
 
 def main(hdfs: str, folder: str) -> None:
-    be_humble(niceness=0)  # a busy machine would let it wait for ever
-    config = CompactorConfig("", hdfs, Path(folder), keeping=Keeping({}, 99_999))
+    lower_priority(niceness=0)  # a busy machine would let it wait for ever
+    config = CompactorConfig("", hdfs, Path(folder), keeping=ClassRetention({}, 99_999))
     with local_files(SYSTEM_CLOCK) if hdfs.startswith("file:") else nullcontext():
         made = Compactor(config, None)
         made.turn(threading.Event())
-    print(json.dumps({**made.figures(), **usage()}))
+    print(json.dumps({**made.figures(), **resource_usage()}))
 
 
 if __name__ == "__main__":

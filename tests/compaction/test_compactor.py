@@ -13,22 +13,22 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from artimon.rawtable.commit import COMPACTION_KEY, RawLog, RawTable
+from artimon.rawtable.commit import COMPACTION_KEY, CompactionLog, RawTable
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import DataFile, TableError, day_of, is_hour
 from artimon.rawtable.state import RawState
 from artimon.runtime import files
 from pipeline.compaction.compactor import Compactor, compact_all
 from pipeline.compaction.config import CompactorConfig, parse_keep
-from pipeline.compaction.job import Unequal
-from pipeline.compaction.merge import Limits
-from pipeline.compaction.order import Keys
+from pipeline.compaction.job import DigestMismatchError
+from pipeline.compaction.merge import MergeLimits
+from pipeline.compaction.order import SortKeys
 from pipeline.compaction.plan import DAY_FILES, HOUR_FILES
 from pipeline.compaction.runs import RunError
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, Row, expected, held
 from tests.compaction.later import Later
 
-SMALL = Limits(window_rows=16, fan_in=3)
+SMALL = MergeLimits(window_rows=16, fan_in=3)
 
 
 def compactor(
@@ -62,7 +62,7 @@ def fill(builder: Builder, hours: int, appends: int = 3, keep: tuple[str, ...] =
 
 def live(builder: Builder) -> dict[str, int]:
     """Live files of each period."""
-    log = RawLog(builder.hdfs)
+    log = CompactionLog(builder.hdfs)
     log.refresh()
     found: dict[str, int] = {}
     for file in log.live():
@@ -103,16 +103,16 @@ def test_days_replace_their_hours(builder: Builder, tmp_path: Path) -> None:
     check(builder)
     table = DeltaTable(builder.table.uri)
     (uri,) = (uri for uri in table.file_uris() if "/day-" in uri)
-    whole = pq.read_table(pa.BufferReader(files.read(uri)))
-    assert not len(Keys.of(whole).breaks())
+    whole = pq.read_table(pa.BufferReader(files.read_file(uri)))
+    assert not len(SortKeys.of(whole).breaks())
     statistics = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     (day,) = (one for one in statistics if one["partition.period"] == "2026-11-18")
     assert (day["num_records"], day["min.source"], day["max.source"]) == (3 * 3 * 6, 1, 2)
     assert day["max.time"].timestamp() * 1000 == START_MS + (23 * 60 + 2) * 60_000
-    present = [path for path, _, _ in files.listing(builder.table.uri) if not path.startswith("_delta_log/")]
+    present = [path for path, _, _ in files.list_files(builder.table.uri) if not path.startswith("_delta_log/")]
     assert len(present) == 2
     with pytest.raises(FileNotFoundError):
-        files.listing(f"{builder.table.uri}/period=2026-11-18T00")  # folders of dead files are gone too
+        files.list_files(f"{builder.table.uri}/period=2026-11-18T00")  # folders of dead files are gone too
 
 
 def test_hours_that_come_late_join_their_day(builder: Builder, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_of_two_compactors_one_gives_way(builder: Builder, tmp_path: Path) -> No
     assert others[0].figures()["jobs"] == 1
     assert live(builder) == {"2026-11-18T00": 1}
     check(builder)
-    assert len(files.listing(f"{builder.table.uri}/period=2026-11-18T00")) == 1
+    assert len(files.list_files(f"{builder.table.uri}/period=2026-11-18T00")) == 1
 
 
 def test_one_that_was_stopped_for_two_hours_gives_way(builder: Builder, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_one_that_was_stopped_for_two_hours_gives_way(builder: Builder, tmp_path
     made.turn(threading.Event())
     assert (made.figures()["jobs"], made.figures()["alarms"]) == (0, 0)
     assert live(builder) == {"2026-11-18": 1}
-    assert len([path for path, _, _ in files.listing(builder.table.uri) if "_delta_log" not in path]) == 1
+    assert len([path for path, _, _ in files.list_files(builder.table.uri) if "_delta_log" not in path]) == 1
     check(builder)
 
 
@@ -227,9 +227,9 @@ def test_a_file_that_the_table_has_lost_is_an_alarm_and_holds_up_nothing_else(bu
     fill(builder, 1, first=3)
     fill(builder, 1, first=27)
     builder.settle(START_MS + 2 * DAY_MS)
-    lost = next(path for path, _, _ in files.listing(builder.table.uri) if path.startswith("period=2026-11-18T03"))
-    kept = files.read(f"{builder.table.uri}/{lost}")
-    files.delete(f"{builder.table.uri}/{lost}")
+    lost = next(path for path, _, _ in files.list_files(builder.table.uri) if path.startswith("period=2026-11-18T03"))
+    kept = files.read_file(f"{builder.table.uri}/{lost}")
+    files.delete_file(f"{builder.table.uri}/{lost}")
     made = compactor(builder, tmp_path)
     with pytest.raises(RunError, match="gone from HDFS"):
         made.turn(threading.Event())
@@ -239,7 +239,7 @@ def test_a_file_that_the_table_has_lost_is_an_alarm_and_holds_up_nothing_else(bu
     assert made.figures()["given_up"] == 1
     made.turn(threading.Event())  # it is not tried again and again
     assert made.figures()["alarms"] == 1
-    files.write(f"{builder.table.uri}/{lost}", kept)
+    files.write_file(f"{builder.table.uri}/{lost}", kept)
     turn(builder, tmp_path)  # as after a restart
     assert live(builder) == {"2026-11-18": 1, "2026-11-19": 1}
     check(builder)
@@ -272,11 +272,11 @@ def test_a_stop_in_the_middle_leaves_no_file_behind(builder: Builder, tmp_path: 
     made = compactor(builder, tmp_path, lambda point: stop.set() if point == "written" else None)
     made.turn(stop)
     assert made.figures()["jobs"] == 0
-    assert not [path for path, _, _ in files.listing(builder.table.uri) if "/hour-" in path]
+    assert not [path for path, _, _ in files.list_files(builder.table.uri) if "/hour-" in path]
     check(builder)
 
 
-class Unanswered(RawLog):
+class Unanswered(CompactionLog):
     """A log whose first commit fails: after it went through, or before."""
 
     def __init__(self, hdfs: str, lost: bool) -> None:
@@ -316,13 +316,13 @@ def test_what_is_not_equal_is_not_committed(builder: Builder, tmp_path: Path) ->
     def damage(point: str) -> None:
         if point != "written":
             return
-        for path, _, _ in files.listing(builder.table.uri):
+        for path, _, _ in files.list_files(builder.table.uri):
             if "/hour-" in path:
                 damaged.append(path)
                 _raise_a_value(f"{builder.table.uri}/{path}")
 
     made = compactor(builder, tmp_path, damage)
-    with pytest.raises(Unequal, match="18 rows"):
+    with pytest.raises(DigestMismatchError, match="18 rows"):
         made.turn(threading.Event())
     assert len(damaged) == 1
     assert made.figures()["alarms"] == 1
@@ -330,17 +330,17 @@ def test_what_is_not_equal_is_not_committed(builder: Builder, tmp_path: Path) ->
     check(builder)
     made.turn(threading.Event())
     assert len(damaged) == 1
-    assert not [path for path, _, _ in files.listing(builder.table.uri) if "/hour-" in path]
+    assert not [path for path, _, _ in files.list_files(builder.table.uri) if "/hour-" in path]
 
 
 def _raise_a_value(uri: str) -> None:
-    table = pq.read_table(pa.BufferReader(files.read(uri)))
+    table = pq.read_table(pa.BufferReader(files.read_file(uri)))
     values = table.column("integer").to_pylist()
     at = next(n for n, value in enumerate(values) if value is not None)
     values[at] += 1
     sink = pa.BufferOutputStream()
     pq.write_table(table.set_column(5, "integer", pa.array(values, pa.int64())), sink)
-    files.write(uri, sink.getvalue())
+    files.write_file(uri, sink.getvalue())
 
 
 @pytest.mark.parametrize("damage", ["count", "order", "cut"])
@@ -349,7 +349,7 @@ def test_a_file_that_is_not_what_the_table_says(builder: Builder, tmp_path: Path
     at = START_MS + HOUR_MS - 60_000
     bad = builder.write(at, "default", _backwards(damage))
     if damage == "cut":
-        files.write(f"{builder.table.uri}/{bad.path}", files.read(f"{builder.table.uri}/{bad.path}")[:-9])
+        files.write_file(f"{builder.table.uri}/{bad.path}", files.read_file(f"{builder.table.uri}/{bad.path}")[:-9])
     if damage == "count":
         said = json.dumps({**json.loads(bad.stats), "numRecords": 99})
         bad = DataFile(bad.path, bad.size, 99, bad.partition, said)
@@ -397,9 +397,9 @@ def test_the_chain_of_appends_outlives_checkpoints_and_cleanup(builder: Builder,
     turn(builder, tmp_path)
     DeltaTable(builder.table.uri).create_checkpoint()
     for version in range(newest):
-        files.delete(f"{builder.table.uri}/_delta_log/{version:020d}.json")
+        files.delete_file(f"{builder.table.uri}/_delta_log/{version:020d}.json")
     check(builder)
-    files.delete(f"{builder.table.uri}/_delta_log/{newest:020d}.json")
+    files.delete_file(f"{builder.table.uri}/_delta_log/{newest:020d}.json")
     for read in (RawTable(builder.hdfs).head, HeadReader(builder.hdfs).head):
         with pytest.raises(TableError, match="its state is lost"):
             read()
@@ -410,7 +410,7 @@ def test_commits_say_what_they_did_and_carry_no_state(builder: Builder, tmp_path
     builder.settle(START_MS + HOUR_MS)
     turn(builder, tmp_path)
     version = DeltaTable(builder.table.uri).version()
-    text = files.read(f"{builder.table.uri}/_delta_log/{version:020d}.json").decode()
+    text = files.read_file(f"{builder.table.uri}/_delta_log/{version:020d}.json").decode()
     actions = [json.loads(line) for line in text.splitlines()]
     (info,) = (action["commitInfo"] for action in actions if "commitInfo" in action)
     assert info[COMPACTION_KEY] | {"digest": ""} == {
@@ -427,7 +427,7 @@ def test_everything_that_a_caller_says_is_closed(builder: Builder, tmp_path: Pat
     assert (figures["jobs"], live(builder)) == (1, {"2026-11-18T00": 1, "2026-11-18T01": 3})
     compact_all(builder.hdfs, tmp_path, START_MS + DAY_MS)
     assert live(builder) == {"2026-11-18": 1}
-    assert len([path for path, _, _ in files.listing(builder.table.uri) if "_delta_log" not in path]) == 1
+    assert len([path for path, _, _ in files.list_files(builder.table.uri) if "_delta_log" not in path]) == 1
     check(builder)
 
 

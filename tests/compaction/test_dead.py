@@ -14,13 +14,13 @@ from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable import reader as leases
-from artimon.rawtable.commit import RawLog
-from artimon.rawtable.reader import ANY, LEASE_MS, Lease, held_versions, read_whole, reading
+from artimon.rawtable.commit import CompactionLog
+from artimon.rawtable.reader import ANY_VERSION, LEASE_MS, ReadLease, leased_versions, open_leased, read_with_retry
 from artimon.rawtable.schema import TableError
 from artimon.runtime import files
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.dead import APPEND_ORPHAN_MS, ORPHAN_MS, Sweeper
+from pipeline.compaction.dead import APPEND_ORPHAN_AGE_MS, ORPHAN_AGE_MS, FileSweeper
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, file_table, held
 from tests.compaction.later import Later
 from tests.compaction.test_compactor import SMALL, fill
@@ -45,19 +45,19 @@ def compactor(builder: Builder, tmp_path: Path, client: KazooClient | None) -> C
 
 
 def data_files(builder: Builder) -> list[str]:
-    return [path for path, _, _ in files.listing(builder.table.uri) if not path.startswith("_delta_log/")]
+    return [path for path, _, _ in files.list_files(builder.table.uri) if not path.startswith("_delta_log/")]
 
 
 def test_files_stay_while_a_reader_holds_their_version(builder: Builder, tmp_path: Path, client: KazooClient) -> None:
     fill(builder, 1)
     builder.settle(START_MS + HOUR_MS)
     made = compactor(builder, tmp_path, client)
-    with reading(builder.table.uri, client) as table:
+    with open_leased(builder.table.uri, client) as table:
         made.turn(threading.Event())
         assert len(data_files(builder)) == 4
         assert made.figures()["dead"]["files"] == 3
         assert table.to_pyarrow_dataset().count_rows() == 18
-        with reading(builder.table.uri, client) as newer:
+        with open_leased(builder.table.uri, client) as newer:
             assert newer.version() > table.version()
     made.sweep()
     assert len(data_files(builder)) == 1
@@ -68,18 +68,21 @@ def test_files_stay_while_a_reader_holds_their_version(builder: Builder, tmp_pat
 def test_a_lease_holds_for_an_hour_only(builder: Builder, client: KazooClient) -> None:
     uri = builder.table.uri
     now = SYSTEM_CLOCK.now_ms()
-    lease, other = Lease(uri, client), Lease("hdfs://elsewhere/raw", client)
-    assert held_versions(client, uri, now) == []
+    lease, other = ReadLease(uri, client), ReadLease("hdfs://elsewhere/raw", client)
+    assert leased_versions(client, uri, now) == []
     lease.take()
     other.take()
-    assert held_versions(client, uri, now) == [ANY]
+    assert leased_versions(client, uri, now) == [ANY_VERSION]
     lease.hold(7)
-    assert held_versions(client, uri, now) == [7]
-    assert held_versions(client, uri, now + LEASE_MS + 60_000) == []
-    client.create(f"{leases.PATH}/nonsense", b"?")
-    assert held_versions(client, uri, now) == [7, ANY] or held_versions(client, uri, now) == [ANY, 7]
+    assert leased_versions(client, uri, now) == [7]
+    assert leased_versions(client, uri, now + LEASE_MS + 60_000) == []
+    client.create(f"{leases.LEASES_PATH}/nonsense", b"?")
+    assert leased_versions(client, uri, now) == [7, ANY_VERSION] or leased_versions(client, uri, now) == [
+        ANY_VERSION,
+        7,
+    ]
     lease.release()
-    assert held_versions(client, uri, now) == [ANY]
+    assert leased_versions(client, uri, now) == [ANY_VERSION]
 
 
 def test_a_reader_that_misses_a_file_begins_again(builder: Builder, tmp_path: Path) -> None:
@@ -93,16 +96,16 @@ def test_a_reader_that_misses_a_file_begins_again(builder: Builder, tmp_path: Pa
             compactor(builder, tmp_path, None).turn(threading.Event())
         return int(table.to_pyarrow_dataset().to_table().num_rows)
 
-    assert read_whole(builder.table.uri, read) == 18
+    assert read_with_retry(builder.table.uri, read) == 18
     assert len(versions) == 2
     assert versions[1] > versions[0]
 
 
 def test_a_file_that_is_gone_for_good_is_an_error(builder: Builder) -> None:
     fill(builder, 1)
-    files.delete(f"{builder.table.uri}/{data_files(builder)[0]}")
+    files.delete_file(f"{builder.table.uri}/{data_files(builder)[0]}")
     with pytest.raises(FileNotFoundError):
-        read_whole(builder.table.uri, lambda table: table.to_pyarrow_dataset().to_table())
+        read_with_retry(builder.table.uri, lambda table: table.to_pyarrow_dataset().to_table())
 
 
 def test_without_zookeeper_nothing_is_deleted(builder: Builder, tmp_path: Path, client: KazooClient) -> None:
@@ -133,7 +136,7 @@ def test_dead_files_are_known_after_a_restart_and_a_checkpoint(builder: Builder,
 
 def orphan(builder: Builder, name: str) -> str:
     path = f"period=2026-11-18T00/keep=default/{name}.parquet"
-    files.write(f"{builder.table.uri}/{path}", b"left behind")
+    files.write_file(f"{builder.table.uri}/{path}", b"left behind")
     return path
 
 
@@ -141,16 +144,16 @@ def test_orphans_go_when_they_are_old(builder: Builder) -> None:
     """Of compaction after a day, of tasks after a week; a commit comes before."""
     fill(builder, 1)
     mine, theirs = orphan(builder, "hour-1"), orphan(builder, "0-0-1")
-    log = RawLog(builder.hdfs)
-    sweeper, now = Sweeper(log), SYSTEM_CLOCK.now_ms()
+    log = CompactionLog(builder.hdfs)
+    sweeper, now = FileSweeper(log), SYSTEM_CLOCK.now_ms()
     version = log.refresh().version()
     assert sweeper.sweep(version, [], now).orphans == 0
-    swept = sweeper.sweep(version, [], now + ORPHAN_MS + 60_000)
+    swept = sweeper.sweep(version, [], now + ORPHAN_AGE_MS + 60_000)
     assert (swept.orphans, swept.deleted, swept.deleted_bytes) == (1, 1, len(b"left behind"))
     assert mine not in data_files(builder)
     assert theirs in data_files(builder)
     assert log.refresh().version() == version + 1
-    assert sweeper.sweep(version + 1, [], now + APPEND_ORPHAN_MS + 60_000).orphans == 1
+    assert sweeper.sweep(version + 1, [], now + APPEND_ORPHAN_AGE_MS + 60_000).orphans == 1
     assert held(builder.table.uri) == expected(builder.ledger)
 
 
@@ -173,8 +176,8 @@ def test_a_compactor_that_was_stopped_for_long_commits_nothing(builder: Builder,
 def test_files_of_an_append_under_way_are_left_alone(builder: Builder) -> None:
     fill(builder, 1)
     written: list[Any] = [builder.write(START_MS, "default", file_table([(1, 2, START_MS, 3)]))]
-    log = RawLog(builder.hdfs)
+    log = CompactionLog(builder.hdfs)
     version = log.refresh().version()
-    assert Sweeper(log).sweep(version, [], SYSTEM_CLOCK.now_ms() + 3 * ORPHAN_MS).deleted == 0
+    assert FileSweeper(log).sweep(version, [], SYSTEM_CLOCK.now_ms() + 3 * ORPHAN_AGE_MS).deleted == 0
     builder.commit(written, START_MS)
     assert sum(held(builder.table.uri).values()) == 19

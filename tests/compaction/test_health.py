@@ -11,7 +11,7 @@ from artimon.model.clock import ManualClock
 from artimon.runtime.health import HealthFile, read_health
 from artimon.stack.lag import compactor_reason
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.service import HUNG_S, _Life
+from pipeline.compaction.service import HUNG_TIMEOUT_S, _CompactorThread
 
 
 class Working:
@@ -35,14 +35,14 @@ class Working:
     [
         pytest.param(0, 1.0, "starting", id="has not looked yet"),
         pytest.param(3_600_000, 1.0, "ok", id="works off a backlog"),
-        pytest.param(3_600_000, HUNG_S + 100, "failing", id="hangs"),
+        pytest.param(3_600_000, HUNG_TIMEOUT_S + 100, "failing", id="hangs"),
     ],
 )
 def test_a_first_turn_of_hours_is_no_start_that_hangs(
     tmp_path: Path, settled_ms: int, silent_s: float, state: str
 ) -> None:
     clock = ManualClock(1_000_000)
-    life = _Life(cast(Compactor, Working(settled_ms, silent_s)), 60.0, clock)
+    life = _CompactorThread(cast(Compactor, Working(settled_ms, silent_s)), 60.0, clock)
     clock.advance(3_600_000)
     life.tell(HealthFile(tmp_path / "health.json", "compactor", clock))
     health = read_health(tmp_path / "health.json")

@@ -12,7 +12,7 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable.schema import FILE_SCHEMA
-from pipeline.compaction.order import sort
+from pipeline.compaction.order import sort_rows
 from pipeline.compaction.plan import HOUR_FILES
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, table_digest, walk
 from tests.compaction.measured import measured_turn
@@ -96,7 +96,7 @@ def test_one_series_has_all_rows(local: Builder, tmp_path: Path) -> None:
         table = pa.concat_tables([table] * 30_000).combine_chunks()
         times = np.where(np.arange(30_000) % 2 == 0, START_MS, START_MS + np.arange(30_000) * 7 + n) * 1_000
         column = pa.array(times).view(FILE_SCHEMA.field("time").type)
-        local.append_tables([(START_MS + n * 10_000, "default", sort(table.set_column(2, "time", column)))])
+        local.append_tables([(START_MS + n * 10_000, "default", sort_rows(table.set_column(2, "time", column)))])
     local.settle(START_MS + HOUR_MS)
     compacted(local, tmp_path / "data")
 

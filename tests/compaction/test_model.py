@@ -16,8 +16,8 @@ from artimon.rawtable.commit import RawTable
 from artimon.rawtable.schema import DAY_MS
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.merge import Limits
-from pipeline.compaction.plan import DAY_FILES, HOUR_FILES, Keeping
+from pipeline.compaction.merge import MergeLimits
+from pipeline.compaction.plan import DAY_FILES, HOUR_FILES, ClassRetention
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, Ledger, Row, expected, held
 from tests.spark.local_files import local_files
 
@@ -71,7 +71,12 @@ class Model:
                 raise Crash(here)
 
         config = CompactorConfig(
-            "", self.builder.hdfs, self._folder, keeping=Keeping({"debug": 7}), limits=Limits(4, fan_in=2), sweep_s=0.0
+            "",
+            self.builder.hdfs,
+            self._folder,
+            keeping=ClassRetention({"debug": 7}),
+            limits=MergeLimits(4, fan_in=2),
+            sweep_s=0.0,
         )
         made = Compactor(config, None, self.clock, probe)
         try:

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.compaction.digest import Digest, digest
-from pipeline.compaction.merge import Limits, merge_all
-from pipeline.compaction.order import Keys, order_of
-from pipeline.compaction.runs import FLAT_ROW_BYTES, ParquetRun, SpilledRun, pieces, spill
+from pipeline.compaction.digest import RowDigest, digest_of
+from pipeline.compaction.merge import MergeLimits, merge_all
+from pipeline.compaction.order import SortKeys, order_of
+from pipeline.compaction.runs import FLAT_ROW_BYTES, ParquetRun, SpilledRun, slices_of, spill
 from tests.compaction.builder import Row, file_table
 from tests.seeds import fixed_and_drawn
 from tests.spark.local_files import local_files
@@ -27,9 +27,9 @@ Value = st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st
 ROW = st.tuples(st.integers(1, 5), Series, st.integers(0, 50), Value)
 
 
-def keys_of(rows: list[tuple[int, int, int]]) -> Keys:
+def keys_of(rows: list[tuple[int, int, int]]) -> SortKeys:
     columns = [np.array([row[n] for row in rows], np.int64) for n in range(3)]
-    return Keys(*columns)
+    return SortKeys(*columns)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), Series, st.integers(0, 9)), min_size=1, max_size=60))
@@ -62,35 +62,35 @@ def test_merge_of_any_runs(runs: list[list[Row]], window: int, tmp_path_factory:
     """Any number of sorted runs, a few open at once: all rows, in order, from window to window."""
     folder: Path = tmp_path_factory.mktemp("runs")
     sorted_runs = [spill(folder / f"in-{n}", iter([file_table(rows)]), batch_rows=7) for n, rows in enumerate(runs)]
-    limits = Limits(window_rows=window, fan_in=2)
+    limits = MergeLimits(window_rows=window, fan_in=2)
     merged = list(merge_all(sorted_runs, folder / "levels", limits))
     rows = [row for run in runs for row in run]
     found = pa.concat_tables(merged)
-    assert not len(Keys.of(found).breaks())
+    assert not len(SortKeys.of(found).breaks())
     assert len(found) == len(rows)
-    assert total(merged) == digest(file_table(rows).to_batches()[0])
+    assert total(merged) == digest_of(file_table(rows).to_batches()[0])
 
 
-def total(tables: list[Any]) -> Digest:
-    whole = Digest()
+def total(tables: list[Any]) -> RowDigest:
+    whole = RowDigest()
     for table in tables:
         for batch in table.to_batches():
-            whole = whole.plus(digest(batch))
+            whole = whole.plus(digest_of(batch))
     return whole
 
 
-def one(row: Row) -> Digest:
-    return digest(file_table([row]).to_batches()[0])
+def one(row: Row) -> RowDigest:
+    return digest_of(file_table([row]).to_batches()[0])
 
 
 @given(st.lists(ROW, max_size=20), st.randoms())
 def test_the_digest_does_not_depend_on_order_or_grouping(rows: list[Row], random: Any) -> None:
-    whole = Digest()
+    whole = RowDigest()
     for row in rows:
         whole = whole.plus(one(row))
     shuffled = list(rows)
     random.shuffle(shuffled)
-    assert digest(file_table(shuffled).to_batches()[0] if rows else file_table([]).combine_chunks()) == whole
+    assert digest_of(file_table(shuffled).to_batches()[0] if rows else file_table([]).combine_chunks()) == whole
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_digest_does_not_depend_on_order_or_grouping(rows: list[Row], random
     ],
 )
 def test_the_digest_tells_rows_apart(a: list[Row], b: list[Row]) -> None:
-    assert digest(file_table(a).to_batches()[0]) != digest(file_table(b).to_batches()[0])
+    assert digest_of(file_table(a).to_batches()[0]) != digest_of(file_table(b).to_batches()[0])
 
 
 def doubles(words: list[int]) -> Any:
@@ -128,8 +128,8 @@ QUIET = 0x7FF8000000000000
 @pytest.mark.parametrize(("a", "b"), [(QUIET, QUIET | 1), (QUIET, QUIET | 1 << 63), (0, 1 << 63), (1, 2)])
 def test_the_digest_sees_every_bit_of_a_double(a: int, b: int) -> None:
     """Payload and sign of a NaN, the sign of zero, the least denormals; one for another, and both swapped."""
-    assert digest(doubles([a])) != digest(doubles([b]))
-    assert digest(doubles([a, b])) != digest(doubles([b, a]))
+    assert digest_of(doubles([a])) != digest_of(doubles([b]))
+    assert digest_of(doubles([a, b])) != digest_of(doubles([b, a]))
 
 
 @pytest.mark.parametrize("column", ["birth", "future", "integer", "double", "boolean", "string"])
@@ -139,7 +139,7 @@ def test_the_digest_sees_a_value_that_two_rows_have_exchanged(column: str, seed:
     table = file_table([(1, n // 4, 60_000 * n, [n, n / 3, n % 3 == 0, f"text {n}"][n % 4]) for n in range(400)])
     table = table.set_column(4, "future", pa.array([n % 5 == 0 for n in range(400)]))
     values = table.column(column).to_pylist()
-    whole = digest(table.combine_chunks().to_batches()[0])
+    whole = digest_of(table.combine_chunks().to_batches()[0])
     random = np.random.default_rng(seed)
     for a, b in random.integers(0, 400, (300, 2)):
         if values[a] == values[b]:
@@ -148,21 +148,21 @@ def test_the_digest_sees_a_value_that_two_rows_have_exchanged(column: str, seed:
         swapped[a], swapped[b] = values[b], values[a]
         at = table.schema.get_field_index(column)
         changed = table.set_column(at, column, pa.array(swapped, table.schema.field(column).type))
-        assert digest(changed.combine_chunks().to_batches()[0]) != whole
+        assert digest_of(changed.combine_chunks().to_batches()[0]) != whole
 
 
 def test_the_digest_sees_rows_that_are_there_twice_in_place_of_others() -> None:
     """The exclusive or alone would not: of pairs nothing is left of it."""
     a, b, c = [(1, 2, 3, 4)], [(1, 2, 3, 5)], [(2, 9, 9, 0.5)]
     sets: list[list[Row]] = [[*a, *a, *b], [*a, *b, *b], [*a, *a, *c], [*b, *b, *c], [*c, *c, *c], [*a, *b, *c]]
-    digests = {digest(file_table(rows).to_batches()[0]) for rows in sets}
+    digests = {digest_of(file_table(rows).to_batches()[0]) for rows in sets}
     assert len(digests) == len(sets)
 
 
 def test_pieces_are_cut_by_bytes() -> None:
     """Whatever the row: long ones stand together, and one alone may be longer than a piece."""
     table = file_table([(1, n, 0, "x" * (100_000 if n in (40, 41, 42) else 10)) for n in range(100)])
-    cut = list(pieces(table, 64, 150_000))
+    cut = list(slices_of(table, 64, 150_000))
     assert pa.concat_tables(cut).equals(table)
     assert max(len(piece) for piece in cut) <= 64
     assert all(piece.nbytes <= 150_000 or len(piece) == 1 for piece in cut)

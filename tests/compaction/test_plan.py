@@ -10,10 +10,17 @@ import pytest
 
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.rawtable.schema import DAY_MS, LiveFile, end_ms
-from artimon.rawtable.state import RawState, Step, Totals, advance, close_gaps
+from artimon.rawtable.state import Increment, RawState, TableTotals, advance, close_gaps
 from pipeline.compaction import plan as plans
-from pipeline.compaction.config import KeepError, parse_keep
-from pipeline.compaction.plan import IDLE_MARGIN_MS, Keeping, count, expired, plan, settled_ms
+from pipeline.compaction.config import RetentionError, parse_keep
+from pipeline.compaction.plan import (
+    IDLE_MARGIN_MS,
+    ClassRetention,
+    closed_before_ms,
+    count_files,
+    expired_files,
+    plan_jobs,
+)
 
 DAY = "2026-11-21"
 NEVER = 2**62
@@ -29,7 +36,7 @@ def compacted(period: str, number: int, keep: str = "default", rows: int = 10) -
 
 
 def described(files: Iterable[LiveFile], settled: int) -> list[tuple[str, str, int, int]]:
-    return [(job.period, job.keep, len(job.inputs), job.outputs) for job in plan(files, settled)]
+    return [(job.period, job.keep, len(job.inputs), job.outputs) for job in plan_jobs(files, settled)]
 
 
 @pytest.mark.parametrize(
@@ -87,14 +94,14 @@ def test_plan(files: list[LiveFile], settled: int, jobs: list[tuple[str, str, in
 def test_what_is_given_up_holds_up_its_day_only() -> None:
     other = "2026-11-20"
     files = [*appended(f"{DAY}T13", 3), *compacted(f"{DAY}T14", 1), *compacted(f"{other}T14", 2)]
-    (hour,) = plan(files, end_ms(DAY))
+    (hour,) = plan_jobs(files, end_ms(DAY))
     assert described(files, end_ms(DAY)) == [(f"{DAY}T13", "default", 3, 1)]
-    left = plan(files, end_ms(DAY), {hour.key})
+    left = plan_jobs(files, end_ms(DAY), {hour.key})
     assert [(job.period, len(job.inputs)) for job in left] == [(other, 2)]
-    assert hour.key in plans.still_due(files, end_ms(DAY))
+    assert hour.key in plans.due_keys(files, end_ms(DAY))
     more = [*files, *appended(f"{DAY}T13", 1)]
-    assert plan(more, end_ms(DAY), {hour.key})[0].period == f"{DAY}T13"  # something has changed: it is tried again
-    assert hour.key not in plans.still_due(more, end_ms(DAY))
+    assert plan_jobs(more, end_ms(DAY), {hour.key})[0].period == f"{DAY}T13"  # something has changed: it is tried again
+    assert hour.key not in plans.due_keys(more, end_ms(DAY))
 
 
 def test_following_the_plan_ends_within_the_limits() -> None:
@@ -102,7 +109,7 @@ def test_following_the_plan_ends_within_the_limits() -> None:
     files = [f for h in range(24) for k in "abc" for f in appended(f"{DAY}T{h:02d}", 12, k, plans.TARGET_ROWS)]
     for round_ in range(8):
         for _ in range(200):
-            jobs = plan(files, end_ms(DAY))
+            jobs = plan_jobs(files, end_ms(DAY))
             if not jobs:
                 break
             job = jobs[0]
@@ -110,8 +117,8 @@ def test_following_the_plan_ends_within_the_limits() -> None:
             made = [replace(file, path=f"{file.path}-{round_}-{id(job)}") for file in made]
             gone = {file.path for file in job.inputs}
             files = [file for file in files if file.path not in gone] + made
-        assert plan(files, end_ms(DAY)) == []
-        counted = count(files, end_ms(DAY))
+        assert plan_jobs(files, end_ms(DAY)) == []
+        counted = count_files(files, end_ms(DAY))
         assert counted.day <= plans.DAY_FILES
         assert counted.closed_hour <= plans.HOUR_FILES
         files += appended(f"{DAY}T07", 3, "b")
@@ -123,7 +130,7 @@ def state(newest: dict[int, int], partitions: int) -> RawState:
     for partition, at in newest.items():
         lane, seen = LaneId(f"a{partition}", 1, 0), LaneRanges()
         seen.add(lane, 1)
-        made = advance(made, "w", Step({partition: 9}, {partition: seen}, {lane: at}, Totals(), at))
+        made = advance(made, "w", Increment({partition: 9}, {partition: seen}, {lane: at}, TableTotals(), at))
     return made
 
 
@@ -145,31 +152,31 @@ def acks(until: dict[int, tuple[int, int]], at: int, topic: str = "topic-1") -> 
     ],
 )
 def test_settled(newest: dict[int, int], document: dict[str, Any] | None, settled: int) -> None:
-    assert settled_ms(state(newest, 2), document) == settled
+    assert closed_before_ms(state(newest, 2), document) == settled
 
 
 def test_an_empty_table_is_never_settled() -> None:
-    assert settled_ms(RawState(), None) == 0
+    assert closed_before_ms(RawState(), None) == 0
 
 
 def test_expiry_by_class() -> None:
     files = [*appended(f"{DAY}T13", 1, "debug"), *appended(f"{DAY}T13", 1, "default"), *appended(DAY, 1, "debug")]
-    keeping = Keeping({"debug": 7})
+    keeping = ClassRetention({"debug": 7})
     week = 7 * DAY_MS
-    assert expired(files, keeping, end_ms(f"{DAY}T13") + week - 1, NEVER) == []
-    assert expired(files, keeping, end_ms(f"{DAY}T13") + week, NEVER) == files[:1]
-    assert expired(files, keeping, end_ms(DAY) + week, NEVER) == [files[0], files[2]]
-    assert expired(files, keeping, end_ms(f"{DAY}T13") + 400 * DAY_MS, NEVER) == files
+    assert expired_files(files, keeping, end_ms(f"{DAY}T13") + week - 1, NEVER) == []
+    assert expired_files(files, keeping, end_ms(f"{DAY}T13") + week, NEVER) == files[:1]
+    assert expired_files(files, keeping, end_ms(DAY) + week, NEVER) == [files[0], files[2]]
+    assert expired_files(files, keeping, end_ms(f"{DAY}T13") + 400 * DAY_MS, NEVER) == files
 
 
 def test_a_clock_that_runs_ahead_expires_nothing() -> None:
     files = appended(f"{DAY}T13", 1)
-    assert expired(files, Keeping(), NEVER, end_ms(DAY)) == []
+    assert expired_files(files, ClassRetention(), NEVER, end_ms(DAY)) == []
 
 
 def test_keep_is_read_from_text() -> None:
-    assert parse_keep("") == Keeping()
-    assert parse_keep("debug=7, default=30,*=90") == Keeping({"debug": 7, "default": 30}, 90)
+    assert parse_keep("") == ClassRetention()
+    assert parse_keep("debug=7, default=30,*=90") == ClassRetention({"debug": 7, "default": 30}, 90)
     for wrong in ("debug", "debug=", "debug=0", "debug=x", "=3"):
-        with pytest.raises(KeepError):
+        with pytest.raises(RetentionError):
             parse_keep(wrong)

@@ -21,7 +21,7 @@ from artimon.runtime.health import read_health
 from artimon.stack.stack import Stack
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig, parse_keep
-from pipeline.compaction.dead import ORPHAN_MS
+from pipeline.compaction.dead import ORPHAN_AGE_MS
 from pipeline.compaction.plan import DAY_FILES, HOUR_FILES
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, held, settled_builder
 from tests.compaction.later import Later
@@ -106,7 +106,7 @@ def test_killed_at_random_times(on_hdfs: Builder, zookeeper: str, tmp_path: Path
 def _tidy_up(builder: Builder, tmp_path: Path) -> None:
     """What the next compactor makes of it: the limits are reached, and a day later no orphan is left."""
     clock = Later()
-    clock.seconds = 2 * ORPHAN_MS / 1000
+    clock.seconds = 2 * ORPHAN_AGE_MS / 1000
     config = CompactorConfig("", builder.hdfs, tmp_path / "last", keeping=parse_keep(KEEP), limits=SMALL, sweep_s=0.0)
     last = Compactor(config, None, clock)
     last.turn(threading.Event())
@@ -120,7 +120,7 @@ def _tidy_up(builder: Builder, tmp_path: Path) -> None:
 
 def _not_live(builder: Builder) -> set[str]:
     """Data files on HDFS that the newest version does not name."""
-    present = {path for path, _, _ in files.listing(builder.table.uri) if not path.startswith("_delta_log/")}
+    present = {path for path, _, _ in files.list_files(builder.table.uri) if not path.startswith("_delta_log/")}
     named = {uri.split(f"{builder.table.uri}/")[-1] for uri in RawTable(builder.hdfs).refresh().file_uris()}
     return present - named
 

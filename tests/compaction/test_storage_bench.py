@@ -17,7 +17,7 @@ from benchmarks.peers.prometheus import _write
 from benchmarks.peers.series import Content, PeerFailed, PeerSeries, plain_name, series_of
 from benchmarks.peers.victoria import _line
 from benchmarks.storing import recorded, table, walk
-from pipeline.compaction.order import sort
+from pipeline.compaction.order import sort_rows
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, Row, expected, file_table, held
 
 
@@ -73,7 +73,7 @@ def test_peers_get_numbers_without_doubles() -> None:
     given: list[Row] = [(1, 5, 1_000, 3), (1, 5, 2_000, 4), (1, 5, 2_000, 4), (1, 5, 3_000, None)]
     given += [(1, 6, 1_000, 0.5), (1, 6, 2_000, True), (1, 7, 1_000, "text"), (2, 5, 9_000, 7), (3, 1, 1_000, 1)]
     texts = {(1, 5): ("a.b", {"x": "1"}), (1, 6): ("c", {}), (1, 7): ("d", {}), (2, 5): ("a.b", {"x": "1"})}
-    found = series_of(sort(file_table(given)), texts)
+    found = series_of(sort_rows(file_table(given)), texts)
     assert [(one.name, dict(one.labels), one.integer) for one in found] == [("a_b", {"x": "1"}, True), ("c", {}, False)]
     assert [one.times_ms.tolist() for one in found] == [[1_000, 2_000], [1_000, 2_000]]
     assert [one.values.tolist() for one in found] == [[3.0, 4.0], [0.5, 1.0]]

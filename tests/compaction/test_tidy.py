@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.rawtable.commit import ChainBroken, RawLog, RawTable
+from artimon.rawtable.commit import CompactionLog, ConcurrentAppend, RawTable
 from artimon.rawtable.head import HeadReader, last_checkpoint
 from artimon.rawtable.schema import PARTITION_BY, PROPERTIES, RAW_SCHEMA, raw_uri
 from artimon.runtime import files
@@ -26,12 +26,12 @@ LATER_MS = KEEP_MS + 60_000
 
 def log_files(builder: Builder) -> dict[str, int]:
     """Name -> bytes."""
-    return {name: size for name, size, _ in files.listing(f"{builder.table.uri}/_delta_log")}
+    return {name: size for name, size, _ in files.list_files(f"{builder.table.uri}/_delta_log")}
 
 
 def tidy(builder: Builder, later_ms: int = LATER_MS) -> int:
     version, _ = HeadReader(builder.hdfs).head()
-    return Tidier(RawLog(builder.hdfs)).tidy(version, SYSTEM_CLOCK.now_ms() + later_ms)
+    return Tidier(CompactionLog(builder.hdfs)).tidy(version, SYSTEM_CLOCK.now_ms() + later_ms)
 
 
 def appends(builder: Builder, count: int = LEAST + 4) -> None:
@@ -79,7 +79,7 @@ def test_what_is_young_stays(builder: Builder) -> None:
 
 def test_nothing_from_the_newest_append_on_goes(builder: Builder) -> None:
     """However many commits of compaction follow it."""
-    log = RawLog(builder.hdfs)
+    log = CompactionLog(builder.hdfs)
     for _ in range(LEAST + 4):
         log.fence({})
     head = HeadReader(builder.hdfs).head()
@@ -93,13 +93,13 @@ def test_a_commit_that_comes_below_a_checkpoint_is_not_believed(builder: Builder
     behind = HeadReader(builder.hdfs)
     version, old = behind.head()
     appends(builder)
-    wrong = json.loads(files.read(f"{builder.table.uri}/_delta_log/{version + 1:020d}.json").splitlines()[0])
+    wrong = json.loads(files.read_file(f"{builder.table.uri}/_delta_log/{version + 1:020d}.json").splitlines()[0])
     wrong["commitInfo"]["artimon"]["writer"] = "slept"
     tidy(builder)
-    files.write(f"{builder.table.uri}/_delta_log/{version + 1:020d}.json", json.dumps(wrong).encode())
+    files.write_file(f"{builder.table.uri}/_delta_log/{version + 1:020d}.json", json.dumps(wrong).encode())
     assert behind.head()[1].key == builder.state.key
     assert RawTable(builder.hdfs).head()[1].key == builder.state.key
-    with pytest.raises(ChainBroken):
+    with pytest.raises(ConcurrentAppend):
         RawTable(builder.hdfs).append([], old, old)
     assert held(builder.table.uri) == expected(builder.ledger)
 
@@ -113,7 +113,7 @@ def test_checkpoints_forget_dead_files_only_when_they_are_deleted(builder: Build
     made = Compactor(CompactorConfig("", builder.hdfs, tmp_path, limits=SMALL, sweep_s=0.0), None, clock)
     made.turn(threading.Event())
     assert made.figures()["log_files_deleted"] > LEAST
-    data = [path for path, _, _ in files.listing(builder.table.uri) if not path.startswith("_delta_log")]
+    data = [path for path, _, _ in files.list_files(builder.table.uri) if not path.startswith("_delta_log")]
     assert len(data) == 1
     builder.settle(START_MS + HOUR_MS + 1)
     for _ in range(LEAST):

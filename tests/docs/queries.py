@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from artimon.model.select import NAME, Matcher
 from query_dsl import QueryError, offline, parse
-from query_dsl.evaluation.offline import OfflineStore
+from query_dsl.evaluation.offline import LiteralStore
 from query_dsl.language.expression import Expr
-from query_dsl.tree.nodes import Absent, Binary, Fetch, Node, Range, Reduce, Samples, Step, Window, children, walk
+from query_dsl.tree.nodes import Absent, Binary, Fetch, Node, Range, Reduce, Samples, Transform, Window, children, walk
 from query_dsl.tree.selector import Selector, accepts, series_text
 
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -115,7 +115,7 @@ def _reads(node: Node, labels: frozenset[str], above: frozenset[str]) -> Iterato
     function = getattr(node, "function", getattr(node, "op", ""))
     deeper = labels | _compared(node) | ({"le"} if function == "histogram_quantile" else set())
     for at, child in enumerate(children(node)):
-        taken = _named(node, "labels") if at and isinstance(node, Step) else ()
+        taken = _named(node, "labels") if at and isinstance(node, Transform) else ()
         yield from _reads(child, deeper | {f"{ONE}{label}" for label in taken}, above | {str(function)})
 
 
@@ -128,12 +128,12 @@ def _compared(node: Node) -> frozenset[str]:
         match = node.match
         groups = (match.on, match.ignoring, match.group_left, match.group_right)
         return frozenset(label for group in groups for label in group or ())
-    if isinstance(node, Step):
+    if isinstance(node, Transform):
         return frozenset(_named(node, "on"))
     return frozenset()
 
 
-def _named(node: Reduce | Step, argument: str) -> tuple[str, ...]:
+def _named(node: Reduce | Transform, argument: str) -> tuple[str, ...]:
     """Labels that an argument names, one or several."""
     found = dict(node.args).get(argument, ())
     return (found,) if isinstance(found, str) else tuple(found)
@@ -187,7 +187,7 @@ class World(NamedTuple):
     """A name for what is missing, and a store where it is."""
 
     name: str
-    store: OfflineStore
+    store: LiteralStore
 
 
 def worlds_of(query: Expr) -> Iterator[World]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from artimon.model.feed import FeedRange
-from artimon.model.vshards import EVERY
+from artimon.model.vshards import ALL_VSHARDS
 from benchmarks.loads.dashboards import texts
 from benchmarks.loads.queries import GROWTH, QueryWorld
 from benchmarks.query import QUESTIONS, check_sums
@@ -79,7 +79,7 @@ def test_a_world_goes_on_within_the_first_ten_seconds_after_its_samples(monkeypa
 
 def test_counters_go_on_growing_after_the_last_minute() -> None:
     world = QueryWorld(1_000, 3, END_MS, long=False)
-    last, more = (world.poll(minute, 0, EVERY, [0]).samples.cell for minute in (2, 4))
+    last, more = (world.poll(minute, 0, ALL_VSHARDS, [0]).samples.cell for minute in (2, 4))
     assert (more - last == 2 * GROWTH).all()
 
 

@@ -43,13 +43,13 @@ OPERATIONS = {
     "age of a batch": f"{FORGET_MS // DAY_MS} days before its append",
     "Kafka keeps what the table holds": f"{default(SparkConfig, 'kafka_keep_s') // 3600} h",
     "series of a shard": f"at most {DEFAULT_CAPACITY:,}",
-    "series of one name in a shard": f"{limits.SERIES_A_NAME:,} (`--name-limit`)",
+    "series of one name in a shard": f"{limits.SERIES_PER_NAME:,} (`--name-limit`)",
     "classes of retention": f"{MAX_CLASSES}",
-    "history in one answer": f"{question.SAMPLES:,} samples, {question.SERIES:,} series",
+    "history in one answer": f"{question.MAX_SAMPLES:,} samples, {question.MAX_SERIES:,} series",
     "live files": f"{pace.HOUR_FILES} in the open hour, {plan.HOUR_FILES} in a closed hour, {plan.DAY_FILES} in a day",
 }
 VARSTORE = {
-    "series of one name": f"{limits.SERIES_A_NAME:,} (`artimon shard --name-limit`)",
+    "series of one name": f"{limits.SERIES_PER_NAME:,} (`artimon shard --name-limit`)",
     "label names": f"{limits.LABELS:,}",
     "memory": f"{limits.MEMORY_SHARE:.0%}".replace("%", " %"),
 }

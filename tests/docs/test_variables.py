@@ -45,11 +45,11 @@ def test_every_variable_is_listed_as_it_is_and_no_other(tmp_path: Path) -> None:
 
 def test_the_limits_of_status_are_those_of_the_code() -> None:
     rows = dict(re.findall(r"^\| ([\w ]+) \| (.* (?:for|refilling).*) \|$", DOCUMENT.read_text(), re.MULTILINE))
-    shipped_ms = lag.INTERVALS * lag.RAW_INTERVAL_MS + lag.ACK_MS
-    assert f"for {lag.UNSENT_MS // 1000} s; or" in rows["agent"]
-    assert f"{lag.INTERVALS} appends of the raw table and {lag.ACK_MS // 1000} s" in rows["agent"]
-    assert f"({shipped_ms // 1000} s as shipped), at level `kafka` for {lag.ACK_MS // 1000} s" in rows["agent"]
-    assert f"waits for {lag.UNSENT_MS // 1000} s" in rows["collector"]
-    assert f"for {lag.RAW_MS // 1000} s, or for {lag.INTERVALS} appends and" in rows["raw table"]
-    assert f"for {lag.BUCKETS_MS // 1000} s, or one" in rows["shards"]
+    shipped_ms = lag.INTERVALS * lag.RAW_INTERVAL_MS + lag.ACK_AGE_MS
+    assert f"for {lag.UNSENT_AGE_MS // 1000} s; or" in rows["agent"]
+    assert f"{lag.INTERVALS} appends of the raw table and {lag.ACK_AGE_MS // 1000} s" in rows["agent"]
+    assert f"({shipped_ms // 1000} s as shipped), at level `kafka` for {lag.ACK_AGE_MS // 1000} s" in rows["agent"]
+    assert f"waits for {lag.UNSENT_AGE_MS // 1000} s" in rows["collector"]
+    assert f"for {lag.RAW_LAG_MS // 1000} s, or for {lag.INTERVALS} appends and" in rows["raw table"]
+    assert f"for {lag.SHARD_LAG_MS // 1000} s, or one" in rows["shards"]
     assert f"not judged in its first {lag.GRACE_S:.0f} s" in DOCUMENT.read_text().replace("\n", " ")

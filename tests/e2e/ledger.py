@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from artimon.model.batch import Polled
-from artimon.model.protocols import Since, Sink
+from artimon.model.batch import PollResult
+from artimon.model.protocols import NewestPoll, Sink
 
 
 class Sample(NamedTuple):
@@ -52,7 +52,7 @@ class LedgerSink:
         self._prefix = f"{os.getpid()}-"
         self._number = 0
 
-    async def accept(self, polled: Sequence[Polled]) -> None:
+    async def accept(self, polled: Sequence[PollResult]) -> None:
         """Note, pass on, note again."""
         self._number += 1
         number = f"{self._prefix}{self._number}"
@@ -66,7 +66,7 @@ class LedgerSink:
         await self._behind.accept(polled)
         self._write({"op": "done", "n": number})
 
-    def replay(self, since: Since | None = None) -> Iterable[Polled]:
+    def replay(self, since: NewestPoll | None = None) -> Iterable[PollResult]:
         """What the log behind it holds."""
         return self._behind.replay(since)
 

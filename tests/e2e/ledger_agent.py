@@ -34,7 +34,7 @@ def main() -> None:
         jmx=tuple(map(parse_target, given.jmx)),
         sources=given.sources,
     )
-    processes.agent(settings, polls, lambda sink: LedgerSink(sink, given.ledger))
+    processes.run_agent_process(settings, polls, lambda sink: LedgerSink(sink, given.ledger))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import bucket_end
 from artimon.runtime.health import read_health
 from artimon.runtime.own import PROCESS
-from artimon.stack.own import OwnPart
+from artimon.stack.own import ArtimonPart
 from artimon.stack.stack import Stack
 from query_dsl import Matrix, evaluate, parse, parse_selector
 from tests.waiting import eventually
@@ -126,7 +126,7 @@ def test_each_process_is_one_endpoint_and_sparks_workers_are_none(whole_stack: S
         return sorted(found)
 
     try:
-        own = [part.name for part in whole_stack.parts if isinstance(part, OwnPart) and part.name != "agent"]
+        own = [part.name for part in whole_stack.parts if isinstance(part, ArtimonPart) and part.name != "agent"]
         eventually(lambda: instances() == sorted([*own, "agent-local"]), pause=1)
     finally:
         client.stop()

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack.own import Agent
-from artimon.stack.part import Context
-from artimon.stack.process import Command
+from artimon.stack.own import AgentPart
+from artimon.stack.part import StackContext
+from artimon.stack.process import ProcessCommand
 from artimon.stack.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = {"poll": "2s", "level": "hdfs", "raw_interval": "5s"}
 
 
-class LedgerAgent(Agent):
+class LedgerAgent(AgentPart):
     """The agent with tests/e2e/ledger_agent.py as its program."""
 
-    def command(self, context: Context) -> Command:
+    def command(self, context: StackContext) -> ProcessCommand:
         health = ["--health", str(context.health(self.name)), "--ledger", str(context.data / "ledger.jsonl")]
         argv = [sys.executable, "-m", "tests.e2e.ledger_agent", *self.arguments(context), *health]
-        return Command(argv, {**self.environment(context), "PYTHONPATH": str(ROOT)})
+        return ProcessCommand(argv, {**self.environment(context), "PYTHONPATH": str(ROOT)})
 
 
 @pytest.fixture(scope="session")

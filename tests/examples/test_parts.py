@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.stack import examples
-from artimon.stack.errors import ExampleMissing
+from artimon.stack.errors import ExampleMissingError
 from artimon.stack.parts import ALL_PARTS, choose_parts
 from artimon.stack.stack import Stack
 from tests.bookkeeper.polling import columns, nodes
@@ -25,7 +25,7 @@ def test_examples_are_a_group_of_their_own() -> None:
 
 def test_without_a_checkout_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(examples, "FOLDER", tmp_path)
-    with pytest.raises(ExampleMissing, match="from a clone"):
+    with pytest.raises(ExampleMissingError, match="from a clone"):
         choose_parts(["examples"])
     choose_parts(["all"])
 

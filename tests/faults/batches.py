@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from artimon.model.batch import Polled, Samples, SeriesBlock, SeriesInfo
+from artimon.model.batch import PollResult, Samples, SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import ValueType
 from artimon.rawtable.schema import FILE_SCHEMA
-from pipeline.compaction.digest import Digest, digest
+from pipeline.compaction.digest import RowDigest, digest_of
 
 NAME = "load.value"
 BLOCK = 1_000
@@ -40,7 +40,7 @@ class Source:
         self._last_ms, self._polls = 0, 0
         self._birth_ms = 0
 
-    def poll(self, now_ms: int) -> Polled:
+    def poll(self, now_ms: int) -> PollResult:
         """The next batch: never the time of an earlier one, and never later than `now_ms` but by the milliseconds that
         this needs."""
         self._last_ms = max(now_ms, self._last_ms + 1)
@@ -49,7 +49,7 @@ class Source:
         at = self._last_ms - (LATE_MS if self._polls % 8 == 0 else 0)
         samples = self._samples(at)
         blocks = self._blocks() if self._polls == 1 else ()
-        return Polled(self.name, bytes(16), self._birth_ms, self._last_ms, samples, blocks=blocks)
+        return PollResult(self.name, bytes(16), self._birth_ms, self._last_ms, samples, blocks=blocks)
 
     def _blocks(self) -> tuple[SeriesBlock, ...]:
         infos = [SeriesInfo(text, ValueType(type_)) for text, type_ in zip(self._texts, self._types, strict=True)]
@@ -83,7 +83,7 @@ def make_sources(prefix: str, count: int, series: int) -> list[Source]:
     return [Source(f"{prefix}/host-{n:03d}.example/0", series, n % _MIXED == 0) for n in range(count)]
 
 
-def worth(samples: Samples) -> Digest:
+def worth(samples: Samples) -> RowDigest:
     """The digest that the rows of these samples have in the table, where the number of their source is taken as 0."""
     columns = [
         pa.array(np.zeros(len(samples), np.int32)),
@@ -96,7 +96,7 @@ def worth(samples: Samples) -> Digest:
         _column(samples, ValueType.BOOLEAN, samples.cell == 1, pa.bool_()),
         _strings(samples),
     ]
-    return digest(pa.record_batch(columns, schema=FILE_SCHEMA))
+    return digest_of(pa.record_batch(columns, schema=FILE_SCHEMA))
 
 
 def _types(series: int, mixed: bool) -> npt.NDArray[np.uint8]:

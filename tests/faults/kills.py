@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import psutil
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.stack.errors import NotHealthy
+from artimon.stack.errors import NotHealthyError
 from tests.faults.world import World, check_disk
 from tests.waiting import eventually
 
@@ -76,7 +76,7 @@ class Killer:
     def _wait_healthy(self, part: str) -> None:
         try:
             self._world.stack.wait_healthy(HEALTHY_S, [part])
-        except NotHealthy as problem:
+        except NotHealthyError as problem:
             raise AssertionError(f"after a kill: {problem}") from problem
 
     def _let_sleep(self, part: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.compaction.digest import Digest
+from pipeline.compaction.digest import RowDigest
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Noted:
 
     source: str
     time_ms: int
-    digest: Digest
+    digest: RowDigest
 
 
 class LedgerWriter:
@@ -48,11 +48,11 @@ class LedgerWriter:
 class Ledger:
     """`accepted`: per source what must be stored. `unknown`: batches of which a kill leaves open whether they are."""
 
-    accepted: dict[str, Digest] = field(default_factory=dict)
+    accepted: dict[str, RowDigest] = field(default_factory=dict)
     unknown: list[Noted] = field(default_factory=list)
 
-    def add(self, source: str, worth: Digest) -> None:
-        self.accepted[source] = self.accepted.get(source, Digest()).plus(worth)
+    def add(self, source: str, worth: RowDigest) -> None:
+        self.accepted[source] = self.accepted.get(source, RowDigest()).plus(worth)
 
     @property
     def rows(self) -> int:
@@ -67,7 +67,7 @@ def read_ledgers(folder: Path, into: Ledger) -> Ledger:
             life, number, *rest = line
             if rest:
                 source, time_ms, rows, total, parity = rest
-                begun[life, number] = Noted(source, time_ms, Digest(rows, total, parity))
+                begun[life, number] = Noted(source, time_ms, RowDigest(rows, total, parity))
             else:
                 noted = begun.pop((life, number))
                 into.add(noted.source, noted.digest)

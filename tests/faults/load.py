@@ -15,11 +15,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from artimon.model.batch import Polled
+from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import SinkRefusedError
 from artimon.runtime.health import HealthFile
-from artimon.runtime.process import begin
+from artimon.runtime.process import install_signal_handlers
 from pipeline.flows.runtime.agent import Agent, AgentConfig
 from tests.faults.batches import Source, make_sources, worth
 from tests.faults.ledger import LedgerWriter, Noted
@@ -90,11 +90,11 @@ class Producer:
                 return  # noted as begun only, and not in the log
         self._ledger.done(number)
 
-    def _accepted(self, polled: Polled) -> bool:
+    def _accepted(self, polled: PollResult) -> bool:
         began = SYSTEM_CLOCK.monotonic()
         try:
             self.agent.intake.accept_now([polled])
-        except SinkRefused:  # nothing was kept: the source waits
+        except SinkRefusedError:  # nothing was kept: the source waits
             self.refusals += 1
             SYSTEM_CLOCK.wait(self._stop, REFUSED_PAUSE_S)
             self.blocked_s += SYSTEM_CLOCK.monotonic() - began
@@ -142,7 +142,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--series", type=int, default=5_000, help="of each source")
     parser.add_argument("--quota-mb", type=int, default=8192, help="of the logs together")
     options = parser.parse_args(arguments)
-    stop = begin()
+    stop = install_signal_handlers()
     producers = [Producer(n, options, stop) for n in range(AGENTS)]
     health = HealthFile(options.health, "load")
     for producer in producers:

@@ -18,9 +18,9 @@ from kafka.errors import KafkaError
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.topic_spec import SEALED_BYTES
 from artimon.runtime.settings import kafka_security
-from artimon.runtime.topic_check import find_topics, newest_generation, open_admin
+from artimon.runtime.topic_check import describe_topics, newest_generation, open_admin
 from artimon.stack.kafka import broker_name
-from artimon.stack.topics import TOPICS, grow_samples
+from artimon.stack.topics import TOPICS, migrate_samples
 from tests.faults.conftest import Scale
 from tests.faults.test_shards import REPLICAS, SHARDS, holds_all, wrong_buckets
 from tests.faults.world import World
@@ -156,14 +156,14 @@ def test_the_topic_grows_under_load(folder: Path, options: dict[str, str]) -> No
     with World(folder / "grow", options, shards=len(SHARDS)) as world:
         world.produce()
         world.wait_appends(2)
-        grow_samples(world.stack.kafka, "artimon", 12)
+        migrate_samples(world.stack.kafka, "artimon", 12)
         eventually(lambda: len(world.figures("spark")["raw"]["until"]) == 12, "the table goes over", 300)
         world.wait_appends(2)
         world.stack.kill("shard-0")
         world.stack.kill("spark")
         world.stack.wait_healthy(HEALTHY_S)
         admin = open_admin(world.stack.kafka)
-        assert find_topics(admin, [SAMPLES])[SAMPLES].config["max.message.bytes"] == str(SEALED_BYTES)
+        assert describe_topics(admin, [SAMPLES])[SAMPLES].config["max.message.bytes"] == str(SEALED_BYTES)
         admin.close()
         check_everything(world)
 

@@ -9,7 +9,7 @@ import pytest
 
 from artimon.model.batch import BatchId, Samples
 from artimon.model.codec import decode_columns, encode_samples
-from pipeline.compaction.digest import Digest
+from pipeline.compaction.digest import RowDigest
 from pipeline.spark import rows
 from tests.faults.batches import Source, worth
 from tests.faults.ledger import Ledger, LedgerWriter, Noted, read_ledgers
@@ -18,14 +18,14 @@ from tests.faults.stored import by_source, differences
 AT = 1_795_000_000_000
 
 
-def stored(*samples: Samples) -> dict[int, Digest]:
+def stored(*samples: Samples) -> dict[int, RowDigest]:
     """What a file of the table says of these batches: source 7, and each batch again as source 9."""
     parts = []
     for source in (7, 9):
         for one in samples:
             batch = encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 0, AT, "default", one)
-            parts.append(rows.Part(source, AT, decode_columns(batch.header, batch.data)))
-    table = rows.build(parts).combine_chunks()
+            parts.append(rows.SourceBatch(source, AT, decode_columns(batch.header, batch.data)))
+    table = rows.sorted_table(parts).combine_chunks()
     return by_source(pa.record_batch([column.chunk(0) for column in table.columns], schema=table.schema))
 
 
@@ -33,7 +33,7 @@ def stored(*samples: Samples) -> dict[int, Digest]:
 def test_the_table_gives_back_what_the_ledger_notes(mixed: bool) -> None:
     source = Source("a/b/0", 500, mixed)
     batches = [source.poll(AT + n).samples for n in range(9)]
-    expected = Digest()
+    expected = RowDigest()
     for one in batches:
         expected = expected.plus(worth(one))
     assert expected.rows == 4_500
@@ -64,14 +64,14 @@ def test_batches_of_a_source_never_share_a_time() -> None:
 
 def test_a_ledger_knows_what_a_kill_left_open(tmp_path: Path) -> None:
     writer = LedgerWriter(tmp_path / "x.ledger", "1-1")
-    done = writer.begin(Noted("a", AT, Digest(3, 4, 5)))
-    writer.begin(Noted("b", AT, Digest(1, 1, 1)))
+    done = writer.begin(Noted("a", AT, RowDigest(3, 4, 5)))
+    writer.begin(Noted("b", AT, RowDigest(1, 1, 1)))
     writer.done(done)
     again = LedgerWriter(tmp_path / "x.ledger", "2-2")
-    again.done(again.begin(Noted("a", AT + 1, Digest(1, 2**64 - 1, 1))))
+    again.done(again.begin(Noted("a", AT + 1, RowDigest(1, 2**64 - 1, 1))))
     with (tmp_path / "x.ledger").open("a") as file:
         file.write('["2-2", 2, "c"')
     ledger = read_ledgers(tmp_path, Ledger())
-    assert ledger.accepted == {"a": Digest(4, 3, 4)}
+    assert ledger.accepted == {"a": RowDigest(4, 3, 4)}
     assert [noted.source for noted in ledger.unknown] == ["b"]
     assert ledger.rows == 4

@@ -11,7 +11,7 @@ import pytest
 from artimon.compute.statistics import STATISTICS
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import DEFAULT_LEVELS
-from artimon.model.routing import owners, virtual_shard
+from artimon.model.routing import owners_of, virtual_shard
 from artimon.model.select import Buckets, Matcher, SelectRequest, decode_buckets
 from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.topics import TOPICS
@@ -22,7 +22,7 @@ from tests.faults.conftest import Scale
 from tests.faults.kills import Killer
 from tests.faults.world import World
 from tests.waiting import eventually
-from varstore.cluster.directory import Directory, Place
+from varstore.cluster.directory import ClusterDirectory, ShardAddress
 from varstore.cluster.logends import log_span
 from varstore.index.limits import FINEST_SPARE_ROWS, SPARE_ROWS
 from varstore.shard.service import idl
@@ -50,18 +50,18 @@ def options(load_options: dict[str, str]) -> dict[str, str]:
     }
 
 
-def places(world: World) -> dict[str, Place]:
+def places(world: World) -> dict[str, ShardAddress]:
     """Where the shards are, by id."""
     client = zookeeper_client(world.stack.zookeeper)
     client.start()
     try:
-        return {place.id: place for place in Directory(client).read().live}
+        return {place.id: place for place in ClusterDirectory(client).read().live}
     finally:
         client.stop()
         client.close()
 
 
-def held_by(place: Place, source: str, request: SelectRequest) -> Buckets:
+def held_by(place: ShardAddress, source: str, request: SelectRequest) -> Buckets:
     """What one shard alone holds of a source."""
     with FramedClient(idl().Shard, place.host, place.port, DEADLINE_S, max_frame=512 << 20) as client:
         return decode_buckets(client.call("select", json.dumps(request.to_json()).encode()))
@@ -78,7 +78,7 @@ def wrong_buckets(world: World, sources: list[str]) -> list[str]:
         for n, level in enumerate(DEFAULT_LEVELS):
             expected = recompute(rows, level, SPARE_ROWS if n else FINEST_SPARE_ROWS, now_ms)
             grid = grid_of(level, now_ms)
-            for owner in owners(virtual_shard(source), SHARDS, REPLICAS):
+            for owner in owners_of(virtual_shard(source), SHARDS, REPLICAS):
                 mask = 1 << virtual_shard(source)
                 held = held_by(at[owner], source, SelectRequest(matchers, grid, STATISTICS, vshards=mask))
                 found = differences(expected, rows, held)

@@ -14,7 +14,7 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import decode_samples, verify
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import SinkRefusedError
 from artimon.stack.stack import Stack
 from pipeline.flows.runtime.agent import Agent, AgentConfig
 from tests.faults.mounts import small_disk
@@ -137,7 +137,7 @@ def test_a_full_disk_refuses_and_keeps_what_it_has(tmp_path: Path, zookeeper: st
                     agent.intake.accept_now([polled(f"source-{number % 7}", 200, MINUTE + number)])
                     accepted.append(number)
 
-            with pytest.raises(SinkRefused):
+            with pytest.raises(SinkRefusedError):
                 fill()
             assert agent.figures()["pending_batches"] == len(accepted)
             with collector(zookeeper, kafka, prefix):
@@ -148,7 +148,7 @@ def test_a_full_disk_refuses_and_keeps_what_it_has(tmp_path: Path, zookeeper: st
                     number += 1
                     try:
                         agent.intake.accept_now([polled("source-1", 200, MINUTE + number)])
-                    except SinkRefused:
+                    except SinkRefusedError:
                         return False
                     accepted.append(number)
                     return True

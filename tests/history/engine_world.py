@@ -13,7 +13,7 @@ from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, Value, ValueType
 from artimon.rawtable.schema import FILE_SCHEMA
-from pipeline.compaction.order import sort
+from pipeline.compaction.order import sort_rows
 from tests.history.world import HistoryWorld
 from tests.query_dsl.test_pushdown import MINUTE, T, Told, type_of
 
@@ -101,7 +101,7 @@ def file_of(rows: Sequence[tuple[int, int, int, int, Value | None]], future: boo
     for kind, name in COLUMNS.items():
         columns[name] = [row[4] if type(row[4]) is kind else None for row in rows]
     arrays = [pa.array(columns[field.name], field.type) for field in FILE_SCHEMA]
-    return sort(pa.table(arrays, schema=FILE_SCHEMA))
+    return sort_rows(pa.table(arrays, schema=FILE_SCHEMA))
 
 
 def text_of(told: Told) -> str:

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from artimon.rawtable.schema import FILE_SCHEMA
-from query_dsl.stores.history.assembling import assemble
-from query_dsl.stores.history.files import Wanted
+from query_dsl.stores.history.assembling import build_answer
+from query_dsl.stores.history.files import RowFilter
 from query_dsl.stores.history.local import COLUMNS
 from query_dsl.stores.history.result import RESULT_SCHEMA
-from query_dsl.stores.history.series import Found
+from query_dsl.stores.history.series import FoundSeries
 from tests.seeds import fixed_and_drawn
 
 SCHEMA = pa.schema([*(FILE_SCHEMA.field(name) for name in COLUMNS), ("pair", pa.int64())])
@@ -29,11 +29,11 @@ KINDS: list[list[Any]] = [
 SERIES = 5
 
 
-def found_and_wanted() -> tuple[Found, Wanted]:
+def found_and_wanted() -> tuple[FoundSeries, RowFilter]:
     """Series whose order by text is not that of their pairs."""
     texts = [f"s{n}{{}}" for n in range(SERIES)]
     series = pa.table({"text": texts, "source_name": ["a/0", "b/0", "a/0", "a/0", "b/0"]})
-    return Found(series, ()), Wanted(np.array([2, 1, 1, 2, 1]), np.array([5, 9, 3, -4, 1]), 0, 10_000)
+    return FoundSeries(series, ()), RowFilter(np.array([2, 1, 1, 2, 1]), np.array([5, 9, 3, -4, 1]), 0, 10_000)
 
 
 def rows_of(random: np.random.Generator, rows: int, kinds: list[int], future: float, first: int = 0) -> Any:
@@ -51,7 +51,7 @@ def rows_of(random: np.random.Generator, rows: int, kinds: list[int], future: fl
     return pa.table(columns, schema=SCHEMA)
 
 
-def sorted_by_arrow(rows: Any, found: Found, wanted: Wanted) -> Any:
+def sorted_by_arrow(rows: Any, found: FoundSeries, wanted: RowFilter) -> Any:
     number = pa.array(wanted.order[rows.column("pair").to_numpy()])
     rows = rows.append_column("number", number)
     rows = rows.take(pa.compute.sort_indices(rows, [(name, "ascending") for name in ("number", "time", "birth")]))
@@ -74,7 +74,7 @@ def test_as_arrow_sorts(kinds: list[int], sizes: list[int], seed: int) -> None:
         for n, rows in enumerate(sizes)
     ]
     rows = pa.concat_tables(parts)
-    given = assemble(rows, found, wanted)
+    given = build_answer(rows, found, wanted)
     given.validate(full=True)
     assert given.schema == RESULT_SCHEMA
     assert plainly(given).equals(sorted_by_arrow(rows, found, wanted))
@@ -88,7 +88,7 @@ def plainly(table: Any) -> Any:
 
 
 def test_no_rows() -> None:
-    given = assemble(SCHEMA.empty_table(), *found_and_wanted())
+    given = build_answer(SCHEMA.empty_table(), *found_and_wanted())
     given.validate(full=True)
     assert (len(given), given.schema) == (0, RESULT_SCHEMA)
 
@@ -97,4 +97,4 @@ def test_a_time_that_is_no_whole_millisecond_is_not_cut() -> None:
     rows = rows_of(np.random.default_rng(1), 4, [0], 0.0)
     odd = pa.array([1, 2000, 3000, 4000]).view(SCHEMA.field("birth").type)
     with pytest.raises(pa.ArrowInvalid, match="lose data"):
-        assemble(rows.set_column(1, SCHEMA.field("birth"), odd), *found_and_wanted())
+        build_answer(rows.set_column(1, SCHEMA.field("birth"), odd), *found_and_wanted())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from query_dsl.stores.history.layout import SLICED_ROWS, Layout, runs_of
+from query_dsl.stores.history.layout import SLICED_ROWS, RowLayout, runs_of
 from tests.seeds import fixed_and_drawn
 
 
@@ -24,7 +24,7 @@ def test_as_sorting_does(seed: int) -> None:
     cuts = np.sort(random.integers(0, rows, seed % 5)).tolist()
     batches = [slice(a, b) for a, b in zip([0, *cuts], [*cuts, rows], strict=True)]
 
-    layout = Layout([runs_of(number[batch], time[batch]) for batch in batches])
+    layout = RowLayout([runs_of(number[batch], time[batch]) for batch in batches])
     placed, seen = np.zeros((3, rows), np.int64), np.zeros(rows, np.bool_)
     for n, batch in enumerate(batches):
         places = layout.places(n)
@@ -46,7 +46,7 @@ def test_as_sorting_does(seed: int) -> None:
 def test_only_series_that_are_out_of_order_are_sorted() -> None:
     """Series 1 came late in part, the others are left alone."""
     number, time = np.array([0, 0, 1, 1, 2, 2, 1]), np.array([5, 9, 1, 8, 2, 3, 4])
-    layout = Layout([runs_of(number, time)])
+    layout = RowLayout([runs_of(number, time)])
     placed = np.zeros(7, np.int64)
     layout.places(0).put(placed, time)
     moves = layout.moves(placed, np.zeros(7, np.int64))
@@ -58,7 +58,7 @@ def test_only_series_that_are_out_of_order_are_sorted() -> None:
 
 def test_what_is_in_order_needs_no_moves() -> None:
     number, time = np.array([0, 0, 1, 1, 0]), np.array([5, 9, 1, 8, 12])
-    layout = Layout([runs_of(number[:3], time[:3]), runs_of(number[3:], time[3:])])
+    layout = RowLayout([runs_of(number[:3], time[:3]), runs_of(number[3:], time[3:])])
     placed = np.zeros(5, np.int64)
     layout.places(0).put(placed, time[:3])
     layout.places(1).put(placed, time[3:])
@@ -67,7 +67,7 @@ def test_what_is_in_order_needs_no_moves() -> None:
 
 
 def test_nothing_at_all() -> None:
-    layout = Layout([])
+    layout = RowLayout([])
     assert (layout.rows, len(layout.number)) == (0, 0)
     nothing = np.zeros(0, np.int64)
     assert layout.moves(nothing, nothing) is None

@@ -101,9 +101,9 @@ def test_files_out_of_range_are_not_read(hdfs: str, history: History, engine: En
         assert 0 < touched.bytes < touched.of_bytes / 4
         assert "1 of 12 files" in answer.notes[0]
         uri = raw_uri(history_world.hdfs)
-        for path, _, _ in files.listing(uri):
+        for path, _, _ in files.list_files(uri):
             if path.endswith(".parquet") and not path.startswith("_") and path not in touched.paths:
-                files.write(f"{uri}/{path}", b"destroyed")
+                files.write_file(f"{uri}/{path}", b"destroyed")
         again = engine_of_it.read(*question, engine=engine)
         assert told(again) == told(answer) == history_world.expected(['v{n="1"}'], *question[1:])
         with pytest.raises(HistoryError):
@@ -215,8 +215,8 @@ def test_a_file_that_goes_while_it_is_read_begins_the_reading_again(
             raise FileNotFoundError("compaction was faster")
         return real(*given)
 
-    real = module._locally
-    monkeypatch.setattr(module, "_locally", once_gone)
+    real = module._read_locally
+    monkeypatch.setattr(module, "_read_locally", once_gone)
     assert len(history.read("odd", START_MS - 1, END_MS)) == 10
     assert len(calls) == 2
 

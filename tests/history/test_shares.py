@@ -56,7 +56,7 @@ def sized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if request.param == "small shares":
         monkeypatch.setattr(shares, "SHARE_ROWS", 100)
     if request.param == "nothing kept":
-        monkeypatch.setattr(gathering, "HELD_BYTES", 0)
+        monkeypatch.setattr(gathering, "KEPT_SHARE_BYTES", 0)
         monkeypatch.setattr(shares, "SHARE_BYTES", 1)  # larger than that is every row group: keys first, then values
 
 

@@ -7,16 +7,16 @@ import threading
 import pytest
 
 from query_dsl.stores.history.question import HistoryInterrupted
-from query_dsl.stores.history.tasks import Done, Task, TaskPool
+from query_dsl.stores.history.tasks import Task, TaskPool, TaskResult
 
 
 def splitting(size: int, done: list[int]) -> Task:
     """A task that does one and leaves the rest to two others."""
 
-    def task() -> Done:
+    def task() -> TaskResult:
         done.append(1)
         rest = size - 1
-        return Done(1, tuple(splitting(part, done) for part in (rest // 2, rest - rest // 2) if part))
+        return TaskResult(1, tuple(splitting(part, done) for part in (rest // 2, rest - rest // 2) if part))
 
     return task
 
@@ -38,11 +38,11 @@ def test_none() -> None:
 def test_an_error_ends_the_others() -> None:
     pool = TaskPool(threading.Event())
 
-    def waits() -> Done:
+    def waits() -> TaskResult:
         assert pool.ended.wait(60)
-        return Done(1)
+        return TaskResult(1)
 
-    def fails() -> Done:
+    def fails() -> TaskResult:
         raise FileNotFoundError("gone")
 
     with pytest.raises(FileNotFoundError, match="gone"):
@@ -54,10 +54,10 @@ def test_stopping_interrupts() -> None:
     stop = threading.Event()
     pool = TaskPool(stop)
 
-    def stops() -> Done:
+    def stops() -> TaskResult:
         stop.set()
         pool.ended.wait(60)
-        return Done(1)
+        return TaskResult(1)
 
     with pytest.raises(HistoryInterrupted):
         pool.run([stops], lambda _: None)

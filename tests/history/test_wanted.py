@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from artimon.compute.bucketizer import begins_of
-from query_dsl.stores.history.files import Wanted
+from artimon.compute.bucketizer import run_starts
+from query_dsl.stores.history.files import RowFilter
 from tests.seeds import fixed_and_drawn
 
 
@@ -16,7 +16,7 @@ def test_as_one_after_another(seed: int) -> None:
     random = np.random.default_rng(seed)
     wanted_pairs = {(int(a), int(b)) for a, b in random.integers(-3, 4, (int(random.integers(1, 12)), 2))}
     source, series = (np.array(column) for column in zip(*wanted_pairs, strict=True))
-    wanted = Wanted(source, series, 2, 9 if seed % 2 else 20)
+    wanted = RowFilter(source, series, 2, 9 if seed % 2 else 20)
     length = (1, 7)[seed % 2]
     pairs = np.repeat(random.integers(-3, 4, (int(random.integers(0, 30)), 2)), length, axis=0)
     if seed % 3:
@@ -37,7 +37,7 @@ def test_as_one_after_another(seed: int) -> None:
 
 def test_starts_of_runs() -> None:
     a, b = np.array([1, 1, 1, 2, 2]), np.array([5, 5, 6, 6, 6])
-    assert begins_of(a).tolist() == [0, 3]
-    assert begins_of(a, b).tolist() == [0, 2, 3]
-    assert begins_of(a[:1], b[:1]).tolist() == [0]
-    assert begins_of(a[:0]).tolist() == []
+    assert run_starts(a).tolist() == [0, 3]
+    assert run_starts(a, b).tolist() == [0, 2, 3]
+    assert run_starts(a[:1], b[:1]).tolist() == [0]
+    assert run_starts(a[:0]).tolist() == []

@@ -17,7 +17,7 @@ from starlette.websockets import WebSocket
 
 from bookkeeper import Bookkeeper
 from bookkeeper.integrations.asgi import Message, Middleware
-from bookkeeper.integrations.routes import replaced
+from bookkeeper.integrations.routes import replace_values
 from bookkeeper.testing import snapshot
 from tests.integrations.asking import ask_asgi, asked, counted, timed
 
@@ -264,4 +264,4 @@ def test_what_is_counted_is_described_and_timed(book: Bookkeeper) -> None:
     ],
 )
 def test_values_are_replaced_by_their_names_or_not_at_all(path: str, values: Any, pattern: str | None) -> None:
-    assert replaced(path, values) == pattern
+    assert replace_values(path, values) == pattern

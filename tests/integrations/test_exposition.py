@@ -61,7 +61,7 @@ def raw(port: int, data: bytes) -> bytes:
     ],
 )
 def test_addresses(text: str, where: tuple[str, int, int]) -> None:
-    assert metrics_server.parse(text) == where
+    assert metrics_server.parse_listen_address(text) == where
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_addresses(text: str, where: tuple[str, int, int]) -> None:
 )
 def test_bad_addresses_say_what_is_wanted(text: str) -> None:
     with pytest.raises(ValueError, match=r"\[host:\]port"):
-        metrics_server.parse(text)
+        metrics_server.parse_listen_address(text)
 
 
 def test_both_formats_and_compression(server: exposition.MetricsServer, book: Bookkeeper) -> None:
@@ -102,7 +102,7 @@ def test_a_request_that_is_too_long_or_half_is_dropped(
     server: exposition.MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert raw(server.port, b"GET /metrics HTTP/1.1\r\n" + b"a: b\r\n" * 5000) == b""
-    monkeypatch.setattr(metrics_server, "REQUEST_S", 0.2)
+    monkeypatch.setattr(metrics_server, "REQUEST_TIMEOUT_S", 0.2)
     assert raw(server.port, b"GET /metr") == b""
     assert get(server.port)[1]
 
@@ -110,9 +110,9 @@ def test_a_request_that_is_too_long_or_half_is_dropped(
 def test_idle_connections_beyond_the_limit_are_turned_away_and_the_rest_ends(
     server: exposition.MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_server, "REQUEST_S", 1.0)
+    monkeypatch.setattr(metrics_server, "REQUEST_TIMEOUT_S", 1.0)
     idle = [socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(40)]
-    eventually(lambda: server.refused >= 40 - metrics_server.CONNECTIONS)
+    eventually(lambda: server.refused >= 40 - metrics_server.MAX_CONNECTIONS)
     for sock in idle:
         sock.close()
 

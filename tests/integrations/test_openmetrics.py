@@ -11,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper import Bookkeeper
-from bookkeeper.export.openmetrics import LEFT_OUT, OPENMETRICS, PLAIN, content_type, render
-from bookkeeper.variables.snapshot import Entry, VarType
+from bookkeeper.export.openmetrics import LEFT_OUT_METRIC, OPENMETRICS, PLAIN, content_type, render
+from bookkeeper.variables.snapshot import VariableEntry, VarType
 from tests.integrations.reading import read_openmetrics, read_plain
 
 INT, DOUBLE, BOOL, TEXT = VarType.INTEGER, VarType.DOUBLE, VarType.BOOLEAN, VarType.STRING
 
 
-def entry(name: str, type_: VarType, value: Any, kind: str = "gauge", labels: Mapping[str, str] | None = None) -> Entry:
-    return Entry(name, labels or {}, type_, value, kind, "", "", name)
+def entry(
+    name: str, type_: VarType, value: Any, kind: str = "gauge", labels: Mapping[str, str] | None = None
+) -> VariableEntry:
+    return VariableEntry(name, labels or {}, type_, value, kind, "", "", name)
 
 
 def read(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -100,8 +102,8 @@ def test_a_histogram_is_one(book: Bookkeeper) -> None:
 def test_a_histogram_read_in_the_middle_of_an_observation_is_still_one() -> None:
     """Its buckets never fall, and its count is that of the last of them."""
     family = [("lat.bucket", {"le": "1.0"}, 7), ("lat.bucket", {"le": "+Inf"}, 6), ("lat.count", {}, 9)]
-    made = [Entry(name, labels, INT, value, "histogram", "", "", "lat") for name, labels, value in family]
-    found = read(render([*made, Entry("lat.sum", {}, DOUBLE, 2.5, "histogram", "", "", "lat")]))
+    made = [VariableEntry(name, labels, INT, value, "histogram", "", "", "lat") for name, labels, value in family]
+    found = read(render([*made, VariableEntry("lat.sum", {}, DOUBLE, 2.5, "histogram", "", "", "lat")]))
     assert found == {
         ("lat_bucket", (("le", "1.0"),)): 7,
         ("lat_bucket", (("le", "+Inf"),)): 7,
@@ -134,11 +136,11 @@ def test_doubles_arrive_to_the_last_bit(value: float) -> None:
         (entry("a", INT, 1), entry("a.info", TEXT, "x")),
     ],
 )
-def test_of_names_that_become_the_same_one_is_left_out_and_counted(first: Entry, second: Entry) -> None:
+def test_of_names_that_become_the_same_one_is_left_out_and_counted(first: VariableEntry, second: VariableEntry) -> None:
     found = read(render([second, first]))
-    assert found.pop((LEFT_OUT, ())) == 1
+    assert found.pop((LEFT_OUT_METRIC, ())) == 1
     assert list(found.values()) == [1]
-    assert plain(render([second, first], openmetrics=False))[LEFT_OUT, ()] == 1
+    assert plain(render([second, first], openmetrics=False))[LEFT_OUT_METRIC, ()] == 1
 
 
 def test_a_label_named_value_does_not_collide_with_the_text() -> None:
@@ -159,8 +161,8 @@ def test_any_text_comes_back_and_no_output_is_refused(pairs: list[tuple[str, str
     entries = [*numbers.values(), *texts.values()]
     found = read(render(entries))
     assert plain(render(entries, openmetrics=False)) == found
-    values = [value for (name, _), value in found.items() if name != LEFT_OUT]
-    assert len(values) + found.get((LEFT_OUT, ()), 0) == len(entries)
+    values = [value for (name, _), value in found.items() if name != LEFT_OUT_METRIC]
+    assert len(values) + found.get((LEFT_OUT_METRIC, ()), 0) == len(entries)
     shown = {dict(labels).get("value") for (name, labels) in found if name.endswith("_info")} - {None}
     assert shown <= {text for _, text in pairs}
 

@@ -27,14 +27,14 @@ def book() -> Bookkeeper:
 
 
 @pytest.fixture
-def installed(book: Bookkeeper) -> Iterator[runtime.Runtime]:
+def installed(book: Bookkeeper) -> Iterator[runtime.RuntimeVariables]:
     made = runtime.install(book, pauses=True)
     yield made
     made.remove()
 
 
 @linux
-def test_the_system_says_the_same(book: Bookkeeper, installed: runtime.Runtime) -> None:
+def test_the_system_says_the_same(book: Bookkeeper, installed: runtime.RuntimeVariables) -> None:
     process, found = psutil.Process(), snapshot(book)
     assert found.value("process.started.seconds") == pytest.approx(process.create_time(), abs=2)
     assert found.value("process.memory.resident.bytes") == pytest.approx(process.memory_info().rss, rel=0.3)
@@ -75,7 +75,7 @@ def test_descriptors_and_threads_are_counted(tmp_path: Path) -> None:
     end(process)
 
 
-def test_collections_are_counted_with_their_time(book: Bookkeeper, installed: runtime.Runtime) -> None:
+def test_collections_are_counted_with_their_time(book: Bookkeeper, installed: runtime.RuntimeVariables) -> None:
     gc.disable()
     try:
         with changes(book) as seen:

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from artimon.runtime import topic_check
 from artimon.runtime.kafka_access import client_options, java_options
 from artimon.runtime.settings import KafkaSecurity, SettingsError, kafka_security, read_kafka_security
-from artimon.runtime.topic_check import TopicsUnknown, check_topics
+from artimon.runtime.topic_check import TopicsUnknownError, check_topics
 from artimon.stack.stack import Stack
 from artimon.stack.topics import TOPICS, make_topics
-from pipeline.collector.broker import Broker, BrokerError, Message
+from pipeline.collector.broker import KafkaMessage, KafkaWriteError, KafkaWriter
 from pipeline.spark.config import SparkConfig
 from tests.kafka.secure import PASSWORD, USER, broker_options, client_environment
 from tests.spark.carried import Carried
@@ -135,12 +135,12 @@ def allowed(guarded: tuple[Stack, str], monkeypatch: pytest.MonkeyPatch) -> Iter
 @pytest.mark.stack
 def test_who_has_no_password_is_told_so(guarded: tuple[Stack, str], monkeypatch: pytest.MonkeyPatch) -> None:
     stack, mechanism = guarded
-    monkeypatch.setattr(topic_check, "BOOTSTRAP_MS", 5_000)  # each of the two attempts waits so long
+    monkeypatch.setattr(topic_check, "BOOTSTRAP_TIMEOUT_MS", 5_000)  # each of the two attempts waits so long
     assert "ARTIMON_KAFKA_SECURITY_PROTOCOL" not in os.environ
-    with pytest.raises(TopicsUnknown, match="does not answer over PLAINTEXT"):
+    with pytest.raises(TopicsUnknownError, match="does not answer over PLAINTEXT"):
         check_topics(stack.kafka, TOPICS)
     wrong = read_kafka_security(client_environment(stack.data.parent, mechanism, "wrong"))
-    with pytest.raises(TopicsUnknown, match=f"SASL_SSL with {mechanism} as {USER}"):
+    with pytest.raises(TopicsUnknownError, match=f"SASL_SSL with {mechanism} as {USER}"):
         check_topics(stack.kafka, TOPICS, client_options(wrong))
 
 
@@ -170,10 +170,10 @@ def test_the_whole_way_with_a_password(
 
 @pytest.mark.stack
 def test_a_password_that_changed_is_a_reason_and_no_loss(guarded: tuple[Stack, str], allowed: str) -> None:
-    assert isinstance(Broker(allowed).write([Message("artimon.events", 0, b"x")])[0], tuple)
+    assert isinstance(KafkaWriter(allowed).write([KafkaMessage("artimon.events", 0, b"x")])[0], tuple)
     kafka_security.cache_clear()
     os.environ["ARTIMON_KAFKA_SASL_PASSWORD_FILE"] = client_environment(guarded[0].data.parent, guarded[1], "bad")[
         "ARTIMON_KAFKA_SASL_PASSWORD_FILE"
     ]
-    with pytest.raises(BrokerError, match="does not answer"):
-        Broker(allowed).topic("artimon.events")
+    with pytest.raises(KafkaWriteError, match="does not answer"):
+        KafkaWriter(allowed).topic("artimon.events")

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from artimon.model.topic_spec import platform_topics
-from artimon.runtime.topic_check import check_topics, find_topics, open_admin
+from artimon.runtime.topic_check import check_topics, describe_topics, open_admin
 from artimon.stack.stack import Stack
 from artimon.stack.topics import make_topics
 from pipeline.spark.config import SparkConfig
@@ -74,6 +74,6 @@ def test_a_broker_is_killed_and_one_loses_its_disk(
             way.acked(20)
         way.settle()
     admin = open_admin(brokers.kafka)
-    found = find_topics(admin, [config.samples_topic])[config.samples_topic]
+    found = describe_topics(admin, [config.samples_topic])[config.samples_topic]
     admin.close()
     assert {len(nodes) for nodes in found.replicas.values()} == {3}

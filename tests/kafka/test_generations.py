@@ -7,17 +7,17 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, Ne
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from artimon.model.acks import AckState, PartitionState, Position, Sent, judge
+from artimon.model.acks import AckState, PartitionState, Position, SentBatch, decide_acks
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.model.routing import partition_of
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.state import END_OF_LOG, RawState, TopicState, begin_next
+from artimon.rawtable.state import END_OF_LOG, RawState, TopicState, begin_next_topic
 from artimon.runtime.partition_counts import PartitionCounts
-from artimon.stack.topics import grow_samples
-from pipeline.collector.broker import Broker, message_for
+from artimon.stack.topics import migrate_samples
+from pipeline.collector.broker import KafkaWriter, message_for
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.generations import generation_to_read, unread
+from pipeline.spark.generations import generation_to_read, later_generations
 from pipeline.spark.raw import RawQuery
 from pipeline.spark.topic import TopicInfo
 from tests.pipeline.kafka_helpers import read_topic
@@ -40,10 +40,10 @@ READING = RawState(topics=(TopicState("one", {0: 5, 1: 7}),))
 def test_generations_are_read_in_their_order() -> None:
     assert generation_to_read(RawState(), [ONE, TWO]) == ONE
     assert generation_to_read(READING, [ONE, TWO]) == ONE
-    assert unread(READING, [ONE, TWO, THREE]) == [TWO, THREE]
-    moved = begin_next(READING, "w", "two", 3)
+    assert later_generations(READING, [ONE, TWO, THREE]) == [TWO, THREE]
+    moved = begin_next_topic(READING, "w", "two", 3)
     assert generation_to_read(moved, [ONE, TWO, THREE]) == TWO
-    assert unread(moved, [ONE, TWO, THREE]) == [THREE]
+    assert later_generations(moved, [ONE, TWO, THREE]) == [THREE]
     assert generation_to_read(moved, [info("t", "made again"), THREE]).topic_id == "made again"
 
 
@@ -51,7 +51,7 @@ def test_what_comes_late_to_a_replaced_topic_is_lost_and_numbers_stay_seen() -> 
     lanes = LaneRanges()
     lane = LaneId("a", 1, 2)
     lanes.add(lane, 9)
-    moved = begin_next(RawState(topics=READING.topics, lanes={0: lanes}), "w", "two", 3)
+    moved = begin_next_topic(RawState(topics=READING.topics, lanes={0: lanes}), "w", "two", 3)
     assert moved.topics[0].lost == {0: ((5, END_OF_LOG),), 1: ((7, END_OF_LOG),)}
     assert moved.topics[0].closed
     assert dict(moved.until()) == {0: 0, 1: 0, 2: 0}
@@ -60,11 +60,11 @@ def test_what_comes_late_to_a_replaced_topic_is_lost_and_numbers_stay_seen() -> 
 
 
 def test_a_batch_in_a_partition_that_was_added_is_sent_again() -> None:
-    sent = [Sent("b", Position("c", "one", 12, 3), 1)]
+    sent = [SentBatch("b", Position("c", "one", 12, 3), 1)]
     state = AckState("c", "t", "one", 0, {0: PartitionState(5, 0, 5)}, version=2)
-    assert judge(sent, {"one": state}, "t").resend == (), "it may be older than the position"
+    assert decide_acks(sent, {"one": state}, "t").resend == (), "it may be older than the position"
     later = AckState("c", "t", "one", 0, {0: PartitionState(5, 0, 5)}, version=3)
-    assert judge(sent, {"one": later}, "t").resend == (("b", "partition 12 of topic one is not read"),)
+    assert decide_acks(sent, {"one": later}, "t").resend == (("b", "partition 12 of topic one is not read"),)
 
 
 def test_the_number_of_partitions_stays_what_the_table_began_with() -> None:
@@ -91,7 +91,7 @@ def test_a_topic_grows_under_load(config: SparkConfig, session: SparkSession, cl
     with way.running():
         with way.spark() as query, way.flowing():
             way.acked(20)
-            grow_samples(config.kafka, config.topic_prefix, 7)
+            migrate_samples(config.kafka, config.topic_prefix, 7)
             eventually(lambda: len(current(config).topics) == 2, "the table goes over to the new topic")
             way.acked(40)
             assert query.figures()["gaps"] == [] or not query.problems()
@@ -118,7 +118,7 @@ def test_what_was_sent_again_over_the_change_is_a_repeat(
             way.settle()
         way.accept(30)
         eventually(lambda: way.figures()["unsent_batches"] == 0, "Kafka has them")
-        grow_samples(config.kafka, config.topic_prefix, 7)
+        migrate_samples(config.kafka, config.topic_prefix, 7)
         repeats = send_again(config)
         with way.spark() as query:
             way.settle()
@@ -131,7 +131,7 @@ def test_what_was_sent_again_over_the_change_is_a_repeat(
 def send_again(config: SparkConfig) -> int:
     """All that stands in the old topic comes once more, as an agent sends what it takes for lost."""
     values = [value for *_, value in read_topic(config.kafka, config.samples_topic)]
-    broker = Broker(config.kafka)
+    broker = KafkaWriter(config.kafka)
     results = broker.write([message_for(broker, config.topic_prefix, parse_header(v), v) for v in values])
     broker.close()
     assert not [result for result in results if isinstance(result, str)]
@@ -155,7 +155,7 @@ def test_a_topic_that_was_altered_is_refused_and_loses_nothing(
         way.accept(30)
         way.settle()
         assert f"{config.samples_topic} was altered to 11 partitions: {PARTITIONS} are used" in problems(query)
-        grow_samples(config.kafka, config.topic_prefix, 6)
+        migrate_samples(config.kafka, config.topic_prefix, 6)
         eventually(lambda: len(current(config).topics) == 2, "the table goes over to the new topic")
         way.accept(10)
         way.settle()
@@ -176,11 +176,11 @@ def test_a_generation_that_is_not_sealed_is_named(
     with way.running(), way.spark() as query:
         way.accept(10)
         way.settle()
-        grow_samples(config.kafka, config.topic_prefix, 6)
+        migrate_samples(config.kafka, config.topic_prefix, 6)
         unseal(config)
         eventually(lambda: "is not sealed: run `artimon topics grow` again" in problems(query), "it says so")
         way.accept(10)
-        grow_samples(config.kafka, config.topic_prefix, 6)
+        migrate_samples(config.kafka, config.topic_prefix, 6)
         way.settle()
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from artimon.model.ranges import LaneRanges
 from artimon.model.routing import partition_of
-from artimon.stack.topics import grow_samples
+from artimon.stack.topics import migrate_samples
 from pipeline.spark.config import SparkConfig
 from tests.spark.conftest import client, config, connector, session
 from tests.spark.driving import buckets_query
@@ -60,7 +60,7 @@ def sender(config: SparkConfig) -> Iterator[Sender]:
 
 def grow(config: SparkConfig, sender: Sender) -> None:
     """The sender goes over to the new topic."""
-    _, sender.topic = grow_samples(config.kafka, config.topic_prefix, GROWN)
+    _, sender.topic = migrate_samples(config.kafka, config.topic_prefix, GROWN)
     sender.partition = partition_of(sender.agent, sender.epoch, sender.lane, GROWN)
 
 

@@ -15,27 +15,27 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from artimon.model.acks import Position
 from artimon.model.clock import ManualClock
-from artimon.model.topic_spec import Difference, Found, Topic, differences, missing, platform_topics
+from artimon.model.topic_spec import Difference, ExistingTopic, TopicSpec, differences, missing_topic, platform_topics
 from artimon.runtime.topic_check import (
     UNFIT_EXIT,
     TopicCheck,
-    TopicsUnfit,
-    TopicsUnknown,
-    check_relied_on,
+    TopicsUnfitError,
+    TopicsUnknownError,
+    check_required_topics,
     check_topics,
-    find_topics,
+    describe_topics,
     open_admin,
-    relied_on,
+    required_topics,
 )
-from artimon.stack.topics import GrowError, grow_samples, make_topics
-from pipeline.collector.broker import Broker, Message
+from artimon.stack.topics import TopicError, make_topics, migrate_samples
+from pipeline.collector.broker import KafkaMessage, KafkaWriter
 from tests.waiting import eventually
 
 SAMPLES = platform_topics(replication=3)[0]
-GOOD = Found("artimon.samples", 8, dict.fromkeys(range(8), (1, 2, 3)), dict(SAMPLES.config))
+GOOD = ExistingTopic("artimon.samples", 8, dict.fromkeys(range(8), (1, 2, 3)), dict(SAMPLES.config))
 
 
-def changed(**more: str) -> Found:
+def changed(**more: str) -> ExistingTopic:
     return replace(GOOD, config={**GOOD.config, **{name.replace("_", "."): value for name, value in more.items()}})
 
 
@@ -67,7 +67,7 @@ def test_a_topic_as_it_must_be_has_no_differences() -> None:
         ),
     ],
 )
-def test_each_difference_names_what_mends_it(found: Found, words: str, command: str, vital: bool) -> None:
+def test_each_difference_names_what_mends_it(found: ExistingTopic, words: str, command: str, vital: bool) -> None:
     told = differences(SAMPLES, found, "b:1")
     assert any(words in one.text and command in one.command and one.vital == vital for one in told), told
 
@@ -86,7 +86,7 @@ def alter(kafka: str, topic: str, **config: str) -> None:
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=plain)])
 
     def told() -> bool:
-        real = find_topics(admin, [topic])[topic].config
+        real = describe_topics(admin, [topic])[topic].config
         return all(real.get(name) == value for name, value in plain.items())
 
     eventually(told, f"{topic} is altered")
@@ -149,7 +149,7 @@ with processes.checked_topics(stop):
 @pytest.mark.stack
 def test_a_check_waits_for_topics_and_is_satisfied(kafka: str) -> None:
     name = f"t{uuid.uuid4().hex[:12]}"
-    check, stop = TopicCheck(kafka, relied_on(name, ("samples",)), ManualClock()), threading.Event()
+    check, stop = TopicCheck(kafka, required_topics(name, ("samples",)), ManualClock()), threading.Event()
     thread = threading.Thread(target=check.run, args=(stop,))
     thread.start()
     eventually(lambda: "it does not exist" in check.problem, "it says what it waits for")
@@ -161,17 +161,17 @@ def test_a_check_waits_for_topics_and_is_satisfied(kafka: str) -> None:
 
 
 def test_a_check_asks_again_while_kafka_is_away() -> None:
-    answers = iter([[], [missing("t")], [Difference("t", "wrong", "mend it", True), missing("u")]])
+    answers = iter([[], [missing_topic("t")], [Difference("t", "wrong", "mend it", True), missing_topic("u")]])
 
-    def ask(_bootstrap: str, _topics: Sequence[Topic]) -> list[Difference]:
+    def ask(_bootstrap: str, _topics: Sequence[TopicSpec]) -> list[Difference]:
         answer: list[Difference] = next(answers)
         if not answer:
-            raise TopicsUnknown("away")
+            raise TopicsUnknownError("away")
         return answer
 
     check = TopicCheck("b:1", (), ManualClock(), ask)
     check.run(threading.Event())
-    with pytest.raises(TopicsUnfit, match="topic t: wrong; fix: mend it"):
+    with pytest.raises(TopicsUnfitError, match="topic t: wrong; fix: mend it"):
         check.raise_unfit()
 
 
@@ -179,39 +179,39 @@ def test_a_check_asks_again_while_kafka_is_away() -> None:
 def test_a_topic_grows_into_its_next_generation(kafka: str, prefix: str) -> None:
     name = f"{prefix}.samples"
     alter(kafka, name, segment_bytes="2000000")
-    assert grow_samples(kafka, prefix, 5) == (name, f"{name}.2")
+    assert migrate_samples(kafka, prefix, 5) == (name, f"{name}.2")
     admin = open_admin(kafka)
-    found = find_topics(admin, [name, f"{name}.2"])
+    found = describe_topics(admin, [name, f"{name}.2"])
     admin.close()
     assert (found[f"{name}.2"].partitions, found[f"{name}.2"].config["segment.bytes"]) == (5, "2000000")
     assert found[name].config["max.message.bytes"] == "0"
-    assert grow_samples(kafka, prefix, 5) == (name, f"{name}.2"), "a repeat makes nothing more"
+    assert migrate_samples(kafka, prefix, 5) == (name, f"{name}.2"), "a repeat makes nothing more"
     assert check_topics(kafka, platform_topics(prefix, 0)) == [], "the newest generation is checked"
-    check_relied_on(kafka, relied_on(prefix, ("samples",)))
-    with pytest.raises(GrowError, match="use 1 to 1024"):
-        grow_samples(kafka, prefix, 0)
-    with pytest.raises(GrowError, match="does not exist: create it with"):
-        grow_samples(kafka, f"{prefix}none", 5)
+    check_required_topics(kafka, required_topics(prefix, ("samples",)))
+    with pytest.raises(TopicError, match="use 1 to 1024"):
+        migrate_samples(kafka, prefix, 0)
+    with pytest.raises(TopicError, match="does not exist: create it with"):
+        migrate_samples(kafka, f"{prefix}none", 5)
 
 
 @pytest.mark.stack
 def test_a_collector_moves_over_and_writes_nothing_where_it_was_not_counted(kafka: str, prefix: str) -> None:
     name = f"{prefix}.samples"
-    broker = Broker(kafka)
+    broker = KafkaWriter(kafka)
     before = broker.topic(name)
-    assert isinstance(broker.write([Message(name, 0, b"x", None, before.topic_id)])[0], Position)
-    grow_samples(kafka, prefix, 5)
+    assert isinstance(broker.write([KafkaMessage(name, 0, b"x", None, before.topic_id)])[0], Position)
+    migrate_samples(kafka, prefix, 5)
 
     def moved() -> bool:
         """What was counted in the old topic is refused by its leaders, or by the broker once it knows of the new."""
-        (result,) = broker.write([Message(name, 0, b"x", None, before.topic_id)])
+        (result,) = broker.write([KafkaMessage(name, 0, b"x", None, before.topic_id)])
         assert isinstance(result, str)
         return broker.topic(name).topic_id != before.topic_id
 
     eventually(moved, "the new topic is known")
     after = broker.topic(name)
     assert (after.name, after.partitions) == (f"{name}.2", 5)
-    (stands,) = broker.write([Message(name, 4, b"x", None, after.topic_id)])
+    (stands,) = broker.write([KafkaMessage(name, 4, b"x", None, after.topic_id)])
     assert isinstance(stands, Position)
     assert (stands.topic_id, stands.partition, stands.offset) == (after.topic_id, 4, 0)
     assert [one.name for one in broker.generations(name)] == [name, f"{name}.2"]
@@ -223,7 +223,7 @@ def test_a_collector_moves_over_and_writes_nothing_where_it_was_not_counted(kafk
 @pytest.mark.stack
 def test_a_broker_that_left_does_not_hide_the_sizes_of_the_others(kafka: str, prefix: str) -> None:
     name = f"{prefix}.samples"
-    broker = Broker(kafka)
+    broker = KafkaWriter(kafka)
     known = broker.topic(name)
     broker._topics[name] = replace(known, nodes=(*known.nodes, 99))
     assert len(broker.log_sizes(name).partitions) == 3

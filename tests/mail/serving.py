@@ -13,7 +13,7 @@ from pathlib import Path
 
 from artimon.runtime.health import Health, read_health
 from artimon.stack.mail_view import Mail, read_mails
-from artimon.stack.smtp import Limits, SmtpServer, run_smtp
+from artimon.stack.smtp import SmtpLimits, SmtpServer, run_smtp
 from tests.waiting import eventually
 
 
@@ -36,7 +36,7 @@ def message(subject: str = "shop is down", text: str = "The shop does not answer
 
 
 @contextlib.contextmanager
-def serving(data: Path, limits: Limits | None = None) -> Iterator[SmtpServer]:
+def serving(data: Path, limits: SmtpLimits | None = None) -> Iterator[SmtpServer]:
     """A server in a thread, on any port."""
     stop, listening, found = threading.Event(), threading.Event(), []
 

@@ -10,7 +10,7 @@ import pytest
 from artimon.cli.commands import questions
 from artimon.model.clock import ManualClock
 from artimon.stack.mail_view import parse_mail, show_mails
-from artimon.stack.mailbox import Kept, Mailbox
+from artimon.stack.mailbox import Mailbox, StoredMail
 from tests.mail.serving import kept, message
 
 
@@ -87,6 +87,6 @@ def test_control_characters_are_shown_as_escapes(tmp_path: Path) -> None:
     ],
 )
 def test_no_mail_makes_the_reading_fail(content: bytes) -> None:
-    mail = parse_mail(Kept(Path("x"), 0, len(content)), content)
+    mail = parse_mail(StoredMail(Path("x"), 0, len(content)), content)
     assert show_mails([mail], full=True)
     assert json.dumps(mail.to_json(full=True))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import ManualClock
-from artimon.stack.mailbox import Mailbox, kept_mails
-from artimon.stack.smtp import Limits
+from artimon.stack.mailbox import Mailbox, list_mails
+from artimon.stack.smtp import SmtpLimits
 from tests.mail.serving import client, kept, message, process, serving
 from tests.sockets import to_end
 from tests.waiting import eventually
@@ -30,7 +30,7 @@ def test_a_mail_is_kept_as_it_was_sent(tmp_path: Path) -> None:
         connection.sendmail(
             "bounce@example.org", ["a@example.org", "b@example.org"], b"Subject: hi\r\n\r\n.dot\r\nend\r\n"
         )
-        (path,) = (one.path for one in kept_mails(tmp_path / "mail"))
+        (path,) = (one.path for one in list_mails(tmp_path / "mail"))
         assert server.figures()["accepted"] == server.figures()["kept"] == 1
     head = b"Return-Path: <bounce@example.org>\r\nDelivered-To: a@example.org\r\nDelivered-To: b@example.org\r\n"
     assert path.read_bytes() == head + b"Subject: hi\r\n\r\n.dot\r\nend\r\n"
@@ -64,7 +64,7 @@ def test_utf8_in_subject_body_and_address(tmp_path: Path) -> None:
 
 
 def test_a_mail_that_is_too_large_is_refused_with_552(tmp_path: Path) -> None:
-    with serving(tmp_path, Limits(message_bytes=10_000)) as server, client(server.port) as connection:
+    with serving(tmp_path, SmtpLimits(message_bytes=10_000)) as server, client(server.port) as connection:
         with pytest.raises(smtplib.SMTPSenderRefused) as refused:  # it said the size beforehand
             connection.send_message(message(text="x" * 60 + "\n" * 20_000))
         assert refused.value.smtp_code == 552
@@ -76,7 +76,7 @@ def test_a_mail_that_is_too_large_is_refused_with_552(tmp_path: Path) -> None:
 
 
 def test_a_mail_without_end_is_cut_off(tmp_path: Path) -> None:
-    with serving(tmp_path, Limits(message_bytes=10_000)) as server, raw(server.port) as connection:
+    with serving(tmp_path, SmtpLimits(message_bytes=10_000)) as server, raw(server.port) as connection:
         connection.sendall(b"HELO x\r\nMAIL FROM:<a@example.org>\r\nRCPT TO:<b@example.org>\r\nDATA\r\n")
         eventually(lambda: connection.recv(1000).endswith(b"<CR><LF>.<CR><LF>\r\n"))
         connection.sendall(b"x" * 25_000)
@@ -86,7 +86,7 @@ def test_a_mail_without_end_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_client_that_is_too_slow_is_cut_off(tmp_path: Path) -> None:
-    with serving(tmp_path, Limits(command_s=0.3)) as server, raw(server.port) as silent:
+    with serving(tmp_path, SmtpLimits(command_s=0.3)) as server, raw(server.port) as silent:
         assert to_end(silent) == b""
         with raw(server.port) as stuck:
             stuck.sendall(b"HELO x\r\nMAIL FROM:<a@example.org>\r\nRCPT TO:<b@example.org>\r\nDATA\r\nSubject: x\r\n")
@@ -96,7 +96,7 @@ def test_a_client_that_is_too_slow_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_too_many_connections_are_told_so_and_a_free_place_is_given_again(tmp_path: Path) -> None:
-    with serving(tmp_path, Limits(connections=2)) as server:
+    with serving(tmp_path, SmtpLimits(connections=2)) as server:
         with raw(server.port), raw(server.port):
             with socket.create_connection(("127.0.0.1", server.port), timeout=20) as third:
                 assert to_end(third).startswith(b"421 ")
@@ -108,7 +108,7 @@ def test_too_many_connections_are_told_so_and_a_free_place_is_given_again(tmp_pa
 
 
 def test_too_many_receivers(tmp_path: Path) -> None:
-    with serving(tmp_path, Limits(receivers=2)) as server, client(server.port) as connection:
+    with serving(tmp_path, SmtpLimits(receivers=2)) as server, client(server.port) as connection:
         refused = connection.sendmail("a@example.org", [f"{i}@example.org" for i in range(3)], "Subject: x\r\n\r\nx")
         assert refused["2@example.org"][0] == 452
 
@@ -135,7 +135,7 @@ def test_nonsense_is_answered_with_5xx(tmp_path: Path, commands: bytes) -> None:
 
 
 def test_the_oldest_mails_go_and_are_counted(tmp_path: Path) -> None:
-    with serving(tmp_path, Limits(kept_mails=3)) as server, client(server.port) as connection:
+    with serving(tmp_path, SmtpLimits(kept_mails=3)) as server, client(server.port) as connection:
         for number in range(5):
             connection.send_message(message(f"mail {number}"))
         assert (server.figures()["kept"], server.figures()["removed"]) == (3, 2)
@@ -148,13 +148,13 @@ def test_a_mailbox_keeps_to_its_bytes_and_order_whatever_the_clock_does(tmp_path
     for number in range(4):
         box.keep(b"Subject: %d\r\n\r\n" % number + b"x" * 700, "a", ["b"])
         clock.advance(-200)
-    assert [mail.time_ms for mail in kept_mails(tmp_path)] == [1_002, 1_003]
+    assert [mail.time_ms for mail in list_mails(tmp_path)] == [1_002, 1_003]
     again = Mailbox(tmp_path, mails=1, bytes_=2_000, clock=clock)
-    (kept_mail,) = kept_mails(tmp_path)
+    (kept_mail,) = list_mails(tmp_path)
     assert b"Subject: 3\r\n" in kept_mail.path.read_bytes()
     assert again.figures() == {"kept": 1, "bytes": kept_mail.size, "removed": 1}
     path = again.keep(b"x", "a", ["b"])
-    assert [(mail.path, mail.time_ms) for mail in kept_mails(tmp_path)] == [(path, 1_004)]
+    assert [(mail.path, mail.time_ms) for mail in list_mails(tmp_path)] == [(path, 1_004)]
 
 
 def test_other_files_are_left_alone_and_scratch_goes(tmp_path: Path) -> None:
@@ -166,12 +166,12 @@ def test_other_files_are_left_alone_and_scratch_goes(tmp_path: Path) -> None:
     (tmp_path / "tmp" / "1.M2P3Q4.here").write_text("half")
     (tmp_path / "new" / "folder").mkdir()
     (tmp_path / "new" / "link").symlink_to("/etc/hostname")
-    assert kept_mails(tmp_path) == []
+    assert list_mails(tmp_path) == []
     Mailbox(tmp_path, mails=1).keep(b"x", "a\rb", ["c\x00d"])
     assert {path.name for path in tmp_path.iterdir()} == {*names, "tmp", "new", "cur"}
     assert {"folder", "link"} < {path.name for path in (tmp_path / "new").iterdir()}
     assert not list((tmp_path / "tmp").iterdir())
-    (one,) = kept_mails(tmp_path)
+    (one,) = list_mails(tmp_path)
     assert one.path.read_bytes() == b"Return-Path: <a?b>\r\nDelivered-To: c?d\r\nx"
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from artimon.model.collector import OLD, settled
+from artimon.model.collector import OLD, gc_tuned
 
 EXIT = """
 import {library}
@@ -21,7 +21,7 @@ with settled():
 
 def test_the_collector_is_as_before_afterwards() -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    with settled():
+    with gc_tuned():
         assert gc.get_threshold()[2] == OLD
         assert gc.get_freeze_count() > frozen
     assert gc.get_threshold() == before

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.model.batch import BatchError, BatchId, BatchKind
-from artimon.model.codec import HEADER_BYTES, seal, verify
-from artimon.model.event import MAX_BODY, MAX_EVENTS, MAX_HEADERS, Event, EventError, batches_of, check
+from artimon.model.codec import HEADER_BYTES, assemble, verify
+from artimon.model.event import MAX_BODY_BYTES, MAX_EVENTS, MAX_HEADERS, Event, EventError, check_limits, split_events
 from artimon.model.event_codec import EVENT_SCHEMA, decode_events, encode_events
 from artimon.model.ipc import write_ipc
 from tests.model.batches import IDS, TEXT, golden_samples
@@ -74,35 +74,37 @@ def test_other_kinds_have_no_events() -> None:
 def test_columns_of_another_shape_are_refused() -> None:
     for columns in ({"body": [b""]}, {"headers": [None], "body": [b""]}):
         table = pa.record_batch(list(columns.values()), names=list(columns))
-        data = seal(BatchKind.EVENTS, ID, "s", bytes(16), 0, 0, 1, 0, "", write_ipc(table)).data
+        data = assemble(BatchKind.EVENTS, ID, "s", bytes(16), 0, 0, 1, 0, "", write_ipc(table)).data
         with pytest.raises(BatchError, match="column"):
             decode_events(data)
     nulls = pa.record_batch([[None], [None]], schema=EVENT_SCHEMA)
-    data = seal(BatchKind.EVENTS, ID, "s", bytes(16), 0, 0, 1, 0, "", write_ipc(nulls)).data
+    data = assemble(BatchKind.EVENTS, ID, "s", bytes(16), 0, 0, 1, 0, "", write_ipc(nulls)).data
     with pytest.raises(BatchError, match="nulls"):
         decode_events(data)
 
 
 def test_limits_of_an_event() -> None:
-    check(Event({str(n): "" for n in range(MAX_HEADERS)}, bytes(MAX_BODY)))
-    check(Event({"h": "x" * (32 * 1024 - 1)}, b""))
+    check_limits(Event({str(n): "" for n in range(MAX_HEADERS)}, bytes(MAX_BODY_BYTES)))
+    check_limits(Event({"h": "x" * (32 * 1024 - 1)}, b""))
     for bad in (
-        Event({}, bytes(MAX_BODY + 1)),
+        Event({}, bytes(MAX_BODY_BYTES + 1)),
         Event({str(n): "" for n in range(MAX_HEADERS + 1)}, b""),
         Event({"h": "x" * 32 * 1024}, b""),
         Event({"h": "\ud800"}, b""),
         Event({"h": 5}, b""),  # type: ignore[dict-item]
     ):
         with pytest.raises(EventError):
-            check(bad)
+            check_limits(bad)
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn([1], "cut events"))
 def test_what_is_cut_fits_whatever_it_holds(seed: int) -> None:
     noise = random.Random(seed)
-    events = [Event({"h": noise.randbytes(2000).hex()}, noise.randbytes(noise.randrange(MAX_BODY))) for _ in range(20)]
+    events = [
+        Event({"h": noise.randbytes(2000).hex()}, noise.randbytes(noise.randrange(MAX_BODY_BYTES))) for _ in range(20)
+    ]
     events += [Event({}, b"") for _ in range(MAX_EVENTS + 1)]
-    portions = list(batches_of(events))
+    portions = list(split_events(events))
     assert [event for portion in portions for event in portion] == events
     for portion in portions:
         encode_events(ID, "s", 5, portion)

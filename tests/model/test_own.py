@@ -12,7 +12,15 @@ import pytest
 
 from artimon.model.clock import ManualClock
 from artimon.runtime.health import HealthFile, read_health
-from artimon.runtime.own import MAX_SERIES, PROCESS, Own, Publisher, Shape, dig, process_figures
+from artimon.runtime.own import (
+    MAX_SERIES,
+    PROCESS,
+    FigureConversion,
+    MetricsPublisher,
+    SelfMetric,
+    figure_at,
+    process_figures,
+)
 from artimon.runtime.own_process import instance_of
 from artimon.runtime.own_tables import TABLES
 from bookkeeper import Bookkeeper
@@ -20,13 +28,13 @@ from bookkeeper.variables.canonical import validate_labels, validate_name
 from bookkeeper.variables.cell import COUNTER, GAUGE
 
 TABLE = (
-    Own("t.sent", "mail.sent", "Sent", counter=True),
-    Own("t.lag.ms", "lag_ms", "Lag", "ms"),
-    Own("t.nacks", "nacks", "Nacks", counter=True, labels=("reason",)),
-    Own("t.requests", "requests", "Requests", counter=True, labels=("route", "status")),
-    Own("t.shards.behind", "lagging", "Shards", shape=Shape.COUNT),
-    Own("t.answer.age.ms", "last_ms", "Age", "ms", shape=Shape.AGE),
-    Own("t.rules", "rules", "Rules", labels=("state",)),
+    SelfMetric("t.sent", "mail.sent", "Sent", counter=True),
+    SelfMetric("t.lag.ms", "lag_ms", "Lag", "ms"),
+    SelfMetric("t.nacks", "nacks", "Nacks", counter=True, labels=("reason",)),
+    SelfMetric("t.requests", "requests", "Requests", counter=True, labels=("route", "status")),
+    SelfMetric("t.shards.behind", "lagging", "Shards", shape=FigureConversion.COUNT),
+    SelfMetric("t.answer.age.ms", "last_ms", "Age", "ms", shape=FigureConversion.AGE),
+    SelfMetric("t.rules", "rules", "Rules", labels=("state",)),
 )
 
 
@@ -36,7 +44,7 @@ class Told:
     def __init__(self, now_ms: int = 1_000_000) -> None:
         self.book = Bookkeeper(online=False, strict=True)
         self.clock = ManualClock(now_ms)
-        self.publish = Publisher(TABLE, self.book, self.clock)
+        self.publish = MetricsPublisher(TABLE, self.book, self.clock)
 
     def __call__(self, **figures: Any) -> dict[str, int]:
         self.publish("ok", figures)
@@ -177,7 +185,7 @@ def test_tables_hold_what_bookkeeper_takes(part: str) -> None:
         assert own.help
         assert own.unit in ("", "ms", "bytes")
         assert own.unit == "" or own.unit in own.name.split(".")
-        assert not (own.counter and own.shape is not Shape.NUMBER)
+        assert not (own.counter and own.shape is not FigureConversion.NUMBER)
 
 
 def test_no_name_is_of_two_parts() -> None:
@@ -186,8 +194,8 @@ def test_no_name_is_of_two_parts() -> None:
 
 
 def test_dig() -> None:
-    assert dig({"a": {"b": 1}}, "a.b") == 1
-    assert dig({"a": 3}, "a.b") is None
+    assert figure_at({"a": {"b": 1}}, "a.b") == 1
+    assert figure_at({"a": 3}, "a.b") is None
 
 
 def test_libraries_and_the_modules_of_sparks_workers_register_nothing() -> None:

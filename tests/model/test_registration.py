@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.runtime.zookeeper import Registration, zookeeper_client
+from artimon.runtime.zookeeper import EphemeralNode, zookeeper_client
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
@@ -38,7 +38,7 @@ def owner(client: KazooClient, path: str) -> int:
 
 
 def test_it_registers_updates_and_goes(clients: list[KazooClient], path: str) -> None:
-    registration = Registration(clients[0], path, b"one")
+    registration = EphemeralNode(clients[0], path, b"one")
     registration.start()
     eventually(lambda: registration.registered, "it is registered")
     registration.update(b"two")
@@ -48,7 +48,7 @@ def test_it_registers_updates_and_goes(clients: list[KazooClient], path: str) ->
 
 
 def test_it_comes_back_after_its_session_expired(clients: list[KazooClient], path: str, zookeeper: str) -> None:
-    registration = Registration(clients[0], path, b"x")
+    registration = EphemeralNode(clients[0], path, b"x")
     registration.start()
     eventually(lambda: registration.registered, "it is registered")
     session = clients[0].client_id
@@ -64,10 +64,10 @@ def test_it_comes_back_after_its_session_expired(clients: list[KazooClient], pat
 def test_a_predecessor_is_replaced_and_a_second_process_is_not(clients: list[KazooClient], path: str) -> None:
     """The node of a killed process is taken over; a living one that took over ours is left alone, until it goes."""
     clients[2].create(path, b"dead", ephemeral=True, makepath=True)
-    first = Registration(clients[0], path, b"first")
+    first = EphemeralNode(clients[0], path, b"first")
     first.start()
     eventually(lambda: bool(clients[2].get(path)[0] == b"first"), "it takes over")
-    second = Registration(clients[1], path, b"second")
+    second = EphemeralNode(clients[1], path, b"second")
     second.start()
     eventually(lambda: first.conflict, "the first notices")
     assert clients[2].get(path)[0] == b"second"
@@ -80,7 +80,7 @@ def test_a_predecessor_is_replaced_and_a_second_process_is_not(clients: list[Kaz
 def test_stop_is_bounded_when_nobody_answers() -> None:
     client = zookeeper_client("127.0.0.1:1")
     client.start_async()
-    registration = Registration(client, "/artimon/x", b"")
+    registration = EphemeralNode(client, "/artimon/x", b"")
     registration.start()
     registration.stop(2.0)
     client.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from artimon.model.fingerprint import fingerprint, signed, unsigned
-from artimon.model.routing import VIRTUAL_SHARDS, lane_of, owners, ownership, partition_of, virtual_shard
+from artimon.model.routing import VIRTUAL_SHARDS, lane_of, owners_of, ownership, partition_of, virtual_shard
 
 GOLDEN_LANES = [2, 2, 2, 3]
 GOLDEN_PARTITIONS = [5, 2, 5, 0]
@@ -38,9 +38,9 @@ def test_a_new_member_moves_only_what_it_gets() -> None:
 
 def test_replicas_are_distinct_members() -> None:
     for shard in range(VIRTUAL_SHARDS):
-        held = owners(shard, ["a", "b", "c"], replicas=2)
+        held = owners_of(shard, ["a", "b", "c"], replicas=2)
         assert len(set(held)) == 2
-        assert owners(shard, ["c", "b", "a"], replicas=2) == held
+        assert owners_of(shard, ["c", "b", "a"], replicas=2) == held
 
 
 def test_signed_and_unsigned_are_the_same_bits() -> None:

@@ -9,7 +9,14 @@ from collections.abc import Callable
 import pytest
 
 from artimon.model.clock import ManualClock
-from artimon.runtime.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, LoopGuard, Retry, Supervised
+from artimon.runtime.supervise import (
+    BACKOFF_RESET_S,
+    FIRST_PAUSE_S,
+    MAX_PAUSE_S,
+    LoopGuard,
+    RetryLoop,
+    SupervisedThread,
+)
 from tests.waiting import eventually
 
 
@@ -34,9 +41,9 @@ def failing(error: Exception) -> Callable[[], None]:
     return activity
 
 
-def run(activity: Callable[[], None], waits: int) -> tuple[Retry, Clock]:
+def run(activity: Callable[[], None], waits: int) -> tuple[RetryLoop, Clock]:
     clock = Clock(waits)
-    retry = Retry("reader", clock)
+    retry = RetryLoop("reader", clock)
     retry.run(activity, threading.Event())
     return retry, clock
 
@@ -44,7 +51,7 @@ def run(activity: Callable[[], None], waits: int) -> tuple[Retry, Clock]:
 @pytest.mark.parametrize("error", [RuntimeError("has no topic"), AssertionError(), KeyError("x"), TypeError("bug")])
 def test_whatever_is_raised_is_tried_again_with_back_off(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     retry, clock = run(failing(error), 8)
-    assert clock.waited == [1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
+    assert clock.waited == [1.0, 2.0, 4.0, 8.0, 16.0, MAX_PAUSE_S, MAX_PAUSE_S, MAX_PAUSE_S]
     assert retry.problem.startswith(type(error).__name__)
     assert retry.restarts == 8
     assert f"reader stopped: {retry.problem}; again in 1.0 s" in caplog.text
@@ -52,18 +59,18 @@ def test_whatever_is_raised_is_tried_again_with_back_off(error: Exception, caplo
 
 def test_what_ran_for_long_is_tried_again_soon() -> None:
     clock = Clock(6)
-    calls = iter([0.0, 0.0, 0.0, STEADY_S + 1, 0.0, 0.0])
+    calls = iter([0.0, 0.0, 0.0, BACKOFF_RESET_S + 1, 0.0, 0.0])
 
     def activity() -> None:
         clock.advance(int(1000 * next(calls)))
         raise OSError("away")
 
-    Retry("reader", clock).run(activity, threading.Event())
+    RetryLoop("reader", clock).run(activity, threading.Event())
     assert clock.waited == [1.0, 2.0, 4.0, FIRST_PAUSE_S, 2.0, 4.0]
 
 
 def test_what_works_has_no_problem() -> None:
-    retry = Retry("reader", Clock(1))
+    retry = RetryLoop("reader", Clock(1))
     assert retry.problem == "starting"
     retry.healthy()
     assert retry.problem == ""
@@ -76,7 +83,7 @@ def test_a_thread_goes_on_until_it_is_stopped() -> None:
         calls.append(1)
         raise RuntimeError("has no topic")
 
-    life = Supervised("reader", activity, stop, Clock(1_000_000))
+    life = SupervisedThread("reader", activity, stop, Clock(1_000_000))
     life.start()
     eventually(lambda: len(calls) > 3, "more than one try")
     assert life.problem == "RuntimeError: has no topic"

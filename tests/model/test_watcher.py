@@ -11,13 +11,13 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 
-from artimon.runtime.watcher import Watcher
+from artimon.runtime.watcher import ZooKeeperWatcher
 from tests.waiting import eventually
 
 HOUR_S = 3_600.0
 
 
-class Counting(Watcher):
+class Counting(ZooKeeperWatcher):
     """Counts its looks; each does what `act` does."""
 
     def __init__(self, act: Callable[[], None] = lambda: None) -> None:

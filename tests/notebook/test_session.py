@@ -12,10 +12,10 @@ import pytest
 import artimon
 from artimon.model.clock import ManualClock
 from artimon.model.select import SelectError
-from artimon.session import Found, Session
-from artimon.stack.errors import NotRunning
+from artimon.session import SeriesList, Session
+from artimon.stack.errors import NotRunningError
 from query_dsl import QueryError, apply, fetch, parse
-from query_dsl.language.collector import close_collector, open_collector
+from query_dsl.language.collector import clear_default_runner, set_default_runner
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from varstore.cluster.client import VarstoreClient
@@ -83,9 +83,9 @@ def test_a_plain_expression_goes_to_the_session_opened_last(session: Session) ->
     query = fetch("temperature").sum(by=[]).range("1m")
     with pytest.raises(QueryError, match=r"artimon\.connect\(\)"):
         query.collect()
-    open_collector(session)
+    set_default_runner(session)
     assert query.collect().tolist(0) == [52.0]
-    close_collector(Session(small_store(), "another"))  # it was not the last one
+    clear_default_runner(Session(small_store(), "another"))  # it was not the last one
     assert query.collect().tolist(0) == [52.0]
     session.close()
     with pytest.raises(QueryError, match=r"artimon\.connect\(\)"):
@@ -136,7 +136,7 @@ def test_finding(session: Session) -> None:
     assert found.to_pandas()["rack"].tolist() == ["r1", "r2"]
     cut = session.find("temperature", limit=1)
     assert (len(cut), cut.more, repr(cut).splitlines()[-1]) == (1, True, "1 series or more")
-    assert isinstance(found[:1], Found)
+    assert isinstance(found[:1], SeriesList)
     assert session.names("temp", engine="memory") == ["temperature"]
     with pytest.raises(QueryError, match="has no history"):
         session.find("temperature", engine="history")
@@ -165,7 +165,7 @@ def test_html_is_bounded() -> None:
 
 
 def test_connect_names_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(NotRunning, match="artimon up"):
+    with pytest.raises(NotRunningError, match="artimon up"):
         artimon.connect(data=tmp_path)
     with pytest.raises(SelectError, match="host:port"):
         artimon.connect("127.0.0.1:port:x")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.progress import Bar, Notebook, Terminal
+from artimon.progress import NotebookDisplay, ProgressBar, TerminalDisplay
 
 ROOT = Path(__file__).parents[2]
 BEGIN = """
@@ -120,7 +120,7 @@ class Screen(io.StringIO):
 
 def test_a_bar_on_a_terminal_is_wiped() -> None:
     out = Screen()
-    shown = Terminal(out)
+    shown = TerminalDisplay(out)
     shown.show(0.5, "3 of 6 files")
     assert out.getvalue() == f"\r[{'#' * 15}{'.' * 15}]  50% 3 of 6 files"
     shown.clear()
@@ -129,7 +129,7 @@ def test_a_bar_on_a_terminal_is_wiped() -> None:
 
 def test_a_bar_elsewhere_says_nothing() -> None:
     out = io.StringIO()
-    shown = Terminal(out)
+    shown = TerminalDisplay(out)
     shown.show(0.5, "x")
     shown.clear()
     assert out.getvalue() == ""
@@ -137,13 +137,13 @@ def test_a_bar_elsewhere_says_nothing() -> None:
 
 def test_what_is_over_at_once_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     out = Screen()
-    with Bar(out) as bar:
+    with ProgressBar(out) as bar:
         bar(0.2, "soon")
     assert out.getvalue() == ""
-    monkeypatch.setattr("artimon.progress.AFTER_S", -1.0)
+    monkeypatch.setattr("artimon.progress.DELAY_S", -1.0)
 
     def interrupted() -> None:
-        with Bar(out) as bar:
+        with ProgressBar(out) as bar:
             bar(2.0, "late")
             raise KeyboardInterrupt
 
@@ -154,7 +154,7 @@ def test_what_is_over_at_once_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_bar_in_a_notebook_is_html(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = Notebook()
+    shown = NotebookDisplay()
     shown.show(0.25, "<b>1 of 4</b>")  # plain Python displays the text of the object
     shown.show(0.5, "2 of 4")
     shown.clear()

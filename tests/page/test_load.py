@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from playwright.sync_api import Route, expect
 
-from artimon.api.pages import LANGUAGE
+from artimon.api.pages import FUNCTION_TABLES
 from tests.page.watched import Watched, comes
 
 STATIC = files("artimon.api").joinpath("static")
@@ -21,7 +21,7 @@ def modules() -> set[str]:
         name = todo.pop()
         if name not in found:
             found.add(name)
-            if name != LANGUAGE:  # made by the server, needs nothing
+            if name != FUNCTION_TABLES:  # made by the server, needs nothing
                 todo += re.findall(r'from "\./([\w.]+)"', STATIC.joinpath(name).read_text())
     return found
 

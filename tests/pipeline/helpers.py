@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from artimon.model.batch import BatchId, Polled, Samples, SeriesBlock, SeriesInfo
+from artimon.model.batch import BatchId, PollResult, Samples, SeriesBlock, SeriesInfo
 from artimon.model.codec import encode_samples, parse_header
 from artimon.model.values import ValueType
 from pipeline.flows.runtime.agent import Agent
 from pipeline.wal.core import LogCore
-from pipeline.wal.files import SYSTEM_FILES, Files, SystemFiles
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, FileSystem, LocalFileSystem
 from pipeline.wal.framing import RecordType
-from pipeline.wal.log import Entry, Log
-from pipeline.wal.records import Place
+from pipeline.wal.log import LogEntry, WriteAheadLog
+from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import records_of, segments_in
 
 AGENT = "agent-1"
@@ -33,17 +33,17 @@ def samples(count: int, time_ms: int = MINUTE - 1000, first: int = 0) -> Samples
     return Samples(fingerprints, times, births, np.zeros(count, np.uint8), values)
 
 
-def polled(source: str, count: int = 3, time_ms: int = MINUTE - 1000, announce: bool = False) -> Polled:
+def polled(source: str, count: int = 3, time_ms: int = MINUTE - 1000, announce: bool = False) -> PollResult:
     """One poll of one source."""
     block = SeriesBlock(source, 0, time_ms, (SeriesInfo("a.b{}", ValueType.INTEGER),))
-    return Polled(source, bytes(16), 1, time_ms, samples(count, time_ms), blocks=(block,) if announce else ())
+    return PollResult(source, bytes(16), 1, time_ms, samples(count, time_ms), blocks=(block,) if announce else ())
 
 
-def entry(wal: Log | LogCore, lane: int, sequence: int, count: int = 3, agent: str = AGENT) -> Entry:
+def entry(wal: WriteAheadLog | LogCore, lane: int, sequence: int, count: int = 3, agent: str = AGENT) -> LogEntry:
     """A batch for the log, encoded as its intake would."""
     id = BatchId(agent, wal.epoch, lane, sequence)
     batch = encode_samples(id, f"source-{lane}", bytes(16), 1, MINUTE - 1000, "default", samples(count))
-    return Entry(RecordType.BATCH, batch.header, batch.data, ((MINUTE, count),))
+    return LogEntry(RecordType.BATCH, batch.header, batch.data, ((MINUTE, count),))
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def figure(agent: Agent, name: str) -> Any:
     return agent.figures()[name]
 
 
-class FastFiles(SystemFiles):
+class FastFiles(LocalFileSystem):
     """The real disk without waiting for it: for tests in which nothing crashes but processes."""
 
     def fsync(self, descriptor: int) -> None:
@@ -75,9 +75,9 @@ class Told:
     """A listener of the log that remembers."""
 
     def __init__(self) -> None:
-        self.placed: list[tuple[Entry, Place]] = []
+        self.placed: list[tuple[LogEntry, LogPosition]] = []
 
-    def __call__(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+    def __call__(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         self.placed.extend(placed)
 
     @property
@@ -88,15 +88,15 @@ class Told:
 def open_log(
     folder: Path,
     told: Told | None = None,
-    files: Files | None = None,
+    files: FileSystem | None = None,
     lanes: int = 2,
     quota: int = 1 << 30,
     segment: int = 1 << 20,
     agent: str = AGENT,
     host: str = HOST,
-) -> Log:
+) -> WriteAheadLog:
     """A log for tests; close it."""
-    return Log(
+    return WriteAheadLog(
         folder,
         agent,
         lanes,
@@ -108,7 +108,7 @@ def open_log(
     )
 
 
-def ids_in(folder: Path, files: Files = SYSTEM_FILES) -> list[BatchId]:
+def ids_in(folder: Path, files: FileSystem = LOCAL_FILE_SYSTEM) -> list[BatchId]:
     """Identities of the batches in all segments, in order."""
     return [
         parse_header(payload).id

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from artimon.model.acks import AckState
 from artimon.model.batch import BatchId
 from artimon.model.codec import verify
-from artimon.stack.topics import Topic, make_topics
+from artimon.stack.topics import TopicSpec, make_topics
 from pipeline.collector.collector import CollectorConfig, run_collector
 from tests.waiting import eventually
 
@@ -33,7 +33,7 @@ def own_topics(kafka: str, partitions: int = 3) -> str:
     """A fresh prefix with topics `.samples` and `.series`, whose partitions all have a leader that knows of it."""
     prefix = f"t{uuid.uuid4().hex[:12]}"
     names = [f"{prefix}.{name}" for name in ("samples", "series")]
-    make_topics(kafka, tuple(Topic(name, partitions, APPEND_TIME) for name in names))
+    make_topics(kafka, tuple(TopicSpec(name, partitions, APPEND_TIME) for name in names))
     consumer = KafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
     try:  # only the leader answers this, so the client asks until it does
         eventually(lambda: _known(consumer, names, partitions), f"{prefix} has leaders")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artimon.model.acks import AckState, PartitionState, Position, Sent, Verdict, judge
+from artimon.model.acks import AckDecision, AckState, PartitionState, Position, SentBatch, decide_acks
 
 TOPIC = "artimon.samples"
 AT = Position("cluster-1", "topic-a", 2, 100)
@@ -27,8 +27,8 @@ def state(
     return AckState(cluster, topic, topic_id, 0, partitions, version)
 
 
-def decide(*states: AckState, since: int | None = None, at: Position = AT) -> Verdict[str]:
-    return judge([Sent("batch", at, since)], {s.topic_id: s for s in states}, TOPIC)
+def decide(*states: AckState, since: int | None = None, at: Position = AT) -> AckDecision[str]:
+    return decide_acks([SentBatch("batch", at, since)], {s.topic_id: s for s in states}, TOPIC)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_the_same_offset_of_a_log_that_was_cut_is_another_message() -> None:
 
 
 def test_no_state_no_decision() -> None:
-    assert decide() == Verdict()
+    assert decide() == AckDecision()
 
 
 def test_an_old_topic_id_that_is_still_described_is_read_to_its_end() -> None:
     """A successor alone is no evidence while the old topic id has a state: its rest may yet be read or named lost."""
     new = state(topic_id="topic-b", version=50)
-    assert decide(state(until=90), new, since=1) == Verdict()
+    assert decide(state(until=90), new, since=1) == AckDecision()
     assert decide(state(until=101), new, since=1).acked == ("batch",)
     assert decide(state(until=90, lost=((90, 2**62),)), new, since=1).resend
 

@@ -12,8 +12,8 @@ import pytest
 from kafka.admin import KafkaAdminClient
 
 from artimon.model.acks import Position
-from artimon.stack.topics import Topic, make_topics
-from pipeline.collector.broker import Broker, BrokerError, Message
+from artimon.stack.topics import TopicSpec, make_topics
+from pipeline.collector.broker import KafkaMessage, KafkaWriteError, KafkaWriter
 from tests.pipeline.kafka_helpers import APPEND_TIME, own_topics, read_topic
 from tests.waiting import eventually
 
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.stack
 
 
 @pytest.fixture
-def broker(kafka: str) -> Iterator[Broker]:
-    made = Broker(kafka)
+def broker(kafka: str) -> Iterator[KafkaWriter]:
+    made = KafkaWriter(kafka)
     yield made
     made.close()
 
@@ -32,9 +32,9 @@ def positions(results: list[Position | str]) -> list[Position]:
     return [r for r in results if isinstance(r, Position)]
 
 
-def test_offsets_are_those_of_the_messages(kafka: str, broker: Broker) -> None:
+def test_offsets_are_those_of_the_messages(kafka: str, broker: KafkaWriter) -> None:
     topic = f"{own_topics(kafka)}.samples"
-    messages = [Message(topic, n % 3, f"value-{n}".encode(), f"k{n}".encode()) for n in range(100)]
+    messages = [KafkaMessage(topic, n % 3, f"value-{n}".encode(), f"k{n}".encode()) for n in range(100)]
     got = positions(broker.write(messages) + broker.write(messages[:10]))
     stored = {(p, o): (k, v) for p, o, k, v in read_topic(kafka, topic)}
     assert len(stored) == 110
@@ -44,7 +44,7 @@ def test_offsets_are_those_of_the_messages(kafka: str, broker: Broker) -> None:
         assert (at.topic_id, at.cluster) == (broker.topic(topic).topic_id, broker.topic(topic).cluster)
 
 
-def test_ids_are_printed_as_kafka_prints_them(kafka: str, broker: Broker) -> None:
+def test_ids_are_printed_as_kafka_prints_them(kafka: str, broker: KafkaWriter) -> None:
     topic = f"{own_topics(kafka)}.samples"
     info = broker.topic(topic)
     admin = KafkaAdminClient(bootstrap_servers=kafka)
@@ -58,21 +58,21 @@ def test_ids_are_printed_as_kafka_prints_them(kafka: str, broker: Broker) -> Non
     assert sorted(info.leaders) == [0, 1, 2]
 
 
-def test_much_for_one_partition_stays_in_order(kafka: str, broker: Broker) -> None:
+def test_much_for_one_partition_stays_in_order(kafka: str, broker: KafkaWriter) -> None:
     """More than one record batch: several requests on their way at once, still in order."""
     topic = f"{own_topics(kafka)}.samples"
-    messages = [Message(topic, 1, bytes([n]) * 400_000) for n in range(12)]
+    messages = [KafkaMessage(topic, 1, bytes([n]) * 400_000) for n in range(12)]
     got = positions(broker.write(messages))
     assert [at.offset for at in got] == list(range(12))
     assert [value[0] for _, _, _, value in read_topic(kafka, topic)] == list(range(12))
 
 
-def test_callers_share_one_broker(kafka: str, broker: Broker) -> None:
+def test_callers_share_one_broker(kafka: str, broker: KafkaWriter) -> None:
     topic = f"{own_topics(kafka)}.samples"
     results: list[list[Position]] = []
 
     def write(number: int) -> None:
-        results.append(positions(broker.write([Message(topic, number % 3, b"x" * 1000)] * 50)))
+        results.append(positions(broker.write([KafkaMessage(topic, number % 3, b"x" * 1000)] * 50)))
 
     threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
     for thread in threads:
@@ -83,21 +83,21 @@ def test_callers_share_one_broker(kafka: str, broker: Broker) -> None:
     assert len(offsets) == 400
 
 
-def test_a_topic_made_again_never_passes_for_the_old_one(kafka: str, broker: Broker) -> None:
+def test_a_topic_made_again_never_passes_for_the_old_one(kafka: str, broker: KafkaWriter) -> None:
     """The description is a minute old at most; the broker itself refuses a topic id that is gone."""
     topic = f"{own_topics(kafka)}.samples"
-    old = positions(broker.write([Message(topic, 0, b"old")]))[0]
+    old = positions(broker.write([KafkaMessage(topic, 0, b"old")]))[0]
     admin = KafkaAdminClient(bootstrap_servers=kafka)
     admin.delete_topics([topic])
     eventually(lambda: topic not in admin.list_topics(), "the topic is deleted")
     admin.close()
-    make_topics(kafka, (Topic(topic, 3, APPEND_TIME),))
+    make_topics(kafka, (TopicSpec(topic, 3, APPEND_TIME),))
     results: list[Position | str] = []
     refused = 0
 
     def written() -> bool:
         nonlocal refused
-        results[:] = broker.write([Message(topic, 0, b"new")])
+        results[:] = broker.write([KafkaMessage(topic, 0, b"new")])
         refused += isinstance(results[0], str)
         return isinstance(results[0], Position)
 
@@ -107,8 +107,8 @@ def test_a_topic_made_again_never_passes_for_the_old_one(kafka: str, broker: Bro
     assert positions(results)[0].offset == 0
 
 
-def test_an_unknown_topic_is_named(broker: Broker) -> None:
-    with pytest.raises(BrokerError, match=r"nowhere\.samples"):
+def test_an_unknown_topic_is_named(broker: KafkaWriter) -> None:
+    with pytest.raises(KafkaWriteError, match=r"nowhere\.samples"):
         broker.topic("nowhere.samples")
 
 
@@ -119,9 +119,9 @@ def test_no_kafka_is_an_answer_in_time(kind: str) -> None:
         listener.bind(("127.0.0.1", 0))
         if kind == "silent":
             listener.listen(8)
-        broker = Broker(f"127.0.0.1:{listener.getsockname()[1]}")
+        broker = KafkaWriter(f"127.0.0.1:{listener.getsockname()[1]}")
         began = time.monotonic()
-        results = broker.write([Message("t.samples", 0, b"x")] * 3)
+        results = broker.write([KafkaMessage("t.samples", 0, b"x")] * 3)
         assert time.monotonic() - began < 40
         assert all(isinstance(r, str) and r.startswith("kafka:") for r in results)
         broker.close()

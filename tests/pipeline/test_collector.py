@@ -22,10 +22,10 @@ from artimon.model.routing import partition_of
 from artimon.model.values import ValueType
 from artimon.runtime.health import read_health
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
-from pipeline.collector.broker import Broker
+from pipeline.collector.broker import KafkaWriter
 from pipeline.collector.collector import (
     FRAME_BYTES,
-    HELD_BYTES,
+    MAX_BYTES_IN_FLIGHT,
     MAX_MESSAGES,
     Collector,
     CollectorConfig,
@@ -154,7 +154,7 @@ def test_beyond_its_bytes_it_says_full(kafka: str) -> None:
     """Two calls that together exceed the limit: the second is refused while the first is held."""
     entered, leave = threading.Event(), threading.Event()
 
-    class Stuck(Broker):
+    class Stuck(KafkaWriter):
         def write(self, messages: Any, deadline_s: float = 10.0) -> Any:
             entered.set()
             leave.wait(20)
@@ -166,7 +166,7 @@ def test_beyond_its_bytes_it_says_full(kafka: str) -> None:
     thread = threading.Thread(target=lambda: first.extend(tested.send([message(0, 0)])))
     thread.start()
     assert entered.wait(60)
-    refused = tested.send([bytes(HELD_BYTES)])[0]
+    refused = tested.send([bytes(MAX_BYTES_IN_FLIGHT)])[0]
     assert refused.reason.startswith("full:")
     leave.set()
     thread.join(20)

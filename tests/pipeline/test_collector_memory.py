@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from artimon.model.batch import BatchId, BatchKind, Samples
-from artimon.model.codec import encode_samples, parse_header, seal
+from artimon.model.codec import assemble, encode_samples, parse_header
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from bookkeeper.rpc.thrift_messages import encode_call
-from pipeline.collector.collector import HELD_BYTES
-from pipeline.link.credits import LEAST
+from pipeline.collector.collector import MAX_BYTES_IN_FLIGHT
+from pipeline.link.credits import MIN_CREDIT_BYTES
 from pipeline.link.idl import collector_idl
 
 LIMIT = 640 * 1024 * 1024
@@ -90,7 +90,7 @@ def call_of(agent: str, made: list[bytes]) -> list[bytes]:
         head = parse_header(data)
         id = BatchId(agent, 1, number % 4, number)
         body = data[head.body_at :]
-        messages.append(seal(BatchKind.SAMPLES, id, "s", bytes(16), 1, 1, head.rows, 0, "k", body).data)
+        messages.append(assemble(BatchKind.SAMPLES, id, "s", bytes(16), 1, 1, head.rows, 0, "k", body).data)
     return messages
 
 
@@ -130,7 +130,7 @@ def test_fifty_greedy_agents_and_a_slow_kafka_do_not_exhaust_a_limited_collector
         assert process.poll() is None, "the collector died"
         assert peak_bytes(process.pid) < LIMIT
         assert {answered.get(name, 0) >= rounds for name in names} == {True}, "none was left out"
-        assert min(credits) == max(LEAST, HELD_BYTES // AGENTS)
+        assert min(credits) == max(MIN_CREDIT_BYTES, MAX_BYTES_IN_FLIGHT // AGENTS)
 
 
 def test_the_limit_would_be_felt() -> None:

@@ -16,15 +16,15 @@ from bookkeeper.rpc.framed_server import FramedServer
 from bookkeeper.rpc.security import Security
 from pipeline.collector.collector import Collector
 from pipeline.delivery.failover import FailoverLog
-from pipeline.delivery.sender import CollectorWay, Sender
+from pipeline.delivery.sender import CollectorRoute, Sender
 from pipeline.delivery.tracker import Tracker
 from pipeline.link import connections
-from pipeline.link.client import CollectorClient, NotSent, Reply
-from pipeline.link.connections import Connections
-from pipeline.link.credits import LEAST
-from pipeline.link.endpoints import Endpoint
+from pipeline.link.client import CollectorCallError, CollectorClient, Reply
+from pipeline.link.connections import ConnectionPool
+from pipeline.link.credits import MIN_CREDIT_BYTES
+from pipeline.link.endpoints import CollectorEndpoint
 from pipeline.link.idl import collector_idl
-from pipeline.link.link import Link
+from pipeline.link.link import CollectorLink
 from tests.pipeline.helpers import AGENT, FastFiles, Told, entry, open_log
 from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import Store
@@ -33,10 +33,10 @@ from tests.waiting import eventually
 
 
 @contextmanager
-def serving(store: Store, security: Security | None = None) -> Iterator[tuple[FramedServer, Endpoint]]:
+def serving(store: Store, security: Security | None = None) -> Iterator[tuple[FramedServer, CollectorEndpoint]]:
     server = FramedServer(collector_idl().Collector, Collector(store), "127.0.0.1", 0, security=security)
     try:
-        yield server, Endpoint("127.0.0.1", server.start())
+        yield server, CollectorEndpoint("127.0.0.1", server.start())
     finally:
         server.stop(2.0)
 
@@ -44,7 +44,7 @@ def serving(store: Store, security: Security | None = None) -> Iterator[tuple[Fr
 def test_what_led_to_a_collector_that_is_gone_is_closed_when_another_is_reached() -> None:
     with serving(Store()) as (_, first), serving(Store()) as (_, second), serving(Store()) as (_, third):
         known = {first, second}
-        made = Connections(lambda: known)
+        made = ConnectionPool(lambda: known)
         clients = []
         for endpoint in (first, second):
             with made.borrow(endpoint) as client:
@@ -65,9 +65,9 @@ def test_what_led_to_a_collector_that_is_gone_is_closed_when_another_is_reached(
         assert not clients[1].connected
 
 
-def client_of(*endpoints: Endpoint) -> CollectorClient:
+def client_of(*endpoints: CollectorEndpoint) -> CollectorClient:
     """A client that knows these, in the order of its own."""
-    client = CollectorClient(Link.of("a", 60.0), SYSTEM_CLOCK)
+    client = CollectorClient(CollectorLink.of("a", 60.0), SYSTEM_CLOCK)
     client.update({str(endpoint.port): endpoint for endpoint in endpoints})
     return client
 
@@ -81,7 +81,7 @@ def test_a_client_sends_what_the_credit_allows_and_at_least_one_message() -> Non
         first = client.send(messages)
         assert first.endpoint == endpoint
         assert [answer.position is not None for answer in first.answers] == [True] * 2
-        assert client.link.credits.room(endpoint) > LEAST, "what the answer grants"
+        assert client.link.credits.room(endpoint) > MIN_CREDIT_BYTES, "what the answer grants"
         assert len(client.send(messages[2:]).answers) == 3
         client.link.credits.ended(endpoint, 0, 1)
         assert len(client.send(messages).answers) == 1, "nothing is on its way: one may go"
@@ -92,17 +92,17 @@ def test_a_client_sends_what_the_credit_allows_and_at_least_one_message() -> Non
 
 def test_a_client_says_whom_it_could_not_reach() -> None:
     client = client_of()
-    with pytest.raises(NotSent, match="no collector is known") as nobody:
+    with pytest.raises(CollectorCallError, match="no collector is known") as nobody:
         client.send([batch(0)])
     assert nobody.value.endpoint is None
-    dead = Endpoint("127.0.0.1", 1)
+    dead = CollectorEndpoint("127.0.0.1", 1)
     client.update({"dead": dead})
-    with pytest.raises(NotSent, match=r"127\.0\.0\.1:1") as failed:
+    with pytest.raises(CollectorCallError, match=r"127\.0\.0\.1:1") as failed:
         client.send([batch(0)])
     assert failed.value.endpoint == dead
     assert client.link.carried_bytes == 0, "there was no connection"
     assert client.link.unanswered == {"broken": 1}
-    with pytest.raises(NotSent, match="no collector can be reached"):
+    with pytest.raises(CollectorCallError, match="no collector can be reached"):
         client.send([batch(0)])
     client.close()
 
@@ -111,8 +111,8 @@ def test_calls_that_wait_for_credit_go_once_there_is_some() -> None:
     with serving(Store()) as (_, endpoint):
         client = client_of(endpoint)
         with client.cond:
-            flight = client.link.reserve(endpoint, LEAST, 0.0)
-        with pytest.raises(NotSent, match="grants no credit"):
+            flight = client.link.reserve(endpoint, MIN_CREDIT_BYTES, 0.0)
+        with pytest.raises(CollectorCallError, match="grants no credit"):
             client.send([batch(0)], within_s=0.05)
         sent: list[Reply] = []
         waiting = threading.Thread(target=lambda: sent.append(client.send([batch(0)])))
@@ -131,7 +131,7 @@ def test_disk_failover_shows_the_collector_who_it_is(tmp_path: Path, monkeypatch
     monkeypatch.setattr(connections, "security", lambda: secured)
     wal, store = open_log(tmp_path / "log"), Store()
     sender = Sender(wal, Tracker(), AGENT, 2, SYSTEM_CLOCK)
-    failover = FailoverLog(wal, CollectorWay(sender, SYSTEM_CLOCK), SYSTEM_CLOCK)
+    failover = FailoverLog(wal, CollectorRoute(sender, SYSTEM_CLOCK), SYSTEM_CLOCK)
     with serving(store, secured) as (_, endpoint):
         sender.update_collectors({"c": endpoint})
         failover.append([entry(wal, 0, 0)]).result(60)

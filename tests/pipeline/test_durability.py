@@ -12,15 +12,15 @@ from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.collector.direct.names import Scheme
 from pipeline.collector.direct.roll import RollConfig
 from pipeline.collector.direct.stream import Stream
-from pipeline.control.memory import Memory, MemoryFile
-from pipeline.delivery.modes import UNLOGGED, Delivery, after_open, before_open
-from pipeline.flows.runtime.rejected import Rejected
+from pipeline.control.memory import ControlState, ControlStateFile
+from pipeline.delivery.modes import UNLOGGED_MARKER, DeliveryMode, clear_marker, prepare_log
+from pipeline.flows.runtime.rejected import SinkQuarantine
 from pipeline.flows.sinks.files import FilesSink
-from pipeline.flows.sources.journal import Journal
+from pipeline.flows.sources.journal import SourceJournal
 from pipeline.rolling.store import LocalStore
-from pipeline.sites.record import save
+from pipeline.sites.record import save_record
 from pipeline.wal.epoch import begin_epoch
-from pipeline.wal.files import SYSTEM_FILES, ensure_folder, write_whole
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, ensure_folder, replace_file
 from tests.pipeline.direct.test_stream import Sending, batch
 from tests.pipeline.durable import Durable
 from tests.pipeline.flows.parts import Sinks, flow, parcel
@@ -36,52 +36,52 @@ def durable() -> Iterator[Durable]:
 
 
 def test_the_watch_sees_what_is_not_durable(tmp_path: Path, durable: Durable) -> None:
-    descriptor = SYSTEM_FILES.create(tmp_path / "a")
-    SYSTEM_FILES.write(descriptor, 0, b"x")
+    descriptor = LOCAL_FILE_SYSTEM.create(tmp_path / "a")
+    LOCAL_FILE_SYSTEM.write(descriptor, 0, b"x")
     assert len(durable.lacking(tmp_path)) == 2
-    SYSTEM_FILES.fsync(descriptor)
+    LOCAL_FILE_SYSTEM.fsync(descriptor)
     assert durable.lacking(tmp_path) == [f"entry {tmp_path / 'a'}"]
-    SYSTEM_FILES.fsync_folder(tmp_path)
+    LOCAL_FILE_SYSTEM.fsync_folder(tmp_path)
     assert durable.lacking(tmp_path) == []
-    SYSTEM_FILES.write(descriptor, 1, b"y")
+    LOCAL_FILE_SYSTEM.write(descriptor, 1, b"y")
     assert durable.lacking(tmp_path) == [f"content of {tmp_path / 'a'}"]
-    SYSTEM_FILES.close(descriptor)
+    LOCAL_FILE_SYSTEM.close(descriptor)
     (tmp_path / "a").unlink()
     assert durable.lacking(tmp_path) == [f"removal of {tmp_path / 'a'}"]
 
 
 def test_small_files_and_folders(tmp_path: Path, durable: Durable) -> None:
-    ensure_folder(SYSTEM_FILES, tmp_path / "a" / "b" / "c")
+    ensure_folder(LOCAL_FILE_SYSTEM, tmp_path / "a" / "b" / "c")
     assert durable.lacking(tmp_path) == []
     for content in (b"1", b"22"):
-        write_whole(SYSTEM_FILES, tmp_path / "a" / "b" / "c" / "file", content)
+        replace_file(LOCAL_FILE_SYSTEM, tmp_path / "a" / "b" / "c" / "file", content)
         assert durable.lacking(tmp_path) == []
 
 
 def test_what_an_agent_remembers_of_its_control_plane(tmp_path: Path, durable: Durable) -> None:
-    file = MemoryFile(tmp_path / "data" / "plane")
-    file.save(Memory())
+    file = ControlStateFile(tmp_path / "data" / "plane")
+    file.save(ControlState())
     assert durable.lacking(tmp_path) == []
-    file.save(Memory(groups={"g": {"m": {"host": "h", "port": 1}}}))
+    file.save(ControlState(groups={"g": {"m": {"host": "h", "port": 1}}}))
     assert durable.lacking(tmp_path) == []
 
 
 def test_which_site_has_what(tmp_path: Path, durable: Durable) -> None:
-    save(tmp_path, b"{}")
+    save_record(tmp_path, b"{}")
     assert durable.lacking(tmp_path) == []
 
 
 def test_a_mode_of_delivery_that_begins_and_ends(tmp_path: Path, durable: Durable) -> None:
     """With disk failover each start begins a new epoch; whoever comes back to end-to-end as well, once."""
     folder = tmp_path / "data" / "log"
-    before_open(folder, Delivery.DISK_FAILOVER)
+    prepare_log(folder, DeliveryMode.DISK_FAILOVER)
     assert durable.lacking(tmp_path) == []
-    begin_epoch(SYSTEM_FILES, folder, "a", "h", 4)
-    before_open(folder, Delivery.END_TO_END)
+    begin_epoch(LOCAL_FILE_SYSTEM, folder, "a", "h", 4)
+    prepare_log(folder, DeliveryMode.END_TO_END)
     assert not (folder / "epoch").exists()
     assert durable.lacking(tmp_path) == []
-    after_open(folder, Delivery.END_TO_END)
-    assert not (folder / UNLOGGED).exists()
+    clear_marker(folder, DeliveryMode.END_TO_END)
+    assert not (folder / UNLOGGED_MARKER).exists()
     assert durable.lacking(tmp_path) == []
 
 
@@ -163,12 +163,12 @@ def test_a_file_that_is_cut_to_what_was_committed(tmp_path: Path, durable: Durab
 
 
 def test_what_is_set_aside(tmp_path: Path, durable: Durable) -> None:
-    Rejected(tmp_path / "rejected").add(parcel(1), "bad")
+    SinkQuarantine(tmp_path / "rejected").add(parcel(1), "bad")
     assert durable.lacking(tmp_path) == []
 
 
 def test_a_journal_knows_what_is_about_to_be_put(tmp_path: Path, durable: Durable) -> None:
-    journal = Journal(tmp_path / "journal", "a", "tail/f")
+    journal = SourceJournal(tmp_path / "journal", "a", "tail/f")
     journal.intend(1, {"from": 0}, {"at": 10})
     assert durable.lacking(tmp_path) == []
     journal.done()

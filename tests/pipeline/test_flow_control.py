@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from artimon.model.acks import Position
 from artimon.model.batch import MAX_BYTES, BatchHeader
 from artimon.model.codec import parse_header
-from bookkeeper.rpc.budget import Budget
-from pipeline.collector.collector import HELD_BYTES
-from pipeline.delivery.ages import MOST_SOURCES, OTHER, Ages, Waits
-from pipeline.delivery.dispatch import IDLE_S, Call
-from pipeline.delivery.pace import PERIOD_MS, MiB, Pacing
-from pipeline.delivery.tracker import Group, Tracker
-from pipeline.link.answers import Answer
-from pipeline.link.credits import LEAST, NOT_TOLD, Credits, Shares
+from bookkeeper.rpc.budget import ByteBudget
+from pipeline.collector.collector import MAX_BYTES_IN_FLIGHT
+from pipeline.delivery.ages import MAX_SOURCES, OTHER_SOURCES, DelayHistogram, DeliveryDelays
+from pipeline.delivery.dispatch import MAX_IDLE_S, PlannedCall
+from pipeline.delivery.pace import BACKLOG_AGE_MS, BacklogLimiter, MiB
+from pipeline.delivery.tracker import LaneCall, Tracker
+from pipeline.link.answers import MessageAnswer
+from pipeline.link.credits import MIN_CREDIT_BYTES, NO_CREDIT_INFO, AgentCredits, CollectorCredits
 from pipeline.link.endpoints import Collectors
-from pipeline.link.link import OTHER_DEADLINE_S, SLOW_FOR_S, SLOW_S
-from pipeline.wal.records import Place
+from pipeline.link.link import ALTERNATIVE_DEADLINE_S, SLOW_FOR_S, SLOW_S
+from pipeline.wal.records import LogPosition
 from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import ONE, TWO, Transit
 
@@ -29,31 +29,31 @@ KIB = 1024
 
 
 def test_a_share_is_what_is_left_to_each_of_those_that_called_lately() -> None:
-    shares = Shares(64 * MiB)
+    shares = CollectorCredits(64 * MiB)
     assert shares.share("a", 0.0) == 64 * MiB
     assert shares.share("b", 1.0) == 32 * MiB
     assert shares.share("a", 2.0) == 32 * MiB
     assert shares.share("a", 11.5) == 64 * MiB, "b has been silent for ten seconds"
-    assert [shares.share(f"agent-{n}", 12.0) for n in range(200)][-1] == LEAST, (
+    assert [shares.share(f"agent-{n}", 12.0) for n in range(200)][-1] == MIN_CREDIT_BYTES, (
         "any message fits, however many they are"
     )
     assert shares.agents == 201
 
 
 def test_credit_before_the_first_answer_after_it_and_after_silence() -> None:
-    credits: Credits[str] = Credits()
-    assert credits.room("c") == LEAST
+    credits: AgentCredits[str] = AgentCredits()
+    assert credits.room("c") == MIN_CREDIT_BYTES
     credits.began("c", 700 * KIB)
-    assert credits.room("c") == LEAST - 700 * KIB
+    assert credits.room("c") == MIN_CREDIT_BYTES - 700 * KIB
     credits.began("c", 324 * KIB)
     credits.ended("c", 700 * KIB, 8 * MiB)
     assert credits.room("c") == 8 * MiB - 324 * KIB
     credits.ended("c", 324 * KIB, None)
-    assert credits.room("c") == LEAST, "who does not answer is asked carefully"
-    credits.ended("c", 0, NOT_TOLD)
+    assert credits.room("c") == MIN_CREDIT_BYTES, "who does not answer is asked carefully"
+    credits.ended("c", 0, NO_CREDIT_INFO)
     assert credits.room("c") > 1 << 60, "a collector of before credits"
     credits.keep(set())
-    assert credits.room("c") == LEAST
+    assert credits.room("c") == MIN_CREDIT_BYTES
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(1, 9)), min_size=1, max_size=80))
@@ -62,18 +62,18 @@ def test_an_agent_never_has_more_on_its_way_than_its_credit(steps: list[tuple[in
     on its way is at most the last credit."""
     transit = Transit()
     for n in range(60):
-        place = Place(1, n, 300 * KIB)
+        place = LogPosition(1, n, 300 * KIB)
         transit.sending.tracker.add(_header(n % 4, n), place, transit.ms)
-    flying: list[Call] = []
-    credit = LEAST
+    flying: list[PlannedCall] = []
+    credit = MIN_CREDIT_BYTES
     for pick, ends, share in steps:
         if ends and flying:
             call = flying.pop(pick % len(flying))
-            credit = share * LEAST
-            answers = [Answer(Position("c", "t", 0, n), credit=credit) for n, _ in enumerate(call.group.items)]
+            credit = share * MIN_CREDIT_BYTES
+            answers = [MessageAnswer(Position("c", "t", 0, n), credit=credit) for n, _ in enumerate(call.group.items)]
             transit.sending.answered(call, answers, transit.now)
         group = transit.take()
-        if isinstance(group, Group):
+        if isinstance(group, LaneCall):
             call_of = transit.sending.begin(group, transit.now)
             assert call_of is not None
             flying.append(call_of)
@@ -88,7 +88,7 @@ def _header(lane: int, sequence: int) -> BatchHeader:
 def test_a_credit_that_is_used_up_waits_for_an_answer_not_for_a_clock() -> None:
     transit = Transit()
     for n in range(8):
-        transit.sending.tracker.add(_header(n % 4, n), Place(1, n, 500 * KIB), transit.ms)
+        transit.sending.tracker.add(_header(n % 4, n), LogPosition(1, n, 500 * KIB), transit.ms)
     group = transit.take()
     assert group is not None
     assert group.size == 1000 * KIB
@@ -98,7 +98,7 @@ def test_a_credit_that_is_used_up_waits_for_an_answer_not_for_a_clock() -> None:
 
 
 def test_the_budget_of_a_server_is_first_come_first_served() -> None:
-    budget, order = Budget(100), list[int]()
+    budget, order = ByteBudget(100), list[int]()
     assert budget.take(90, 0.1)
     assert not budget.take(20, 0.05)
 
@@ -123,7 +123,7 @@ def test_the_budget_of_a_server_is_first_come_first_served() -> None:
 
 
 def test_a_backlog_goes_at_its_rate_and_at_least_twice_as_fast_as_new_data_comes() -> None:
-    pacing = Pacing(rate=10 * MiB)
+    pacing = BacklogLimiter(rate=10 * MiB)
     sent, now = 0, 0.0
     while now < 60:
         room = pacing.room(now, 0.0)
@@ -140,7 +140,7 @@ def test_a_backlog_goes_at_its_rate_and_at_least_twice_as_fast_as_new_data_comes
 
 
 def test_a_backlog_trickles_while_the_table_is_behind() -> None:
-    pacing = Pacing(rate=16 * MiB)
+    pacing = BacklogLimiter(rate=16 * MiB)
     assert pacing.room(0.0, 0.0) == 16 * MiB, "a restart begins at once"
     assert pacing.room(1.0, 44.0) == 16 * MiB
     assert pacing.room(2.0, 46.0) == MiB
@@ -150,7 +150,7 @@ def test_a_backlog_trickles_while_the_table_is_behind() -> None:
 
 
 def test_without_a_rate_everything_goes() -> None:
-    assert Pacing(rate=0).room(0.0, 1e9) > 1 << 60
+    assert BacklogLimiter(rate=0).room(0.0, 1e9) > 1 << 60
 
 
 def backlog(live_first: bool, rate: float) -> Transit:
@@ -199,7 +199,7 @@ def test_otherwise_a_lane_goes_in_order_and_new_data_waits_for_the_backlog_befor
     transit = backlog(False, rate=10 * size)
     took = drain(transit, 100)
     assert max(took.values()) > 10
-    assert max(took.values()) < PERIOD_MS / 1000 + 10
+    assert max(took.values()) < BACKLOG_AGE_MS / 1000 + 10
     assert [id.sequence for id in transit.store.ids()] == sorted(id.sequence for id in transit.store.ids())
 
 
@@ -227,7 +227,7 @@ def two_collectors() -> Transit:
     return transit
 
 
-def begin(transit: Transit) -> tuple[Call, list[bytes]]:
+def begin(transit: Transit) -> tuple[PlannedCall, list[bytes]]:
     group = transit.take()
     assert group is not None
     begun = transit.begin(group)
@@ -238,7 +238,7 @@ def begin(transit: Transit) -> tuple[Call, list[bytes]]:
 def test_a_collector_that_keeps_a_call_waiting_is_left_for_another_before_it_is_given_up() -> None:
     transit = two_collectors()
     call, _ = begin(transit)
-    assert call.flight.deadline_s == OTHER_DEADLINE_S, "there is another one to turn to"
+    assert call.flight.deadline_s == ALTERNATIVE_DEADLINE_S, "there is another one to turn to"
     transit.now += SLOW_S + 0.1
     other, _ = begin(transit)
     assert other.flight.endpoint != call.flight.endpoint
@@ -251,7 +251,7 @@ def test_a_collector_that_keeps_a_call_waiting_is_left_for_another_before_it_is_
 def test_a_collector_that_cannot_reach_kafka_is_left_for_another() -> None:
     transit = two_collectors()
     call, _ = begin(transit)
-    transit.sending.answered(call, [Answer(None, "kafka: no answer")] * len(call.group.items), transit.now)
+    transit.sending.answered(call, [MessageAnswer(None, "kafka: no answer")] * len(call.group.items), transit.now)
     assert begin(transit)[0].flight.endpoint != call.flight.endpoint
 
 
@@ -295,29 +295,29 @@ def test_without_a_collector_that_may_be_tried_nobody_looks_all_the_time() -> No
     nobody = Transit()
     nobody.sending.link.collectors = Collectors("agent-1")
     nobody.accept(batch(0))
-    assert nobody.sending.next(0.0, nobody.ms) == IDLE_S
+    assert nobody.sending.next(0.0, nobody.ms) == MAX_IDLE_S
     nobody.sending.collectors.update({"one": ONE})
     nobody.sending.collectors.prefer(("other",))
-    assert nobody.sending.next(0.0, nobody.ms) == IDLE_S
+    assert nobody.sending.next(0.0, nobody.ms) == MAX_IDLE_S
     nobody.sending.collectors.prefer(())
-    assert isinstance(nobody.sending.next(0.0, nobody.ms), Group)
+    assert isinstance(nobody.sending.next(0.0, nobody.ms), LaneCall)
 
 
 def test_waits_are_told_to_a_fifth_and_sources_are_bounded() -> None:
-    waits = Waits()
+    waits = DelayHistogram()
     for n in range(1, 1001):
         waits.add(n)
     assert waits.total_ms == 500_500
     assert 500 <= waits.quantile_ms(0.5) <= 600
     assert 990 <= waits.quantile_ms(0.99) <= 1200
-    assert Waits().quantile_ms(0.5) == 0
-    ages = Ages()
+    assert DelayHistogram().quantile_ms(0.5) == 0
+    ages = DeliveryDelays()
     ages.ack(((f"source-{n}", 0, 10) for n in range(500)), 30)
-    assert len(ages.lag_ms) == MOST_SOURCES + 1
-    assert ages.lag_ms[OTHER] == 30
+    assert len(ages.lag_ms) == MAX_SOURCES + 1
+    assert ages.lag_ms[OTHER_SOURCES] == 30
     assert ages.figures()["ack_waits_ms"] == 500 * 20
 
 
 def test_the_least_credit_lets_any_message_through() -> None:
-    assert LEAST >= MAX_BYTES
-    assert HELD_BYTES >= LEAST
+    assert MIN_CREDIT_BYTES >= MAX_BYTES
+    assert MAX_BYTES_IN_FLIGHT >= MIN_CREDIT_BYTES

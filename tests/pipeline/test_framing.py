@@ -14,21 +14,21 @@ from artimon.model.acks import Position
 from artimon.model.batch import BatchId
 from artimon.model.ranges import LaneId
 from pipeline.wal.framing import (
-    MARK,
     MAX_PAYLOAD,
     RECORD_BYTES,
-    Header,
+    RECORD_MARK,
     RecordType,
+    SegmentHeader,
     decode_header,
     encode_header,
     encode_record,
     encode_skips,
     header_bytes,
-    scan,
+    scan_segment,
 )
 from pipeline.wal.records import (
-    BadPayload,
-    Place,
+    InvalidPayloadError,
+    LogPosition,
     decode_acked,
     decode_end,
     decode_forgotten,
@@ -42,7 +42,7 @@ from tests.model.batches import golden_samples, golden_series
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "wal"
-HEADER = Header(5, 0x0123456789ABCDEF, (41, 0, 7, 2**40))
+HEADER = SegmentHeader(5, 0x0123456789ABCDEF, (41, 0, 7, 2**40))
 IDS = [BatchId("agent-1", 0x0123456789ABCDEF, 2, n) for n in (41, 42, 44)]
 TOPIC = "tP4Rcz9tTXq7n0nT3Yw0Gg"
 SENT = [(id, Position("cluster-1", TOPIC, 3, 1000 + n)) for n, id in enumerate(IDS)]
@@ -55,7 +55,7 @@ def golden_segment() -> bytes:
         (RecordType.SERIES, golden_series().data),
         (RecordType.SENT, next(encode_sent("agent-1", SENT))),
         (RecordType.ACKED, next(encode_acked(IDS))),
-        (RecordType.FORGOTTEN, next(encode_forgotten([Place(5, 700, 10), Place(4, 60, 10)]))),
+        (RecordType.FORGOTTEN, next(encode_forgotten([LogPosition(5, 700, 10), LogPosition(4, 60, 10)]))),
         (RecordType.SKIP, bytes(9)),
         (RecordType.END, encode_end(6)),
     ]
@@ -66,7 +66,7 @@ def test_golden_bytes() -> None:
     """What the first version wrote is read for ever; bodies of batches are compared by tests/model/test_codec.py."""
     data = (GOLDEN / "segment.bin").read_bytes()
     expected = json.loads((GOLDEN / "segment.json").read_text())
-    found = scan(data, 5)
+    found = scan_segment(data, 5)
     assert found.header == HEADER
     assert not found.damage
     assert found.tail == len(data)
@@ -82,8 +82,8 @@ def test_golden_bytes() -> None:
 def test_what_is_written_is_golden() -> None:
     """Every record but the two with compressed bodies comes out byte for byte."""
     data, ours = (GOLDEN / "segment.bin").read_bytes(), golden_segment()
-    golden = {r.type: data[r.start : r.end] for r in scan(data, 5).records}
-    made = {r.type: ours[r.start : r.end] for r in scan(ours, 5).records}
+    golden = {r.type: data[r.start : r.end] for r in scan_segment(data, 5).records}
+    made = {r.type: ours[r.start : r.end] for r in scan_segment(ours, 5).records}
     assert ours[: header_bytes(4)] == data[: header_bytes(4)]
     later = {RecordType.CURSOR}  # golden bytes of its own: tests/pipeline/flows/test_file_channel.py
     for type_ in set(RecordType) - {RecordType.BATCH, RecordType.SERIES} - later:
@@ -97,9 +97,9 @@ def test_the_page_describes_the_golden_bytes() -> None:
     assert "| 8 | 8 | segment |" in page
     assert struct.unpack_from("<Q", data, 16)[0] == 0x0123456789ABCDEF
     assert "| 16 | 8 | epoch |" in page
-    start = scan(data, 5).records[0].start
-    assert data[start : start + 4] == MARK
-    assert f"| 0 | 4 | mark | `{MARK.hex(' ')}` |" in page
+    start = scan_segment(data, 5).records[0].start
+    assert data[start : start + 4] == RECORD_MARK
+    assert f"| 0 | 4 | mark | `{RECORD_MARK.hex(' ')}` |" in page
     assert data[start + 4] == RecordType.BATCH
     for type_ in RecordType:
         assert f"| {type_.value} | {type_.name} |" in page
@@ -118,7 +118,7 @@ def build(records: list[tuple[RecordType, bytes]], segment: int = 5) -> tuple[by
 
 
 def payloads(data: bytes, segment: int = 5) -> list[bytes]:
-    return [data[r.payload_at : r.end] for r in scan(data, segment).records]
+    return [data[r.payload_at : r.end] for r in scan_segment(data, segment).records]
 
 
 @given(RECORDS, st.data())
@@ -127,7 +127,7 @@ def test_a_cut_leaves_the_whole_records(records: list[tuple[RecordType, bytes]],
     whole, starts = build(records)
     size = data.draw(st.integers(0, len(whole)))
     left = sum(1 for end in starts[1:] if end <= size)
-    found = scan(whole[:size], 5)
+    found = scan_segment(whole[:size], 5)
     assert payloads(whole[:size]) == [payload for _, payload in records[:left]]
     assert found.tail == (starts[left] if size >= starts[0] else 0)
     assert not found.damage
@@ -139,10 +139,12 @@ def test_garbage_in_the_middle_costs_only_itself(records: list[tuple[RecordType,
     """Marks, lengths and parts of records inside of it confuse nobody."""
     whole, starts = build(records)
     at = data.draw(st.sampled_from(starts[:-1]))
-    noise = st.one_of(st.binary(min_size=1, max_size=80), st.just(MARK * 3), st.just(whole[starts[0] : starts[0] + 10]))
+    noise = st.one_of(
+        st.binary(min_size=1, max_size=80), st.just(RECORD_MARK * 3), st.just(whole[starts[0] : starts[0] + 10])
+    )
     garbage = data.draw(noise.filter(lambda g: g.strip(b"\xff")))
     damaged = whole[:at] + garbage + whole[at:]
-    found = scan(damaged, 5)
+    found = scan_segment(damaged, 5)
     assert [damaged[r.payload_at : r.end] for r in found.records] == [payload for _, payload in records]
     assert found.damage == [(at, at + len(garbage))]
 
@@ -152,7 +154,7 @@ def test_a_record_of_another_segment_is_none() -> None:
     inner = encode_record(4, RecordType.BATCH, b"old")
     data = encode_header(HEADER) + encode_record(5, RecordType.BATCH, b"a") + inner
     assert payloads(data) == [b"a"]
-    assert scan(data, 5).tail == len(data) - len(inner)
+    assert scan_segment(data, 5).tail == len(data) - len(inner)
 
 
 def test_a_whole_header_of_another_segment_is_none() -> None:
@@ -164,7 +166,7 @@ def test_a_whole_header_of_another_segment_is_none() -> None:
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 1000, RECORD_BYTES + MAX_PAYLOAD, MAX_PAYLOAD + 20, 3 * MAX_PAYLOAD])
 def test_skips_fill_exactly_the_damage(length: int) -> None:
     data = encode_header(HEADER) + encode_skips(5, length) + encode_record(5, RecordType.BATCH, b"after")
-    found = scan(data, 5)
+    found = scan_segment(data, 5)
     assert not found.damage
     assert found.tail == len(data)
     assert [data[r.payload_at : r.end] for r in found.records if r.type != RecordType.SKIP] == [b"after"]
@@ -178,7 +180,7 @@ def test_a_record_too_long_is_refused() -> None:
 @pytest.mark.parametrize("decode", [decode_sent, decode_acked, decode_forgotten, decode_end])
 def test_payloads_that_make_no_sense_are_refused(decode: object) -> None:
     for payload in (b"\x01", b"\xff\xff" + bytes(9), bytes(3)):
-        with pytest.raises(BadPayload):
+        with pytest.raises(InvalidPayloadError):
             decode(payload)  # type: ignore[operator]
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from artimon.model.batch import MAX_BYTES, MAX_SAMPLES, Polled, Samples
+from artimon.model.batch import MAX_BYTES, MAX_SAMPLES, PollResult, Samples
 from artimon.model.codec import decode_samples, verify
-from artimon.model.protocols import Sink, SinkRefused
+from artimon.model.protocols import Sink, SinkRefusedError
 from artimon.model.routing import lane_of
-from pipeline.delivery.intake import Intake
+from pipeline.delivery.intake import WalSink
 from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.wal.audit import Audit
-from pipeline.wal.log import Log
-from pipeline.wal.records import Place
+from pipeline.wal.audit import AcceptedCounts
+from pipeline.wal.log import WriteAheadLog
+from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import records_of, segments_in
 from pipeline.wal.shed import minutes_of
 from scripts.proof.counts import accepted_counts
@@ -26,10 +26,10 @@ from tests.pipeline.helpers import AGENT, MINUTE, Told, open_log, polled, sample
 NOWHERE = "127.0.0.1:1"
 
 
-def open_intake(folder: Path, **options: int) -> tuple[Log, Intake, Told]:
+def open_intake(folder: Path, **options: int) -> tuple[WriteAheadLog, WalSink, Told]:
     told = Told()
     wal = open_log(folder, told, **options)  # type: ignore[arg-type]
-    return wal, Intake(wal, AGENT, folder), told
+    return wal, WalSink(wal, AGENT, folder), told
 
 
 def test_it_is_a_sink(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_more_than_512_kib_are_split_and_an_impossible_sample_is_counted(tmp_pat
     rows = [(n, MINUTE - 1, 1, rng.randbytes(50_000).hex()) for n in range(20)]
     rows.insert(7, (99, MINUTE - 1, 1, rng.randbytes(MAX_BYTES).hex()))
     wal, intake, told = open_intake(tmp_path)
-    intake.accept_now([Polled("s", bytes(16), 1, MINUTE, Samples.of(rows))])
+    intake.accept_now([PollResult("s", bytes(16), 1, MINUTE, Samples.of(rows))])
     assert all(len(e.payload) <= MAX_BYTES and verify(e.payload) for e, _ in told.placed)
     values = [row for e, _ in told.placed for row in decode_samples(e.header, e.payload).rows()]
     assert values == [row for row in rows if row[0] != 99]
@@ -117,7 +117,7 @@ def test_announcements_stand_before_the_samples_they_explain(tmp_path: Path) -> 
 
 def test_nothing_is_kept_of_what_is_refused(tmp_path: Path) -> None:
     wal, intake, told = open_intake(tmp_path, quota=3000)
-    with pytest.raises(SinkRefused, match="quota"):
+    with pytest.raises(SinkRefusedError, match="quota"):
         intake.accept_now([polled("a"), polled("b", 5000)])
     assert told.ids == []
     assert intake.refused == {"quota": 1}
@@ -165,8 +165,10 @@ def test_minutes_count_values_by_the_end_of_their_minute() -> None:
 
 def test_the_audit_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     """Cut anywhere: what is left counts exactly up to its position, and counting from there gives the same sums."""
-    entries = [(f"shop/h,{n}/0", ((MINUTE + 60_000 * (n % 2), n + 1),), Place(1, 100 * (n + 1), 9)) for n in range(6)]
-    audit = Audit(tmp_path / "origin", 0)
+    entries = [
+        (f"shop/h,{n}/0", ((MINUTE + 60_000 * (n % 2), n + 1),), LogPosition(1, 100 * (n + 1), 9)) for n in range(6)
+    ]
+    audit = AcceptedCounts(tmp_path / "origin", 0)
     for one in entries:
         audit.add([one], 0)
     whole = (tmp_path / "origin" / "0.csv").read_bytes()
@@ -176,14 +178,14 @@ def test_the_audit_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         folder = tmp_path / str(size)
         folder.mkdir()
         (folder / "0.csv").write_bytes(whole[:size])
-        again = Audit(folder, 0)
+        again = AcceptedCounts(folder, 0)
         again.add(entries, 0)
         assert accepted_counts(folder) == expected
 
 
 def test_what_a_full_disk_did_not_take_is_counted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    audit = Audit(tmp_path, 0)
-    audit.add([("s", ((MINUTE, 1),), Place(1, 1, 9))], 0)
+    audit = AcceptedCounts(tmp_path, 0)
+    audit.add([("s", ((MINUTE, 1),), LogPosition(1, 1, 9))], 0)
     write = os.pwrite
 
     def full(descriptor: int, data: memoryview, offset: int) -> int:
@@ -193,19 +195,19 @@ def test_what_a_full_disk_did_not_take_is_counted_later(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OSError, match="No space left"):
-        audit.add([("s", ((MINUTE, 2),), Place(1, 2, 9))], 0)
+        audit.add([("s", ((MINUTE, 2),), LogPosition(1, 2, 9))], 0)
     assert accepted_counts(tmp_path) == {(MINUTE, "s"): 1}
     monkeypatch.undo()
-    audit.add([("s", ((MINUTE, 4),), Place(1, 3, 9))], 0)
+    audit.add([("s", ((MINUTE, 4),), LogPosition(1, 3, 9))], 0)
     assert accepted_counts(tmp_path) == {(MINUTE, "s"): 7}
-    assert Audit(tmp_path, 0).position == (1, 3)
+    assert AcceptedCounts(tmp_path, 0).position == (1, 3)
 
 
 def test_old_audit_files_go(tmp_path: Path) -> None:
-    audit = Audit(tmp_path, 0)
+    audit = AcceptedCounts(tmp_path, 0)
     hour = 3_600_000
     for n in range(30):
-        audit.add([("s", ((MINUTE, 1),), Place(1, n + 1, 9))], n * hour)
+        audit.add([("s", ((MINUTE, 1),), LogPosition(1, n + 1, 9))], n * hour)
     assert sorted(int(p.stem) // hour for p in tmp_path.iterdir()) == list(range(4, 30))
 
 

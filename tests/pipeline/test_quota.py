@@ -14,16 +14,16 @@ from artimon.model.acks import Position
 from artimon.model.batch import BatchHeader, BatchId, SeriesBlock
 from artimon.model.clock import ManualClock
 from artimon.model.codec import encode_samples, encode_series
-from artimon.runtime.settings import LEAST_KAFKA_QUOTA, SettingsError, load, parse_quota
-from pipeline.collector.broker import Broker
+from artimon.runtime.settings import MIN_KAFKA_QUOTA, SettingsError, load, parse_quota
+from pipeline.collector.broker import KafkaWriter
 from pipeline.collector.collector import Collector
-from pipeline.collector.quota import LEAST_USABLE, STALE_S, LogSizes, Quota, QuotaError, sizes_of
-from pipeline.delivery.probe import MOST_S, Probing
+from pipeline.collector.quota import MIN_FREE_BYTES, STALE_S, KafkaQuotaGate, LogSizes, QuotaError, sizes_of
+from pipeline.delivery.probe import MAX_PAUSE_S, SlowStart
 from pipeline.delivery.tracker import Tracker
 from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.link.answers import Answer
-from pipeline.link.link import CALL_COUNT
-from pipeline.wal.records import Place
+from pipeline.link.answers import MessageAnswer
+from pipeline.link.link import MAX_CALL_MESSAGES
+from pipeline.wal.records import LogPosition
 from tests.pipeline.helpers import polled, samples
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics
 from tests.pipeline.test_collector import message
@@ -66,8 +66,8 @@ def test_of_several_brokers_the_largest_replica_counts() -> None:
     assert sizes_of(answers, "s") == LogSizes({0: 12, 1: 7, 2: 1}, 4_000)
 
 
-def known(size: int, clock: ManualClock | None = None) -> Quota:
-    quota = Quota(LIMIT, clock or ManualClock(0))
+def known(size: int, clock: ManualClock | None = None) -> KafkaQuotaGate:
+    quota = KafkaQuotaGate(LIMIT, clock or ManualClock(0))
     quota.measure(lambda: LogSizes({0: size}))
     return quota
 
@@ -124,7 +124,7 @@ def test_a_measure_that_fails_keeps_the_last_one_and_goes_on_more_carefully() ->
 
 
 def test_a_partition_that_no_broker_speaks_of_keeps_its_size() -> None:
-    quota = Quota(LIMIT, ManualClock(0))
+    quota = KafkaQuotaGate(LIMIT, ManualClock(0))
     quota.measure(lambda: LogSizes({0: 300_000, 1: 300_000}))
     quota.measure(lambda: LogSizes({0: 1}))
     assert quota.figures()["bytes"] == 300_001
@@ -132,14 +132,14 @@ def test_a_partition_that_no_broker_speaks_of_keeps_its_size() -> None:
 
 def test_a_disk_that_is_nearly_full_is_full() -> None:
     quota = known(0)
-    quota.measure(lambda: LogSizes({0: 0}, LEAST_USABLE - 1))
+    quota.measure(lambda: LogSizes({0: 0}, MIN_FREE_BYTES - 1))
     assert "a disk of Kafka has" in quota.admit(0, 1)
-    quota.measure(lambda: LogSizes({0: 0}, LEAST_USABLE))
+    quota.measure(lambda: LogSizes({0: 0}, MIN_FREE_BYTES))
     assert quota.admit(0, 1) == ""
 
 
 def test_without_a_quota_nothing_is_refused() -> None:
-    quota = Quota(0)
+    quota = KafkaQuotaGate(0)
     assert quota.known
     quota.measure(lambda: LogSizes({0: 2**60}, 0))
     assert (quota.admit(0, 2**50), quota.problem) == ("", "")
@@ -153,14 +153,14 @@ def test_quota_as_people_write_it(text: str, size: int) -> None:
     assert load({"HOME": "/h", "ARTIMON_KAFKA_QUOTA": text}).kafka_quota_bytes == size
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "1e9", str(LEAST_KAFKA_QUOTA - 1), "20 GiB free"])
+@pytest.mark.parametrize("text", ["", "x", "-1", "1e9", str(MIN_KAFKA_QUOTA - 1), "20 GiB free"])
 def test_a_quota_that_cannot_be_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="ARTIMON_KAFKA_QUOTA"):
         parse_quota(text)
 
 
 def test_probes_are_single_and_jittered_and_grow_once_there_is_room() -> None:
-    probing = Probing(_random=random.Random(1))
+    probing = SlowStart(_random=random.Random(1))
     assert probing.allowed(0, False) is None
     probing.refused("buffer full: x", 0.0, probe=False)
     probing.refused("buffer full: x", 0.0, probe=False)
@@ -173,14 +173,14 @@ def test_probes_are_single_and_jittered_and_grow_once_there_is_room() -> None:
         assert (probing.allowed(now, False), probing.allowed(now, True)) == (1, 0)
         probing.refused("buffer full: x", now, probe=True)
     assert len(set(pauses)) == len(pauses)
-    assert max(pauses) <= 1.5 * MOST_S
-    assert min(pauses[-4:]) >= 0.5 * MOST_S
+    assert max(pauses) <= 1.5 * MAX_PAUSE_S
+    assert min(pauses[-4:]) >= 0.5 * MAX_PAUSE_S
     sizes = []
     while (window := probing.allowed(now + 100, False)) is not None:
         sizes.append(window)
         probing.taken()
     assert sizes[:3] == [1, 2, 4]
-    assert sizes[-1] <= CALL_COUNT
+    assert sizes[-1] <= MAX_CALL_MESSAGES
     assert probing.reason == ""
 
 
@@ -189,13 +189,13 @@ def test_a_full_kafka_is_no_fault_of_the_lane() -> None:
     tracker = Tracker()
     for sequence in range(5):
         id = BatchId("a", 1, 0, sequence)
-        tracker.add(_header(id), Place(0, sequence, 10), 0)
+        tracker.add(_header(id), LogPosition(0, sequence, 10), 0)
     assert tracker.take(0.0, 0) is None
     group = tracker.take(0.0, 3)
     assert group is not None
     assert len(group.items) == 3
-    full = Answer(None, "buffer full: 9 of 9 bytes")
-    tracker.answered(group, [Answer(Position("c", "t", 0, 0)), full, full], 0.0)
+    full = MessageAnswer(None, "buffer full: 9 of 9 bytes")
+    tracker.answered(group, [MessageAnswer(Position("c", "t", 0, 0)), full, full], 0.0)
     again = tracker.take(0.0)
     assert again is not None
     assert [item.id.sequence for item in again.items] == [1, 2, 3, 4]
@@ -204,11 +204,11 @@ def test_a_full_kafka_is_no_fault_of_the_lane() -> None:
 
 def test_whatever_a_collector_says_does_not_grow() -> None:
     tracker = Tracker()
-    tracker.add(_header(BatchId("a", 1, 0, 0)), Place(0, 0, 10), 0)
+    tracker.add(_header(BatchId("a", 1, 0, 0)), LogPosition(0, 0, 10), 0)
     for n in range(200):
         group = tracker.take(n * 1e4)
         if group is not None:
-            tracker.answered(group, [Answer(None, f"buffer full {n}: x")], n * 1e4)
+            tracker.answered(group, [MessageAnswer(None, f"buffer full {n}: x")], n * 1e4)
     assert len(tracker.nacks) == 51
     assert tracker.nacks["other"] == sum(tracker.nacks.values()) - 50
 
@@ -220,7 +220,7 @@ def _header(id: BatchId) -> BatchHeader:
 @pytest.mark.stack
 def test_a_collector_refuses_samples_and_still_carries_announcements(kafka: str) -> None:
     prefix = own_topics(kafka)
-    broker, quota = Broker(kafka), Quota(10_000)
+    broker, quota = KafkaWriter(kafka), KafkaQuotaGate(10_000)
 
     def measured() -> bool:
         quota.measure(lambda: broker.log_sizes(f"{prefix}.samples"))
@@ -244,8 +244,8 @@ def test_a_collector_refuses_samples_and_still_carries_announcements(kafka: str)
 
 @pytest.mark.stack
 def test_a_collector_that_was_never_told_a_size_takes_nothing_yet(kafka: str) -> None:
-    broker = Broker("127.0.0.1:1")
-    quota = Quota(LIMIT)
+    broker = KafkaWriter("127.0.0.1:1")
+    quota = KafkaQuotaGate(LIMIT)
     quota.measure(lambda: broker.log_sizes("x"))
     assert not quota.known
     assert "127.0.0.1:1" in quota.failure
@@ -279,7 +279,7 @@ def test_an_agent_sends_next_to_nothing_while_kafka_is_full_and_everything_after
 ) -> None:
     room = threading.Event()
     limit = property(lambda _: 10**12 if room.is_set() else SMALL, lambda *_: None)
-    monkeypatch.setattr(Quota, "limit", limit, raising=False)
+    monkeypatch.setattr(KafkaQuotaGate, "limit", limit, raising=False)
     world = Bounded(tmp_path, zookeeper, kafka)
     with collector(zookeeper, kafka, world.prefix, quota_bytes=SMALL):
         world.agent.start()

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from artimon.model.acks import Position, Verdict
+from artimon.model.acks import AckDecision, Position
 from artimon.model.batch import BatchHeader, BatchId, Samples
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import encode_samples, parse_header
 from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.collector.collector import Collector, CollectorConfig, server_of
-from pipeline.delivery.dispatch import Call
+from pipeline.delivery.dispatch import PlannedCall
 from pipeline.delivery.sender import Sender
 from pipeline.delivery.tracker import Tracker
 from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.link.answers import Answer
-from pipeline.link.endpoints import Collectors, Endpoint
-from pipeline.wal.records import Place
-from pipeline.wal.states import State
+from pipeline.link.answers import MessageAnswer
+from pipeline.link.endpoints import CollectorEndpoint, Collectors
+from pipeline.wal.records import LogPosition
+from pipeline.wal.states import BatchState
 from tests.pipeline.helpers import polled, samples
 from tests.pipeline.transit import ONE, TWO, Damage, Store, Transit
 from tests.waiting import eventually
@@ -123,32 +123,32 @@ def test_scenario_05_an_answer_that_is_lost_costs_a_repeat_under_the_same_identi
 class Parts:
     """A tracker with one batch in a given state."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: BatchState) -> None:
         self.tracker = Tracker()
         header: BatchHeader = parse_header(batch(0))
         self.key = header.id
-        self.tracker.add(header, Place(1, 0, 10), 0)
+        self.tracker.add(header, LogPosition(1, 0, 10), 0)
         self.group = None
-        if state is not State.LOGGED:
+        if state is not BatchState.LOGGED:
             self.group = self.tracker.take(0.0)
-        if state is State.SENT and self.group:
-            self.tracker.answered(self.group, [Answer(Position("c", "t", 0, 5))], 0.0)
+        if state is BatchState.SENT and self.group:
+            self.tracker.answered(self.group, [MessageAnswer(Position("c", "t", 0, 5))], 0.0)
 
 
-@pytest.mark.parametrize("state", [State.LOGGED, State.SENDING, State.SENT])
+@pytest.mark.parametrize("state", [BatchState.LOGGED, BatchState.SENDING, BatchState.SENT])
 @pytest.mark.parametrize("event", ["evidence", "ack", "evidence and ack", "ack and evidence"])
-def test_scenario_13_a_retry_that_races_with_sending_and_acks(state: State, event: str) -> None:
+def test_scenario_13_a_retry_that_races_with_sending_and_acks(state: BatchState, event: str) -> None:
     """Evidence of loss sends a sent batch again and is no matter otherwise; an ack forgets a sent one, once, and is no
     matter otherwise: whatever comes in whatever order nothing is lost before its ack, and nothing stands twice."""
     parts = Parts(state)
-    evidence = Verdict(resend=((parts.key, "its offset was named lost"),))
+    evidence = AckDecision(resend=((parts.key, "its offset was named lost"),))
     for word in event.split(" and "):
-        parts.tracker.judged(evidence if word == "evidence" else Verdict(acked=(parts.key,)))
+        parts.tracker.judged(evidence if word == "evidence" else AckDecision(acked=(parts.key,)))
     left = parts.tracker.pending
-    assert left == (0 if state is State.SENT and event.startswith("ack") else 1)
-    assert parts.tracker.resent_count == (state is State.SENT and event.startswith("evidence"))
-    if parts.group is not None and state is State.SENDING:
-        parts.tracker.answered(parts.group, [Answer(Position("c", "t", 0, 5))], 0.0)
+    assert left == (0 if state is BatchState.SENT and event.startswith("ack") else 1)
+    assert parts.tracker.resent_count == (state is BatchState.SENT and event.startswith("evidence"))
+    if parts.group is not None and state is BatchState.SENDING:
+        parts.tracker.answered(parts.group, [MessageAnswer(Position("c", "t", 0, 5))], 0.0)
         assert len(parts.tracker.sent()) == 1
     elif left:
         assert parts.tracker.take(1.0) is not None
@@ -184,7 +184,9 @@ def test_scenarios_20_and_24_no_collector_can_be_resolved(tmp_path: Path) -> Non
     agent = Agent(AgentConfig("agent-1", tmp_path, "127.0.0.1:1", "kafka"))
     agent.start()
     agent.intake.accept_now([polled(f"source-{n}") for n in range(8)])
-    sender_of(agent).update_collectors({"x": Endpoint("no-such-host.invalid", 1), "y": Endpoint("127.0.0.1", 1)})
+    sender_of(agent).update_collectors(
+        {"x": CollectorEndpoint("no-such-host.invalid", 1), "y": CollectorEndpoint("127.0.0.1", 1)}
+    )
     eventually(lambda: sum(agent.figures()["calls_unanswered"].values()) >= 4, "it tries")
     assert agent.figures()["pending_batches"] == 8
     assert agent.figures()["acked_batches"] == 0
@@ -201,7 +203,7 @@ def test_scenario_22_answers_that_come_after_the_timer_make_no_storm(answer_s: f
     """Every call takes as long, for five minutes, while batches go on to come: the timer learns, and in the end each
     batch is sent about once, however late the answers are."""
     transit, number = Transit(), 0
-    flying: list[tuple[float, Call, list[bytes]]] = []
+    flying: list[tuple[float, PlannedCall, list[bytes]]] = []
     while transit.now < 300:
         while number < transit.now * 4:
             transit.accept(batch(number // 4, lane=number % 4))
@@ -242,9 +244,9 @@ def test_scenario_22_an_ack_that_never_comes_sends_nothing_again() -> None:
     assert transit.tracker.pending == 20
 
 
-def serving(store: Store) -> tuple[FramedServer, Endpoint]:
+def serving(store: Store) -> tuple[FramedServer, CollectorEndpoint]:
     server = server_of(Collector(store), CollectorConfig("c", "", ""))
-    return server, Endpoint("127.0.0.1", server.start())
+    return server, CollectorEndpoint("127.0.0.1", server.start())
 
 
 def open_files() -> int:

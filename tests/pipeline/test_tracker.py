@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.model.acks import Position, Verdict
+from artimon.model.acks import AckDecision, Position
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId, BatchKind
-from pipeline.delivery.tracker import Group, Tracker
-from pipeline.link.answers import Answer
-from pipeline.link.endpoints import Collectors, Endpoint, parse_endpoint
-from pipeline.link.link import CALL_BYTES
-from pipeline.link.timer import AdaptiveTimer, backoff
-from pipeline.wal.records import Place
+from pipeline.delivery.tracker import LaneCall, Tracker
+from pipeline.link.answers import MessageAnswer
+from pipeline.link.endpoints import CollectorEndpoint, Collectors, parse_endpoint
+from pipeline.link.link import MAX_CALL_BYTES
+from pipeline.link.timer import AdaptiveTimer, backoff_s
+from pipeline.wal.records import LogPosition
 
 
 def header(lane: int, sequence: int, rows: int = 3) -> BatchHeader:
@@ -23,21 +23,21 @@ def header(lane: int, sequence: int, rows: int = 3) -> BatchHeader:
 
 
 def add(tracker: Tracker, lane: int, sequence: int, size: int = 100) -> None:
-    tracker.add(header(lane, sequence), Place(1, lane * 10_000_000 + sequence * 1000, size), now_ms=sequence)
+    tracker.add(header(lane, sequence), LogPosition(1, lane * 10_000_000 + sequence * 1000, size), now_ms=sequence)
 
 
 def position(sequence: int) -> Position:
     return Position("c", "t", 0, sequence)
 
 
-def take(tracker: Tracker, now: float = 0.0) -> Group:
+def take(tracker: Tracker, now: float = 0.0) -> LaneCall:
     group = tracker.take(now)
     assert group is not None
     return group
 
 
-def ok(group: Group) -> list[Answer]:
-    return [Answer(position(item.id.sequence)) for item in group.items]
+def ok(group: LaneCall) -> list[MessageAnswer]:
+    return [MessageAnswer(position(item.id.sequence)) for item in group.items]
 
 
 def test_a_lane_goes_in_order_one_group_at_a_time() -> None:
@@ -55,8 +55,8 @@ def test_a_lane_goes_in_order_one_group_at_a_time() -> None:
 def test_groups_are_bounded_and_one_huge_batch_still_goes() -> None:
     tracker = Tracker()
     for number in range(3):
-        add(tracker, 0, number, size=CALL_BYTES // 2)
-    add(tracker, 1, 0, size=CALL_BYTES * 2)
+        add(tracker, 0, number, size=MAX_CALL_BYTES // 2)
+    add(tracker, 1, 0, size=MAX_CALL_BYTES * 2)
     sizes = {}
     for _ in range(2):
         group = take(tracker)
@@ -70,7 +70,7 @@ def test_a_lane_that_fails_waits_and_holds_up_no_other() -> None:
     add(tracker, 1, 0)
     bad = take(tracker)
     good = take(tracker)
-    tracker.answered(bad, [Answer(None, "kafka: partition has no leader")], 10.0)
+    tracker.answered(bad, [MessageAnswer(None, "kafka: partition has no leader")], 10.0)
     tracker.answered(good, ok(good), 10.0)
     add(tracker, 1, 1)
     assert take(tracker, 10.0).lane == good.lane
@@ -99,7 +99,7 @@ def test_a_batch_at_fault_does_not_hold_up_those_behind_it() -> None:
         add(tracker, 0, number)
     group = take(tracker)
     answers = ok(group)
-    answers[1] = Answer(None, "damaged: digest", ours=True)
+    answers[1] = MessageAnswer(None, "damaged: digest", ours=True)
     outcome = tracker.answered(group, answers, 0.0)
     assert [item.id.sequence for item in outcome.sent] == [0, 2]
     add(tracker, 0, 3)
@@ -113,7 +113,7 @@ def test_refused_batches_come_back_in_order() -> None:
     for number in range(3):
         add(tracker, 0, number)
     group = take(tracker)
-    tracker.answered(group, [Answer(None, "damaged: x", ours=True) for _ in group.items], 0.0)
+    tracker.answered(group, [MessageAnswer(None, "damaged: x", ours=True) for _ in group.items], 0.0)
     assert tracker.take(0.0) is None
     assert [item.id.sequence for item in take(tracker, 1000.0).items] == [0, 1, 2]
 
@@ -126,10 +126,10 @@ def test_at_level_hdfs_sent_is_not_acked() -> None:
     assert not outcome.done
     assert tracker.pending == 1
     assert tracker.take(1e9) is None, "an offset is held: time alone sends nothing again"
-    done = tracker.judged(Verdict(acked=(group.items[0].id,)))
+    done = tracker.judged(AckDecision(acked=(group.items[0].id,)))
     assert [item.id for item in done] == [group.items[0].id]
     assert tracker.pending == 0
-    assert tracker.judged(Verdict(acked=(group.items[0].id,))) == [], "an ack counts once"
+    assert tracker.judged(AckDecision(acked=(group.items[0].id,))) == [], "an ack counts once"
 
 
 def test_at_level_kafka_sent_is_acked() -> None:
@@ -152,11 +152,11 @@ def test_announcements_are_forgotten_once_kafka_has_them() -> None:
 
 def test_evidence_of_loss_sends_again_and_counts() -> None:
     tracker = Tracker()
-    tracker.restore_sent(header(0, 7), Place(1, 16, 10), position(7), 0)
+    tracker.restore_sent(header(0, 7), LogPosition(1, 16, 10), position(7), 0)
     id = header(0, 7).id
-    tracker.judged(Verdict(looked=((id, 3),)))
+    tracker.judged(AckDecision(looked=((id, 3),)))
     assert tracker.sent()[0].since == 3
-    tracker.judged(Verdict(resend=((id, "lost"),)))
+    tracker.judged(AckDecision(resend=((id, "lost"),)))
     assert tracker.sent() == []
     assert take(tracker).items[0].id == id
     assert tracker.resent_count == 1
@@ -188,17 +188,17 @@ def test_what_was_shed_meanwhile_is_not_lost_by_the_disk() -> None:
 def test_the_oldest_is_known_whatever_its_state() -> None:
     tracker = Tracker()
     assert tracker.oldest_ms() is None
-    tracker.restore_sent(header(0, 5), Place(1, 16, 10), position(5), 5)
+    tracker.restore_sent(header(0, 5), LogPosition(1, 16, 10), position(5), 5)
     add(tracker, 1, 9)
     assert tracker.oldest_ms() == 5
 
 
 def test_what_kafka_does_not_have_ages_on_its_way_too() -> None:
     tracker = Tracker()
-    tracker.restore_sent(header(0, 5), Place(1, 16, 10), position(5), 5)
+    tracker.restore_sent(header(0, 5), LogPosition(1, 16, 10), position(5), 5)
     assert (tracker.unsent, tracker.oldest_unsent_ms()) == (0, None)
-    tracker.add(header(1, 0), Place(1, 16, 10), 70)
-    tracker.add(header(1, 1), Place(1, 16, 10), 90)
+    tracker.add(header(1, 0), LogPosition(1, 16, 10), 70)
+    tracker.add(header(1, 1), LogPosition(1, 16, 10), 90)
     assert (tracker.unsent, tracker.oldest_unsent_ms()) == (2, 70)
     group = take(tracker)
     assert (tracker.unsent, tracker.oldest_unsent_ms()) == (2, 70), "a call that hangs hides nothing"
@@ -230,13 +230,13 @@ def test_no_batch_is_ever_forgotten_before_its_ack(steps: list[tuple[str, int]])
             added.add(header(lane, number).id)
         elif what == "judge":
             keys = tuple(s.key for s in tracker.sent())
-            tracker.judged(Verdict(acked=keys[:1], resend=tuple((k, "lost") for k in keys[1:2])))
+            tracker.judged(AckDecision(acked=keys[:1], resend=tuple((k, "lost") for k in keys[1:2])))
             acked.update(keys[:1])
         elif (group := tracker.take(now)) is not None:
             if what == "fail":
                 tracker.failed(group, now)
             else:
-                bad = Answer(None, f"{what}: x", ours=what == "ours")
+                bad = MessageAnswer(None, f"{what}: x", ours=what == "ours")
                 answers = [a if what == "ok" else bad for a in ok(group)]
                 tracker.answered(group, answers, now)
         left = {s.key for s in tracker.sent()}
@@ -262,14 +262,14 @@ def test_the_timer_follows_answers_and_doubles_when_they_fail() -> None:
 
 
 def test_backoff_is_clamped_before_it_overflows_and_never_zero() -> None:
-    waits = [backoff(n) for n in (1, 2, 3, 22, 40, 5000)]
+    waits = [backoff_s(n) for n in (1, 2, 3, 22, 40, 5000)]
     assert waits == sorted(waits)
     assert waits[0] > 0
     assert waits[-1] == 10.0
-    assert backoff(0) == 0.0
+    assert backoff_s(0) == 0.0
 
 
-A, B = Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 2)
+A, B = CollectorEndpoint("127.0.0.1", 1), CollectorEndpoint("127.0.0.1", 2)
 
 
 def test_failover_and_return() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import SinkRefusedError
 from pipeline.wal import core
-from pipeline.wal.core import QuotaFull
+from pipeline.wal.core import QuotaExceededError
 from pipeline.wal.framing import RECORD_BYTES, RecordType
-from pipeline.wal.log import LogFailed
-from pipeline.wal.records import Place, encode_acked
+from pipeline.wal.log import LogWriteError
+from pipeline.wal.records import LogPosition, encode_acked
 from pipeline.wal.recovery import segment_path, segments_in
 from tests.crash_disk import CrashDisk, allow, refuse
 from tests.pipeline.helpers import FastFiles, Told, entry, ids_in, open_log
@@ -79,7 +79,7 @@ def test_one_fsync_serves_all_that_wait(tmp_path: Path) -> None:
     gate.set()
     wal = open_log(tmp_path, files=Slow())
     gate.clear()
-    futures: list[Future[list[Place]]] = [wal.append([entry(wal, 0, number)]) for number in range(100)]
+    futures: list[Future[list[LogPosition]]] = [wal.append([entry(wal, 0, number)]) for number in range(100)]
     gate.set()
     for future in futures:
         future.result(60)
@@ -95,11 +95,11 @@ def test_a_failed_fsync_is_never_retried_as_good() -> None:
     wal.append([entry(wal, 0, 0)]).result(60)
     good = list(told.ids)
     files.before = refuse("fsync")
-    with pytest.raises(LogFailed):
+    with pytest.raises(LogWriteError):
         wal.append([entry(wal, 0, 1)]).result(60)
     count = files.fsyncs
     assert wal.problem
-    with pytest.raises(SinkRefused, match="restart"):
+    with pytest.raises(SinkRefusedError, match="restart"):
         wal.append([entry(wal, 0, 2)])
     assert files.fsyncs <= count + 1, "only the note of the failure may be tried"
     assert told.ids == good
@@ -133,7 +133,7 @@ def test_the_note_of_a_failed_fsync_cuts_what_was_never_accepted() -> None:
     epoch = wal.epoch
     wal.append([entry(wal, 0, 0)]).result(60)
     files.armed = True
-    with pytest.raises(LogFailed):
+    with pytest.raises(LogWriteError):
         wal.append([entry(wal, 0, 1)]).result(60)
     wal.close()
     assert len(ids_in(FOLDER, files)) == 2, "the page cache still shows it"
@@ -150,7 +150,7 @@ def test_a_full_disk_refuses_and_resumes() -> None:
     wal = open_log(FOLDER, told, files=files)
     wal.append([entry(wal, 0, 0)]).result(60)
     files.full = True
-    with pytest.raises(SinkRefused, match="No space left"):
+    with pytest.raises(SinkRefusedError, match="No space left"):
         wal.append([entry(wal, 0, 1)]).result(60)
     files.full = False
     wal.append([entry(wal, 0, 1)]).result(60)
@@ -170,7 +170,7 @@ def test_a_disk_full_at_a_new_segment_refuses_and_resumes() -> None:
         number += 1
     for _ in range(3):
         files.full = True
-        with pytest.raises(SinkRefused):
+        with pytest.raises(SinkRefusedError):
             wal.append([entry(wal, 0, number) for _ in range(6)]).result(60)
         files.full = False
     wal.append([entry(wal, 0, number)]).result(60)
@@ -187,7 +187,7 @@ def test_a_log_holds_so_many_batches_however_small_they_are(tmp_path: Path, monk
     wal = open_log(tmp_path, told)
     for number in range(5):
         wal.append([entry(wal, 0, number)]).result(60)
-    with pytest.raises(QuotaFull, match="holds 5 batches without ack, at most 5"):
+    with pytest.raises(QuotaExceededError, match="holds 5 batches without ack, at most 5"):
         wal.append([entry(wal, 0, 5)])
     wal.release([told.placed[0][1]])
     wal.append([entry(wal, 0, 5)]).result(60)
@@ -200,7 +200,7 @@ def test_close_writes_what_waits(tmp_path: Path) -> None:
     futures = [wal.append([entry(wal, 0, number)]) for number in range(20)]
     wal.close()
     assert all(future.done() and not future.exception() for future in futures)
-    with pytest.raises(SinkRefused, match="closed"):
+    with pytest.raises(SinkRefusedError, match="closed"):
         wal.append([entry(wal, 0, 20)])
 
 
@@ -217,7 +217,7 @@ def test_notes_of_acks_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_record_that_rots_on_the_disk_is_not_sent(tmp_path: Path) -> None:
-    from pipeline.wal.segments import CorruptRecord
+    from pipeline.wal.segments import CorruptRecordError
 
     told = Told()
     wal = open_log(tmp_path, told)
@@ -227,7 +227,7 @@ def test_a_record_that_rots_on_the_disk_is_not_sent(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(place.offset + 30)
         file.write(b"\x00\x01")
-    with pytest.raises(CorruptRecord, match=path.name):
+    with pytest.raises(CorruptRecordError, match=path.name):
         wal.read(place)
     wal.close()
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from artimon.model.batch import BatchId
-from artimon.model.protocols import SinkRefused
-from pipeline.wal.files import LogLocked
+from artimon.model.protocols import SinkRefusedError
+from pipeline.wal.files import LogLockedError
 from pipeline.wal.framing import RECORD_BYTES, header_bytes
-from pipeline.wal.log import Log
+from pipeline.wal.log import WriteAheadLog
 from pipeline.wal.recovery import segment_path, segments_in
 from tests.pipeline.helpers import AGENT, HOST, Told, entry, ids_in, open_log
 from tests.waiting import eventually
@@ -35,11 +35,11 @@ def fill(folder: Path, count: int) -> tuple[list[int], list[BatchId], int]:
     return [*starts, segment_path(folder, 1).stat().st_size], told.ids, epoch
 
 
-def survivors(wal: Log) -> list[BatchId]:
+def survivors(wal: WriteAheadLog) -> list[BatchId]:
     return [header.id for header, _ in wal.recovered.batches]
 
 
-def goes_on(wal: Log, folder: Path) -> None:
+def goes_on(wal: WriteAheadLog, folder: Path) -> None:
     """The log accepts a batch after recovery, under an identity that was never used, and finds it again."""
     lane = 0
     number = wal.next_sequences[lane]
@@ -294,7 +294,7 @@ def test_a_second_process_is_refused_and_told_by_whom(tmp_path: Path) -> None:
     )
     outcome = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert outcome.returncode != 0
-    assert "LogLocked" in outcome.stderr
+    assert "LogLockedError" in outcome.stderr
     assert str(os.getpid()) in outcome.stderr
     wal.append([entry(wal, 0, 0)]).result(60)
     wal.close()
@@ -302,7 +302,7 @@ def test_a_second_process_is_refused_and_told_by_whom(tmp_path: Path) -> None:
 
 def test_the_same_process_is_refused_as_well(tmp_path: Path) -> None:
     wal = open_log(tmp_path)
-    with pytest.raises(LogLocked):
+    with pytest.raises(LogLockedError):
         open_log(tmp_path)
     wal.close()
     open_log(tmp_path).close()
@@ -317,9 +317,9 @@ def test_quota_refuses_whole_calls_and_resumes(tmp_path: Path) -> None:
         wal.append([entry(wal, 0, number)]).result(60)
         number += 1
     assert len(told.ids) == number
-    with pytest.raises(SinkRefused, match="quota"):
+    with pytest.raises(SinkRefusedError, match="quota"):
         wal.append([entry(wal, 0, number)])
-    with pytest.raises(SinkRefused):
+    with pytest.raises(SinkRefusedError):
         wal.append([entry(wal, 0, number), entry(wal, 0, number + 1)])
     wal.release([place for _, place in told.placed])
     eventually(lambda: wal.used_bytes < 4000, "done segments are deleted")

@@ -11,15 +11,15 @@ from artimon.model.acks import Position
 from artimon.model.batch import BatchId
 from artimon.model.clock import ManualClock
 from artimon.model.codec import verify
-from pipeline.collector.broker import Message, TopicInfo
+from pipeline.collector.broker import KafkaMessage, TopicDescription
 from pipeline.collector.collector import Collector
-from pipeline.delivery.dispatch import Call, Sending
-from pipeline.delivery.tracker import Group, Outcome, Tracker
-from pipeline.link.answers import answer_of
-from pipeline.link.endpoints import Endpoint
-from pipeline.wal.records import Place
+from pipeline.delivery.dispatch import PlannedCall, SendPlanner
+from pipeline.delivery.tracker import CallOutcome, LaneCall, Tracker
+from pipeline.link.answers import decode_answer
+from pipeline.link.endpoints import CollectorEndpoint
+from pipeline.wal.records import LogPosition
 
-ONE, TWO = Endpoint("one", 1), Endpoint("two", 2)
+ONE, TWO = CollectorEndpoint("one", 1), CollectorEndpoint("two", 2)
 Damage = Callable[[int, list[bytes]], list[bytes]]
 """From the number of the call and its messages to what arrives."""
 
@@ -29,12 +29,12 @@ class Store:
     """Stands in for Kafka: what is written stands there, in order; `refuses` says why nothing is taken."""
 
     refuses: str = ""
-    messages: list[Message] = field(default_factory=list)
+    messages: list[KafkaMessage] = field(default_factory=list)
 
-    def topic(self, name: str) -> TopicInfo:
-        return TopicInfo("cluster", name, uuid.UUID(int=1), dict.fromkeys(range(4), 1), 0.0)
+    def topic(self, name: str) -> TopicDescription:
+        return TopicDescription("cluster", name, uuid.UUID(int=1), dict.fromkeys(range(4), 1), 0.0)
 
-    def write(self, messages: Sequence[Message]) -> list[Position | str]:
+    def write(self, messages: Sequence[KafkaMessage]) -> list[Position | str]:
         if self.refuses:
             return [self.refuses] * len(messages)
         at = len(self.messages)
@@ -57,15 +57,15 @@ class Transit:
     calls: int = 0
 
     def __post_init__(self) -> None:
-        self.sending = Sending.of(self.tracker, "agent-1")
+        self.sending = SendPlanner.of(self.tracker, "agent-1")
         self.collector = Collector(self.store)
-        self.log: dict[Place, bytes] = {}
+        self.log: dict[LogPosition, bytes] = {}
         self.now = 0.0
         self.sending.collectors.update({"one": ONE})
 
     def accept(self, data: bytes, now_ms: int | None = None) -> None:
         """A batch is in the log."""
-        place = Place(1, len(self.log), len(data))
+        place = LogPosition(1, len(self.log), len(data))
         self.log[place] = data
         self.sending.logged([(verify(data), place)], self.ms if now_ms is None else now_ms)
 
@@ -73,12 +73,12 @@ class Transit:
     def ms(self) -> int:
         return 1_000_000 + round(self.now * 1000)
 
-    def take(self) -> Group | None:
+    def take(self) -> LaneCall | None:
         """What goes next, now."""
         group = self.sending.next(self.now, self.ms)
-        return group if isinstance(group, Group) else None
+        return group if isinstance(group, LaneCall) else None
 
-    def begin(self, group: Group) -> tuple[Call, list[bytes]] | None:
+    def begin(self, group: LaneCall) -> tuple[PlannedCall, list[bytes]] | None:
         messages = [self.log[item.place] for item in group.items]
         call = self.sending.begin(group, self.now)
         if call is None:
@@ -87,9 +87,9 @@ class Transit:
         self.sends.update(item.id for item in group.items)
         return call, messages
 
-    def answer(self, call: Call, messages: list[bytes]) -> Outcome:
+    def answer(self, call: PlannedCall, messages: list[bytes]) -> CallOutcome:
         """The collector gets these, and its answers arrive."""
-        answers = [answer_of(raw) for raw in self.collector.send(messages)]
+        answers = [decode_answer(raw) for raw in self.collector.send(messages)]
         return self.sending.answered(call, answers, self.now)
 
     def run(

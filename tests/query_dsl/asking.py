@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, parse
 from query_dsl.evaluation.evaluator import answer as answered
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.irregular import RawSeries
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plainly import Answer, Raw, Refused, Sample, World, answer
 
@@ -329,7 +329,7 @@ def exact_questions(draw: Any) -> str:
 ANY_ROUNDING = 1e-9
 
 
-def ours(text: str, store: Any, now: int = NOW) -> Matrix | Irregular | str:
+def ours(text: str, store: Any, now: int = NOW) -> Matrix | RawSeries | str:
     try:
         return answered(parse(text), store, now)
     except QueryError as problem:
@@ -343,11 +343,11 @@ def theirs(text: str, world: World, now: int = NOW) -> Answer | str:
         return f"refused: {problem}"
 
 
-def differences(text: str, got: Matrix | Irregular | str, wanted: Answer | str) -> list[str]:
+def differences(text: str, got: Matrix | RawSeries | str, wanted: Answer | str) -> list[str]:
     """What is not equal, in words."""
     if isinstance(got, str) or isinstance(wanted, str):
         return [] if isinstance(got, str) and isinstance(wanted, str) else [f"ours {got!r}, plain {wanted!r}"]
-    if isinstance(got, Irregular):
+    if isinstance(got, RawSeries):
         return irregular_differences(text, got, wanted)
     if got.times != wanted.times:
         return [f"ours has times {got.times[0]}..{got.times[-1]}, plain {wanted.times[0]}..{wanted.times[-1]}"]
@@ -365,7 +365,7 @@ def differences(text: str, got: Matrix | Irregular | str, wanted: Answer | str) 
     ]
 
 
-def irregular_differences(text: str, got: Irregular, wanted: Answer) -> list[str]:
+def irregular_differences(text: str, got: RawSeries, wanted: Answer) -> list[str]:
     types = [row["type"] for row in got.to_dict()["series"]]
     if (got.series, types) != (wanted.series, wanted.types):
         return [

@@ -14,7 +14,7 @@ from artimon.model.labels import canonical
 from artimon.model.select import Buckets, SelectRequest
 from artimon.model.series_table import Series, SeriesTable
 from artimon.model.values import Kind, Value, ValueType, cell_to_double, double_to_cell, type_of
-from query_dsl.stores.rows import Rows, interned
+from query_dsl.stores.rows import SampleRows, intern_texts
 from tests.query_dsl.test_pushdown import MINUTE, T, Told
 from tests.query_dsl.test_pushdown import type_of as told_type
 
@@ -37,11 +37,11 @@ def table_of(told: Sequence[Told]) -> SeriesTable:
     )
 
 
-def rows_of(told: Sequence[Told]) -> tuple[Rows, Any]:
+def rows_of(told: Sequence[Told]) -> tuple[SampleRows, Any]:
     """All samples as columns, and the source of each."""
     order = list(dict.fromkeys(text_of(one) for one in told))
     flat = [(order.index(text_of(one)), SOURCES.index(one.source), *sample) for one in told for sample in one.samples]
-    strings, places = interned([value for *_, value in flat if isinstance(value, str)])
+    strings, places = intern_texts([value for *_, value in flat if isinstance(value, str)])
     texts = iter(places)
     columns = [[], [], [], [], [], []]  # type: list[list[int]]
     for row, source, time, birth, value in flat:
@@ -50,7 +50,7 @@ def rows_of(told: Sequence[Told]) -> tuple[Rows, Any]:
         for column, found in zip(columns, (row, source, time, birth, kind, cell), strict=True):
             column.append(int(found))
     row_, source_, time_, birth_, kind_, cell_ = (np.array(column, np.int64) for column in columns)
-    return Rows(row_, time_, birth_, kind_.astype(np.uint8), cell_, strings), source_
+    return SampleRows(row_, time_, birth_, kind_.astype(np.uint8), cell_, strings), source_
 
 
 def cell_of(value: Value | None) -> int:

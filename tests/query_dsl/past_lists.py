@@ -10,11 +10,11 @@ import numpy as np
 from artimon.model.select import Buckets, Matcher, SelectRequest, Series
 from artimon.model.series_table import NAME, SeriesTable
 from artimon.model.values import ValueType
-from query_dsl.stores.cutting import cut
-from query_dsl.stores.held import Held
-from query_dsl.stores.levels import Reach
+from query_dsl.stores.cutting import bucketize
+from query_dsl.stores.held import BucketAccumulator
+from query_dsl.stores.levels import StoreReach
 from query_dsl.stores.protocol import EngineStore
-from query_dsl.stores.rows import Ints, Rows, settle
+from query_dsl.stores.rows import Ints, SampleRows, unify_types
 from query_dsl.tree.selector import accepts
 from tests.query_dsl.engine_worlds import rows_of, table_of, text_of
 from tests.query_dsl.test_pushdown import Told
@@ -39,8 +39,8 @@ class PastLists(EngineStore):
         self._table = SeriesTable(found.fingerprints, types, found.kinds, found.columns)
         self._rows, self._source = rows_of(self.told)
 
-    def reach(self) -> Reach:
-        return Reach(boundless=True, engine="history")
+    def reach(self) -> StoreReach:
+        return StoreReach(boundless=True, engine="history")
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         return self.level_table
@@ -67,8 +67,8 @@ class PastLists(EngineStore):
 
     def select(self, request: SelectRequest) -> Buckets:
         chosen, grid = np.array(self._fitting(request.matchers), np.int64), request.grid
-        held = Held(len(chosen), grid, request.statistics)
-        held.add(cut(self._read(chosen, np.arange(len(chosen)), grid.start_ms, grid.end_ms), grid))
+        held = BucketAccumulator(len(chosen), grid, request.statistics)
+        held.add(bucketize(self._read(chosen, np.arange(len(chosen)), grid.start_ms, grid.end_ms), grid))
         ended = held.ended()
         later = self._read(chosen, ended, grid.end_ms, ALWAYS)
         valued = later.type != ValueType.ENDED
@@ -76,7 +76,7 @@ class PastLists(EngineStore):
         sources = {(row, source) for row, source in zip(self._rows.row.tolist(), self._source.tolist(), strict=True)}
         several = np.bincount([row for row, _ in sources], minlength=len(self._table)) > 1
         twins = held.begun(several[chosen])
-        held.put_back(cut(self._read(chosen, twins, -ALWAYS, ALWAYS), grid), twins)
+        held.put_back(bucketize(self._read(chosen, twins, -ALWAYS, ALWAYS), grid), twins)
         return held.buckets(request, self._table.take(chosen))
 
     def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
@@ -89,12 +89,12 @@ class PastLists(EngineStore):
                 found[print_] = max(found.get(print_, 0), time)
         return found
 
-    def _read(self, chosen: Ints, wanted: Ints, after_ms: int, until_ms: int) -> Rows:
+    def _read(self, chosen: Ints, wanted: Ints, after_ms: int, until_ms: int) -> SampleRows:
         """Samples in (after, until] of the `wanted` ones of the `chosen` series, each series of one type."""
         place = np.full(len(self._table), -1, np.int64)
         place[chosen[wanted]] = wanted
         rows, number = self._rows, place[self._rows.row]
         inside = (rows.time_ms > after_ms) & (rows.time_ms <= until_ms) & (number >= 0)
         rows, number, source = rows.pick(inside), number[inside], self._source[inside]
-        numbered = Rows(number, rows.time_ms, rows.birth_ms, rows.type, rows.cell, rows.strings)
-        return settle(numbered, source).rows
+        numbered = SampleRows(number, rows.time_ms, rows.birth_ms, rows.type, rows.cell, rows.strings)
+        return unify_types(numbered, source).rows

@@ -11,15 +11,15 @@ import numpy as np
 import re2
 
 from artimon.model.grid import Grid
-from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectError, SelectRequest, Series
+from artimon.model.select import INCARNATION_DTYPE, Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import Kind, Value, ValueType, type_of
 from query_dsl import Matrix, evaluate, parse
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.irregular import RawSeries
 from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.stores.protocol import EngineStore
-from query_dsl.stores.rows import ENDED, Rows
-from query_dsl.stores.sampled import Sampled, SampleRequest
+from query_dsl.stores.rows import ENDED, SampleRows
+from query_dsl.stores.sampled import RawSamples, SampleRequest
 
 MINUTE = 60_000
 LEVELS = ((MINUTE, 60), (5 * MINUTE, 48), (15 * MINUTE, 96), (60 * MINUTE, 72))
@@ -35,7 +35,7 @@ class Sample:
 
 
 @dataclass
-class RawSeries:
+class PlainSeries:
     name: str
     labels: dict[str, str]
     samples: list[Sample]
@@ -48,7 +48,7 @@ class RawSeries:
 class PlainStore(EngineStore):
     """Implements EngineStore over `series`."""
 
-    series: list[RawSeries] = field(default_factory=list)
+    series: list[PlainSeries] = field(default_factory=list)
     level_table: tuple[tuple[int, int], ...] = LEVELS
     notes: tuple[str, ...] = ()
     partial: bool = False
@@ -65,7 +65,7 @@ class PlainStore(EngineStore):
     ) -> PlainStore:
         samples = [p if isinstance(p, Sample) else Sample(*p, birth) for p in points]
         kind_of = type_of(samples[0].value) if samples else ValueType.DOUBLE
-        self.series.append(RawSeries(name, labels or {}, samples, kind, kind_of, ended))
+        self.series.append(PlainSeries(name, labels or {}, samples, kind, kind_of, ended))
         return self
 
     def levels(self) -> tuple[tuple[int, int], ...]:
@@ -102,14 +102,14 @@ class PlainStore(EngineStore):
             tuple(described(s) for s in chosen),
             statistics,
             tuple(strings),
-            np.array(births, BIRTH_TYPE),
+            np.array(births, INCARNATION_DTYPE),
             np.array([s.ended for s in chosen], np.int64),
             np.array([max((x.time for x in s.samples), default=0) for s in chosen], np.int64),
             self.notes,
             self.partial,
         )
 
-    def samples(self, request: SampleRequest) -> Sampled:
+    def samples(self, request: SampleRequest) -> RawSamples:
         chosen = [s for s in self.series if fits(s, request.matchers)]
         texts = sorted({str(x.value) for s in chosen if s.type == ValueType.STRING for x in s.samples})
         rows = [
@@ -120,11 +120,11 @@ class PlainStore(EngineStore):
         ]
         rows += [(row, s.ended, 0, int(ENDED), 0) for row, s in enumerate(chosen) if s.ended]
         owner, times, births, types, cells = np.array(rows, np.int64).reshape(len(rows), 5).T
-        found = Rows(owner, times, births, types.astype(np.uint8), cells, tuple(texts))
-        return Sampled(SeriesTable.of([described(s) for s in chosen]), found)
+        found = SampleRows(owner, times, births, types.astype(np.uint8), cells, tuple(texts))
+        return RawSamples(SeriesTable.of([described(s) for s in chosen]), found)
 
 
-def fits(series: RawSeries, matchers: tuple[Matcher, ...]) -> bool:
+def fits(series: PlainSeries, matchers: tuple[Matcher, ...]) -> bool:
     return all(_fits(m, series.name if m.label == "__name__" else series.labels.get(m.label, "")) for m in matchers)
 
 
@@ -140,13 +140,13 @@ def _fits(matcher: Matcher, value: str) -> bool:
     return matched == (matcher.op == "=~")
 
 
-def described(series: RawSeries) -> Series:
+def described(series: PlainSeries) -> Series:
     return Series(
         hash((series.name, *series.labels.items())) & 0xFFFF, series.name, series.labels, series.type, series.kind
     )
 
 
-def cell(series: RawSeries, value: Value, strings: list[str]) -> int:
+def cell(series: PlainSeries, value: Value, strings: list[str]) -> int:
     if series.type == ValueType.STRING:
         if value not in strings:
             strings.append(str(value))
@@ -156,7 +156,7 @@ def cell(series: RawSeries, value: Value, strings: list[str]) -> int:
     return int(value)
 
 
-def cut(series: RawSeries, grid: Grid, strings: list[str]) -> dict[str, list[int]]:
+def cut(series: PlainSeries, grid: Grid, strings: list[str]) -> dict[str, list[int]]:
     """The statistics of one series, bucket by bucket."""
     out: dict[str, list[int]] = {name: [] for name in ("last", "last_time", "min", "max", "sum", "count")}
     for end in grid.ends().tolist():
@@ -179,7 +179,7 @@ def cut(series: RawSeries, grid: Grid, strings: list[str]) -> dict[str, list[int
     return out
 
 
-def lives(row: int, series: RawSeries, strings: list[str]) -> list[tuple[int, int, int, int, int]]:
+def lives(row: int, series: PlainSeries, strings: list[str]) -> list[tuple[int, int, int, int, int]]:
     """(row, birth, first, last, cell of last) of every birth, oldest first."""
     out = []
     for birth in sorted({s.birth for s in series.samples}):
@@ -193,5 +193,5 @@ def ask(text: str, store: PlainStore, end: int) -> Matrix:
     return evaluate(parse(text), store, end + SETTLE_MS)
 
 
-def by_series(found: Matrix | Irregular) -> dict[str, list[Any]]:
+def by_series(found: Matrix | RawSeries) -> dict[str, list[Any]]:
     return dict(iter(found))

@@ -23,7 +23,7 @@ from artimon.model.select import (
     encode_buckets,
 )
 from varstore.cluster.uniting import aggregate_all
-from varstore.query.merge import has_twins, unite
+from varstore.query.merge import has_twins, merge_answers
 from varstore.shard.shard import Shard
 
 
@@ -41,8 +41,8 @@ class Together:
             for s in self.shards
         ]
         if has_twins(parts) and set(request.statistics) != set(STATISTICS):
-            return unite([s.select(replace(request, statistics=STATISTICS)) for s in self.shards], request)
-        return unite(parts, request)
+            return merge_answers([s.select(replace(request, statistics=STATISTICS)) for s in self.shards], request)
+        return merge_answers(parts, request)
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
         try:

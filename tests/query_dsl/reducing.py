@@ -16,19 +16,19 @@ from query_dsl.evaluation.evaluator import QueryEvaluator
 from query_dsl.evaluation.execution import TimedScalar, Value
 from query_dsl.evaluation.operands import combine
 from query_dsl.evaluation.planner import plan
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key
-from query_dsl.results.matrix import in_order
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, SeriesKey
+from query_dsl.results.matrix import sort_rows
 from query_dsl.tree import nodes
 from tests.query_dsl.plain_store import LEVELS, PlainStore
 
 MINUTE = 60_000
 KINDS = {int: INTEGER, float: DOUBLE, bool: BOOLEAN, str: STRING}
-Row = tuple[Key, type, Any]
+Row = tuple[SeriesKey, type, Any]
 """What a series is called, the type of its values, and the values, None where missing."""
 
 
-def key(name: str = "x", **labels: str) -> Key:
-    return Key(name, tuple(sorted((label, value) for label, value in labels.items() if value)))
+def key(name: str = "x", **labels: str) -> SeriesKey:
+    return SeriesKey(name, tuple(sorted((label, value) for label, value in labels.items() if value)))
 
 
 def matrix(rows: Sequence[Any], n: int | None = None) -> Matrix:
@@ -41,7 +41,7 @@ def matrix(rows: Sequence[Any], n: int | None = None) -> Matrix:
             if value is not None:
                 present[i, j], cells[i, j] = True, _cell(kind, value, strings)
     types = np.array([KINDS[kind] for _, kind, _ in rows], np.uint8)
-    keys, column = in_order([key for key, _, _ in rows], Cells(types, cells, present))
+    keys, column = sort_rows([key for key, _, _ in rows], Cells(types, cells, present))
     return Matrix(keys, Grid(MINUTE * 1000, MINUTE, width), column, tuple(strings))
 
 
@@ -68,7 +68,7 @@ def reduce_(
     asked: QueryEvaluator | None = None,
     **args: Any,
 ) -> Matrix:
-    rules = nodes.Rules(nulls, min_count)
+    rules = nodes.NullRules(nulls, min_count)
     labels = None if without is not None else tuple(by or ())
     node = nodes.Reduce(
         nodes.Scalar(1), name, labels, tuple(without) if without is not None else None, rules, tuple(args.items())
@@ -79,7 +79,7 @@ def reduce_(
 def binary(op: str, left: Value, right: Value, asked: QueryEvaluator | None = None, **match: Any) -> Value:
     grids = [side.grid for side in (left, right) if isinstance(side, Matrix | TimedScalar)]
     grid = grids[0] if grids else Grid(0, MINUTE, 1)
-    node = nodes.Binary(op, nodes.Scalar(1), nodes.Scalar(1), nodes.Match(**match))
+    node = nodes.Binary(op, nodes.Scalar(1), nodes.Scalar(1), nodes.LabelMatching(**match))
     return combine(node, left, right, grid, asked or context())
 
 
@@ -130,7 +130,7 @@ def matrices(
 ) -> Matrix:
     """Up to `most` series of up to four columns, of labels a, b and c, some without."""
     width = n or draw(st.integers(1, 4))
-    found: dict[Key, Row] = {}
+    found: dict[SeriesKey, Row] = {}
     for _ in range(draw(st.integers(1, most))):
         own = key(
             draw(st.sampled_from(names)),

@@ -15,13 +15,13 @@ from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, S
 from artimon.model.values import Kind
 from query_dsl import Matrix, QueryError, evaluate, parse
 from query_dsl.stores.auto import AutoStore
-from query_dsl.stores.cutting import cut
-from query_dsl.stores.held import Held
+from query_dsl.stores.cutting import bucketize
+from query_dsl.stores.held import BucketAccumulator
 from query_dsl.stores.history.question import HistoryError
-from query_dsl.stores.levels import SETTLE_MS, Reach
+from query_dsl.stores.levels import SETTLE_MS, StoreReach
 from query_dsl.stores.limits import LimitExceeded, Limits
 from query_dsl.stores.protocol import EngineStore
-from query_dsl.stores.rows import settle
+from query_dsl.stores.rows import unify_types
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, rows_of, table_of, worlds
 from tests.query_dsl.past_lists import PastLists
 from tests.query_dsl.test_pushdown import fed_shards
@@ -49,20 +49,20 @@ class Long(EngineStore):
 
     def __post_init__(self) -> None:
         rows, source = rows_of(self.told)
-        self.rows, self.table = settle(rows, source).rows, table_of(self.told)
+        self.rows, self.table = unify_types(rows, source).rows, table_of(self.told)
 
-    def reach(self) -> Reach:
-        return Reach(boundless=True, engine=self.engine)
+    def reach(self) -> StoreReach:
+        return StoreReach(boundless=True, engine=self.engine)
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         return LEVELS
 
     def select(self, request: SelectRequest) -> Buckets:
         self.asked.append(request.grid)
-        held = Held(len(self.table), request.grid, request.statistics)
+        held = BucketAccumulator(len(self.table), request.grid, request.statistics)
         start, end = request.grid.start_ms, request.grid.end_ms
         inside = (self.rows.time_ms > start) & (self.rows.time_ms <= end)
-        held.add(cut(self.rows.pick(inside), request.grid))
+        held.add(bucketize(self.rows.pick(inside), request.grid))
         return held.buckets(request, self.table)
 
     def names(self) -> list[str]:

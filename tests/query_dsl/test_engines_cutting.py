@@ -12,24 +12,24 @@ from hypothesis import strategies as st
 from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
 from artimon.model.select import SelectRequest
-from query_dsl.stores.cutting import Piece, cut, join
-from query_dsl.stores.held import Held
-from query_dsl.stores.rows import Rows, settle
-from query_dsl.stores.wire import decode_piece, encode_piece
+from query_dsl.stores.cutting import PartialBuckets, bucketize, merge_partials
+from query_dsl.stores.held import BucketAccumulator
+from query_dsl.stores.rows import SampleRows, unify_types
+from query_dsl.stores.wire import decode_partial, encode_partial
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, made_of, request_of, rows_of, table_of, worlds
 from tests.query_dsl.test_pushdown import fed_shards
 
 GRIDS = [Grid(T, MINUTE, 40), Grid(T - 5 * MINUTE, 5 * MINUTE, 4), Grid(T, 15 * MINUTE, 4)]
 
 
-def held(told: list[Told], grid: Grid, pieces: list[Piece], request: SelectRequest) -> Any:
-    kept = Held(len(table_of(told)), grid, request.statistics)
+def held(told: list[Told], grid: Grid, pieces: list[PartialBuckets], request: SelectRequest) -> Any:
+    kept = BucketAccumulator(len(table_of(told)), grid, request.statistics)
     for piece in pieces:
         kept.add(piece)
     if kept.mixed:
         rows, source = rows_of(told)
         mine = np.isin(rows.row, sorted(kept.mixed))
-        kept.put_back(cut(settle(rows.pick(mine), source[mine]).rows, grid))
+        kept.put_back(bucketize(unify_types(rows.pick(mine), source[mine]).rows, grid))
     return made_of(kept.buckets(request, table_of(told)))
 
 
@@ -42,27 +42,27 @@ def test_pieces_in_any_order_are_what_the_shards_hold(told: list[Told], at: int,
     places = list(range(len(rows)))
     order.shuffle(places)
     parts = [np.array(sorted(places[i::many]) if many % 2 else places[i::many], np.intp) for i in range(many)]
-    pieces = [cut(rows.pick(part), grid) for part in parts]
+    pieces = [bucketize(rows.pick(part), grid) for part in parts]
     if many > 3:
-        pieces = [join([decode_piece(encode_piece(piece)) for piece in pieces[:3]]), *pieces[3:]]
+        pieces = [merge_partials([decode_partial(encode_partial(piece)) for piece in pieces[:3]]), *pieces[3:]]
     expected = made_of(fed_shards(told, 2).select(request))
     assert held(told, grid, pieces, request) == expected
 
 
 def test_a_piece_of_nothing_is_nothing() -> None:
     none = np.zeros(0, np.int64)
-    rows = Rows(none, none, none, none.astype(np.uint8), none)
-    piece = cut(rows, GRIDS[0])
+    rows = SampleRows(none, none, none, none.astype(np.uint8), none)
+    piece = bucketize(rows, GRIDS[0])
     assert piece.samples == 0
-    assert join([piece, decode_piece(encode_piece(piece))]).samples == 0
+    assert merge_partials([piece, decode_partial(encode_partial(piece))]).samples == 0
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
 def test_only_what_is_asked_for_is_held(statistic: str) -> None:
     told = [Told("v0", (), 1, ((T - 10, 5, 3), (T - 5, 5, 4)), "s0", 0)]  # type: ignore[arg-type]
     rows, _ = rows_of(told)
-    kept = Held(1, GRIDS[0], (statistic,))
-    kept.add(cut(rows, GRIDS[0]))
+    kept = BucketAccumulator(1, GRIDS[0], (statistic,))
+    kept.add(bucketize(rows, GRIDS[0]))
     buckets = kept.buckets(SelectRequest((), GRIDS[0], (statistic,)), table_of(told))
     assert set(buckets.statistics) == {statistic}
     assert (

@@ -8,7 +8,7 @@ from artimon.model.select import Buckets, SelectError, SelectRequest
 from artimon.model.values import Kind
 from query_dsl import Matrix, NothingSelected, QueryError, absent, apply, evaluate, fetch, parse
 from query_dsl.stores.levels import FINEST_SPARE_ROWS, SETTLE_MS
-from tests.query_dsl.plain_store import MINUTE, PlainStore, RawSeries, Sample
+from tests.query_dsl.plain_store import MINUTE, PlainSeries, PlainStore, Sample
 
 HOUR = 60 * MINUTE
 T = 1_700_000_000_000 // HOUR * HOUR
@@ -232,7 +232,7 @@ class _Gone(PlainStore):
 
 def test_a_store_that_does_not_answer_is_no_mistake_in_the_text() -> None:
     with pytest.raises(QueryError) as caught:
-        evaluate(parse("fetch('c')"), _Gone([RawSeries("c", {}, [])]), NOW)
+        evaluate(parse("fetch('c')"), _Gone([PlainSeries("c", {}, [])]), NOW)
     assert str(caught.value) == "nobody answers"
 
 
@@ -243,7 +243,7 @@ class _Full(PlainStore):
 
 def test_a_refusal_of_the_store_is_a_query_error() -> None:
     with pytest.raises(QueryError, match="200000 series fit"):
-        evaluate(parse("fetch('c')"), _Full([RawSeries("c", {}, [])]), NOW)
+        evaluate(parse("fetch('c')"), _Full([PlainSeries("c", {}, [])]), NOW)
 
 
 def test_a_store_without_levels_is_said() -> None:

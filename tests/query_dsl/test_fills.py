@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from query_dsl import QueryError
-from query_dsl.functions.fills import fill_linear, fill_near, fill_value, neighbours
+from query_dsl.functions.fills import fill_from_neighbours, fill_linear, fill_value, neighbours
 from query_dsl.results.cells import DOUBLE, INTEGER, Cells
 from tests.query_dsl.plain_store import MINUTE, PlainStore, ask
 
@@ -89,8 +89,8 @@ def test_value(rows: list[Row], gap: int | None) -> None:
 def test_previous_and_next(row: Row, gap: int | None) -> None:
     column = cells([row], INTEGER)
     before, after = neighbours(column.present)
-    assert back(fill_near(column, before, gap)) == [plain_previous(row, gap)]
-    assert back(fill_near(column, after, gap)) == [plain_previous(row[::-1], gap)[::-1]]
+    assert back(fill_from_neighbours(column, before, gap)) == [plain_previous(row, gap)]
+    assert back(fill_from_neighbours(column, after, gap)) == [plain_previous(row[::-1], gap)[::-1]]
 
 
 @given(FLOATS, GAP)

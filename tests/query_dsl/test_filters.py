@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query_dsl import QueryError, evaluate, parse
-from query_dsl.functions.filters import fitting, meets
-from query_dsl.functions.filters_values import COMPARISONS, best, compared, ranked, summary
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key
+from query_dsl.functions.filters import match_keys, satisfies
+from query_dsl.functions.filters_values import COMPARISONS, best_rows, compare, rank_rows, summarize
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, SeriesKey
 from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree.selector import parse_selector
 from tests.query_dsl.plain_store import MINUTE, PlainStore
@@ -71,7 +71,7 @@ OTHERS = st.integers(2**53 - 2, 2**53 + 2) | st.sampled_from([0, 1, True, False,
 def test_comparing(given_rows: list[Row], op: str, other: Value) -> None:
     if isinstance(other, str) and op not in ("==", "!="):
         return
-    found = compared(column(given_rows), op, other, STRINGS).tolist()
+    found = compare(column(given_rows), op, other, STRINGS).tolist()
     assert found == [[plain(kind, v, op, other) for v in row] for kind, row in given_rows]
 
 
@@ -83,12 +83,12 @@ def test_meeting(given_rows: list[Row], name: str, op: str, other: Value) -> Non
             return bool(known) and (any(known) if name == "any" else all(known))
         return known[-1] if name == "last" else known[0]
 
-    assert meets(column(given_rows), name, op, other, STRINGS).tolist() == [one(*row) for row in given_rows]
+    assert satisfies(column(given_rows), name, op, other, STRINGS).tolist() == [one(*row) for row in given_rows]
 
 
 @given(row_lists((INTEGER, DOUBLE, BOOLEAN)), st.sampled_from(["min", "max", "mean"]))
 def test_summaries(given_rows: list[Row], name: str) -> None:
-    found = summary(column(given_rows), name)
+    found = summarize(column(given_rows), name)
     for i, (kind, row) in enumerate(given_rows):
         known = [v for v in row if v is not None]
         assert bool(found.present[i, 0]) == bool(known)
@@ -122,13 +122,13 @@ def test_ranking(given_rows: list[Row], greatest_first: bool) -> None:
             return 1, 0, i
         return 0, -value if greatest_first else value, i  # Python compares int and float exactly
 
-    found = ranked(column(given_rows), "last", greatest_first).tolist()
+    found = rank_rows(column(given_rows), "last", greatest_first).tolist()
     assert found == sorted(range(len(given_rows)), key=key)
 
 
 @given(row_lists((INTEGER, DOUBLE, BOOLEAN)), st.integers(1, 4), st.booleans())
 def test_the_best_keep_their_order(given_rows: list[Row], k: int, greatest: bool) -> None:
-    found = best(column(given_rows), "last", k, greatest).tolist()
+    found = best_rows(column(given_rows), "last", k, greatest).tolist()
     valued = [i for i, (_, row) in enumerate(given_rows) if any(v is not None for v in row)]
     assert found == sorted(found)
     assert set(found) <= set(valued)
@@ -136,8 +136,8 @@ def test_the_best_keep_their_order(given_rows: list[Row], k: int, greatest: bool
 
 
 def test_labels_of_many_series() -> None:
-    keys = [Key("x", (("host", f"h{i % 10}"),)) for i in range(1_000)]
-    fits = fitting(keys, parse_selector('{host=~"h[12]",rack!="r1"}', of_all=False).matchers)
+    keys = [SeriesKey("x", (("host", f"h{i % 10}"),)) for i in range(1_000)]
+    fits = match_keys(keys, parse_selector('{host=~"h[12]",rack!="r1"}', of_all=False).matchers)
     assert int(fits.sum()) == 200
 
 
@@ -177,5 +177,5 @@ def test_a_filter_of_many_series_is_quick() -> None:
     types = np.full(100_000, INTEGER, np.uint8)
     cells = np.arange(6_000_000, dtype=np.int64).reshape(100_000, 60)
     big = Cells(types, cells, np.ones(cells.shape, np.bool_))
-    assert int(meets(big, "last", ">=", 3_000_000, ()).sum()) == 50_000
-    assert best(big, "mean", 3, True).tolist() == [99_997, 99_998, 99_999]
+    assert int(satisfies(big, "last", ">=", 3_000_000, ()).sum()) == 50_000
+    assert best_rows(big, "mean", 3, True).tolist() == [99_997, 99_998, 99_999]

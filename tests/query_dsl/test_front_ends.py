@@ -8,9 +8,9 @@ from artimon.model.grid import Grid
 from query_dsl import QueryError, evaluate, fetch, offline, parse, samples
 from query_dsl.evaluation.evaluator import QueryEvaluator
 from query_dsl.evaluation.planner import Plan
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
-from query_dsl.stores.levels import Ring
+from query_dsl.stores.levels import LevelSnapshot
 from query_dsl.tree import nodes
 
 STORE = offline({"x": [(t * 1000, float(t)) for t in range(1, 61)], "word": [(1000, "a")]})
@@ -18,7 +18,7 @@ STORE = offline({"x": [(t * 1000, float(t)) for t in range(1, 61)], "word": [(10
 
 def plan_of(grid: Grid) -> Plan:
     """A grid that no level has, which needs no multiple of anything."""
-    ring = Ring(grid.step_ms, grid.n, grid.end_ms, 0, boundless=True)
+    ring = LevelSnapshot(grid.step_ms, grid.n, grid.end_ms, 0, boundless=True)
     return Plan(grid, (ring,), grid.step_ms, (), "samples", "asked so", any_step=True)
 
 
@@ -31,7 +31,7 @@ def test_a_grid_of_any_step_and_end() -> None:
 
 def test_raw_samples_in_the_time_of_a_grid() -> None:
     found = QueryEvaluator(STORE, plan_of(Grid(5_000, 1_500, 2)), samples("x").node).answer()
-    assert isinstance(found, Irregular)
+    assert isinstance(found, RawSeries)
     assert found.tolist(0) == [(3000, 3.0), (4000, 4.0), (5000, 5.0)]
 
 

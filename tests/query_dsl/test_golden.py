@@ -13,7 +13,7 @@ import pytest
 from artimon.model.values import Kind, Value
 from query_dsl import Matrix, QueryError, parse
 from query_dsl.evaluation.evaluator import answer
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.irregular import RawSeries
 from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree.timing import parse_duration
 from tests.query_dsl.plain_store import PlainStore, Sample
@@ -84,9 +84,9 @@ def sample(word: str) -> Sample:
     return Sample(int(time), parsed, int(birth or 0))
 
 
-def shown(matrix: Matrix | Irregular) -> list[str]:
+def shown(matrix: Matrix | RawSeries) -> list[str]:
     """A line a series; raw samples as TIME:VALUE."""
-    if isinstance(matrix, Irregular):
+    if isinstance(matrix, RawSeries):
         return [
             " ".join(
                 [

@@ -32,7 +32,7 @@ def family_of(node: nodes.Node) -> tuple[str, object]:
             return "reduce", name
         case nodes.Binary(op=name):
             return "operator", name
-        case nodes.Step(family=family, function=name):
+        case nodes.Transform(family=family, function=name):
             return family, name
     return "", ""
 

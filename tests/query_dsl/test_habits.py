@@ -8,7 +8,7 @@ import pytest
 
 from query_dsl import QueryError, fetch, offline, parse
 from query_dsl.functions.tables import OPERATORS, REDUCERS
-from query_dsl.tree.habits import ELSEWHERE, elsewhere, promql
+from query_dsl.tree.habits import EQUIVALENTS, name_hint, promql_hint
 
 PROMQL = [
     ("load", None),
@@ -58,14 +58,14 @@ def test_other_promql_is_recognised(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["fetch('a') fetch('b')", "fetch('rate(x[5m]) by (a)'", "1 +", "x" * 5_000 + "[5m]"])
 def test_what_is_no_promql_is_not_taken_for_it(text: str) -> None:
-    assert promql(text) == ""
+    assert promql_hint(text) == ""
 
 
 def test_every_name_of_elsewhere_is_none_of_ours_and_leads_to_what_there_is() -> None:
     from query_dsl.language.shortcuts import FUNCTIONS, METHODS
 
     known = {*METHODS, *FUNCTIONS, *OPERATORS, *REDUCERS}
-    for name, here in ELSEWHERE.items():
+    for name, here in EQUIVALENTS.items():
         assert name not in known
         for call in re.split(r", (?=\.)", here):
             if call.startswith("."):
@@ -77,7 +77,7 @@ def test_every_name_of_elsewhere_is_none_of_ours_and_leads_to_what_there_is() ->
     [("avg", ".mean(by="), ("averge", ".mean(by="), ("stddev_over_time", '.map("sd", "5m")'), ("fillna", ".fill(")],
 )
 def test_names_of_other_languages(name: str, told: str) -> None:
-    assert told in elsewhere(name)
+    assert told in name_hint(name)
     for text in (f"fetch('x').{name}('5m')", f"fetch('x').map('{name}', '5m')", f"{name}(fetch('x'))"):
         with pytest.raises(QueryError) as caught:
             parse(text)
@@ -85,7 +85,7 @@ def test_names_of_other_languages(name: str, told: str) -> None:
 
 
 def test_no_other_name_means_anything_elsewhere() -> None:
-    assert elsewhere("zzz") == ""
+    assert name_hint("zzz") == ""
 
 
 MARKS = [

@@ -15,8 +15,8 @@ from artimon.model.values import Kind, Value
 from query_dsl import Matrix, QueryError, offline, parse
 from query_dsl.evaluation.evaluator import answer
 from query_dsl.functions.tables import MAPPERS
-from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Key
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.cells import DOUBLE, INTEGER, STRING, SeriesKey
+from query_dsl.results.irregular import RawSeries
 from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.stores.limits import LimitExceeded, Limits
 from tests.query_dsl.plain_store import MINUTE, PlainStore, Sample, by_series
@@ -39,10 +39,10 @@ def of(points: Points) -> PlainStore:
 # --- the form ---
 
 
-def three() -> Irregular:
-    keys = [Key("x", (("i", "2"),)), Key("x", (("i", "1"),)), Key("y", ())]
+def three() -> RawSeries:
+    keys = [SeriesKey("x", (("i", "2"),)), SeriesKey("x", (("i", "1"),)), SeriesKey("y", ())]
     times = [[30, 10, 20], [5, 5], []]
-    return Irregular.of(keys, [INTEGER, STRING, DOUBLE], times, [[3, 2**60 + 1, 2], [0, 1], []], ("p", "q"))
+    return RawSeries.of(keys, [INTEGER, STRING, DOUBLE], times, [[3, 2**60 + 1, 2], [0, 1], []], ("p", "q"))
 
 
 def test_series_are_in_order_and_samples_by_time() -> None:
@@ -84,8 +84,8 @@ def test_json_of_what_json_has_not() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=5), st.data())
 def test_taking_and_keeping(series: list[list[int]], data: st.DataObject) -> None:
-    keys = [Key("x", (("i", str(i)),)) for i in range(len(series))]
-    found = Irregular.of(keys, [INTEGER] * len(series), series, series)
+    keys = [SeriesKey("x", (("i", str(i)),)) for i in range(len(series))]
+    found = RawSeries.of(keys, [INTEGER] * len(series), series, series)
     chosen = data.draw(st.lists(st.sampled_from(range(len(series))), unique=True))
     taken = found.take(np.array(chosen, np.intp))
     assert [taken.times_of(i) for i in range(len(taken))] == [sorted(series[i]) for i in chosen]
@@ -279,9 +279,9 @@ def test_a_range_without_samples() -> None:
 def test_a_million_samples_take_a_few_array_operations() -> None:
     n = 1_000_000
     times = np.tile(np.arange(100, dtype=np.int64), n // 100)
-    keys = tuple(Key("x", (("i", f"{i:05}"),)) for i in range(n // 100))
+    keys = tuple(SeriesKey("x", (("i", f"{i:05}"),)) for i in range(n // 100))
     starts = np.arange(0, n + 1, 100, dtype=np.int64)
-    found = Irregular(keys, np.full(len(keys), INTEGER, np.uint8), starts, times, times % 7)
+    found = RawSeries(keys, np.full(len(keys), INTEGER, np.uint8), starts, times, times % 7)
     assert found.keep(times % 2 == 0).samples == n // 2
     assert found.regrouped(found.owner, np.arange(len(keys)), keys).samples == n
 

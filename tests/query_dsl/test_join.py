@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from query_dsl import QueryError
 from query_dsl.functions.grouping import class_key, classes_of
-from query_dsl.functions.join import NONE, check_labels, classifier, pair
-from query_dsl.results.cells import Key
+from query_dsl.functions.join import NONE, check_labels, classifier, pair_rows
+from query_dsl.results.cells import SeriesKey
 from query_dsl.results.label_codes import LabelTable
-from query_dsl.tree.nodes import Match
+from query_dsl.tree.nodes import LabelMatching
 from tests.query_dsl.reducing import context, joined, key, matrix, table
 
 PROFILE = settings(max_examples=200, deadline=None)
@@ -23,7 +23,7 @@ LABELS = ("a", "b", "c", "__name__")
 
 
 @st.composite
-def keys(draw: Any, most: int = 10) -> list[Key]:
+def keys(draw: Any, most: int = 10) -> list[SeriesKey]:
     """Distinct series of three labels, some of them absent, in canonical order."""
     found = {
         key(
@@ -42,10 +42,10 @@ LISTS = st.lists(st.sampled_from(LABELS), max_size=3, unique=True).map(tuple)
 
 @PROFILE
 @given(keys(), LISTS, st.booleans())
-def test_classes_are_those_of_a_plain_loop(found: list[Key], labels: tuple[str, ...], by: bool) -> None:
+def test_classes_are_those_of_a_plain_loop(found: list[SeriesKey], labels: tuple[str, ...], by: bool) -> None:
     own, without = (labels, None) if by else (None, labels)
     classify = classifier(own, without)
-    expect: dict[Key, list[int]] = {}
+    expect: dict[SeriesKey, list[int]] = {}
     for row, one in enumerate(found):
         expect.setdefault(class_key(classify(one)), []).append(row)
     got = classes_of(LabelTable(found), own, without)
@@ -55,7 +55,7 @@ def test_classes_are_those_of_a_plain_loop(found: list[Key], labels: tuple[str, 
     ]
 
 
-def plain_pairs(left: list[Key], right: list[Key], match: Match) -> set[tuple[int, int]] | str:
+def plain_pairs(left: list[SeriesKey], right: list[SeriesKey], match: LabelMatching) -> set[tuple[int, int]] | str:
     """(row, row) of equal labels; what is wrong, if something is."""
     classify = classifier(match.on, match.ignoring)
     mine, theirs = [classify(one) for one in left], [classify(one) for one in right]
@@ -76,32 +76,32 @@ def plain_pairs(left: list[Key], right: list[Key], match: Match) -> set[tuple[in
     st.sampled_from([{}, {"unmatched": "drop"}, {"fill": 0.0}]),
 )  # fmt: skip
 def test_pairs_are_those_of_a_plain_loop(
-    left: list[Key], right: list[Key], labels: tuple[str, ...], how: str, group: str, rest: dict[str, Any]
+    left: list[SeriesKey], right: list[SeriesKey], labels: tuple[str, ...], how: str, group: str, rest: dict[str, Any]
 ) -> None:
     said: dict[str, Any] = dict(rest)
     if how != "all":
         said[how] = labels
     if group:
         said[f"group_{group}"] = ()
-    match = Match(**said)
+    match = LabelMatching(**said)
     both = [*left, *right]
     if how == "on" and both and not all(any(one.get(label) for one in both) for label in labels):
         with pytest.raises(QueryError, match="no selected series has the label"):
-            pair(left, right, match, "add")
+            pair_rows(left, right, match, "add")
         return
     expect = plain_pairs(left, right, match)
     if isinstance(expect, str):
         with pytest.raises(QueryError, match=expect):
-            pair(left, right, match, "add")
+            pair_rows(left, right, match, "add")
         return
-    got = pair(left, right, match, "add")
+    got = pair_rows(left, right, match, "add")
     assert set(zip(got.left.tolist(), got.right.tolist(), strict=True)) == expect
     assert len(got.keys) == len(expect)
     classify = classifier(match.on, match.ignoring)
     for i, j, made in zip(got.left.tolist(), got.right.tolist(), got.keys, strict=True):
         many = left[i] if group == "left" and i != NONE else right[j] if group == "right" and j != NONE else None
         one = left[i] if i != NONE else right[j]
-        assert made == (Key("", many.labels) if many is not None else class_key(classify(one)))
+        assert made == (SeriesKey("", many.labels) if many is not None else class_key(classify(one)))
 
 
 @pytest.mark.parametrize(
@@ -110,41 +110,43 @@ def test_pairs_are_those_of_a_plain_loop(
         (
             [key("a", host="1", v="x"), key("a", host="1", v="y")],
             [key("b", host="1")],
-            Match(on=("host",)),
+            LabelMatching(on=("host",)),
             'add: on the left two series have the same key {host="1"}: a{host="1",v="x"} and a{host="1",v="y"}; '
             "add 'v' to on=, or reduce that side, or allow many to one with group_left=[]",
         ),
         (
             [key("a", host="1")],
             [key("b", host="1", v="x"), key("b", host="1", v="y")],
-            Match(ignoring=("v",)),
+            LabelMatching(ignoring=("v",)),
             "take 'v' out of ignoring=, or reduce that side, or allow many to one with group_right=[]",
         ),
         (
             [key("a", host="1"), key("c", host="1")],
             [key("b", host="1")],
-            Match(),
+            LabelMatching(),
             "or add on= with '__name__', or",
         ),
         (
             [key("a", host="1"), key("a", host="2")],
             [key("b", host="1")],
-            Match(),
+            LabelMatching(),
             'add: 1 series have no partner; the first is a{host="2"} on the left: nothing on the right has the key '
             '{host="2"}',
         ),
         (
             [key("a", host="1")],
             [key("b", host="1"), key("b", host="3")],
-            Match(),
+            LabelMatching(),
             'the first is b{host="3"} on the right: nothing on the left has the key {host="3"}',
         ),
-        ([key("a", host="1")], [key("b", host="1")], Match(on=("hots",)), "'hots' of on=['hots']; near: host"),
+        ([key("a", host="1")], [key("b", host="1")], LabelMatching(on=("hots",)), "'hots' of on=['hots']; near: host"),
     ],
 )
-def test_errors_show_key_series_and_remedy(left: list[Key], right: list[Key], match: Match, message: str) -> None:
+def test_errors_show_key_series_and_remedy(
+    left: list[SeriesKey], right: list[SeriesKey], match: LabelMatching, message: str
+) -> None:
     with pytest.raises(QueryError) as caught:
-        pair(left, right, match, "add")
+        pair_rows(left, right, match, "add")
     assert message in str(caught.value)
 
 
@@ -152,13 +154,13 @@ def test_labels_are_taken_from_the_one_side() -> None:
     """What the one side lacks is taken away: the label would say something else there."""
     left = [key("used", host="1", v="a", size="?"), key("used", host="1", v="b"), key("used", host="2", v="a")]
     right = [key("info", host="1", size="big"), key("info", host="2")]
-    got = pair(left, right, Match(on=("host",), group_left=("size",)), "mul")
+    got = pair_rows(left, right, LabelMatching(on=("host",), group_left=("size",)), "mul")
     assert got.keys == [
         key("", host="1", v="a", size="big"),
         key("", host="1", v="b", size="big"),
         key("", host="2", v="a"),
     ]
-    got = pair(right, left, Match(on=("host",), group_right=("__name__",)), "mul")
+    got = pair_rows(right, left, LabelMatching(on=("host",), group_right=("__name__",)), "mul")
     assert {one.name for one in got.keys} == {"info"}
 
 
@@ -183,7 +185,7 @@ def test_labels_that_nobody_has() -> None:
         check_labels(("a",), [key("")], said)
 
 
-def many(name: str, count: int) -> list[Key]:
+def many(name: str, count: int) -> list[SeriesKey]:
     """Series of five labels, a hundred racks."""
     return [
         key(name, context="shop", dc=f"dc{i % 2}", host=f"h{i // 10:06d}", instance=str(i % 10), rack=f"r{i // 1000}")
@@ -208,12 +210,14 @@ def test_100000_series_are_grouped_at_once(by: tuple[str, ...]) -> None:
     assert fastest(lambda: classes_of(LabelTable(found), by, None)) < 0.15
 
 
-@pytest.mark.parametrize("match", [Match(), Match(on=("host", "instance")), Match(ignoring=("rack",))])
-def test_10000_series_find_their_partners_at_once(match: Match) -> None:
+@pytest.mark.parametrize(
+    "match", [LabelMatching(), LabelMatching(on=("host", "instance")), LabelMatching(ignoring=("rack",))]
+)
+def test_10000_series_find_their_partners_at_once(match: LabelMatching) -> None:
     """8 to 27 ms measured."""
     left, right = many("x", 10_000), many("y", 10_000)
-    assert fastest(lambda: pair(left, right, match, "add")) < 0.15
-    got = pair(left, right, match, "add")
+    assert fastest(lambda: pair_rows(left, right, match, "add")) < 0.15
+    got = pair_rows(left, right, match, "add")
     assert got.left.tolist() == got.right.tolist() == list(range(10_000))
 
 

@@ -13,7 +13,7 @@ from artimon.model.select import Buckets, SelectRequest
 from query_dsl import QueryError, evaluate, parse
 from query_dsl.evaluation.offline import offline
 from query_dsl.stores.levels import SETTLE_MS
-from query_dsl.stores.limits import LimitExceeded, Limits, QueryCancelled, Watch
+from query_dsl.stores.limits import LimitExceeded, Limits, QueryBudget, QueryCancelled
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 NOW = 60 * MINUTE + SETTLE_MS
@@ -129,7 +129,7 @@ def test_the_deadline_goes_with_what_a_store_aggregates() -> None:
             seen.append(request.deadline_ms)
             raise AssertionError("seen")
 
-    view: Any = Aggregates().watching(Watch(Limits(seconds=3)))
+    view: Any = Aggregates().watching(QueryBudget(Limits(seconds=3)))
     with pytest.raises(AssertionError, match="seen"):
         view.aggregate(_request())
     assert seen[0] is not None
@@ -137,21 +137,21 @@ def test_the_deadline_goes_with_what_a_store_aggregates() -> None:
 
 
 def _request() -> AggregateRequest:
-    from artimon.compute.reducing import Windows
+    from artimon.compute.reducing import WindowPlan
     from artimon.model.grid import Grid
 
-    windows = Windows("last", 1, 1, 0, 1, 0, 0, 0, None, False)
+    windows = WindowPlan("last", 1, 1, 0, 1, 0, 0, 0, None, False)
     return AggregateRequest((), Grid(MINUTE, MINUTE, 1), windows, "sum", ())
 
 
 def test_what_nothing_can_end_is_asked_without_a_thread() -> None:
     plain = numbered()
-    assert plain.watching(Watch()) is plain
+    assert plain.watching(QueryBudget()) is plain
 
 
 def test_seconds_left_are_told() -> None:
     given = offline({"x": [(MINUTE, 1)]})
-    watch = Watch(Limits(seconds=50))
+    watch = QueryBudget(Limits(seconds=50))
     assert 40 < (watch.seconds_left() or 0) <= 50
-    assert Watch().seconds_left() is None
+    assert QueryBudget().seconds_left() is None
     assert len(given.query("fetch('x')", limits=Limits(seconds=50))) == 1

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from artimon.compute.frames import Frame
+from artimon.compute.frames import WindowFrame
 from artimon.model.grid import Grid
-from query_dsl.evaluation.own import Owned, run_own_apply, run_own_reduce, run_own_window
+from query_dsl.evaluation.own import UdfResult, run_udf_apply, run_udf_reduce, run_udf_window
 from query_dsl.results.bucket_data import BucketData, from_cells
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Key, doubles, of_type
-from query_dsl.stores.limits import LimitExceeded, Limits, Watch
+from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, SeriesKey, doubles, of_type
+from query_dsl.stores.limits import LimitExceeded, Limits, QueryBudget
 from query_dsl.tree.errors import QueryError
 
 BIG = 2**53 + 1
 GRID = Grid(40_000, 10_000, 4)
-KEY = Key("x", (("a", "1"),))
+KEY = SeriesKey("x", (("a", "1"),))
 
 
 def floats(*rows: tuple[float | None, ...]) -> Cells:
@@ -36,25 +36,25 @@ def integers(*rows: tuple[int | None, ...], kind: int = INTEGER) -> Cells:
 
 
 def data_of(column: Cells, strings: tuple[str, ...] = ()) -> BucketData:
-    keys = tuple(Key("x", (("a", str(i + 1)),)) for i in range(len(column.types)))
+    keys = tuple(SeriesKey("x", (("a", str(i + 1)),)) for i in range(len(column.types)))
     return from_cells(keys, GRID, column, strings)
 
 
-def frame(width: int = 2) -> Frame:
+def frame(width: int = 2) -> WindowFrame:
     """Every window of `width` buckets that lies within the data."""
     ends = np.arange(width - 1, 4, dtype=np.int64)
-    return Frame(ends, width, GRID.ends()[ends], width * 10_000, 0)
+    return WindowFrame(ends, width, GRID.ends()[ends], width * 10_000, 0)
 
 
-def values(owned: Owned, row: int = 0) -> list[Any]:
+def values(owned: UdfResult, row: int = 0) -> list[Any]:
     kind, cells, present = (part[row] for part in owned.column)
     shown = cells.view(np.float64) if kind == DOUBLE else cells.astype(bool) if kind == BOOLEAN else cells
     known = [owned.strings[v] if kind == STRING and p else v for v, p in zip(shown.tolist(), present, strict=True)]
     return [v if p else None for v, p in zip(known, present.tolist(), strict=True)]
 
 
-def window(call: Callable[..., Any], column: Cells, **options: Any) -> Owned:
-    return run_own_window(call, data_of(column), frame(), **options)
+def window(call: Callable[..., Any], column: Cells, **options: Any) -> UdfResult:
+    return run_udf_window(call, data_of(column), frame(), **options)
 
 
 def test_a_window_has_times_values_and_labels() -> None:
@@ -84,7 +84,7 @@ def test_values_have_the_type_of_their_series() -> None:
 
     window(note, integers((0, 1, 1, 0), kind=BOOLEAN))
     window(note, floats((1.0, float("inf"), 2.0, 3.0)))
-    run_own_window(note, data_of(integers((0, 1, 0, 1), kind=STRING), ("up", "down")), frame())
+    run_udf_window(note, data_of(integers((0, 1, 0, 1), kind=STRING), ("up", "down")), frame())
     assert kinds[0::3] == [("b", True), ("f", float("inf")), ("O", "down")]
 
 
@@ -213,7 +213,7 @@ def test_division_by_zero_is_no_warning(recwarn: pytest.WarningsRecorder) -> Non
 def test_buckets_of_several_samples_are_approximate() -> None:
     data = data_of(floats((2.0, 1.0, 3.0, 4.0)))
     data.stats["count"][0, 0] = 2
-    owned = run_own_window(lambda *_: 1.0, data, frame())
+    owned = run_udf_window(lambda *_: 1.0, data, frame())
     assert owned.approximate is not None
     assert owned.approximate.tolist() == [[True, False, False]]
 
@@ -226,8 +226,8 @@ def _median(values: Any) -> Any:
     return library.median(values, axis=0)
 
 
-def members(column: Cells) -> list[tuple[list[Key], Cells]]:
-    return [([Key("x", (("a", str(i)),)) for i in range(len(column.types))], column)]
+def members(column: Cells) -> list[tuple[list[SeriesKey], Cells]]:
+    return [([SeriesKey("x", (("a", str(i)),)) for i in range(len(column.types))], column)]
 
 
 def test_a_class_is_a_masked_array() -> None:
@@ -238,7 +238,7 @@ def test_a_class_is_a_masked_array() -> None:
         return _median(np.abs(values - _median(values)))
 
     column = floats((1.0, None, 3.0, None), (2.0, 5.0, None, None))
-    assert values(run_own_reduce(mad, GRID, members(column))) == [0.5, 0.0, 0.0, None]
+    assert values(run_udf_reduce(mad, GRID, members(column))) == [0.5, 0.0, 0.0, None]
 
 
 def test_types_of_a_class() -> None:
@@ -248,16 +248,16 @@ def test_types_of_a_class() -> None:
         kinds.append((values.dtype.kind, values[0, 0]))
         return np.zeros(4)
 
-    run_own_reduce(note, GRID, members(integers((BIG, 1, 1, 1), (1, 1, 1, 1))))
-    run_own_reduce(note, GRID, members(integers((1, 1, 1, 1), kind=BOOLEAN)))
+    run_udf_reduce(note, GRID, members(integers((BIG, 1, 1, 1), (1, 1, 1, 1))))
+    run_udf_reduce(note, GRID, members(integers((1, 1, 1, 1), kind=BOOLEAN)))
     whole, real = integers((1, 1, 1, 1)), floats((2.5,) * 4)
     mixed = Cells(
         np.concatenate([whole.types, real.types]),
         np.concatenate([whole.cells, real.cells]),
         np.concatenate([whole.present, real.present]),
     )
-    run_own_reduce(note, GRID, members(mixed))
-    run_own_reduce(note, GRID, members(integers((0, 0, 0, 0), kind=STRING)), strings=("up",))
+    run_udf_reduce(note, GRID, members(mixed))
+    run_udf_reduce(note, GRID, members(integers((0, 0, 0, 0), kind=STRING)), strings=("up",))
     assert kinds == [("i", BIG), ("b", True), ("f", 1.0), ("O", "up")]
 
 
@@ -266,10 +266,10 @@ def test_rules_of_a_class() -> None:
         return (~np.ma.getmaskarray(values)).sum(axis=0)
 
     column = floats((1.0, None, 3.0, None), (2.0, 5.0, None, None))
-    assert values(run_own_reduce(present, GRID, members(column), "INTEGER")) == [2, 1, 1, None]
-    assert values(run_own_reduce(present, GRID, members(column), "INTEGER", min_count=0)) == [2, 1, 1, 0]
-    assert values(run_own_reduce(present, GRID, members(column), "INTEGER", min_count=2)) == [2, None, None, None]
-    assert values(run_own_reduce(present, GRID, members(column), "INTEGER", full=True)) == [2, None, None, None]
+    assert values(run_udf_reduce(present, GRID, members(column), "INTEGER")) == [2, 1, 1, None]
+    assert values(run_udf_reduce(present, GRID, members(column), "INTEGER", min_count=0)) == [2, 1, 1, 0]
+    assert values(run_udf_reduce(present, GRID, members(column), "INTEGER", min_count=2)) == [2, None, None, None]
+    assert values(run_udf_reduce(present, GRID, members(column), "INTEGER", full=True)) == [2, None, None, None]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_rules_of_a_class() -> None:
     ],
 )
 def test_rows_that_may_be_returned(returned: Any, gives: str, wanted: list[Any]) -> None:
-    assert values(run_own_reduce(lambda *_: returned, GRID, members(floats((1.0,) * 4)), gives)) == wanted
+    assert values(run_udf_reduce(lambda *_: returned, GRID, members(floats((1.0,) * 4)), gives)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_rows_that_may_be_returned(returned: Any, gives: str, wanted: list[Any])
 )
 def test_rows_that_may_not_be_returned(returned: Any, gives: str, told: str) -> None:
     with pytest.raises(QueryError, match=told) as wrong:
-        run_own_reduce(lambda *_: returned, GRID, members(floats((1.0,) * 4)), gives)
+        run_udf_reduce(lambda *_: returned, GRID, members(floats((1.0,) * 4)), gives)
     assert 'class of 1 series, the first is x{a="0"}' in str(wrong.value)
 
 
@@ -315,13 +315,13 @@ def test_pairs_are_masked_arrays() -> None:
         assert (a.dtype.kind, b.dtype.kind) == ("f", "i")
         return a / (a + b) * c
 
-    owned = run_own_apply(share, [(left, ()), (right, ()), (third, ())], [KEY])
+    owned = run_udf_apply(share, [(left, ()), (right, ()), (third, ())], [KEY])
     assert values(owned) == [0.5, None, 1.0, None]
 
 
 def test_an_error_of_a_pair_names_it() -> None:
     with pytest.raises(QueryError, match=r'x\{a="1"\}: ZeroDivisionError'):
-        run_own_apply(lambda a, b: 1 / 0, [(floats((1.0,) * 4), ()), (floats((1.0,) * 4), ())], [KEY])
+        run_udf_apply(lambda a, b: 1 / 0, [(floats((1.0,) * 4), ()), (floats((1.0,) * 4), ())], [KEY])
 
 
 # --- time
@@ -339,7 +339,7 @@ def own_threads() -> list[threading.Thread]:
 def test_a_function_that_never_returns_is_ended() -> None:
     begun = monotonic()
     with pytest.raises(QueryError, match=r"own function '_for_ever' .*x\{a=\"1\"\} in the window.* 0\.2 s.*seconds"):
-        window(_for_ever, floats((1.0,) * 4), watch=Watch(Limits(seconds=0.2)))
+        window(_for_ever, floats((1.0,) * 4), watch=QueryBudget(Limits(seconds=0.2)))
     assert monotonic() - begun < 30
     for thread in own_threads():
         thread.join(20)
@@ -360,7 +360,7 @@ def test_one_that_will_not_end_is_given_up() -> None:
 
     begun = monotonic()
     with pytest.raises(QueryError, match="timed out after"):
-        window(stubborn, floats((1.0,) * 4), watch=Watch(Limits(seconds=0.1)))
+        window(stubborn, floats((1.0,) * 4), watch=QueryBudget(Limits(seconds=0.1)))
     assert monotonic() - begun < 30
     (left,) = own_threads()
     assert left.daemon
@@ -381,7 +381,7 @@ def test_whoever_watches_may_end_it() -> None:
             raise Stopped
 
     with pytest.raises(Stopped):
-        window(_for_ever, floats((1.0,) * 4), watch=Watch(Limits(seconds=30), (check,)))
+        window(_for_ever, floats((1.0,) * 4), watch=QueryBudget(Limits(seconds=30), (check,)))
 
 
 def test_a_limit_of_the_caller_is_no_timeout() -> None:
@@ -389,7 +389,7 @@ def test_a_limit_of_the_caller_is_no_timeout() -> None:
         raise LimitExceeded("too many series")
 
     with pytest.raises(LimitExceeded, match="too many series"):
-        window(_for_ever, floats((1.0,) * 4), watch=Watch(Limits(seconds=30), (check,)))
+        window(_for_ever, floats((1.0,) * 4), watch=QueryBudget(Limits(seconds=30), (check,)))
 
 
 def test_only_a_few_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ QUERIES = st.recursive(
     st.builds(fetch, selectors(), resolution=st.none() | st.just("raw"))
     | st.builds(absent, selectors(), expected=st.just([]) | st.just(['host="a"']))
     | st.builds(lambda s, f: samples(s).bucketize(f, "1m"), selectors(), st.sampled_from(["last", "mean"]))
-    | functions().filter(lambda e: not nodes.on_samples(e.node)),
+    | functions().filter(lambda e: not nodes.gives_samples(e.node)),
     grown,
     max_leaves=8,
 )

@@ -17,7 +17,7 @@ from query_dsl import QueryError, evaluate, parse
 from query_dsl.functions import points_casts, points_texts
 from query_dsl.functions.points_calendar import PARTS, part_of
 from query_dsl.functions.points_casts import read_double, read_integer
-from query_dsl.functions.registry import Points
+from query_dsl.functions.registry import PointContext
 from query_dsl.functions.tables import POINTS
 from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Cells, Ints, doubles, of_type
 from query_dsl.stores.levels import SETTLE_MS
@@ -103,7 +103,7 @@ def test_tens_of_whole_numbers() -> None:
 @settings(max_examples=50, deadline=None)
 def test_whole_numbers_round_as_python_does(values: list[int], digits: int) -> None:
     column = of_type(INTEGER, np.array([values], np.int64), np.ones((1, len(values)), np.bool_))
-    out = POINTS["round"].run(column, {"digits": digits}, Points(np.zeros(1, np.int64), []))
+    out = POINTS["round"].run(column, {"digits": digits}, PointContext(np.zeros(1, np.int64), []))
     expect = [round(v, digits) for v in values]
     assert out.present[0].tolist() == [INT64_MIN <= v <= INT64_MAX for v in expect]
     assert [v for v, p in zip(out.cells[0].tolist(), out.present[0], strict=True) if p] == [
@@ -115,7 +115,7 @@ def test_whole_numbers_round_as_python_does(values: list[int], digits: int) -> N
 @settings(max_examples=200, deadline=None)
 def test_doubles_round_as_python_does(values: list[float], digits: int) -> None:
     column = doubles(np.array([values]), np.ones((1, len(values)), np.bool_))
-    out = POINTS["round"].run(column, {"digits": digits}, Points(np.zeros(1, np.int64), []))
+    out = POINTS["round"].run(column, {"digits": digits}, PointContext(np.zeros(1, np.int64), []))
     expect = [round(v, digits) if math.isfinite(v) else v for v in values]
     got = out.cells.view(np.float64)[0].tolist()
     assert all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(got, expect, strict=True)), (got, expect)
@@ -302,5 +302,5 @@ def test_masked_cells_may_hold_anything() -> None:
     for name, args in (("to_string", {}), ("to_integer", {}), ("match", {"pattern": "a"})):
         for kind in (STRING,) if name == "match" else (STRING, DOUBLE, INTEGER):
             column = Cells(np.array([kind], np.uint8), np.full((1, 2), 99, np.int64), absent)
-            out = POINTS[name].run(column, args, Points(np.zeros(2, np.int64), []))
+            out = POINTS[name].run(column, args, PointContext(np.zeros(2, np.int64), []))
             assert not out.present.any()

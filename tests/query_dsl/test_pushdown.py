@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedEntry, FeedRange, join_samples
+from artimon.model.feed import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.select import SelectError
@@ -71,7 +71,7 @@ def feed(shard: Shard, told: list[Told]) -> None:
         append = minute * MINUTE + 1_000
         digest = xxhash.xxh3_64_intdigest(samples.fingerprint.tobytes())
         entry = FeedEntry(offset, append, BatchId("a", 1, 0, offset), source, append, len(batch), True, digest)
-        shard.feed(FeedRange("t", 0, offset, offset + 1, (entry,), join_samples([samples]), vshards=shard.vshards))
+        shard.feed(FeedRange("t", 0, offset, offset + 1, (entry,), concat_samples([samples]), vshards=shard.vshards))
 
 
 def outcome(text: str, store: Any) -> Matrix | str:

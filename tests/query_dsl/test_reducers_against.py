@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError
-from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Key, doubles
+from query_dsl.results.cells import DOUBLE, INTEGER, STRING, SeriesKey, doubles
 from query_dsl.tree.selector import series_text
 from tests.query_dsl.reducing import SMALL, VALUES, all_near, key, matrices, matrix, near, reduce_, table
 from tests.seeds import fixed_and_drawn
@@ -220,7 +220,7 @@ def test_how_often_each_value_occurs(found: Matrix, by: tuple[str, ...]) -> None
     if not usable(found, by):
         return
     got = reduce_(found, "count_values", by, label="value")
-    expect: dict[Key, list[int]] = {}
+    expect: dict[SeriesKey, list[int]] = {}
     for rows in classes(found, by).values():
         labels = {label: found.keys[rows[0]].get(label) for label in by if label != "__name__"}
         name = found.keys[rows[0]].name if "__name__" in by else ""

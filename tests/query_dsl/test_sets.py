@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, evaluate, parse
 from query_dsl.functions.join import classifier
-from query_dsl.results.cells import DOUBLE, STRING, Key
+from query_dsl.results.cells import DOUBLE, STRING, SeriesKey
 from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree import nodes
 from tests.query_dsl.plain_store import MINUTE, PlainStore
@@ -21,12 +21,12 @@ NUMBERS = {kind: strategy for kind, strategy in VALUES.items() if kind is not st
 MATCHES = st.sampled_from([{}, {"on": ("a",)}, {"ignoring": ("a",)}, {"ignoring": ("a", "b", "c")}])
 
 
-def plain(op: str, left: Matrix, right: Matrix, match: dict[str, Any]) -> dict[Key, list[Any]]:
+def plain(op: str, left: Matrix, right: Matrix, match: dict[str, Any]) -> dict[SeriesKey, list[Any]]:
     """Series -> values, one value at a time."""
     classify = classifier(match.get("on"), match.get("ignoring"))
-    out: dict[Key, list[Any]] = {}
+    out: dict[SeriesKey, list[Any]] = {}
 
-    def there(side: Matrix, one: Key, step: int) -> bool:
+    def there(side: Matrix, one: SeriesKey, step: int) -> bool:
         return any(
             side.tolist(row)[step] is not None for row, k in enumerate(side.keys) if classify(k) == classify(one)
         )

@@ -8,7 +8,7 @@ from query_dsl import Matrix, parse
 from query_dsl.evaluation.evaluator import answer
 from query_dsl.functions.step import Step
 from query_dsl.functions.tables import STEPS
-from query_dsl.results.irregular import Irregular
+from query_dsl.results.irregular import RawSeries
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 OTHERS = {"join_labels": 'fetch(\'b\'), on=["i"], labels=["v"]'}
@@ -36,8 +36,8 @@ def asked(entry: Step, source: str) -> str:
     return f"{source}('x'){call}"
 
 
-def row_of(found: Matrix | Irregular, columns: int) -> tuple[float | None, ...]:
-    if isinstance(found, Irregular):
+def row_of(found: Matrix | RawSeries, columns: int) -> tuple[float | None, ...]:
+    if isinstance(found, RawSeries):
         values = dict(found.tolist(0))
         return tuple(values.get((at + 1) * MINUTE) for at in range(columns))  # type: ignore[misc]
     return tuple(found.tolist(0)) if len(found) else ()  # type: ignore[arg-type]

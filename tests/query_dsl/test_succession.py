@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.compute.succession import births_in_succession, succession
-from artimon.model.select import BIRTH_TYPE
+from artimon.compute.succession import normalize_incarnations, normalize_start_times
+from artimon.model.select import INCARNATION_DTYPE
 from tests.query_dsl import asking
 from tests.query_dsl.plainly import Raw, Sample, World, in_succession
 from tests.query_dsl.worlds import offline_store, plain_store, shards
@@ -88,7 +88,7 @@ def test_samples_and_their_lives_are_told_alike(told: list[tuple[int, int, int]]
     """(series, birth, time) of samples: births of samples are those of the lives that they belong to."""
     told = sorted(set(told), key=lambda one: (one[0], one[2]))
     owner, birth, time = (np.array([one[i] for one in told], np.int64) for i in range(3))
-    born = births_in_succession(owner, time, birth)
+    born = normalize_start_times(owner, time, birth)
     for row in set(owner.tolist()):
         mine = [Sample(t, 0, b) for r, b, t in told if r == row]
         assert [b for r, b in zip(owner.tolist(), born.tolist(), strict=True) if r == row] == [
@@ -97,11 +97,11 @@ def test_samples_and_their_lives_are_told_alike(told: list[tuple[int, int, int]]
     each = sorted({(row, b) for row, b, _ in told})
     spans = [[t for r, b, t in told if (r, b) == life] for life in each]
     rows = [(r, b, min(times), max(times), 0) for (r, b), times in zip(each, spans, strict=True)]
-    lives = succession(np.array(rows, BIRTH_TYPE))
+    lives = normalize_incarnations(np.array(rows, INCARNATION_DTYPE))
     assert {(int(one["row"]), int(one["birth_ms"])) for one in lives} == set(
         zip(owner.tolist(), born.tolist(), strict=True)
     )
     same = lives["row"][1:] == lives["row"][:-1]
     assert (lives["birth_ms"][1:] > lives["birth_ms"][:-1])[same].all()
     assert (lives["first_ms"][1:] >= lives["last_ms"][:-1])[same].all()
-    assert succession(lives) is lives
+    assert normalize_incarnations(lives) is lives

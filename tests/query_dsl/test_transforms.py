@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.functions.display import extremes, triangles
+from query_dsl.functions.display import largest_triangles, stretch_extremes
 from query_dsl.functions.transforms import integral
-from query_dsl.functions.transforms_labels import labelled, replacer
-from query_dsl.results.cells import DOUBLE, INTEGER, Cells, Key
+from query_dsl.functions.transforms_labels import make_replacer, set_label
+from query_dsl.results.cells import DOUBLE, INTEGER, Cells, SeriesKey
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
@@ -58,7 +58,7 @@ def plain_lttb(row: Row, n: int) -> list[int]:
 @given(st.lists(ROW, min_size=1, max_size=4), st.integers(2, 12))
 def test_lttb_is_the_method(rows: list[Row], n: int) -> None:
     values, present, times = arrays(rows)
-    keep = triangles(values, present, times, n)
+    keep = largest_triangles(values, present, times, n)
     for i, row in enumerate(rows):
         assert np.flatnonzero(keep[i]).tolist() == plain_lttb(row, n)
 
@@ -68,12 +68,12 @@ def test_down_sampling_keeps_what_it_promises(rows: list[Row], n: int) -> None:
     """Of points that were there, at most n, all if there are no more; lttb the first and the last."""
     values, present, times = arrays(rows)
     column = Cells(np.full(len(rows), DOUBLE, np.uint8), values.view(np.int64), present)
-    for keep in (triangles(values, present, times, n), extremes(column, n)):
+    for keep in (largest_triangles(values, present, times, n), stretch_extremes(column, n)):
         assert not (keep & ~present).any()
         assert (keep.sum(axis=1) <= n).all()
         few = present.sum(axis=1) <= n
         assert (keep[few] == present[few]).all()
-    keep = triangles(values, present, times, n)
+    keep = largest_triangles(values, present, times, n)
     for i in range(len(rows)):
         known = np.flatnonzero(present[i])
         if len(known):
@@ -84,7 +84,7 @@ def test_down_sampling_keeps_what_it_promises(rows: list[Row], n: int) -> None:
 def test_minmax_keeps_the_extremes_exactly(row: list[int | None], n: int) -> None:
     cells = np.array([[v or 0 for v in row]], np.int64)
     present = np.array([[v is not None for v in row]])
-    keep = extremes(Cells(np.array([INTEGER], np.uint8), cells, present), n)[0]
+    keep = stretch_extremes(Cells(np.array([INTEGER], np.uint8), cells, present), n)[0]
     known = [v for v in row if v is not None]
     if len(known) <= n:
         assert keep.tolist() == present[0].tolist()
@@ -122,7 +122,7 @@ def test_replacing_by_groups(pattern: str, replacement: str, value: str) -> None
     """As Python's own regular expressions would have it, with the groups put in by hand."""
     found = re.fullmatch(pattern, value)
     if found is None:
-        assert replacer(pattern, replacement)(value) is None
+        assert make_replacer(pattern, replacement)(value) is None
         return
     groups = {str(i + 1): g or "" for i, g in enumerate(found.groups())} | {
         k: v or "" for k, v in found.groupdict().items()
@@ -130,7 +130,7 @@ def test_replacing_by_groups(pattern: str, replacement: str, value: str) -> None
     expect = replacement.replace("$$", "\0")
     expect = re.sub(r"\$\{(\w+)\}", lambda m: groups.get(m[1], ""), expect)
     expect = re.sub(r"\$(\w+)", lambda m: groups.get(m[1], ""), expect).replace("\0", "$")
-    assert replacer(pattern, replacement)(value) == expect
+    assert make_replacer(pattern, replacement)(value) == expect
 
 
 def labelled_store(count: int = 3) -> PlainStore:
@@ -173,10 +173,10 @@ def test_errors(query: str, error: str) -> None:
 
 
 def test_a_key_has_at_most_40_labels() -> None:
-    key = Key("x", tuple((f"l{i:02}", "v") for i in range(40)))
+    key = SeriesKey("x", tuple((f"l{i:02}", "v") for i in range(40)))
     with pytest.raises(QueryError, match="would have 41 labels"):
-        labelled(key, "m", "v", "relabel")
-    assert len(labelled(key, "l00", "w", "relabel").labels) == 40
+        set_label(key, "m", "v", "relabel")
+    assert len(set_label(key, "l00", "w", "relabel").labels) == 40
 
 
 def test_an_order_is_kept_by_what_leaves_the_keys() -> None:
@@ -201,14 +201,14 @@ def test_join_labels_takes_no_values() -> None:
 
 
 def test_labels_of_100_000_series_are_quick() -> None:
-    many = [Key("x", (("host", f"h{i}"), ("rack", f"r{i % 100}"))) for i in range(100_000)]
-    replace = replacer("r(.*)", "row-$1")
-    made = [labelled(key, "row", replace(key.get("rack")) or "", "label_replace") for key in many]
+    many = [SeriesKey("x", (("host", f"h{i}"), ("rack", f"r{i % 100}"))) for i in range(100_000)]
+    replace = make_replacer("r(.*)", "row-$1")
+    made = [set_label(key, "row", replace(key.get("rack")) or "", "label_replace") for key in many]
     assert made[101].labels == (("host", "h101"), ("rack", "r1"), ("row", "row-1"))
 
 
 def test_down_sampling_of_many_series_needs_no_loop_over_them() -> None:
     values = np.random.default_rng(1).normal(size=(50_000, 60))
     present = np.ones(values.shape, np.bool_)
-    keep = triangles(values, present, np.arange(60, dtype=np.int64), 12)
+    keep = largest_triangles(values, present, np.arange(60, dtype=np.int64), 12)
     assert (keep.sum(axis=1) == 12).all()

@@ -110,6 +110,6 @@ def test_a_step_that_no_week_holds() -> None:
 
 
 def test_not_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deviation, "MOST_CELLS", 3)
+    monkeypatch.setattr(deviation, "MAX_CELLS", 3)
     with pytest.raises(QueryError, match="select fewer series"):
         value("fetch('x').deviation()", 5.0, 1.0)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from artimon.compute import ticks as ticking
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.params import arguments
-from artimon.compute.ticks import Ticks, TooWide, run_irregular
+from artimon.compute.params import bind_params
+from artimon.compute.ticks import SeriesSamples, WindowsTooWide, run_at_each_sample
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, ValueType
 
 OF_ENDS = sorted(name for name, function in FUNCTIONS.items() if function.edges)
@@ -21,7 +21,7 @@ Sample = tuple[int, int, int]
 """Milliseconds since the sample before, whether a life begins, value."""
 
 
-def ticks_of(series: list[list[Sample]], kind: ValueType, stored: bool) -> Ticks:
+def ticks_of(series: list[list[Sample]], kind: ValueType, stored: bool) -> SeriesSamples:
     times, births, cells, starts = list[int](), list[int](), list[int](), [0]
     for samples in series:
         time, birth = 1_000, 400
@@ -32,7 +32,7 @@ def ticks_of(series: list[list[Sample]], kind: ValueType, stored: bool) -> Ticks
             births.append(birth)
             cells.append(value if kind != ValueType.DOUBLE else int(np.float64(value / 2).view(np.int64)))
         starts.append(len(times))
-    return Ticks(
+    return SeriesSamples(
         starts=np.array(starts),
         times=np.array(times, np.int64),
         cells=np.array(cells, np.int64),
@@ -66,19 +66,19 @@ def test_functions_of_the_ends_look_at_nothing_between_but_births(
     least: int | None,
 ) -> None:
     ticks, (before, after, gap) = ticks_of(series, kind, stored), widths
-    quick = run_irregular(FUNCTIONS[name], ticks, before, after, max_gap_ms=gap, min_count=least)
+    quick = run_at_each_sample(FUNCTIONS[name], ticks, before, after, max_gap_ms=gap, min_count=least)
     every = replace(FUNCTIONS[name], edges=False)
-    whole = run_irregular(every, ticks, before, after, max_gap_ms=gap, min_count=least)
+    whole = run_at_each_sample(every, ticks, before, after, max_gap_ms=gap, min_count=least)
     assert quick.types.tolist() == whole.types.tolist()
     assert quick.present.tolist() == whole.present.tolist()
     assert quick.cells[quick.present].tolist() == whole.cells[whole.present].tolist()
 
 
-def steady(samples: int, births_every: int = 0) -> Ticks:
+def steady(samples: int, births_every: int = 0) -> SeriesSamples:
     """One counter that grows by its own number each second; perhaps with a life each so many samples."""
     at = np.arange(samples, dtype=np.int64)
     lives = at // births_every if births_every else np.zeros(samples, np.int64)
-    return Ticks(
+    return SeriesSamples(
         starts=np.array([0, samples]),
         times=1_000 * (at + 1),
         cells=at * (at + 1) // 2,
@@ -91,8 +91,8 @@ def steady(samples: int, births_every: int = 0) -> Ticks:
 @pytest.mark.parametrize("name", [*SHARED, *OF_ENDS])
 def test_sliding_windows_of_many_samples_are_no_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """20,000 windows of 10,000 samples: 150 million, of which no more than some hundred thousand are looked at."""
-    monkeypatch.setattr(ticking, "MOST_CELLS", 100_000)
-    found = run_irregular(FUNCTIONS[name], steady(20_000), 10_000_000)
+    monkeypatch.setattr(ticking, "MAX_CELLS", 100_000)
+    found = run_at_each_sample(FUNCTIONS[name], steady(20_000), 10_000_000)
     last, first = 19_999, 10_000  # of the newest window; before it stands 9,999
     sums = (last * (last + 1) // 2, first * (first + 1) // 2, (first - 1) * first // 2)
     total = sum(i * (i + 1) // 2 for i in range(first, last + 1))
@@ -109,10 +109,10 @@ def test_sliding_windows_of_many_samples_are_no_work(name: str, monkeypatch: pyt
 
 def test_what_needs_every_sample_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """And so are windows of very many lives."""
-    monkeypatch.setattr(ticking, "MOST_CELLS", 100_000)
-    args = arguments("median", FUNCTIONS["median"].params, ())
-    with pytest.raises(TooWide, match="use shorter windows"):
-        run_irregular(FUNCTIONS["median"], steady(2_000), 1_000_000, 0, args)
-    with pytest.raises(TooWide, match="use shorter windows"):
-        run_irregular(FUNCTIONS["increase"], steady(2_000, births_every=1), 1_000_000)
-    assert run_irregular(FUNCTIONS["increase"], steady(2_000, births_every=500), 1_000_000).present.all()
+    monkeypatch.setattr(ticking, "MAX_CELLS", 100_000)
+    args = bind_params("median", FUNCTIONS["median"].params, ())
+    with pytest.raises(WindowsTooWide, match="use shorter windows"):
+        run_at_each_sample(FUNCTIONS["median"], steady(2_000), 1_000_000, 0, args)
+    with pytest.raises(WindowsTooWide, match="use shorter windows"):
+        run_at_each_sample(FUNCTIONS["increase"], steady(2_000, births_every=1), 1_000_000)
+    assert run_at_each_sample(FUNCTIONS["increase"], steady(2_000, births_every=500), 1_000_000).present.all()

@@ -14,10 +14,10 @@ from artimon.compute import changes, panes
 from artimon.compute.aggregate import Aggregate, AggregateRequest, aggregate_buckets, check_aggregate
 from artimon.compute.cells import DOUBLE, INTEGER
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.params import ArgumentError, arguments
-from artimon.compute.reducing import Windows
+from artimon.compute.params import ArgumentError, bind_params
+from artimon.compute.reducing import WindowPlan
 from artimon.model.grid import Grid
-from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectError, SelectRequest
+from artimon.model.select import INCARNATION_DTYPE, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl import QueryError, evaluate, parse
 from query_dsl.stores.levels import SETTLE_MS
@@ -155,7 +155,7 @@ def test_decreases_of_computed_values() -> None:
 
 def lives_of(*lives: tuple[int, int, int, int]) -> Any:
     """(birth, first, last, cell of last) of one series."""
-    return np.array([(0, *life) for life in lives], BIRTH_TYPE)
+    return np.array([(0, *life) for life in lives], INCARNATION_DTYPE)
 
 
 def test_irate_counts_from_a_birth() -> None:
@@ -188,7 +188,7 @@ def test_a_window_that_reaches_forward_predicts_from_its_point() -> None:
 def test_parts_of_the_series_answer_like_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = arrays_of(random_rows(9))
     rows = np.arange(7)
-    lives = np.array([(i, 500 * i, 1_000 * i + 1, 9_000 + i, 0) for i in rows], BIRTH_TYPE)
+    lives = np.array([(i, 500 * i, 1_000 * i + 1, 9_000 + i, 0) for i in rows], INCARNATION_DTYPE)
     object.__setattr__(data, "lives", np.sort(np.concatenate([lives, lives]), order=("row", "birth_ms")))
     whole = mapped(name, data, trailing(data, 4)).column
     monkeypatch.setattr(changes, "CHUNK_CELLS", 80)
@@ -242,8 +242,8 @@ def test_wrong_arguments_are_named(text: str, problem: str) -> None:
 )
 def test_a_shard_refuses_what_does_not_fit(name: str, given: dict[str, Any], problem: str) -> None:
     with pytest.raises(ArgumentError, match=problem):
-        arguments(name, FUNCTIONS[name].params, given.items())
-    windows = Windows(name, 3, args=tuple(given.items()))
+        bind_params(name, FUNCTIONS[name].params, given.items())
+    windows = WindowPlan(name, 3, args=tuple(given.items()))
     request = AggregateRequest((Matcher("__name__", "=", "x"),), Grid(30, 10, 3), windows, "sum", ())
     with pytest.raises(SelectError, match=problem):
         check_aggregate(request)
@@ -251,7 +251,7 @@ def test_a_shard_refuses_what_does_not_fit(name: str, given: dict[str, Any], pro
 
 def test_arguments_travel() -> None:
     args = (("q", 0.25), ("method", "hazen"))
-    windows = Windows("quantile", 2, width=2, first_end=1, after=1, args=args)
+    windows = WindowPlan("quantile", 2, width=2, first_end=1, after=1, args=args)
     request = AggregateRequest((Matcher("__name__", "=", "x"),), Grid(30, 10, 3), windows, "sum", ())
     back = AggregateRequest.from_json(json.loads(json.dumps(request.to_json())))
     assert back == request

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from artimon.compute import ticks as ticking
 from artimon.compute.cells import BOOLEAN, DOUBLE, INTEGER, STRING
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.params import arguments
-from artimon.compute.ticks import Ticks, run_irregular
+from artimon.compute.params import bind_params
+from artimon.compute.ticks import SeriesSamples, run_at_each_sample
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, ValueType, double_to_cell
 from query_dsl import evaluate, parse
 from query_dsl.stores.levels import SETTLE_MS
@@ -26,10 +26,10 @@ NAN = math.nan
 Series = Sequence[tuple[int, float | int | bool]]
 
 
-def ticks_of(*series: Series, kind: int = DOUBLE, births: Sequence[int] | None = None, ended: int = 0) -> Ticks:
+def ticks_of(*series: Series, kind: int = DOUBLE, births: Sequence[int] | None = None, ended: int = 0) -> SeriesSamples:
     samples = [sample for one in series for sample in one]
     cells = [double_to_cell(float(v)) if kind == DOUBLE else int(v) for _, v in samples]
-    return Ticks(
+    return SeriesSamples(
         starts=np.cumsum([0, *(len(one) for one in series)]),
         times=np.array([t for t, _ in samples], np.int64),
         cells=np.array(cells, np.int64),
@@ -40,11 +40,11 @@ def ticks_of(*series: Series, kind: int = DOUBLE, births: Sequence[int] | None =
     )
 
 
-def run(name: str, ticks: Ticks, before: int, after: int = 0, *, min_count: int | None = None, gap: int = 300_000,
-        **args: Any) -> list[float | int | None]:  # fmt: skip
+def run(name: str, ticks: SeriesSamples, before: int, after: int = 0, *, min_count: int | None = None,
+        gap: int = 300_000, **args: Any) -> list[float | int | None]:  # fmt: skip
     function = FUNCTIONS[name]
-    given = arguments(name, function.params, args.items())
-    out = run_irregular(function, ticks, before, after, given, max_gap_ms=gap, min_count=min_count)
+    given = bind_params(name, function.params, args.items())
+    out = run_at_each_sample(function, ticks, before, after, given, max_gap_ms=gap, min_count=min_count)
     numbers = out.cells[0].view(np.float64) if (out.types == DOUBLE).all() else out.cells[0]
     return [v if p else None for v, p in zip(numbers.tolist(), out.present[0].tolist(), strict=True)]
 
@@ -202,7 +202,7 @@ def test_two_samples_of_one_time() -> None:
 def test_nothing_at_all() -> None:
     assert run("mean", ticks_of(), 10) == []
     function = FUNCTIONS["changes"]
-    out = run_irregular(function, ticks_of([], [(10, 1.0)]), 10)
+    out = run_at_each_sample(function, ticks_of([], [(10, 1.0)]), 10)
     assert out.types.tolist() == [INTEGER, INTEGER]
     assert out.cells.shape == (1, 1)
 
@@ -210,7 +210,7 @@ def test_nothing_at_all() -> None:
 @pytest.mark.parametrize(("before", "after"), [(0, 10), (-5, 10), (10, -1)])
 def test_a_window_holds_its_sample(before: int, after: int) -> None:
     with pytest.raises(ValueError, match="does not contain"):
-        run_irregular(FUNCTIONS["sum"], ticks_of(), before, after)
+        run_at_each_sample(FUNCTIONS["sum"], ticks_of(), before, after)
 
 
 def test_whoever_asked_may_stop_it() -> None:
@@ -218,22 +218,22 @@ def test_whoever_asked_may_stop_it() -> None:
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        run_irregular(FUNCTIONS["sum"], ticks_of(at(FOUR, FOUR)), 10, check=check)
+        run_at_each_sample(FUNCTIONS["sum"], ticks_of(at(FOUR, FOUR)), 10, check=check)
 
 
 def test_types_by_series() -> None:
-    ticks = Ticks(
+    ticks = SeriesSamples(
         starts=np.array([0, 2, 3]),
         times=np.array([10, 20, 10]),
         cells=np.array([2**53 + 1, 2**53 + 3, double_to_cell(1.5)]),
         types=np.array([ValueType.INTEGER, ValueType.DOUBLE], np.uint8),
     )
-    out = run_irregular(FUNCTIONS["max"], ticks, 20)
+    out = run_at_each_sample(FUNCTIONS["max"], ticks, 20)
     assert out.types.tolist() == [INTEGER, DOUBLE]
     assert out.cells[0].tolist() == [2**53 + 1, 2**53 + 3, double_to_cell(1.5)]
 
 
-def _rounding(ticks: Ticks, owner: int) -> float:
+def _rounding(ticks: SeriesSamples, owner: int) -> float:
     """The most by which two orders of adding the numbers of one series differ."""
     cells = ticks.cells[ticks.starts[owner] : ticks.starts[owner + 1]]
     numbers = np.abs(cells.view(np.float64) if ticks.types[owner] == ValueType.DOUBLE else cells.astype(np.float64))
@@ -260,7 +260,7 @@ def test_windows_that_share_their_samples_are_read_together(data: st.DataObject)
             cells += data.draw(st.lists(edge, min_size=n, max_size=n))
         starts.append(len(times))
         ended.append(data.draw(st.sampled_from([0, 0, 30])))
-    ticks = Ticks(
+    ticks = SeriesSamples(
         starts=np.array(starts),
         times=np.array(times, np.int64),
         cells=np.array(cells, np.int64),
@@ -271,10 +271,10 @@ def test_windows_that_share_their_samples_are_read_together(data: st.DataObject)
     before, after = data.draw(st.sampled_from([1, 5, 100])), data.draw(st.sampled_from([0, 3, 100]))
     least = data.draw(st.sampled_from([None, 0, 2]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("artimon.compute.running.WORTH", 0)
-        quick = run_irregular(function, ticks, before, after, min_count=least)
+        patch.setattr("artimon.compute.running.MIN_SHARING", 0)
+        quick = run_at_each_sample(function, ticks, before, after, min_count=least)
         patch.setattr("artimon.compute.ticks.run_shared", lambda *_: None)
-        plain = run_irregular(function, ticks, before, after, min_count=least)
+        plain = run_at_each_sample(function, ticks, before, after, min_count=least)
     assert quick.types.tolist() == plain.types.tolist()
     assert quick.present.tolist() == plain.present.tolist()
     owners = np.repeat(np.arange(len(types)), np.diff(ticks.starts))

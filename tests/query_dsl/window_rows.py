@@ -9,12 +9,12 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import Floats
-from artimon.compute.frames import Frame
-from artimon.compute.function import masked
+from artimon.compute.frames import WindowFrame
+from artimon.compute.function import mask_windows
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.params import arguments
+from artimon.compute.params import bind_params
 from artimon.model.grid import Grid
-from artimon.model.select import BIRTH_TYPE
+from artimon.model.select import INCARNATION_DTYPE
 from artimon.model.values import Value, ValueType, double_to_cell, type_of
 
 STEP = 1_000
@@ -38,7 +38,7 @@ def arrays_of(rows: Sequence[Row], *, stored: bool = True, times: Sequence[Seque
         types=types,
         grid=grid,
         stats=stats,
-        lives=np.zeros(0, BIRTH_TYPE),
+        lives=np.zeros(0, INCARNATION_DTYPE),
         ended_ms=np.zeros(n, np.int64),
         stored=stored,
     )
@@ -58,16 +58,16 @@ def _cell(value: Value | None, kind: int, texts: list[str]) -> int:
     return double_to_cell(float(value)) if kind == ValueType.DOUBLE else int(value)
 
 
-def trailing(data: Arrays, width: int, *, after: int = 0, gap_ms: int = 10**9) -> Frame:
+def trailing(data: Arrays, width: int, *, after: int = 0, gap_ms: int = 10**9) -> WindowFrame:
     """Windows of `width` columns, the last `after` of them after the time of the output, wherever all lie inside."""
     ends = np.arange(width - 1, data.grid.n)
-    return Frame(ends, width, data.grid.ends()[width - 1 :], width * STEP, gap_ms, after * STEP)
+    return WindowFrame(ends, width, data.grid.ends()[width - 1 :], width * STEP, gap_ms, after * STEP)
 
 
-def mapped(name: str, data: Arrays, frame: Frame, **args: Any) -> Mapped:
+def mapped(name: str, data: Arrays, frame: WindowFrame, **args: Any) -> Mapped:
     function = FUNCTIONS[name]
-    found = function.run(data, frame, arguments(name, function.params, args.items()))
-    return Mapped(masked(found.column, function, data, frame, None, False), found.approximate)
+    found = function.run(data, frame, bind_params(name, function.params, args.items()))
+    return Mapped(mask_windows(found.column, function, data, frame, None, False), found.approximate)
 
 
 def values(name: str, rows: Sequence[Row], width: int, **args: Any) -> list[list[float | int | None]]:

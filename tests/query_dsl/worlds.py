@@ -6,7 +6,7 @@ from typing import Any
 
 from artimon.model.values import Kind, ValueType
 from query_dsl import offline
-from tests.query_dsl.plain_store import PlainStore, RawSeries
+from tests.query_dsl.plain_store import PlainSeries, PlainStore
 from tests.query_dsl.plain_store import Sample as Stored
 from tests.query_dsl.plainly import Raw, Sample, World
 from tests.query_dsl.plainly.things import series_text
@@ -20,9 +20,9 @@ def plain_store(world: World) -> PlainStore:
     return PlainStore([raw_series(raw) for raw in world.series], world.levels)
 
 
-def raw_series(raw: Raw) -> RawSeries:
+def raw_series(raw: Raw) -> PlainSeries:
     samples = [Stored(s.time, s.value, s.birth) for s in raw.samples]
-    return RawSeries(raw.name, dict(raw.labels), samples, Kind[raw.kind], ValueType[raw.type], raw.ended)
+    return PlainSeries(raw.name, dict(raw.labels), samples, Kind[raw.kind], ValueType[raw.type], raw.ended)
 
 
 def offline_store(world: World) -> Any:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
-from artimon.runtime.config_file import MAX_BYTES, ConfigFile, ConfigFileError, Form, parse_config, read_config
-from artimon.runtime.config_model import Section, Text, built, checked, choice, fault, parsed, refuse, repeated
+from artimon.runtime.config_file import MAX_BYTES, ConfigFile, ConfigFileError, FileFormat, parse_config, read_config
+from artimon.runtime.config_model import Section, Text, built, checked, choice, fault, parsed, raise_faults, repeated
 
 
 def check_job(name: str) -> None:
@@ -48,11 +48,11 @@ class Document(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse(repeated((f"job {job}", ("jobs", at, "job")) for at, job in enumerate(self.jobs)))
+        raise_faults(repeated((f"job {job}", ("jobs", at, "job")) for at, job in enumerate(self.jobs)))
         return self
 
 
-def problems(text: str, form: Form = "yaml") -> list[str]:
+def problems(text: str, form: FileFormat = "yaml") -> list[str]:
     with pytest.raises(ConfigFileError) as caught:
         parse_config(text, "f", form).validate(Document)
     assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
@@ -128,13 +128,13 @@ def test_all_errors_are_reported_sorted_by_position() -> None:
         ("jobs = [{ job = 5 }]", "toml", "1:1", "jobs[0].job: write a text, not 5"),
     ],
 )
-def test_forms_and_limits(text: str, form: Form, place: str, told: str) -> None:
+def test_forms_and_limits(text: str, form: FileFormat, place: str, told: str) -> None:
     found = problems(text, form)
     assert any(one.startswith(f"f:{place}") and told in one for one in found), found
 
 
 def test_a_good_file_in_each_form() -> None:
-    good: dict[Form, str] = {
+    good: dict[FileFormat, str] = {
         "yaml": "jobs: [{job: '010', port: 80}]\nlabels: {no: no}",
         "json": '{"jobs": [{"job": "010", "port": 80}], "labels": {"no": "no"}}',
         "toml": 'jobs = [{ job = "010", port = 80 }]\n[labels]\nno = "no"',
@@ -173,7 +173,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     st.text(max_size=200) | st.text(alphabet="jobs:-targl {}[]&*!|>'\"\n #%@`,?=", max_size=300),
     st.sampled_from(["yaml", "toml", "json"]),
 )
-def test_any_text_is_read_or_refused(text: str, form: Form) -> None:
+def test_any_text_is_read_or_refused(text: str, form: FileFormat) -> None:
     found = []
     try:
         parse_config(text, "f", form).validate(Document)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from artimon.model.batch import BatchId, BatchKind
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import SAMPLE_SCHEMA, seal
+from artimon.model.codec import SAMPLE_SCHEMA, assemble
 from artimon.model.ipc import ZSTD, write_ipc
 
 ROWS = 8_000_000
@@ -19,4 +19,4 @@ def bomb(source: str, rows: int = ROWS, told: int = 1) -> bytes:
     arrays = [pa.array(column.view(np.uint64)), pa.array(column), pa.array(column)]
     body = write_ipc(pa.record_batch(arrays, schema=pa.schema([SAMPLE_SCHEMA.field(i) for i in range(3)])), ZSTD)
     id_ = BatchId("mallory", 1, 0, 0)
-    return seal(BatchKind.SAMPLES, id_, source, bytes(16), 0, SYSTEM_CLOCK.now_ms(), told, 0, "", body).data
+    return assemble(BatchKind.SAMPLES, id_, source, bytes(16), 0, SYSTEM_CLOCK.now_ms(), told, 0, "", body).data

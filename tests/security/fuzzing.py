@@ -28,9 +28,9 @@ import pyarrow as pa
 import xxhash
 
 from artimon.compute.aggregate import AggregateRequest, aggregate_buckets, decode_aggregate, encode_aggregate
-from artimon.compute.reducing import Windows
+from artimon.compute.reducing import WindowPlan
 from artimon.model import codec
-from artimon.model.batch import MAX_DECODED, BatchError, BatchId, BatchKind, Samples, SeriesBlock, SeriesInfo
+from artimon.model.batch import MAX_DECODED_BYTES, BatchError, BatchId, BatchKind, Samples, SeriesBlock, SeriesInfo
 from artimon.model.event import Event
 from artimon.model.event_codec import decode_events, encode_events
 from artimon.model.feed import decode_range, encode_range
@@ -40,19 +40,19 @@ from artimon.model.select import Buckets, decode_buckets, encode_buckets
 from artimon.model.series_table import Series
 from artimon.model.values import Kind, Value, ValueType
 from artimon.rawtable.series_rows import rows_of
-from bookkeeper.rpc.thrift_messages import FrameError, decode_struct, encode_call, read_message
+from bookkeeper.rpc.thrift_messages import FrameError, decode_struct, encode_call, parse_message
 from pipeline.collector.direct import container
 from pipeline.link.idl import collector_idl
 from pipeline.spark import feeding, messages, trial
 from pipeline.wal import framing, records
-from query_dsl.stores.wire import decode_piece
+from query_dsl.stores.wire import decode_partial
 from sources.base.errors import PollError
 from sources.poll.poll_codec import decode_answer
 from tests.security.attacks import bomb
 from tests.sources.helpers import columns, reply
 from tests.varstore.worlds import TOPIC, TestBatch, announce, range_of
 from varstore.shard.shard import Shard
-from varstore.store.frames import ImageError, decode_frame, encode_frame
+from varstore.store.frames import SnapshotFormatError, decode_frame, encode_frame
 
 ROOT = Path(__file__).resolve().parents[2]
 MiB = 1 << 20
@@ -111,15 +111,15 @@ def resealed(data: bytes) -> bytes:
 
 def decode_batch(data: bytes) -> None:
     """Whatever collector, agent, raw query and buckets query do with a batch of samples."""
-    header = codec.admit(data)
+    header = codec.verify_limits(data)
     if header.kind != BatchKind.SAMPLES:
         raise BatchError("another kind")
     samples = codec.decode_samples(header, data)
     samples.rows()
-    reason = trial.store(data)
+    reason = trial.check_storable(data)
     if "failed to store" in reason:
         raise Violation(reason)
-    feeding.read_batch(messages.check(data, header.poll_ms), data)
+    feeding.read_batch(messages.check_message(data, header.poll_ms), data)
 
 
 @cache
@@ -173,7 +173,7 @@ def frame_samples() -> list[bytes]:
 
 def decode_call(data: bytes) -> None:
     """A frame as the collector's server reads it."""
-    message = read_message(data)
+    message = parse_message(data)
     args = getattr(collector_idl().Collector, f"{message.method}_args", None)
     if args is not None:
         decode_struct(message, args())
@@ -199,14 +199,14 @@ def decode_log(data: bytes) -> None:
         framing.RecordType.END: records.decode_end,
         framing.RecordType.CURSOR: records.decode_cursor,
     }
-    for record in framing.scan(data, segment).records:
+    for record in framing.scan_segment(data, segment).records:
         payload = data[record.payload_at : record.end]
         try:
             if record.type in (framing.RecordType.BATCH, framing.RecordType.SERIES):
-                codec.admit(payload)
+                codec.verify_limits(payload)
             elif record.type in readers:
                 readers[record.type](payload)
-        except (BatchError, records.BadPayload):
+        except (BatchError, records.InvalidPayloadError):
             pass
 
 
@@ -221,7 +221,7 @@ def decode_record(data: bytes) -> None:
     ):
         try:
             read(data)
-        except records.BadPayload:
+        except records.InvalidPayloadError:
             pass
 
 
@@ -262,7 +262,7 @@ def answer_samples() -> list[bytes]:
 
 
 def aggregate_samples() -> list[bytes]:
-    windows = Windows("last", 4)
+    windows = WindowPlan("last", 4)
     request = AggregateRequest((), Grid(NOW, 60_000, 4), windows, "sum", ("rack",))
     return [encode_aggregate(aggregate_buckets(_buckets(), request))]
 
@@ -286,7 +286,7 @@ _PLAIN = (ValueError, KeyError, TypeError, IndexError, pa.ArrowException, StopIt
 
 @cache
 def targets() -> dict[str, Target]:
-    decoded = 4 * MAX_DECODED
+    decoded = 4 * MAX_DECODED_BYTES
     return {
         "samples": Target(batch_samples(), decode_batch, (BatchError,), resealed, decoded),
         "announcement": Target(series_samples(), decode_block, (BatchError,), resealed, decoded),
@@ -299,12 +299,12 @@ def targets() -> dict[str, Target]:
         "direct": Target(
             [(ROOT / "tests" / "golden" / "direct" / "two.batches").read_bytes()],
             container.decode,
-            (container.ContainerError,),
+            (container.BatchFileError,),
         ),
-        "image": Target(image_samples(), decode_frame, (ImageError,), refreshed, 600 * MiB),
+        "image": Target(image_samples(), decode_frame, (SnapshotFormatError,), refreshed, 600 * MiB),
         "buckets": Target(answer_samples(), decode_buckets, _PLAIN),
         "aggregate": Target(aggregate_samples(), decode_aggregate, _PLAIN),
-        "piece": Target(piece_samples(), decode_piece, (*_PLAIN, OSError)),
+        "piece": Target(piece_samples(), decode_partial, (*_PLAIN, OSError)),
         "stream": Target(stream_samples(), read_ipc, (*_PLAIN, OSError)),
     }
 

@@ -15,15 +15,15 @@ from artimon.model.acks import Position
 from artimon.model.batch import BatchError, BatchId, Samples
 from artimon.model.codec import encode_samples
 from artimon.model.feed import encode_range
-from artimon.model.vshards import EVERY
+from artimon.model.vshards import ALL_VSHARDS
 from bookkeeper.rpc.framed_server import FramedClient, FramedServer
-from pipeline.collector.broker import TopicInfo
+from pipeline.collector.broker import TopicDescription
 from pipeline.collector.collector import Collector, server_of
-from pipeline.control.shards import Group
-from pipeline.control.shards import Shard as Address
+from pipeline.control.shards import ShardGroup
+from pipeline.control.shards import ShardInfo as Address
 from pipeline.link.idl import collector_idl
-from pipeline.spark.feeding import FeedPlan, Outcome, feed_records
-from pipeline.spark.tasks import RawPlan, Reader, Record
+from pipeline.spark.feeding import FeedOutcome, FeedPlan, feed_records
+from pipeline.spark.tasks import KafkaRecord, PartitionReader, RawPlan
 from tests.security.attacks import bomb
 from tests.varstore.worlds import TOPIC, TestBatch, range_of
 from varstore.shard.service import ShardService, idl
@@ -39,8 +39,8 @@ class Kafka:
     def __init__(self) -> None:
         self.written: list[Any] = []
 
-    def topic(self, name: str) -> TopicInfo:
-        return TopicInfo("c", name, UUID(int=1), {0: 0}, 0.0)
+    def topic(self, name: str) -> TopicDescription:
+        return TopicDescription("c", name, UUID(int=1), {0: 0}, 0.0)
 
     def write(self, messages: Sequence[Any]) -> list[Any]:
         self.written += messages
@@ -66,9 +66,9 @@ def raw(message: bytes, _: bytes) -> str:
     held: list[Any] = []
     output: Any = SimpleNamespace(given_up=False, hold=lambda keep, part: held.append(part))
     sources: Any = SimpleNamespace(value={"bomb/h/0": 1, "good/h/0": 2})
-    reader = Reader(RawPlan("", {}, sources), output, 0, 0)
+    reader = PartitionReader(RawPlan("", {}, sources), output, 0, 0)
     for offset, value in enumerate((message, GOOD)):
-        reader.take(Record(offset, NOW, value))
+        reader.take(KafkaRecord(offset, NOW, value))
     assert [part.source for part in held] == [2]
     return reader.result.dead[0][1]
 
@@ -77,13 +77,13 @@ def buckets(message: bytes, _: bytes) -> str:
     """The buckets query's feeder: an offset without an identity, and the message beside it."""
     sent: list[Any] = []
 
-    def send(shard: Address, range_: Any) -> Outcome:
+    def send(shard: Address, range_: Any) -> FeedOutcome:
         sent.append(range_)
-        return Outcome(range_.until)
+        return FeedOutcome(range_.until)
 
-    group = Group(Address("0", "127.0.0.1", 0, "i"), EVERY)
+    group = ShardGroup(Address("0", "127.0.0.1", 0, "i"), ALL_VSHARDS)
     calls: Any = SimpleNamespace(send=send, at_once=lambda work: [one() for one in work])
-    records = [(0, Record(offset, NOW, value)) for offset, value in enumerate((message, GOOD))]
+    records = [(0, KafkaRecord(offset, NOW, value)) for offset, value in enumerate((message, GOOD))]
     (result,) = feed_records(FeedPlan("t", (group,)), records, calls)
     assert [entry.id is None for entry in sent[0].entries] == [True, False]
     return f"refused {result.refused}"

@@ -14,12 +14,12 @@ from artimon.runtime import settings
 from bookkeeper.rpc import poll_service as service
 from bookkeeper.rpc.framed_server import FramedServer
 from bookkeeper.rpc.security import Security
-from bookkeeper.variables.variable_registry import Variables
+from bookkeeper.variables.variable_registry import VariableRegistry
 from sources.base.endpoint_address import EndpointAddress
 from sources.base.errors import PollError
 from sources.delivery.poll_context import PollLimits
 from sources.delivery.source_config import SourceConfig
-from sources.poll.poller import Poller
+from sources.poll.poller import PollClient
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.world import Operator, new_name, running, serving
 from tests.security.certificates import Authority, Pair
@@ -87,9 +87,9 @@ def test_endpoints_are_polled_by_who_may(
         if way != "certificates"
         else certificates(authority, stranger.sign("agent-1", "DNS:agent-1.artimon"))
     )
-    process, variables = uuid.uuid4().bytes, Variables()
+    process, variables = uuid.uuid4().bytes, VariableRegistry()
     variables.integer("requests", None).add(3)
-    handler = service.Service(variables, service.Identity(process, 1, "shop", "0"))
+    handler = service.PollHandler(variables, service.ProcessIdentity(process, 1, "shop", "0"))
     server = FramedServer(service.idl().Bookkeeper, handler, security=side(server_pair))
     port = server.start()
     try:
@@ -105,7 +105,7 @@ def test_endpoints_are_polled_by_who_may(
 async def poll(port: int, process: bytes, security: Security | None) -> int:
     """Variables that the endpoint answers with, by two polls of one connection."""
     config = SourceConfig("agent", "127.0.0.1:1", Path("unused"), deadline_s=5.0, security=security)
-    poller = Poller(EndpointAddress("shop", "127.0.0.1", port, process), config, PollLimits(4), SYSTEM_CLOCK)
+    poller = PollClient(EndpointAddress("shop", "127.0.0.1", port, process), config, PollLimits(4), SYSTEM_CLOCK)
     try:
         await poller.poll()
         reading = await poller.poll()

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from artimon.cli import app
 from artimon.model.clock import SYSTEM_CLOCK
 from pipeline.control import decide
-from pipeline.control.commands import Command, Mode
-from pipeline.control.decide import Configuration, Layer, Stamp, State
+from pipeline.control.commands import AgentMode, Command
+from pipeline.control.decide import Configuration, Layer, RolloutState, VersionId
 from pipeline.control.document import canonical
-from pipeline.control.memory import Memory, MemoryFile
-from pipeline.control.signatures import BadSignature, KeyFileError, Keys, new_key, read_keys
+from pipeline.control.memory import ControlState, ControlStateFile
+from pipeline.control.signatures import InvalidSignatureError, KeyFileError, SigningKeys, create_key_file, read_keys
 from pipeline.control.tree import config_path
 from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.flows.runtime.flows import open_flows
@@ -241,8 +241,10 @@ def test_numbers_of_a_stranger_do_not_lock_the_operator_out(
 
 def test_what_an_older_agent_took_does_not_run_after_an_upgrade(tmp_path: Path, zookeeper: str) -> None:
     name, mark, folder = new_name(), tmp_path / "was-here", tmp_path / "agent"
-    layer = Layer(Stamp(f"agent/{name}", "l", 1), canonical(running_program(mark)))
-    MemoryFile(folder / "plane").save(Memory(State({f"agent/{name}": layer}, Configuration((layer,)))))
+    layer = Layer(VersionId(f"agent/{name}", "l", 1), canonical(running_program(mark)))
+    ControlStateFile(folder / "plane").save(
+        ControlState(RolloutState({f"agent/{name}": layer}, Configuration((layer,))))
+    )
     with agent_of(name, folder, "127.0.0.1:1") as agent:
         assert agent.plane.figures()["running"] == "none"
         assert any("kept out" in text for text in agent.plane.problems())
@@ -260,7 +262,7 @@ def test_a_command_of_a_stranger_is_answered_and_not_obeyed(
         answer = eventually(lambda: stranger.answer(agent_name, given), "it is answered")
         assert answer.state == "refused"
         assert "not signed" in answer.text
-        assert agent.plane.mode is Mode.RUNNING
+        assert agent.plane.mode is AgentMode.RUNNING
         assert not agent.plane._book.answers, "what was refused displaces no answer"
 
 
@@ -285,7 +287,7 @@ def test_a_command_counts_for_one_agent_once_and_until_its_deadline(
         for one, id in ((name, "again"), (name, "other"), (name, "late"), (other, pause)):
             answer = eventually(lambda one=one, id=id: stranger.answer(one, id), "it is answered")  # type: ignore[misc]
             assert answer.state == "refused"
-        assert agent.plane.mode is second.plane.mode is Mode.RUNNING
+        assert agent.plane.mode is second.plane.mode is AgentMode.RUNNING
 
 
 def test_the_terminal_signs_and_says_what_is_refused(
@@ -320,7 +322,7 @@ def test_the_terminal_signs_and_says_what_is_refused(
 
 def test_files_of_keys(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    new_key(file, "ops")
+    create_key_file(file, "ops")
     assert file.stat().st_mode & 0o777 == 0o600
     keys = read_keys(file)
     assert keys is not None
@@ -333,10 +335,10 @@ def test_files_of_keys(tmp_path: Path) -> None:
         ("config", {"a": 1}, {"key": "ops"}),
         ("config", {"a": 1}, {"key": "ops", "mac": "\ud800"}),
     ):
-        with pytest.raises(BadSignature):
+        with pytest.raises(InvalidSignatureError):
             keys.verify(what, content, shown)
     with pytest.raises(FileExistsError):
-        new_key(file, "ops")
+        create_key_file(file, "ops")
     file.chmod(0o644)
     with pytest.raises(KeyFileError, match="chmod 640"):
         read_keys(file)
@@ -347,4 +349,4 @@ def test_files_of_keys(tmp_path: Path) -> None:
             read_keys(file)
     with pytest.raises(KeyFileError, match="missing"):
         read_keys(tmp_path / "missing")
-    assert isinstance(KEYS, Keys)
+    assert isinstance(KEYS, SigningKeys)

@@ -15,18 +15,27 @@ import pyarrow.parquet as pq
 import pytest
 
 from artimon.model import codec
-from artimon.model.batch import MAX_BYTES, MAX_DECODED, Batch, BatchError, BatchId, BatchKind, Samples, UnknownFormat
+from artimon.model.batch import (
+    MAX_BYTES,
+    MAX_DECODED_BYTES,
+    Batch,
+    BatchError,
+    BatchId,
+    BatchKind,
+    Samples,
+    UnknownFormatError,
+)
 from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.ipc_limits import IpcError, IpcLimits, check_stream
-from artimon.rawtable.parquet import MAX_GROUP_BYTES, unfit_group
+from artimon.rawtable.parquet import MAX_GROUP_BYTES, oversized_group
 from pipeline.spark import messages
-from query_dsl.stores.wire import decode_piece
+from query_dsl.stores.wire import decode_partial
 from tests.security.attacks import ROWS, bomb
 from tests.security.fuzzing import ROOT
-from varstore.store.frames import ImageError, decode_frame, encode_frame
+from varstore.store.frames import SnapshotFormatError, decode_frame, encode_frame
 
 MiB = 1 << 20
-LIMITS = IpcLimits(10_000, MAX_DECODED)
+LIMITS = IpcLimits(10_000, MAX_DECODED_BYTES)
 POOL = pa.proxy_memory_pool(pa.system_memory_pool())
 ID = BatchId("mallory", 1, 0, 0)
 
@@ -54,7 +63,7 @@ def test_no_process_takes_memory_for_it(tmp_path: Path) -> None:
 
 def sealed(table: Any, rows: int | None = None, options: Any = None) -> bytes:
     body = write_ipc(table, options or pa.ipc.IpcWriteOptions(compression="zstd"))
-    return codec.seal(
+    return codec.assemble(
         BatchKind.SAMPLES, ID, "s", bytes(16), 0, 0, len(table) if rows is None else rows, 0, "", body
     ).data
 
@@ -110,7 +119,7 @@ def test_what_a_body_declares_is_checked(lie: str) -> None:
     pa.set_memory_pool(POOL)
     try:
         with pytest.raises(BatchError, match=reason.split(",")[0]):
-            codec.admit(data)
+            codec.verify_limits(data)
     finally:
         pa.set_memory_pool(before)
     assert POOL.max_memory() == 0
@@ -150,7 +159,7 @@ def test_a_message_beyond_512_kib_is_no_batch_unless_a_newer_program_says_so() -
     with pytest.raises(BatchError, match="at most 524288"):
         codec.parse_header(bytes(data))
     data[4] = 2
-    with pytest.raises(UnknownFormat):
+    with pytest.raises(UnknownFormatError):
         codec.parse_header(bytes(data))
 
 
@@ -164,14 +173,14 @@ def test_an_encoder_makes_nothing_that_a_decoder_refuses() -> None:
     with pytest.raises(BatchError, match="split into batches"):
         encode(300)
     batch = encode(250)
-    assert len(codec.decode_samples(codec.admit(batch.data), batch.data).strings) == 1
+    assert len(codec.decode_samples(codec.verify_limits(batch.data), batch.data).strings) == 1
 
 
 def test_a_part_of_an_image_that_declares_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its checksum is right."""
     with monkeypatch.context() as patch:
         patch.setattr("varstore.store.frames.MAX_DECODED", 1 * MiB)
-        with pytest.raises(ImageError, match="at most"):
+        with pytest.raises(SnapshotFormatError, match="at most"):
             encode_frame("slots", {}, {"text": ["x" * 32_000] * 40})
     import xxhash
 
@@ -180,21 +189,21 @@ def test_a_part_of_an_image_that_declares_too_much(monkeypatch: pytest.MonkeyPat
     zeros = pa.array(np.zeros(17_000_000, np.int64))
     payload = write_ipc(pa.record_batch([zeros], names=["slot"]), pa.ipc.IpcWriteOptions(compression="zstd"))
     data = _HEAD.pack(MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload)) + payload
-    with pytest.raises(ImageError, match="17000000 rows declared"):
+    with pytest.raises(SnapshotFormatError, match="17000000 rows declared"):
         decode_frame(data)
 
 
 def test_a_piece_of_the_history_that_declares_too_much() -> None:
     head = json.dumps({"lengths": [1 << 40], "bytes": 8 << 40, "strings": [], "samples": 0, "columns": 0}).encode()
     with pytest.raises(ValueError, match="a piece of"):
-        decode_piece(len(head).to_bytes(8, "big") + head + b"x")
+        decode_partial(len(head).to_bytes(8, "big") + head + b"x")
 
 
 def test_a_parquet_file_that_declares_too_much(tmp_path: Path) -> None:
     path = tmp_path / "large.parquet"
     table = pa.table({"string": pa.array(np.zeros(5_000_000, np.int64))})
     pq.write_table(table, path, row_group_size=5_000_000, compression="zstd")
-    assert "row group 0 declares 5000000 rows" in unfit_group(pq.read_metadata(path))
+    assert "row group 0 declares 5000000 rows" in oversized_group(pq.read_metadata(path))
     pq.write_table(table, path, row_group_size=1_000_000)
-    assert unfit_group(pq.read_metadata(path)) == ""
+    assert oversized_group(pq.read_metadata(path)) == ""
     assert MAX_GROUP_BYTES == 1 << 30

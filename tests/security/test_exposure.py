@@ -19,18 +19,18 @@ from artimon.api.app import LOCAL_HOSTS, make_app, served_hosts
 from artimon.api.matrix_service import MatrixServer
 from artimon.api.server import ApiServer, run_server
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.runtime.exposure import Unprotected, is_loopback, require_protection
+from artimon.runtime.exposure import UnprotectedError, is_loopback, require_protection
 from artimon.runtime.health import read_health, unpublished
 from artimon.runtime.zookeeper import zookeeper_client
 from artimon.stack.stack import Stack
 from artimon.stack.state import read_state
 from bookkeeper.rpc.security import Security
 from pipeline.collector.collector import Collector, CollectorConfig, server_of
-from pipeline.collector.direct.process import DirectConfig, run_direct_collector
+from pipeline.collector.direct.process import HdfsCollectorConfig, run_hdfs_collector
 from pipeline.flows.context import INSECURE
-from pipeline.flows.options import FramedOptions, Server
-from pipeline.flows.registry import Component, Part
-from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.options import FramedOptions, ServerOptions
+from pipeline.flows.registry import Component, ComponentKind
+from pipeline.flows.runtime.builtin import builtin_registry
 from pipeline.flows.runtime.flows import Flows, open_flows
 from pipeline.flows.sources import listening as flow_protection
 from tests.api.serving import STATUS, small_app, small_store
@@ -87,7 +87,9 @@ def test_what_counts_as_authentication(tmp_path: Path, required: Security) -> No
     assert require_protection("x", "127.0.0.1", None, insecure=False) == []
     for mode in ("accept", "prefer"):
         open_to_all = tokens(tmp_path / "more", SECRET, mode=mode)
-        with pytest.raises(Unprotected, match=r"x does not start: '::' is reachable from other machines.*--insecure"):
+        with pytest.raises(
+            UnprotectedError, match=r"x does not start: '::' is reachable from other machines.*--insecure"
+        ):
             require_protection("x", "::", open_to_all, insecure=False)
         assert require_protection("x", "::", open_to_all, insecure=True) == [
             "x serves every client that reaches '::' (--insecure)"
@@ -102,7 +104,7 @@ Start = Callable[[str, Security | None, bool], Any]
 def _collector(host: str, security: Security | None, insecure: bool) -> list[str]:
     config = CollectorConfig("0", NOBODY, NOBODY, host=host, insecure=insecure)
     server = server_of(Collector(cast(Any, None)), config)
-    service = serving.Service(server, config, zookeeper_client(NOBODY), SYSTEM_CLOCK, unpublished)
+    service = serving.CollectorService(server, config, zookeeper_client(NOBODY), SYSTEM_CLOCK, unpublished)
     service.stop(lambda: None)
     return service.warnings
 
@@ -137,7 +139,7 @@ def test_no_service_starts_open_to_all(
     start: Start, host: str, process_security: Callable[[Security | None], None]
 ) -> None:
     process_security(None)
-    with pytest.raises(Unprotected, match="--insecure"):
+    with pytest.raises(UnprotectedError, match="--insecure"):
         start(host, None, False)
     (warning,) = start(host, None, True)
     assert host in warning
@@ -157,14 +159,14 @@ def test_tokens_of_processes_are_no_login_for_people(
     start: Start, required: Security, process_security: Callable[[Security | None], None]
 ) -> None:
     process_security(required)
-    with pytest.raises(Unprotected, match="it has no login"):
+    with pytest.raises(UnprotectedError, match="it has no login"):
         start("0.0.0.0", required, False)
 
 
 def test_a_collector_that_writes_files_does_not_start_either(tmp_path: Path) -> None:
-    config = DirectConfig("0", NOBODY, f"file://{tmp_path}", host="0.0.0.0")
-    with pytest.raises(Unprotected, match="collector 0 does not start"):
-        run_direct_collector(config, threading.Event())
+    config = HdfsCollectorConfig("0", NOBODY, f"file://{tmp_path}", host="0.0.0.0")
+    with pytest.raises(UnprotectedError, match="collector 0 does not start"):
+        run_hdfs_collector(config, threading.Event())
 
 
 def test_an_insecure_api_serves_other_machines_and_says_so(tmp_path: Path) -> None:
@@ -228,12 +230,12 @@ def _status(host: str, port: int, name: str) -> int:
 
 def _listening() -> list[Component]:
     """Sources that listen, by their options."""
-    return [one for one in _sources() if issubclass(one.options, Server)]
+    return [one for one in _sources() if issubclass(one.options, ServerOptions)]
 
 
 def _sources() -> list[Component]:
-    registry = builtin()
-    return [registry.find(Part.SOURCE, name) for name in registry.names(Part.SOURCE)]
+    registry = builtin_registry()
+    return [registry.find(ComponentKind.SOURCE, name) for name in registry.names(ComponentKind.SOURCE)]
 
 
 @pytest.fixture

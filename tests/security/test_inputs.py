@@ -18,19 +18,19 @@ from alerts.state.publication import ALERTS_PATH, read_alerts
 from artimon.cli import app
 from artimon.model.acks import AckState, PartitionState
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.znode import MAX_BYTES, read_table
+from artimon.model.znode import MAX_BYTES, parse_json_object
 from artimon.rawtable import reader as leases
 from artimon.runtime import files, settings
 from artimon.runtime.partition_counts import ACKS_PATH
 from artimon.runtime.zookeeper import zookeeper_client
-from pipeline.compaction.dead import Sweeper
-from pipeline.control.acks_watch import Control
+from pipeline.compaction.dead import FileSweeper
+from pipeline.control.acks_watch import AckWatcher
 from pipeline.control.commands import MAX_WAITING
-from pipeline.control.directory import Directory
+from pipeline.control.directory import GroupDirectory
 from pipeline.control.shards import SHARDS_PATH, ShardDirectory
-from pipeline.control.tree import Tree
-from pipeline.flows.runtime.agent import AS_ROOT
-from pipeline.link.endpoints import COLLECTORS_PATH, Endpoint
+from pipeline.control.tree import ControlTree
+from pipeline.flows.runtime.agent import ROOT_WARNING
+from pipeline.link.endpoints import COLLECTORS_PATH, CollectorEndpoint
 from pipeline.sites.handover import OffsetsNode
 from sources.base.endpoint_address import parse_endpoint
 from sources.base.errors import AddressError
@@ -39,10 +39,10 @@ from tests.pipeline.plane.world import KEYS, Operator, new_name, running
 from tests.varstore.test_image_format import MANIFEST
 from tests.waiting import eventually
 from tests.zookeepers import connected, own_tree
-from varstore.cluster.directory import Directory as Shards
+from varstore.cluster.directory import ClusterDirectory as Shards
 from varstore.cluster.membership import VARSTORE_PATH, Membership, MembershipError
 from varstore.snapshot.manifest import Manifest
-from varstore.store.frames import ImageError
+from varstore.store.frames import SnapshotFormatError
 
 JUNK: dict[str, bytes] = {
     "empty": b"",
@@ -76,24 +76,24 @@ def litter(client: KazooClient, folder: str, good: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", JUNK)
 def test_a_node_is_a_table_or_an_error(name: str) -> None:
     try:
-        found = read_table(JUNK[name])
+        found = parse_json_object(JUNK[name])
     except ValueError:
         return
     assert isinstance(found, dict)
     assert name in ("no_port", "other_types")
     with pytest.raises(ValueError, match="at most"):
-        read_table(b" " * (MAX_BYTES + 1))
+        parse_json_object(b" " * (MAX_BYTES + 1))
 
 
 class Heard:
     """A sender that remembers what it is told."""
 
     def __init__(self) -> None:
-        self.collectors: dict[str, Endpoint] = {}
+        self.collectors: dict[str, CollectorEndpoint] = {}
         self.verdicts: list[Any] = []
         self.waiting: list[Any] = []
 
-    def update_collectors(self, found: dict[str, Endpoint]) -> None:
+    def update_collectors(self, found: dict[str, CollectorEndpoint]) -> None:
         self.collectors = found
 
     def sent(self) -> list[Any]:
@@ -109,10 +109,10 @@ def test_junk_among_collectors_and_acks_hides_no_good_one(client: KazooClient) -
     state = AckState("c", "artimon.samples", "good", 0, {0: PartitionState(7, 0, 9)})
     litter(client, ACKS_PATH, json.loads(state.to_json()))
     heard = Heard()
-    control = Control(client, heard, "artimon.samples")
+    control = AckWatcher(client, heard, "artimon.samples")
     control.look()
     assert control.problem == ""
-    assert heard.collectors == {"good": Endpoint("127.0.0.1", 4140)}
+    assert heard.collectors == {"good": CollectorEndpoint("127.0.0.1", 4140)}
     assert control._read_states().keys() == {"good"}
 
 
@@ -120,11 +120,11 @@ def test_junk_among_collectors_and_acks_hides_no_good_one(client: KazooClient) -
 def test_junk_among_members_of_groups_and_agents_hides_no_good_one(client: KazooClient) -> None:
     litter(client, "/artimon/groups/web", {"host": "127.0.0.1", "port": 4140})
     litter(client, "/artimon/agents", {"mode": "running"})
-    directory = Directory(client)
+    directory = GroupDirectory(client)
     directory.members("web")
     directory.refresh(lambda _: None)
-    assert directory.members("web") == {"good": Endpoint("127.0.0.1", 4140)}
-    assert Tree(client).agents()["good"] == {"mode": "running"}
+    assert directory.members("web") == {"good": CollectorEndpoint("127.0.0.1", 4140)}
+    assert ControlTree(client).agents()["good"] == {"mode": "running"}
 
 
 @pytest.mark.stack
@@ -147,11 +147,11 @@ def test_a_membership_that_is_none_changes_nothing(name: str) -> None:
 @pytest.mark.stack
 def test_junk_among_leases_delays_deleting_and_no_longer_than_an_hour(client: KazooClient) -> None:
     uri, now = "hdfs://here/raw", SYSTEM_CLOCK.now_ms()
-    litter(client, leases.PATH, {"table": uri, "version": 7})
-    held = leases.held_versions(client, uri, now)
+    litter(client, leases.LEASES_PATH, {"table": uri, "version": 7})
+    held = leases.leased_versions(client, uri, now)
     assert 7 in held
-    assert leases.ANY in held
-    assert leases.held_versions(client, uri, now + 2 * leases.LEASE_MS) == []
+    assert leases.ANY_VERSION in held
+    assert leases.leased_versions(client, uri, now + 2 * leases.LEASE_MS) == []
 
 
 @pytest.mark.stack
@@ -172,7 +172,7 @@ def test_networks_that_are_none_claim_nothing(name: str) -> None:
 def test_a_flood_of_commands_is_read_in_part(client: KazooClient) -> None:
     for number in range(3 * MAX_WAITING):
         client.create(f"/artimon/commands/a/x{number:05d}", b"{}", makepath=True)
-    found, bad = Tree(client).commands("a")
+    found, bad = ControlTree(client).commands("a")
     assert len(found) + len(bad) == MAX_WAITING
 
 
@@ -218,7 +218,7 @@ def test_acks_that_others_may_write_are_not_believed(secured: str) -> None:
     client.start(60)
     with connected(secured) as stranger:
         stranger.create(f"{ACKS_PATH}/T", state.to_json(), makepath=True)
-        control = Control(client, Heard(), "artimon.samples")
+        control = AckWatcher(client, Heard(), "artimon.samples")
         control.look()
         assert control._read_states() == {}
         secure = CliRunner().invoke(app, ["config", "secure", "--zookeeper", secured])
@@ -252,7 +252,7 @@ def test_without_keys_the_owner_of_the_nodes_is_believed_and_nobody_else(
     owner.client.stop()
     owner.client = zookeeper_client(secured)
     owner.client.start(60)
-    owner.tree = Tree(owner.client)
+    owner.tree = ControlTree(owner.client)
     stranger.push(scope, collectors=["of-the-attacker"])
     with running(name, tmp_path, secured, keys=None) as agent:
         eventually(lambda: agent.plane.figures()["refused"], "a stranger is not believed")
@@ -299,10 +299,10 @@ def test_discovery_takes_what_processes_have() -> None:
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", ".hidden", "a/b", "", "..", "a\\b"])
 def test_a_manifest_names_files_of_its_own_folder(name: str) -> None:
     hostile = replace(MANIFEST, state=name, sizes={**MANIFEST.sizes, name: 1})
-    with pytest.raises(ImageError, match="cannot name a file"):
+    with pytest.raises(SnapshotFormatError, match="cannot name a file"):
         Manifest.from_bytes(hostile.to_bytes(), "here")
     body = b"[]"
-    with pytest.raises((ImageError, AttributeError)):
+    with pytest.raises((SnapshotFormatError, AttributeError)):
         Manifest.from_bytes(body + b"\n" + xxhash.xxh3_64_hexdigest(body).encode() + b"\n", "here")
 
 
@@ -328,13 +328,13 @@ class HostileLog:
 @pytest.mark.stack
 def test_a_log_that_names_files_elsewhere_has_none_of_them_deleted(hdfs: str) -> None:
     root = f"{hdfs}/{uuid.uuid4().hex}"
-    files.write(f"{root}/victim/a.parquet", b"theirs")
-    files.write(f"{root}/table/period=x/b.parquet", b"removed")
+    files.write_file(f"{root}/victim/a.parquet", b"theirs")
+    files.write_file(f"{root}/table/period=x/b.parquet", b"removed")
     named = {"../victim/a.parquet", f"{root}/victim/a.parquet", "/victim/a.parquet", "period=x/b.parquet"}
     hostile: Any = HostileLog(f"{root}/table", named)
-    swept = Sweeper(hostile).sweep(1, [], SYSTEM_CLOCK.now_ms())
+    swept = FileSweeper(hostile).sweep(1, [], SYSTEM_CLOCK.now_ms())
     assert swept.deleted == 1, "only what lies in the folder of the table"
-    assert files.read(f"{root}/victim/a.parquet") == b"theirs"
+    assert files.read_file(f"{root}/victim/a.parquet") == b"theirs"
 
 
 # --- what a terminal shows, and warnings
@@ -360,7 +360,7 @@ def test_an_agent_warns_of_an_open_zookeeper_and_of_root(
     monkeypatch.setattr("pipeline.flows.runtime.agent.os.geteuid", lambda: user[0])
     with own_tree(zookeeper) as place, running(name, tmp_path, place) as agent:
         eventually(lambda: len(agent.figures()["warnings"]) == 2, "both are told")
-        assert AS_ROOT in agent.figures()["warnings"]
+        assert ROOT_WARNING in agent.figures()["warnings"]
         assert "artimon config secure" in agent.figures()["warnings"][0]
         assert not any("root" in text for text in agent.figures()["problems"]), "no fault of the agent"
         operator = Operator(place, KEYS)
@@ -382,13 +382,13 @@ def test_an_agent_does_not_warn_of_a_closed_zookeeper(tmp_path: Path, secured: s
 
 @pytest.mark.stack
 def test_the_doctor_warns_of_an_open_zookeeper(tmp_path: Path, zookeeper: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from artimon.stack.doctor import Mark, examine
+    from artimon.stack.doctor import CheckResult, run_checks
 
     with own_tree(zookeeper) as place, connected(place) as client:
         client.ensure_path("/artimon/config")
         monkeypatch.setattr("artimon.stack.jars.read_lock", lambda: [])
         found = settings.load({"HOME": str(tmp_path), "ARTIMON_ZOOKEEPER": place})
-        (check,) = [one for one in examine(found, tmp_path) if one.name == "zookeeper access"]
-        assert check.mark is Mark.WARNING
+        (check,) = [one for one in run_checks(found, tmp_path) if one.name == "zookeeper access"]
+        assert check.mark is CheckResult.WARNING
         assert "/artimon" in check.detail
         assert "artimon config secure" in check.fix

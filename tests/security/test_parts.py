@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from artimon.runtime.config_file import ConfigFileError
-from pipeline.flows.config.hostfile import HostFile, NotAllowed, read_host_file
+from pipeline.flows.config.hostfile import HostFile, NotAllowedError, read_host_file
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel, events_of
+from pipeline.flows.event import Event, EventBatch, events_of
 from pipeline.flows.options import Options
-from pipeline.flows.registry import Component, Outside, Part, Registry
-from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.registry import Component, ComponentKind, Outside, Registry
+from pipeline.flows.runtime.builtin import builtin_registry
 from pipeline.flows.sinks.files import FilesOptions, FilesSink
 from pipeline.flows.sources.tail import TailOptions, TailSource
 from pipeline.flows.spi import SinkFailed
@@ -52,7 +52,7 @@ def host(tmp_path: Path) -> HostFile:
 def written(folder: Path, text: str, registry: Registry | None = None) -> HostFile:
     file = folder / "allow.toml"
     file.write_text(text)
-    return read_host_file(file, registry or builtin())
+    return read_host_file(file, registry or builtin_registry())
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -87,8 +87,8 @@ REFUSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("attack", REFUSED)
 def test_what_only_the_host_may_name(attack: str, host: HostFile) -> None:
     flow = {key: value for key, value in {**FLOW, **REFUSED[attack]}.items() if value is not None}
-    with pytest.raises(NotAllowed, match="flow a") as refused:
-        host.admit(flow, builtin())
+    with pytest.raises(NotAllowedError, match="flow a") as refused:
+        host.admit(flow, builtin_registry())
     assert "\n" not in str(refused.value)
 
 
@@ -107,8 +107,8 @@ ALLOWED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("wish", ALLOWED)
 def test_what_the_host_allows_can_be_used(wish: str, host: HostFile, tmp_path: Path) -> None:
     flow = {key: value for key, value in {**FLOW, **ALLOWED[wish]}.items() if value is not None}
-    host.admit(flow, builtin())
-    (config,) = parse_flows(_json(host.resolve(flow, builtin())), builtin(), "json")
+    host.admit(flow, builtin_registry())
+    (config,) = parse_flows(_json(host.resolve(flow, builtin_registry())), builtin_registry(), "json")
     if wish == "part":
         assert config.source.options.model_dump()["command"] == ["/usr/bin/uptime"]
     if wish == "tail_below":
@@ -131,11 +131,11 @@ def test_a_link_in_an_allowed_folder_does_not_lead_out(tmp_path: Path, host: Hos
     (tmp_path / "elsewhere" / "deep.log").write_text("the password\n")
     (tmp_path / "in" / "folder").symlink_to(tmp_path / "elsewhere")
     flow = {**FLOW, "source": {"type": "tail", "paths": ["@in/*.log", "@in/*/*.log"]}}
-    options = TailOptions.model_validate(without_type(host.resolve(flow, builtin())["source"]))
+    options = TailOptions.model_validate(without_type(host.resolve(flow, builtin_registry())["source"]))
     source, heard = TailSource(options, context(tmp_path)), list[bytes]()
     source.start()
 
-    def put(parcels: Sequence[Parcel]) -> None:
+    def put(parcels: Sequence[EventBatch]) -> None:
         for parcel in parcels:
             heard.extend(event.body for event in events_of(parcel))
 
@@ -152,11 +152,11 @@ def test_a_sink_does_not_follow_a_link_out_of_its_folder(tmp_path: Path, host: H
     (tmp_path / "out" / "link").symlink_to(target)
     flow = {**FLOW, "sink": {"type": "files", "uri": "@out/link"}}
     sink = FilesSink(
-        FilesOptions.model_validate(without_type(host.resolve(flow, builtin())["sink"])), context(tmp_path)
+        FilesOptions.model_validate(without_type(host.resolve(flow, builtin_registry())["sink"])), context(tmp_path)
     )
     sink.start()
     with pytest.raises(SinkFailed, match="not below"):
-        sink.deliver([Parcel((Event({}, b"a line"),))])
+        sink.deliver([EventBatch((Event({}, b"a line"),))])
     sink.stop(1.0)
     assert not list(target.iterdir())
 
@@ -168,7 +168,7 @@ def without_type(table: Any) -> dict[str, Any]:
 def context(folder: Path) -> Context:
     own = folder / "flow"
     own.mkdir()
-    return Context("agent", "a", "part", own, builtin())
+    return Context("agent", "a", "part", own, builtin_registry())
 
 
 class Plugin:
@@ -188,16 +188,16 @@ class Plugin:
 def plugin() -> tuple[Registry, Plugin]:
     found = Plugin()
     registry = Registry(lambda group: [found] if group == "artimon.flows.sources" else [])
-    for part in Part:
-        for name in builtin().names(part):
-            registry.add(part, builtin().find(part, name))
+    for part in ComponentKind:
+        for name in builtin_registry().names(part):
+            registry.add(part, builtin_registry().find(part, name))
     return registry, found
 
 
 def test_a_plug_in_is_not_even_loaded_for_pushed_configuration(tmp_path: Path, plugin: tuple[Registry, Plugin]) -> None:
     registry, found = plugin
     flow = {**FLOW, "source": {"type": "theirs"}}
-    with pytest.raises(NotAllowed, match="plug-in"):
+    with pytest.raises(NotAllowedError, match="plug-in"):
         HostFile().admit(flow, registry)
     assert found.loaded == 0
     allowed = written(tmp_path, '[part.ours]\nkind = "source"\ntype = "theirs"\n', registry)
@@ -206,9 +206,9 @@ def test_a_plug_in_is_not_even_loaded_for_pushed_configuration(tmp_path: Path, p
 
 
 def test_a_component_that_declares_nothing_is_for_the_host_alone() -> None:
-    registry = builtin()
-    registry.add(Part.SOURCE, Component("fresh", Options, lambda options, context: None))
-    with pytest.raises(NotAllowed, match="does not declare what it touches"):
+    registry = builtin_registry()
+    registry.add(ComponentKind.SOURCE, Component("fresh", Options, lambda options, context: None))
+    with pytest.raises(NotAllowedError, match="does not declare what it touches"):
         HostFile().admit({**FLOW, "source": {"type": "fresh"}}, registry)
 
 
@@ -225,8 +225,8 @@ below its `uri`."""
 
 def test_every_option_of_every_component_is_judged() -> None:
     """An option that is neither declared nor known to be harmless fails here: decide which it is."""
-    registry = builtin()
-    for part in Part:
+    registry = builtin_registry()
+    for part in ComponentKind:
         for name in registry.names(part):
             component = registry.find(part, name)
             assert component.outside is not None, f"{part} {name} declares nothing"
@@ -256,11 +256,11 @@ def test_a_file_that_others_may_write_is_not_the_hosts(tmp_path: Path) -> None:
     written(tmp_path, "")
     (tmp_path / "allow.toml").chmod(0o666)
     with pytest.raises(ConfigFileError, match="chmod 644"):
-        read_host_file(tmp_path / "allow.toml", builtin())
+        read_host_file(tmp_path / "allow.toml", builtin_registry())
     if os.getuid() == 0:
         (tmp_path / "allow.toml").chmod(0o644)
         os.chown(tmp_path / "allow.toml", 12345, -1)
         with pytest.raises(ConfigFileError, match="another user"):
-            read_host_file(tmp_path / "allow.toml", builtin())
+            read_host_file(tmp_path / "allow.toml", builtin_registry())
     with pytest.raises(ConfigFileError, match="missing"):
-        read_host_file(tmp_path / "missing", builtin())
+        read_host_file(tmp_path / "missing", builtin_registry())

@@ -14,8 +14,8 @@ from time import perf_counter
 import pytest
 
 from bookkeeper.rpc import tls
-from bookkeeper.rpc.framed_server import CallTimeout, ConnectionLost, FramedError
-from bookkeeper.rpc.security import BadSecurity, Security, Unauthorized, from_settings
+from bookkeeper.rpc.framed_server import CallTimeoutError, ConnectionLostError, FramedError
+from bookkeeper.rpc.security import Security, SecurityConfigError, UnauthorizedError, security_from_settings
 from bookkeeper.rpc.tls import Tls, TlsFiles
 from tests.security.certificates import Authority, Pair
 from tests.security.serving import caller, certificates, raw, serving
@@ -26,7 +26,7 @@ MiB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "LOOK_S", 0.0)
+    monkeypatch.setattr(tls, "REFRESH_PERIOD_S", 0.0)
 
 
 def test_calls_go_through_whatever_their_size(authority: Authority, server_pair: Pair, agent_pair: Pair) -> None:
@@ -83,7 +83,7 @@ def test_a_server_that_is_not_the_one_is_not_believed(
     with (
         serving(made[what]()) as server,
         caller(server, certificates(authority, agent_pair)) as calls,
-        pytest.raises((Unauthorized, ConnectionLost, CallTimeout)),
+        pytest.raises((UnauthorizedError, ConnectionLostError, CallTimeoutError)),
     ):
         calls.nothing()
 
@@ -93,7 +93,10 @@ def test_servers_may_be_known_by_a_common_name_instead_of_their_addresses(
 ) -> None:
     pair = authority.sign("collector-2", "DNS:collector.artimon")
     with serving(certificates(authority, pair)) as server:
-        with caller(server, certificates(authority, agent_pair)) as calls, pytest.raises(Unauthorized, match="127"):
+        with (
+            caller(server, certificates(authority, agent_pair)) as calls,
+            pytest.raises(UnauthorizedError, match="127"),
+        ):
             calls.nothing()
         with caller(server, certificates(authority, agent_pair, name="collector.artimon")) as calls:
             calls.nothing()
@@ -185,7 +188,7 @@ def test_a_client_does_not_wait_longer_than_it_was_told(authority: Authority, ag
         security = certificates(authority, agent_pair)
         calls = FramedClient(idl().Echo, "127.0.0.1", listener.getsockname()[1], 0.3, security=security)
         began = perf_counter()
-        with pytest.raises(CallTimeout):
+        with pytest.raises(CallTimeoutError):
             calls.nothing()
         assert perf_counter() - began < 15.0
 
@@ -214,13 +217,13 @@ def test_a_change_to_certificates_needs_no_moment_at_which_all_restart(
 
 
 def test_settings(tmp_path: Path, authority: Authority, server_pair: Pair) -> None:
-    assert from_settings({}) is None
+    assert security_from_settings({}) is None
     files = {
         "ARTIMON_TLS_CERT": server_pair.certificate,
         "ARTIMON_TLS_KEY": server_pair.key,
         "ARTIMON_TLS_CA": authority.certificate,
     }
-    made = from_settings({**files, "ARTIMON_TLS_PEERS": "a*, b", "ARTIMON_SECURITY": "prefer"})
+    made = security_from_settings({**files, "ARTIMON_TLS_PEERS": "a*, b", "ARTIMON_SECURITY": "prefer"})
     assert made is not None
     assert made.tls is not None
     assert (made.mode, made.tls._files.peers) == ("prefer", ("a*", "b"))
@@ -230,8 +233,8 @@ def test_settings(tmp_path: Path, authority: Authority, server_pair: Pair) -> No
         ({**files, "ARTIMON_TLS_KEY": str(tmp_path / "none")}, "none"),
         ({"ARTIMON_SECURITY": "require"}, "has no effect"),
     ):
-        with pytest.raises(BadSecurity, match=said):
-            from_settings(bad)
+        with pytest.raises(SecurityConfigError, match=said):
+            security_from_settings(bad)
 
 
 def test_a_certificate_that_ends_while_its_connection_lives(
@@ -243,11 +246,11 @@ def test_a_certificate_that_ends_while_its_connection_lives(
     ):
         calls.nothing()
         monkeypatch.setattr(tls, "now_ms", lambda: 4_000_000_000_000)
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             calls.nothing()
         eventually(lambda: server.unauthorized == 1, "it is counted")
 
 
 def test_the_key_must_fit_the_certificate(authority: Authority, server_pair: Pair, agent_pair: Pair) -> None:
-    with pytest.raises(BadSecurity, match="belong together"):
+    with pytest.raises(SecurityConfigError, match="belong together"):
         Tls(TlsFiles(server_pair.certificate, agent_pair.key, authority.certificate))

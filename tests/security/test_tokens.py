@@ -12,9 +12,9 @@ import pytest
 from thriftpy2.thrift import TApplicationException
 
 from bookkeeper.rpc import tokens as module
-from bookkeeper.rpc.framed_server import ConnectionLost, FramedClient, FramedError, encode_call
-from bookkeeper.rpc.security import BadSecurity, Security, Unauthorized
-from bookkeeper.rpc.tokens import Greeting, Tokens
+from bookkeeper.rpc.framed_server import ConnectionLostError, FramedClient, FramedError, encode_call
+from bookkeeper.rpc.security import Security, SecurityConfigError, UnauthorizedError
+from bookkeeper.rpc.tokens import ServerHello, Tokens
 from tests.security.certificates import Authority, Pair
 from tests.security.serving import caller, certificates, idl, raw, serving, tokens, write_tokens
 from tests.waiting import eventually
@@ -24,7 +24,7 @@ ONE, TWO = "the first token of this test", "the second token of this test"
 
 @pytest.fixture(autouse=True)
 def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    monkeypatch.setattr(module, "REFRESH_PERIOD_S", 0.0)
 
 
 def test_who_knows_the_token_is_let_in_and_nobody_else(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_who_knows_the_token_is_let_in_and_nobody_else(tmp_path: Path) -> None:
                 calls.nothing()
                 assert calls.blob(100_000) == b"x" * 100_000
         wrong = caller(server, tokens(tmp_path / "wrong", "some other token"))
-        with wrong as calls, pytest.raises(Unauthorized, match="refuses our token"):
+        with wrong as calls, pytest.raises(UnauthorizedError, match="refuses our token"):
             calls.nothing()
         with caller(server, None) as calls, pytest.raises(TApplicationException, match="ARTIMON_TOKENS"):
             calls.nothing()
@@ -43,17 +43,17 @@ def test_who_knows_the_token_is_let_in_and_nobody_else(tmp_path: Path) -> None:
 
 def test_a_server_that_does_not_know_it_is_not_believed(tmp_path: Path) -> None:
     client_side = tokens(tmp_path / "client", ONE)
-    unaware = pytest.raises(Unauthorized, match="does not use tokens")
+    unaware = pytest.raises(UnauthorizedError, match="does not use tokens")
     with serving(None) as server, caller(server, client_side) as calls, unaware:
         calls.nothing()
     liar = Security(tokens=Tokens(str(tmp_path / "client")))
     liar.greeting = lambda: _Liar(Tokens(str(tmp_path / "client")))  # type: ignore[method-assign]
-    stranger = pytest.raises(Unauthorized, match="not one of ours")
+    stranger = pytest.raises(UnauthorizedError, match="not one of ours")
     with serving(liar) as server, caller(server, client_side) as calls, stranger:
         calls.nothing()
 
 
-class _Liar(Greeting):
+class _Liar(ServerHello):
     """Takes anybody, and cannot prove anything."""
 
     def _token(self, proof: bytes) -> bytes:
@@ -96,13 +96,13 @@ def test_a_revoked_token_is_out_at_once_and_a_new_one_in(tmp_path: Path) -> None
         with caller(server, tokens(tmp_path / "one", ONE)) as calls:
             calls.nothing()
             write_tokens(path, TWO, ONE)
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(ConnectionLostError):
                 calls.nothing()  # tokens changed: every connection must be made again
             calls.nothing()
             write_tokens(path, TWO)
             with pytest.raises(FramedError):
                 calls.nothing()
-            with pytest.raises(Unauthorized):
+            with pytest.raises(UnauthorizedError):
                 calls.nothing()
         with caller(server, tokens(tmp_path / "two", TWO)) as calls:
             calls.nothing()
@@ -129,7 +129,7 @@ def test_tokens_and_certificates_together(
     with serving(both(server_pair, "server", ONE)) as server:
         with caller(server, both(agent_pair, "client", ONE)) as calls:
             assert calls.blob(200_000) == b"x" * 200_000
-        with caller(server, both(agent_pair, "wrong", TWO)) as calls, pytest.raises(Unauthorized):
+        with caller(server, both(agent_pair, "wrong", TWO)) as calls, pytest.raises(UnauthorizedError):
             calls.nothing()
         with caller(server, certificates(authority, agent_pair)) as calls, pytest.raises(TApplicationException):
             calls.nothing()
@@ -165,7 +165,7 @@ def test_files_that_are_not_used(tmp_path: Path, text: str, mode: int, said: str
     path = tmp_path / "tokens"
     path.write_text(text)
     path.chmod(mode)
-    with pytest.raises(BadSecurity, match=said):
+    with pytest.raises(SecurityConfigError, match=said):
         Tokens(str(path))
-    with pytest.raises(BadSecurity):
+    with pytest.raises(SecurityConfigError):
         Tokens(str(tmp_path / "missing"))

@@ -13,9 +13,9 @@ from kazoo.exceptions import NoAuthError
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from bookkeeper.process.endpoint import Endpoint
-from bookkeeper.runtime.settings import Settings, SettingsError, digest
-from bookkeeper.variables.variable_registry import Variables
+from bookkeeper.process.endpoint import ProcessEndpoint
+from bookkeeper.runtime.settings import ProcessSettings, SettingsError, zookeeper_digest
+from bookkeeper.variables.variable_registry import VariableRegistry
 from pipeline.control.access import open_nodes
 from tests.pipeline.plane.world import Operator, new_name, running
 from tests.waiting import eventually
@@ -70,7 +70,9 @@ def test_a_tree_that_was_open_is_closed_by_a_command_and_applications_still_regi
     owner = KazooClient(chroot, auth_data=[("digest", auth)])
     owner.start(60)
     assert open_nodes(owner) == []
-    application = Endpoint(Variables(), Settings("shop", zookeeper=chroot, run=str(tmp_path)), uuid.uuid4().bytes)
+    application = ProcessEndpoint(
+        VariableRegistry(), ProcessSettings("shop", zookeeper=chroot, run=str(tmp_path)), uuid.uuid4().bytes
+    )
     application.start()
     try:
         eventually(lambda: bool(owner.exists("/artimon/contexts/shop")), "the application makes its context")
@@ -86,10 +88,10 @@ def test_a_tree_that_was_open_is_closed_by_a_command_and_applications_still_regi
 def test_the_file_of_the_user(tmp_path: Path) -> None:
     good = tmp_path / "good"
     good.write_text("a:b:c\n")
-    assert digest(str(good)) == "a:b:c"
+    assert zookeeper_digest(str(good)) == "a:b:c"
     for text in ("", "no colon", "a:", ":b", "a:b\nc:d"):
         good.write_text(text)
         with pytest.raises(SettingsError, match="user:password"):
-            digest(str(good))
+            zookeeper_digest(str(good))
     with pytest.raises(SettingsError, match="ARTIMON_ZOOKEEPER_AUTH"):
-        digest(str(tmp_path / "missing"))
+        zookeeper_digest(str(tmp_path / "missing"))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from artimon.model.batch import SeriesBlock
 from artimon.model.values import Kind, ValueType
 from artimon.rawtable import series_rows as columns
-from artimon.rawtable.series import spans
-from artimon.rawtable.series_rows import PRUNED, SERIES_SCHEMA, merge, rows_of
+from artimon.rawtable.series import split_fingerprints
+from artimon.rawtable.series_rows import PRUNED, SERIES_SCHEMA, merge_rows, rows_of
 from artimon.rawtable.statistics import statistics_of
 from tests.series.world import START_MS, block, expected, plain
 
@@ -51,8 +51,8 @@ def test_order_repeats_and_grouping_do_not_matter(made: list[SeriesBlock], chanc
     jumbled = made + [b for b in made if chance.random() < 0.5]
     chance.shuffle(jumbled)
     cut = chance.randint(0, len(jumbled))
-    parts = [merge(rows_of(part, SOURCES)[0]).table for part in (jumbled[:cut], jumbled[cut:])]
-    merged = merge(pa.concat_tables(parts))
+    parts = [merge_rows(rows_of(part, SOURCES)[0]).table for part in (jumbled[:cut], jumbled[cut:])]
+    merged = merge_rows(pa.concat_tables(parts))
     assert merged.clashes == ()
     assert merged.table.schema == SERIES_SCHEMA
     assert plain(merged.table, NAMES) == expected(made)
@@ -78,13 +78,13 @@ def test_a_fingerprint_with_two_texts_keeps_both_rows_and_is_told(
         block("a", 0, 7, [texts[0]], first_seen_ms=START_MS),
     ]
     for given_ in (blocks, blocks[::-1]):
-        merged = merge(rows_of(given_, SOURCES)[0])
+        merged = merge_rows(rows_of(given_, SOURCES)[0])
         assert merged.clashes == (7,)
         found = plain(merged.table, NAMES)
         assert set(found) == {("a", texts[0]), ("a", texts[1]), ("b", texts[1]), ("a", 'z{a="1"}')}
         assert found["a", texts[0]][-2:] == (START_MS, START_MS + 7)
         assert [r["clash"] for r in merged.table.to_pylist()] == [n != "z" for n in merged.table["name"].to_pylist()]
-        again = merge(merged.table)
+        again = merge_rows(merged.table)
         assert (again.clashes, again.table) == ((7,), merged.table)
 
 
@@ -100,6 +100,6 @@ def test_statistics_name_the_least_and_the_greatest() -> None:
 
 @pytest.mark.parametrize("passes", [0, 1, 2, 3, 7])
 def test_spans_cover_every_fingerprint_once(passes: int) -> None:
-    found = spans(passes)
+    found = split_fingerprints(passes)
     assert (found[0][0], found[-1][1]) == (-(2**63), 2**63 - 1)
     assert all(high + 1 == low for (_, high), (low, _) in pairwise(found))

@@ -16,7 +16,7 @@ from artimon.rawtable import series as table_module
 from artimon.rawtable.schema import DAY_MS
 from artimon.rawtable.series import SeriesTable
 from artimon.runtime import files
-from pipeline.spark.keeper import SeriesKeeper
+from pipeline.spark.keeper import SeriesWriter
 from tests.series.world import World, block, expected, held, make_topic, make_world
 from tests.waiting import eventually
 
@@ -36,9 +36,9 @@ def texts(count: int, name: str = "x") -> list[str]:
     return [f'{name}{{n="{n}"}}' for n in range(count)]
 
 
-def read_all(keeper_world: World, probe: Callable[[str], None] = lambda _: None) -> SeriesKeeper:
+def read_all(keeper_world: World, probe: Callable[[str], None] = lambda _: None) -> SeriesWriter:
     """Turns until nothing is left, as one process makes them."""
-    keeper = SeriesKeeper(keeper_world.kafka, keeper_world.topic, keeper_world.hdfs, probe=probe)
+    keeper = SeriesWriter(keeper_world.kafka, keeper_world.topic, keeper_world.hdfs, probe=probe)
     consumer = keeper._consumer()
     try:
         while keeper.turn(consumer, threading.Event()):
@@ -118,7 +118,7 @@ def test_two_drivers_at_once(keeper_world: World) -> None:
     table = SeriesTable(keeper_world.hdfs)
     assert sum(file.rows for file in table.live()) == 600
     named = {file.path for file in table.live()}
-    assert {path for path, _, _ in files.listing(table.uri) if not path.startswith("_")} == named
+    assert {path for path, _, _ in files.list_files(table.uri) if not path.startswith("_")} == named
 
 
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(keeper_world: World) -> None:
@@ -139,7 +139,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(keeper_world: Wo
 def test_merging_leaves_what_was_and_fewer_files(keeper_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files become few, then everything one sorted file a span; dead files go later."""
     monkeypatch.setattr(table_module, "MAX_DELTAS", 3)
-    monkeypatch.setattr(table_module, "PASS_ROWS", 40)
+    monkeypatch.setattr(table_module, "MERGE_PASS_ROWS", 40)
     made = []
     for n in range(3):
         made.append(block("a", 0, n, texts(30 + n)))
@@ -176,7 +176,7 @@ def test_a_merge_that_stops_or_loses_leaves_no_file(keeper_world: World) -> None
     assert other.merge(other.live(), True) is not None
     assert table.merge(old, True) is None
     assert held(keeper_world) == expected(made)
-    unnamed = {path for path, _, _ in files.listing(table.uri) if path.startswith("base")}
+    unnamed = {path for path, _, _ in files.list_files(table.uri) if path.startswith("base")}
     assert unnamed == {file.path for file in other.live()}
 
 
@@ -197,9 +197,9 @@ class Later:
 
 
 @pytest.fixture
-def running(keeper_world: World) -> Iterator[tuple[SeriesKeeper, threading.Event]]:
+def running(keeper_world: World) -> Iterator[tuple[SeriesWriter, threading.Event]]:
     stop = threading.Event()
-    keeper = SeriesKeeper(keeper_world.kafka, keeper_world.topic, keeper_world.hdfs, every_s=0.2)
+    keeper = SeriesWriter(keeper_world.kafka, keeper_world.topic, keeper_world.hdfs, every_s=0.2)
     thread = threading.Thread(target=keeper.run, args=(stop,))
     thread.start()
     yield keeper, stop
@@ -208,7 +208,7 @@ def running(keeper_world: World) -> Iterator[tuple[SeriesKeeper, threading.Event
     assert not thread.is_alive()
 
 
-def test_the_loop_follows(keeper_world: World, running: tuple[SeriesKeeper, threading.Event]) -> None:
+def test_the_loop_follows(keeper_world: World, running: tuple[SeriesWriter, threading.Event]) -> None:
     keeper, _ = running
     made = [block("a", 0, 1, texts(3))]
     keeper_world.send(made)
@@ -224,7 +224,7 @@ def test_it_waits_for_its_topic(kafka: str, hdfs: str, caplog: pytest.LogCapture
     name = f"t{uuid.uuid4().hex[:10]}"
     late = World(kafka, f"{name}.series", f"{hdfs}/{name}")
     stop = threading.Event()
-    keeper = SeriesKeeper(late.kafka, late.topic, late.hdfs, every_s=0.2)
+    keeper = SeriesWriter(late.kafka, late.topic, late.hdfs, every_s=0.2)
     thread = threading.Thread(target=keeper.run, args=(stop,))
     thread.start()
     eventually(lambda: "has no topic" in keeper.retry.problem, "the first try")

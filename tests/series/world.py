@@ -18,7 +18,7 @@ from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import canonical, parse_canonical
 from artimon.model.values import Kind, ValueType
 from artimon.rawtable.series import SeriesTable, read_span
-from artimon.rawtable.series_rows import merge
+from artimon.rawtable.series_rows import merge_rows
 
 START_MS = 1_794_960_000_000
 PARTITIONS = 2
@@ -86,7 +86,7 @@ def held(world: World) -> Plain:
 
     table = SeriesTable(world.hdfs)
     parts = [read_span(f"{table.uri}/{file.path}", -(2**63), 2**63 - 1) for file in table.live()]
-    return plain(merge(pa.concat_tables(parts)).table if parts else None, read_sources(sources_uri(world.hdfs)))
+    return plain(merge_rows(pa.concat_tables(parts)).table if parts else None, read_sources(sources_uri(world.hdfs)))
 
 
 def plain(rows: Any, sources: Mapping[int, str]) -> Plain:

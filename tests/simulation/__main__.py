@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from artimon.cli.common import JsonOption, say
+from artimon.cli.common import JsonOption, print_error
 from tests.simulation.run import fresh_seed, quietly, run_for, run_many, run_seed
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -41,7 +41,7 @@ def simulate(
         raise typer.BadParameter("--minutes takes as many seeds as there is time for: leave out --seeds")
     else:
         first = fresh_seed() if seed is None else seed
-        say(f"seeds from {first} for {minutes:g} minutes")
+        print_error(f"seeds from {first} for {minutes:g} minutes")
         summary = run_for(first, minutes, processes or None)
     told = summary.to_json()
     if as_json:
@@ -64,7 +64,7 @@ def _tell(told: dict[str, Any]) -> None:
         share = {name.removeprefix(kind): n / told["seeds"] for name, n in figures.items() if name.startswith(kind)}
         print(f"{said}: " + ", ".join(f"{name} {part:.0%}" for name, part in sorted(share.items())))
     for one in told["violations"]:
-        say(f"seed {one['seed']}: {one['what']}\n  replay: {one['replay']}")
+        print_error(f"seed {one['seed']}: {one['what']}\n  replay: {one['replay']}")
     print(f"{len(told['violations'])} violations" if told["violations"] else "every promise was kept")
 
 

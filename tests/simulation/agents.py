@@ -7,21 +7,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from artimon.model.acks import Verdict
-from artimon.model.batch import BatchHeader, BatchId, Polled
-from artimon.model.protocols import SinkRefused
-from pipeline.control.acks_watch import Control
-from pipeline.delivery.dispatch import Call, Sending, notes_of_done, notes_of_sent, restore
-from pipeline.delivery.numbering import Encoder, Numbering
-from pipeline.delivery.shedder import LogAppender, Shedder
-from pipeline.delivery.tracker import Group, Item, Tracker
-from pipeline.link.answers import Answer
-from pipeline.link.endpoints import Endpoint, Mode
-from pipeline.wal.core import Entry, LogCore, LogFailed, Ticket
+from artimon.model.acks import AckDecision
+from artimon.model.batch import BatchHeader, BatchId, PollResult
+from artimon.model.protocols import SinkRefusedError
+from pipeline.control.acks_watch import AckWatcher
+from pipeline.delivery.dispatch import PlannedCall, SendPlanner, notes_of_released, notes_of_sent, restore_tracker
+from pipeline.delivery.numbering import BatchEncoder, BatchNumberer
+from pipeline.delivery.shedder import QuotaBypass, Shedder
+from pipeline.delivery.tracker import LaneCall, TrackedBatch, Tracker
+from pipeline.link.answers import MessageAnswer
+from pipeline.link.endpoints import CollectorEndpoint, CollectorMode
+from pipeline.wal.core import AppendRequest, LogCore, LogEntry, LogWriteError
 from pipeline.wal.framing import RecordType
-from pipeline.wal.log import NOTE_DELAY_S
-from pipeline.wal.records import Place, encode_acked
-from pipeline.wal.segments import CorruptRecord
+from pipeline.wal.log import MAX_NOTE_DELAY_S
+from pipeline.wal.records import LogPosition, encode_acked
+from pipeline.wal.segments import CorruptRecordError
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network
 from tests.simulation.payload import RealEncoder, SimEncoder
@@ -44,7 +44,7 @@ class Ledger(Protocol):
         """It has an identity and bytes."""
         ...
 
-    def sends(self, agent: str, items: Sequence[Item], messages: Sequence[bytes]) -> None:
+    def sends(self, agent: str, items: Sequence[TrackedBatch], messages: Sequence[bytes]) -> None:
         """These leave it."""
         ...
 
@@ -60,11 +60,11 @@ class Ledger(Protocol):
         """What an agent goes on with after a start."""
         ...
 
-    def forgets(self, agent: str, items: Sequence[Item], level: str) -> None:
+    def forgets(self, agent: str, items: Sequence[TrackedBatch], level: str) -> None:
         """It will not keep these any longer."""
         ...
 
-    def damaged(self, agent: str, items: Sequence[Item]) -> None:
+    def damaged(self, agent: str, items: Sequence[TrackedBatch]) -> None:
         """It can no longer read these."""
         ...
 
@@ -100,7 +100,7 @@ class SimAgent(Process):
         except Killed:
             self.kill(power=True)
             self._scheduler.later(1.0, self.start)
-        except (OSError, LogFailed):  # the disk refuses: a supervisor tries again
+        except (OSError, LogWriteError):  # the disk refuses: a supervisor tries again
             self.kill(power=False)
             self._scheduler.later(3.0, self.start)
 
@@ -124,16 +124,18 @@ class SimAgent(Process):
         self.log.recover_rest()
         self._ledger.recovered(self.name, {header.id for header, _ in self.log.recovered.batches})
         self.tracker = Tracker(ack_on_sent=self.level == "kafka", live_first=chance.random() < 0.3)
-        acked = restore(self.tracker, self.log.recovered, self._scheduler.now_ms, self.level == "kafka")
+        acked = restore_tracker(self.tracker, self.log.recovered, self._scheduler.now_ms, self.level == "kafka")
         self.log.note(RecordType.ACKED, encode_acked(id for id, _ in acked))
-        self.sending = Sending.of(self.tracker, self.name, random.Random(chance.getrandbits(32)))
-        self.sending.collectors.prefer((), chance.choice((Mode.FAILOVER, Mode.FAILOVER, Mode.FAILOVER, *Mode)))
+        self.sending = SendPlanner.of(self.tracker, self.name, random.Random(chance.getrandbits(32)))
+        self.sending.collectors.prefer(
+            (), chance.choice((CollectorMode.FAILOVER, CollectorMode.FAILOVER, CollectorMode.FAILOVER, *CollectorMode))
+        )
         log: Any = _SheddableLog(self)
-        appender: LogAppender[Ticket] = LogAppender(log)
+        appender: QuotaBypass[AppendRequest] = QuotaBypass(log)
         self._numbering = numbering = _ToldNumbering(appender, self, RealEncoder() if self._sheds else SimEncoder())
         self.at = {place: header.id for header, place in (*self.log.recovered.batches, *self.log.recovered.series)}
         self._shedder = Shedder(log, self.name, numbering, appender, self.tracker.give_up, self._wait)
-        self._tickets: list[tuple[Ticket, Any]] = []
+        self._tickets: list[tuple[AppendRequest, Any]] = []
         self._flush_at = self._pump_at = float("inf")
         self._release([place for _, place in acked])
         self._flying = 0
@@ -173,11 +175,11 @@ class SimAgent(Process):
 
     # -- sources
 
-    def offer(self, polled: Sequence[Polled], told: Any) -> None:
+    def offer(self, polled: Sequence[PollResult], told: Any) -> None:
         """A source hands over what it polled; `told(True)` once it is accepted, `told(False)` if nothing is kept."""
         try:
             begun = (self._shedder if self._sheds else self._numbering).begin(polled)
-        except (SinkRefused, LogFailed):
+        except (SinkRefusedError, LogWriteError):
             told(False)
             return
         except Killed:
@@ -188,12 +190,12 @@ class SimAgent(Process):
         self._tickets.append((begun[1], told))
         self._flush_later(0.001 + self._scheduler.random.random() * 0.02)
 
-    def numbered(self, entries: Sequence[Entry]) -> None:
+    def numbered(self, entries: Sequence[LogEntry]) -> None:
         """These have an identity and bytes."""
         for entry in entries:
             self._ledger.offered(self.name, entry.header, entry.payload)
 
-    def _wait(self, ticket: Ticket) -> None:
+    def _wait(self, ticket: AppendRequest) -> None:
         """A shed record is durable when this returns. Raises Killed, SinkRefused, LogFailed."""
         self._tickets.append((ticket, _nobody))
         life = self.life
@@ -242,14 +244,14 @@ class SimAgent(Process):
             self.kill(power=False)
             self._scheduler.later(2.0, self.start)
 
-    def _accept(self, ticket: Ticket) -> None:
+    def _accept(self, ticket: AppendRequest) -> None:
         for entry in ticket.entries:
             if entry.type == RecordType.BATCH:
                 self._ledger.accepted(self.name, entry.header)
             else:
                 self._ledger.announced(self.name, entry.header)
 
-    def _logged(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+    def _logged(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         if placed:
             self.at |= {place: entry.header.id for entry, place in placed}
             self.sending.logged(((entry.header, place) for entry, place in placed), self._scheduler.now_ms)
@@ -257,22 +259,22 @@ class SimAgent(Process):
                 self.wake()
             self.pump()
 
-    def _release(self, places: Iterable[Place]) -> None:
+    def _release(self, places: Iterable[LogPosition]) -> None:
         """Also of nothing: after a start old segments may hold nothing that is needed. The flusher of the shipped log
         deletes such at its next turn; a turn that has nothing to do is left out here."""
         self.log.release(places)
-        self._flush_later(NOTE_DELAY_S)
+        self._flush_later(MAX_NOTE_DELAY_S)
 
     def _note(self, notes: Any) -> None:
         for type_, payloads in notes:
             self.log.note(type_, payloads)
-        self._flush_later(NOTE_DELAY_S)
+        self._flush_later(MAX_NOTE_DELAY_S)
 
-    def _forget(self, done: list[Item]) -> None:
+    def _forget(self, done: list[TrackedBatch]) -> None:
         if not done:
             return
         self._ledger.forgets(self.name, done, self.level)
-        self._note(notes_of_done(done))
+        self._note(notes_of_released(done))
         self._release([item.place for item in done])
 
     # -- sending
@@ -281,7 +283,7 @@ class SimAgent(Process):
         """Send all that may go; come back when more may."""
         while self._flying < THREADS:
             group = self.sending.next(self._scheduler.now, self._scheduler.now_ms)
-            if not isinstance(group, Group):
+            if not isinstance(group, LaneCall):
                 self._pump_later(group)
                 return
             self._send(group)
@@ -298,7 +300,7 @@ class SimAgent(Process):
         self._pump_at = float("inf")
         self.pump()
 
-    def _send(self, group: Group) -> None:
+    def _send(self, group: LaneCall) -> None:
         """Mostly at once; now and then it takes a while to read the log."""
         self._flying += 1
         if self._scheduler.chance(0.08):
@@ -306,13 +308,13 @@ class SimAgent(Process):
         else:
             self._read(group, pump=False)
 
-    def _read(self, group: Group, pump: bool = True) -> None:
+    def _read(self, group: LaneCall, pump: bool = True) -> None:
         self._flying -= 1
         messages, bad = [], []
         for item in group.items:
             try:
                 messages.append(self.log.read(item.place))
-            except (CorruptRecord, OSError):
+            except (CorruptRecordError, OSError):
                 bad.append(item)
         now = self._scheduler.now
         if bad:
@@ -331,8 +333,8 @@ class SimAgent(Process):
         if pump:
             self.pump()
 
-    def lose(self, bad: Sequence[Item]) -> None:
-        """Give up what cannot be read, as pipeline.wal.log.Log.keep_damaged."""
+    def lose(self, bad: Sequence[TrackedBatch]) -> None:
+        """Give up what cannot be read, as pipeline.wal.log.WriteAheadLog.keep_damaged."""
         self._ledger.damaged(self.name, bad)
         for item in bad:
             try:
@@ -347,7 +349,7 @@ class SimAgent(Process):
                 self._release([item.place])
         self._pump_later(0.05)
 
-    def answered(self, call: Call, answers: Sequence[Answer]) -> None:
+    def answered(self, call: PlannedCall, answers: Sequence[MessageAnswer]) -> None:
         """A collector said what became of a group."""
         self._flying -= 1
         outcome = self.sending.answered(call, answers, self._scheduler.now)
@@ -355,7 +357,7 @@ class SimAgent(Process):
         self._forget(outcome.done)
         self.pump()
 
-    def silent(self, call: Call, late: bool) -> None:
+    def silent(self, call: PlannedCall, late: bool) -> None:
         """Nobody answered."""
         self._flying -= 1
         self.sending.silent(call, self._scheduler.now, late)
@@ -363,7 +365,7 @@ class SimAgent(Process):
 
     # -- what the control asks and says (as pipeline.delivery.sender.Sender)
 
-    def update_collectors(self, found: dict[str, Endpoint], *_more: Any, **_named: Any) -> None:
+    def update_collectors(self, found: dict[str, CollectorEndpoint], *_more: Any, **_named: Any) -> None:
         """What ZooKeeper lists."""
         self.sending.collectors.update(found, *_more, **_named)
         self.pump()
@@ -372,7 +374,7 @@ class SimAgent(Process):
         """What waits for acks."""
         return self.tracker.sent()
 
-    def judged(self, verdict: Verdict[BatchId]) -> None:
+    def judged(self, verdict: AckDecision[BatchId]) -> None:
         """What followed from the published states."""
         if self._scheduler.tracing:
             for key, why in verdict.resend:
@@ -408,7 +410,7 @@ class _Flight:
 
     __slots__ = ("_agent", "_call", "_life", "_over")
 
-    def __init__(self, agent: SimAgent, call: Call) -> None:
+    def __init__(self, agent: SimAgent, call: PlannedCall) -> None:
         self._agent, self._call, self._life, self._over = agent, call, agent.life, False
 
     def _ends(self) -> bool:
@@ -417,7 +419,7 @@ class _Flight:
         self._over = True
         return True
 
-    def answered(self, answers: list[Answer]) -> None:
+    def answered(self, answers: list[MessageAnswer]) -> None:
         if self._ends():
             self._agent.answered(self._call, answers)
 
@@ -435,7 +437,7 @@ def _nobody(_good: bool) -> None:
 
 
 class _SheddableLog:
-    """The log of an agent that sheds, as pipeline.wal.log.Log."""
+    """The log of an agent that sheds, as pipeline.wal.log.WriteAheadLog."""
 
     def __init__(self, agent: SimAgent) -> None:
         self._agent = agent
@@ -443,29 +445,29 @@ class _SheddableLog:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._agent.log, name)
 
-    def keep_damaged(self, places: Iterable[Place]) -> None:
+    def keep_damaged(self, places: Iterable[LogPosition]) -> None:
         """Raise Killed if the agent ends meanwhile."""
         agent, life = self._agent, self._agent.life
-        agent.lose([Item(agent.at[place], place, 0, 0) for place in places])
+        agent.lose([TrackedBatch(agent.at[place], place, 0, 0) for place in places])
         if agent.life != life:
             raise Killed
 
 
-class _ToldNumbering(Numbering[Ticket]):
+class _ToldNumbering(BatchNumberer[AppendRequest]):
     """Tells the ledger what got a number."""
 
-    def __init__(self, log: LogAppender[Ticket], agent: SimAgent, encoder: Encoder) -> None:
+    def __init__(self, log: QuotaBypass[AppendRequest], agent: SimAgent, encoder: BatchEncoder) -> None:
         super().__init__(log, agent.name, encoder)
         self._owner = agent
 
-    def begin(self, polled: Sequence[Polled]) -> tuple[list[Entry], Ticket] | None:
+    def begin(self, polled: Sequence[PollResult]) -> tuple[list[LogEntry], AppendRequest] | None:
         begun = super().begin(polled)
         if begun is not None:
             self._owner.numbered(begun[0])
         return begun
 
 
-class _Control(Control):
+class _Control(AckWatcher):
     """It has no thread: whoever wakes it wakes the agent."""
 
     def __init__(self, client: Any, agent: Any) -> None:

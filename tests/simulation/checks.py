@@ -11,8 +11,8 @@ from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneRanges
 from artimon.rawtable.state import RawState
-from pipeline.delivery.tracker import Item
-from pipeline.wal.shed import shed_in
+from pipeline.delivery.tracker import TrackedBatch
+from pipeline.wal.shed import shed_batches
 from tests.simulation.kafka import SERIES, SimKafka
 from tests.simulation.payload import token_of
 from tests.simulation.scheduler import Violation
@@ -66,10 +66,10 @@ class Checks:
         if header.id in self.data and self.data[header.id] != data:
             raise Violation(f"{agent}: identity {header.id} is given to two batches")
         self._given[header.id] = data
-        if header.kind == BatchKind.SAMPLES and len(given_up := shed_in(header, data)):
+        if header.kind == BatchKind.SAMPLES and len(given_up := shed_batches(header, data)):
             self._records[header.id] = given_up
 
-    def sends(self, agent: str, items: Sequence[Item], messages: Sequence[bytes]) -> None:
+    def sends(self, agent: str, items: Sequence[TrackedBatch], messages: Sequence[bytes]) -> None:
         """It leaves the agent: the same bytes each time."""
         for item, data in zip(items, messages, strict=True):
             if not item.is_series:
@@ -121,7 +121,7 @@ class Checks:
         elif lost:
             raise Violation(f"{agent} accepted {lost[0]} and {len(lost) - 1} more, and a restart does not find them")
 
-    def forgets(self, agent: str, items: Sequence[Item], level: str) -> None:
+    def forgets(self, agent: str, items: Sequence[TrackedBatch], level: str) -> None:
         """Nothing is forgotten that is not durable at the level."""
         for item in items:
             if item.is_series:
@@ -132,7 +132,7 @@ class Checks:
             elif item.id not in self._store.stored and item.id not in self.dead():
                 raise Violation(f"{agent} forgets {item.id}, which is not in the table")
 
-    def _check_in_kafka(self, agent: str, item: Item) -> None:
+    def _check_in_kafka(self, agent: str, item: TrackedBatch) -> None:
         where = item.position
         if where is not None and where.topic_id == self._kafka.samples_id:
             records = self._kafka.samples[where.partition].records
@@ -140,7 +140,7 @@ class Checks:
                 return
         raise Violation(f"{agent} forgets {item.id}, which is not in Kafka")
 
-    def damaged(self, agent: str, items: Sequence[Item]) -> None:
+    def damaged(self, agent: str, items: Sequence[TrackedBatch]) -> None:
         """No disk changes what was synced, but for those of which we know."""
         if not items:
             return

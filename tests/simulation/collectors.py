@@ -1,4 +1,4 @@
-"""Collector processes: the shipped `Collector` and `Quota`, between the simulated network and the simulated Kafka."""
+"""Collector processes: the shipped `Collector` and `KafkaQuotaGate`, between simulated network and simulated Kafka."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from artimon.model.codec import verify
-from pipeline.collector.collector import HELD_BYTES, MAX_MESSAGES, Collector, Received
-from pipeline.collector.quota import LogSizes, Quota, QuotaError
-from pipeline.link.answers import answer_of
-from pipeline.link.endpoints import COLLECTORS_PATH, Endpoint
+from pipeline.collector.collector import MAX_BYTES_IN_FLIGHT, MAX_MESSAGES, CallInFlight, Collector
+from pipeline.collector.quota import KafkaQuotaGate, LogSizes, QuotaError
+from pipeline.link.answers import decode_answer
+from pipeline.link.endpoints import COLLECTORS_PATH, CollectorEndpoint
 from tests.simulation.kafka import SAMPLES, SimBroker, SimKafka, sizes_of
 from tests.simulation.network import Network, Reply, Server
 from tests.simulation.scheduler import Process, Scheduler, SimClock
@@ -36,16 +36,16 @@ class SimCollector(Process, Server):
         self._scheduler, self._kafka, self._zookeeper, self._network = scheduler, kafka, zookeeper, network
         self._quota_bytes = quota_bytes
         self._port = 1000 * number
-        self.endpoint = Endpoint("sim", 0)
+        self.endpoint = CollectorEndpoint("sim", 0)
 
     def start(self) -> None:
         """Serve, and say so."""
         self.started()
         self._port += 1
-        self.endpoint = Endpoint("sim", self._port)
+        self.endpoint = CollectorEndpoint("sim", self._port)
         clock = SimClock(self._scheduler, self)
         self._broker: Any = SimBroker(self._kafka, self._scheduler)
-        self._quota = Quota(self._quota_bytes, clock)
+        self._quota = KafkaQuotaGate(self._quota_bytes, clock)
         self._collector = Collector(self._broker, "artimon", clock, self._quota, verify)
         self._network.servers[self.endpoint] = self
         self._begin()
@@ -89,23 +89,23 @@ class SimCollector(Process, Server):
 
     def flood(self) -> None:
         """Too many messages, and too many bytes."""
-        for messages in ([b""] * (MAX_MESSAGES + 1), [_LARGE] * (HELD_BYTES // len(_LARGE) + 1)):
+        for messages in ([b""] * (MAX_MESSAGES + 1), [_LARGE] * (MAX_BYTES_IN_FLIGHT // len(_LARGE) + 1)):
             self._collector.finish(self._collector.begin(messages), [])
 
     def receive(self, messages: Sequence[bytes], reply: Reply) -> None:
         received = self._collector.begin(messages)
         if not received.good:
-            reply([answer_of(raw) for raw in self._collector.finish(received, [])])
+            reply([decode_answer(raw) for raw in self._collector.finish(received, [])])
             return
         delay = self._delay()
         self._scheduler.later(delay, lambda: self._produce(received, reply), self)
 
-    def _produce(self, received: Received, reply: Reply) -> None:
+    def _produce(self, received: CallInFlight, reply: Reply) -> None:
         written = self._broker.produce([message for _, message in received.good])
 
         def confirm() -> None:
             results = self._broker.confirm(written)
-            reply([answer_of(raw) for raw in self._collector.finish(received, results)])
+            reply([decode_answer(raw) for raw in self._collector.finish(received, results)])
 
         self._scheduler.later(self._delay(), confirm, self)
 

@@ -17,13 +17,13 @@ import varstore.store.groups
 from artimon.model import codec
 from artimon.model.feed import FeedAnswer
 from artimon.model.ranges import LaneRanges
-from pipeline.delivery.dispatch import Sending
-from pipeline.delivery.numbering import Numbering
-from pipeline.delivery.probe import Probing
+from pipeline.delivery.dispatch import SendPlanner
+from pipeline.delivery.numbering import BatchNumberer
+from pipeline.delivery.probe import SlowStart
 from pipeline.delivery.tracker import Tracker
 from pipeline.spark import raw, tasks
 from pipeline.spark.acks import AcksPublisher
-from pipeline.wal.core import LogCore, LogFailed
+from pipeline.wal.core import LogCore, LogWriteError
 from pipeline.wal.recovery import Recovery
 from pipeline.wal.segments import Segments
 from tests.simulation import kafka as sim_kafka
@@ -34,8 +34,8 @@ from tests.simulation.spark import RawDriver
 from tests.simulation.table import SimHead, SimTable
 from varstore.snapshot import recovery
 from varstore.snapshot.raw_state import RawHead
-from varstore.store.groups import Group, Groups, Partition
-from varstore.store.positions import Admitted, check_owned
+from varstore.store.groups import FeedGroup, FeedGroups, Partition
+from varstore.store.positions import AdmittedRange, check_owned
 
 # -- the log
 
@@ -59,7 +59,7 @@ def failed_fsync_retried() -> list[Any]:
                 return
             except OSError:
                 continue
-        raise LogFailed("the disk failed three times")
+        raise LogWriteError("the disk failed three times")
 
     return [on(LogCore, "_sync", sync)]
 
@@ -115,14 +115,14 @@ def numbers_from_zero() -> list[Any]:
 
 
 def numbers_of_refused_and_sent() -> list[Any]:
-    def begin(real: Any, self: Numbering[Any], polled: Any) -> Any:
+    def begin(real: Any, self: BatchNumberer[Any], polled: Any) -> Any:
         before = self.numbers.copy()
         found = real(self, polled)
         if before.next[0] % 5 == 4:
             self.numbers = before
         return found
 
-    return [around(Numbering, "begin", begin)]
+    return [around(BatchNumberer, "begin", begin)]
 
 
 # -- sending
@@ -138,7 +138,9 @@ def identity_changes() -> list[Any]:
         h = codec.parse_header(data)
         id = h.id._replace(sequence=h.id.sequence + 1_000)
         body = data[h.body_at :]
-        return codec.seal(h.kind, id, h.source, h.endpoint, h.birth_ms, h.poll_ms, h.rows, h.block, h.keep, body).data
+        return codec.assemble(
+            h.kind, id, h.source, h.endpoint, h.birth_ms, h.poll_ms, h.rows, h.block, h.keep, body
+        ).data
 
     return [around(LogCore, "read", read)]
 
@@ -172,7 +174,7 @@ def lane_stays_busy() -> list[Any]:
 
 
 def sent_again_on_a_timer() -> list[Any]:
-    def next_(real: Any, self: Sending, now: float, *rest: Any) -> Any:
+    def next_(real: Any, self: SendPlanner, now: float, *rest: Any) -> Any:
         for key, item in list(self.tracker._sent.items()):
             if item.sent_at is not None and now - item.sent_at > 1.0:
                 del self.tracker._sent[key]
@@ -180,17 +182,17 @@ def sent_again_on_a_timer() -> list[Any]:
                 self.tracker._lane(item.id.lane_id).ready.add(item)
         return real(self, now, *rest)
 
-    return [around(Sending, "next", next_)]
+    return [around(SendPlanner, "next", next_)]
 
 
 def never_probes_again() -> list[Any]:
-    return [on(Probing, "allowed", lambda self, now, flying: None if self.window is None else 0)]
+    return [on(SlowStart, "allowed", lambda self, now, flying: None if self.window is None else 0)]
 
 
 def dead_collector_for_ever() -> list[Any]:
     """What the simulation found in the program: a lane whose pause is as long as that of a dead collector."""
 
-    def failed(real: Any, self: Sending, group: Any, now: float, elsewhere: bool = False) -> None:
+    def failed(real: Any, self: SendPlanner, group: Any, now: float, elsewhere: bool = False) -> None:
         real(self, group, now, False)
         if elsewhere:
             self.tracker._lanes[group.lane].not_before = now + 10.0
@@ -198,7 +200,7 @@ def dead_collector_for_ever() -> list[Any]:
                 if standing.not_before > now:
                     standing.not_before = now + 10.0
 
-    return [around(Sending, "failed", failed)]
+    return [around(SendPlanner, "failed", failed)]
 
 
 # -- acks
@@ -212,7 +214,7 @@ def ack_across_topic_ids() -> list[Any]:
         ]
         return real(moved, waiting_states, topic)
 
-    return [around(pipeline.control.acks_watch, "judge", judge)]
+    return [around(pipeline.control.acks_watch, "decide_acks", judge)]
 
 
 def lost_ranges_acked() -> list[Any]:
@@ -222,7 +224,7 @@ def lost_ranges_acked() -> list[Any]:
             return artimon.model.acks.ACKED
         return str(real(position, since, state))
 
-    return [around(artimon.model.acks, "_against", against)]
+    return [around(artimon.model.acks, "_decide_with_state", against)]
 
 
 def agents_ignore_epochs() -> list[Any]:
@@ -239,7 +241,7 @@ def end_of_log_published() -> list[Any]:
             one["until"] = max(one["until"], one["log_end"])
         return made
 
-    return [around(pipeline.spark.acks, "document", document)]
+    return [around(pipeline.spark.acks, "acks_document", document)]
 
 
 def published_before_commit() -> list[Any]:
@@ -296,7 +298,10 @@ def repeats_by_time_window() -> list[Any]:
 
 
 def repeats_by_time_window_in_shards() -> list[Any]:
-    return [on(varstore.store.groups, "FORGET_LANE_MS", 15_000), on(varstore.store.groups, "_FORGET_EVERY_MS", 1_000)]
+    return [
+        on(varstore.store.groups, "FORGET_LANE_MS", 15_000),
+        on(varstore.store.groups, "_FORGET_INTERVAL_MS", 1_000),
+    ]
 
 
 def earlier_appends_not_asked() -> list[Any]:
@@ -304,11 +309,11 @@ def earlier_appends_not_asked() -> list[Any]:
         real(self, *arguments)
         self._seen = LaneRanges()
 
-    return [around(tasks.Reader, "__init__", init)]
+    return [around(tasks.PartitionReader, "__init__", init)]
 
 
 def numbers_lost_with_a_new_topic() -> list[Any]:
-    return [on(states, "_distribute", lambda lanes, partitions: {})]
+    return [on(states, "_redistribute", lambda lanes, partitions: {})]
 
 
 def checkpoint_believed() -> list[Any]:
@@ -357,7 +362,7 @@ def lost_range_not_skipped() -> list[Any]:
 
 
 def holes_not_named() -> list[Any]:
-    return [on(raw.Life, "_holes", lambda self, result: [])]
+    return [on(raw.RawRun, "_holes", lambda self, result: [])]
 
 
 def leader_epochs_ignored_by_the_table() -> list[Any]:
@@ -382,27 +387,27 @@ def old_offsets_in_a_new_topic() -> list[Any]:
 
 
 def applied_above_a_gap() -> list[Any]:
-    def admit(groups: Groups, range_: Any, shard: str) -> Any:
+    def admit(groups: FeedGroups, range_: Any, shard: str) -> Any:
         group = groups.find(range_.vshards)
         check_owned(group.vshards, range_, shard)
         key = Partition(range_.topic_id, range_.partition)
         if range_.until <= group.next_offset(key):
             return FeedAnswer(group.next_offset(key))
-        return Admitted(key, group)
+        return AdmittedRange(key, group)
 
     return [on(sim_shards, "admit", admit)]
 
 
 def snapshot_without_ranges() -> list[Any]:
-    def to_json(real: Any, self: Group) -> Any:
+    def to_json(real: Any, self: FeedGroup) -> Any:
         return {**real(self), "lanes": {}}
 
-    return [around(Group, "to_json", to_json)]
+    return [around(FeedGroup, "to_json", to_json)]
 
 
 def refill_without_ranges() -> list[Any]:
-    def group(real: Any, self: RawHead, vshards: int) -> Group:
-        found: Group = real(self, vshards)
+    def group(real: Any, self: RawHead, vshards: int) -> FeedGroup:
+        found: FeedGroup = real(self, vshards)
         found.lanes = LaneRanges()
         return found
 
@@ -410,22 +415,22 @@ def refill_without_ranges() -> list[Any]:
 
 
 def rewind_forgets_numbers() -> list[Any]:
-    def rewind(real: Any, self: Groups, key: Any, offset: int) -> None:
+    def rewind(real: Any, self: FeedGroups, key: Any, offset: int) -> None:
         real(self, key, offset)
         for group in self:
             group.lanes = LaneRanges()
 
-    def follow(real: Any, self: Groups, *arguments: Any) -> Any:
+    def follow(real: Any, self: FeedGroups, *arguments: Any) -> Any:
         back = real(self, *arguments)
         for group in self if back else ():
             group.lanes = LaneRanges()
         return back
 
-    return [around(Groups, "rewind", rewind), around(Groups, "follow_epochs", follow)]
+    return [around(FeedGroups, "rewind", rewind), around(FeedGroups, "follow_epochs", follow)]
 
 
 def range_not_trimmed() -> list[Any]:
-    def sift(real: Any, group: Group, range_: Any) -> Any:
+    def sift(real: Any, group: FeedGroup, range_: Any) -> Any:
         before = group.lanes
         group.lanes = LaneRanges()
         try:
@@ -436,7 +441,7 @@ def range_not_trimmed() -> list[Any]:
             before.update(group.lanes)
             group.lanes, group.positions = before, below
 
-    return [around(sim_shards, "sift", sift)]
+    return [around(sim_shards, "drop_repeats", sift)]
 
 
 def short_log_taken_for_whole() -> list[Any]:
@@ -445,30 +450,30 @@ def short_log_taken_for_whole() -> list[Any]:
     def is_from_table(real: Any, head: Any, span: Any) -> bool:
         return not span.is_short and bool(real(head, span))
 
-    return [around(sim_shards, "is_from_table", is_from_table)]
+    return [around(sim_shards, "prefers_table", is_from_table)]
 
 
 def lost_not_noted() -> list[Any]:
     """What the program did: a line in a log, and nothing else."""
-    return [on(Group, "lose", lambda self, key, until: None)]
+    return [on(FeedGroup, "lose", lambda self, key, until: None)]
 
 
 def lost_never_looked_for() -> list[Any]:
-    return [on(sim_shards, "has_lost", lambda head, span, lost: False)]
+    return [on(sim_shards, "table_has", lambda head, span, lost: False)]
 
 
 def lost_forgotten_by_a_snapshot() -> list[Any]:
-    def to_json(real: Any, self: Group) -> Any:
+    def to_json(real: Any, self: FeedGroup) -> Any:
         return {name: value for name, value in real(self).items() if name != "lost"}
 
-    return [around(Group, "to_json", to_json)]
+    return [around(FeedGroup, "to_json", to_json)]
 
 
 def a_part_named_taken_for_all() -> list[Any]:
     def is_named(spans: Any, lost: Any) -> bool:
         return any(start < lost.until and lost.start < end for start, end in spans)
 
-    return [on(recovery, "_is_named", is_named)]
+    return [on(recovery, "_covers_loss", is_named)]
 
 
 FAULTS = [

@@ -6,10 +6,10 @@ from typing import Any
 
 import pipeline.delivery.shedder
 from pipeline.delivery.tracker import Tracker
-from pipeline.sites.placing import Placing
-from pipeline.spark.buckets import Life
+from pipeline.sites.placing import SiteRouter
+from pipeline.spark.buckets import BucketsRun
 from pipeline.spark.raw import RawQuery
-from pipeline.wal.core import LogCore, Tell, Work
+from pipeline.wal.core import LogCore, OnWritten, PendingWrites
 from tests.simulation.planting import Fault, around, on
 
 
@@ -18,13 +18,13 @@ def raw_ignores_log_start() -> list[Any]:
 
 
 def buckets_ignore_log_start() -> list[Any]:
-    return [on(Life, "pass_deleted", lambda self, bounds: None)]
+    return [on(BucketsRun, "pass_deleted", lambda self, bounds: None)]
 
 
 def done_segments_stay() -> list[Any]:
     """Segments go with the next batch only: a log that is full takes none."""
 
-    def write(real: Any, self: LogCore, work: Work, tell: Tell) -> None:
+    def write(real: Any, self: LogCore, work: PendingWrites, tell: OnWritten) -> None:
         kept, self.keep_segments = self.keep_segments, not work.tickets
         try:
             real(self, work, tell)
@@ -35,7 +35,7 @@ def done_segments_stay() -> list[Any]:
 
 
 def shed_batches_not_named() -> list[Any]:
-    return [on(pipeline.delivery.shedder, "records", lambda agent, batches: iter(()))]
+    return [on(pipeline.delivery.shedder, "shed_records", lambda agent, batches: iter(()))]
 
 
 def shed_batches_still_sent() -> list[Any]:
@@ -43,29 +43,29 @@ def shed_batches_still_sent() -> list[Any]:
 
 
 def site_record_not_saved() -> list[Any]:
-    def expose(real: Any, self: Placing, site: str, group: Any) -> bool:
+    def expose(real: Any, self: SiteRouter, site: str, group: Any) -> bool:
         real(self, site, group)
         return False
 
-    return [around(Placing, "expose", expose)]
+    return [around(SiteRouter, "expose", expose)]
 
 
 def failed_save_believed() -> list[Any]:
     """Found by the simulation in the program: the next call is made as if the record were on the disk."""
 
-    def expose(real: Any, self: Placing, site: str, group: Any) -> bool:
+    def expose(real: Any, self: SiteRouter, site: str, group: Any) -> bool:
         before = self.record.version
         real(self, site, group)
         return self.record.version > before
 
-    return [around(Placing, "expose", expose)]
+    return [around(SiteRouter, "expose", expose)]
 
 
 def silent_call_withdrawn() -> list[Any]:
-    def ended(real: Any, self: Placing, site: str, group: Any, top: int, answers: Any, reached: bool) -> None:
+    def ended(real: Any, self: SiteRouter, site: str, group: Any, top: int, answers: Any, reached: bool) -> None:
         real(self, site, group, top, answers, reached and answers is not None)
 
-    return [around(Placing, "ended", ended)]
+    return [around(SiteRouter, "ended", ended)]
 
 
 READER_FAULTS = [

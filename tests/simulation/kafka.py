@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from artimon.model.acks import Position
 from pipeline.collector import broker
-from pipeline.collector.broker import BrokerError, is_same_leader, position_of
+from pipeline.collector.broker import KafkaWriteError, is_same_leader, position_of
 from pipeline.collector.quota import LogSizes
-from pipeline.spark.tasks import Record
+from pipeline.spark.tasks import KafkaRecord
 from pipeline.spark.topic import DeadLetter, TopicError, TopicInfo
 from tests.simulation.log import CLUSTER, LogTopic, Partition
 from tests.simulation.scheduler import Process, Scheduler
@@ -56,7 +56,9 @@ class SimKafka:
         """Of the topic of samples."""
         return {p: one.end for p, one in enumerate(self.samples)}
 
-    def read(self, start: Mapping[int, int], end: Mapping[int, int], whole: bool = True) -> list[tuple[int, Record]]:
+    def read(
+        self, start: Mapping[int, int], end: Mapping[int, int], whole: bool = True
+    ) -> list[tuple[int, KafkaRecord]]:
         """What Spark's source gets, sorted by partition and offset."""
         logs, wanted = self.samples, [p for p in sorted(start) if end[p] > start[p]]
         return [(p, record) for p in wanted for record in logs[p].read(start[p], end[p], whole)]
@@ -118,22 +120,22 @@ def sizes_of(kafka: SimKafka, name: str) -> LogSizes:
 
 
 class SimBroker:
-    """What a collector knows of Kafka, as its `Broker`: described a minute ago at most, with its id."""
+    """What a collector knows of Kafka, as its `KafkaWriter`: described a minute ago at most, with its id."""
 
     def __init__(self, kafka: SimKafka, scheduler: Scheduler) -> None:
         self._kafka, self._scheduler = kafka, scheduler
-        self._topics: dict[str, broker.TopicInfo] = {}
+        self._topics: dict[str, broker.TopicDescription] = {}
 
-    def topic(self, name: str) -> broker.TopicInfo:
+    def topic(self, name: str) -> broker.TopicDescription:
         """Raises BrokerError."""
         info = self._topics.get(name)
         if info is None or self._scheduler.now - info.read_at >= METADATA_AGE_S:
             info = self._describe(name)
         return info
 
-    def _describe(self, name: str) -> broker.TopicInfo:
+    def _describe(self, name: str) -> broker.TopicDescription:
         if self._kafka.down:
-            raise BrokerError("Kafka does not answer")
+            raise KafkaWriteError("Kafka does not answer")
         topic_id, logs = self._kafka.topics[name]
         number = uuid.UUID(int=int(topic_id.rpartition("-")[2]))
         leaders = dict.fromkeys(range(len(logs)), 1)
@@ -142,13 +144,13 @@ class SimBroker:
         self._topics[name] = info
         return info
 
-    def produce(self, messages: Sequence[broker.Message]) -> list[_Written]:
+    def produce(self, messages: Sequence[broker.KafkaMessage]) -> list[_Written]:
         """The request reaches the leaders: what stands where, or why not."""
         written = []
         for message in messages:
             try:
                 info = self.topic(message.topic)
-            except BrokerError as error:
+            except KafkaWriteError as error:
                 written.append(_Written(None, -1, -1, f"kafka: {error}"))
                 continue
             topic_id, logs = self._kafka.topics[message.topic]
@@ -161,14 +163,14 @@ class SimBroker:
             written.append(_Written(info, message.partition, offset, ""))
         return written
 
-    def write(self, messages: Sequence[broker.Message]) -> list[Position | str]:
-        """Both at once, as pipeline.collector.broker.Broker does it."""
+    def write(self, messages: Sequence[broker.KafkaMessage]) -> list[Position | str]:
+        """Both at once, as pipeline.collector.broker.KafkaWriter does it."""
         return self.confirm(self.produce(messages))
 
     def confirm(self, written: Sequence[_Written]) -> list[Position | str]:
         """The answers of the leaders are there: positions stay if nobody else leads by now."""
         results: list[Position | str] = []
-        now: dict[str, broker.TopicInfo] = {}
+        now: dict[str, broker.TopicDescription] = {}
         for one in written:
             if one.info is None:
                 results.append(one.reason)
@@ -176,7 +178,7 @@ class SimBroker:
             try:
                 name = one.info.name
                 described = now.get(name) or now.setdefault(name, self._describe(name))
-            except BrokerError as error:
+            except KafkaWriteError as error:
                 results.append(f"kafka: not described after the write: {error}")
                 continue
             good = is_same_leader(one.info, described, one.partition)
@@ -186,13 +188,13 @@ class SimBroker:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    info: broker.TopicInfo | None
+    info: broker.TopicDescription | None
     partition: int
     offset: int
     reason: str
 
 
-class _Info(broker.TopicInfo):
+class _Info(broker.TopicDescription):
     """A description whose id reads as the model's."""
 
     @property

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from artimon.rawtable.state import Span
-from pipeline.spark.tasks import Record
-from pipeline.spark.topic import DeadLetter, LeaderChanged, Topic, TopicError, TopicInfo
+from pipeline.spark.tasks import KafkaRecord
+from pipeline.spark.topic import DeadLetter, LeaderChangedError, TopicClient, TopicError, TopicInfo
 
 CLUSTER = "sim"
 
@@ -18,7 +18,7 @@ CLUSTER = "sim"
 class Stored:
     """A message. `hidden`: so many reads will not get it; below 0: none ever will. `withheld`: at least one did not."""
 
-    record: Record
+    record: KafkaRecord
     hidden: int = 0
     withheld: bool = False
 
@@ -44,7 +44,7 @@ class Partition:
 
     def append(self, now_ms: int, value: bytes | None) -> int:
         """Its offset."""
-        self.records.append(Stored(Record(self.end, now_ms, value)))
+        self.records.append(Stored(KafkaRecord(self.end, now_ms, value)))
         return self.end - 1
 
     def trim(self, start: int) -> None:
@@ -68,7 +68,7 @@ class Partition:
         """Where what was written under that leader epoch or before ends."""
         return next((start for later, start in self.epochs if later > epoch), self.end)
 
-    def read(self, start: int, end: int, whole: bool = False) -> list[Record]:
+    def read(self, start: int, end: int, whole: bool = False) -> list[KafkaRecord]:
         """What a consumer gets of [start, end); `whole`: hidden messages as well."""
         found = self.records[max(start, self.start) : end]
         if whole:
@@ -83,7 +83,7 @@ class Partition:
         return got
 
 
-class LogTopic(Topic):
+class LogTopic(TopicClient):
     """What the driver is told of a topic; only what asks Kafka is replaced. `letters`: where dead ones are put."""
 
     def __init__(self, name: str, letters: list[tuple[DeadLetter, bytes | None]]) -> None:
@@ -111,7 +111,7 @@ class LogTopic(Topic):
     def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
         log = self._logs()[1][partition]
         if info.epochs[partition] != log.epoch:
-            raise LeaderChanged(f"{self.topic}, partition {partition}: another leader")
+            raise LeaderChangedError(f"{self.topic}, partition {partition}: another leader")
         return log.end_of(epoch)
 
     def bounds(self, partitions: int) -> dict[int, Span]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipeline.link.answers import Answer
-from pipeline.link.endpoints import Endpoint
+from pipeline.link.answers import MessageAnswer
+from pipeline.link.endpoints import CollectorEndpoint
 from tests.simulation.scheduler import Scheduler
 
-Reply = Callable[[list[Answer]], None]
+Reply = Callable[[list[MessageAnswer]], None]
 Broken = Callable[[], None]
 
 
@@ -37,15 +37,15 @@ class Network:
 
     def __init__(self, scheduler: Scheduler, conditions: Conditions) -> None:
         self._scheduler, self.conditions = scheduler, conditions
-        self.servers: dict[Endpoint, Server] = {}
-        self.partitioned: set[tuple[str, Endpoint]] = set()
+        self.servers: dict[CollectorEndpoint, Server] = {}
+        self.partitioned: set[tuple[str, CollectorEndpoint]] = set()
         """Who does not hear whom."""
-        self.refused: set[tuple[str, Endpoint]] = set()
+        self.refused: set[tuple[str, CollectorEndpoint]] = set()
         """Who is refused by whom."""
         self.kept: list[list[bytes]] = []
         self.calls = 0
 
-    def call(self, sender: str, to: Endpoint, messages: list[bytes], reply: Reply, broken: Broken) -> None:
+    def call(self, sender: str, to: CollectorEndpoint, messages: list[bytes], reply: Reply, broken: Broken) -> None:
         """One call. `broken`: nobody listens there."""
         self.calls += 1
         chance, conditions = self._scheduler.random, self.conditions
@@ -68,12 +68,12 @@ class Network:
         for to in list(self.servers)[:1]:
             self._deliver("", to, messages, None)
 
-    def _deliver(self, sender: str, to: Endpoint, messages: list[bytes], reply: Reply | None) -> None:
+    def _deliver(self, sender: str, to: CollectorEndpoint, messages: list[bytes], reply: Reply | None) -> None:
         server = self.servers.get(to)
         if server is None or (sender, to) in self.partitioned:
             return
 
-        def back(answers: list[Answer]) -> None:
+        def back(answers: list[MessageAnswer]) -> None:
             if reply is None or self._scheduler.random.random() < self.conditions.lost:
                 return
             self._scheduler.later(self._delay(), lambda: reply(answers))

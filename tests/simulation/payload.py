@@ -17,7 +17,7 @@ from artimon.model.batch import (
     BatchHeader,
     BatchId,
     BatchKind,
-    Polled,
+    PollResult,
     Samples,
     SeriesBlock,
 )
@@ -48,14 +48,14 @@ _TWO = Samples(
 )
 
 
-def polled(source: str, token: int, poll_ms: int, blocks: tuple[SeriesBlock, ...] = ()) -> Polled:
+def polled(source: str, token: int, poll_ms: int, blocks: tuple[SeriesBlock, ...] = ()) -> PollResult:
     """What one poll of a source yields."""
     samples = _TWO if token & TOO_LARGE else _ANY
-    return Polled(source, token.to_bytes(16, "little"), 0, poll_ms, samples, blocks=blocks)
+    return PollResult(source, token.to_bytes(16, "little"), 0, poll_ms, samples, blocks=blocks)
 
 
 class RealEncoder:
-    """pipeline.delivery.numbering.Encoder of an agent that sheds: what it gives up is decoded and counted."""
+    """pipeline.delivery.numbering.BatchEncoder of an agent that sheds: what it gives up is decoded and counted."""
 
     def samples(
         self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
@@ -74,7 +74,7 @@ class RealEncoder:
 
 
 class SimEncoder:
-    """pipeline.delivery.numbering.Encoder."""
+    """pipeline.delivery.numbering.BatchEncoder."""
 
     def samples(
         self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
@@ -82,14 +82,14 @@ class SimEncoder:
         """A batch with a real header and digest."""
         if int.from_bytes(endpoint, "little") & TOO_LARGE:
             raise BatchError("beyond the limit of a batch")
-        return codec.seal(BatchKind.SAMPLES, id, source, endpoint, birth_ms, poll_ms, len(samples), 0, keep, BODY)
+        return codec.assemble(BatchKind.SAMPLES, id, source, endpoint, birth_ms, poll_ms, len(samples), 0, keep, BODY)
 
     def series(self, agent: str, block: SeriesBlock) -> Batch:
         """An announcement likewise."""
         if not block.series:
             raise BatchError("an announcement that cannot be encoded")
         id = BatchId(agent, 0, NO_LANE, 0)
-        return codec.seal(
+        return codec.assemble(
             BatchKind.SERIES, id, block.source, bytes(16), 0, block.version, len(block.series), block.block, "", BODY
         )
 

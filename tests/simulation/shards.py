@@ -8,20 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from artimon.model.batch import BatchError, BatchId
-from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, join_samples
+from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, concat_samples
 from artimon.model.vshards import from_hex, union
 from artimon.rawtable.schema import TableError
-from pipeline.control.shards import Group as FedGroup
-from pipeline.control.shards import Shard as Live
-from pipeline.control.shards import ShardsUnknown, Standings
-from pipeline.spark.feeding import Outcome
+from pipeline.control.shards import GroupOffsets, ShardsUnknownError
+from pipeline.control.shards import ShardGroup as FedGroup
+from pipeline.control.shards import ShardInfo as Live
+from pipeline.spark.feeding import FeedOutcome
 from tests.simulation.kafka import SimKafka
 from tests.simulation.scheduler import Process, Scheduler, Violation
 from tests.simulation.table import TableStore
 from varstore.snapshot.raw_state import RawHead
-from varstore.snapshot.recovery import LogSpan, can_go_on, has_lost, is_from_table
-from varstore.store.groups import Group, Groups, Lost, Partition
-from varstore.store.positions import admit, advance, check_range, sift, vshard_of
+from varstore.snapshot.recovery import LogSpan, can_continue, prefers_table, table_has
+from varstore.store.groups import FeedGroup, FeedGroups, LostRange, Partition
+from varstore.store.positions import admit, advance, check_range, drop_repeats, vshard_of
 
 FOLLOW_S = 2.0
 HEAL_S = 5.0
@@ -39,7 +39,7 @@ class SimShard(Process):
         self.vshards = vshards
         self._scheduler, self._kafka, self._store = scheduler, kafka, store
         self.snapshot: tuple[str, Counter[int], bool] | None = None
-        self.groups = Groups()
+        self.groups = FeedGroups()
         self.applied: Counter[int] = Counter()
         self.hangs = False
         self._vshards: dict[int, int] = {}
@@ -53,10 +53,10 @@ class SimShard(Process):
         """Take up the newest snapshot, if Kafka still has what came since; else the table; else begin empty."""
         self.started()
         self.hangs = False
-        self.groups, self.applied, self.excused = Groups(), Counter(), False
+        self.groups, self.applied, self.excused = FeedGroups(), Counter(), False
         if self.snapshot is not None:
-            groups = [Group.from_json(one) for one in json.loads(self.snapshot[0])]
-            if can_go_on(self._span(), groups):
+            groups = [FeedGroup.from_json(one) for one in json.loads(self.snapshot[0])]
+            if can_continue(self._span(), groups):
                 for group in groups:
                     self.groups.add(group)
                 self.applied, self.excused = Counter(self.snapshot[1]), self.snapshot[2]
@@ -70,7 +70,7 @@ class SimShard(Process):
         try:
             span = self._span()
             if rest and not self._from_table(rest, span):
-                self.groups.add(Group(rest, epochs=span.leaders()))
+                self.groups.add(FeedGroup(rest, epochs=span.leaders()))
         except (TableError, OSError):
             self._scheduler.later(2.0, self._take_over, self)
 
@@ -112,12 +112,12 @@ class SimShard(Process):
         self.groups.remove(vshards)
         self.applied = Counter({one: n for one, n in self.applied.items() if not vshards >> self._vshards[one] & 1})
 
-    def _is_there(self, lost: Mapping[Partition, Lost]) -> bool:
+    def _is_there(self, lost: Mapping[Partition, LostRange]) -> bool:
         """Whether the table has what Kafka deleted; else that is lost for everybody."""
         self._store.check()
         if not self._store.head[0]:
             raise TableError("there is no raw table yet")
-        there = has_lost(RawHead.of(self._store.head[1]), self._span(), lost)
+        there = table_has(RawHead.of(self._store.head[1]), self._span(), lost)
         if not there:
             self.groups.excuse(lost)
         return there
@@ -131,7 +131,7 @@ class SimShard(Process):
             return False
         head = RawHead.of(self._store.head[1])
         self.excused = self.excused or not span.is_known_to(head)
-        if not is_from_table(head, span):
+        if not prefers_table(head, span):
             return False
         group = head.group(vshards)
         group.ready = True
@@ -213,7 +213,7 @@ class SimShard(Process):
         admitted = admit(self.groups, range_, self.name)
         if isinstance(admitted, FeedAnswer):
             return admitted
-        pieces, repeated = sift(admitted.group, range_)
+        pieces, repeated = drop_repeats(admitted.group, range_)
         for piece in pieces:
             for token in range_.samples.fingerprint[piece.start : piece.end].tolist():
                 self._apply(token, piece.entry.source)
@@ -229,7 +229,7 @@ def malformed(topic_id: str, vshards: int) -> list[FeedRange]:
         return FeedEntry(offset, 0, BatchId("nobody", 1, 0, offset), source, 0, rows, owned, 0)
 
     def range_(*entries: FeedEntry, mask: int = vshards, until: int = 1 << 40) -> FeedRange:
-        return FeedRange(topic_id, 0, 0, until, entries, join_samples([]), mask)
+        return FeedRange(topic_id, 0, 0, until, entries, concat_samples([]), mask)
 
     source = next(f"s{n}" for n in range(1_000) if vshards >> vshard_of(f"s{n}") & 1)
     other = next(f"s{n}" for n in range(1_000) if not vshards >> vshard_of(f"s{n}") & 1)
@@ -264,7 +264,7 @@ class Directory:
             if shard.up
         }
         if not found:
-            raise ShardsUnknown("no shard is alive")
+            raise ShardsUnknownError("no shard is alive")
         return found
 
 
@@ -280,7 +280,7 @@ class SimCalls:
             raise Died(f"{live.id} does not answer")
         return shard
 
-    def groups(self, shard: Live, topic_id: str) -> Standings | None:
+    def groups(self, shard: Live, topic_id: str) -> GroupOffsets | None:
         """What it says of itself."""
         try:
             said = [group.summary() for group in self._shard(shard).groups]
@@ -299,34 +299,34 @@ class SimCalls:
             return False
         return not self._scheduler.chance(self._trouble())
 
-    def send(self, shard: Live, range_: FeedRange) -> Outcome:
+    def send(self, shard: Live, range_: FeedRange) -> FeedOutcome:
         """One range."""
         chance, trouble = self._scheduler.random, self._trouble()
         if trouble and chance.random() < trouble:
             return self._troubled(shard, range_)
         return self.feed(shard, range_)
 
-    def _troubled(self, shard: Live, range_: FeedRange) -> Outcome:
+    def _troubled(self, shard: Live, range_: FeedRange) -> FeedOutcome:
         lot = self._scheduler.random.random()
         if lot < 0.3:  # the request is lost
-            return Outcome(None, "CallTimeout: no reply in time")
+            return FeedOutcome(None, "CallTimeout: no reply in time")
         again = _Late(self, shard, range_)
         if lot < 0.5:  # it arrives when nobody waits any more
             self._scheduler.later(1 + self._scheduler.random.random() * 20, again)
-            return Outcome(None, "CallTimeout: no reply in time")
+            return FeedOutcome(None, "CallTimeout: no reply in time")
         outcome = self.feed(shard, range_)
         if lot < 0.75:  # it arrives twice
             self._scheduler.later(self._scheduler.random.random() * 20, again)
             return outcome
-        return Outcome(None, "ConnectionLost: the answer is lost")
+        return FeedOutcome(None, "ConnectionLost: the answer is lost")
 
-    def feed(self, shard: Live, range_: FeedRange) -> Outcome:
+    def feed(self, shard: Live, range_: FeedRange) -> FeedOutcome:
         """It arrives."""
         try:
             answer = self._shard(shard).feed(range_)
         except (BatchError, Died) as error:
-            return Outcome(None, f"{type(error).__name__}: {error}")
-        return Outcome(answer.next_offset, "", answer.applied, answer.repeated)
+            return FeedOutcome(None, f"{type(error).__name__}: {error}")
+        return FeedOutcome(answer.next_offset, "", answer.applied, answer.repeated)
 
     def leader_epoch(self, range_: FeedRange) -> int:
         """Under which the log of a range is led now; -1: there is no such topic any more."""

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from artimon.model.probe import Probe
+from artimon.model.probe import Failpoint
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.sources import SourcesTable
-from artimon.runtime.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from artimon.runtime.supervise import FIRST_PAUSE_S, MAX_PAUSE_S
 from pipeline.spark import buckets, raw
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
-from pipeline.spark.retention import Retention
-from pipeline.spark.tasks import RawPlan, RawResult, Reader, Record
+from pipeline.spark.retention import TopicTrimmer
+from pipeline.spark.tasks import KafkaRecord, PartitionReader, RawPlan, RawResult
 from pipeline.spark.topic import TopicInfo
 from tests.simulation.kafka import SimKafka, SimTopic
 from tests.simulation.payload import decode, read
@@ -44,7 +44,7 @@ class Sources:
         """Nothing to free."""
 
 
-class SimLife(raw.Life):
+class SimLife(raw.RawRun):
     """The shipped life of a query; its tasks run here and now."""
 
     simulated: SimRaw
@@ -69,7 +69,7 @@ class SimRaw(raw.RawQuery):
         scheduler: Scheduler,
         owner: Process,
         on_append: Callable[[], None],
-        probe: Probe,
+        probe: Failpoint,
     ) -> None:
         nothing: Any = None
         super().__init__(config, nothing, lambda: None, on_append, clock, probe)
@@ -79,19 +79,19 @@ class SimRaw(raw.RawQuery):
     def open_tables(self) -> tuple[RawTable, SourcesTable]:
         return SimTable(self._store, self._scheduler, self._owner, self._sim_clock), SimSources(self._store)
 
-    def life_of(self, *parts: Any) -> raw.Life:
+    def life_of(self, *parts: Any) -> raw.RawRun:
         life = SimLife(self, *parts)
         life.simulated = self
         return life
 
-    def run_tasks(self, records: list[tuple[int, Record]], plan: RawPlan) -> list[RawResult]:
+    def run_tasks(self, records: list[tuple[int, KafkaRecord]], plan: RawPlan) -> list[RawResult]:
         """As tasks.run_raw."""
         output: Any = SimOutput(self._store)
         results: list[RawResult] = []
-        reader: Reader | None = None
+        reader: PartitionReader | None = None
         for partition, record in records:
             if reader is None or reader.result.partition != partition:
-                reader = Reader(plan, output, partition, record.offset, decode)
+                reader = PartitionReader(plan, output, partition, record.offset, decode)
                 results.append(reader.result)
             reader.take(record)
         if results:
@@ -134,9 +134,9 @@ class RawDriver(Process):
         self._publisher._topic = self._topic()
         head: Any = SimHead(self._store, self._scheduler, self)
         self._publisher._head = head
-        self._retention = Retention(self._config, clock)
+        self._retention = TopicTrimmer(self._config, clock)
         self._retention._topic, self._retention._head = self._topic(), head
-        self._reading: raw.Reading | None = None
+        self._reading: raw.RunStart | None = None
         self._pause = FIRST_PAUSE_S
         self._publishing = self._woken = self._publish_again = False
         self._stop = threading.Event()
@@ -171,7 +171,7 @@ class RawDriver(Process):
         except Killed:
             if self.life == life:  # the run is over
                 raise
-        except raw._Recovered:
+        except raw._LimitRecovered:
             self._fail()
         except FAILURES as error:
             if self._scheduler.tracing:
@@ -184,7 +184,7 @@ class RawDriver(Process):
             self._reading = None
         self.restarts += 1
         self._scheduler.later(self._pause, self._begin, self)
-        self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
+        self._pause = min(self._pause * 2, MAX_PAUSE_S)
 
     def _begin(self) -> None:
         self._guarded(self._open)
@@ -204,7 +204,7 @@ class RawDriver(Process):
         if not self.blocked:
             self._guarded(lambda: self._query._look(reading.life.info, reading.life, reading.small))
 
-    def _look_again(self, reading: raw.Reading) -> None:
+    def _look_again(self, reading: raw.RunStart) -> None:
         if self._reading is reading:
             self._look()
 
@@ -220,11 +220,11 @@ class RawDriver(Process):
             if self._at == self._kafka.ends():
                 self._pause = FIRST_PAUSE_S
 
-    def _trigger_again(self, reading: raw.Reading) -> None:
+    def _trigger_again(self, reading: raw.RunStart) -> None:
         if self._reading is reading:
             self._trigger()
 
-    def _micro_batch(self, reading: raw.Reading) -> None:
+    def _micro_batch(self, reading: raw.RunStart) -> None:
         """As Spark: the next offsets, then foreachBatch, then the checkpoint."""
         if reading.checkpoint not in self.checkpoints:
             raise RuntimeError("the checkpoint is gone")
@@ -278,7 +278,7 @@ class RawDriver(Process):
             pass
 
 
-class SimFeed(buckets.Life):
+class SimFeed(buckets.BucketsRun):
     """The shipped life of the buckets query; it reads the simulated log."""
 
     kafka: SimKafka
@@ -287,7 +287,7 @@ class SimFeed(buckets.Life):
     def read_again(self, plan: FeedPlan, start: Mapping[int, int], end: Mapping[int, int]) -> list[FeedResult]:
         return self.feed(plan, self.kafka.read(start, end))
 
-    def feed(self, plan: FeedPlan, records: Iterable[tuple[int, Record]]) -> list[FeedResult]:
+    def feed(self, plan: FeedPlan, records: Iterable[tuple[int, KafkaRecord]]) -> list[FeedResult]:
         """As feeding.run_feed."""
         return list(feed_records(plan, records, self.calls, read))
 
@@ -359,7 +359,7 @@ class FeedDriver(Process):
             self._life = None
             self.restarts += 1
             self._scheduler.later(self._pause, self._begin, self)
-            self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
+            self._pause = min(self._pause * 2, MAX_PAUSE_S)
 
     def _begin(self) -> None:
         self._guarded(self._open)

@@ -16,7 +16,7 @@ from artimon.rawtable.head import METADATA_KEY
 from artimon.rawtable.schema import DataFile, period_of
 from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.state import RawState, from_json
-from pipeline.spark.rows import Part
+from pipeline.spark.rows import SourceBatch
 from tests.simulation.scheduler import Process, Scheduler
 
 
@@ -175,7 +175,7 @@ class SimOutput:
         self._append_ms = 0
         self.given_up = False
 
-    def hold(self, keep: str, part: Part) -> None:
+    def hold(self, keep: str, part: SourceBatch) -> None:
         """One batch."""
         del keep
         header = part.columns.header

@@ -18,15 +18,15 @@ from typer.testing import CliRunner
 
 from artimon.cli import processes
 from artimon.rawtable.commit import RawTable
-from pipeline.delivery.dispatch import Sending
-from pipeline.delivery.probe import Probing
+from pipeline.delivery.dispatch import SendPlanner
+from pipeline.delivery.probe import SlowStart
 from pipeline.delivery.tracker import Tracker
 from pipeline.link.endpoints import Collectors
 from pipeline.link.timer import AdaptiveTimer
 from pipeline.spark.buckets import BucketsQuery
-from pipeline.spark.buckets import Life as BucketsLife
-from pipeline.spark.raw import Life as RawLife
+from pipeline.spark.buckets import BucketsRun as BucketsLife
 from pipeline.spark.raw import RawQuery
+from pipeline.spark.raw import RawRun as RawLife
 from tests.simulation import spark, table
 from tests.simulation.__main__ import app
 from tests.simulation.faults import FAULTS as COMMON_FAULTS
@@ -176,7 +176,7 @@ SHARED = [
     ("two_sites", "SiteBinding", "pipeline.sites.links"),
     ("two_sites", "save", "pipeline.sites.links"),
     ("two_sites", "load", "pipeline.sites.links"),
-    ("agents", "Sending", "pipeline.delivery.sender"),
+    ("agents", "SendPlanner", "pipeline.delivery.sender"),
     ("agents", "restore", "pipeline.delivery.sender"),
     ("agents", "notes_of_sent", "pipeline.delivery.sender"),
     ("agents", "notes_of_done", "pipeline.delivery.sender"),
@@ -245,9 +245,9 @@ def test_what_is_simulated_below_the_drivers_decides_nothing() -> None:
     assert vars(table.SimTable).keys().isdisjoint({"append"})
     assert vars(spark.SimLife).keys().isdisjoint({"on_batch", "_step", "_holes", "_check_still_ours"})
     assert vars(spark.SimRaw).keys().isdisjoint({"open", "begin", "_close_gaps", "_look_at"})
-    sending = Sending.of(Tracker(), "a")
+    sending = SendPlanner.of(Tracker(), "a")
     parts = [type(part) for part in (sending.link.timer, sending.probing, sending.collectors)]
-    assert parts == [AdaptiveTimer, Probing, Collectors]
+    assert parts == [AdaptiveTimer, SlowStart, Collectors]
 
 
 def find(fault: Fault, most: int) -> Outcome | None:

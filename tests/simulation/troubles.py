@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from artimon.model.routing import VIRTUAL_SHARDS
-from pipeline.link.endpoints import Endpoint
+from pipeline.link.endpoints import CollectorEndpoint
 from tests.simulation.agents import SimAgent
 from tests.simulation.collectors import SimCollector
 from tests.simulation.crashes import Crashes
@@ -220,7 +220,7 @@ class Troubles:
     def sheds(self) -> None:
         """The agent that may shed reaches no collector, for so long that its log is full."""
         agent = self._world.agents[SHEDDER].name
-        until, gone = self._scheduler.now + 30.0, set[tuple[str, Endpoint]]()
+        until, gone = self._scheduler.now + 30.0, set[tuple[str, CollectorEndpoint]]()
 
         def cut_off() -> None:
             if self._world.healed or self._scheduler.now > until:

@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from artimon.model.acks import Position, Verdict
+from artimon.model.acks import AckDecision, Position
 from artimon.model.batch import BatchHeader, BatchId
-from artimon.model.protocols import SinkRefused
-from pipeline.delivery.dispatch import Call, Sending, notes_of_done, notes_of_sent
-from pipeline.delivery.numbering import Numbering
-from pipeline.delivery.tracker import Group, Item, Tracker
-from pipeline.link.answers import Answer
-from pipeline.link.endpoints import Endpoint
-from pipeline.sites.binding import SiteBinding
-from pipeline.sites.placing import Placing
-from pipeline.sites.record import load, save
-from pipeline.wal.core import Entry, LogCore
-from pipeline.wal.log import NOTE_DELAY_S
-from pipeline.wal.records import Place
+from artimon.model.protocols import SinkRefusedError
+from pipeline.delivery.dispatch import PlannedCall, SendPlanner, notes_of_released, notes_of_sent
+from pipeline.delivery.numbering import BatchNumberer
+from pipeline.delivery.tracker import LaneCall, TrackedBatch, Tracker
+from pipeline.link.answers import MessageAnswer
+from pipeline.link.endpoints import CollectorEndpoint
+from pipeline.sites.binding import SiteAssignment
+from pipeline.sites.placing import SiteRouter
+from pipeline.sites.record import load_record, save_record
+from pipeline.wal.core import LogCore, LogEntry
+from pipeline.wal.log import MAX_NOTE_DELAY_S
+from pipeline.wal.records import LogPosition
 from tests.simulation.disk import SimDisk
 from tests.simulation.payload import SimEncoder, polled
 from tests.simulation.scheduler import Killed, Process, Scheduler, Violation
@@ -41,19 +41,19 @@ class SimSite:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.endpoint = Endpoint(name, 1)
+        self.endpoint = CollectorEndpoint(name, 1)
         self.stored: dict[BatchId, int] = {}
         """Offset of each batch."""
         self.reachable = self.answers = True
         self.full = False
 
-    def take(self, items: Sequence[Item]) -> list[Answer]:
+    def take(self, items: Sequence[TrackedBatch]) -> list[MessageAnswer]:
         """A call arrives."""
         if self.full:
-            return [Answer(None, "full: no room")] * len(items)
+            return [MessageAnswer(None, "full: no room")] * len(items)
         for item in items:
             self.stored.setdefault(item.id, len(self.stored))
-        return [Answer(Position(self.name, self.name, 0, self.stored[item.id])) for item in items]
+        return [MessageAnswer(Position(self.name, self.name, 0, self.stored[item.id])) for item in items]
 
 
 class SiteAgent(Process):
@@ -84,15 +84,20 @@ class SiteAgent(Process):
         if lost:
             raise Violation(f"sites: {len(lost)} accepted batches are not found by a restart")
         trackers = {name: Tracker() for name in NAMES}
-        binding = SiteBinding(NAMES, PATIENCE_S, RETURN_S)
-        self.placing = Placing(binding, trackers, load(DATA, self.disk))
+        binding = SiteAssignment(NAMES, PATIENCE_S, RETURN_S)
+        self.placing = SiteRouter(binding, trackers, load_record(DATA, self.disk))
         rows = [(header, place, found.sent.get(header.id), header.poll_ms) for header, place in found.batches]
         self.placing.restore(rows)
-        self.sending = {n: Sending.of(t, AGENT, random.Random(chance.getrandbits(32))) for n, t in trackers.items()}
+        self.sending = {n: SendPlanner.of(t, AGENT, random.Random(chance.getrandbits(32))) for n, t in trackers.items()}
         for name, one in self.sending.items():
             one.collectors.update({name: self.sites[name].endpoint})
-        self._numbering = Numbering(self.log, AGENT, SimEncoder())
-        for turn, every in ((self._flush, NOTE_DELAY_S), (self._tick, TICK_S), (self._pump, 0.3), (self._hear, ACK_S)):
+        self._numbering = BatchNumberer(self.log, AGENT, SimEncoder())
+        for turn, every in (
+            (self._flush, MAX_NOTE_DELAY_S),
+            (self._tick, TICK_S),
+            (self._pump, 0.3),
+            (self._hear, ACK_S),
+        ):
             self._every(every, turn)
 
     def crash(self, power: bool) -> None:
@@ -132,13 +137,13 @@ class SiteAgent(Process):
             return False
         try:
             self._numbering.begin([polled(source, token, self._scheduler.now_ms)])
-        except SinkRefused:
+        except SinkRefusedError:
             return False
         return True
 
     def _flush(self) -> None:
-        placed: Sequence[tuple[Entry, Place]] = self.log.flush()
-        logged: list[tuple[BatchHeader, Place]] = [(entry.header, place) for entry, place in placed]
+        placed: Sequence[tuple[LogEntry, LogPosition]] = self.log.flush()
+        logged: list[tuple[BatchHeader, LogPosition]] = [(entry.header, place) for entry, place in placed]
         self.accepted.update(header.id for header, _ in logged)
         self.placing.logged(logged, self._scheduler.now_ms)
         if self.log.problem:
@@ -157,11 +162,11 @@ class SiteAgent(Process):
     def _pump(self) -> None:
         for name, sending in self.sending.items():
             group = sending.next(self._scheduler.now, self._scheduler.now_ms)
-            while isinstance(group, Group):
+            while isinstance(group, LaneCall):
                 self._send(name, sending, group)
                 group = sending.next(self._scheduler.now, self._scheduler.now_ms)
 
-    def _send(self, name: str, sending: Sending, group: Group) -> None:
+    def _send(self, name: str, sending: SendPlanner, group: LaneCall) -> None:
         """As pipeline.sites.links.SiteSender."""
         now, site = self._scheduler.now, self.sites[name]
         call = sending.begin(group, now)
@@ -180,13 +185,15 @@ class SiteAgent(Process):
     def _save(self) -> bool:
         record = self.placing.record
         try:
-            save(DATA, record.to_json(), self.disk)
+            save_record(DATA, record.to_json(), self.disk)
         except OSError:
             return False
         record.saved = record.version
         return True
 
-    def answered(self, name: str, call: Call, top: int, answers: list[Answer] | None, reached: bool) -> None:
+    def answered(
+        self, name: str, call: PlannedCall, top: int, answers: list[MessageAnswer] | None, reached: bool
+    ) -> None:
         """A call is over."""
         now, sending = self._scheduler.now, self.sending[name]
         if answers is None:
@@ -203,12 +210,12 @@ class SiteAgent(Process):
             if not site.reachable:
                 continue
             waiting = [sent.key for sent in sending.tracker.sent()]
-            done = sending.tracker.judged(Verdict(acked=tuple(waiting)))
+            done = sending.tracker.judged(AckDecision(acked=tuple(waiting)))
             for item in done:
                 if item.id not in site.stored:
                     raise Violation(f"sites: {item.id} is forgotten, and {name} does not have it")
                 self.accepted.discard(item.id)
-            self._note(notes_of_done(done))
+            self._note(notes_of_released(done))
             self.log.release([item.place for item in done])
 
 
@@ -216,7 +223,13 @@ class _SiteAnswer:
     """An answer, or its absence, on the way back."""
 
     def __init__(
-        self, agent: SiteAgent, name: str, call: Call, top: int, answers: list[Answer] | None, reached: bool
+        self,
+        agent: SiteAgent,
+        name: str,
+        call: PlannedCall,
+        top: int,
+        answers: list[MessageAnswer] | None,
+        reached: bool,
     ) -> None:
         self._agent, self._name, self._call, self._top = agent, name, call, top
         self._answers, self._reached = answers, reached

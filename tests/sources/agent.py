@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from artimon.model.batch import Polled
+from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.protocols import Since
+from artimon.model.protocols import NewestPoll
 from sources.artimon_source import ArtimonSource
 from sources.delivery.source_config import SourceConfig
 from tests.sources.helpers import HOST
@@ -22,13 +22,13 @@ from tests.sources.helpers import HOST
 class PrintingSink:
     """Accepts everything and says so."""
 
-    async def accept(self, polled: Sequence[Polled]) -> None:
+    async def accept(self, polled: Sequence[PollResult]) -> None:
         for part in polled:
             for row in part.samples.rows():
                 sys.stdout.write(json.dumps([part.source, *row]) + "\n")
         sys.stdout.flush()
 
-    def replay(self, since: Since | None = None) -> Iterable[Polled]:
+    def replay(self, since: NewestPoll | None = None) -> Iterable[PollResult]:
         return ()
 
 

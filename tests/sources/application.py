@@ -14,7 +14,7 @@ from bookkeeper.process import endpoint
 
 def main() -> None:
     if "ARTIMON_DROPIN" in os.environ:
-        endpoint.REGISTER_S = endpoint.LEAVE_S = 60.0  # on a machine that is busy, too
+        endpoint.REGISTRATION_TIMEOUT_S = endpoint.EXIT_TIMEOUT_S = 60.0  # on a machine that is busy, too
     for line in sys.stdin:
         words = line.split()
         match words:

@@ -17,10 +17,10 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
 
-from artimon.model.batch import Polled
+from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.fingerprint import fingerprint
-from artimon.model.protocols import Since, SinkRefused
+from artimon.model.protocols import NewestPoll, SinkRefusedError
 from artimon.model.values import Kind, Value, double_to_cell, type_of
 from bookkeeper.rpc.poll_service import idl
 from bookkeeper.rpc.thrift_messages import HEADER, encode_message
@@ -36,17 +36,17 @@ Sample = tuple[int, int, int, Value | None]
 class KeepingSink:
     """Remembers what it accepted; refuses while `refusing` is set; replays what `log` holds."""
 
-    def __init__(self, log: Sequence[Polled] = ()) -> None:
+    def __init__(self, log: Sequence[PollResult] = ()) -> None:
         self.log, self.refusing = log, ""
-        self.accepted: list[Polled] = []
+        self.accepted: list[PollResult] = []
 
-    async def accept(self, polled: Sequence[Polled]) -> None:
+    async def accept(self, polled: Sequence[PollResult]) -> None:
         await asyncio.sleep(0)
         if self.refusing:
-            raise SinkRefused(self.refusing)
+            raise SinkRefusedError(self.refusing)
         self.accepted.extend(polled)
 
-    def replay(self, since: Since | None = None) -> Iterable[Polled]:
+    def replay(self, since: NewestPoll | None = None) -> Iterable[PollResult]:
         return self.log
 
     def texts(self) -> dict[int, str]:

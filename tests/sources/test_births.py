@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, Value, ValueType, double_to_cell
-from sources.state.reading import Reading, Schema
-from sources.state.schema_binding import bind
-from sources.state.series_births import KnownSeries, PolledSeries, births
+from sources.state.reading import Reading, SourceSchema
+from sources.state.schema_binding import bind_schema
+from sources.state.series_births import KnownSeries, PolledSeries, start_times
 from sources.state.series_memory import SourceSeries
 
 
@@ -69,7 +69,9 @@ def reading(poll: Poll, time_ms: int) -> Reading:
     types = [ValueType.DOUBLE if isinstance(v, float) else ValueType.INTEGER for v in values]
     cells = [double_to_cell(v) if isinstance(v, float) else int(v) for v in values]
     shape = repr((names, kinds, types)).encode()
-    schema = Schema(shape, names, [{} for _ in names], np.array(types, np.uint8), np.array(kinds, np.uint8), {}, {})
+    schema = SourceSchema(
+        shape, names, [{} for _ in names], np.array(types, np.uint8), np.array(kinds, np.uint8), {}, {}
+    )
     uuid = bytes(15) + bytes([poll.process + 1])
     return Reading(uuid, process_birth(poll.process), time_ms, schema, np.array(cells, np.int64))
 
@@ -77,7 +79,7 @@ def reading(poll: Poll, time_ms: int) -> Reading:
 def deliver(series: SourceSeries, poll: Poll, time_ms: int) -> dict[str, tuple[int, Value | None]]:
     """Poll, accept, and the rows by name."""
     read = reading(poll, time_ms)
-    prepared = series.prepare(read, series.place(bind(read.schema, {}), time_ms))
+    prepared = series.prepare(read, series.place(bind_schema(read.schema, {}), time_ms))
     series.commit(prepared)
     rows = [row for polled in prepared.polled for row in polled.samples.rows()]
     assert all(time == time_ms for _, time, _, _ in rows)
@@ -112,7 +114,7 @@ def test_a_refused_poll_is_as_if_it_had_not_been() -> None:
     series = SourceSeries("s")
     deliver(series, Poll(0, {"a": (Kind.COUNTER, 5)}), 10_000)
     refused = reading(Poll(0, {"a": (Kind.COUNTER, 3), "b": (Kind.COUNTER, 1)}), 20_000)
-    series.prepare(refused, series.place(bind(refused.schema, {}), 20_000))
+    series.prepare(refused, series.place(bind_schema(refused.schema, {}), 20_000))
     rows = deliver(series, Poll(0, {"a": (Kind.COUNTER, 6), "b": (Kind.COUNTER, 2)}), 30_000)
     assert rows == {"a": (1_000, 6), "b": (10_000, 2)}
 
@@ -153,8 +155,8 @@ def test_one_process_has_one_birth_whatever_the_arrays() -> None:
     zeros = np.zeros(n, np.int64)
     known = KnownSeries(zeros, zeros, np.zeros(n, np.bool_))
     seen = PolledSeries(zeros, np.zeros(n, np.uint8), np.ones(n, np.uint8))
-    assert births(known, seen, 7, None).tolist() == [7] * n
-    assert births(known, seen, 7, 99).tolist() == [99] * n
+    assert start_times(known, seen, 7, None).tolist() == [7] * n
+    assert start_times(known, seen, 7, 99).tolist() == [99] * n
 
 
 def test_the_canonical_text_names_the_series() -> None:

@@ -13,19 +13,19 @@ from typing import Any
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from bookkeeper import Bookkeeper
 from bookkeeper.rpc.framed_server import FramedServer
-from bookkeeper.rpc.poll_service import Identity, Service, idl
+from bookkeeper.rpc.poll_service import PollHandler, ProcessIdentity, idl
 from sources.base.endpoint_address import EndpointAddress
-from sources.delivery.endpoint_status import Statuses
-from sources.delivery.figures import Figures
-from sources.delivery.placement import Placement
+from sources.delivery.endpoint_status import EndpointStatuses
+from sources.delivery.figures import SourceCounts
+from sources.delivery.placement import PlacementResolver
 from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
-from sources.delivery.source_owners import Owners
-from sources.poll.followed_processes import Following
+from sources.delivery.source_owners import SourceOwners
+from sources.poll.followed_processes import FollowedProcesses
 from sources.poll.follower import ProcessFollower
 from sources.poll.host_groups import HostGroup, group_of
-from sources.state.state_store import SeriesStore
+from sources.state.state_store import SourceStateStore
 from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint
 from tests.waiting import until
 
@@ -54,11 +54,11 @@ def shared(data: Path, sink: KeepingSink, clock: Clock = SYSTEM_CLOCK, **setting
     chosen: dict[str, Any] = {"agent": "agent1", "period_ms": 300, "deadline_s": 1.0, "goodbye_s": 0.1, **settings}
     config = SourceConfig(zookeeper="", data=data, **chosen)
     config.folder.mkdir(parents=True, exist_ok=True)
-    figures = Figures()
-    delivery = ReadingDelivery(sink, SeriesStore(config.folder, config.max_series), figures, clock)
-    placement = Placement(data / "names.json", (), clock, hostname=HOST)
-    statuses = Statuses(data / "vanished.json", config.vanished_ms)
-    return PollContext(config, clock, PollLimits(16), delivery, placement, Owners(), statuses, figures)
+    figures = SourceCounts()
+    delivery = ReadingDelivery(sink, SourceStateStore(config.folder, config.max_series), figures, clock)
+    placement = PlacementResolver(data / "names.json", (), clock, hostname=HOST)
+    statuses = EndpointStatuses(data / "vanished.json", config.vanished_ms)
+    return PollContext(config, clock, PollLimits(16), delivery, placement, SourceOwners(), statuses, figures)
 
 
 class Told:
@@ -84,7 +84,7 @@ def test_znodes_that_go_all_at_once_are_not_believed_at_once(tmp_path: Path) -> 
     """A wiped ZooKeeper: whoever is back in time is followed as before, whatever became of its process."""
 
     async def run() -> None:
-        following, all_twenty = Following(shared(tmp_path, KeepingSink(), wiped_s=0.4), Told()), dead(20)
+        following, all_twenty = FollowedProcesses(shared(tmp_path, KeepingSink(), wiped_s=0.4), Told()), dead(20)
         following.settled(frozenset([GROUP]), frozenset())
         following.listed({"shop": all_twenty})
         assert len(following._followers) == 20
@@ -103,7 +103,7 @@ def test_znodes_that_go_all_at_once_are_not_believed_at_once(tmp_path: Path) -> 
 
 def test_a_few_znodes_that_go_are_believed_at_once(tmp_path: Path) -> None:
     async def run() -> None:
-        following, all_twenty = Following(shared(tmp_path, KeepingSink(), wiped_s=3_600.0), Told()), dead(20)
+        following, all_twenty = FollowedProcesses(shared(tmp_path, KeepingSink(), wiped_s=3_600.0), Told()), dead(20)
         following.settled(frozenset([GROUP]), frozenset())
         following.heard("shop", all_twenty)
         following.heard("shop", frozenset(sorted(all_twenty)[4:]))
@@ -118,7 +118,7 @@ def test_only_groups_that_are_ours_are_followed(tmp_path: Path) -> None:
 
     async def run() -> None:
         sink, told = KeepingSink(), Told()
-        following = Following(shared(tmp_path, sink), told)
+        following = FollowedProcesses(shared(tmp_path, sink), told)
         async with endpoint(answering(lambda: columns(UUID, {"a": 1}))) as port:
             one = EndpointAddress("shop", "127.0.0.1", port, UUID)
             following.listed({"shop": frozenset([one])})
@@ -200,7 +200,7 @@ def test_an_agent_in_doubt_gives_way_to_the_one_that_polls(tmp_path: Path) -> No
     async def run() -> None:
         book, process = Bookkeeper(online=False), uuid.uuid4().bytes
         book.add_to_integer_var("orders", {}, 1)
-        service = Service(book, Identity(process, 1_000, "shop", "0"))
+        service = PollHandler(book, ProcessIdentity(process, 1_000, "shop", "0"))
         server = FramedServer(idl().Bookkeeper, service, on_reply=service.replied)
         one = EndpointAddress("shop", "127.0.0.1", server.start(), process)
         sinks = [KeepingSink(), KeepingSink()]

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from artimon.model.batch import Polled, Samples
-from artimon.model.protocols import SinkRefused
-from sources.delivery.commit_group import MOST_SAMPLES, Gathering
+from artimon.model.batch import PollResult, Samples
+from artimon.model.protocols import SinkRefusedError
+from sources.delivery.commit_group import MAX_GROUP_SAMPLES, GroupCommitSink
 from sources.delivery.poll_context import PollLimits
-from sources.poll.poller import Poller
+from sources.poll.poller import PollClient
 from tests.sources.helpers import answering, columns, endpoint
 from tests.sources.test_poller import UUID, VALUES, poller
 
 
-def polled(source: str, samples: int = 1) -> Polled:
-    return Polled(source, bytes(16), 0, 1, Samples.of([(i, 1, 0, 1) for i in range(samples)]))
+def polled(source: str, samples: int = 1) -> PollResult:
+    return PollResult(source, bytes(16), 0, 1, Samples.of([(i, 1, 0, 1) for i in range(samples)]))
 
 
 class Behind:
@@ -26,18 +26,18 @@ class Behind:
     def __init__(self, refuses: str = "", fails: str = "") -> None:
         self.go, self.calls, self._refuses, self._fails = asyncio.Event(), list[list[str]](), refuses, fails
 
-    async def accept(self, given: Sequence[Polled]) -> None:
+    async def accept(self, given: Sequence[PollResult]) -> None:
         self.calls.append([one.source for one in given])
         await self.go.wait()
         if self._fails and any(one.source == self._fails for one in given):
             raise OSError("the disk failed")
         if self._refuses and any(one.source == self._refuses for one in given):
-            raise SinkRefused("quota")
+            raise SinkRefusedError("quota")
 
 
-async def outcomes(behind: Behind, *given: Polled) -> list[BaseException | None]:
+async def outcomes(behind: Behind, *given: PollResult) -> list[BaseException | None]:
     """What became of each, all handed over at once."""
-    gathering = Gathering(behind)
+    gathering = GroupCommitSink(behind)
     tasks = [asyncio.create_task(gathering.accept([one])) for one in given]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -59,7 +59,7 @@ def test_only_who_is_refused_alone_is_refused() -> None:
     async def run() -> None:
         behind = Behind(refuses="b")
         found = await outcomes(behind, polled("a"), polled("b"), polled("c"), polled("d"))
-        assert [type(one) for one in found] == [type(None), SinkRefused, type(None), type(None)]
+        assert [type(one) for one in found] == [type(None), SinkRefusedError, type(None), type(None)]
 
     asyncio.run(run())
 
@@ -78,8 +78,8 @@ def test_a_log_that_failed_fails_everybody_it_was_asked_for() -> None:
 
 def test_what_is_handed_over_at_once_is_bounded_and_who_gives_up_stops_nobody() -> None:
     async def run() -> None:
-        behind, half = Behind(), MOST_SAMPLES // 2
-        gathering = Gathering(behind)
+        behind, half = Behind(), MAX_GROUP_SAMPLES // 2
+        gathering = GroupCommitSink(behind)
         tasks = [asyncio.create_task(gathering.accept([polled(str(i), half)])) for i in range(5)]
         await asyncio.sleep(0)
         tasks[4].cancel()
@@ -95,7 +95,7 @@ def test_what_is_handed_over_at_once_is_bounded_and_who_gives_up_stops_nobody() 
 def test_connections_beyond_the_limit_are_not_kept(most: int, kept: int) -> None:
     async def run() -> None:
         async with endpoint(answering(lambda: columns(UUID, VALUES))) as port:
-            pollers: list[Poller] = [poller(port), poller(port)]
+            pollers: list[PollClient] = [poller(port), poller(port)]
             limits = PollLimits(4, most)
             for one in pollers:
                 one._limits = limits

@@ -9,8 +9,8 @@ import pytest
 
 from artimon.model.values import Kind
 from sources.host import proc
-from sources.host.host_source import Host
-from sources.state.reading import Variable
+from sources.host.host_source import HostMetrics
+from sources.state.reading import SourceVariable
 
 STAT = """cpu  10 20 30 40 50 60 70 80 0 0
 cpu0 1 2 3 4 5 6 7 8 0 0
@@ -34,7 +34,7 @@ def test_the_cpus_of_this_machine_stand_where_proc_stat_has_them() -> None:
     """Read before and after: every counter lies between."""
     ticks = os.sysconf("SC_CLK_TCK")
     before = dict(_cpu_ms(ticks))
-    read = {(v.labels["cpu"], v.labels["mode"]): v.value for v in Host().variables() if v.name == "host.cpu.ms"}
+    read = {(v.labels["cpu"], v.labels["mode"]): v.value for v in HostMetrics().variables() if v.name == "host.cpu.ms"}
     after = dict(_cpu_ms(ticks))
     assert read.keys() == before.keys()
     for key, value in read.items():
@@ -54,7 +54,7 @@ def _cpu_ms(ticks: int) -> list[tuple[tuple[str, str], int]]:
 
 def test_volumes_are_as_statvfs_says() -> None:
     read: dict[str, dict[str, int]] = {}
-    for v in Host().variables():
+    for v in HostMetrics().variables():
         if v.name.startswith("host.volume.") and v.name.endswith(".bytes"):
             read.setdefault(v.labels["volume"], {})[v.name.split(".")[2]] = int(v.value)
     assert "/" in read
@@ -67,14 +67,14 @@ def test_volumes_are_as_statvfs_says() -> None:
 
 
 def test_memory_is_as_meminfo_says() -> None:
-    read = {v.name: v.value for v in Host().variables()}
+    read = {v.name: v.value for v in HostMetrics().variables()}
     kib = {line.split(":")[0]: int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines()}
     assert read["host.memory.total.bytes"] == kib["MemTotal"] * 1024
     assert abs(int(read["host.memory.available.bytes"]) - kib["MemAvailable"] * 1024) < 4 << 30
 
 
 def test_no_variable_is_told_twice() -> None:
-    names = [(v.name, tuple(sorted(v.labels.items()))) for v in Host().variables()]
+    names = [(v.name, tuple(sorted(v.labels.items()))) for v in HostMetrics().variables()]
     assert len(names) == len(set(names))
     assert {"host.load", "host.uptime.ms", "host.network.received.bytes"} <= {name for name, _ in names}
 
@@ -119,10 +119,10 @@ def test_real_volumes(text: str, volumes: set[str]) -> None:
 
 
 def test_a_cpu_counter_that_steps_back_a_little_stays_and_one_that_begins_anew_does_not() -> None:
-    host = Host()
+    host = HostMetrics()
 
     def seen(ms: int) -> object:
-        variable = Variable("host.cpu.ms", {"cpu": "0", "mode": "iowait"}, ms, Kind.COUNTER)
+        variable = SourceVariable("host.cpu.ms", {"cpu": "0", "mode": "iowait"}, ms, Kind.COUNTER)
         return next(iter(host._steady(iter([variable])))).value
 
     assert [seen(ms) for ms in (50_000, 49_990, 50_010, 20)] == [50_000, 50_000, 50_010, 20]

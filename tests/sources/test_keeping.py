@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from artimon.model.batch import MAX_SAMPLES, BatchId, BatchKind, Polled, Samples
+from artimon.model.batch import MAX_SAMPLES, BatchId, BatchKind, PollResult, Samples
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import decode_samples, encode_samples
 from artimon.model.values import Value
-from sources.delivery.figures import Figures
+from sources.delivery.figures import SourceCounts
 from sources.delivery.reading_delivery import ReadingDelivery
-from sources.state.keep_rules import MAX_CLASSES, Keeping, KeepRuleError, parse_keep_rules
-from sources.state.reading import Reading, ReadingMaker, Variable
-from sources.state.state_store import SeriesStore
+from sources.state.keep_rules import MAX_CLASSES, RetentionDivider, RetentionRuleError, parse_retention_rules
+from sources.state.reading import Reading, ReadingBuilder, SourceVariable
+from sources.state.state_store import SourceStateStore
 from tests.pipeline.test_intake import open_intake
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.waiting import until
@@ -27,8 +27,8 @@ RULES = (r"debug\..*important=default", r"debug\..*=debug", "trace|.*[.]trace=sh
 
 def delivery(folder: Path, sink: KeepingSink, *rules: str) -> ReadingDelivery:
     folder.mkdir(exist_ok=True)
-    keeping = Keeping(parse_keep_rules(rules))
-    return ReadingDelivery(sink, SeriesStore(folder, 100_000), Figures(), SYSTEM_CLOCK, keeping=keeping)
+    keeping = RetentionDivider(parse_retention_rules(rules))
+    return ReadingDelivery(sink, SourceStateStore(folder, 100_000), SourceCounts(), SYSTEM_CLOCK, keeping=keeping)
 
 
 def deliver(to: ReadingDelivery, *readings: Reading, end: bool = False) -> None:
@@ -45,9 +45,9 @@ def deliver(to: ReadingDelivery, *readings: Reading, end: bool = False) -> None:
 
 
 def readings(*polls: dict[str, Value]) -> list[Reading]:
-    maker = ReadingMaker(bytes(16), 500)
+    maker = ReadingBuilder(bytes(16), 500)
     return [
-        maker.make([Variable(name, {"n": "1"}, value) for name, value in poll.items()], 1_000 * (n + 1))
+        maker.make([SourceVariable(name, {"n": "1"}, value) for name, value in poll.items()], 1_000 * (n + 1))
         for n, poll in enumerate(polls)
     ]
 
@@ -103,7 +103,7 @@ def test_texts_stay_with_their_rows(tmp_path: Path) -> None:
     series = to.store.get("shop/web1/0")
     web, debug = (int(one) for one in series.rows.state["fingerprint"])
     rows: list[tuple[int, int, int, Value | None]] = [(debug, 1, 0, "x"), (web, 1, 0, "y"), (debug, 2, 0, "z")]
-    polled = Polled(series.name, bytes(16), 0, 2, Samples.of(rows))
+    polled = PollResult(series.name, bytes(16), 0, 2, Samples.of(rows))
     found = to.keeping.divide(series, [polled])
     assert [(one.keep, one.samples.rows()) for one in found] == [("default", rows[1:2]), ("debug", rows[::2])]
     sent = encode_samples(BatchId("a", 1, 0, 0), series.name, bytes(16), 0, 2, found[1].keep, found[1].samples)
@@ -114,7 +114,11 @@ def test_the_log_of_an_agent_holds_batches_of_each_class(tmp_path: Path) -> None
     """Numbered without gaps in the one lane of their source; a replay tells the source of them all."""
     log, intake, told = open_intake(tmp_path / "log")
     to = ReadingDelivery(
-        intake, SeriesStore(tmp_path, 100), Figures(), SYSTEM_CLOCK, keeping=Keeping(parse_keep_rules(RULES))
+        intake,
+        SourceStateStore(tmp_path, 100),
+        SourceCounts(),
+        SYSTEM_CLOCK,
+        keeping=RetentionDivider(parse_retention_rules(RULES)),
     )
     deliver(to, *readings({"a": 1, "debug.x": 2}, {"a": 3, "debug.x": 4}))
     headers = [entry.header for entry, _ in told.placed if entry.header.kind == BatchKind.SAMPLES]
@@ -124,7 +128,7 @@ def test_the_log_of_an_agent_holds_batches_of_each_class(tmp_path: Path) -> None
     assert len({one.id.lane for one in headers}) == 1
     log.close()
     log, intake, _ = open_intake(tmp_path / "log")
-    again = SeriesStore(tmp_path / "new", 100)
+    again = SourceStateStore(tmp_path / "new", 100)
     again.load(intake.replay(), SYSTEM_CLOCK.now_ms())
     assert again.get("shop/web1/0").rows.state["cell"].tolist() == [3, 4]
     log.close()
@@ -142,15 +146,15 @@ def test_the_log_of_an_agent_holds_batches_of_each_class(tmp_path: Path) -> None
     ],
 )
 def test_rules_that_cannot_be(rules: list[str], said: str) -> None:
-    with pytest.raises(KeepRuleError, match=re.escape(said)):
-        parse_keep_rules(rules)
+    with pytest.raises(RetentionRuleError, match=re.escape(said)):
+        parse_retention_rules(rules)
 
 
 @pytest.mark.stack
 def test_an_agent_is_told_by_its_settings(tree: str, tmp_path: Path) -> None:
     async def run() -> None:
         sink = KeepingSink()
-        rules = parse_keep_rules(["host[.]volume[.].*=week"])
+        rules = parse_retention_rules(["host[.]volume[.].*=week"])
         async with running(tree, tmp_path / "data", sink, host_metrics=True, keep=rules):
             await until(lambda: len(sink.samples(f"host/{HOST}")) > 0, "the host")
         found = by_class(sink)

@@ -11,9 +11,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from sources.poll.group_leases import AGENTS, LEASES, Leases
+from sources.poll.group_leases import AGENTS, LEASES, GroupLeases
 from sources.poll.host_groups import HostGroup, Network
-from sources.poll.zookeeper_session import Session
+from sources.poll.zookeeper_session import ZooKeeperSession
 from tests.sources.helpers import registry, wipe
 from tests.waiting import until
 
@@ -26,10 +26,10 @@ class Side:
     """The leases of one agent. Gives up at once what it is asked to, unless it is `busy`."""
 
     def __init__(self, tree: str, name: str, *own: str) -> None:
-        self.session, self.mine, self.busy = Session(tree, 2.0), NONE, False
+        self.session, self.mine, self.busy = ZooKeeperSession(tree, 2.0), NONE, False
         self.told: list[frozenset[HostGroup]] = []
         networks: frozenset[Network] = frozenset(ipaddress.ip_network(text) for text in own)
-        self.leases = Leases(self.session, name, lambda: networks, self._settled, grace_s=0.3, reconcile_s=1.0)
+        self.leases = GroupLeases(self.session, name, lambda: networks, self._settled, grace_s=0.3, reconcile_s=1.0)
 
     def _settled(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
         self.told.append(mine)
@@ -179,7 +179,7 @@ def test_a_client_whose_loop_ended_begins_again(tree: str) -> None:
     """kazoo stays closed after an error that it did not expect."""
 
     async def run() -> None:
-        session = Session(tree, 2.0)
+        session = ZooKeeperSession(tree, 2.0)
         session.revive()
         session.start()
         await until(lambda: session.connected, "the session")

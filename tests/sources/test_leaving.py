@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from artimon.model.batch import Polled
+from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
 from sources.artimon_source import ArtimonSource
 from tests.sources.helpers import (
@@ -39,7 +39,7 @@ class HoldingSink(KeepingSink):
         super().__init__()
         self.holds, self.go = False, asyncio.Event()
 
-    async def accept(self, polled: Sequence[Polled]) -> None:
+    async def accept(self, polled: Sequence[PollResult]) -> None:
         if any(value is None for part in polled for *_, value in part.samples.rows()):
             self.holds = True
             await self.go.wait()

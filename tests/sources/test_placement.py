@@ -16,7 +16,7 @@ from artimon.runtime.config_file import ConfigFileError
 from sources.base.endpoint_address import parse_endpoint
 from sources.base.errors import AddressError
 from sources.delivery import placement as module
-from sources.delivery.placement import RETRY_MS, Placement
+from sources.delivery.placement import RETRY_MS, PlacementResolver
 from sources.delivery.placement_rules import PlacementRule, labels_by_rule, labels_of_name, read_rules
 
 T = TypeVar("T")
@@ -122,14 +122,14 @@ IP = "192.0.2.1"
 
 def using(
     cache: Path,
-    work: Callable[[Placement], Awaitable[T]],
+    work: Callable[[PlacementResolver], Awaitable[T]],
     resolve: Callable[[str], str],
     rules: tuple[PlacementRule, ...] = (),
     clock: ManualClock | None = None,
     deadline_s: float = 5.0,
 ) -> T:
     async def run() -> T:
-        placement = Placement(
+        placement = PlacementResolver(
             cache, rules, clock or ManualClock(), hostname="here.example", resolve=resolve, deadline_s=deadline_s
         )
         try:
@@ -140,7 +140,7 @@ def using(
     return asyncio.run(run())
 
 
-def _asking(ip: str) -> Callable[[Placement], Awaitable[dict[str, str]]]:
+def _asking(ip: str) -> Callable[[PlacementResolver], Awaitable[dict[str, str]]]:
     return lambda placement: placement.labels(ip)
 
 
@@ -155,7 +155,7 @@ def test_the_reverse_name_is_asked_once_and_kept_on_disk(tmp_path: Path) -> None
     resolver = Resolver(**{"192_0_2_1": "jb-r1-web2.example"})
     expected = {"host": "jb-r1-web2", "dc": "jb", "rack": "r1", "module": "web"}
 
-    async def twice(placement: Placement) -> list[dict[str, str]]:
+    async def twice(placement: PlacementResolver) -> list[dict[str, str]]:
         return [await placement.labels(IP), await placement.labels(IP)]
 
     assert using(tmp_path / "n", twice, resolver) == [expected, expected]
@@ -167,7 +167,7 @@ def test_the_reverse_name_is_asked_once_and_kept_on_disk(tmp_path: Path) -> None
 def test_a_failed_look_up_keeps_the_last_answer(tmp_path: Path) -> None:
     resolver, clock = Resolver(**{"192_0_2_1": "a.example"}), ManualClock(0)
 
-    async def work(placement: Placement) -> list[str]:
+    async def work(placement: PlacementResolver) -> list[str]:
         first = await placement.labels(IP)
         resolver.names.clear()
         clock.advance(100_000_000)
@@ -185,7 +185,7 @@ def test_a_full_cache_still_follows_a_machine_that_gets_another_name(
     monkeypatch.setattr(module, "MAX_NAMES", 1)
     resolver, clock = Resolver(**{"192_0_2_1": "a.example"}), ManualClock(0)
 
-    async def work(placement: Placement) -> list[str]:
+    async def work(placement: PlacementResolver) -> list[str]:
         first = await placement.labels(IP)
         resolver.names[IP] = "b.example"
         clock.advance(100_000_000)
@@ -200,7 +200,7 @@ def test_a_full_cache_still_follows_a_machine_that_gets_another_name(
 def test_an_address_without_a_name_is_its_own_host_and_asked_again_later(tmp_path: Path) -> None:
     resolver, clock = Resolver(), ManualClock(0)
 
-    async def work(placement: Placement) -> list[str]:
+    async def work(placement: PlacementResolver) -> list[str]:
         hosts = [(await placement.labels(IP))["host"] for _ in range(3)]
         resolver.names[IP] = "named.example"
         clock.advance(RETRY_MS)
@@ -229,7 +229,7 @@ def test_a_resolver_that_hangs_costs_the_deadline_once(tmp_path: Path) -> None:
         release.wait(30)
         return "late.example"
 
-    async def work(placement: Placement) -> tuple[float, list[str]]:
+    async def work(placement: PlacementResolver) -> tuple[float, list[str]]:
         began = SYSTEM_CLOCK.monotonic()
         hosts = [(await placement.labels(IP))["host"]]
         took = SYSTEM_CLOCK.monotonic() - began

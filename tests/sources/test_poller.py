@@ -16,7 +16,7 @@ from sources.base.endpoint_address import EndpointAddress
 from sources.base.errors import PollError
 from sources.delivery.poll_context import PollLimits
 from sources.delivery.source_config import SourceConfig
-from sources.poll.poller import Poller
+from sources.poll.poller import PollClient
 from tests.sources.helpers import Behaviour, answering, columns, endpoint, reply
 from tests.waiting import LIMIT_S
 
@@ -24,9 +24,9 @@ UUID = bytes(range(16))
 VALUES: dict[str, Value] = {"a": 2**62, "b": float("nan"), "c": True, "d": "ünï"}
 
 
-def poller(port: int, deadline_s: float = 5.0, max_frame: int = 1 << 20) -> Poller:
+def poller(port: int, deadline_s: float = 5.0, max_frame: int = 1 << 20) -> PollClient:
     config = SourceConfig("a", "", Path("/nonexistent"), deadline_s=deadline_s, max_frame=max_frame, max_series=100)
-    return Poller(EndpointAddress("shop", "127.0.0.1", port, UUID), config, PollLimits(4), SYSTEM_CLOCK)
+    return PollClient(EndpointAddress("shop", "127.0.0.1", port, UUID), config, PollLimits(4), SYSTEM_CLOCK)
 
 
 async def failure(behaviour: Behaviour, **limits: Any) -> str:
@@ -221,9 +221,10 @@ def test_those_that_hang_take_no_place_from_the_healthy() -> None:
             limits = PollLimits(4)
             config = SourceConfig("a", "", Path("/nonexistent"), deadline_s=600)
             bad = [
-                Poller(EndpointAddress("shop", "127.0.0.1", dead, UUID), config, limits, SYSTEM_CLOCK) for _ in range(8)
+                PollClient(EndpointAddress("shop", "127.0.0.1", dead, UUID), config, limits, SYSTEM_CLOCK)
+                for _ in range(8)
             ]
-            good = Poller(EndpointAddress("shop", "127.0.0.1", alive, UUID), config, limits, SYSTEM_CLOCK)
+            good = PollClient(EndpointAddress("shop", "127.0.0.1", alive, UUID), config, limits, SYSTEM_CLOCK)
             for one in bad:
                 one.failing = True
             hanging = [asyncio.create_task(one.poll()) for one in bad]

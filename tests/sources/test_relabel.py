@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.labels import parse_canonical
-from sources.state.reading import ReadingMaker, Schema, Variable
-from sources.state.relabel import ACTIONS, RelabelRule, RuleError, Rules, make_rule
-from sources.state.schema_binding import bind
+from sources.state.reading import ReadingBuilder, SourceSchema, SourceVariable
+from sources.state.relabel import ACTIONS, RelabelRule, RelabelRuleError, RelabelRules, make_relabel_rule
+from sources.state.schema_binding import bind_schema
 from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint, register, registry, running
 from tests.sources.jmx.bean_server import bean_server
 from tests.waiting import until
@@ -25,11 +25,11 @@ LABELS = {"job": "web", "code": "500", "le": "+Inf"}
 
 
 def applied(*rules: RelabelRule, name: str = "http_requests") -> tuple[str, dict[str, str]] | None:
-    return Rules(rules).apply(name, LABELS, Counter())
+    return RelabelRules(rules).apply(name, LABELS, Counter())
 
 
 def rule(**settings: Any) -> RelabelRule:
-    return make_rule("r", **settings)
+    return make_relabel_rule("r", **settings)
 
 
 def test_a_rule_that_rewrites() -> None:
@@ -60,12 +60,12 @@ def test_notes_of_rules_are_left_out_at_the_end() -> None:
 
 
 def test_counts_are_of_series_that_a_rule_dropped_or_changed() -> None:
-    rules = Rules(
+    rules = RelabelRules(
         [
-            make_rule("drops", source_labels=["code"], regex="5..", action="drop"),
-            make_rule("changes", source_labels=["job"], target_label="team"),
-            make_rule("idle", source_labels=["job"], regex="(x)", target_label="team"),
-            make_rule("same", source_labels=["job"], target_label="job"),
+            make_relabel_rule("drops", source_labels=["code"], regex="5..", action="drop"),
+            make_relabel_rule("changes", source_labels=["job"], target_label="team"),
+            make_relabel_rule("idle", source_labels=["job"], regex="(x)", target_label="team"),
+            make_relabel_rule("same", source_labels=["job"], target_label="job"),
         ]
     )
     acted: Counter[str] = Counter()
@@ -97,7 +97,7 @@ def test_counts_are_of_series_that_a_rule_dropped_or_changed() -> None:
     ],
 )
 def test_what_is_wrong_with_a_rule_is_said(settings: dict[str, Any], field: str, text: str) -> None:
-    with pytest.raises(RuleError) as caught:
+    with pytest.raises(RelabelRuleError) as caught:
         rule(**settings)
     assert caught.value.setting == field
     assert text in str(caught.value)
@@ -121,12 +121,12 @@ def test_no_rule_that_can_be_made_ever_raises(made: list[Any], labels: dict[str,
         )
         try:
             rules.append(
-                make_rule(str(i), action=action, source_labels=source, regex=regex, replacement=replacement,
+                make_relabel_rule(str(i), action=action, source_labels=source, regex=regex, replacement=replacement,
                           modulus=7 if action == "hashmod" else 0, **more)
             )  # fmt: skip
-        except RuleError:
+        except RelabelRuleError:
             continue
-    done = Rules(rules).apply("n", labels, Counter())
+    done = RelabelRules(rules).apply("n", labels, Counter())
     assert done is None or not any(label.startswith("__") or not value for label, value in done[1].items())
 
 
@@ -134,23 +134,25 @@ def test_a_pattern_that_would_take_others_for_ever_takes_no_time() -> None:
     """RE2: linear in the text."""
     slow = rule(source_labels=["x"], regex="(a*)*b", action="keep")
     began = SYSTEM_CLOCK.monotonic()
-    assert Rules([slow]).apply("n", {"x": "a" * 100_000}, Counter()) is None
+    assert RelabelRules([slow]).apply("n", {"x": "a" * 100_000}, Counter()) is None
     assert SYSTEM_CLOCK.monotonic() - began < 20
 
 
-def _schema(*labels: dict[str, str]) -> Schema:
-    return ReadingMaker(bytes(16), 0).make([Variable("n", one, 1) for one in labels], 1).schema
+def _schema(*labels: dict[str, str]) -> SourceSchema:
+    return ReadingBuilder(bytes(16), 0).make([SourceVariable("n", one, 1) for one in labels], 1).schema
 
 
 def test_rules_see_automatic_labels_and_what_they_make_is_checked() -> None:
     drop = rule(source_labels=["host", "x"], separator="/", regex="web1/1", action="drop")
-    bound = bind(_schema({"x": "1"}, {"x": "2"}), {"host": "web1"}, Rules([drop]))
+    bound = bind_schema(_schema({"x": "1"}, {"x": "2"}), {"host": "web1"}, RelabelRules([drop]))
     assert [column.text for column in bound.columns] == ['n{host="web1",x="2"}']
     assert bound.acted == {"r": 1}
     assert bound.refused == {}
-    same = bind(_schema({"x": "1"}, {"x": "2"}), {}, Rules([rule(action="labeldrop", regex="x")]))
+    same = bind_schema(_schema({"x": "1"}, {"x": "2"}), {}, RelabelRules([rule(action="labeldrop", regex="x")]))
     assert same.refused == {"same series twice": 1}
-    nameless = bind(_schema({}), {}, Rules([rule(source_labels=[], target_label="__name__", replacement="")]))
+    nameless = bind_schema(
+        _schema({}), {}, RelabelRules([rule(source_labels=[], target_label="__name__", replacement="")])
+    )
     assert nameless.refused == {"bad name or label": 1}
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from artimon.model.clock import ManualClock
 from sources.base.schedule import (
-    MOST_PERIODS,
-    PATIENT,
+    BACKOFF_AFTER_FAILURES,
+    MAX_BACKOFF_PERIODS,
     announce_day,
     bucket_end,
     missed_ticks,
@@ -84,9 +84,14 @@ def test_announcements_fall_due_once_a_day_at_a_time_of_their_own() -> None:
 def test_whoever_does_not_answer_is_asked_less_and_less_often() -> None:
     """In every period at first, then in ever more periods up to a limit; not all at the same time."""
     names = [f"shop at 10.0.{i // 250}.{i % 250}:{i}" for i in range(1_000)]
-    for failures in range(PATIENT):
+    for failures in range(BACKOFF_AFTER_FAILURES):
         assert {periods_until_next(failures, name) for name in names} == {1}
-    for failures, most in ((PATIENT, 2), (PATIENT + 1, 4), (PATIENT + 2, 8), (PATIENT + 50, MOST_PERIODS)):
+    for failures, most in (
+        (BACKOFF_AFTER_FAILURES, 2),
+        (BACKOFF_AFTER_FAILURES + 1, 4),
+        (BACKOFF_AFTER_FAILURES + 2, 8),
+        (BACKOFF_AFTER_FAILURES + 50, MAX_BACKOFF_PERIODS),
+    ):
         spread = Counter(periods_until_next(failures, name) for name in names)
         assert set(spread) == set(range(most // 2, most + 1))
         assert min(spread.values()) > 1_000 / len(spread) / 2

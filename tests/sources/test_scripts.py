@@ -20,7 +20,7 @@ from artimon.model.labels import parse_canonical
 from artimon.model.values import Value
 from sources.artimon_source import ArtimonSource
 from sources.scrape.script.script_run import run_script
-from sources.targets.script_target import Script
+from sources.targets.script_target import ScriptTarget
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.waiting import eventually, until
 
@@ -194,7 +194,7 @@ def test_a_deadline_in_the_midst_of_the_start_does_not_wait_for_who_escaped() ->
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
                 asyncio.get_running_loop().call_soon(busy, 6)
-                await run_script(Script("x", ("sh", "-c", "setsid sleep 20 &")))
+                await run_script(ScriptTarget("x", ("sh", "-c", "setsid sleep 20 &")))
         return SYSTEM_CLOCK.monotonic() - began
 
     async def runs() -> list[float]:

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import sources.state.schema_binding
-from artimon.model.batch import MAX_BLOCK, MAX_SAMPLES, Polled, Samples, SeriesBlock
+from artimon.model.batch import MAX_BLOCK_SERIES, MAX_SAMPLES, PollResult, Samples, SeriesBlock
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, Value
-from sources.base.errors import StateError
+from sources.base.errors import SourceStateError
 from sources.state import state_files as state
-from sources.state.reading import Reading, ReadingMaker, Schema, Variable
-from sources.state.schema_binding import bind
-from sources.state.series_memory import FORGET_MS, Placed, Prepared, SourceSeries
-from sources.state.state_store import SeriesStore
+from sources.state.reading import Reading, ReadingBuilder, SourceSchema, SourceVariable
+from sources.state.schema_binding import bind_schema
+from sources.state.series_memory import FORGET_MS, PlacedColumns, PreparedPoll, SourceSeries
+from sources.state.state_store import SourceStateStore
 from tests.waiting import until
 
 AUTOMATIC = {"context": "shop", "instance": "0", "host": "web1"}
@@ -30,25 +30,25 @@ class Process:
     """A process of one source; `poll` delivers variables given by name."""
 
     def __init__(self, series: SourceSeries, uuid: bytes = UUID, birth_ms: int = 500) -> None:
-        self.series, self._maker = series, ReadingMaker(uuid, birth_ms)
+        self.series, self._maker = series, ReadingBuilder(uuid, birth_ms)
 
-    def prepare(self, time_ms: int, *variables: Variable) -> tuple[Placed, Prepared]:
+    def prepare(self, time_ms: int, *variables: SourceVariable) -> tuple[PlacedColumns, PreparedPoll]:
         reading = self._maker.make(variables, time_ms)
-        placed = self.series.place(bind(reading.schema, AUTOMATIC), time_ms)
+        placed = self.series.place(bind_schema(reading.schema, AUTOMATIC), time_ms)
         return placed, self.series.prepare(reading, placed)
 
-    def poll(self, time_ms: int, **values: Value) -> tuple[Placed, Prepared]:
-        variables = [Variable(name, {}, value, Kind.COUNTER) for name, value in values.items()]
+    def poll(self, time_ms: int, **values: Value) -> tuple[PlacedColumns, PreparedPoll]:
+        variables = [SourceVariable(name, {}, value, Kind.COUNTER) for name, value in values.items()]
         placed, prepared = self.prepare(time_ms, *variables)
         self.series.commit(prepared)
         return placed, prepared
 
 
-def sample_rows(prepared: Prepared) -> list[tuple[int, int, int, Value | None]]:
+def sample_rows(prepared: PreparedPoll) -> list[tuple[int, int, int, Value | None]]:
     return [row for polled in prepared.polled for row in polled.samples.rows()]
 
 
-def blocks(prepared: Prepared) -> list[SeriesBlock]:
+def blocks(prepared: PreparedPoll) -> list[SeriesBlock]:
     return [block for polled in prepared.polled for block in polled.blocks]
 
 
@@ -57,28 +57,28 @@ def print_of(name: str) -> int:
 
 
 def test_a_label_given_by_hand_wins_and_an_empty_one_takes_away() -> None:
-    reading = ReadingMaker(UUID, 0).make([Variable("a", {"host": "mine", "instance": "", "route": "/"}, 1)], 10)
-    (column,) = bind(reading.schema, AUTOMATIC).columns
+    reading = ReadingBuilder(UUID, 0).make([SourceVariable("a", {"host": "mine", "instance": "", "route": "/"}, 1)], 10)
+    (column,) = bind_schema(reading.schema, AUTOMATIC).columns
     assert column.text == 'a{context="shop",host="mine",route="/"}'
 
 
 def test_bad_names_and_labels_are_refused_and_the_others_go_on() -> None:
     long = "x" * 2_000
     variables = [
-        Variable("good", {}, 1),
-        Variable("not good", {}, 1),
-        Variable("b", {"__x": "1"}, 1),
-        Variable("c", {"l": long}, 1),
+        SourceVariable("good", {}, 1),
+        SourceVariable("not good", {}, 1),
+        SourceVariable("b", {"__x": "1"}, 1),
+        SourceVariable("c", {"l": long}, 1),
     ]
-    bound = bind(ReadingMaker(UUID, 0).make(variables, 10).schema, AUTOMATIC)
+    bound = bind_schema(ReadingBuilder(UUID, 0).make(variables, 10).schema, AUTOMATIC)
     assert [column.text.partition("{")[0] for column in bound.columns] == ["good"]
     assert bound.refused == {"bad name or label": 3}
     assert "not good" in bound.examples["bad name or label"]
 
 
 def test_two_columns_that_become_one_series_are_not_merged() -> None:
-    variables = [Variable("a", {}, 1), Variable("a", {"host": "web1"}, 2)]
-    bound = bind(ReadingMaker(UUID, 0).make(variables, 10).schema, AUTOMATIC)
+    variables = [SourceVariable("a", {}, 1), SourceVariable("a", {"host": "web1"}, 2)]
+    bound = bind_schema(ReadingBuilder(UUID, 0).make(variables, 10).schema, AUTOMATIC)
     assert len(bound.columns) == 1
     assert bound.refused == {"same series twice": 1}
 
@@ -119,9 +119,9 @@ def test_a_fingerprint_with_two_texts_is_refused_loudly(monkeypatch: pytest.Monk
 
 def test_blocks_are_whole_grow_at_the_end_and_are_announced_when_they_change() -> None:
     process = Process(SourceSeries("s"))
-    names = [f"v{i}" for i in range(MAX_BLOCK + 1)]
+    names = [f"v{i}" for i in range(MAX_BLOCK_SERIES + 1)]
     _, first = process.poll(10_000, **dict.fromkeys(names, 1))
-    assert [(b.block, len(b.series)) for b in blocks(first)] == [(0, MAX_BLOCK), (1, 1)]
+    assert [(b.block, len(b.series)) for b in blocks(first)] == [(0, MAX_BLOCK_SERIES), (1, 1)]
     _, steady = process.poll(20_000, **dict.fromkeys(names, 2))
     assert not blocks(steady)
     _, grown = process.poll(30_000, **dict.fromkeys([*names, "new"], 3))
@@ -135,9 +135,9 @@ def test_a_change_of_kind_help_or_unit_is_announced() -> None:
     process = Process(SourceSeries("s"))
     for i, variable in enumerate(
         (
-            Variable("a", {}, 1, Kind.UNKNOWN),
-            Variable("a", {}, 1, Kind.GAUGE),
-            Variable("a", {}, 1, Kind.GAUGE, "ms"),
+            SourceVariable("a", {}, 1, Kind.UNKNOWN),
+            SourceVariable("a", {}, 1, Kind.GAUGE),
+            SourceVariable("a", {}, 1, Kind.GAUGE, "ms"),
         )
     ):
         _, prepared = process.prepare(10_000 * (i + 1), variable)
@@ -159,8 +159,8 @@ def test_everything_is_announced_again_after_a_day_and_versions_grow() -> None:
 
 def test_an_announcement_that_was_not_accepted_goes_with_the_next_poll() -> None:
     process = Process(SourceSeries("s"))
-    process.prepare(10_000, Variable("a", {}, 1))
-    _, prepared = process.prepare(20_000, Variable("a", {}, 1))
+    process.prepare(10_000, SourceVariable("a", {}, 1))
+    _, prepared = process.prepare(20_000, SourceVariable("a", {}, 1))
     assert len(blocks(prepared)) == 1
 
 
@@ -213,7 +213,7 @@ def test_a_successor_continues_the_series_and_ends_what_it_does_not_have() -> No
 
 
 def restored(series: SourceSeries) -> SourceSeries:
-    return state.decode(state.encode_series(series), state.encode_values(series), 100)
+    return state.decode_state(state.encode_descriptions(series), state.encode_values(series), 100)
 
 
 def test_the_state_survives_a_restart_to_the_last_birth() -> None:
@@ -260,7 +260,7 @@ def test_announcements_in_the_log_give_lost_rows_back_and_say_nothing_of_the_pro
     lost = SourceSeries("s")
     for polled in (one for poll in polls for one in poll.polled):
         lost.replay(replace(polled, blocks=()))
-        lost.replay(Polled("s", bytes(16), 0, polled.poll_ms, Samples.of(()), blocks=polled.blocks))
+        lost.replay(PollResult("s", bytes(16), 0, polled.poll_ms, Samples.of(()), blocks=polled.blocks))
     assert lost.uuid == UUID
     expected = sample_rows(process.poll(30_000, a=6, new=3)[1])
     assert sample_rows(Process(lost).poll(30_000, a=6, new=3)[1]) == expected
@@ -278,7 +278,7 @@ def test_the_log_changes_nothing_that_the_state_knows_better() -> None:
 @pytest.mark.parametrize("cut", [lambda data: data[:-1], lambda data: b"", lambda data: bytes(len(data))])
 def test_damaged_state_is_set_aside(tmp_path: Path, cut: object) -> None:
     async def make() -> None:
-        store = SeriesStore(tmp_path, 100)
+        store = SourceStateStore(tmp_path, 100)
         store.load([], 0)
         Process(store.get("s")).poll(10_000, a=1)
         store.touch(store.get("s"))
@@ -287,9 +287,9 @@ def test_damaged_state_is_set_aside(tmp_path: Path, cut: object) -> None:
     asyncio.run(make())
     path = tmp_path / (state.key_of("s") + state.SERIES)
     path.write_bytes(cut(path.read_bytes()))  # type: ignore[operator]
-    with pytest.raises(StateError):
-        state.read(path, 100)
-    store = SeriesStore(tmp_path, 100)
+    with pytest.raises(SourceStateError):
+        state.read_state(path, 100)
+    store = SourceStateStore(tmp_path, 100)
     store.load([], 20_000)
     assert (store.damaged, list(store)) == (1, [])
     assert not path.exists()
@@ -299,15 +299,15 @@ def test_damaged_values_cost_the_values_only(tmp_path: Path) -> None:
     process = Process(SourceSeries("s"))
     process.poll(10_000, a=1)
     path = tmp_path / ("x" + state.SERIES)
-    state.write(path, state.encode_series(process.series))
-    state.write(path.with_suffix(state.VALUES), state.encode_values(process.series)[:-3])
-    again = state.read(path, 100)
+    state.replace_file(path, state.encode_descriptions(process.series))
+    state.replace_file(path.with_suffix(state.VALUES), state.encode_values(process.series)[:-3])
+    again = state.read_state(path, 100)
     assert (again.live, again.rows.size) == (0, 1)
 
 
 def test_the_store_forgets_sources_that_ended_long_ago(tmp_path: Path) -> None:
     async def make() -> None:
-        store = SeriesStore(tmp_path, 100)
+        store = SourceStateStore(tmp_path, 100)
         store.load([], 0)
         process = Process(store.get("s"))
         process.poll(10_000, a=1)
@@ -316,7 +316,7 @@ def test_the_store_forgets_sources_that_ended_long_ago(tmp_path: Path) -> None:
         await store.flush()
 
     asyncio.run(make())
-    early, late = SeriesStore(tmp_path, 100), SeriesStore(tmp_path, 100)
+    early, late = SourceStateStore(tmp_path, 100), SourceStateStore(tmp_path, 100)
     early.load([], 30_000)
     assert [series.name for series in early] == ["s"]
     late.load([], 30_000 + 9 * 86_400_000)
@@ -333,11 +333,11 @@ def test_who_is_stopped_while_it_writes_forgets_nothing(tmp_path: Path, monkeypa
         go.wait(60)
         write(path, data, sync)
 
-    write = state.write
-    monkeypatch.setattr(state, "write", slow)
+    write = state.replace_file
+    monkeypatch.setattr(state, "replace_file", slow)
 
     async def run() -> None:
-        store = SeriesStore(tmp_path, 100)
+        store = SourceStateStore(tmp_path, 100)
         store.load([], 0)
         for name in "ab":
             Process(store.get(name)).poll(10_000, a=1)
@@ -352,7 +352,7 @@ def test_who_is_stopped_while_it_writes_forgets_nothing(tmp_path: Path, monkeypa
         await end
 
     asyncio.run(run())
-    again = SeriesStore(tmp_path, 100)
+    again = SourceStateStore(tmp_path, 100)
     again.load([], 20_000)
     assert sorted((series.name, series.live) for series in again) == [("a", 1), ("b", 1)]
     assert not list(tmp_path.glob("*.new"))
@@ -362,14 +362,14 @@ def test_the_log_alone_is_enough_when_the_state_is_lost() -> None:
     """Only announcements and samples are left of a source: births go on all the same."""
     samples = Samples.of([(print_of("a"), 10_000, 400, 5)])
     series = SourceSeries("s")
-    series.replay(Polled("s", UUID, 500, 10_000, samples))
+    series.replay(PollResult("s", UUID, 500, 10_000, samples))
     _, prepared = Process(series).poll(20_000, a=4, b=1)
     assert sample_rows(prepared) == [(print_of("a"), 20_000, 10_000, 4), (print_of("b"), 20_000, 10_000, 1)]
 
 
 def test_strings_keep_their_text() -> None:
-    schema = Schema(b"1", ["a", "b"], [{}, {}], np.array([3, 0], np.uint8), np.zeros(2, np.uint8), {}, {})
+    schema = SourceSchema(b"1", ["a", "b"], [{}, {}], np.array([3, 0], np.uint8), np.zeros(2, np.uint8), {}, {})
     series = SourceSeries("s")
     reading = Reading(UUID, 0, 10, schema, np.array([1, 5]), ("no", "ünï"))
-    prepared = series.prepare(reading, series.place(bind(schema, {}), 10))
+    prepared = series.prepare(reading, series.place(bind_schema(schema, {}), 10))
     assert [row[3] for row in sample_rows(prepared)] == ["ünï", 5]

@@ -15,10 +15,10 @@ from artimon.model.labels import canonical
 from artimon.model.values import ValueType
 from bookkeeper.rpc.turns import MAX_MEMO
 from sources.poll import memo
-from sources.poll.host_groups import HostGroup, Network, Sharing, own_networks
-from sources.state.reading import Reading, Schema
-from sources.state.schema_binding import bind
-from sources.state.series_memory import Placed, SourceSeries
+from sources.poll.host_groups import GroupAssignment, HostGroup, Network, own_networks
+from sources.state.reading import Reading, SourceSchema
+from sources.state.schema_binding import bind_schema
+from sources.state.series_memory import PlacedColumns, SourceSeries
 
 
 def nets(*texts: str) -> frozenset[Network]:
@@ -31,28 +31,30 @@ def groups(count: int, ip: str = "10.9.{}.{}") -> list[HostGroup]:
 
 def test_the_agent_of_the_host_polls() -> None:
     """By its address, or by a network that it says is its own; of two on one host exactly one."""
-    sharing = Sharing({"a": nets("10.0.0.1/32"), "b": nets("10.0.0.2/32", "10.244.2.0/24"), "c": nets("fd00::1/128")})
+    sharing = GroupAssignment(
+        {"a": nets("10.0.0.1/32"), "b": nets("10.0.0.2/32", "10.244.2.0/24"), "c": nets("fd00::1/128")}
+    )
     assert sharing.poller(HostGroup("x", "10.0.0.1")) == "a"
     assert sharing.poller(HostGroup("x", "10.244.2.77")) == "b"
     assert sharing.poller(HostGroup("x", "fd00::1")) == "c"
-    twins = Sharing({"a": nets("10.0.0.1/32"), "b": nets("10.0.0.1/32"), "far": nets("10.0.0.9/32")})
+    twins = GroupAssignment({"a": nets("10.0.0.1/32"), "b": nets("10.0.0.1/32"), "far": nets("10.0.0.9/32")})
     shares = Counter(twins.poller(HostGroup(f"context{i}", "10.0.0.1")) for i in range(400))
     assert set(shares) == {"a", "b"}
     assert min(shares.values()) > 100
 
 
 def test_a_loopback_address_is_near_every_agent_and_nobody_polls_without_agents() -> None:
-    sharing = Sharing({"a": nets("10.0.0.1/32"), "b": nets()})
+    sharing = GroupAssignment({"a": nets("10.0.0.1/32"), "b": nets()})
     assert {sharing.poller(HostGroup(f"c{i}", "127.0.0.1")) for i in range(50)} == {"a", "b"}
-    assert Sharing({}).poller(HostGroup("x", "127.0.0.1")) == ""
+    assert GroupAssignment({}).poller(HostGroup("x", "127.0.0.1")) == ""
 
 
 def test_an_agent_that_goes_moves_only_its_own_groups() -> None:
     """Hosts without an agent are shared out evenly."""
     all_four = {name: nets() for name in "abcd"}
     before, after = (
-        Sharing(all_four),
-        Sharing({n: o for n, o in all_four.items() if n != "d"}),
+        GroupAssignment(all_four),
+        GroupAssignment({n: o for n, o in all_four.items() if n != "d"}),
     )
     some = groups(2_000)
     shares = Counter(before.poller(group) for group in some)
@@ -85,7 +87,7 @@ def of(name: str) -> int:
 def reading(*values: int, birth_ms: int = 1_000, uuid: bytes = b"u" * 16) -> Reading:
     n = len(values)
     names = NAMES[:n]
-    schema = Schema(bytes([n]) * 16, names, [{}] * n, np.zeros(n, np.uint8), np.ones(n, np.uint8), {}, {})
+    schema = SourceSchema(bytes([n]) * 16, names, [{}] * n, np.zeros(n, np.uint8), np.ones(n, np.uint8), {}, {})
     return Reading(uuid, birth_ms, 100_000, schema, np.array(values, np.int64))
 
 
@@ -98,8 +100,8 @@ def accepted(series: SourceSeries, poll: Reading) -> dict[str, int]:
     return {texts[p]: birth for part in prepared.polled for p, _, birth, _ in part.samples.rows()}
 
 
-def placed_in(series: SourceSeries, poll: Reading) -> Placed:
-    return series.place(bind(poll.schema, {}), poll.time_ms)
+def placed_in(series: SourceSeries, poll: Reading) -> PlacedColumns:
+    return series.place(bind_schema(poll.schema, {}), poll.time_ms)
 
 
 def test_the_births_that_one_poller_found_are_those_of_the_next() -> None:
@@ -107,29 +109,29 @@ def test_the_births_that_one_poller_found_are_those_of_the_next() -> None:
     first, second = SourceSeries("s"), SourceSeries("s")
     assert accepted(first, reading(5, 5)) == {"a": 1_000, "b": 1_000}
     assert accepted(first, reading(6, 6, 6)) == {"a": 1_000, "b": 1_000, "c": 100_000}
-    left = memo.decode(memo.encode(memo.late_of(first)))
+    left = memo.decode_memo(memo.encode_memo(memo.late_series_of(first)))
     assert left.tolist() == [(of("c"), 100_000)]
     poll = reading(7, 7, 7)
-    memo.inherit(second, left, poll, placed_in(second, poll))
+    memo.apply_memo(second, left, poll, placed_in(second, poll))
     assert accepted(second, poll) == accepted(first, reading(7, 7, 7)) == {"a": 1_000, "b": 1_000, "c": 100_000}
-    assert memo.late_of(second).tolist() == left.tolist(), "the one after that learns it, too"
+    assert memo.late_series_of(second).tolist() == left.tolist(), "the one after that learns it, too"
 
 
 def test_a_poller_that_comes_back_forgets_what_it_thought_then() -> None:
     """While it was away the other polled a series that it has never seen, and found its birth."""
     away = SourceSeries("s")
     accepted(away, reading(5))
-    late = np.array([(of("b"), 70_000)], memo.LATE)
+    late = np.array([(of("b"), 70_000)], memo.MEMO_DTYPE)
     poll = reading(9, 9, 9)
-    memo.inherit(away, late, poll, placed_in(away, poll))
+    memo.apply_memo(away, late, poll, placed_in(away, poll))
     assert accepted(away, poll) == {"a": 1_000, "b": 70_000, "c": 1_000}
     assert away.rows.state["type"].tolist() == [ValueType.INTEGER] * 3
 
 
 def test_a_memo_is_bounded_and_garbage_says_nothing() -> None:
-    late = np.zeros(MAX_MEMO, memo.LATE)
+    late = np.zeros(MAX_MEMO, memo.MEMO_DTYPE)
     late["birth_ms"] = np.arange(MAX_MEMO)
-    encoded = memo.encode(late)
+    encoded = memo.encode_memo(late)
     assert len(encoded) <= MAX_MEMO
-    assert memo.decode(encoded)["birth_ms"].min() == MAX_MEMO - len(encoded) // 16, "the newest are kept"
-    assert len(memo.decode(b"garbage")) == 0
+    assert memo.decode_memo(encoded)["birth_ms"].min() == MAX_MEMO - len(encoded) // 16, "the newest are kept"
+    assert len(memo.decode_memo(b"garbage")) == 0

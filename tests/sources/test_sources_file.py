@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from artimon.cli import app
 from artimon.runtime.config_file import ConfigFileError, parse_config
 from sources.base.errors import TargetError
-from sources.scrape.sections import JobSection, Pages, RelabelSection, ScriptSection
+from sources.scrape.sections import JobSection, JobTargets, RelabelSection, ScriptSection
 from sources.scrape.sources_file import SourcesFile, read_sources, read_targets
-from sources.scrape.target_files import GONE_LOOKS, TargetFiles
-from sources.targets.page_target import Job, PrometheusTarget, parse_address
+from sources.scrape.target_files import END_AFTER_READS, TargetFiles
+from sources.targets.page_target import PrometheusTarget, ScrapeJob, parse_address
 
 GOOD = """\
 prometheus:
@@ -131,7 +131,7 @@ def test_a_file_that_everybody_may_write_runs_no_scripts(tmp_path: Path) -> None
 
 
 def test_a_file_of_targets(tmp_path: Path) -> None:
-    job = Job("node")
+    job = ScrapeJob("node")
 
     def read(text: str, name: str = "t.json") -> tuple[PrometheusTarget, ...]:
         (tmp_path / name).write_text(text)
@@ -154,13 +154,13 @@ def test_a_file_of_targets(tmp_path: Path) -> None:
 )
 def test_bad_addresses(text: str) -> None:
     with pytest.raises(TargetError):
-        parse_address(Job("node"), text, {})
+        parse_address(ScrapeJob("node"), text, {})
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:
     for text in ("me:pa55@x:1", "http://me:pa55@x:1/m", "https://me:pa55@x"):
         with pytest.raises(TargetError) as caught:
-            parse_address(Job("node"), text, {})
+            parse_address(ScrapeJob("node"), text, {})
         assert "pa55" not in str(caught.value)
 
 
@@ -180,11 +180,15 @@ def test_the_examples_of_the_page_are_good() -> None:
 
 
 def test_a_deleted_file_of_a_pattern_is_forgotten_with_its_problem(tmp_path: Path) -> None:
-    file, files, jobs = tmp_path / "a.json", TargetFiles(), [Pages(Job("node"), (), (str(tmp_path / "*.json"),))]
+    file, files, jobs = (
+        tmp_path / "a.json",
+        TargetFiles(),
+        [JobTargets(ScrapeJob("node"), (), (str(tmp_path / "*.json"),))],
+    )
     file.write_text('[{"targets": ["h:1"]}]')
     assert [target.instance for target in files.look(jobs)[0]] == ["h:1"]
     file.unlink()
-    for _ in range(GONE_LOOKS - 1):
+    for _ in range(END_AFTER_READS - 1):
         targets, problems = files.look(jobs)
         assert (len(targets), problems) == (1, [f"job node: {file} does not exist"])
     assert files.look(jobs) == ([], [f"job node: {file} does not exist"])

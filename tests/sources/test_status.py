@@ -7,20 +7,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from sources.delivery.endpoint_status import POLL_MS, POLL_SAMPLES, UP, Statuses
-from sources.delivery.figures import Figures
-from sources.delivery.source_owners import Owners
+from sources.delivery.endpoint_status import POLL_MS, POLL_SAMPLES, UP, EndpointStatuses
+from sources.delivery.figures import SourceCounts
+from sources.delivery.source_owners import SourceOwners
 
 HOUR = 3_600_000
 LABELS = {"context": "shop", "host": "web1", "instance": "0"}
 
 
-def said(statuses: Statuses, now_ms: int) -> dict[str, object]:
+def said(statuses: EndpointStatuses, now_ms: int) -> dict[str, object]:
     return {variable.name: variable.value for variable in statuses.variables(now_ms)}
 
 
 def test_a_polled_endpoint_says_how_the_poll_went(tmp_path: Path) -> None:
-    statuses = Statuses(tmp_path / "v.json", HOUR)
+    statuses = EndpointStatuses(tmp_path / "v.json", HOUR)
     statuses.polled("shop/web1/0", LABELS, True, 12.5, 1_500)
     assert said(statuses, 0) == {UP: 1, POLL_MS: 12.5, POLL_SAMPLES: 1_500}
     statuses.polled("shop/web1/0", LABELS, False, 5_000.0, 0)
@@ -30,12 +30,12 @@ def test_a_polled_endpoint_says_how_the_poll_went(tmp_path: Path) -> None:
 
 def test_what_vanished_is_down_for_an_hour_also_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "v.json"
-    first = Statuses(path, HOUR)
+    first = EndpointStatuses(path, HOUR)
     first.polled("shop/web1/0", LABELS, True, 1, 1)
     first.polled("shop/web1/1", {**LABELS, "instance": "1"}, True, 1, 1)
     first.vanished("shop/web1/0", LABELS, 1_000)
     asyncio.run(first.save())
-    again = Statuses(path, HOUR)
+    again = EndpointStatuses(path, HOUR)
     again.load()
     assert said(again, 1_000 + HOUR) == {UP: 0}
     assert said(again, 1_001 + HOUR) == {}
@@ -43,12 +43,12 @@ def test_what_vanished_is_down_for_an_hour_also_after_a_restart(tmp_path: Path) 
 
 def test_what_comes_back_or_leaves_in_order_is_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "v.json"
-    statuses = Statuses(path, HOUR)
+    statuses = EndpointStatuses(path, HOUR)
     statuses.vanished("a", LABELS, 1_000)
     asyncio.run(statuses.save())
     statuses.polled("a", LABELS, True, 1, 1)
     asyncio.run(statuses.save())
-    again = Statuses(path, HOUR)
+    again = EndpointStatuses(path, HOUR)
     again.load()
     assert said(again, 2_000) == {}
     statuses.left("a")
@@ -58,14 +58,14 @@ def test_what_comes_back_or_leaves_in_order_is_not_kept(tmp_path: Path) -> None:
 def test_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
     for text in ("", "[]", '{"a": 7}', '{"a": {"nope": 1}}'):
         (tmp_path / "v.json").write_text(text)
-        statuses = Statuses(tmp_path / "v.json", HOUR)
+        statuses = EndpointStatuses(tmp_path / "v.json", HOUR)
         statuses.load()
         assert said(statuses, 0) == {}
 
 
 def test_counts_are_read_by_a_thread_while_they_change(tmp_path: Path) -> None:
     """The event loop adds an entry while the entries are added up."""
-    statuses, figures = Statuses(tmp_path / "v.json", HOUR), Figures()
+    statuses, figures = EndpointStatuses(tmp_path / "v.json", HOUR), SourceCounts()
 
     class Polled:
         @property
@@ -100,7 +100,7 @@ class Process:
 
 def test_a_source_has_one_owner_and_a_dead_one_gives_way() -> None:
     async def run() -> None:
-        owners, dead, alive, rival = Owners(), Process(False), Process(True), Process(True)
+        owners, dead, alive, rival = SourceOwners(), Process(False), Process(True), Process(True)
         assert await owners.claim("s", dead, sure=True)
         assert await owners.claim("s", alive, sure=True)
         assert dead.superseded
@@ -116,7 +116,7 @@ def test_a_source_has_one_owner_and_a_dead_one_gives_way() -> None:
 
 def test_of_several_rivals_at_once_one_wins() -> None:
     async def run() -> None:
-        owners, rivals = Owners(), [Process(True) for _ in range(5)]
+        owners, rivals = SourceOwners(), [Process(True) for _ in range(5)]
         owners.hold("s", Process(False))
         won = await asyncio.gather(*(owners.claim("s", rival, sure=True) for rival in rivals))
         assert sorted(won) == [False] * 4 + [True]

@@ -21,7 +21,7 @@ import pytest
 
 from bookkeeper import Bookkeeper
 from bookkeeper.rpc.framed_server import FramedServer
-from bookkeeper.rpc.poll_service import Identity, Service, idl
+from bookkeeper.rpc.poll_service import PollHandler, ProcessIdentity, idl
 from tests.sources.helpers import HOST, register, registry
 from tests.waiting import eventually
 
@@ -46,10 +46,10 @@ class Poll(NamedTuple):
     agent: str
 
 
-class Watched(Service):
+class Watched(PollHandler):
     """The real handler of an endpoint, which notes who got its values when."""
 
-    def __init__(self, book: Bookkeeper, identity: Identity) -> None:
+    def __init__(self, book: Bookkeeper, identity: ProcessIdentity) -> None:
         super().__init__(book, identity)
         self.polls: list[Poll] = []
 
@@ -71,7 +71,7 @@ class Process:
         self.book = Bookkeeper(online=False)
         self.book.add_to_integer_var("orders", {}, 5)
         self.uuid = uuid.uuid4().bytes
-        self.service = Watched(self.book, Identity(self.uuid, 1_000, context, instance))
+        self.service = Watched(self.book, ProcessIdentity(self.uuid, 1_000, context, instance))
         self.server = FramedServer(idl().Bookkeeper, self.service, on_reply=self.service.replied)
         self.node = register(client, context, self.server.start(), self.uuid)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from artimon.runtime.zookeeper import Registration, zookeeper_client
+from artimon.runtime.zookeeper import EphemeralNode, zookeeper_client
 from artimon.stack.stack import Stack
 from bookkeeper.process.ephemeral_node import EndpointRegistration
 from sources.poll.group_leases import AGENTS, LEASES
@@ -33,7 +33,7 @@ def registered(zookeeper: str, path: str) -> Iterator[None]:
     thread.start()
     client = zookeeper_client(zookeeper, 2.0)
     client.start_async()
-    other = Registration(client, path + "-part", b"{}")
+    other = EphemeralNode(client, path + "-part", b"{}")
     other.start()
     try:
         yield

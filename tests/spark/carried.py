@@ -15,14 +15,14 @@ from kafka.admin import KafkaAdminClient
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from artimon.model.batch import Polled, Samples
-from artimon.model.protocols import SinkRefused
-from artimon.runtime.supervise import Supervised
+from artimon.model.batch import PollResult, Samples
+from artimon.model.protocols import SinkRefusedError
+from artimon.runtime.supervise import SupervisedThread
 from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery
-from pipeline.spark.retention import Retention
+from pipeline.spark.retention import TopicTrimmer
 from tests.pipeline.helpers import polled
 from tests.pipeline.kafka_helpers import collector
 from tests.spark.driving import running
@@ -55,12 +55,12 @@ class Carried:
             self._number += 1
             at = now_ms()
             rows = [(n, at, at - 1, base64.b85encode(os.urandom(30_000)).decode()) for n in range(1, 11)]
-            self._give(Polled(f"s{self._number % SOURCES}/h/0", bytes(16), 1, at, Samples.of(rows)))
+            self._give(PollResult(f"s{self._number % SOURCES}/h/0", bytes(16), 1, at, Samples.of(rows)))
 
-    def _give(self, one: Polled) -> None:
+    def _give(self, one: PollResult) -> None:
         try:
             self.agent.intake.accept_now([one])
-        except SinkRefused:
+        except SinkRefusedError:
             self.refused += 1
             return
         self.ledger.update((one.source, f, t, b, repr(v)) for f, t, b, v in one.samples.rows())
@@ -96,10 +96,10 @@ class Carried:
     @contextmanager
     def spark(self) -> Iterator[RawQuery]:
         """Raw query, publication of acks, retention, as the application runs them."""
-        lives: list[Supervised] = []
+        lives: list[SupervisedThread] = []
         acks = AcksPublisher(self.config, self._client)
         query = RawQuery(self.config, self._session, lambda: lives[0].healthy() if lives else None, acks.wake)
-        retention = Retention(self.config)
+        retention = TopicTrimmer(self.config)
         with ExitStack() as all_:
             all_.callback(acks.wake)
             all_.enter_context(running("acks", acks.run))

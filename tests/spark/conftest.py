@@ -22,7 +22,7 @@ from tests.spark.helpers import config_for, make_topics
 def connector() -> list[str]:
     """Paths of Spark's Kafka connector."""
     place = load_settings()
-    folder = jars.ensure(place, find_java(place), ["spark"]) / "spark"
+    folder = jars.ensure_jars(place, find_java(place), ["spark"]) / "spark"
     return [str(jar) for jar in sorted(folder.glob("*.jar"))]
 
 

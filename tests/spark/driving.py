@@ -10,8 +10,8 @@ from typing import Any
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from artimon.model.probe import Probe, no_probe
-from artimon.runtime.supervise import Supervised
+from artimon.model.probe import Failpoint, no_failpoint
+from artimon.runtime.supervise import SupervisedThread
 from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery
@@ -19,10 +19,10 @@ from pipeline.spark.suspects import Suspects
 
 
 @contextmanager
-def running(name: str, run: Callable[[threading.Event], None]) -> Iterator[Supervised]:
+def running(name: str, run: Callable[[threading.Event], None]) -> Iterator[SupervisedThread]:
     """`run` under its supervisor, as in the application."""
     stop = threading.Event()
-    life = Supervised(name, run, stop)
+    life = SupervisedThread(name, run, stop)
     life.start()
     try:
         yield life
@@ -35,11 +35,11 @@ def running(name: str, run: Callable[[threading.Event], None]) -> Iterator[Super
 def raw_query(
     config: SparkConfig,
     session: SparkSession,
-    probe: Probe = no_probe,
+    probe: Failpoint = no_failpoint,
     name: str = "raw",
     suspects: Suspects | None = None,
 ) -> Iterator[RawQuery]:
-    lives: list[Supervised] = []
+    lives: list[SupervisedThread] = []
     query = RawQuery(config, session, lambda: lives[0].healthy() if lives else None, probe=probe, suspects=suspects)
     with running(name, query.run) as life:
         lives.append(life)

@@ -103,6 +103,6 @@ def local_files(clock: Clock) -> Iterator[LocalClient]:
     client = LocalClient(clock)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "_client", lambda _authority: client)
-        patch.setattr(files, "split", lambda uri: ("file://", uri.removeprefix("file://")))
+        patch.setattr(files, "split_uri", lambda uri: ("file://", uri.removeprefix("file://")))
         patch.setattr(files, "check_reachable", lambda _uri, _timeout_s=0.0: None)
         yield client

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from artimon.rawtable.state import Span
-from pipeline.spark.tasks import Record
+from pipeline.spark.tasks import KafkaRecord
 from pipeline.spark.topic import DeadLetter, TopicError
 from tests.simulation.log import LogTopic, Partition
 
@@ -80,7 +80,7 @@ class Frame:
                 rows += [Row(text) for text in batch.column(0).to_pylist()]
         return rows
 
-    def _batches(self, records: Sequence[tuple[int, Record]]) -> Iterable[Any]:
+    def _batches(self, records: Sequence[tuple[int, KafkaRecord]]) -> Iterable[Any]:
         for at in range(0, len(records), self._chunk):
             yield arrow(records[at : at + self._chunk])
 

@@ -44,7 +44,7 @@ class RecordingShard:
 
     def start(self, zookeeper: KazooClient) -> None:
         """Listen on a fresh port and register."""
-        self._server = FramedServer(shards.service(), self, max_frame=64 * MiB)
+        self._server = FramedServer(shards.shard_idl(), self, max_frame=64 * MiB)
         port = self._server.start()
         zookeeper.ensure_path(shards.SHARDS_PATH)
         entry = {"host": "127.0.0.1", "port": port, "pid": 0, "incarnation": uuid.uuid4().hex}

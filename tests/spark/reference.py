@@ -20,7 +20,7 @@ from artimon.rawtable.reader import read_raw
 from artimon.rawtable.sources import read_sources
 from artimon.rawtable.state import END_OF_LOG, FORGET_MS, RawState, TopicState
 from pipeline.spark.messages import FUTURE_MS
-from pipeline.spark.tasks import Record
+from pipeline.spark.tasks import KafkaRecord
 from tests.spark.memory_log import MemoryLog
 
 Held = tuple[str, int, int, int, bool, str, str, bytes]
@@ -109,7 +109,7 @@ class Reference:
             else:
                 self._store(p, stored.record, mended)
 
-    def _store(self, p: int, record: Record, mended: bool) -> None:
+    def _store(self, p: int, record: KafkaRecord, mended: bool) -> None:
         made = self.made.get(record.value or b"")
         if made is None or made.poll_ms < record.append_ms - FORGET_MS:
             self._bury(p, record)
@@ -122,7 +122,7 @@ class Reference:
                 future = time > record.append_ms + FUTURE_MS
                 self.rows[made.source, series, time, birth, future, made.keep, *bits(value)] += 1
 
-    def _bury(self, p: int, record: Record) -> None:
+    def _bury(self, p: int, record: KafkaRecord) -> None:
         self.dead += 1
         found = [
             letter

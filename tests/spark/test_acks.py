@@ -9,25 +9,25 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.state import Gap, RawState, Step, Totals, advance, close_gaps
+from artimon.rawtable.state import Increment, LogGap, RawState, TableTotals, advance, close_gaps
 from artimon.runtime.partition_counts import ACKS_PATH as PATH
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.topic import Topic
+from pipeline.spark.topic import TopicClient
 from tests.spark.helpers import PARTITIONS, Sender
 
 pytestmark = pytest.mark.stack
 
 
-def begin(config: SparkConfig, table: RawTable, gaps: list[Gap]) -> RawState:
-    info = Topic(config.kafka, config.samples_topic).describe()
+def begin(config: SparkConfig, table: RawTable, gaps: list[LogGap]) -> RawState:
+    info = TopicClient(config.kafka, config.samples_topic).describe()
     state = close_gaps(RawState(), "w", info.cluster, info.topic, info.topic_id, info.partitions, gaps)
     table.append([], RawState(), state)
     return state
 
 
 def append(table: RawTable, state: RawState, until: int) -> RawState:
-    after = advance(state, "w", Step({0: until}, {}, {}, Totals(), 0))
+    after = advance(state, "w", Increment({0: until}, {}, {}, TableTotals(), 0))
     table.append([], state, after)
     return after
 
@@ -51,7 +51,7 @@ def test_until_log_bounds_and_lost_ranges(config: SparkConfig, client: KazooClie
         sender.numbers("a/h/0", 1, n)
     sender.close()
     table = RawTable(config.hdfs)
-    state = append(table, begin(config, table, [Gap("lost", 1, 0, 7)]), 3)
+    state = append(table, begin(config, table, [LogGap("lost", 1, 0, 7)]), 3)
     AcksPublisher(config, client).publish()
     document = published(client)
     assert document["topic"] == config.samples_topic

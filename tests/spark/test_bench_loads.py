@@ -22,9 +22,9 @@ from benchmarks.lag import MINUTE_MS, Poller, Waiting, next_minute
 from benchmarks.loads import values
 from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, Source, number_of, text_of
 from benchmarks.loads.world import WrongCounts
-from pipeline.compaction.digest import digest
+from pipeline.compaction.digest import digest_of
 from pipeline.spark import rows
-from sources.base.schedule import FIRST, LAST
+from sources.base.schedule import FIRST_PHASE, LAST_PHASE
 from varstore.shard.shard import Shard
 
 NOW = 1_795_000_000_000
@@ -39,11 +39,11 @@ def test_digest_of_the_load_is_that_of_its_files() -> None:
         polled = source.poll(NOW)
         batch = encode_samples(BatchId("a", 1, 0, number), source.name, source.endpoint, NOW, NOW, "default", polled)
         expected.add(number, polled, len(batch.data))
-        parts.append(rows.Part(number, NOW, decode_columns(batch.header, batch.data)))
-    data, count, _ = rows.to_file(parts)
+        parts.append(rows.SourceBatch(number, NOW, decode_columns(batch.header, batch.data)))
+    data, count, _ = rows.encode_file(parts)
     (read,) = pq.read_table(BytesIO(data)).combine_chunks().to_batches()
     assert count == expected.samples == 2 * SERIES_A_SOURCE
-    assert digest(read) == expected.digest
+    assert digest_of(read) == expected.digest
 
 
 def state(**seen: int) -> RawState:
@@ -110,8 +110,8 @@ def test_polls_come_at_the_phases_of_the_product(tmp_path: Path, monkeypatch: py
     sources = [Source(number, np.random.default_rng(1), NOW) for number in range(40)]
     poller = Poller(0, sources, tmp_path, "", Waiting())
     assert poller.phases == sorted(poller.phases)
-    assert 60 * FIRST <= poller.phases[0] < 3
-    assert 7 < poller.phases[-1] <= 60 * LAST < 10
+    assert 60 * FIRST_PHASE <= poller.phases[0] < 3
+    assert 7 < poller.phases[-1] <= 60 * LAST_PHASE < 10
 
 
 def test_the_first_poll_waits_for_a_minute_of_the_clock() -> None:

@@ -15,7 +15,7 @@ from artimon.rawtable.commit import RawTable
 from artimon.runtime.settings import load as load_settings
 from artimon.stack.stack import Stack
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.topic import Topic
+from pipeline.spark.topic import TopicClient
 from tests.conftest import TEST_PORTS
 from tests.spark.carried import Carried
 from tests.spark.helpers import PARTITIONS, make_topics
@@ -48,7 +48,7 @@ def test_a_full_kafka_keeps_the_unread_and_drains_once_it_is_read(
 ) -> None:
     """Spark is away: Kafka fills to its quota, the agent's log grows. Spark comes back: everything goes its way."""
     way = Carried(own, session, client, QUOTA)
-    topic = Topic(own.kafka, own.samples_topic)
+    topic = TopicClient(own.kafka, own.samples_topic)
     with way.running():
         way.accept_large(200)
         eventually(lambda: bool(way.figures()["buffer_full"]), "buffer full")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from artimon.rawtable.state import Epochs
-from pipeline.spark.cuts import REMEMBERED_MS, Cuts
+from pipeline.spark.cuts import RETENTION_MS, TruncationDetector
 
 OLD: dict[int, Epochs] = {0: ((3, 0),)}
 
 
-def looked(end: int = 100, fed: int = 100) -> Cuts:
+def looked(end: int = 100, fed: int = 100) -> TruncationDetector:
     """One partition whose log ended at `end` under epoch 3."""
-    cuts = Cuts("t")
+    cuts = TruncationDetector("t")
     assert cuts.look(OLD, {0: (0, end)}, {0: fed}, 0) == []
     return cuts
 
@@ -34,9 +34,9 @@ def test_a_cut_that_no_shard_stands_above_is_remembered_for_those_that_come_back
     """They may have been stopped meanwhile, or go back to a snapshot."""
     cuts = looked(end=100, fed=0)
     assert len(cuts.look({0: ((3, 0), (4, 90))}, {0: (0, 95)}, {}, 1)) == 1
-    cuts.look({0: ((3, 0), (4, 90))}, {0: (0, 95)}, {}, REMEMBERED_MS)
+    cuts.look({0: ((3, 0), (4, 90))}, {0: (0, 95)}, {}, RETENTION_MS)
     assert len(cuts.known) == 1
-    cuts.look({0: ((3, 0), (4, 90))}, {0: (0, 95)}, {}, REMEMBERED_MS + 1)
+    cuts.look({0: ((3, 0), (4, 90))}, {0: (0, 95)}, {}, RETENTION_MS + 1)
     assert cuts.known == []
 
 

@@ -14,18 +14,18 @@ from kafka import KafkaConsumer, TopicPartition
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from artimon.cli.commands.deadletter import send_again, show
+from artimon.cli.commands.deadletter import replay_and_report, show
 from artimon.model.batch import BatchError, BatchHeader, BatchId, Samples
 from artimon.model.codec import encode_samples
 from artimon.model.values import Value
 from artimon.rawtable.commit import RawTable
 from pipeline.spark import buckets, messages, raw
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.deadletters import Address, DeadLetters, LettersError, LetterState, Wish, replay
+from pipeline.spark.deadletters import DeadLetterError, DeadLetters, LetterAddress, LetterState, ReplayRequest, replay
 from pipeline.spark.feeding import run_feed
 from pipeline.spark.raw import RawQuery
-from pipeline.spark.tasks import Record, run_raw
-from pipeline.spark.topic import DeadLetter, Topic
+from pipeline.spark.tasks import KafkaRecord, run_raw
+from pipeline.spark.topic import DeadLetter, TopicClient
 from tests.spark.driving import buckets_query, raw_query, reached
 from tests.spark.helpers import Sender, now_ms, table_rows
 from tests.spark.memory_log import LocalSession, Row, arrow
@@ -56,7 +56,7 @@ class KafkaFrame:
         return [Row(text) for batch in self._function([arrow(records)]) for text in batch.column(0).to_pylist()]
 
 
-def read_topic(kafka: str, topic: str, start: Mapping[int, int]) -> list[tuple[int, Record]]:
+def read_topic(kafka: str, topic: str, start: Mapping[int, int]) -> list[tuple[int, KafkaRecord]]:
     consumer = KafkaConsumer(bootstrap_servers=kafka, group_id=None, enable_auto_commit=False)
     try:
         parts = [TopicPartition(topic, p) for p in start]
@@ -67,7 +67,7 @@ def read_topic(kafka: str, topic: str, start: Mapping[int, int]) -> list[tuple[i
         found = []
         while any(consumer.position(part) < ends[part] for part in parts):
             for records in consumer.poll(timeout_ms=200).values():
-                found += [(r.partition, Record(r.offset, r.timestamp, r.value)) for r in records]
+                found += [(r.partition, KafkaRecord(r.offset, r.timestamp, r.value)) for r in records]
         return sorted(found, key=lambda one: (one[0], one[1].offset))
     finally:
         consumer.close()
@@ -84,7 +84,7 @@ def letters_of(config: SparkConfig) -> DeadLetters:
     return DeadLetters(config.kafka, config.hdfs, config.topic_prefix)
 
 
-def states(config: SparkConfig) -> list[tuple[Address, LetterState, str]]:
+def states(config: SparkConfig) -> list[tuple[LetterAddress, LetterState, str]]:
     return [(one.address, one.state, one.why) for one, _ in letters_of(config).read(threading.Event())]
 
 
@@ -113,25 +113,27 @@ def test_a_replay_after_the_fix_is_stored_once(config: SparkConfig, capsys: pyte
     send_rows(sender, "good/h/0")
     send_rows(sender, REFUSED)
     send_rows(sender, "good/h/0")
-    at = Address(sender.partition, 1)
+    at = LetterAddress(sender.partition, 1)
     with a_defect():
         append_all(config)
         assert states(config) == [
             (at, LetterState.WAITING, "this program failed to decode it: ZeroDivisionError: a defect")
         ]
-        assert send_again(letters_of(config), Wish(), threading.Event()) == 1  # not while it would die again
+        assert (
+            replay_and_report(letters_of(config), ReplayRequest(), threading.Event()) == 1
+        )  # not while it would die again
     assert "refused" in capsys.readouterr().out
     assert states(config) == [(at, LetterState.WAITING, "")]
-    assert send_again(letters_of(config), Wish(dry_run=True), threading.Event()) == 0
+    assert replay_and_report(letters_of(config), ReplayRequest(dry_run=True), threading.Event()) == 0
     for _ in range(2):
-        assert send_again(letters_of(config), Wish(addresses=[at]), threading.Event()) == 0
+        assert replay_and_report(letters_of(config), ReplayRequest(addresses=[at]), threading.Event()) == 0
     assert f"{at}  written at {sender.partition}:3" in capsys.readouterr().out
     append_all(config)
     assert table_rows(config) == sender.ledger
     _, state = RawTable(config.hdfs).head()
     assert (state.totals.dead_letters, state.totals.duplicates, state.totals.batches) == (1, 1, 3)
     assert states(config) == [(at, LetterState.STORED, "")]
-    assert send_again(letters_of(config), Wish(), threading.Event()) == 0
+    assert replay_and_report(letters_of(config), ReplayRequest(), threading.Event()) == 0
     assert capsys.readouterr().err.endswith("nothing to replay\n")
     sender.close()
 
@@ -151,7 +153,7 @@ def test_the_list_says_what_can_be_done(config: SparkConfig, capsys: pytest.Capt
         sender.send_bytes(value)
     append_all(config)
     again = [DeadLetter(sender.partition, 2, "digest")]
-    Topic(config.kafka, config.samples_topic).bury(again * 2, config.deadletters_topic)
+    TopicClient(config.kafka, config.samples_topic).bury(again * 2, config.deadletters_topic)
     found = states(config)
     wanted = [
         "unreadable",
@@ -173,11 +175,11 @@ def test_the_list_says_what_can_be_done(config: SparkConfig, capsys: pytest.Capt
     out = capsys.readouterr().out
     assert len(out.splitlines()) == 1
     assert "\x1b" not in out
-    outcomes = list(replay(letters_of(config), Wish(), threading.Event()))
+    outcomes = list(replay(letters_of(config), ReplayRequest(), threading.Event()))
     assert [one.what for one in outcomes] == ["refused"] * 2
-    named = list(replay(letters_of(config), Wish([Address(sender.partition, 1)]), threading.Event()))
+    named = list(replay(letters_of(config), ReplayRequest([LetterAddress(sender.partition, 1)]), threading.Event()))
     assert [(one.what, one.detail) for one in named] == [("refused", "a message without a value")]
-    forced = list(replay(letters_of(config), Wish(force=True, dry_run=True), threading.Event()))
+    forced = list(replay(letters_of(config), ReplayRequest(force=True, dry_run=True), threading.Event()))
     assert [one.what for one in forced].count("would be written") == 1  # the old one: its header can be trusted
     sender.close()
 
@@ -186,8 +188,8 @@ def test_no_such_letter_names_those_that_exist(config: SparkConfig) -> None:
     sender = Sender(config.kafka, config.samples_topic)
     sender.send_bytes(b"garbage")
     append_all(config)
-    with pytest.raises(LettersError, match=f"no letter at 0:99; there are {sender.partition}:0"):
-        list(replay(letters_of(config), Wish(addresses=[Address(0, 99)]), threading.Event()))
+    with pytest.raises(DeadLetterError, match=f"no letter at 0:99; there are {sender.partition}:0"):
+        list(replay(letters_of(config), ReplayRequest(addresses=[LetterAddress(0, 99)]), threading.Event()))
     sender.close()
 
 
@@ -202,7 +204,7 @@ def test_servers_away_and_topics_missing(config: SparkConfig, capsys: pytest.Cap
 def test_a_replay_that_is_stopped_says_so(config: SparkConfig, capsys: pytest.CaptureFixture[str]) -> None:
     stop = threading.Event()
     stop.set()
-    assert send_again(letters_of(config), Wish(), stop) == 130
+    assert replay_and_report(letters_of(config), ReplayRequest(), stop) == 130
     assert "run it again" in capsys.readouterr().err
 
 
@@ -247,12 +249,15 @@ def test_a_replay_reaches_table_and_shards_once(
     assert [state for _, state, _ in states(config)] == [LetterState.WAITING] * 2
     with raw_query(config, session) as query, buckets_query(config, session, client):
         for _ in range(2):
-            assert send_again(letters_of(config), Wish(), threading.Event()) == 0
+            assert replay_and_report(letters_of(config), ReplayRequest(), threading.Event()) == 0
         eventually(reached(query, 4), "the replay")
         eventually(lambda: sum(shard.rows.values()) == 12, "the shard")
         for _ in range(2):
             assert (
-                send_again(letters_of(config), Wish(addresses=[Address(sender.partition, 1)]), threading.Event()) == 0
+                replay_and_report(
+                    letters_of(config), ReplayRequest(addresses=[LetterAddress(sender.partition, 1)]), threading.Event()
+                )
+                == 0
             )
         send_rows(sender, "good/h/0")
         eventually(reached(query, 5), "what follows")

@@ -8,12 +8,12 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.state import Gap, RawState, close_gaps, from_json, to_json
+from artimon.rawtable.state import LogGap, RawState, close_gaps, from_json, to_json
 from pipeline.spark import gaps
 from pipeline.spark.config import SparkConfig
 from pipeline.spark.raw import RawQuery
-from pipeline.spark.source import batch
-from pipeline.spark.topic import Topic
+from pipeline.spark.source import range_frame
+from pipeline.spark.topic import TopicClient
 from tests.spark.carried import Carried, delete_records, delete_topics
 from tests.spark.helpers import make_topics, now_ms
 from tests.waiting import eventually
@@ -41,8 +41,8 @@ def test_a_topic_deleted_and_made_again_under_load(
         assert any(text.startswith("gap (topic) named by append") for text in query.problems())
     _, state = RawTable(config.hdfs).head()
     assert state.recent, "the table itself tells of it, whatever restarts"
-    assert gaps.problems(state, now_ms()) != []
-    assert gaps.problems(state, now_ms() + gaps.TOLD_MS) == []
+    assert gaps.problem_texts(state, now_ms()) != []
+    assert gaps.problem_texts(state, now_ms() + gaps.REPORTED_MS) == []
 
 
 @pytest.mark.stack
@@ -54,13 +54,13 @@ def test_what_was_fetched_of_another_log_is_not_read_as_of_this_one(config: Spar
         with KafkaProducer(bootstrap_servers=config.kafka, acks="all") as producer:
             for _ in range(40):
                 producer.send(config.samples_topic, word, partition=0)
-        topic = Topic(config.kafka, config.samples_topic)
+        topic = TopicClient(config.kafka, config.samples_topic)
         info = topic.describe()
         topic.close()
         rest = dict.fromkeys(range(1, info.partitions), 0)
         found = set[bytes]()
         for start in (0, 10) if word == b"old" else (10, 20):
-            frame = batch(session, config, info, {0: start, **rest}, {0: start + 10, **rest})
+            frame = range_frame(session, config, info, {0: start, **rest}, {0: start + 10, **rest})
             found |= {bytes(row.value) for row in frame.collect()}
         return found
 
@@ -80,7 +80,7 @@ def test_records_deleted_that_nobody_has_read(config: SparkConfig, session: Spar
             eventually(lambda: way.figures()["pending_batches"] == 0, "the first are in the table")
         way.accept(60)
         eventually(lambda: way.figures()["unsent_batches"] == 0, "Kafka has them")
-        topic = Topic(config.kafka, config.samples_topic)
+        topic = TopicClient(config.kafka, config.samples_topic)
         info = topic.describe()
         _, state = RawTable(config.hdfs).head()
         for partition, (_, end) in topic.bounds(info.partitions).items():
@@ -99,16 +99,16 @@ def test_gaps_outlive_a_restart_and_the_list_is_bounded() -> None:
     state = close_gaps(RawState(), "w", "c", "t", "one", 2, [], None, 1_000)
     for n in range(200):
         state = from_json(
-            to_json(close_gaps(state, "w", "c", "t", "one", 2, [Gap("cut", 1, n, n + 1)], None, n), state)
+            to_json(close_gaps(state, "w", "c", "t", "one", 2, [LogGap("cut", 1, n, n + 1)], None, n), state)
         )
     assert len(state.recent) == 64
     assert [named.gap.start for named in state.recent] == list(range(136, 200))
     assert {named.topic_id for named in state.recent} == {"one"}
-    again = close_gaps(state, "w", "c", "t", "two", 2, [Gap("topic", 0, 5, 9), Gap("lost", 1, 0, 3)], None, 999)
+    again = close_gaps(state, "w", "c", "t", "two", 2, [LogGap("topic", 0, 5, 9), LogGap("lost", 1, 0, 3)], None, 999)
     assert [(n.gap.kind, n.topic_id, n.append) for n in again.recent[-2:]] == [
         ("topic", "one", 202),
         ("lost", "two", 202),
     ]
-    (sentence, *_) = gaps.problems(again, 1_000)
+    (sentence, *_) = gaps.problem_texts(again, 1_000)
     assert "append 202" in sentence
     assert "1970-01-01 00:00:00 UTC" in sentence

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from artimon.model.clock import ManualClock
-from pipeline.collector.quota import LogSizes, Quota, watch
+from pipeline.collector.quota import KafkaQuotaGate, LogSizes, measure_until
 from pipeline.spark.acks import AcksPublisher
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.retention import Retention
+from pipeline.spark.retention import TopicTrimmer
 from tests.waiting import eventually
 
 NOTHING: Any = None
@@ -75,7 +75,7 @@ def test_acks_are_published_again(error: Exception) -> None:
 @pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)
 def test_kafka_is_trimmed_again(error: Exception) -> None:
     away: Any = Failing(error)
-    retention = Retention(config(), ManualClock(10**9))
+    retention = TopicTrimmer(config(), ManualClock(10**9))
     retention._topic = retention._head = away
     with thread(retention.run):
         eventually(lambda: away.calls > 3, "another turn")
@@ -84,5 +84,5 @@ def test_kafka_is_trimmed_again(error: Exception) -> None:
 @pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)
 def test_the_quota_is_measured_again(error: Exception) -> None:
     away = Failing(error)
-    with thread(lambda stop: watch(Quota(1_000), away.sizes, stop, ManualClock())):
+    with thread(lambda stop: measure_until(KafkaQuotaGate(1_000), away.sizes, stop, ManualClock())):
         eventually(lambda: away.calls > 3, "another turn")

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from artimon.rawtable.schema import DataFile, period_of
 from pipeline.spark.pace import (
     APPEND_ROWS,
-    FREE_FILES,
     HOUR_FILES,
     HOUR_MS,
-    LEAST_MESSAGES,
-    Pace,
-    messages,
+    MIN_MESSAGES,
+    UNPACED_FILES,
+    AppendPace,
+    message_limit,
 )
 
 START = 1_795_000_000_000 // HOUR_MS * HOUR_MS
@@ -26,7 +26,9 @@ def file(rows: int, at_ms: int = START, keep: str = "default") -> DataFile:
     return DataFile("x", 1, rows, {"period": period_of(at_ms), "keep": keep}, "")
 
 
-def hour_of_appends(pace: Pace, classes: int, rows: int, took_s: float = 2.0, interval_s: float = 30.0) -> list[float]:
+def hour_of_appends(
+    pace: AppendPace, classes: int, rows: int, took_s: float = 2.0, interval_s: float = 30.0
+) -> list[float]:
     """Drive one whole hour: pauses as the query would make them."""
     at, pauses = float(START), []
     while at < START + HOUR_MS:
@@ -37,7 +39,7 @@ def hour_of_appends(pace: Pace, classes: int, rows: int, took_s: float = 2.0, in
 
 
 def test_an_ordinary_hour_has_one_file_an_append_and_no_rest() -> None:
-    pauses = hour_of_appends(pace := Pace(), 1, 750_000)
+    pauses = hour_of_appends(pace := AppendPace(), 1, 750_000)
     assert len(pauses) == 120
     assert not any(pauses)
     assert not pace.is_scarce(HOUR)
@@ -45,23 +47,23 @@ def test_an_ordinary_hour_has_one_file_an_append_and_no_rest() -> None:
 
 @given(st.integers(1, 20), st.floats(0.5, 30.0))
 def test_up_to_twenty_classes_keep_the_limit(classes: int, interval_s: float) -> None:
-    pauses = hour_of_appends(Pace(interval_s), classes, 10_000, interval_s=interval_s)
+    pauses = hour_of_appends(AppendPace(interval_s), classes, 10_000, interval_s=interval_s)
     assert classes * len(pauses) <= HOUR_FILES
 
 
 def test_four_classes_never_rest() -> None:
-    assert not any(hour_of_appends(Pace(), 4, 200_000))
+    assert not any(hour_of_appends(AppendPace(), 4, 200_000))
 
 
 def test_files_that_stood_there_at_the_start_count() -> None:
-    pace = Pace(30.0, Counter([HOUR] * (HOUR_FILES - 10) + ["2026-11-01"]))
+    pace = AppendPace(30.0, Counter([HOUR] * (HOUR_FILES - 10) + ["2026-11-01"]))
     pace.note([file(1000)])
     assert pace.pause_s(START) == 300.0
     assert pace.pause_s(START + HOUR_MS) == 0.0
 
 
 def test_a_backlog_gets_larger_files_and_no_rest() -> None:
-    pace = Pace(30.0, {HOUR: FREE_FILES - 1})
+    pace = AppendPace(30.0, {HOUR: UNPACED_FILES - 1})
     assert pace.tasks(12_000_000, 4, HOUR) == 4
     small = pace.chunk_bytes(HOUR)
     pace.note([file(3_000_000)])
@@ -71,18 +73,18 @@ def test_a_backlog_gets_larger_files_and_no_rest() -> None:
 
 
 def test_few_rows_are_one_task() -> None:
-    assert [Pace().tasks(rows, 4, HOUR) for rows in (0, 750_000, 2_999_999, 3_000_000, 10**9)] == [1, 1, 1, 2, 4]
+    assert [AppendPace().tasks(rows, 4, HOUR) for rows in (0, 750_000, 2_999_999, 3_000_000, 10**9)] == [1, 1, 1, 2, 4]
 
 
 def test_large_batches_make_appends_of_fewer_messages() -> None:
-    assert messages(8_000, 0, 0) == 8_000
-    assert messages(8_000, 1_500_000, 1_000) == 8_000
-    assert messages(8_000, 10_000_000, 1_000) == APPEND_ROWS // 10_000
-    assert messages(8_000, 7, 1_000) == 8_000
+    assert message_limit(8_000, 0, 0) == 8_000
+    assert message_limit(8_000, 1_500_000, 1_000) == 8_000
+    assert message_limit(8_000, 10_000_000, 1_000) == APPEND_ROWS // 10_000
+    assert message_limit(8_000, 7, 1_000) == 8_000
 
 
 def test_appends_that_are_never_done_become_smaller_down_to_a_least_size() -> None:
-    sizes = [messages(8_000, 5_000_000, 1_000, fruitless) for fruitless in range(20)]
+    sizes = [message_limit(8_000, 5_000_000, 1_000, fruitless) for fruitless in range(20)]
     assert sizes[:4] == [2_400, 1_200, 600, 300]
-    assert set(sizes[4:]) == {LEAST_MESSAGES}
-    assert messages(200, 5_000_000, 1_000, 9) == 200
+    assert set(sizes[4:]) == {MIN_MESSAGES}
+    assert message_limit(200, 5_000_000, 1_000, 9) == 200

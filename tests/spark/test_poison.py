@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from artimon.model.codec import parse_header
 from artimon.model.routing import partition_of
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.deadletters import DeadLetters, Letter, LetterState
+from pipeline.spark.deadletters import DeadLetterRecord, DeadLetters, LetterState
 from pipeline.spark.feeding import FeedPlan, FeedResult
-from pipeline.spark.suspects import SUSPECTS, Suspects, is_death, run_guarded
-from pipeline.spark.trial import Guard, Trial, TrialError, digest
+from pipeline.spark.suspects import SUSPECTS_FILE, Suspects, is_worker_death, run_with_trial
+from pipeline.spark.trial import DecoderProcess, TrialDecoder, TrialError, digest
 from tests.security.attacks import bomb
 from tests.spark.driving import buckets_query, raw_query
 from tests.spark.helpers import PARTITIONS, Row, Sender, now_ms, table_rows
@@ -71,7 +71,7 @@ def test_poison_is_isolated_and_the_rest_goes_on(
             stranger = parse_header(bomb("bomb/h/0")).id
             lane = partition_of(stranger.agent, stranger.epoch, stranger.lane, PARTITIONS)
             sender.send_bytes(bomb("bomb/h/0"), lane)
-    suspects = Suspects(config.data / SUSPECTS)
+    suspects = Suspects(config.data / SUSPECTS_FILE)
     with (
         buckets_query(config, session, client, suspects) as feeding,
         raw_query(config, session, suspects=suspects) as query,
@@ -93,17 +93,17 @@ def test_poison_is_isolated_and_the_rest_goes_on(
     assert all("SIGKILL" in one.why for one in killers)
     (refused,) = [one for one in letters if one not in killers]
     assert "8000000 rows" in refused.reason
-    assert digest(poison) in Suspects(config.data / SUSPECTS).known()
+    assert digest(poison) in Suspects(config.data / SUSPECTS_FILE).known()
     sender.close()
 
 
-def _letters(config: SparkConfig) -> Iterator[tuple[Letter, bytes | None]]:
+def _letters(config: SparkConfig) -> Iterator[tuple[DeadLetterRecord, bytes | None]]:
     yield from DeadLetters(config.kafka, config.hdfs, config.topic_prefix).read(threading.Event())
 
 
 def test_a_trial_condemns_only_what_kills_a_fresh_process(deadly: None) -> None:
     sender = _Bytes()
-    with Guard(careful=True) as guard:
+    with TrialDecoder(careful=True) as guard:
         for source, kills in (("good/h/0", False), ("deadly/h/0", True), ("good/h/1", False)):
             reason = guard._trial.refusal(sender.batch(source))
             assert ("SIGKILL" in reason) == kills
@@ -112,20 +112,20 @@ def test_a_trial_condemns_only_what_kills_a_fresh_process(deadly: None) -> None:
 def test_a_trial_that_no_good_message_survives_condemns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is short, or the program does not start: that is nothing that a message did."""
     monkeypatch.setattr("pipeline.spark.trial._START", "import sys; sys.stdout.buffer.write(bytes(2))")
-    trial = Trial()
+    trial = DecoderProcess()
     with pytest.raises(TrialError, match="a good message dies as well"):
         trial.refusal(_Bytes().batch("good/h/0"))
     monkeypatch.setattr("pipeline.spark.trial._START", "raise SystemExit(3)")
     with pytest.raises(TrialError, match=r"does not start \(exit code 3"):
         trial.refusal(b"")
     monkeypatch.setattr("pipeline.spark.trial._START", "import time; time.sleep(60)")
-    monkeypatch.setattr("pipeline.spark.trial.START_S", 2.0)
+    monkeypatch.setattr("pipeline.spark.trial.START_TIMEOUT_S", 2.0)
     with pytest.raises(TrialError, match=r"does not start \(no answer within 2 s"):
         trial.refusal(b"")
 
 
 def test_a_message_that_cannot_be_stored_is_refused_with_its_reason() -> None:
-    trial = Trial()
+    trial = DecoderProcess()
     assert "8000000 rows declared" in trial.refusal(bomb("bomb/h/0"))
     assert "not a batch" in trial.refusal(b"x" * 1000)
     assert trial.refusal(_Bytes().batch("good/h/0")) == ""
@@ -144,7 +144,7 @@ def test_suspects_outlive_the_driver(tmp_path: Path) -> None:
 
 
 def test_after_a_death_every_message_is_tried_also_when_the_query_begins_anew(tmp_path: Path) -> None:
-    suspects, plan = Suspects(tmp_path / SUSPECTS), FeedPlan("t", ())
+    suspects, plan = Suspects(tmp_path / SUSPECTS_FILE), FeedPlan("t", ())
     careful: list[bool] = []
 
     def run(plan: FeedPlan) -> list[FeedResult]:
@@ -156,17 +156,17 @@ def test_after_a_death_every_message_is_tried_also_when_the_query_begins_anew(tm
         return [FeedResult(0, 0, 1, poison=[digest(b"a")])]
 
     with pytest.raises(OSError, match="stopped"):
-        run_guarded(run, plan, suspects)
+        run_with_trial(run, plan, suspects)
     for _ in range(2):
-        run_guarded(run, plan, suspects)
+        run_with_trial(run, plan, suspects)
     assert careful == [False, True, True, False]
     assert suspects.known() == {digest(b"a")}
 
 
 def test_a_death_is_told_from_other_failures() -> None:
-    assert is_death(RuntimeError("SparkException: Python worker exited unexpectedly (crashed)"))
-    assert is_death(RuntimeError("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"))
-    assert not is_death(OSError("hdfs://x is not there"))
+    assert is_worker_death(RuntimeError("SparkException: Python worker exited unexpectedly (crashed)"))
+    assert is_worker_death(RuntimeError("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"))
+    assert not is_worker_death(OSError("hdfs://x is not there"))
 
 
 class _Bytes:

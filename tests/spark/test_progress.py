@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pipeline.control.shards import Group, Shard
-from pipeline.spark.feeding import FeedResult, Outcome
-from pipeline.spark.progress import Progress
+from pipeline.control.shards import ShardGroup, ShardInfo
+from pipeline.spark.feeding import FeedOutcome, FeedResult
+from pipeline.spark.progress import FeedProgress
 
-ONE = Shard("0", "127.0.0.1", 1, "a")
-TWO = Shard("1", "127.0.0.1", 2, "b")
-HALVES = Group(ONE, 0b01), Group(TWO, 0b10)
+ONE = ShardInfo("0", "127.0.0.1", 1, "a")
+TWO = ShardInfo("1", "127.0.0.1", 2, "b")
+HALVES = ShardGroup(ONE, 0b01), ShardGroup(TWO, 0b10)
 
 
-def standing(start: int = 0) -> Progress:
+def standing(start: int = 0) -> FeedProgress:
     """One partition, two shards of one group each, the query at `start`."""
-    progress = Progress(1)
+    progress = FeedProgress(1)
     for group in HALVES:
         progress.say(group.shard, [(group, {0: start})])
     progress.begin({0: (0, 1_000)})
     return progress
 
 
-def fed(progress: Progress, until: int, *groups: Group) -> None:
-    progress.moved(FeedResult(0, 0, until, 0, {group.key: Outcome(next=until) for group in groups}))
+def fed(progress: FeedProgress, until: int, *groups: ShardGroup) -> None:
+    progress.moved(FeedResult(0, 0, until, 0, {group.key: FeedOutcome(next=until) for group in groups}))
 
 
 def test_a_quiet_log_is_no_lag_when_it_speaks_again() -> None:
@@ -69,14 +69,14 @@ def test_groups_of_one_shard_are_fed_and_caught_up_each_by_itself() -> None:
     """A shard takes over virtual shards: its old group goes on live, the new one is caught up, then they are one."""
     progress = standing(10)
     fed(progress, 20, *HALVES)
-    fresh, whole = Group(ONE, 0b100), Group(ONE, 0b101)
+    fresh, whole = ShardGroup(ONE, 0b100), ShardGroup(ONE, 0b101)
     progress.say(ONE, [(HALVES[0], {0: 20}), (fresh, {})])
     assert progress.behind() == {(fresh.key, 0)}
     assert progress.cohorts() == [[fresh]]
     assert (progress.missing([fresh]), progress.chunk([fresh], {0: (5, 30)}, 8)) == (20, ({0: 5}, {0: 13}))
     assert progress.below(fresh, {0: (5, 30)}) == {0: (0, 5)}
-    assert progress.refilled(FeedResult(0, 5, 13, 0, {fresh.key: Outcome(next=13)}))
-    assert not progress.refilled(FeedResult(0, 5, 13, 0, {fresh.key: Outcome(next=13)}))
+    assert progress.refilled(FeedResult(0, 5, 13, 0, {fresh.key: FeedOutcome(next=13)}))
+    assert not progress.refilled(FeedResult(0, 5, 13, 0, {fresh.key: FeedOutcome(next=13)}))
     progress.say(ONE, [(whole, {0: 20})])
     assert (progress.behind(), progress.cohorts()) == (frozenset(), [])
     assert set(progress.groups()) == {whole, HALVES[1]}
@@ -84,7 +84,7 @@ def test_groups_of_one_shard_are_fed_and_caught_up_each_by_itself() -> None:
 
 def test_groups_that_stand_together_are_caught_up_together() -> None:
     progress = standing(50)
-    a, b, c = Group(ONE, 0b100), Group(TWO, 0b1000), Group(TWO, 0b10000)
+    a, b, c = ShardGroup(ONE, 0b100), ShardGroup(TWO, 0b1000), ShardGroup(TWO, 0b10000)
     progress.say(ONE, [(HALVES[0], {0: 50}), (a, {0: 7})])
     progress.say(TWO, [(HALVES[1], {0: 50}), (b, {0: 7}), (c, {0: 9})])
     assert progress.cohorts() == [[a, b], [c]]
@@ -92,7 +92,9 @@ def test_groups_that_stand_together_are_caught_up_together() -> None:
 
 def test_a_refusal_for_another_group_makes_the_shard_be_asked_and_nothing_be_sent_before() -> None:
     progress = standing(5)
-    progress.moved(FeedResult(0, 5, 6, 0, {HALVES[0].key: Outcome(None, "ShardError: group changed: none of the 2")}))
+    progress.moved(
+        FeedResult(0, 5, 6, 0, {HALVES[0].key: FeedOutcome(None, "ShardError: group changed: none of the 2")})
+    )
     assert progress.changed() == [ONE]
     assert progress.groups() == [HALVES[1]]
     assert progress.cohorts() == [[HALVES[1]]]  # it lacks 5..6, the other is not sure

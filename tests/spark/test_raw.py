@@ -92,7 +92,7 @@ def test_partitions_share_the_files_of_an_append(config: SparkConfig, session: S
     assert len(paths) <= 2 * appends
     for path in paths:
         assert "/append-" in path
-        rows = pq.read_table(BytesIO(files.read(f"{table.uri}/{path}"))).to_pylist()
+        rows = pq.read_table(BytesIO(files.read_file(f"{table.uri}/{path}"))).to_pylist()
         keys = [(row["source"], row["series"], row["time"]) for row in rows]
         assert keys == sorted(keys)
 
@@ -282,7 +282,7 @@ def test_state_survives_as_written(config: SparkConfig, session: SparkSession) -
     with raw_query(config, session) as query:
         eventually(reached(query, 3), "three batches")
         version = query.figures()["version"]
-    lines = files.read(f"{raw_uri(config.hdfs)}/_delta_log/{version:020d}.json").decode().splitlines()
+    lines = files.read_file(f"{raw_uri(config.hdfs)}/_delta_log/{version:020d}.json").decode().splitlines()
     info = next(entry["commitInfo"] for entry in map(json.loads, lines) if "commitInfo" in entry)
     lane = BatchId(sender.agent, sender.epoch, sender.lane, 0).lane_id
     assert info["artimon"]["lanes"][str(sender.partition)] == {str(lane): [[0, 3]]}

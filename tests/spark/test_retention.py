@@ -10,10 +10,10 @@ from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.state import RawState, Step, Totals, advance, close_gaps
+from artimon.rawtable.state import Increment, RawState, TableTotals, advance, close_gaps
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.retention import PartitionLog, Retention, cut_for_room, wrong_settings
-from pipeline.spark.topic import Topic
+from pipeline.spark.retention import PartitionLog, TopicTrimmer, starts_to_free, wrong_settings
+from pipeline.spark.topic import TopicClient
 from tests.spark.helpers import PARTITIONS, Sender
 from tests.waiting import eventually
 
@@ -21,7 +21,7 @@ from tests.waiting import eventually
 def table_until(config: SparkConfig, until: dict[int, int], known: bool = True) -> None:
     """A table whose newest append says `until`, of the log as it is or (not `known`) of one before the leader's last
     restart."""
-    table, topic = RawTable(config.hdfs), Topic(config.kafka, config.samples_topic)
+    table, topic = RawTable(config.hdfs), TopicClient(config.kafka, config.samples_topic)
     info = topic.describe()
     epochs = topic.epochs(info, {})
     topic.close()
@@ -29,7 +29,7 @@ def table_until(config: SparkConfig, until: dict[int, int], known: bool = True) 
         epochs = {p: ((info.epochs[p] - 1, 0),) for p in epochs}
     first = close_gaps(RawState(), "w", info.cluster, info.topic, info.topic_id, info.partitions, [], epochs)
     table.append([], RawState(), first)
-    table.append([], first, advance(first, "w", Step(until, {}, {}, Totals(), 0)))
+    table.append([], first, advance(first, "w", Increment(until, {}, {}, TableTotals(), 0)))
 
 
 def send(config: SparkConfig, count: int) -> None:
@@ -40,7 +40,7 @@ def send(config: SparkConfig, count: int) -> None:
 
 
 def starts(config: SparkConfig) -> list[int]:
-    topic = Topic(config.kafka, config.samples_topic)
+    topic = TopicClient(config.kafka, config.samples_topic)
     info = topic.describe()
     found = topic.bounds(info.partitions)
     topic.close()
@@ -48,7 +48,7 @@ def starts(config: SparkConfig) -> list[int]:
 
 
 def ends(config: SparkConfig) -> list[int]:
-    topic = Topic(config.kafka, config.samples_topic)
+    topic = TopicClient(config.kafka, config.samples_topic)
     info = topic.describe()
     found = topic.bounds(info.partitions)
     topic.close()
@@ -59,7 +59,7 @@ def ends(config: SparkConfig) -> list[int]:
 def test_young_messages_stay(config: SparkConfig) -> None:
     send(config, 5)
     table_until(config, dict(enumerate(ends(config))))
-    Retention(config).trim()
+    TopicTrimmer(config).trim()
     assert starts(config) == [0] * len(starts(config))
 
 
@@ -68,7 +68,7 @@ def test_old_messages_go_as_far_as_the_table_has_come(config: SparkConfig) -> No
     send(config, 5)
     partition = next(p for p, end in enumerate(ends(config)) if end == 5)
     table_until(config, {partition: 3})
-    Retention(replace(config, kafka_keep_s=-60.0)).trim()  # every message is old
+    TopicTrimmer(replace(config, kafka_keep_s=-60.0)).trim()  # every message is old
     assert starts(config)[partition] == 3
 
 
@@ -79,10 +79,10 @@ def test_nothing_goes_of_a_log_that_may_not_be_the_one_that_was_read(config: Spa
     partition = next(p for p, end in enumerate(ends(config)) if end == 5)
     old = replace(config, kafka_keep_s=-60.0)
     table_until(config, {partition: 3}, known=False)
-    assert Retention(old).trim() == {}
+    assert TopicTrimmer(old).trim() == {}
     other = replace(old, hdfs=f"{config.hdfs}/other")
     table_until(other, {partition: 9})
-    assert Retention(other).trim() == {}
+    assert TopicTrimmer(other).trim() == {}
     assert starts(config)[partition] == 0
 
 
@@ -92,11 +92,11 @@ def test_room_is_made_in_all_partitions_alike_and_never_of_the_unread() -> None:
         1: PartitionLog(0, 1_000, 500, 4_000),
         2: PartitionLog(50, 60, 50, 500),
     }
-    assert cut_for_room(logs, 0) == {}
-    assert cut_for_room(logs, 1_500) == {0: 150, 1: 250, 2: 50}
-    assert cut_for_room(logs, 10**9) == {0: 200, 1: 500, 2: 50}, "all that was read, nothing more"
-    assert cut_for_room({2: logs[2]}, 100) == {}
-    assert cut_for_room({0: PartitionLog(0, 5, 9, 100)}, 10**9) == {0: 5}
+    assert starts_to_free(logs, 0) == {}
+    assert starts_to_free(logs, 1_500) == {0: 150, 1: 250, 2: 50}
+    assert starts_to_free(logs, 10**9) == {0: 200, 1: 500, 2: 50}, "all that was read, nothing more"
+    assert starts_to_free({2: logs[2]}, 100) == {}
+    assert starts_to_free({0: PartitionLog(0, 5, 9, 100)}, 10**9) == {0: 5}
 
 
 def test_settings_that_would_drop_the_unread_are_named() -> None:
@@ -119,12 +119,12 @@ def set_topic(config: SparkConfig, **settings: str) -> None:
 @pytest.mark.stack
 def test_a_topic_with_a_retention_of_its_own_is_a_problem_until_it_is_mended(config: SparkConfig) -> None:
     set_topic(config, retention_ms="3600000")
-    found = Retention(config)
+    found = TopicTrimmer(config)
     found.look()
     (problem,) = found.problems
     assert problem.startswith(f"topic {config.samples_topic}: retention.ms is 3600000, it must be -1")
     set_topic(config, retention_ms="-1")
-    again = Retention(config)
+    again = TopicTrimmer(config)
     again.look()
     assert again.problems == []
 
@@ -140,7 +140,7 @@ def test_above_half_of_the_quota_the_oldest_read_messages_go(config: SparkConfig
     producer.flush(60)
     producer.close()
     table_until(config, {0: 40, 1: 10})
-    retention = Retention(replace(config, kafka_quota_bytes=quota))
+    retention = TopicTrimmer(replace(config, kafka_quota_bytes=quota))
     cuts = retention.trim()
     assert retention.figures()["bytes"] > 0.6 * quota
     assert 0 < cuts[0] < 40
@@ -148,6 +148,6 @@ def test_above_half_of_the_quota_the_oldest_read_messages_go(config: SparkConfig
     assert abs(cuts[0] / 40 - cuts[1] / 10) < 0.1, "the same part of what was read"
     assert retention.trim() == {}, "not twice before Kafka has looked"
     assert [starts(config)[p] for p in (0, 1)] == [cuts[0], cuts[1]]
-    topic = Topic(config.kafka, config.samples_topic)
+    topic = TopicClient(config.kafka, config.samples_topic)
     eventually(lambda: topic.sizes(PARTITIONS).total <= quota / 2 + 2 * 1_048_576, "Kafka deletes the segments")
     topic.close()

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artimon.model.batch import MAX_TIME_MS, BatchError, BatchId, Samples
-from artimon.model.codec import encode_samples, samples_of
+from artimon.model.codec import encode_samples, samples_from_body
 from artimon.rawtable.schema import FILE_SCHEMA, period_of
 from artimon.rawtable.state import FORGET_MS
 from artimon.rawtable.statistics import statistics_of
 from pipeline.spark import rows as rows_module
-from pipeline.spark.messages import check, decode
-from pipeline.spark.rows import Part, build, to_file
+from pipeline.spark.messages import check_message, decode
+from pipeline.spark.rows import SourceBatch, encode_file, sorted_table
 from tests.raw_files import to_parquet
 from tests.seeds import fixed_and_drawn
 
@@ -31,9 +31,9 @@ def message(rows: list[Row], poll_ms: int = NOW) -> bytes:
     return encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 0, poll_ms, "default", Samples.of(rows)).data
 
 
-def part(source: int, rows: list[Row], append_ms: int = NOW) -> Part:
+def part(source: int, rows: list[Row], append_ms: int = NOW) -> SourceBatch:
     data = message(rows)
-    return Part(source, append_ms, decode(check(data, NOW), data))
+    return SourceBatch(source, append_ms, decode(check_message(data, NOW), data))
 
 
 values = st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5))
@@ -43,7 +43,7 @@ parts = st.lists(st.tuples(st.integers(1, 3), st.lists(row, min_size=1, max_size
 
 @given(parts)
 def test_any_batches_come_out_sorted_and_whole(drawn: list[tuple[int, list[Row]]]) -> None:
-    table = build([part(source, rows) for source, rows in drawn])
+    table = sorted_table([part(source, rows) for source, rows in drawn])
     assert table.schema == FILE_SCHEMA
     read = pq.read_table(BytesIO(to_parquet(table))).to_pylist()
     keys = [(r["source"], r["series"], r["time"]) for r in read]
@@ -66,18 +66,18 @@ def test_polls_of_the_same_series_are_interleaved(seed: int) -> None:
     generator = np.random.default_rng(seed)
     names = [int(n) for n in generator.integers(0, 2**64, 50, np.uint64)]
     polls = [part(1, [(n, NOW + k * 1000, 0, k) for n in names]) for k in (2, 0, 1)]
-    table = build(polls)
+    table = sorted_table(polls)
     expected = sorted((n - 2**64 if n >= 2**63 else n, k) for n in names for k in range(3))
     assert list(zip(table.column("series").to_pylist(), table.column("integer").to_pylist(), strict=True)) == expected
 
 
 def test_future_is_judged_by_the_append() -> None:
-    table = build([part(1, [(1, NOW + 60_000, 0, 1), (2, NOW + 60_001, 0, 1)])])
+    table = sorted_table([part(1, [(1, NOW + 60_000, 0, 1), (2, NOW + 60_001, 0, 1)])])
     assert table.column("future").to_pylist() == [False, True]
 
 
 def test_statistics_are_those_of_the_rows() -> None:
-    stats = json.loads(statistics_of(build([part(2, [(7, NOW, 0, 1), (2**64 - 1, NOW + 1, 0, 1)])])))
+    stats = json.loads(statistics_of(sorted_table([part(2, [(7, NOW, 0, 1), (2**64 - 1, NOW + 1, 0, 1)])])))
     assert stats["numRecords"] == 2
     assert stats["minValues"] == {"source": 2, "series": -1, "time": "2026-11-18T11:06:40.000Z"}
     assert stats["maxValues"] == {"source": 2, "series": 7, "time": "2026-11-18T11:06:40.001Z"}
@@ -100,22 +100,22 @@ def test_period_is_the_hour_of_the_append() -> None:
 )
 def test_what_is_no_batch(data: bytes | None, append_ms: int, reason: str) -> None:
     with pytest.raises(BatchError, match=reason):
-        decode(check(data, append_ms), data or b"")
+        decode(check_message(data, append_ms), data or b"")
 
 
 def test_samples_of_columns_are_the_samples() -> None:
     rows: list[Row] = [(1, 2, 3, 4), (2, 2, 3, 0.5), (3, 2, 3, True), (4, 2, 3, "x"), (5, 2, 3, None)]
     data = message(rows)
-    assert samples_of(decode(check(data, NOW), data)).rows() == rows
+    assert samples_from_body(decode(check_message(data, NOW), data)).rows() == rows
 
 
 @given(parts)
 def test_a_file_of_several_row_groups_is_sorted_and_whole(drawn: list[tuple[int, list[Row]]]) -> None:
     """Sources never span two row groups, so the whole file is in order."""
-    table = build([part(source, rows) for source, rows in drawn])
+    table = sorted_table([part(source, rows) for source, rows in drawn])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_module, "ROW_GROUP", 2)
-        data, number, stats = to_file([part(source, rows) for source, rows in drawn])
+        data, number, stats = encode_file([part(source, rows) for source, rows in drawn])
     read = pq.read_table(BytesIO(data))
     keys = [(r["source"], r["series"], r["time"]) for r in read.to_pylist()]
     assert keys == sorted(keys)

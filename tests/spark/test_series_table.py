@@ -11,7 +11,7 @@ from artimon.model.codec import encode_series
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Value, ValueType
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.keeper import SeriesKeeper
+from pipeline.spark.keeper import SeriesWriter
 from query_dsl import NothingSelected
 from query_dsl.stores.history.engine import History
 from tests.spark.driving import raw_query, reached, running
@@ -28,7 +28,7 @@ def test_samples_appear_once_their_series_is_announced(config: SparkConfig, sess
     texts = [f'v{{n="{n}"}}' for n in range(len(values))]
     rows = [(fingerprint(text), at, at - 9, value) for text, value in zip(texts, values, strict=True)]
     sender.send("shop/host/0", rows)
-    keeper = SeriesKeeper(config.kafka, config.series_topic, config.hdfs, every_s=0.2)
+    keeper = SeriesWriter(config.kafka, config.series_topic, config.hdfs, every_s=0.2)
     with raw_query(config, session) as query, running("series", keeper.run), History(config.hdfs) as history:
         eventually(reached(query, 1), "the batch")
         announce(config, SeriesBlock("shop/host/0", 0, at, (SeriesInfo("other{}", ValueType.INTEGER),)))

@@ -12,7 +12,7 @@ import pytest
 
 from artimon.model.clock import ManualClock
 from pipeline.spark.config import PropertiesError, SparkConfig, parse_conf, read_properties
-from pipeline.spark.session import PYTHON, SILENT, SessionWatch, session_settings
+from pipeline.spark.session import MAX_SILENT_CHECKS, PYTHON, SessionWatch, session_settings
 from tests.waiting import eventually
 
 
@@ -95,7 +95,7 @@ def test_a_jvm_that_says_nothing_is_given_up_after_many_looks_only() -> None:
     context, stop = Context(), threading.Event()
     context.hangs.clear()
     watch = watched(context, stop)
-    looks = sum(1 for _ in range(SILENT * 2) if watch.alive())
-    assert looks == SILENT - 1
+    looks = sum(1 for _ in range(MAX_SILENT_CHECKS * 2) if watch.alive())
+    assert looks == MAX_SILENT_CHECKS - 1
     stop.set()
     context.hangs.set()

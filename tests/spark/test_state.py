@@ -15,16 +15,16 @@ from artimon.rawtable.schema import RAW_SCHEMA
 from artimon.rawtable.state import (
     END_OF_LOG,
     FORGET_LANE_MS,
-    Gap,
+    Increment,
+    LogGap,
     RawState,
-    StateError,
-    Step,
-    Totals,
+    TableStateError,
+    TableTotals,
     advance,
+    append_epoch,
     close_gaps,
     end_of_epoch,
     find_gaps,
-    followed,
     from_json,
     to_json,
 )
@@ -41,8 +41,10 @@ def seen(lane: LaneId, *numbers: int) -> LaneRanges:
     return ranges
 
 
-def step(partition: int, until: int, lane: LaneId, *numbers: int, at: int = 1_000) -> Step:
-    return Step({partition: until}, {partition: seen(lane, *numbers)}, {lane: at}, Totals(rows=len(numbers)), at)
+def step(partition: int, until: int, lane: LaneId, *numbers: int, at: int = 1_000) -> Increment:
+    return Increment(
+        {partition: until}, {partition: seen(lane, *numbers)}, {lane: at}, TableTotals(rows=len(numbers)), at
+    )
 
 
 A, B = LaneId("a", 1, 0), LaneId("b/c", 2, 3)
@@ -60,9 +62,9 @@ def test_an_append_moves_its_partitions_only() -> None:
 
 def test_a_step_backwards_is_refused() -> None:
     state = advance(begun(), "w", step(0, 5, A, 0))
-    with pytest.raises(StateError, match="partition 0: 4 does not continue 5"):
+    with pytest.raises(TableStateError, match="partition 0: 4 does not continue 5"):
         advance(state, "w", step(0, 4, A, 1))
-    with pytest.raises(StateError, match="partition 9"):
+    with pytest.raises(TableStateError, match="partition 9"):
         advance(state, "w", step(9, 4, A, 1))
 
 
@@ -93,7 +95,7 @@ def test_json_gives_the_same_state() -> None:
 
 @pytest.mark.parametrize("damage", [{"format": 2}, {"lanes": {"0": {"nonsense": []}}}, {"topics": None}])
 def test_an_unreadable_state_says_so(damage: dict[str, object]) -> None:
-    with pytest.raises(StateError):
+    with pytest.raises(TableStateError):
         from_json({**to_json(begun(), begun()), **damage})
 
 
@@ -101,18 +103,18 @@ def test_an_unreadable_state_says_so(damage: dict[str, object]) -> None:
     ("topic", "bounds", "gaps", "until"),
     [
         pytest.param("topic-1", {0: (0, 9), 1: (0, 0)}, [], {0: 5, 1: 0}, id="whole"),
-        pytest.param("topic-1", {0: (7, 9), 1: (0, 0)}, [Gap("lost", 0, 5, 7)], {0: 7, 1: 0}, id="log_starts_above"),
-        pytest.param("topic-1", {0: (0, 3), 1: (0, 0)}, [Gap("cut", 0, 3, 5)], {0: 3, 1: 0}, id="log_ends_below"),
+        pytest.param("topic-1", {0: (7, 9), 1: (0, 0)}, [LogGap("lost", 0, 5, 7)], {0: 7, 1: 0}, id="log_starts_above"),
+        pytest.param("topic-1", {0: (0, 3), 1: (0, 0)}, [LogGap("cut", 0, 3, 5)], {0: 3, 1: 0}, id="log_ends_below"),
         pytest.param(
             "topic-2",
             {0: (0, 9), 1: (2, 4)},
-            [Gap("topic", 0, 5, END_OF_LOG), Gap("topic", 1, 0, END_OF_LOG), Gap("lost", 1, 0, 2)],
+            [LogGap("topic", 0, 5, END_OF_LOG), LogGap("topic", 1, 0, END_OF_LOG), LogGap("lost", 1, 0, 2)],
             {0: 0, 1: 2},
             id="another_topic",
         ),
     ],
 )
-def test_gaps(topic: str, bounds: dict[int, tuple[int, int]], gaps: list[Gap], until: dict[int, int]) -> None:
+def test_gaps(topic: str, bounds: dict[int, tuple[int, int]], gaps: list[LogGap], until: dict[int, int]) -> None:
     """What the log lacks is named, and reading goes on where it can; what was seen stays seen."""
     state = advance(begun(), "w", step(0, 5, A, 0, 1))
     assert find_gaps(state, topic, bounds) == gaps
@@ -124,8 +126,8 @@ def test_gaps(topic: str, bounds: dict[int, tuple[int, int]], gaps: list[Gap], u
 
 
 def test_lost_ranges_join() -> None:
-    state = close_gaps(begun(), "w", "c", "t", "topic-1", 2, [Gap("lost", 0, 0, 5)])
-    state = close_gaps(state, "w", "c", "t", "topic-1", 2, [Gap("lost", 0, 5, 9)])
+    state = close_gaps(begun(), "w", "c", "t", "topic-1", 2, [LogGap("lost", 0, 0, 5)])
+    state = close_gaps(state, "w", "c", "t", "topic-1", 2, [LogGap("lost", 0, 5, 9)])
     assert state.current is not None
     assert state.current.lost[0] == ((0, 9),)
 
@@ -149,7 +151,7 @@ def test_golden_state() -> None:
     """The bytes of docs/formats/raw.md, section 3: a change here is a change of the format."""
     state = advance(begun(), "w", step(0, 5, A, 0, 1, 4, at=1_795_000_000_000))
     epochs, at = {0: ((0, 0),), 1: ((0, 0), (3, 6))}, 1_795_000_020_000
-    state = close_gaps(state, "v", "cluster", "artimon.samples", "topic-1", 2, [Gap("lost", 1, 0, 7)], epochs, at)
+    state = close_gaps(state, "v", "cluster", "artimon.samples", "topic-1", 2, [LogGap("lost", 1, 0, 7)], epochs, at)
     before = state
     state = advance(state, "v", step(1, 9, B, 3, at=1_795_000_030_000))
     golden = Path(__file__).parents[1] / "golden" / "raw" / "state.json"
@@ -170,10 +172,10 @@ def test_a_state_of_before_epochs_and_recent_gaps_is_read() -> None:
 
 def test_epochs_follow_one_another_and_forget_what_was_cut() -> None:
     """An epoch that wrote nothing leaves nothing; one that begins lower says that all above it is gone."""
-    first = followed(((0, 0),), 1, 100)
+    first = append_epoch(((0, 0),), 1, 100)
     assert first == ((0, 0), (1, 100))
-    assert followed(first, 2, 100) == ((0, 0), (2, 100))
-    cut = followed(followed(first, 2, 150), 3, 90)
+    assert append_epoch(first, 2, 100) == ((0, 0), (2, 100))
+    cut = append_epoch(append_epoch(first, 2, 150), 3, 90)
     assert cut == ((0, 0), (3, 90))
     assert [end_of_epoch(cut, e) for e in range(4)] == [90, 90, 90, END_OF_LOG]
 
@@ -182,18 +184,21 @@ def test_a_log_that_was_cut_is_found_though_it_has_grown_again() -> None:
     state = close_gaps(RawState(), "w", "c", "t", "one", 2, [], {0: ((4, 0),), 1: ((4, 0),)})
     state = advance(state, "w", step(0, 50, A, 0))
     now = {0: ((4, 0), (5, 30)), 1: ((4, 0), (5, 0))}
-    assert find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, now) == [Gap("cut", 0, 30, 50)]
+    assert find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, now) == [LogGap("cut", 0, 30, 50)]
     whole = {0: ((4, 0), (5, 50)), 1: ((4, 0), (5, 0))}
     assert find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, whole) == []
     assert find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, whole, {0: 50, 1: 0}) == []
-    assert find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, now, {0: 90}) == [Gap("cut", 0, 30, 90)]
+    assert find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, now, {0: 90}) == [LogGap("cut", 0, 30, 90)]
     unread = {0: ((4, 0), (5, 70)), 1: ((4, 0), (5, 0))}
     (gap,) = find_gaps(state, "one", {0: (0, 500), 1: (0, 9)}, unread, {0: 90})
-    assert gap == Gap("cut", 0, 70, 90), "the table had not read it, and agents send it again"
+    assert gap == LogGap("cut", 0, 70, 90), "the table had not read it, and agents send it again"
     assert close_gaps(state, "w", "c", "t", "one", 2, [gap], unread).until()[0] == 50
     older = {0: ((2, 0),), 1: ((2, 0),)}
-    assert find_gaps(state, "one", {0: (10, 500), 1: (0, 9)}, older) == [Gap("cut", 0, 0, 50), Gap("lost", 0, 0, 10)]
-    after = close_gaps(state, "w", "c", "t", "one", 2, [Gap("cut", 0, 0, 50), Gap("lost", 0, 0, 10)], older)
+    assert find_gaps(state, "one", {0: (10, 500), 1: (0, 9)}, older) == [
+        LogGap("cut", 0, 0, 50),
+        LogGap("lost", 0, 0, 10),
+    ]
+    after = close_gaps(state, "w", "c", "t", "one", 2, [LogGap("cut", 0, 0, 50), LogGap("lost", 0, 0, 10)], older)
     assert dict(after.until()) == {0: 10, 1: 0}
     assert find_gaps(after, "one", {0: (10, 500), 1: (0, 9)}, older) == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import ManualClock
-from artimon.rawtable.commit import APPEND_FRESH_S, Moment, Overslept, RawTable
+from artimon.rawtable.commit import MAX_APPEND_AGE_S, DriverSuspended, RawTable, StartTime
 from artimon.rawtable.schema import DataFile
 from artimon.rawtable.state import RawState, close_gaps
 from tests.spark.local_files import local_files
@@ -24,12 +24,12 @@ def test_files_that_may_be_gone_are_not_committed(tmp_path: Path) -> None:
     clock = ManualClock(1_795_000_000_000)
     with local_files(clock):
         table = RawTable(tmp_path.as_uri(), clock)
-        began, after = Moment.of(clock), begun(RawState(), "w")
-        clock.advance(round(APPEND_FRESH_S * 1000) + 1000)
-        with pytest.raises(Overslept, match="begun 24 h ago"):
+        began, after = StartTime.of(clock), begun(RawState(), "w")
+        clock.advance(round(MAX_APPEND_AGE_S * 1000) + 1000)
+        with pytest.raises(DriverSuspended, match="begun 24 h ago"):
             table.append([FILE], RawState(), after, began)
         assert table.head() == (0, RawState())
-        assert table.append([FILE], RawState(), after, Moment.of(clock)) == 1
+        assert table.append([FILE], RawState(), after, StartTime.of(clock)) == 1
 
 
 def test_an_append_that_went_through_is_never_refused(tmp_path: Path) -> None:
@@ -37,13 +37,13 @@ def test_an_append_that_went_through_is_never_refused(tmp_path: Path) -> None:
     clock = ManualClock(1_795_000_000_000)
     with local_files(clock):
         table = RawTable(tmp_path.as_uri(), clock)
-        began, after = Moment.of(clock), begun(RawState(), "w")
+        began, after = StartTime.of(clock), begun(RawState(), "w")
         assert table.append([FILE], RawState(), after, began) == 1
-        clock.advance(round(APPEND_FRESH_S * 1000) + 1000)
+        clock.advance(round(MAX_APPEND_AGE_S * 1000) + 1000)
         assert table.append([FILE], RawState(), after, began) == 1
 
 
 def test_a_moment_is_as_old_as_the_clock_that_says_more() -> None:
     clock = ManualClock(1_000_000)
-    assert Moment(1_000_000 - 5_000, clock.monotonic() + 1).age_s(clock) == 5  # the machine slept
-    assert Moment(1_000_000 + 5_000, clock.monotonic() - 7).age_s(clock) == 7  # the clock was set back
+    assert StartTime(1_000_000 - 5_000, clock.monotonic() + 1).age_s(clock) == 5  # the machine slept
+    assert StartTime(1_000_000 + 5_000, clock.monotonic() - 7).age_s(clock) == 7  # the clock was set back

@@ -9,9 +9,9 @@ import pytest
 
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.state import RawState
-from pipeline.control.shards import Group, Shard
-from pipeline.spark.buckets import Life
-from pipeline.spark.progress import Progress
+from pipeline.control.shards import ShardGroup, ShardInfo
+from pipeline.spark.buckets import BucketsRun
+from pipeline.spark.progress import FeedProgress
 from pipeline.spark.topic import TopicInfo
 from tests.spark.test_model import a_world
 from tests.spark.world import PARTITIONS, World
@@ -85,17 +85,17 @@ def test_what_a_batch_under_way_has_read_is_not_named_lost(unread_world: World) 
     unread_world.check_rows()
 
 
-def life_at(position: int) -> tuple[Life, Group]:
+def life_at(position: int) -> tuple[BucketsRun, ShardGroup]:
     """A query of one partition, and a group that follows it."""
     nothing: Any = None
-    life = Life(nothing, nothing, nothing, nothing, TopicInfo("c", "t", "id", 1), nothing)
-    group = Group(Shard("0", "127.0.0.1", 1, "a"), 1)
+    life = BucketsRun(nothing, nothing, nothing, nothing, TopicInfo("c", "t", "id", 1), nothing)
+    group = ShardGroup(ShardInfo("0", "127.0.0.1", 1, "a"), 1)
     life.progress.say(group.shard, [(group, {0: position})])
     life.progress.begin({0: (0, position)})
     return life, group
 
 
-def behind(progress: Progress, group: Group) -> bool:
+def behind(progress: FeedProgress, group: ShardGroup) -> bool:
     return (group.key, 0) in progress.behind()
 
 

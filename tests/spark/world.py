@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model import acks
-from artimon.model.acks import AckState, Position, Sent
+from artimon.model.acks import AckState, Position, SentBatch
 from artimon.model.batch import BatchError, BatchHeader, BatchId, Samples
 from artimon.model.clock import ManualClock
 from artimon.model.codec import encode_samples
@@ -25,10 +25,10 @@ from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.state import RawState
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
-from pipeline.spark.acks import document
+from pipeline.spark.acks import acks_document
 from pipeline.spark.config import SparkConfig
-from pipeline.spark.deadletters import LetterState, judge
-from pipeline.spark.raw import OffsetsMissing, RawQuery
+from pipeline.spark.deadletters import LetterState, classify
+from pipeline.spark.raw import MissingOffsetsError, RawQuery
 from pipeline.spark.topic import TopicError
 from tests.simulation.log import CLUSTER
 from tests.spark.local_files import LocalClient
@@ -57,7 +57,7 @@ VALUES: tuple[Value | None, ...] = (
 )
 SERIES = (0, 2**63, 2**64 - 1, fingerprint("a{}"), fingerprint('b{c="d"}'))
 SPANS_MS = (1, 1000, 60_000, HOUR_MS, 7 * HOUR_MS, DAY_MS, 8 * DAY_MS, 45 * DAY_MS, 89 * DAY_MS, 95 * DAY_MS)
-EXPECTED = (OffsetsMissing, TopicError, TableError, OSError)
+EXPECTED = (MissingOffsetsError, TopicError, TableError, OSError)
 """What ends a life of the query, and begins the next."""
 
 
@@ -113,7 +113,7 @@ class LocalCompactor(Compactor):
         if state.current is None or state.current.topic_id != self._world.log.id:
             return None
         bounds = MemoryTopic(self._world.log).bounds(PARTITIONS)
-        return document(state, 0, state.current, bounds, self._world.clock.now_ms())
+        return acks_document(state, 0, state.current, bounds, self._world.clock.now_ms())
 
 
 class Driver:
@@ -178,7 +178,7 @@ class World:
         self._batches: list[Made] = []
         self._held: list[Made] = []
         self.made: dict[bytes, Made] = {}
-        self._sent: dict[bytes, Sent[bytes]] = {}
+        self._sent: dict[bytes, SentBatch[bytes]] = {}
         """Batches that their agents keep until they are acked."""
         self._acked: set[bytes] = set()
         self._published = 0
@@ -196,7 +196,7 @@ class World:
         self.reference.follow(self.mended)
         version, state = RawTable(self.uri).head()
         for topic in state.topics:
-            told = document(state, version, topic, {}, self.clock.now_ms())["partitions"]
+            told = acks_document(state, version, topic, {}, self.clock.now_ms())["partitions"]
             known = self.reference.until[topic.topic_id]
             assert {int(p): one["until"] for p, one in told.items()} == known
 
@@ -287,9 +287,9 @@ class World:
         states = {}
         for topic in state.topics[-2:]:
             bounds = MemoryTopic(self.log).bounds(PARTITIONS) if topic.topic_id == self.log.id else {}
-            data = json.dumps(document(state, 0, topic, bounds, self.clock.now_ms())).encode()
+            data = json.dumps(acks_document(state, 0, topic, bounds, self.clock.now_ms())).encode()
             states[topic.topic_id] = AckState.from_json(data, self._published)
-        verdict = acks.judge(self._sent.values(), states, NAME)
+        verdict = acks.decide_acks(self._sent.values(), states, NAME)
         for key in verdict.acked:
             del self._sent[key]
             self._acked.add(key)
@@ -397,7 +397,7 @@ class World:
         self.mended |= b % 4 > 0
         letters = self.log.letters
         for _, value in letters if c % 3 else letters[a % len(letters) :][:1] if letters else []:
-            state, why, header = judge(value, self.clock.now_ms(), self._is_stored)
+            state, why, header = classify(value, self.clock.now_ms(), self._is_stored)
             if header is not None and state == LetterState.WAITING and not why:
                 self._write(self.made[value or b""])
 
@@ -409,7 +409,7 @@ class World:
         position = Position(CLUSTER, self.log.id, partition, log.end, log.epoch)
         log.append(self.clock.now_ms(), made.data)
         if made.data not in self._acked:
-            self._sent[made.data] = Sent(made.data, position)
+            self._sent[made.data] = SentBatch(made.data, position)
 
     def _is_stored(self, id_: BatchId) -> bool:
         _, state = RawTable(self.uri).head()

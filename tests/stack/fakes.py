@@ -10,8 +10,8 @@ import psutil
 
 from artimon.runtime.settings import load
 from artimon.stack.java import Java
-from artimon.stack.part import Context, Part
-from artimon.stack.process import Command
+from artimon.stack.part import StackContext, StackPart
+from artimon.stack.process import ProcessCommand
 
 SLEEP = "import signal; signal.pause()"
 FORKING = """
@@ -24,7 +24,7 @@ signal.pause()
 DEADLINE_S = 20.0
 
 
-class Fake(Part):
+class Fake(StackPart):
     """Runs `program` in Python; healthy when `problem` returns ""."""
 
     def __init__(
@@ -43,19 +43,21 @@ class Fake(Part):
         for limit, value in (limits or {}).items():
             setattr(self, limit, value)
 
-    def prepare(self, context: Context) -> list[Command]:
-        return [Command([sys.executable, "-c", program]) for program in self._prepared]
+    def prepare(self, context: StackContext) -> list[ProcessCommand]:
+        return [ProcessCommand([sys.executable, "-c", program]) for program in self._prepared]
 
-    def command(self, context: Context) -> Command:
-        return Command([sys.executable, "-I", "-S", "-c", self._program, *self._arguments])
+    def command(self, context: StackContext) -> ProcessCommand:
+        return ProcessCommand([sys.executable, "-I", "-S", "-c", self._program, *self._arguments])
 
-    def check(self, context: Context) -> str:
+    def check(self, context: StackContext) -> str:
         return self._problem()
 
 
-def make_context(data: Path) -> Context:
+def make_context(data: Path) -> StackContext:
     """A context for parts that need nothing of it but folders."""
-    return Context(data, {}, load({"HOME": str(data)}), Java(Path("/bin/false"), 17), data / "jars", data / "spark")
+    return StackContext(
+        data, {}, load({"HOME": str(data)}), Java(Path("/bin/false"), 17), data / "jars", data / "spark"
+    )
 
 
 def gone(pid: int) -> bool:

@@ -11,8 +11,8 @@ import pytest
 
 from artimon.model.clock import ManualClock
 from artimon.runtime.health import HealthFile
-from artimon.runtime.settings import LEAST_KAFKA_QUOTA, load
-from artimon.stack.doctor import Mark, examine
+from artimon.runtime.settings import MIN_KAFKA_QUOTA, load
+from artimon.stack.doctor import CheckResult, run_checks
 from artimon.stack.kafka import segment_bytes
 from artimon.stack.process import start_time
 from artimon.stack.runner import Phase
@@ -54,16 +54,19 @@ def test_how_full_kafka_is_and_gaps_are_told(tmp_path: Path) -> None:
     assert status.healthy, "a gap is told; what must be done is done by agents"
 
 
-@pytest.mark.parametrize(("kafka", "mark"), [(FULL, Mark.FAILED), (ROOM, Mark.GOOD)])
-def test_the_doctor_says_how_full_kafka_is(tmp_path: Path, kafka: dict[str, Any], mark: Mark) -> None:
+@pytest.mark.parametrize(("kafka", "mark"), [(FULL, CheckResult.FAILED), (ROOM, CheckResult.GOOD)])
+def test_the_doctor_says_how_full_kafka_is(tmp_path: Path, kafka: dict[str, Any], mark: CheckResult) -> None:
     stack(tmp_path, kafka, ["topic artimon.samples: retention.ms is 1"])
-    checks = [check for check in examine(load({"HOME": str(tmp_path)}), tmp_path) if check.name.startswith("kafka ")]
-    assert [(check.name, check.mark) for check in checks] == [("kafka buffer", mark), ("kafka log", Mark.WARNING)]
+    checks = [check for check in run_checks(load({"HOME": str(tmp_path)}), tmp_path) if check.name.startswith("kafka ")]
+    assert [(check.name, check.mark) for check in checks] == [
+        ("kafka buffer", mark),
+        ("kafka log", CheckResult.WARNING),
+    ]
     assert "of 0.03 GiB, by collector-0" in checks[0].detail
     assert "retention.ms is 1" in checks[1].detail
 
 
-@pytest.mark.parametrize("quota", [LEAST_KAFKA_QUOTA, 30_000_000, 2**30, 20 * 2**30, 2**40])
+@pytest.mark.parametrize("quota", [MIN_KAFKA_QUOTA, 30_000_000, 2**30, 20 * 2**30, 2**40])
 def test_the_segments_of_eight_partitions_fit_into_half_of_the_quota(quota: int) -> None:
     assert MIB <= segment_bytes(quota) <= 128 * MIB
     assert 8 * segment_bytes(quota) <= quota / 2

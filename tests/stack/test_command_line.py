@@ -12,26 +12,26 @@ from artimon import cli
 from artimon.runtime.settings import DEFAULT_KAFKA, DEFAULT_ZOOKEEPER, load
 from artimon.stack import locate
 from artimon.stack.bench import known_benchmarks, readable, run_benchmark
-from artimon.stack.errors import NotRunning
-from artimon.stack.own import OwnPart, read_problem
-from artimon.stack.part import Context
+from artimon.stack.errors import NotRunningError
+from artimon.stack.own import ArtimonPart, health_problem
+from artimon.stack.part import StackContext
 from artimon.stack.parts import ALL_PARTS, choose_parts
 from artimon.stack.process import start_time
 from artimon.stack.state import StackState, write_state
 from tests.stack.fakes import make_context
 
-OWN = [part for part in choose_parts(ALL_PARTS) if isinstance(part, OwnPart)]
+OWN = [part for part in choose_parts(ALL_PARTS) if isinstance(part, ArtimonPart)]
 
 
-def full_context(data: Path) -> Context:
+def full_context(data: Path) -> StackContext:
     """A context in which every port of the default stack is leased."""
     bare = make_context(data)
     ports = {name: port for part in choose_parts(ALL_PARTS) for name, port in part.ports.items()}
-    return Context(data, ports, bare.settings, bare.java, bare.jars, bare.spark_jars)
+    return StackContext(data, ports, bare.settings, bare.java, bare.jars, bare.spark_jars)
 
 
 @pytest.mark.parametrize("part", OWN, ids=lambda part: part.name)
-def test_every_process_is_started_with_flags_that_its_command_has(part: OwnPart, tmp_path: Path) -> None:
+def test_every_process_is_started_with_flags_that_its_command_has(part: ArtimonPart, tmp_path: Path) -> None:
     context = full_context(tmp_path)
     argv = part.command(context).argv
     name, *arguments = argv[argv.index("artimon.cli") + 1 :]
@@ -66,13 +66,13 @@ def test_health_is_stale_damaged_or_good(tmp_path: Path) -> None:
 
     context = full_context(tmp_path)
     agent = next(part for part in OWN if part.name == "agent")
-    assert "not reported" in read_problem(context, "agent")
+    assert "not reported" in health_problem(context, "agent")
     HealthFile(context.health("agent"), "agent").write("ok")
-    assert read_problem(context, "agent") == ""
+    assert health_problem(context, "agent") == ""
     HealthFile(context.health("agent"), "agent").write("starting", "waits for ZooKeeper")
-    assert read_problem(context, "agent") == "starting: waits for ZooKeeper"
+    assert health_problem(context, "agent") == "starting: waits for ZooKeeper"
     HealthFile(context.health("agent"), "agent", ManualClock(SYSTEM_CLOCK.now_ms() - 60_000)).write("ok")
-    assert "for 60 s" in read_problem(context, "agent")
+    assert "for 60 s" in health_problem(context, "agent")
     agent.prepare(context)
     assert not context.health("agent").exists()  # an earlier life's health says nothing of the next one
 
@@ -92,12 +92,12 @@ def test_a_running_stack_is_found_by_its_folder(tmp_path: Path, monkeypatch: pyt
     places = {"ARTIMON_ZOOKEEPER": "127.0.0.1:7", "ARTIMON_KAFKA": "127.0.0.1:8"}
     me = os.getpid()
     write_state(tmp_path, StackState(me, start_time(me), {}, places, []))
-    assert locate.located(tmp_path).zookeeper == "127.0.0.1:7"
+    assert locate.locate_settings(tmp_path).zookeeper == "127.0.0.1:7"
     monkeypatch.setenv("ARTIMON_ZOOKEEPER", "zk:1")
-    assert locate.located(tmp_path).zookeeper == "zk:1"
+    assert locate.locate_settings(tmp_path).zookeeper == "zk:1"
     write_state(tmp_path, StackState(me, start_time(me) - 100, {}, places, []))  # it died; the number is ours by chance
     monkeypatch.delenv("ARTIMON_ZOOKEEPER")
-    assert locate.located(tmp_path).zookeeper == DEFAULT_ZOOKEEPER
+    assert locate.locate_settings(tmp_path).zookeeper == DEFAULT_ZOOKEEPER
 
 
 def test_a_folder_that_was_chosen_and_has_no_stack_is_not_passed_over(
@@ -105,9 +105,9 @@ def test_a_folder_that_was_chosen_and_has_no_stack_is_not_passed_over(
 ) -> None:
     monkeypatch.delenv("ARTIMON_ZOOKEEPER", raising=False)
     monkeypatch.setenv("ARTIMON_DATA", str(tmp_path))
-    with pytest.raises(NotRunning, match="no stack runs"):
-        locate.asked_store(None, None)
-    assert locate.asked_store("zk:1", None) == "zk:1"
+    with pytest.raises(NotRunningError, match="no stack runs"):
+        locate.zookeeper_of_store(None, None)
+    assert locate.zookeeper_of_store("zk:1", None) == "zk:1"
 
 
 def test_unknown_benchmark_names_the_known_ones() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack.errors import AlreadyRunning
+from artimon.stack.errors import AlreadyRunningError
 from artimon.stack.process import rotate_log, same_process, start_time
 from artimon.stack.state import DataLock, PartState, StackState, kill_stale, read_state, write_state
 from tests.stack.fakes import gone
@@ -64,7 +64,7 @@ def test_what_an_earlier_supervisor_left_is_killed(tmp_path: Path) -> None:
 
 def test_one_stack_a_folder(tmp_path: Path) -> None:
     lock = DataLock(tmp_path)
-    with pytest.raises(AlreadyRunning, match="artimon down --data"):
+    with pytest.raises(AlreadyRunningError, match="artimon down --data"):
         DataLock(tmp_path)
     lock.release()
     DataLock(tmp_path).release()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from artimon.stack.errors import NotHealthy
+from artimon.stack.errors import NotHealthyError
 from artimon.stack.foreground import _wait_healthy
 
 
@@ -17,7 +17,7 @@ def stack(outcomes: Iterator[dict[str, str]]) -> Any:
 
     def wait_healthy(timeout_s: float) -> None:
         if parts := next(outcomes, None):
-            raise NotHealthy(timeout_s, parts)
+            raise NotHealthyError(timeout_s, parts)
 
     parts = [SimpleNamespace(name=name) for name in ("kafka", "shard", "spark")]
     return SimpleNamespace(parts=parts, wait_healthy=wait_healthy)
@@ -31,5 +31,5 @@ def test_a_start_that_takes_long_says_for_whom_it_waits() -> None:
 
 
 def test_a_supervisor_that_failed_is_not_waited_for() -> None:
-    with pytest.raises(NotHealthy, match="MemoryError"):
+    with pytest.raises(NotHealthyError, match="MemoryError"):
         _wait_healthy(stack(iter([{"supervisor": "MemoryError()"}])), print)

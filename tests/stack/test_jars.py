@@ -9,7 +9,7 @@ import pytest
 
 from artimon.runtime.settings import load
 from artimon.stack import jars
-from artimon.stack.errors import JarMismatch, JarsUnresolved, StackError
+from artimon.stack.errors import JarMismatchError, JarsUnresolvedError, StackError
 from artimon.stack.jars import Jar
 from artimon.stack.java import Java
 
@@ -50,22 +50,22 @@ def pinned(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("pinned")
 def test_retrieved_once_and_then_never_again(tmp_path: Path) -> None:
     settings = load({"HOME": str(tmp_path)})
-    folder = jars.ensure(settings, fake_java(tmp_path), ["one", "two"], lambda text: None)
+    folder = jars.ensure_jars(settings, fake_java(tmp_path), ["one", "two"], lambda text: None)
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.jar"))
     assert found == ["one/a-1.jar", "one/b-2.jar", "two/a-1.jar", "two/a-9.jar"]
     assert not (folder / ".resolving").exists()
     ran = (tmp_path / "runs").read_text()
-    jars.ensure(settings, fake_java(tmp_path), ["one", "two"], lambda text: None, verify=True)
+    jars.ensure_jars(settings, fake_java(tmp_path), ["one", "two"], lambda text: None, verify=True)
     assert (tmp_path / "runs").read_text() == ran
 
 
 @pytest.mark.usefixtures("pinned")
 def test_what_cannot_be_had_is_named_and_the_rest_kept(tmp_path: Path) -> None:
     settings = load({"HOME": str(tmp_path)})
-    with pytest.raises(JarsUnresolved, match=r"org\.b:b:2"):
-        jars.ensure(settings, fake_java(tmp_path, missing="b"), ["one"], lambda text: None)
+    with pytest.raises(JarsUnresolvedError, match=r"org\.b:b:2"):
+        jars.ensure_jars(settings, fake_java(tmp_path, missing="b"), ["one"], lambda text: None)
     assert (settings.cache / "jars" / "one" / "a-1.jar").read_bytes() == CONTENT
-    jars.ensure(settings, fake_java(tmp_path), ["one"], lambda text: None)
+    jars.ensure_jars(settings, fake_java(tmp_path), ["one"], lambda text: None)
     assert (settings.cache / "jars" / "one" / "b-2.jar").read_bytes() == CONTENT
 
 
@@ -73,18 +73,18 @@ def test_another_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     wrong = Jar("one", "org.a", "a", "1", "0" * 64)
     monkeypatch.setattr(jars, "read_lock", lambda: [wrong])
     settings = load({"HOME": str(tmp_path)})
-    with pytest.raises(JarMismatch, match=DIGEST):
-        jars.ensure(settings, fake_java(tmp_path), ["one"], lambda text: None)
+    with pytest.raises(JarMismatchError, match=DIGEST):
+        jars.ensure_jars(settings, fake_java(tmp_path), ["one"], lambda text: None)
     assert not (settings.cache / "jars" / "one" / "a-1.jar").exists()
 
 
 @pytest.mark.usefixtures("pinned")
 def test_verify_finds_later_damage(tmp_path: Path) -> None:
     settings = load({"HOME": str(tmp_path)})
-    folder = jars.ensure(settings, fake_java(tmp_path), ["one"], lambda text: None)
+    folder = jars.ensure_jars(settings, fake_java(tmp_path), ["one"], lambda text: None)
     (folder / "one" / "a-1.jar").write_bytes(b"changed")
-    with pytest.raises(JarMismatch, match=r"a-1\.jar"):
-        jars.ensure(settings, fake_java(tmp_path), ["one"], verify=True)
+    with pytest.raises(JarMismatchError, match=r"a-1\.jar"):
+        jars.ensure_jars(settings, fake_java(tmp_path), ["one"], verify=True)
 
 
 def test_the_real_lock_is_whole() -> None:

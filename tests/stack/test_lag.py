@@ -8,7 +8,7 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.stack import lag
-from artimon.stack.status import Hop, hops_of
+from artimon.stack.status import Hop, build_hops
 
 OLD = 10 * lag.GRACE_S
 IDLE: dict[str, dict[str, Any]] = {
@@ -37,7 +37,7 @@ def hops(uptime_s: float = OLD, **changed: dict[str, Any]) -> dict[str, Hop]:
         part = figures[name.replace("_", "-")]
         for key, value in values.items():
             part[key] = {**part[key], **value} if isinstance(value, dict) and key in part else value
-    return {hop.name: hop for hop in hops_of(figures, dict.fromkeys(figures, uptime_s))}
+    return {hop.name: hop for hop in build_hops(figures, dict.fromkeys(figures, uptime_s))}
 
 
 def late(found: dict[str, Hop]) -> dict[str, str]:
@@ -148,9 +148,9 @@ def test_a_collector_that_never_answered() -> None:
 def test_a_young_shard_may_be_behind_while_spark_is_old() -> None:
     figures = {**IDLE, "spark": {"raw": {}, "buckets": {"lagging": ["0"], "lagging_ms": {"0": 50_000}}}}
     uptimes = {**dict.fromkeys(figures, OLD), "shard-0": 5.0}
-    assert all(hop.healthy for hop in hops_of(figures, uptimes))
+    assert all(hop.healthy for hop in build_hops(figures, uptimes))
 
 
 def test_parts_that_said_nothing_are_not_late() -> None:
     nothing: dict[str, dict[str, Any]] = {name: {} for name in IDLE}
-    assert all(hop.healthy for hop in hops_of(nothing, dict.fromkeys(nothing, OLD)))
+    assert all(hop.healthy for hop in build_hops(nothing, dict.fromkeys(nothing, OLD)))

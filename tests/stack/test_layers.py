@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from artimon.stack.examples import Example
-from artimon.stack.own import Agent, OwnPart
+from artimon.stack.examples import ExamplePart
+from artimon.stack.own import AgentPart, ArtimonPart
 from artimon.stack.parts import choose_parts
 
 
 def test_the_agent_outlives_all_that_register_and_no_server() -> None:
     layers: dict[str, set[int]] = {"agent": set(), "ours": set(), "examples": set(), "servers": set()}
     for part in choose_parts(("all", "examples")):
-        kinds = {Agent: "agent", OwnPart: "ours", Example: "examples"}
+        kinds = {AgentPart: "agent", ArtimonPart: "ours", ExamplePart: "examples"}
         kind = next((name for class_, name in kinds.items() if isinstance(part, class_)), "servers")
         layers[kind].add(part.layer)
     assert all(layers.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from artimon.stack.logs import Follower, tail
+from artimon.stack.logs import LogFollower, tail
 
 
 def test_tail(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_tail(tmp_path: Path) -> None:
 def test_follow_gives_whole_lines_and_survives_a_cut(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("before\n")
-    follower = Follower(log)
+    follower = LogFollower(log)
     with log.open("a") as writer:
         writer.write("one\ntw")
         writer.flush()
@@ -30,7 +30,7 @@ def test_follow_gives_whole_lines_and_survives_a_cut(tmp_path: Path) -> None:
 
 
 def test_follow_a_log_that_comes_later(tmp_path: Path) -> None:
-    follower = Follower(tmp_path / "a.log")
+    follower = LogFollower(tmp_path / "a.log")
     assert follower.lines() == []
     (tmp_path / "a.log").write_text("first\n")
     assert follower.lines() == ["first"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack.errors import NoPort
-from artimon.stack.ports import TRIES, PortLeases, is_free
+from artimon.stack.errors import NoFreePortError
+from artimon.stack.ports import MAX_TRIES, PortLeases, is_free
 
 
 @pytest.fixture
@@ -40,5 +40,5 @@ def test_two_stacks_never_choose_the_same(tmp_path: Path, base: int) -> None:
 
 
 def test_no_port_left_is_an_error_that_names_them(tmp_path: Path) -> None:
-    with pytest.raises(NoPort, match=rf"65536\.\.{65535 + TRIES}"):
+    with pytest.raises(NoFreePortError, match=rf"65536\.\.{65535 + MAX_TRIES}"):
         PortLeases(tmp_path).lease(65536)

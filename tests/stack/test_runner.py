@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack.process import Guard
-from artimon.stack.runner import BACKOFF_S, CALM_S, MEMORY_STRIKES, Phase, Runner
+from artimon.stack.process import OrphanReaper
+from artimon.stack.runner import BACKOFF_RESET_S, BACKOFF_S, MEMORY_STRIKES, PartRunner, Phase
 from tests.stack.fakes import Fake, make_context
 from tests.waiting import eventually
 
@@ -17,21 +17,21 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Iterator[Runner]:
+def runner(tmp_path: Path) -> Iterator[PartRunner]:
     """A runner of a healthy part that has not begun."""
-    guard = Guard()
+    guard = OrphanReaper()
     with ThreadPoolExecutor(1) as executor:
-        runner = Runner(Fake("a", limits={"memory_mb": 100}), make_context(tmp_path), guard, executor)
+        runner = PartRunner(Fake("a", limits={"memory_mb": 100}), make_context(tmp_path), guard, executor)
         yield runner
         runner.destroy()
     guard.close()
 
 
-def step(runner: Runner, now: float) -> None:
+def step(runner: PartRunner, now: float) -> None:
     runner.step(now, wanted=True, may_start=True, may_stop=True)
 
 
-def make_healthy(runner: Runner, now: float) -> None:
+def make_healthy(runner: PartRunner, now: float) -> None:
     def healthy() -> bool:
         step(runner, now)
         return runner.phase is Phase.HEALTHY
@@ -39,14 +39,14 @@ def make_healthy(runner: Runner, now: float) -> None:
     eventually(healthy, "health")
 
 
-def test_it_waits_until_it_may_start(runner: Runner) -> None:
+def test_it_waits_until_it_may_start(runner: PartRunner) -> None:
     runner.step(0.0, wanted=True, may_start=False, may_stop=True)
     phases = [runner.phase]
     step(runner, 1.0)
     assert [*phases, runner.phase] == [Phase.WAITING, Phase.STARTING]
 
 
-def test_backoff_grows_to_its_limit_and_forgets_after_calm(runner: Runner) -> None:
+def test_backoff_grows_to_its_limit_and_forgets_after_calm(runner: PartRunner) -> None:
     now = 0.0
     pauses: list[float] = []
     step(runner, now)
@@ -63,12 +63,12 @@ def test_backoff_grows_to_its_limit_and_forgets_after_calm(runner: Runner) -> No
     assert pauses[: len(BACKOFF_S)] == list(BACKOFF_S)
     assert pauses[len(BACKOFF_S) :] == [BACKOFF_S[-1]] * 2
     make_healthy(runner, now)
-    now += CALM_S + 10
+    now += BACKOFF_RESET_S + 10
     step(runner, now)
     eventually(lambda: step(runner, now) or runner._failures == 0, "the end of the backoff's memory")  # type: ignore[func-returns-value]
 
 
-def test_memory_limit_needs_several_strikes_running(runner: Runner) -> None:
+def test_memory_limit_needs_several_strikes_running(runner: PartRunner) -> None:
     make_healthy(runner, 0.0)
     for rss in (101, 101, 99, 101, 101):
         runner.judge_memory(rss * MIB, 1.0)
@@ -78,7 +78,7 @@ def test_memory_limit_needs_several_strikes_running(runner: Runner) -> None:
     assert "used 101 MiB of memory, its limit is 100 MiB" in runner.problem
 
 
-def test_a_part_that_cannot_be_spawned_backs_off(tmp_path: Path, runner: Runner) -> None:
+def test_a_part_that_cannot_be_spawned_backs_off(tmp_path: Path, runner: PartRunner) -> None:
     (tmp_path / "logs").write_text("in the way of the folder")
     step(runner, 0.0)
     assert runner.phase is Phase.BACKOFF
@@ -86,7 +86,7 @@ def test_a_part_that_cannot_be_spawned_backs_off(tmp_path: Path, runner: Runner)
 
 
 def test_a_restart_of_a_part_that_does_not_end_kills_and_starts_it(
-    runner: Runner, monkeypatch: pytest.MonkeyPatch
+    runner: PartRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_healthy(runner, 0.0)
     assert runner.child is not None

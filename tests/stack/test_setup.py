@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from artimon.runtime.settings import load
-from artimon.stack.errors import JavaMissing
+from artimon.stack.errors import JavaMissingError
 from artimon.stack.java import find_java, parse_version
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ def test_version_of_java(text: str, version: int | None) -> None:
 )
 def test_an_unfit_java_is_named_with_the_remedy(tmp_path: Path, version: str, modules: str, said: str) -> None:
     home = fake_java(tmp_path / "jdk", version, modules)
-    with pytest.raises(JavaMissing) as caught:
+    with pytest.raises(JavaMissingError) as caught:
         find_java(load({"JAVA_HOME": str(home), "HOME": str(tmp_path)}))
     assert said in str(caught.value)
     assert "apt-get install openjdk-17-jdk-headless" in str(caught.value)

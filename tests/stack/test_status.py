@@ -12,11 +12,11 @@ import typer
 from artimon.cli.commands.stack import status as status_command
 from artimon.model.clock import ManualClock
 from artimon.runtime.health import HealthFile
-from artimon.stack.errors import NotRunning
+from artimon.stack.errors import NotRunningError
 from artimon.stack.process import start_time
 from artimon.stack.runner import Phase
 from artimon.stack.state import PartState, StackState, write_state
-from artimon.stack.status import hops_of, read_status
+from artimon.stack.status import build_hops, read_status
 from artimon.stack.status_view import show
 
 FIGURES: dict[str, dict[str, Any]] = {
@@ -38,7 +38,7 @@ FIGURES: dict[str, dict[str, Any]] = {
 
 
 def test_hops_stand_in_the_order_of_a_sample() -> None:
-    hops = {hop.name: hop for hop in hops_of(FIGURES)}
+    hops = {hop.name: hop for hop in build_hops(FIGURES)}
     assert list(hops) == [
         "agent: accepted",
         "collector-0: to Kafka",
@@ -56,7 +56,7 @@ def test_hops_stand_in_the_order_of_a_sample() -> None:
 
 
 def test_parts_that_said_nothing_yet_are_unknown_not_zero() -> None:
-    hops = hops_of({"agent": {}, "spark": {}, "shard-0": {}})
+    hops = build_hops({"agent": {}, "spark": {}, "shard-0": {}})
     assert [hop.count for hop in hops] == [None, None, None, None]
 
 
@@ -106,7 +106,7 @@ def test_the_verdict_follows_from_what_is_printed(
 
 
 def test_no_stack_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    with pytest.raises(NotRunning, match="artimon up"):
+    with pytest.raises(NotRunningError, match="artimon up"):
         read_status(tmp_path)
 
 

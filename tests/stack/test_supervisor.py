@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack.errors import NotHealthy, UnknownPart
-from artimon.stack.part import Part
+from artimon.stack.errors import NotHealthyError, UnknownPartError
+from artimon.stack.part import StackPart
 from artimon.stack.runner import Phase
 from artimon.stack.state import PartState
 from artimon.stack.supervisor import Supervisor
@@ -19,7 +19,7 @@ from tests.waiting import eventually
 
 
 @contextmanager
-def supervised(data: Path, *parts: Part) -> Iterator[tuple[Supervisor, list[list[PartState]]]]:
+def supervised(data: Path, *parts: StackPart) -> Iterator[tuple[Supervisor, list[list[PartState]]]]:
     """A running supervisor and what it published, oldest first."""
     published: list[list[PartState]] = []
     supervisor = Supervisor(parts, make_context(data), lambda states, guard_pid: published.append(states))
@@ -108,7 +108,7 @@ def test_orderly_restart(tmp_path: Path) -> None:
 def test_a_program_that_ends_says_why(tmp_path: Path) -> None:
     with supervised(tmp_path, Fake("a", "import sys; sys.exit(7)")) as (supervisor, _):
         assert supervisor.wait(lambda states: states["a"].restarts >= 2, DEADLINE_S)
-        with pytest.raises(NotHealthy, match="exit code 7"):
+        with pytest.raises(NotHealthyError, match="exit code 7"):
             supervisor.wait_healthy(0.1)
 
 
@@ -150,7 +150,7 @@ def test_a_check_that_raises_is_a_problem_not_an_end(tmp_path: Path) -> None:
 
 
 def test_unknown_part(tmp_path: Path) -> None:
-    with supervised(tmp_path, Fake("a")) as (supervisor, _), pytest.raises(UnknownPart, match="known parts are a"):
+    with supervised(tmp_path, Fake("a")) as (supervisor, _), pytest.raises(UnknownPartError, match="known parts are a"):
         supervisor.restart("b")
 
 

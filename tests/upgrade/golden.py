@@ -11,7 +11,7 @@ from pathlib import Path
 from artimon.model.batch import Batch
 from artimon.model.fingerprint import fingerprint
 from artimon.runtime import files
-from pipeline.wal.epoch import this_host
+from pipeline.wal.epoch import host_identity
 from tests.spark.helpers import Ledger
 from tests.upgrade.make_golden import TEXTS, batch, values_of
 
@@ -27,7 +27,7 @@ def log_in_place(place: Path) -> Path:
     shutil.copytree(V1 / "log", folder)
     path = folder / "epoch"
     said = json.loads(path.read_text())
-    path.write_text(json.dumps({**said, "host": this_host(), "inode": path.stat().st_ino}))
+    path.write_text(json.dumps({**said, "host": host_identity(), "inode": path.stat().st_ino}))
     return folder
 
 
@@ -36,7 +36,7 @@ def upload(hdfs: str) -> None:
     root = V1 / "tables"
 
     def one(path: Path) -> None:
-        files.write(f"{hdfs}/artimon/{path.relative_to(root)}", path.read_bytes())
+        files.write_file(f"{hdfs}/artimon/{path.relative_to(root)}", path.read_bytes())
 
     with ThreadPoolExecutor(8) as pool:  # each file waits for its disk
         list(pool.map(one, (path for path in root.rglob("*") if path.is_file())))

@@ -21,21 +21,21 @@ from artimon.model.routing import partition_of
 from artimon.model.values import Kind, Value, ValueType
 from artimon.rawtable import state as states
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.schema import DataFile, folder, period_of
+from artimon.rawtable.schema import DataFile, folder_of, period_of
 from artimon.rawtable.series import SeriesTable
 from artimon.rawtable.series_rows import rows_of
 from artimon.rawtable.sources import SourcesTable
-from artimon.rawtable.state import RawState, Step, Totals
+from artimon.rawtable.state import Increment, RawState, TableTotals
 from artimon.rawtable.statistics import statistics_of
 from artimon.runtime import files
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.config import CompactorConfig
 from pipeline.spark import rows
 from pipeline.wal.framing import RecordType
-from pipeline.wal.log import Entry, Log
+from pipeline.wal.log import LogEntry, WriteAheadLog
 from sources.state import state_files as source_state
 from sources.state.series_memory import SourceSeries
-from sources.state.series_rows import Description
+from sources.state.series_rows import SeriesDescription
 from tests.raw_files import to_parquet
 
 HOUR_MS = 3_600_000
@@ -79,12 +79,12 @@ def block(source: str) -> SeriesBlock:
 
 
 def make_log(place: Path) -> tuple[int, list[tuple[Batch, int]]]:
-    log = Log(place, AGENT, LANES, lambda _placed: None)
+    log = WriteAheadLog(place, AGENT, LANES, lambda _placed: None)
     made = [batch(number, log.epoch) for number in range(10)]
-    entries = [Entry(RecordType.BATCH, one.header, one.data) for one, _ in made]
+    entries = [LogEntry(RecordType.BATCH, one.header, one.data) for one, _ in made]
     for source in SOURCES:
         announcement = encode_series(AGENT, block(source))
-        entries.append(Entry(RecordType.SERIES, announcement.header, announcement.data))
+        entries.append(LogEntry(RecordType.SERIES, announcement.header, announcement.data))
     for entry in entries:
         log.append([entry]).result(20)
     log.close()
@@ -95,15 +95,15 @@ def make_source_state(place: Path) -> None:
     place.mkdir()
     series = SourceSeries(SOURCES[0], 100)
     for text, (type_, kind) in TEXTS.items():
-        series.rows.add(fingerprint(text), type_, Description(text, kind, "help", "unit", START_MS))
+        series.rows.add(fingerprint(text), type_, SeriesDescription(text, kind, "help", "unit", START_MS))
     series.rows.state["cell"][:] = [41, 0, 1, 0, 7]
     series.rows.state["birth_ms"][:] = START_MS - 5_000
     series.rows.state["last_ms"][:] = START_MS
     series.rows.state["live"][:] = True
     series.uuid, series.process_ms, series.last_poll_ms = bytes(range(16)), START_MS - 5_000, START_MS
     key = source_state.key_of(series.name)
-    source_state.write(place / (key + source_state.SERIES), source_state.encode_series(series))
-    source_state.write(place / (key + source_state.VALUES), source_state.encode_values(series))
+    source_state.replace_file(place / (key + source_state.SERIES), source_state.encode_descriptions(series))
+    source_state.replace_file(place / (key + source_state.VALUES), source_state.encode_values(series))
 
 
 def make_tables(hdfs: str, made: list[tuple[Batch, int]], scratch: Path) -> None:
@@ -119,7 +119,9 @@ def make_tables(hdfs: str, made: list[tuple[Batch, int]], scratch: Path) -> None
         seen.add(lane, one.header.id.sequence)
         until = {partition: state.until()[partition] + 1}
         after = states.advance(
-            state, f"golden-{number + 1}", Step(until, {partition: seen}, {lane: at}, Totals(data.rows, 1), at)
+            state,
+            f"golden-{number + 1}",
+            Increment(until, {partition: seen}, {lane: at}, TableTotals(data.rows, 1), at),
         )
         table.append([data], state, after)
         state = after
@@ -132,15 +134,15 @@ def _settle(table: RawTable, state: RawState, at: int) -> None:
     """An append without rows, after which nothing before `at` is missing in any partition."""
     lanes = {p: LaneId("settler", 1, p) for p in range(PARTITIONS)}
     seen = {p: LaneRanges.from_json({str(lane): [[0, 1]]}) for p, lane in lanes.items()}
-    step = Step(state.until(), seen, dict.fromkeys(lanes.values(), at), Totals(), at)
+    step = Increment(state.until(), seen, dict.fromkeys(lanes.values(), at), TableTotals(), at)
     table.append([], state, states.advance(state, "golden-end", step))
 
 
 def _write(uri: str, source: int, one: Batch, at: int) -> DataFile:
-    found = rows.build([rows.Part(source, at, decode_columns(one.header, one.data))])
+    found = rows.sorted_table([rows.SourceBatch(source, at, decode_columns(one.header, one.data))])
     data, period = to_parquet(found), period_of(at)
-    path = f"{folder(period, 'default')}/0-{one.header.id.sequence}-golden{one.header.id.lane}.parquet"
-    files.write(f"{uri}/{path}", data)
+    path = f"{folder_of(period, 'default')}/0-{one.header.id.sequence}-golden{one.header.id.lane}.parquet"
+    files.write_file(f"{uri}/{path}", data)
     return DataFile(path, len(data), len(found), {"period": period, "keep": "default"}, statistics_of(found))
 
 
@@ -159,10 +161,10 @@ def _compact(hdfs: str, scratch: Path) -> None:
 
 def download(hdfs: str, place: Path) -> None:
     for name in ("raw", "sources", "series"):
-        for path, _, _ in files.listing(f"{hdfs}/artimon/{name}"):
+        for path, _, _ in files.list_files(f"{hdfs}/artimon/{name}"):
             target = place / name / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(files.read(f"{hdfs}/artimon/{name}/{path}"))
+            target.write_bytes(files.read_file(f"{hdfs}/artimon/{name}/{path}"))
 
 
 def main(place: Path, hdfs: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 from crc32c import crc32c
 
 from artimon.model.codec import decode_samples, decode_series, verify
-from pipeline.wal.framing import RECORD_BYTES, NewerFormat, RecordType, encode_record, header_bytes
-from pipeline.wal.log import Log
+from pipeline.wal.framing import RECORD_BYTES, NewerFormatError, RecordType, encode_record, header_bytes
+from pipeline.wal.log import WriteAheadLog
 from sources.state import state_files as state
 from tests.upgrade.golden import EPOCH, V1, batches, log_in_place
 from tests.upgrade.make_golden import AGENT, LANES, SOURCES, START_MS, TEXTS, block
@@ -19,11 +19,11 @@ from tests.upgrade.make_golden import AGENT, LANES, SOURCES, START_MS, TEXTS, bl
 SEGMENT = "0000000000000001.wal"
 
 
-def opened(folder: Path) -> Log:
-    return Log(folder, AGENT, LANES, lambda _placed: None)
+def opened(folder: Path) -> WriteAheadLog:
+    return WriteAheadLog(folder, AGENT, LANES, lambda _placed: None)
 
 
-def check_content(log: Log) -> None:
+def check_content(log: WriteAheadLog) -> None:
     found = sorted(log.recovered.batches, key=lambda one: one[0].poll_ms)
     for (header, place), (expected, _) in zip(found, batches(), strict=True):
         data = log.read(place)
@@ -70,7 +70,7 @@ def test_a_log_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
     segment = folder / SEGMENT
     segment.write_bytes(with_version(segment.read_bytes(), 2, honest=True))
     before = everything(folder)
-    with pytest.raises(NewerFormat, match=r"format version 2, this program reads version 1.*nothing was changed"):
+    with pytest.raises(NewerFormatError, match=r"format version 2, this program reads version 1.*nothing was changed"):
         opened(folder)
     assert everything(folder) == before
 
@@ -92,7 +92,7 @@ def test_a_newer_batch_in_a_log_is_never_taken_for_damage(tmp_path: Path) -> Non
     with (folder / SEGMENT).open("ab") as file:
         file.write(encode_record(1, RecordType.BATCH, bytes(newer)))
     before = everything(folder)
-    with pytest.raises(NewerFormat, match=r"format version 2: this program reads version 1.*docs/upgrade\.md"):
+    with pytest.raises(NewerFormatError, match=r"format version 2: this program reads version 1.*docs/upgrade\.md"):
         opened(folder)
     assert everything(folder) == before
     assert len(newer) + RECORD_BYTES < len(before[str(folder / SEGMENT)])
@@ -101,7 +101,7 @@ def test_a_newer_batch_in_a_log_is_never_taken_for_damage(tmp_path: Path) -> Non
 def test_the_state_of_a_source_is_read(tmp_path: Path) -> None:
     shutil.copytree(V1 / "source", tmp_path / "source")
     (path,) = (tmp_path / "source").glob("*" + state.SERIES)
-    found = state.read(path, 100)
+    found = state.read_state(path, 100)
     assert found.name == SOURCES[0]
     assert found.process_ms == START_MS - 5_000
     assert [one.text for one in found.rows.described] == list(TEXTS)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from artimon.model.batch import BatchError, UnknownFormat
+from artimon.model.batch import BatchError, UnknownFormatError
 from artimon.model.codec import verify
 from artimon.model.feed import decode_range
 from artimon.model.ipc import read_ipc, write_ipc
-from artimon.rawtable.state import StateError, from_json
+from artimon.rawtable.state import TableStateError, from_json
 from tests.upgrade.golden import batches
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -21,13 +21,13 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 def test_a_batch_of_a_newer_version() -> None:
     newer = bytearray(batches()[0][0].data)
     newer[4] = 2
-    with pytest.raises(UnknownFormat, match=r"version 2: this program reads version 1; upgrade it, then replay"):
+    with pytest.raises(UnknownFormatError, match=r"version 2: this program reads version 1; upgrade it, then replay"):
         verify(bytes(newer))
 
 
 def test_a_state_of_a_newer_format() -> None:
     said = json.loads((GOLDEN / "raw" / "state.json").read_text())
-    with pytest.raises(StateError, match=r"format 2: this program reads format 1 and writes nothing"):
+    with pytest.raises(TableStateError, match=r"format 2: this program reads format 1 and writes nothing"):
         from_json({**said, "format": 2})
 
 

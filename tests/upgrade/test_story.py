@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from artimon.model.codec import verify
 from artimon.model.routing import partition_of
-from pipeline.wal.log import Log
+from pipeline.wal.log import WriteAheadLog
 from tests.spark.driving import raw_query
 from tests.spark.helpers import config_for, table_rows_at
 from tests.upgrade.golden import ABOUT, BATCHES, batches, log_in_place, rows_of
@@ -34,7 +34,7 @@ def make_topics(kafka: str, prefix: str) -> None:
 
 
 def in_the_log(place: Path) -> list[bytes]:
-    log = Log(log_in_place(place), AGENT, LANES, lambda _placed: None)
+    log = WriteAheadLog(log_in_place(place), AGENT, LANES, lambda _placed: None)
     found = [log.read(where) for _, where in log.recovered.batches]
     log.close()
     return found

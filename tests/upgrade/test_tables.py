@@ -22,7 +22,7 @@ from artimon.rawtable.schema import PARTITION_BY, DataFile, period_of, raw_uri, 
 from artimon.rawtable.series import SeriesTable
 from artimon.rawtable.series_rows import rows_of as series_rows
 from artimon.rawtable.sources import SourcesTable
-from artimon.rawtable.state import StateError, Step, Totals, to_json
+from artimon.rawtable.state import Increment, TableStateError, TableTotals, to_json
 from artimon.rawtable.statistics import statistics_of
 from artimon.runtime import files
 from pipeline.compaction.compactor import Compactor
@@ -159,7 +159,7 @@ def test_what_a_newer_writer_said_is_not_compacted_away(tables: str, tmp_path: P
     told = {"period": period_of(at), "keep": "default"}
     statistics = statistics_of(file_table(NEWER_ROWS))
     newer = DataFile("newer.parquet", len(data), len(NEWER_ROWS), told, statistics)
-    files.write(f"{raw}/{newer.path}", data)
+    files.write_file(f"{raw}/{newer.path}", data)
     later.commit([newer], at)
     append_more(tables)
     compactor = Compactor(CompactorConfig("", tables, tmp_path / "runs"), None)
@@ -171,7 +171,7 @@ def test_what_a_newer_writer_said_is_not_compacted_away(tables: str, tmp_path: P
     table = SeriesTable(tables)
     before = live(series)
     path = f"{series}/{before[0]}"
-    files.write(path, with_new_column(pa.BufferReader(files.read(path))))
+    files.write_file(path, with_new_column(pa.BufferReader(files.read_file(path))))
     assert table.merge(table.live(), True) is None
     assert live(series) == before
 
@@ -180,7 +180,7 @@ def write_newer(hdfs: str) -> None:
     """An append by a program whose state has format 2."""
     table = RawTable(hdfs)
     _, before = table.head()
-    after = states.advance(before, "newer", Step({}, {}, {}, Totals(), before.newest_append_ms))
+    after = states.advance(before, "newer", Increment({}, {}, {}, TableTotals(), before.newest_append_ms))
     said = {METADATA_KEY: {**to_json(after, before), "format": 2}}
     DeltaTable(table.uri).create_write_transaction(
         [],
@@ -198,7 +198,7 @@ def test_a_table_of_a_newer_format_is_not_written(tables: str, tmp_path: Path) -
     reader = HeadReader(tables)
     reader.head()
     write_newer(tables)
-    before = sorted(files.listing(raw_uri(tables)))
+    before = sorted(files.list_files(raw_uri(tables)))
     for act in (
         lambda: running.settle(START_MS + 4 * HOUR_MS),
         lambda: RawTable(tables).head(),
@@ -206,7 +206,9 @@ def test_a_table_of_a_newer_format_is_not_written(tables: str, tmp_path: Path) -
         lambda: HeadReader(tables).head(),
         lambda: compacted(tables, tmp_path),
     ):
-        with pytest.raises(StateError, match=r"format 2: this program reads format 1 and writes nothing.*docs/upgrade"):
+        with pytest.raises(
+            TableStateError, match=r"format 2: this program reads format 1 and writes nothing.*docs/upgrade"
+        ):
             act()
-    assert sorted(files.listing(raw_uri(tables))) == before
+    assert sorted(files.list_files(raw_uri(tables))) == before
     assert table_rows_at(tables) == rows_of(IN_TABLE)  # who only reads samples is not concerned

@@ -26,13 +26,13 @@ from artimon.model.codec import encode_series
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
-from pipeline.control.shards import ShardDirectory, ShardsUnknown
+from pipeline.control.shards import ShardDirectory, ShardsUnknownError
 from tests.varstore.feeding import Feed, Log, reference, table
 from tests.varstore.worlds import Row, announce, print_of, text_of
 from tests.waiting import LIMIT_S, eventually
 from varstore.cluster import membership as membership_of
 from varstore.cluster.client import StoreUnavailable, VarstoreClient
-from varstore.cluster.directory import Directory, Place
+from varstore.cluster.directory import ClusterDirectory, ShardAddress
 from varstore.cluster.membership import Membership
 
 NOW = SYSTEM_CLOCK.now_ms() // 60_000 * 60_000
@@ -95,14 +95,14 @@ class Cluster:
         self.processes[id_].wait(10)
 
     def change(self, how: Callable[[Membership], Membership]) -> Membership:
-        return membership_of.change(self.client, how)
+        return membership_of.update_membership(self.client, how)
 
-    def places(self) -> dict[str, Place]:
-        return {place.id: place for place in Directory(self.client).read().live}
+    def places(self) -> dict[str, ShardAddress]:
+        return {place.id: place for place in ClusterDirectory(self.client).read().live}
 
     def is_settled(self, *ids: str) -> bool:
         """Whether exactly these hold what they are to hold, whole."""
-        membership = membership_of.read(self.client)
+        membership = membership_of.read_membership(self.client)
         assert membership is not None
         places = self.places()
         return all(id_ in places for id_ in ids) and all(
@@ -162,7 +162,7 @@ class Cluster:
                 self.feed.look()
                 self.feed.micro_batch()
                 self.feed.help_laggards()
-            except ShardsUnknown:
+            except ShardsUnknownError:
                 self.feed = None
 
     def load(self, batches: int = 0) -> None:

@@ -12,13 +12,13 @@ from artimon.model.routing import partition_of
 from artimon.model.select import Buckets, SelectRequest
 from artimon.rawtable.state import Epochs, Span
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.control.shards import Shard as Live
-from pipeline.spark.buckets import Life
+from pipeline.control.shards import ShardInfo as Live
+from pipeline.spark.buckets import BucketsRun
 from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
-from pipeline.spark.tasks import Record
+from pipeline.spark.tasks import KafkaRecord
 from pipeline.spark.topic import TopicInfo
 from tests.varstore.worlds import Row, TestBatch, range_of
-from varstore.cluster.directory import Place
+from varstore.cluster.directory import ShardAddress
 from varstore.shard.service import ShardService, idl
 from varstore.shard.shard import Shard
 
@@ -32,7 +32,7 @@ class Log:
     """A topic of samples; each agent has one lane. Also what any number of readers is to make of it."""
 
     def __init__(self, partitions: int = PARTITIONS) -> None:
-        self.records: dict[int, list[Record]] = {p: [] for p in range(partitions)}
+        self.records: dict[int, list[KafkaRecord]] = {p: [] for p in range(partitions)}
         self.batches: dict[int, list[TestBatch]] = {p: [] for p in range(partitions)}
         self.starts = dict.fromkeys(range(partitions), 0)
         self.leaders: dict[int, Epochs] = dict.fromkeys(range(partitions), ((0, 0),))
@@ -51,10 +51,10 @@ class Log:
 
     def append(self, partition: int, data: bytes, batch: TestBatch, append_ms: int = NOW) -> None:
         """What a broker does."""
-        self.records[partition].append(Record(len(self.records[partition]), append_ms, data))
+        self.records[partition].append(KafkaRecord(len(self.records[partition]), append_ms, data))
         self.batches[partition].append(batch)
 
-    def cut(self, partition: int, offset: int) -> list[Record]:
+    def cut(self, partition: int, offset: int) -> list[KafkaRecord]:
         """Lose the end under a new leader; what was there."""
         self.leaders[partition] = (*self.leaders[partition], (len(self.leaders[partition]), offset))
         gone = self.records[partition][offset:]
@@ -65,7 +65,7 @@ class Log:
     def ends(self) -> dict[int, int]:
         return {p: len(records) for p, records in self.records.items()}
 
-    # as pipeline.spark.topic.Topic
+    # as pipeline.spark.topic.TopicClient
 
     def epochs(self, _info: TopicInfo, _known: Mapping[int, Epochs]) -> dict[int, Epochs]:
         return dict(self.leaders)
@@ -73,7 +73,7 @@ class Log:
     def bounds(self, _partitions: int) -> dict[int, Span]:
         return {p: (self.starts[p], end) for p, end in self.ends().items()}
 
-    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[tuple[int, Record]]:
+    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[tuple[int, KafkaRecord]]:
         wanted = {p: slice(max(at, self.starts[p]), end[p]) for p, at in sorted(start.items())}
         return [(p, record) for p, those in wanted.items() for record in self.records[p][those]]
 
@@ -93,8 +93,8 @@ class FedShard:
         """As its registration says."""
         return Live(self.id, "127.0.0.1", self.port, self.incarnation, self.shard.vshards)
 
-    def place(self) -> Place:
-        return Place(self.id, "127.0.0.1", self.port, self.incarnation, self.shard.vshards, self.shard.vshards)
+    def place(self) -> ShardAddress:
+        return ShardAddress(self.id, "127.0.0.1", self.port, self.incarnation, self.shard.vshards, self.shard.vshards)
 
     def close(self) -> None:
         self.server.stop(0.2)
@@ -110,7 +110,7 @@ class Shards:
         return {id_: shard.live() for id_, shard in self.shards.items()}
 
 
-class Feed(Life):
+class Feed(BucketsRun):
     """One life of the query, driven by hand."""
 
     def __init__(self, log: Log, directory: Any, topic_id: str = TOPIC_ID) -> None:

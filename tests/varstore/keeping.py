@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId
-from artimon.model.feed import FeedAnswer, FeedRange, join_samples
+from artimon.model.feed import FeedAnswer, FeedRange, concat_samples
 from artimon.model.grid import Grid
 from artimon.model.routing import virtual_shard
 from artimon.model.select import NAME, Matcher, SelectRequest
@@ -131,7 +131,7 @@ def range_for(log: Log, vshards: int, partition: int, start: int, until: int) ->
     owned = [bool(vshards >> VSHARDS[batch.source] & 1) for batch in part]
     entries = tuple(b.entry(at, own) for at, (b, own) in enumerate(zip(part, owned, strict=True), start))
     samples = [batch.samples() for batch, own in zip(part, owned, strict=True) if own]
-    return FeedRange(TOPIC, partition, start, start + len(part), entries, join_samples(samples), vshards)
+    return FeedRange(TOPIC, partition, start, start + len(part), entries, concat_samples(samples), vshards)
 
 
 def feed(shard: Shard, log: Log, group: dict[str, object], partition: int, most: int = 10**9) -> FeedAnswer:

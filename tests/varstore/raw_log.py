@@ -11,12 +11,12 @@ import pyarrow as pa
 from artimon.model.ranges import LaneRanges
 from artimon.rawtable import state as states
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.schema import FILE_SCHEMA, DataFile, folder, period_of
+from artimon.rawtable.schema import FILE_SCHEMA, DataFile, folder_of, period_of
 from artimon.rawtable.sources import SourcesTable
-from artimon.rawtable.state import Gap, RawState, Step, Totals
+from artimon.rawtable.state import Increment, LogGap, RawState, TableTotals
 from artimon.rawtable.statistics import statistics_of
 from artimon.runtime import files
-from pipeline.compaction.order import sort
+from pipeline.compaction.order import sort_rows
 from tests.raw_files import to_parquet
 from tests.varstore.keeping import Log
 from tests.varstore.worlds import TOPIC, TestBatch
@@ -45,7 +45,7 @@ def file_table(batches: Sequence[tuple[int, TestBatch]]) -> Any:
             for name in ("integer", "double", "boolean", "string")
         ),
     ]
-    return sort(pa.table(columns, schema=FILE_SCHEMA))
+    return sort_rows(pa.table(columns, schema=FILE_SCHEMA))
 
 
 class RawLog:
@@ -78,12 +78,12 @@ class RawLog:
                 if known.add(lane, batch.id.sequence):
                     by_period.setdefault(period_of(batch.append_ms), []).append((numbers[batch.source], batch))
         new = [self._write(period, batches) for period, batches in by_period.items() if any(b.rows for _, b in batches)]
-        step = Step(dict(until), seen, last_ms, Totals(), newest)
+        step = Increment(dict(until), seen, last_ms, TableTotals(), newest)
         self._advance(states.advance(self.state, "test", step), new)
 
     def lose(self, spans: Mapping[int, tuple[int, int]]) -> None:
         """One append that names these offsets [start, end) of each partition lost."""
-        gaps = [Gap("lost", partition, *span) for partition, span in spans.items()]
+        gaps = [LogGap("lost", partition, *span) for partition, span in spans.items()]
         current = self.state.topics[-1]
         named = (*(self.state.cluster, self.state.topic, current.topic_id), len(current.until), gaps, None, 0)
         self._advance(states.close_gaps(self.state, "test", *named), [])
@@ -91,8 +91,8 @@ class RawLog:
     def _write(self, period: str, batches: Sequence[tuple[int, TestBatch]]) -> DataFile:
         table = file_table(batches)
         data = to_parquet(table)
-        path = f"{folder(period, 'default')}/{uuid.uuid4().hex}.parquet"
-        files.write(f"{self._raw.uri}/{path}", data)
+        path = f"{folder_of(period, 'default')}/{uuid.uuid4().hex}.parquet"
+        files.write_file(f"{self._raw.uri}/{path}", data)
         partition = {"period": period, "keep": "default"}
         return DataFile(path, len(data), len(table), partition, statistics_of(table.combine_chunks()))
 

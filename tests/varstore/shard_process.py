@@ -14,18 +14,18 @@ from typing import Any
 from tests.crashing import kill_at
 from varstore.cluster import healing
 from varstore.server import ShardConfig, run_shard
-from varstore.snapshot.raw_rows import Rows
+from varstore.snapshot.raw_rows import RawRowLoader
 
 
 def die_in_refill(nth: int) -> None:
     """Before the nth batch of rows is applied."""
-    probe, apply = kill_at("rows", nth), Rows.apply
+    probe, apply = kill_at("rows", nth), RawRowLoader.apply
 
-    def probed(rows: Rows, batch: Any) -> None:
+    def probed(rows: RawRowLoader, batch: Any) -> None:
         probe("rows")
         apply(rows, batch)
 
-    Rows.apply = probed  # type: ignore[method-assign, assignment]
+    RawRowLoader.apply = probed  # type: ignore[method-assign, assignment]
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     if nth := plain.pop("dies_in_refill", 0):
         die_in_refill(nth)
     if (notice_s := plain.pop("notice_s", None)) is not None:
-        healing.NOTICE_S = healing.LOOK_S = notice_s
+        healing.REPAIR_DELAY_S = healing.TABLE_CHECK_S = notice_s
     plain |= {name: Path(plain[name]) for name in ("health", "data") if plain.get(name)}
     run_shard(ShardConfig(**plain), stop)
 

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.routing import ownership
-from artimon.model.select import NOT_HELD, SelectError, TooManySeries, too_many_series
-from artimon.model.vshards import EVERY, from_hex, in_mask, mask_of, to_hex
+from artimon.model.select import NOT_OWNED, SelectError, TooManySeries, too_many_series
+from artimon.model.vshards import ALL_VSHARDS, from_hex, mask_of, to_hex, vshards_of
 from bookkeeper.rpc.framed_server import FramedServer
 from tests.waiting import eventually
-from varstore.cluster.choosing import choose
-from varstore.cluster.connections import Ask, Outcome, ShardConnections
-from varstore.cluster.directory import Place, Shards
+from varstore.cluster.choosing import choose_holders
+from varstore.cluster.connections import ShardAnswer, ShardConnections, ShardRequest
+from varstore.cluster.directory import ClusterState, ShardAddress
 from varstore.cluster.membership import Membership
-from varstore.cluster.round import Round
+from varstore.cluster.round import ScatterGather
 from varstore.shard.service import idl
 
 DEADLINE_S = 8.0
@@ -33,7 +33,7 @@ DEADLINE_S = 8.0
 class FakeShard:
     """Answers `find` with the mask that it was asked for, unless told otherwise."""
 
-    place: Place
+    place: ShardAddress
     server: FramedServer | None = None
     hangs: threading.Event = field(default_factory=threading.Event)
     """Cleared: it hangs."""
@@ -47,7 +47,7 @@ class FakeShard:
         self.hangs.wait(30)
         lacking = vshards & ~self.place.held
         if lacking:
-            raise idl().ShardError(message=f"{NOT_HELD}: {in_mask(lacking)}")
+            raise idl().ShardError(message=f"{NOT_OWNED}: {vshards_of(lacking)}")
         if self.refusal:
             raise idl().ShardError(message=self.refusal)
         return json.dumps({"vshards": to_hex(vshards), "partial": self.partial}).encode()
@@ -77,33 +77,35 @@ class World:
         self.shards: dict[str, FakeShard] = {}
         for id_, vshards in ownership(tuple(ids), replicas).items():
             mask = mask_of(vshards)
-            self.shards[id_] = FakeShard(Place(id_, "127.0.0.1", 0, id_, mask, mask))
+            self.shards[id_] = FakeShard(ShardAddress(id_, "127.0.0.1", 0, id_, mask, mask))
             self.shards[id_].start()
         self.gone: set[str] = set()
         self.forgotten = 0
         self.connections = ShardConnections(self.read, self.forget, SYSTEM_CLOCK, DEADLINE_S)
 
-    def read(self) -> Shards:
-        return Shards(self.membership, tuple(s.place for id_, s in self.shards.items() if id_ not in self.gone))
+    def read(self) -> ClusterState:
+        return ClusterState(self.membership, tuple(s.place for id_, s in self.shards.items() if id_ not in self.gone))
 
     def forget(self) -> None:
         self.forgotten += 1
 
     def ask(
         self, seconds: float = DEADLINE_S, check: Callable[[], None] | None = None
-    ) -> tuple[list[Outcome], list[str]]:
-        def question(vshards: int) -> Ask:
+    ) -> tuple[list[ShardAnswer], list[str]]:
+        def question(vshards: int) -> ShardRequest:
             wire = json.dumps({"vshards": to_hex(vshards)}).encode()
 
             def read(reply: bytes) -> Answer:
                 told: dict[str, Any] = json.loads(reply)
                 return Answer(from_hex(told["vshards"]), told["partial"])
 
-            return Ask("find", lambda _: (wire,), read)
+            return ShardRequest("find", lambda _: (wire,), read)
 
-        outcomes, notes = Round(self.connections, self.read(), question, monotonic() + seconds, check).run(EVERY)
+        outcomes, notes = ScatterGather(self.connections, self.read(), question, monotonic() + seconds, check).run(
+            ALL_VSHARDS
+        )
         assert all(outcome.answer.vshards == outcome.vshards for outcome in outcomes)
-        covered = [v for outcome in outcomes for v in in_mask(outcome.vshards)]
+        covered = [v for outcome in outcomes for v in vshards_of(outcome.vshards)]
         assert len(covered) == len(set(covered)), "a virtual shard is answered for twice"
         return outcomes, notes
 
@@ -131,7 +133,7 @@ def trio() -> Iterator[World]:
     world.close()
 
 
-def covered(outcomes: list[Outcome]) -> int:
+def covered(outcomes: list[ShardAnswer]) -> int:
     mask = 0
     for outcome in outcomes:
         mask |= outcome.vshards
@@ -140,7 +142,7 @@ def covered(outcomes: list[Outcome]) -> int:
 
 def test_every_virtual_shard_is_asked_for_once(trio: World) -> None:
     outcomes, notes = trio.ask()
-    assert (covered(outcomes), notes) == (EVERY, [])
+    assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
     assert sum(mask.bit_count() for shard in trio.shards.values() for mask in shard.asked) == 256
     assert all(len(shard.asked) == 1 and shard.asked[0].bit_count() > 40 for shard in trio.shards.values())
 
@@ -150,7 +152,7 @@ def test_a_shard_that_dies_is_replaced_by_its_replicas(trio: World) -> None:
     trio.shards["1"].kill()
     for _ in range(2):
         outcomes, notes = trio.ask()
-        assert (covered(outcomes), notes) == (EVERY, [])
+        assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
         assert {outcome.place.id for outcome in outcomes} == {"0", "2"}
     assert trio.forgotten
 
@@ -160,11 +162,11 @@ def test_a_shard_that_hangs_costs_the_time_until_it_is_late_and_is_avoided_then(
     began = monotonic()
     outcomes, notes = trio.ask()
     assert monotonic() - began < 3
-    assert (covered(outcomes), notes) == (EVERY, [])
+    assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
     asked = len(trio.shards["2"].asked)
     for _ in range(5):
         outcomes, _ = trio.ask()
-        assert covered(outcomes) == EVERY
+        assert covered(outcomes) == ALL_VSHARDS
     assert len(trio.shards["2"].asked) == asked
 
 
@@ -174,7 +176,7 @@ def test_many_questions_to_a_shard_that_hangs_do_not_use_up_the_threads(trio: Wo
 
     def ask() -> None:
         outcomes, notes = trio.ask()
-        if covered(outcomes) != EVERY or notes:
+        if covered(outcomes) != ALL_VSHARDS or notes:
             failures.append(f"{notes}")
 
     threads = [threading.Thread(target=ask) for _ in range(40)]
@@ -211,7 +213,7 @@ def test_who_asks_may_give_up(pair: World) -> None:
     for shard in pair.shards.values():
         shard.hangs.set()
     outcomes, notes = pair.ask()
-    assert (covered(outcomes), notes) == (EVERY, [])
+    assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
 
 
 def test_replies_come_without_another_thread(pair: World) -> None:
@@ -220,7 +222,7 @@ def test_replies_come_without_another_thread(pair: World) -> None:
     names = [thread.name for thread in threading.enumerate()]
     pair.connections._threads.shutdown()
     outcomes, notes = pair.ask()
-    assert (covered(outcomes), notes) == (EVERY, [])
+    assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
     assert any(name.startswith("varstore-client") for name in names)
 
 
@@ -230,7 +232,7 @@ def test_without_a_replica_the_answer_says_what_is_missing(pair: World) -> None:
     outcomes, notes = pair.ask(0.7)
     assert monotonic() - began < 3
     assert [outcome.place.id for outcome in outcomes] == ["1"]
-    missing = (EVERY & ~covered(outcomes)).bit_count()
+    missing = (ALL_VSHARDS & ~covered(outcomes)).bit_count()
     assert len(notes) == 1
     assert "shard 0 did not answer (" in notes[0]  # the deadline or the connection: whichever sees it first
     assert f"{missing} of 256 virtual shards" in notes[0]
@@ -245,21 +247,21 @@ def test_a_connection_that_died_while_idle_is_made_anew(pair: World) -> None:
     shard.kill()
     shard.start()  # the same port
     outcomes, notes = pair.ask()
-    assert (covered(outcomes), notes) == (EVERY, [])
+    assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
 
 
 def test_what_moved_is_asked_for_where_it_is_now(pair: World) -> None:
     """The shard lets go of a part between two looks at the directory."""
     old, new = pair.shards["0"], pair.shards["1"]
     stale = pair.read()
-    some = mask_of(in_mask(old.place.held)[:20])
+    some = mask_of(vshards_of(old.place.held)[:20])
     old.place = replace(old.place, held=old.place.held & ~some, ready=old.place.ready & ~some)
     new.place = replace(new.place, held=new.place.held | some, ready=new.place.ready | some)
     fresh, reads = pair.read, iter([stale])
     pair.read = lambda: next(reads, None) or fresh()  # type: ignore[method-assign]
     pair.connections.shards = fresh
     outcomes, notes = pair.ask()
-    assert (covered(outcomes), notes) == (EVERY, [])
+    assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
 
 
 def test_a_replica_that_lags_or_refills_is_asked_last(trio: World) -> None:
@@ -269,7 +271,7 @@ def test_a_replica_that_lags_or_refills_is_asked_last(trio: World) -> None:
     outcomes, _ = trio.ask()
     by_id = {outcome.place.id: outcome.vshards for outcome in outcomes}
     assert by_id["2"] == trio.shards["2"].place.held
-    assert by_id["0"] == EVERY & ~by_id["2"]
+    assert by_id["0"] == ALL_VSHARDS & ~by_id["2"]
     assert "1" not in by_id
 
 
@@ -277,12 +279,12 @@ def test_an_answer_that_is_not_whole_gives_way_to_one_that_is(trio: World) -> No
     """A shard that was stopped does not know yet that ZooKeeper still calls it whole."""
     trio.shards["1"].partial = True
     outcomes, notes = trio.ask()
-    assert (covered(outcomes), notes) == (EVERY, [])
+    assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
     assert not any(outcome.answer.partial for outcome in outcomes)
     for shard in trio.shards.values():
         shard.partial = True
     outcomes, _ = trio.ask()
-    assert covered(outcomes) == EVERY
+    assert covered(outcomes) == ALL_VSHARDS
     assert all(outcome.answer.partial for outcome in outcomes)
 
 
@@ -290,10 +292,10 @@ def test_if_whole_holders_hang_an_answer_that_is_not_whole_is_better_than_none(t
     for id_ in "12":
         trio.shards[id_].hangs.clear()
     zero = trio.shards["0"]
-    zero.place, zero.partial = replace(zero.place, held=EVERY, ready=0), True
+    zero.place, zero.partial = replace(zero.place, held=ALL_VSHARDS, ready=0), True
     began = monotonic()
     outcomes, _ = trio.ask()
-    assert covered(outcomes) == EVERY
+    assert covered(outcomes) == ALL_VSHARDS
     assert monotonic() - began < 6
 
 
@@ -309,27 +311,27 @@ def test_a_refusal_for_too_many_series_keeps_its_type(trio: World) -> None:
         trio.ask()
 
 
-MASKS = st.integers(0, EVERY)
+MASKS = st.integers(0, ALL_VSHARDS)
 
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(MASKS, MASKS, MASKS), max_size=5), MASKS, st.sets(st.integers(0, 4)))
 def test_the_best_holder_is_chosen(masks: list[tuple[int, int, int]], wanted: int, avoid: set[int]) -> None:
     """Of each virtual shard exactly one holder, of the best sort that there is; what is missing nobody holds."""
-    places = [Place(f"{i}", "h", i, "", h, h & r, h & r & g) for i, (h, r, g) in enumerate(masks)]
+    places = [ShardAddress(f"{i}", "h", i, "", h, h & r, h & r & g) for i, (h, r, g) in enumerate(masks)]
     avoided = frozenset(place for i, place in enumerate(places) if i in avoid)
-    choices, nobody = choose(places, wanted, avoided)
-    taken = [v for choice in choices for v in in_mask(choice.vshards)]
+    choices, nobody = choose_holders(places, wanted, avoided)
+    taken = [v for choice in choices for v in vshards_of(choice.vshards)]
     assert len(taken) == len(set(taken))
     assert mask_of(taken) | nobody == wanted
     for choice in choices:
-        for vshard in in_mask(choice.vshards):
+        for vshard in vshards_of(choice.vshards):
             ranks = [_sort(place, vshard, avoided) for place in places]
             assert _sort(choice.place, vshard, avoided) == min(ranks)
-    assert all(not place.held >> vshard & 1 for place in places for vshard in in_mask(nobody))
+    assert all(not place.held >> vshard & 1 for place in places for vshard in vshards_of(nobody))
 
 
-def _sort(place: Place, vshard: int, avoided: frozenset[Place]) -> tuple[int, bool]:
+def _sort(place: ShardAddress, vshard: int, avoided: frozenset[ShardAddress]) -> tuple[int, bool]:
     if not place.held >> vshard & 1:
         return 3, False
     tier = 0 if place.good >> vshard & 1 else 1 if place.ready >> vshard & 1 else 2

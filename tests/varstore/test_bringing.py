@@ -11,7 +11,7 @@ from artimon.model.ranges import LaneRanges
 from artimon.rawtable.schema import TableError
 from tests.varstore.keeping import ALL, empty
 from varstore.snapshot.raw_state import RawHead
-from varstore.snapshot.recovery import SHORT_LOG, Bringing, LogSpan, is_from_table
+from varstore.snapshot.recovery import SHORT_LOG_MESSAGES, LogSpan, Restore, prefers_table
 from varstore.store.groups import Partition
 
 
@@ -29,7 +29,7 @@ def log(start: int, end: int, epoch: int = 0) -> LogSpan:
     [
         pytest.param(head(50), None, True, id="kafka_does_not_answer"),
         pytest.param(head(50), log(0, 100), False, id="short_and_whole"),
-        pytest.param(head(50), log(0, SHORT_LOG + 1), True, id="long"),
+        pytest.param(head(50), log(0, SHORT_LOG_MESSAGES + 1), True, id="long"),
         pytest.param(head(50), log(10, 100), True, id="trimmed"),
         pytest.param(head(50, whole=False), log(0, 100), True, id="a_range_was_named_lost"),
         pytest.param(head(50), log(0, 40), True, id="ends_below_what_the_table_has"),
@@ -37,7 +37,7 @@ def log(start: int, end: int, epoch: int = 0) -> LogSpan:
     ],
 )
 def test_where_what_is_missing_comes_from(table: RawHead, kafka: LogSpan | None, from_table: bool) -> None:
-    assert is_from_table(table, kafka) is from_table
+    assert prefers_table(table, kafka) is from_table
 
 
 @pytest.mark.parametrize(
@@ -50,20 +50,20 @@ def test_where_what_is_missing_comes_from(table: RawHead, kafka: LogSpan | None,
 def test_neither_has_all_of_it_yet(table: RawHead, kafka: LogSpan, reason: str) -> None:
     """Who began with what Kafka has left would lack for ever what only the table has."""
     with pytest.raises(TableError, match=reason):
-        is_from_table(table, kafka)
+        prefers_table(table, kafka)
 
 
 def test_who_begins_empty_knows_the_leaders_of_that_moment() -> None:
     """The log may be cut, and grow again, before anybody looks at its leaders for the first time."""
     nothing: Any = None
     shard = empty(0)
-    Bringing(shard, nullcontext, lambda: log(0, 9, epoch=5), nothing).bring(ALL)
+    Restore(shard, nullcontext, lambda: log(0, 9, epoch=5), nothing).bring(ALL)
     assert shard.other_epochs("t", {0: 6}) == {(0, 5)}
 
 
 def test_who_begins_empty_while_kafka_is_away_begins_all_the_same() -> None:
     nothing: Any = None
     shard = empty(0)
-    Bringing(shard, nullcontext, lambda: None, nothing).bring(ALL)
+    Restore(shard, nullcontext, lambda: None, nothing).bring(ALL)
     assert shard.vshards == ALL
     assert shard.other_epochs("t", {0: 6}) == set()

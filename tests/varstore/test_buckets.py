@@ -17,8 +17,8 @@ from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequ
 from artimon.model.values import Value, ValueType, cell_to_double
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
 from varstore.cells.memory import lazy_zeros
-from varstore.cells.ring import Ring
-from varstore.cells.texts import NO_TEXT, Texts
+from varstore.cells.ring import LevelRing
+from varstore.cells.texts import NO_STRING, StringPool
 from varstore.shard.shard import Shard
 
 NOW = 1_800_000_000_000
@@ -200,9 +200,9 @@ def test_announced_but_never_sampled() -> None:
 
 def test_texts_forget_what_no_cell_holds() -> None:
     """Numbers are used again; at the limit there is none."""
-    texts = Texts(limit_bytes=2_000)
+    texts = StringPool(limit_bytes=2_000)
     ids = [texts.intern(f"text {i}") for i in range(20)]
-    assert ids[-1] == NO_TEXT
+    assert ids[-1] == NO_STRING
     assert texts.wants_sweep()
     texts.keep(ids[:2])
     assert (texts[ids[0]], texts[ids[1]], len(texts)) == ("text 0", "text 1", 2)
@@ -211,7 +211,7 @@ def test_texts_forget_what_no_cell_holds() -> None:
 
 def test_strings_survive_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a bucket or a life still points at is kept."""
-    monkeypatch.setattr(Texts, "wants_sweep", lambda _: True)
+    monkeypatch.setattr(StringPool, "wants_sweep", lambda _: True)
     shard = shard_of(*([(0, i, f"value {i}"), (1, i, "same")] for i in range(1, 30)))
     buckets, got = row(shard)
     assert buckets.strings[got["last"]] == "value 29"
@@ -223,5 +223,5 @@ def test_two_million_series_can_be_reserved() -> None:
     """Address space only: nothing is resident before it is written."""
     shard = Shard(capacity=2_000_000)
     assert shard.status()["capacity"] >= 2_000_000
-    assert isinstance(shard._store.rings[0], Ring)
+    assert isinstance(shard._store.rings[0], LevelRing)
     assert int(lazy_zeros(10, np.int64).sum()) == 0

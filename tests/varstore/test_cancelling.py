@@ -11,15 +11,15 @@ import pytest
 
 from artimon.compute.aggregate import AggregateRequest
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.reducing import Windows
+from artimon.compute.reducing import WindowPlan
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
-from bookkeeper.rpc.framed_server import ConnectionLost, FramedClient, FramedServer
+from bookkeeper.rpc.framed_server import ConnectionLostError, FramedClient, FramedServer
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
 from tests.waiting import eventually
 from varstore.query import parts, pushdown
-from varstore.query.waiting import Cancelled, DeadlinePassed, Waiting
+from varstore.query.waiting import CallerDisconnected, DeadlinePassed, QueryDeadline
 from varstore.shard.service import ShardService, idl
 from varstore.shard.shard import Shard
 
@@ -29,8 +29,8 @@ SERIES = 4_000
 ALL = (Matcher(NAME, "prefix", "test."),)
 GRID = Grid(NOW + 3 * MINUTE, MINUTE, 3)
 PADDING = 15_000
-BY_ROWS = Windows("increase", GRID.n + PADDING, left=PADDING, max_gap_ms=MINUTE)
-BY_CHUNKS = Windows(next(name for name, function in FUNCTIONS.items() if function.rolling is None), GRID.n)
+BY_ROWS = WindowPlan("increase", GRID.n + PADDING, left=PADDING, max_gap_ms=MINUTE)
+BY_CHUNKS = WindowPlan(next(name for name, function in FUNCTIONS.items() if function.rolling is None), GRID.n)
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +58,14 @@ def port(service: ShardService) -> Iterator[int]:
     server.stop()
 
 
-def heavy(windows: Windows) -> bytes:
+def heavy(windows: WindowPlan) -> bytes:
     request = AggregateRequest(ALL, GRID, windows, "sum", ("part",), deadline_ms=60_000)
     return json.dumps(request.to_json()).encode()
 
 
 @pytest.mark.parametrize("windows", [BY_ROWS, BY_CHUNKS], ids=["rows", "chunks"])
 @pytest.mark.parametrize("way", ["abort", "close"])
-def test_work_ends_when_the_client_goes_away(windows: Windows, way: str, service: ShardService, port: int) -> None:
+def test_work_ends_when_the_client_goes_away(windows: WindowPlan, way: str, service: ShardService, port: int) -> None:
     client = FramedClient(idl().Shard, "127.0.0.1", port, 30.0)
     failed: list[Exception] = []
 
@@ -82,7 +82,7 @@ def test_work_ends_when_the_client_goes_away(windows: Windows, way: str, service
         client.abort()
     asking.join(60.0)
     assert failed
-    assert way == "close" or isinstance(failed[0], ConnectionLost)
+    assert way == "close" or isinstance(failed[0], ConnectionLostError)
     eventually(lambda: service.figures()["cancelled"] == 1, "the end of it", 5.0)
     assert service.working == 0
     before = time.process_time()
@@ -92,14 +92,14 @@ def test_work_ends_when_the_client_goes_away(windows: Windows, way: str, service
 
 def test_a_client_that_waits_gets_its_answer(service: ShardService, port: int) -> None:
     with FramedClient(idl().Shard, "127.0.0.1", port, 30.0) as client:
-        for windows in (Windows("increase", GRID.n, max_gap_ms=MINUTE), Windows("last", GRID.n)):
+        for windows in (WindowPlan("increase", GRID.n, max_gap_ms=MINUTE), WindowPlan("last", GRID.n)):
             assert client.call("aggregate", heavy(windows))
         assert client.call("select", json.dumps(SelectRequest(ALL, GRID).to_json()).encode())
     assert service.figures()["cancelled"] == 0
 
 
 def test_buckets_are_not_read_for_nobody(shard: Shard) -> None:
-    with pytest.raises(Cancelled, match="closed the connection"):
+    with pytest.raises(CallerDisconnected, match="closed the connection"):
         shard.select(SelectRequest(ALL, GRID), lambda: True)
 
 
@@ -111,8 +111,8 @@ def test_a_deadline_counts_as_gone(service: ShardService, port: int) -> None:
 
 
 def test_waiting_ends_by_either() -> None:
-    Waiting().check()
-    with pytest.raises(Cancelled):
-        Waiting(lambda: True).check()
+    QueryDeadline().check()
+    with pytest.raises(CallerDisconnected):
+        QueryDeadline(lambda: True).check()
     with pytest.raises(DeadlinePassed):
-        Waiting(deadline_ms=-1).check()
+        QueryDeadline(deadline_ms=-1).check()

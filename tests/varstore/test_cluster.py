@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from artimon.runtime.zookeeper import zookeeper_client
-from artimon.stack.topics import Topic, make_topics
+from artimon.stack.topics import TopicSpec, make_topics
 from tests.pipeline.kafka_helpers import APPEND_TIME
 from tests.varstore.cluster import Cluster, Watcher
 from tests.varstore.feeding import PARTITIONS
@@ -40,12 +40,12 @@ def made(
     """A store of these members, running, with something in it."""
     prefix = f"h6.{name}"
     counts = {f"{prefix}.series": 2, f"{prefix}.samples": PARTITIONS}
-    make_topics(kafka, tuple(Topic(topic, count, APPEND_TIME) for topic, count in counts.items()))
+    make_topics(kafka, tuple(TopicSpec(topic, count, APPEND_TIME) for topic, count in counts.items()))
     topic_id = id_of(kafka, f"{prefix}.samples")
     with chroot(zookeeper, f"/{prefix}") as place, VarstoreClient(place) as store:
         client = zookeeper_client(place)
         client.start(timeout=60)
-        membership_of.propose(client, Membership(tuple(members), replicas))
+        membership_of.ensure_membership(client, Membership(tuple(members), replicas))
         cluster = Cluster(place, kafka, prefix, topic_id, folder, client, store, options)
         cluster.start(*members)
         try:

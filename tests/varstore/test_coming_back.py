@@ -14,7 +14,7 @@ import pytest
 from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
-from artimon.model.vshards import EVERY
+from artimon.model.vshards import ALL_VSHARDS
 from artimon.runtime import files
 from artimon.runtime.health import read_health
 from tests.varstore.cluster import NOW, SOURCES, Cluster
@@ -24,10 +24,10 @@ from tests.varstore.worlds import Row, print_of
 from tests.waiting import eventually
 from varstore.cluster.client import StoreUnavailable
 from varstore.server import SNAPSHOTS_PATH
-from varstore.snapshot.folders import Folder, HdfsFolder, LocalFolder
+from varstore.snapshot.folders import HdfsFolder, LocalFolder, SnapshotFolder
 from varstore.snapshot.snapshots import manifests
 from varstore.store.frames import read_frames
-from varstore.store.groups import Group
+from varstore.store.groups import FeedGroup
 
 pytestmark = pytest.mark.stack
 HOUR, MINUTE = 3_600_000, 60_000
@@ -106,7 +106,7 @@ class World:
         log.write_text("")
         return text
 
-    def is_saved(self, folder: Folder, lacking: bool = False) -> bool:
+    def is_saved(self, folder: SnapshotFolder, lacking: bool = False) -> bool:
         """Whether the newest snapshot there has all that there is; or all but what it says is `lacking`."""
         ends = self.cluster.log.ends()
         manifest = next(manifests(folder), None)
@@ -116,7 +116,7 @@ class World:
             frames = list(read_frames([(manifest.state, lambda: folder.open(manifest.state))]))
         except FileNotFoundError:  # there is a newer one by now
             return False
-        groups = [Group.of_frame(frame) for frame in frames if frame.kind == "group"]
+        groups = [FeedGroup.of_frame(frame) for frame in frames if frame.kind == "group"]
         if any(bool(group.lost) != lacking for group in groups):
             return False
         have = [{key.partition: at for key, at in group.positions.items()} for group in groups]
@@ -125,8 +125,8 @@ class World:
     def lose(self, copies: bool = False) -> None:
         """The disk, and the copies."""
         shutil.rmtree(self.local.path)
-        for path, _, _ in files.listing(self.copies.uri) if copies else ():
-            files.delete(f"{self.copies.uri}/{path}")
+        for path, _, _ in files.list_files(self.copies.uri) if copies else ():
+            files.delete_file(f"{self.copies.uri}/{path}")
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ def test_what_kafka_deleted_unread_comes_from_the_table(saved_world: World, kill
         except StoreUnavailable:
             return False
         told = any("which Kafka deleted before it was read" in note for note in answer.notes)
-        return answer.partial and told and cluster.places()["0"].lacking == EVERY
+        return answer.partial and told and cluster.places()["0"].lacking == ALL_VSHARDS
 
     eventually(lacks, "it says what it lacks")
     if killed:

@@ -10,7 +10,7 @@ import pytest
 
 from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchError, BatchId
-from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, decode_range, encode_range, join_samples
+from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, concat_samples, decode_range, encode_range
 from artimon.model.grid import Grid
 from artimon.model.routing import ownership, virtual_shard
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
@@ -108,7 +108,7 @@ def test_what_is_no_batch_or_not_ours_only_takes_an_offset() -> None:
 
 def test_offsets_that_nothing_came_for_are_passed(shard: Shard) -> None:
     """A range without entries moves the position: the feeder says so of what the log no longer has."""
-    assert shard.feed(FeedRange(TOPIC, 0, 0, 50, (), join_samples([]))) == FeedAnswer(50)
+    assert shard.feed(FeedRange(TOPIC, 0, 0, 50, (), concat_samples([]))) == FeedAnswer(50)
     assert shard.feed(replace(range_of(LOG[:1], 0, 1), start=50, until=51, entries=(LOG[0].entry(50),))).applied == 1
 
 
@@ -189,7 +189,7 @@ def test_a_wrong_block_hash_does_not_mislead(shard: Shard) -> None:
     """Cached slots are only taken for the fingerprints they belong to."""
     one, two = batch(0, series=0), batch(1, series=1)
     entries = (one.entry(0), replace(two.entry(1), block_hash=one.entry(0).block_hash))
-    shard.feed(FeedRange(TOPIC, 0, 0, 2, entries, join_samples([one.samples(), two.samples()])))
+    shard.feed(FeedRange(TOPIC, 0, 0, 2, entries, concat_samples([one.samples(), two.samples()])))
     request = SelectRequest((Matcher(NAME, "prefix", "test."),), Grid(END, 60_000, 1), ("count",))
     assert sorted(shard.select(request).statistics["count"].ravel().tolist()) == [0, 0, 0, 1, 1]
 

@@ -15,13 +15,13 @@ from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
 from artimon.model.routing import ownership, virtual_shard
 from artimon.model.select import NAME, Matcher, SelectRequest
-from artimon.model.vshards import EVERY, mask_of
+from artimon.model.vshards import ALL_VSHARDS, mask_of
 from pipeline.spark import feeding
-from pipeline.spark.cuts import Cuts
+from pipeline.spark.cuts import TruncationDetector
 from pipeline.spark.topic import TopicError
 from tests.varstore.feeding import NOW, FedShard, Feed, Log, Shards, reference, table
 from tests.varstore.worlds import announce, positions, print_of
-from varstore.cluster.peers import PeerFailed, image_from
+from varstore.cluster.peers import PeerError, fetch_snapshot
 from varstore.shard.shard import Shard
 from varstore.store.groups import Partition
 
@@ -99,7 +99,7 @@ def test_what_is_taken_over_from_a_peer_goes_on_where_the_image_ends(pair: World
     zero, one = pair.shards["0"], pair.shards["1"]
     known(one.shard)
     some = mask_of(v for v in map(virtual_shard, SOURCES) if HALVES[1] >> v & 1)
-    with closing(image_from(one.place(), some)) as parts:
+    with closing(fetch_snapshot(one.place(), some)) as parts:
         pair.send(3)
         pair.feed.micro_batch()
         zero.shard.adopt(some, parts)
@@ -129,7 +129,7 @@ def test_a_peer_that_dies_while_it_is_copied_from_leaves_nothing_behind(pair: Wo
     fill(pair)
     pair.feed.settle()
     zero, one = pair.shards["0"], pair.shards["1"]
-    with closing(image_from(one.place(), HALVES[1])) as parts:
+    with closing(fetch_snapshot(one.place(), HALVES[1])) as parts:
         first = next(parts)
 
         def rest() -> Iterator[bytes]:
@@ -137,11 +137,11 @@ def test_a_peer_that_dies_while_it_is_copied_from_leaves_nothing_behind(pair: Wo
             one.close()
             yield from parts
 
-        with pytest.raises(PeerFailed, match="shard 1"):
+        with pytest.raises(PeerError, match="shard 1"):
             zero.shard.adopt(HALVES[1], rest())
     assert zero.shard.vshards == HALVES[0]
-    with pytest.raises(PeerFailed):
-        list(image_from(one.place(), HALVES[1]))
+    with pytest.raises(PeerError):
+        list(fetch_snapshot(one.place(), HALVES[1]))
 
 
 def test_a_shard_that_hangs_is_waited_for_once(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def cut(pair: World) -> tuple[int, int]:
 
 def test_a_log_that_was_cut_is_read_again_from_there(pair: World) -> None:
     """Offsets come again with other batches; some of the old ones are sent once more."""
-    cuts = Cuts("topic-one")
+    cuts = TruncationDetector("topic-one")
     fill(pair)
     pair.feed.settle()
     pair.feed.find_cuts(cuts, pair.feed.info, pair.log.bounds(0), 0)
@@ -278,7 +278,7 @@ def act(world: World, what: str, n: int) -> None:
             taker = world.shards[str((int(giver.id) + 1) % 3)]
             if what == "move":
                 known(giver.shard)
-                with closing(image_from(giver.place(), vshard)) as parts:
+                with closing(fetch_snapshot(giver.place(), vshard)) as parts:
                     taker.shard.adopt(vshard, parts)
             else:
                 taker.shard.adopt(vshard)
@@ -286,4 +286,4 @@ def act(world: World, what: str, n: int) -> None:
 
 
 def test_the_world_covers_all_virtual_shards() -> None:
-    assert HALVES[0] ^ HALVES[1] == EVERY
+    assert HALVES[0] ^ HALVES[1] == ALL_VSHARDS

@@ -13,7 +13,7 @@ from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
-from artimon.model.vshards import in_mask
+from artimon.model.vshards import vshards_of
 from tests.seeds import fixed_and_drawn
 from tests.varstore.feeding import table
 from tests.varstore.keeping import HOUR, MINUTE, START, VSHARDS, empty, feed, range_for
@@ -21,7 +21,7 @@ from tests.varstore.keeping import Log as LaneLog
 from tests.varstore.raw_log import file_table
 from tests.varstore.worlds import Row, TestBatch, announce, print_of
 from varstore.shard.shard import Shard
-from varstore.snapshot.raw_rows import BUDGET_BYTES, COLUMNS, Rows, Target, plan
+from varstore.snapshot.raw_rows import BUDGET_BYTES, COLUMNS, RawRowLoader, Target, plan
 
 SOURCES = {0: VSHARDS["s0"], 1: VSHARDS["s1"], 2: VSHARDS["s2"], 3: VSHARDS["s0"]}
 """By number in the table; two are of one virtual shard, and share series."""
@@ -69,17 +69,17 @@ def shown(shard: Shard) -> list[object]:
     found: list[object] = []
     for level in DEFAULT_LEVELS:
         grid = Grid(-(-START // level.step_ms) * level.step_ms + level.step_ms, level.step_ms, level.count)
-        for vshard in in_mask(shard.vshards):
+        for vshard in vshards_of(shard.vshards):
             asked = SelectRequest((Matcher(NAME, "prefix", "test."),), grid, STATISTICS, vshards=1 << vshard)
             answer = shard.select(asked)
             found += [table([answer], asked), answer.strings, answer.ended_ms.tolist()]
     return found
 
 
-def one_by_one(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+def one_by_one(rows: RawRowLoader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is joined."""
     monkeypatch.setattr(
-        "varstore.snapshot.raw_rows.usable", lambda r, _: (np.zeros(len(r.time_ms), bool), r.starts < 0)
+        "varstore.snapshot.raw_rows.mask_aggregatable", lambda r, _: (np.zeros(len(r.time_ms), bool), r.starts < 0)
     )
 
 
@@ -96,14 +96,14 @@ def test_joined_rows_give_what_single_rows_give(seed: int, monkeypatch: pytest.M
             shard.adopt(1 << vshard)
     apply(joined, batches)
     with monkeypatch.context() as patch:
-        one_by_one(Rows(single, SOURCES, START), patch)
+        one_by_one(RawRowLoader(single, SOURCES, START), patch)
         apply(single, batches)
     assert shown(joined) == shown(single)
 
 
 def apply(shard: Shard, batches: Sequence[object]) -> None:
     """Each table in pieces of a few hundred rows."""
-    rows = Rows(shard, SOURCES, START)
+    rows = RawRowLoader(shard, SOURCES, START)
     for one in batches:
         for batch in one.combine_chunks().to_batches(max_chunksize=700):  # type: ignore[attr-defined]
             rows.apply(batch)
@@ -119,7 +119,7 @@ def test_rows_of_open_buckets_are_left_to_the_ordinary_way() -> None:
     shard = empty(masks := 1 << VSHARDS["s0"])
     feed(shard, log, shard.groups()[0], 0)
     older = [(0, batch) for batch in whole.partitions[0]]
-    rows_ = Rows(shard, SOURCES, START)
+    rows_ = RawRowLoader(shard, SOURCES, START)
     for batch in file_table(older).select(list(COLUMNS)).to_batches():
         rows_.apply(batch)
     expected = empty(masks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from varstore.cluster.freshness import GAP_S, LAG_S, Freshness, Standing
+from varstore.cluster.freshness import GAP_S, LAG_S, Freshness, GroupPosition
 
 ALL = 0b1111
 
@@ -12,12 +12,12 @@ class Life:
 
     def __init__(self) -> None:
         self.now, self.end, self.due, self.read = 100.0, 0, 1, 1
-        self.standings = [Standing(ALL, {0: 0}, True)]
+        self.standings = [GroupPosition(ALL, {0: 0}, True)]
         self.freshness = Freshness(self.now)
 
     def at(self, *groups: tuple[int, int]) -> None:
         """(mask, next offset) of each group."""
-        self.standings = [Standing(mask, {0: at}, True) for mask, at in groups]
+        self.standings = [GroupPosition(mask, {0: at}, True) for mask, at in groups]
 
     def pass_s(self, seconds: float, *, kafka: bool = True) -> None:
         for _ in range(int(seconds)):
@@ -65,14 +65,14 @@ def test_without_kafka_nothing_is_known_to_be_whole() -> None:
 def test_what_kafka_deleted_unread_is_not_whole_before_it_is_taken_over_anew() -> None:
     """And then only where Kafka ends now, with announcements that were read since."""
     life = whole()
-    life.standings = [Standing(0b1100, {0: 10}, True), Standing(0b0011, {0: 10}, True, lost=True)]
+    life.standings = [GroupPosition(0b1100, {0: 10}, True), GroupPosition(0b0011, {0: 10}, True, lost=True)]
     life.pass_s(5)
     assert (life.freshness.ready, life.freshness.held, life.freshness.missing()) == (0b1100, ALL, 0)
-    life.standings[1] = Standing(0b0011, {0: 10}, False)  # it was let go of, and is refilled, between two looks
+    life.standings[1] = GroupPosition(0b0011, {0: 10}, False)  # it was let go of, and is refilled, between two looks
     life.end, life.due = 30, 2
     life.pass_s(5)
     assert (life.freshness.ready, life.freshness.missing(0b0011)) == (0b1100, 20)
-    life.standings[1] = Standing(0b0011, {0: 30}, True)
+    life.standings[1] = GroupPosition(0b0011, {0: 30}, True)
     life.pass_s(5)
     assert life.freshness.ready == 0b1100
     life.read = 2
@@ -118,10 +118,10 @@ def test_what_is_let_go_and_taken_back_begins_again() -> None:
 
 def test_a_group_that_still_waits_for_older_periods_is_not_whole() -> None:
     life = Life()
-    life.standings = [Standing(ALL, {0: 0}, False)]
+    life.standings = [GroupPosition(ALL, {0: 0}, False)]
     life.pass_s(3)
     assert life.freshness.ready == 0
-    life.standings = [Standing(ALL, {0: 0}, True)]
+    life.standings = [GroupPosition(ALL, {0: 0}, True)]
     life.pass_s(1)
     assert life.freshness.ready == ALL
 

@@ -32,8 +32,8 @@ from tests.varstore.keeping import (
 from tests.varstore.worlds import TOPIC, positions, print_of
 from varstore.shard.shard import Shard
 from varstore.snapshot.snapshots import Snapshots
-from varstore.store.exports import Exports, NoSuchExport, TooManyExports
-from varstore.store.frames import ImageError
+from varstore.store.exports import ActiveExports, ExportNotFoundError, TooManyExportsError
+from varstore.store.frames import SnapshotFormatError
 from varstore.store.groups import GroupChanged, Partition
 
 
@@ -232,7 +232,7 @@ def test_a_damaged_image_leaves_nothing(log: Log, what: str) -> None:
     giver, taker = empty(), empty(masks(["s1"]))
     catch_up(giver, log)
     good = image(giver, masks(["s0", "s2"]))
-    with pytest.raises(ImageError):
+    with pytest.raises(SnapshotFormatError):
         taker.adopt(masks(["s0", "s2"]), damage(good, what))
     assert taker.vshards == masks(["s1"])
     assert "test.v0" not in taker.names()
@@ -245,7 +245,7 @@ def test_an_image_without_what_is_wanted_is_refused(log: Log) -> None:
     """Nothing is held then."""
     giver, taker = empty(masks(["s0"])), empty(0)
     catch_up(giver, log)
-    with pytest.raises(ImageError, match="lacks"):
+    with pytest.raises(SnapshotFormatError, match="lacks"):
         taker.adopt(ALL, image(giver, masks(["s0"])))
     assert taker.vshards == 0
     assert taker._store.slots.live == 0
@@ -255,7 +255,7 @@ def test_an_image_beyond_the_capacity_is_refused(log: Log) -> None:
     """And says why."""
     giver, taker = empty(), Shard(capacity=3, owned=frozenset())
     catch_up(giver, log)
-    with pytest.raises(ImageError, match="capacity"):
+    with pytest.raises(SnapshotFormatError, match="capacity"):
         taker.adopt(ALL, image(giver))
     assert taker._store.slots.live == 0
 
@@ -264,20 +264,20 @@ def test_exports_are_fetched_in_order_and_given_up(log: Log, monkeypatch: pytest
     """A part may be asked for twice; nobody keeps a copy under way for ever."""
     shard = empty()
     catch_up(shard, log)
-    exports = Exports(shard.holdings.export)
+    exports = ActiveExports(shard.holdings.export)
     id_, _ = exports.begin(ALL)
     assert exports.part(id_, 0) == exports.part(id_, 0)
-    with pytest.raises(NoSuchExport):
+    with pytest.raises(ExportNotFoundError):
         exports.part(id_, 2)
     for _ in range(3):
         exports.begin(ALL)
-    with pytest.raises(TooManyExports):
+    with pytest.raises(TooManyExportsError):
         exports.begin(ALL)
-    monkeypatch.setattr("varstore.store.exports.SILENCE_S", -1.0)
+    monkeypatch.setattr("varstore.store.exports.IDLE_TIMEOUT_S", -1.0)
     exports.give_up()
     assert len(exports) == 0
     assert not shard._store.captures
-    with pytest.raises(NoSuchExport):
+    with pytest.raises(ExportNotFoundError):
         exports.part(id_, 1)
 
 

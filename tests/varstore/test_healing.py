@@ -7,16 +7,16 @@ from typing import cast
 
 import pytest
 
-from artimon.model.vshards import EVERY, in_mask
+from artimon.model.vshards import ALL_VSHARDS, vshards_of
 from artimon.rawtable.schema import TableError
-from varstore.cluster.directory import Place, Shards
-from varstore.cluster.healing import LONGEST_PAUSE_S, NOTICE_S, TURN_S, Healing, LostBy
+from varstore.cluster.directory import ClusterState, ShardAddress
+from varstore.cluster.healing import LONGEST_PAUSE_S, MAX_TURN_WAIT_S, REPAIR_DELAY_S, GapRepair, LostByGroup
 from varstore.cluster.membership import Membership
-from varstore.cluster.moving import AT_ONCE, Mover
+from varstore.cluster.moving import VSHARDS_PER_STEP, Rebalancer
 from varstore.shard.shard import Shard
-from varstore.store.groups import Lost, Partition
+from varstore.store.groups import LostRange, Partition
 
-LOST = {Partition("t", 0): Lost(10, 20)}
+LOST = {Partition("t", 0): LostRange(10, 20)}
 MINUTE = 60
 
 
@@ -32,15 +32,15 @@ class World:
         self.refill_s = 30.0
         self.shards = {id_: Fake(self, id_) for id_ in ids}
 
-    def has_lost(self, lost: Mapping[Partition, Lost]) -> bool:
+    def has_lost(self, lost: Mapping[Partition, LostRange]) -> bool:
         assert lost == LOST
         self.asked += 1
         if self.table:
             raise TableError(self.table)
         return self.has_it
 
-    def seen(self) -> Shards:
-        return Shards(self.membership, tuple(shard.place() for shard in self.shards.values()))
+    def seen(self) -> ClusterState:
+        return ClusterState(self.membership, tuple(shard.place() for shard in self.shards.values()))
 
     def run(self, seconds: float) -> None:
         until = self.now + seconds
@@ -69,8 +69,8 @@ class Fake:
         self.lacking = 0
         self.refilled = self.copied = 0
         self._done_s = 0.0
-        self.mover = Mover(id_, cast(Shard, self), self.bring)
-        self.healing = Healing(id_, cast(Shard, self), world.has_lost)
+        self.mover = Rebalancer(id_, cast(Shard, self), self.bring)
+        self.healing = GapRepair(id_, cast(Shard, self), world.has_lost)
 
     def step(self) -> None:
         if self._world.now >= self._done_s:
@@ -79,7 +79,7 @@ class Fake:
             self.mover.step(self._world.membership, self._world.seen(), self._world.now)
             self.healing.step(self._world.membership, self._world.seen(), self._world.now)
 
-    def bring(self, vshards: int, giver: Place | None) -> None:
+    def bring(self, vshards: int, giver: ShardAddress | None) -> None:
         self.vshards |= vshards
         if giver is not None:
             assert vshards & giver.good == vshards
@@ -89,10 +89,10 @@ class Fake:
             self._done_s = self._world.now + self._world.refill_s
             self.refilled += vshards.bit_count()
 
-    def lost(self) -> LostBy:
+    def lost(self) -> LostByGroup:
         return [(self.lacking, LOST)] if self.lacking else []
 
-    def excuse(self, lost: Mapping[Partition, Lost]) -> None:
+    def excuse(self, lost: Mapping[Partition, LostRange]) -> None:
         assert lost == LOST
         self.lacking = 0
 
@@ -102,20 +102,20 @@ class Fake:
         self.lacking &= ~vshards
         return vshards
 
-    def place(self) -> Place:
-        return Place(self.id, "h", 1, "", self.vshards, self.full, self.lacking, self.lacking)
+    def place(self) -> ShardAddress:
+        return ShardAddress(self.id, "h", 1, "", self.vshards, self.full, self.lacking, self.lacking)
 
 
 def test_what_a_replica_holds_whole_is_copied_piece_by_piece() -> None:
     world = World("01", 2)
     one = world.shards["1"]
-    one.lacking = EVERY
-    world.run(NOTICE_S)
-    assert one.vshards == EVERY
+    one.lacking = ALL_VSHARDS
+    world.run(REPAIR_DELAY_S)
+    assert one.vshards == ALL_VSHARDS
     world.run(1)
-    assert one.vshards.bit_count() == 256 - AT_ONCE, "the rest answers meanwhile"
+    assert one.vshards.bit_count() == 256 - VSHARDS_PER_STEP, "the rest answers meanwhile"
     world.run(10)
-    assert (one.lacking, one.full, one.copied, one.refilled, world.asked) == (0, EVERY, 256, 0, 0)
+    assert (one.lacking, one.full, one.copied, one.refilled, world.asked) == (0, ALL_VSHARDS, 256, 0, 0)
 
 
 @pytest.mark.parametrize(("ids", "replicas"), [("01", 2), ("012", 2), ("012", 3)])
@@ -134,9 +134,9 @@ def test_where_all_replicas_lack_it_one_is_refilled_and_the_others_copy(ids: str
 def test_nothing_is_let_go_of_before_the_table_is_past_it() -> None:
     world = World("0", 1)
     shard = world.shards["0"]
-    shard.lacking, world.table = EVERY, "the raw query has read partition 0 to 9"
+    shard.lacking, world.table = ALL_VSHARDS, "the raw query has read partition 0 to 9"
     world.run(10 * MINUTE)
-    assert (shard.full, shard.lacking) == (EVERY, EVERY)
+    assert (shard.full, shard.lacking) == (ALL_VSHARDS, ALL_VSHARDS)
     assert world.asked <= 10 * MINUTE / 5, "not more than every five seconds"
     assert shard.healing.problems == [
         "lacks offsets 10 to 20 of partition 0, which Kafka deleted before it was read: it cannot be refilled yet: "
@@ -144,24 +144,24 @@ def test_nothing_is_let_go_of_before_the_table_is_past_it() -> None:
     ]
     world.table = ""
     world.run(MINUTE)
-    assert (shard.full, shard.lacking, shard.refilled) == (EVERY, 0, 256)
+    assert (shard.full, shard.lacking, shard.refilled) == (ALL_VSHARDS, 0, 256)
     assert shard.healing.problems == []
 
 
 def test_a_replica_that_is_to_go_first_and_does_not_is_not_waited_for_for_ever() -> None:
     world = World("01", 2)
     broken, well = world.shards["0"], world.shards["1"]
-    broken.lacking = well.lacking = EVERY
+    broken.lacking = well.lacking = ALL_VSHARDS
 
-    def fails(_lost: Mapping[Partition, Lost]) -> bool:
+    def fails(_lost: Mapping[Partition, LostRange]) -> bool:
         raise OSError("no HDFS here")
 
     broken.healing._has_lost = fails
-    world.run(TURN_S / 2)
-    first = [v for v in in_mask(EVERY) if world.membership.owners(v)[0] == "1"]
+    world.run(MAX_TURN_WAIT_S / 2)
+    first = [v for v in vshards_of(ALL_VSHARDS) if world.membership.owners(v)[0] == "1"]
     assert well.refilled == len(first), "what it goes first for"
     assert broken.lacking
-    world.run(TURN_S)
+    world.run(MAX_TURN_WAIT_S)
     assert (well.lacking, broken.lacking) == (0, 0)
     assert (broken.refilled, broken.copied) == (0, 256)
 
@@ -179,17 +179,17 @@ def test_a_kafka_that_always_deletes_more_does_not_keep_it_refilling() -> None:
 def test_without_zookeeper_nothing_is_begun() -> None:
     world = World("0", 1)
     shard = world.shards["0"]
-    shard.lacking = EVERY
+    shard.lacking = ALL_VSHARDS
     for now in range(100):
         assert not shard.healing.step(world.membership, None, float(now))
-    assert (shard.lacking, world.asked) == (EVERY, 0)
+    assert (shard.lacking, world.asked) == (ALL_VSHARDS, 0)
 
 
 def test_what_it_is_not_to_hold_is_left_to_those_who_are() -> None:
     world = World("01", 1)
     shard = world.shards["0"]
-    shard.vshards = shard.full = shard.lacking = EVERY
+    shard.vshards = shard.full = shard.lacking = ALL_VSHARDS
     for _ in range(20):
         world.now += 1
         shard.healing.step(world.membership, world.seen(), world.now)
-    assert shard.vshards == EVERY & ~world.membership.wanted("0")
+    assert shard.vshards == ALL_VSHARDS & ~world.membership.wanted("0")

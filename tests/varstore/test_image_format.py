@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from artimon.model.vshards import EVERY
+from artimon.model.vshards import ALL_VSHARDS
 from tests.varstore.keeping import ALL, Log, catch_up, check, empty, random_log
 from varstore.snapshot.manifest import Manifest
-from varstore.store.frames import Frame, decode_frame, read_frames
+from varstore.store.frames import SnapshotFrame, decode_frame, read_frames
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "image"
 MANIFEST = Manifest(
     1_800_000_000_123,
     "3",
-    EVERY,
+    ALL_VSHARDS,
     1_800_000_000_123,
     "state-1-a.img",
     ("series-0-a.img",),
@@ -100,4 +100,4 @@ def test_files_hold_the_same_frames() -> None:
     parts = golden()
     found = list(read_frames([("here", lambda: io.BytesIO(b"".join(parts)))]))
     assert [frame.kind for frame in found] == [decode_frame(part).kind for part in parts]
-    assert all(isinstance(frame, Frame) for frame in found)
+    assert all(isinstance(frame, SnapshotFrame) for frame in found)

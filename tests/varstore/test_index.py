@@ -14,7 +14,7 @@ from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.labels import canonical
 from artimon.model.select import NAME, Matcher, SelectError
 from artimon.model.values import Kind, ValueType
-from varstore.index.index import Entry, Index, Outcome
+from varstore.index.index import AnnounceOutcome, LabelIndex, SeriesEntry
 from varstore.index.slots import Slots, SlotTable
 from varstore.shard.shard import Shard
 
@@ -54,20 +54,20 @@ Known = tuple[str, dict[str, str]]
 announced = st.lists(st.tuples(names, label_sets), max_size=25, unique_by=text_of)
 
 
-def fill(index: Index, slots: Sequence[int], series: Sequence[Known]) -> None:
+def fill(index: LabelIndex, slots: Sequence[int], series: Sequence[Known]) -> None:
     """Announce series."""
     for slot, (name, labels) in zip(slots, series, strict=True):
         kept = {k: v for k, v in labels.items() if v}
-        assert index.add(slot, name, kept, ValueType.INTEGER, Kind.GAUGE, 1, 1_000) is Outcome.KNOWN
+        assert index.add(slot, name, kept, ValueType.INTEGER, Kind.GAUGE, 1, 1_000) is AnnounceOutcome.KNOWN
 
 
-def found_in(index: Index, asked: Sequence[Matcher] = ()) -> tuple[Slots, list[Entry]]:
+def found_in(index: LabelIndex, asked: Sequence[Matcher] = ()) -> tuple[Slots, list[SeriesEntry]]:
     """The slots of the series that fit and still exist, and their entries."""
     slots = index.select(asked)
     return index._made(slots, index._table.fingerprint.take(slots))
 
 
-def check(index: Index, held: dict[int, Known], asked: Sequence[Matcher]) -> None:
+def check(index: LabelIndex, held: dict[int, Known], asked: Sequence[Matcher]) -> None:
     """Every way to ask."""
     slots, entries = found_in(index, asked)
     expected = sorted(slot for slot, (name, labels) in held.items() if all(fits(name, labels, m) for m in asked))
@@ -89,7 +89,7 @@ def check(index: Index, held: dict[int, Known], asked: Sequence[Matcher]) -> Non
 @given(announced, announced, st.lists(matchers, max_size=4), st.sets(st.integers(0, 24)))
 def test_as_a_plain_search(first: list[Known], second: list[Known], asked: list[Matcher], gone: set[int]) -> None:
     """Every operator, absent labels included; with others in slots that were freed; and in an index that was loaded."""
-    index = Index()
+    index = LabelIndex()
     slots = [2 * i for i in range(len(first))]
     fill(index, slots, first)
     held = dict(zip(slots, first, strict=True))
@@ -103,7 +103,7 @@ def test_as_a_plain_search(first: list[Known], second: list[Known], asked: list[
     held.update(zip(free, second, strict=True))
     check(index, held, asked)
 
-    other = Index()
+    other = LabelIndex()
     other.load(index.export(np.arange(0, 100, 3)))
     other.load(index.export(np.arange(100)))
     check(other, held, asked)
@@ -115,7 +115,7 @@ def test_as_a_plain_search(first: list[Known], second: list[Known], asked: list[
 
 def test_many_labels_survive_an_image() -> None:
     """More than are looked at in one go."""
-    index, other = Index(), Index()
+    index, other = LabelIndex(), LabelIndex()
     held = {slot: ("cpu", {f"l{n:02}": f"{slot % 2}" for n in range(slot, slot + 35)}) for slot in range(60)}
     fill(index, list(held), list(held.values()))
     other.load(index.export(np.arange(60)))
@@ -125,7 +125,7 @@ def test_many_labels_survive_an_image() -> None:
 def test_only_some_virtual_shards() -> None:
     """By a mask; the twins of what is found are known."""
     table = SlotTable(100)
-    index = Index(table)
+    index = LabelIndex(table)
     for vshard in (3, 7):
         slots = table.add(np.array([1, vshard], np.uint64), vshard).tolist()
         fill(index, slots, [("cpu", {}), (f"own{vshard}", {})])
@@ -137,14 +137,14 @@ def test_only_some_virtual_shards() -> None:
 
 def test_what_was_freed_since_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two parts of a long answer, and after it."""
-    monkeypatch.setattr("varstore.index.index._AT_ONCE", 2)
+    monkeypatch.setattr("varstore.index.index._LOCKED_BATCH", 2)
     table = SlotTable(100)
-    index = Index(table)
+    index = LabelIndex(table)
     slots = table.add(np.arange(1, 6, dtype=np.uint64), 0)
     fill(index, slots.tolist(), [("cpu", {"x": str(i)}) for i in range(5)])
     entries_of, calls = index._entries, []
 
-    def meanwhile(some: Slots) -> list[Entry]:
+    def meanwhile(some: Slots) -> list[SeriesEntry]:
         calls.append(entries_of(some))
         if len(calls) == 1:  # with the index's lock held
             index._remove(slots[4:])
@@ -164,7 +164,7 @@ def test_what_was_freed_since_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 200)), max_size=300))
 def test_patterns_are_remembered_for_values_not_for_numbers(steps: list[tuple[bool, int, int]]) -> None:
     """A number that means another value by now is judged anew; postings forget."""
-    index, held = Index(), dict[int, Known]()
+    index, held = LabelIndex(), dict[int, Known]()
     asked = [Matcher("x", "=~", ".*[02468]"), Matcher(NAME, "prefix", "n1")]
     for adding, slot, value in steps:
         if adding and slot not in held:
@@ -191,13 +191,13 @@ def test_patterns_are_remembered_for_values_not_for_numbers(steps: list[tuple[bo
 def test_matchers_that_cannot_be(matcher: Matcher, text: str) -> None:
     """Named, with the reason."""
     with pytest.raises(SelectError, match=text):
-        Index().select([matcher])
+        LabelIndex().select([matcher])
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*b", "(a?){500}a{500}$"])
 def test_patterns_take_linear_time(pattern: str) -> None:
     """What tries one way after the other would need longer than the world is old for these."""
-    index = Index()
+    index = LabelIndex()
     held: dict[int, Known] = {n: ("cpu", {"x": "a" * (200 + n) + "!"}) for n in range(20)}
     fill(index, list(held), list(held.values()))
     assert index.select([Matcher("x", "=~", pattern)]).tolist() == []

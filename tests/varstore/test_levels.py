@@ -19,12 +19,12 @@ from artimon.model.values import ValueType
 from tests.varstore.reference import Reference
 from tests.varstore.test_model import HOMES, MINUTE, SERIES, START, check_bucket, expect, grids, logs
 from tests.varstore.worlds import Row, TestBatch, print_of
-from varstore.cells.dense import CELL_BYTES, Dense
-from varstore.cells.packed import Packed
-from varstore.cells.ring import Ring
-from varstore.cells.texts import Texts
+from varstore.cells.dense import CELL_BYTES, OpenBlock
+from varstore.cells.packed import PackedBlock
+from varstore.cells.ring import LevelRing
+from varstore.cells.texts import StringPool
 from varstore.index.slots import SlotTable
-from varstore.store.bucket_store import BucketStore, Run
+from varstore.store.bucket_store import BucketStore, SampleRun
 
 PRINTS = np.array([print_of(series) for series in range(SERIES)], np.uint64)
 KEYS = [(home, print_) for home in HOMES for print_ in PRINTS.tolist()]
@@ -43,13 +43,13 @@ def store_of(segment: int, levels: tuple[Level, ...] = DEFAULT_LEVELS) -> Bucket
     return store
 
 
-def run_of(samples: Samples, append_ms: int, home: int = HOMES[0]) -> Run:
+def run_of(samples: Samples, append_ms: int, home: int = HOMES[0]) -> SampleRun:
     """One batch of a source of that virtual shard."""
     slots = np.array([SLOT_OF[home, print_] for print_ in samples.fingerprint.tolist()])
     distinct = len(set(slots.tolist())) == len(slots)
     times, births, types, cells = samples.time_ms, samples.birth_ms, samples.type, samples.cell
     append, rows = np.array([append_ms]), np.array([len(slots)])
-    return Run(slots, times, births, types, cells, append, rows, distinct, samples.strings)
+    return SampleRun(slots, times, births, types, cells, append, rows, distinct, samples.strings)
 
 
 def moved(store: BucketStore, segment: int, order: st.DataObject) -> BucketStore:
@@ -73,7 +73,7 @@ def _read(store: BucketStore, slots: Cells, grid: Grid, statistics: Collection[s
     return ring.read(slots, grid, statistics)
 
 
-def _reserved(ring: Ring) -> int:
+def _reserved(ring: LevelRing) -> int:
     """Address space of the open rows."""
     blocks = [*ring._pool, *(row.open for row in ring._open if row.open is not None)]
     return sum(CELL_BYTES * block.n for block in blocks)
@@ -141,7 +141,7 @@ def test_closed_rows_are_packed() -> None:
     assert len(fine._open) == 3
     closed = [row for row in fine._held.values() if row.open is None]
     assert len(closed) == 76
-    assert all(isinstance(block, Packed) for row in closed for block in row.segments.values())
+    assert all(isinstance(block, PackedBlock) for row in closed for block in row.segments.values())
     versions = {number: fine.version(number) for number in fine.numbers()}
     hour = store.rings[3]
     before = {number: hour.version(number) for number in hour.numbers()}
@@ -183,7 +183,7 @@ def test_a_cell_can_be_emptied() -> None:
 def test_rows_that_are_read_slot_by_slot() -> None:
     """Any order, repeats, slots that nothing came for."""
     store = _filled(100)
-    ring: Ring = store.rings[1]
+    ring: LevelRing = store.rings[1]
     wanted = np.array([2, 900, 0, 2, 1])
     for number in ring.numbers():
         row = ring.read_row(number, wanted, STATISTICS)
@@ -220,10 +220,10 @@ def test_levels_that_are_no_multiples() -> None:
 )
 def test_blocks_that_are_joined_agree_on_the_last(kind: ValueType, less: float, greater: float) -> None:
     """Of equal times the greater value stays, of others the later one, whichever block is added to which."""
-    texts = Texts()
+    texts = StringPool()
     assert [texts.intern(text) for text in ("b", "a")] == [0, 1]
     for low, high in ((less, greater), (greater, less)):
-        blocks = [Dense.empty(3) for _ in range(2)]
+        blocks = [OpenBlock.empty(3) for _ in range(2)]
         for block, value, offsets in zip(blocks, (low, high), ([70, 10, 0], [10, 70, 0]), strict=True):
             cells = np.full(3, value, np.float64 if kind == ValueType.DOUBLE else np.int64).view(np.int64)
             columns = dict.fromkeys(("last", "min", "max", "sum"), cells)

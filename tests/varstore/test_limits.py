@@ -13,9 +13,16 @@ from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
 from tests.varstore.worlds import TestBatch, range_of, sweep
-from varstore.index.limits import LimitError, Limits, Refusals, bytes_a_series, memory_limit, settle_capacity
+from varstore.index.limits import (
+    CapacityLimitError,
+    RefusedCounts,
+    ShardLimits,
+    bytes_per_series,
+    memory_limit,
+    settle_capacity,
+)
 from varstore.shard.shard import Shard
-from varstore.store.catalogue import FORGOTTEN_AT_ONCE, SLICE
+from varstore.store.catalogue import EXPIRY_BATCH, SLICE_SLOTS
 
 NOW, HOUR = 1_800_000_000_000, 3_600_000
 
@@ -57,7 +64,7 @@ def series(name: str, numbers: Sequence[int]) -> list[str]:
 
 def test_a_limit_of_one_name_spares_the_others() -> None:
     """What came before its announcement is gone, what comes later is refused; the name is named."""
-    world = World(Shard(capacity=100, limits=Limits(series_a_name=3)))
+    world = World(Shard(capacity=100, limits=ShardLimits(series_a_name=3)))
     many = series("many", range(5))
     assert world.sample(*many, *series("few", range(3))) == 8
     world.announce(*many, *series("few", range(3)))
@@ -70,7 +77,7 @@ def test_a_limit_of_one_name_spares_the_others() -> None:
 
 def test_a_refused_series_gets_in_with_the_next_announcement_that_finds_room() -> None:
     """Announced again without room it is still counted once."""
-    world = World(Shard(capacity=100, limits=Limits(series_a_name=2)))
+    world = World(Shard(capacity=100, limits=ShardLimits(series_a_name=2)))
     world.announce(*series("x", range(3)))
     world.announce(*series("x", range(3)))
     assert world.shard.status()["refused_names"] == [("x", 1)]
@@ -97,7 +104,7 @@ def test_announcements_beyond_the_capacity() -> None:
 
 def test_label_names_are_bounded() -> None:
     """Each costs an array; a series that would bring too many is refused."""
-    world = World(Shard(capacity=10, limits=Limits(labels=2)))
+    world = World(Shard(capacity=10, limits=ShardLimits(labels=2)))
     world.announce('x{a="1",b="1"}', 'x{a="2",c="1"}', 'x{b="1"}')
     assert world.shard.label_values(None) == ["a", "b"]
     assert world.shard.status()["refused_names"] == [("x", 1)]
@@ -105,7 +112,7 @@ def test_label_names_are_bounded() -> None:
 
 def test_memory_that_is_used_up() -> None:
     """New series are refused, those that are known go on; with room there again all are taken."""
-    shard = Shard(capacity=10_000, limits=Limits(memory_bytes=1))
+    shard = Shard(capacity=10_000, limits=ShardLimits(memory_bytes=1))
     world = World(shard)
     shard._catalogue.tend()
     assert shard.status()["memory_full"] == (shard._store.bytes_used() > 1)
@@ -124,10 +131,10 @@ def test_memory_that_is_used_up() -> None:
 
 def test_capacity_that_the_machine_has_no_memory_for() -> None:
     """The text says what is needed, and what would do."""
-    needs = 1_000_000 * bytes_a_series(DEFAULT_LEVELS)
+    needs = 1_000_000 * bytes_per_series(DEFAULT_LEVELS)
     assert 8e9 < needs < 14e9
     assert settle_capacity(1_000_000, DEFAULT_LEVELS, needs) == 1_000_000
-    with pytest.raises(LimitError, match=r"1000000 series needs up to .* GiB.*at most 500000, spread"):
+    with pytest.raises(CapacityLimitError, match=r"1000000 series needs up to .* GiB.*at most 500000, spread"):
         settle_capacity(1_000_000, DEFAULT_LEVELS, needs // 2)
     assert settle_capacity(0, DEFAULT_LEVELS, needs // 2) == 500_000
     assert settle_capacity(0, DEFAULT_LEVELS, 2 * needs) == 1_000_000
@@ -137,7 +144,7 @@ def test_capacity_that_the_machine_has_no_memory_for() -> None:
 
 def test_the_worst_names_of_very_many() -> None:
     """A name that is worse than most is never lost, however many there are."""
-    refusals = Refusals()
+    refusals = RefusedCounts()
     for i in range(5_000):
         refusals.note(f"name{i}")
         refusals.note("worst")
@@ -205,7 +212,7 @@ def test_how_long_things_are_remembered() -> None:
 
 def test_sweeping_takes_small_steps() -> None:
     """A bounded number of slots under one hold of the lock, however many are silent."""
-    n = SLICE + 3 * FORGOTTEN_AT_ONCE
+    n = SLICE_SLOTS + 3 * EXPIRY_BATCH
     shard = Shard(capacity=n)
     world = World(shard)
     for first in range(0, n - 1, 5_000):
@@ -216,7 +223,7 @@ def test_sweeping_takes_small_steps() -> None:
     world.sample("clock{}", at=NOW + 100 * HOUR)
     sweep(shard)
     assert (shard.status()["slots"], shard.status()["expired"]) == (1, n - 1)
-    assert max(steps) <= FORGOTTEN_AT_ONCE
+    assert max(steps) <= EXPIRY_BATCH
 
 
 def test_announcements_of_sources_that_are_gone_are_forgotten() -> None:

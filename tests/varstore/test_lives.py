@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.compute.ties import Bounds, Cells
-from varstore.cells.lives import Lives
+from artimon.compute.ties import Cells, TypeBounds
+from varstore.cells.lives import Incarnations
 from varstore.cells.older import SEGMENT
-from varstore.cells.texts import Texts
+from varstore.cells.texts import StringPool
 
 SLOTS = 3 * SEGMENT
 samples = st.tuples(
@@ -24,14 +24,14 @@ def column(values: list[int]) -> Cells:
     return np.array(values, np.int64)
 
 
-def add(lives: Lives, rows: list[tuple[int, int, int, int]]) -> None:
+def add(lives: Incarnations, rows: list[tuple[int, int, int, int]]) -> None:
     """Integer samples (slot, birth, time, value)."""
     slots, births, times, values = (column([row[i] for row in rows]) for i in range(4))
     adding = lives.add if len(set(slots.tolist())) == len(rows) else lives.add_repeated
-    adding(slots, births, times, values, Bounds(len(rows), len(rows)), Texts())
+    adding(slots, births, times, values, TypeBounds(len(rows), len(rows)), StringPool())
 
 
-def held(lives: Lives, floor_ms: int = -1) -> dict[int, list[Life]]:
+def held(lives: Incarnations, floor_ms: int = -1) -> dict[int, list[Life]]:
     """By slot."""
     found: dict[int, list[Life]] = {slot: [] for slot in range(SLOTS)}
     for row, *life in lives.read(np.arange(SLOTS), floor_ms).tolist():
@@ -53,7 +53,7 @@ def expected(rows: list[tuple[int, int, int, int]]) -> dict[int, list[Life]]:
 @given(st.lists(st.lists(samples, min_size=1, max_size=8), max_size=12), st.data())
 def test_any_order_gives_the_same_lives(batches: list[list[tuple[int, int, int, int]]], data: st.DataObject) -> None:
     """One sample a series or several in a batch; then exported to other slots, forgotten in part, pruned."""
-    lives = Lives(SLOTS)
+    lives = Incarnations(SLOTS)
     for batch in batches:
         add(lives, batch)
     rows = [row for batch in batches for row in batch]
@@ -62,7 +62,7 @@ def test_any_order_gives_the_same_lives(batches: list[list[tuple[int, int, int, 
     assert newest.tolist() == [max([row[2] for row in rows if row[0] == slot], default=0) for slot in range(SLOTS)]
     assert lives.silent(np.arange(SLOTS), 20).tolist() == (newest <= 20).tolist()
 
-    other, there = Lives(SLOTS), (np.arange(SLOTS) * 5 + 3) % SLOTS  # another order of slots
+    other, there = Incarnations(SLOTS), (np.arange(SLOTS) * 5 + 3) % SLOTS  # another order of slots
     add(other, [(1, 3, 9, 9), (1, 2, 9, 9)])
     other.load(there, lives.export(np.arange(SLOTS)))
     older = lives.export_older(np.arange(SLOTS))
@@ -83,7 +83,7 @@ def test_any_order_gives_the_same_lives(batches: list[list[tuple[int, int, int, 
 def test_a_forgotten_life_that_goes_on_begins_anew() -> None:
     """Whether it was pruned or not."""
     for pruned in (True, False):
-        lives = Lives(SLOTS)
+        lives = Incarnations(SLOTS)
         add(lives, [(7, 1, 10, 1)])
         add(lives, [(7, 2, 20, 1)])
         lives.forgotten_ms = 15
@@ -95,7 +95,7 @@ def test_a_forgotten_life_that_goes_on_begins_anew() -> None:
 
 def test_integers_that_become_doubles() -> None:
     """In older lives too."""
-    lives = Lives(SLOTS)
+    lives = Incarnations(SLOTS)
     add(lives, [(7, 1, 10, 3)])
     add(lives, [(7, 2, 20, 4)])
     lives.to_double(column([7, 9]))
@@ -105,16 +105,16 @@ def test_integers_that_become_doubles() -> None:
 
 def test_too_many_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one series: the one that went longest ago is dropped. Of all: where more are wanted. Counted."""
-    monkeypatch.setattr("varstore.cells.lives.LIVES_A_SERIES", 3)
-    lives = Lives(SLOTS)
+    monkeypatch.setattr("varstore.cells.lives.MAX_INCARNATIONS", 3)
+    lives = Incarnations(SLOTS)
     for birth in range(1, 8):
         add(lives, [(5, birth, 10 * birth, birth)])
     assert [life[0] for life in held(lives)[5]] == [4, 5, 6, 7]
     assert lives.dropped == 3
 
-    monkeypatch.setattr("varstore.cells.lives.OLDER_A_SLOT", 1)
-    monkeypatch.setattr("varstore.cells.lives.LIVES_A_SERIES", 1_000_000)
-    lives = Lives(SEGMENT)
+    monkeypatch.setattr("varstore.cells.lives.PAST_PER_SLOT", 1)
+    monkeypatch.setattr("varstore.cells.lives.MAX_INCARNATIONS", 1_000_000)
+    lives = Incarnations(SEGMENT)
     for birth in range(1, 6):
         add(lives, [(slot, birth, 10 * birth, 0) for slot in range(SEGMENT)])
     assert lives._older.total <= SEGMENT
@@ -124,11 +124,11 @@ def test_too_many_lives(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_lives_take_less_than_a_hundred_bytes() -> None:
     """Ten births of each of 20,000 series."""
-    lives = Lives(20_000)
+    lives = Incarnations(20_000)
     for birth in range(10):
         slots = np.arange(20_000)
         time = np.full(20_000, birth + 1)
-        lives.add(slots, time, time, time, Bounds(20_000, 20_000), Texts())
+        lives.add(slots, time, time, time, TypeBounds(20_000, 20_000), StringPool())
     older = lives._older
     real = sum(a.nbytes for a in older._lives.values()) + sum(a.nbytes for a in older._slots.values())
     assert lives._older.total == 180_000

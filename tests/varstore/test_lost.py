@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.feed import FeedAnswer, FeedRange, join_samples
-from artimon.model.vshards import EVERY, from_hex
+from artimon.model.feed import FeedAnswer, FeedRange, concat_samples
+from artimon.model.vshards import ALL_VSHARDS, from_hex
 from artimon.rawtable.schema import TableError
 from artimon.rawtable.state import END_OF_LOG, RawState, TopicState
 from tests.spark.local_files import local_files
@@ -33,15 +33,15 @@ from tests.varstore.keeping import (
 from tests.varstore.raw_log import RawLog
 from tests.varstore.test_refill import legal
 from tests.varstore.worlds import TOPIC, print_of
-from varstore.cluster.directory import Place, Shards
-from varstore.cluster.healing import LOOK_S, NOTICE_S, Healing
+from varstore.cluster.directory import ClusterState, ShardAddress
+from varstore.cluster.healing import REPAIR_DELAY_S, TABLE_CHECK_S, GapRepair
 from varstore.cluster.membership import Membership
-from varstore.cluster.moving import Mover
+from varstore.cluster.moving import Rebalancer
 from varstore.shard.shard import Shard
 from varstore.snapshot.raw_state import RawHead
-from varstore.snapshot.recovery import Bringing, LogSpan, can_go_on, has_lost
+from varstore.snapshot.recovery import LogSpan, Restore, can_continue, table_has
 from varstore.snapshot.snapshots import Snapshots
-from varstore.store.groups import Lost, Partition
+from varstore.store.groups import LostRange, Partition
 
 P0, P1 = Partition(TOPIC, 0), Partition(TOPIC, 1)
 
@@ -52,7 +52,7 @@ def deleted(shard: Shard, partition: int, until: int) -> list[FeedAnswer]:
     return [
         shard.feed(
             FeedRange(
-                TOPIC, partition, position(g, partition), until, (), join_samples([]), from_hex(str(g["vshards"]))
+                TOPIC, partition, position(g, partition), until, (), concat_samples([]), from_hex(str(g["vshards"]))
             )
         )
         for g in below
@@ -78,10 +78,10 @@ def test_it_is_noted_in_the_step_that_passes_over_it(log: Log) -> None:
     shard = empty()
     feed(shard, log, shard.groups()[0], 0, 5)
     assert [answer.next_offset for answer in deleted(shard, 0, 8)] == [8]
-    assert shard.lost() == [(ALL, {P0: Lost(5, 8)})]
-    again = FeedRange(TOPIC, 0, 5, 8, (), join_samples([]), ALL)
+    assert shard.lost() == [(ALL, {P0: LostRange(5, 8)})]
+    again = FeedRange(TOPIC, 0, 5, 8, (), concat_samples([]), ALL)
     assert shard.feed(again).next_offset == 8
-    assert shard.lost() == [(ALL, {P0: Lost(5, 8)})], "what is said twice is lost once"
+    assert shard.lost() == [(ALL, {P0: LostRange(5, 8)})], "what is said twice is lost once"
     feed(shard, log, shard.groups()[0], 0, 2)
     ((_, lost),) = shard.lost()
     assert (lost[P0].start, lost[P0].until) == (5, 8)
@@ -139,11 +139,11 @@ def test_a_cut_below_it_leaves_something_to_refill() -> None:
     shard = empty()
     deleted(shard, 0, 9)
     shard.rewind(P0, 4)
-    assert shard.lost() == [(ALL, {P0: Lost(0, 4)})]
+    assert shard.lost() == [(ALL, {P0: LostRange(0, 4)})]
     shard.rewind(P0, 0)
     lost = shard.lost()[0][1]
-    assert lost == {P0: Lost(0, 0)}
-    assert has_lost(head(12, lost=((0, 12),)), SPAN, lost)
+    assert lost == {P0: LostRange(0, 0)}
+    assert table_has(head(12, lost=((0, 12),)), SPAN, lost)
 
 
 # what the raw table says of it
@@ -161,17 +161,17 @@ def head(until: int, topic: str = TOPIC, lost: tuple[tuple[int, int], ...] = ())
 @pytest.mark.parametrize(
     ("table", "lost", "there"),
     [
-        (head(20), {P0: Lost(4, 10)}, True),
-        (head(20, lost=((0, 4),)), {P0: Lost(4, 10)}, True),
-        (head(20, lost=((4, 9),)), {P0: Lost(4, 10)}, True),
-        (head(20, lost=((3, 12),)), {P0: Lost(4, 10)}, False),
-        (head(20, lost=((3, 12),)), {P0: Lost(4, 10), P1: Lost(0, 0)}, True),
-        (head(20), {Partition("before", 0): Lost(3, 9)}, True),
-        (head(20), {Partition("before", 0): Lost(8, 9)}, False),
+        (head(20), {P0: LostRange(4, 10)}, True),
+        (head(20, lost=((0, 4),)), {P0: LostRange(4, 10)}, True),
+        (head(20, lost=((4, 9),)), {P0: LostRange(4, 10)}, True),
+        (head(20, lost=((3, 12),)), {P0: LostRange(4, 10)}, False),
+        (head(20, lost=((3, 12),)), {P0: LostRange(4, 10), P1: LostRange(0, 0)}, True),
+        (head(20), {Partition("before", 0): LostRange(3, 9)}, True),
+        (head(20), {Partition("before", 0): LostRange(8, 9)}, False),
     ],
 )
-def test_the_table_has_it_or_names_it_lost(table: RawHead, lost: dict[Partition, Lost], there: bool) -> None:
-    assert has_lost(table, SPAN, lost) == there
+def test_the_table_has_it_or_names_it_lost(table: RawHead, lost: dict[Partition, LostRange], there: bool) -> None:
+    assert table_has(table, SPAN, lost) == there
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_table_has_it_or_names_it_lost(table: RawHead, lost: dict[Partition,
 )
 def test_until_the_table_is_past_it_nobody_knows(table: RawHead, why: str) -> None:
     with pytest.raises(TableError, match=why):
-        has_lost(table, SPAN, {P0: Lost(4, 10)})
+        table_has(table, SPAN, {P0: LostRange(4, 10)})
 
 
 # a shard, its log, its table
@@ -197,15 +197,15 @@ class World:
         self.raw = RawLog(hdfs) if hdfs else None
         self.starts, self.now = {0: 0, 1: 0}, 0.0
         self.while_refilling: Callable[[], None] = lambda: None
-        self.hold(empty(EVERY))
+        self.hold(empty(ALL_VSHARDS))
 
     def hold(self, shard: Shard) -> None:
         """Its process begins."""
         self.shard = shard
-        usable = lambda groups: can_go_on(self.span(), groups)  # noqa: E731
-        self.bringing = Bringing(shard, self.again, self.span, usable, self.hdfs)
-        self.mover = Mover("0", shard, lambda vshards, _: self.bringing.bring(vshards))
-        self.healing = Healing("0", shard, self.bringing.has_lost)
+        usable = lambda groups: can_continue(self.span(), groups)  # noqa: E731
+        self.bringing = Restore(shard, self.again, self.span, usable, self.hdfs)
+        self.mover = Rebalancer("0", shard, lambda vshards, _: self.bringing.bring(vshards))
+        self.healing = GapRepair("0", shard, self.bringing.has_lost)
 
     def span(self) -> LogSpan:
         return LogSpan(TOPIC, {p: (self.starts[p], len(batches)) for p, batches in self.log.partitions.items()})
@@ -221,7 +221,7 @@ class World:
         for _ in range(int(seconds)):
             self.now += 1
             membership = Membership(("0",))
-            shards = Shards(membership, (Place("0", "h", 1, "", self.shard.vshards),))
+            shards = ClusterState(membership, (ShardAddress("0", "h", 1, "", self.shard.vshards),))
             self.mover.step(membership, shards, self.now)
             assert not self.mover.problem
             self.healing.step(membership, shards, self.now)
@@ -261,7 +261,7 @@ def test_it_is_refilled_once_the_table_is_past_it(lossy_world: World, restarted:
     with pytest.raises(AssertionError):
         check(lossy_world.shard, lossy_world.log)
     before = lossy_world.shard.lost()
-    lossy_world.step(NOTICE_S + 3 * LOOK_S)
+    lossy_world.step(REPAIR_DELAY_S + 3 * TABLE_CHECK_S)
     assert lossy_world.shard.lost() == before
     assert "the raw query has read partition" in lossy_world.healing.lacks(ALL)
     if restarted:
@@ -270,7 +270,7 @@ def test_it_is_refilled_once_the_table_is_past_it(lossy_world: World, restarted:
         assert Snapshots(lossy_world.shard, lossy_world.folder / "snapshots").load()
         tell(lossy_world.shard)
     lossy_world.store(0.9)
-    lossy_world.step(NOTICE_S + 2 * LOOK_S)
+    lossy_world.step(REPAIR_DELAY_S + 2 * TABLE_CHECK_S)
     assert (lossy_world.shard.lost(), lossy_world.healing.problems) == ([], [])
     assert lossy_world.healing.figures() == {"offsets_lacking": 0, "refills": 1}
     lossy_world.read()
@@ -287,9 +287,9 @@ def test_what_is_lost_while_it_is_refilled_is_refilled_too(lossy_world: World) -
         lossy_world.read()
 
     lossy_world.while_refilling = lose_more
-    lossy_world.step(NOTICE_S + 2 * LOOK_S)
-    assert lossy_world.shard.ready == EVERY
-    assert [mask for mask, _ in lossy_world.shard.lost()] == [EVERY]
+    lossy_world.step(REPAIR_DELAY_S + 2 * TABLE_CHECK_S)
+    assert lossy_world.shard.ready == ALL_VSHARDS
+    assert [mask for mask, _ in lossy_world.shard.lost()] == [ALL_VSHARDS]
     assert "it is refilled soon" in lossy_world.healing.lacks(ALL)
     lossy_world.store(1.0)
     lossy_world.step(200)
@@ -302,7 +302,7 @@ def test_what_the_table_lacks_too_is_named_and_nothing_is_let_go_of(lossy_world:
     """The answers go on, and are whole: nobody has more."""
     assert lossy_world.raw is not None
     lossy_world.raw.lose({p: (lossy_world.raw.state.until()[p], start) for p, start in lossy_world.starts.items()})
-    lossy_world.step(NOTICE_S + 2 * LOOK_S)
+    lossy_world.step(REPAIR_DELAY_S + 2 * TABLE_CHECK_S)
     assert lossy_world.shard.lost() == []
     assert lossy_world.healing.figures() == {"offsets_lacking": 0, "refills": 0}
     (problem,) = lossy_world.healing.problems
@@ -319,12 +319,12 @@ def test_without_a_table_it_answers_as_it_is(log: Log, tmp_path: Path) -> None:
     lossy_world.delete(0.2)
     lossy_world.read(0.5)
     assert lossy_world.shard.lost()
-    lossy_world.step(NOTICE_S + 2 * LOOK_S)
+    lossy_world.step(REPAIR_DELAY_S + 2 * TABLE_CHECK_S)
     assert (lossy_world.shard.lost(), lossy_world.healing.problems) == ([], [])
     lossy_world.delete(0.7)
     lossy_world.read()
-    lossy_world.step(NOTICE_S + 2 * LOOK_S)
-    assert lossy_world.shard.vshards == EVERY
+    lossy_world.step(REPAIR_DELAY_S + 2 * TABLE_CHECK_S)
+    assert lossy_world.shard.vshards == ALL_VSHARDS
     assert "started without HDFS" in lossy_world.healing.problems[0]
 
 
@@ -336,8 +336,8 @@ def test_a_copy_that_lacks_something_is_not_taken(lossy_world: World, hdfs: str)
     snapshots._mirror.copy()
     lossy_world.store(1.0)
     fresh = empty(0)
-    bringing = Bringing(fresh, lossy_world.again, lossy_world.span, lambda _: True, hdfs, f"{hdfs}/copies")
-    bringing.bring(EVERY)
+    bringing = Restore(fresh, lossy_world.again, lossy_world.span, lambda _: True, hdfs, f"{hdfs}/copies")
+    bringing.bring(ALL_VSHARDS)
     assert fresh.lost() == []
     tell(fresh)
     check(fresh, lossy_world.log)

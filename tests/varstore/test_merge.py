@@ -7,10 +7,10 @@ import pytest
 
 from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
-from artimon.model.select import BIRTH_TYPE, Buckets, Matcher, SelectRequest
+from artimon.model.select import INCARNATION_DTYPE, Buckets, Matcher, SelectRequest
 from artimon.model.series_table import NAME, Series
 from artimon.model.values import Kind, ValueType
-from varstore.query.merge import unite
+from varstore.query.merge import merge_answers
 
 GRID = Grid(120_000, 60_000, 2)
 REQUEST = SelectRequest((Matcher(NAME, "=", "x"),), GRID, STATISTICS)
@@ -24,7 +24,7 @@ def answer(type_: ValueType, *values: int) -> Buckets:
     stats = dict.fromkeys(("last", "min", "max", "sum"), cells)
     stats["count"] = (np.arange(2) < n).astype(np.int64)[None, :]
     stats["last_time"] = np.where(stats["count"] > 0, [[30_000, 90_000]], 0)
-    births = np.zeros(int(n > 0), BIRTH_TYPE)
+    births = np.zeros(int(n > 0), INCARNATION_DTYPE)
     if n:
         births[0] = (0, 5, 30_000, stats["last_time"][0, n - 1], values[-1])
     series = (Series(7, "x", {}, type_, Kind.GAUGE),)
@@ -37,7 +37,7 @@ def test_a_twin_that_was_only_announced_hides_nothing(told: ValueType) -> None:
     """Whichever of them comes first."""
     silent, spoken = answer(told), answer(ValueType.INTEGER, 3, 4)
     for parts in ([silent, spoken], [spoken, silent]):
-        found = unite(parts, REQUEST)
+        found = merge_answers(parts, REQUEST)
         assert [(one.type, found.statistics["last"].tolist()) for one in found.series] == [
             (ValueType.INTEGER, [[3, 4]])
         ]
@@ -48,6 +48,6 @@ def test_a_twin_that_was_only_announced_hides_nothing(told: ValueType) -> None:
 
 def test_twins_of_two_types_that_both_sent_are_told() -> None:
     """One of them is shown."""
-    found = unite([answer(ValueType.INTEGER, 3), answer(ValueType.BOOLEAN, 1, 1)], REQUEST)
+    found = merge_answers([answer(ValueType.INTEGER, 3), answer(ValueType.BOOLEAN, 1, 1)], REQUEST)
     assert found.statistics["last"].tolist() == [[3, 0]]
     assert found.notes == ("a series of x has two types on two shards: only one is shown",)

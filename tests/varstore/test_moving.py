@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.model.vshards import EVERY, in_mask, mask_of
-from varstore.cluster.directory import Place, Shards
+from artimon.model.vshards import ALL_VSHARDS, mask_of, vshards_of
+from varstore.cluster.directory import ClusterState, ShardAddress
 from varstore.cluster.membership import Membership, MembershipError
-from varstore.cluster.moving import AT_ONCE, GRACE_S, Mover, givers, surplus
+from varstore.cluster.moving import GRACE_S, VSHARDS_PER_STEP, Rebalancer, plan_donors, surplus
 from varstore.shard.shard import Shard
 
 
@@ -34,9 +34,9 @@ class World:
         self.shards[id_] = Fake(self, id_)
         self.gone.discard(id_)
 
-    def seen(self) -> Shards:
+    def seen(self) -> ClusterState:
         live = [shard.place() for id_, shard in self.shards.items() if id_ not in self.gone]
-        return Shards(self.membership, tuple(live))
+        return ClusterState(self.membership, tuple(live))
 
     def step(self, id_: str) -> bool:
         self.now += 0.5
@@ -72,9 +72,9 @@ class Fake:
     def __init__(self, world: World, id_: str) -> None:
         self.id, self._world = id_, world
         self.vshards = self.whole = self.ever = 0
-        self.mover = Mover(id_, cast(Shard, self), self.bring)
+        self.mover = Rebalancer(id_, cast(Shard, self), self.bring)
 
-    def bring(self, vshards: int, giver: Place | None) -> None:
+    def bring(self, vshards: int, giver: ShardAddress | None) -> None:
         assert not vshards & self.vshards
         if giver is not None:
             assert vshards & self._world.shards[giver.id].whole == vshards
@@ -86,9 +86,9 @@ class Fake:
         self.whole &= ~vshards
         return vshards
 
-    def place(self) -> Place:
+    def place(self) -> ShardAddress:
         self.ever |= self.whole
-        return Place(self.id, "h", 1, "", self.vshards, self.whole & ~self.mover.leaving)
+        return ShardAddress(self.id, "h", 1, "", self.vshards, self.whole & ~self.mover.leaving)
 
 
 def started(ids: str, replicas: int = 1) -> World:
@@ -156,17 +156,17 @@ def test_a_replica_that_comes_back_empty_copies_from_the_others() -> None:
 
 def test_copies_come_in_pieces_and_what_nobody_has_in_one() -> None:
     half = mask_of(range(128))
-    shards = Shards(Membership(("0", "1")), (Place("1", "h", 1, "", half, half),))
-    plan = givers(shards, "0", EVERY)
+    shards = ClusterState(Membership(("0", "1")), (ShardAddress("1", "h", 1, "", half, half),))
+    plan = plan_donors(shards, "0", ALL_VSHARDS)
     assert [(giver.id if giver else None, mask.bit_count()) for giver, mask in plan] == [
-        ("1", AT_ONCE), ("1", AT_ONCE), (None, 128),
+        ("1", VSHARDS_PER_STEP), ("1", VSHARDS_PER_STEP), (None, 128),
     ]  # fmt: skip
-    lagging = Shards(Membership(("0", "1")), (Place("1", "h", 1, "", half, half, half),))
-    assert givers(lagging, "0", half) == [(None, half)]
+    lagging = ClusterState(Membership(("0", "1")), (ShardAddress("1", "h", 1, "", half, half, half),))
+    assert plan_donors(lagging, "0", half) == [(None, half)]
 
 
 def test_a_failure_is_told_and_tried_again() -> None:
-    def fail(_vshards: int, _giver: Place | None) -> None:
+    def fail(_vshards: int, _giver: ShardAddress | None) -> None:
         raise OSError("the peer went away")
 
     world = World("0", 1)
@@ -175,7 +175,7 @@ def test_a_failure_is_told_and_tried_again() -> None:
     assert "the peer went away" in world.shards["0"].mover.problem
     world.shards["0"].mover._bring = world.shards["0"].bring
     world.step("0")
-    assert (world.shards["0"].mover.problem, world.shards["0"].vshards) == ("", EVERY)
+    assert (world.shards["0"].mover.problem, world.shards["0"].vshards) == ("", ALL_VSHARDS)
 
 
 @settings(max_examples=25)
@@ -209,16 +209,19 @@ def test_any_sequence_of_changes_ends_well(steps: list[object]) -> None:
 
 
 def test_who_is_no_owner_and_alone_keeps_what_it_has() -> None:
-    mine = Place("old", "h", 1, "", EVERY, EVERY)
-    assert surplus(Shards(Membership(("0",)), (mine,)), "old", EVERY) == 0
-    assert surplus(Shards(Membership(()), (mine,)), "old", EVERY) == 0
-    some = mask_of(in_mask(EVERY)[:9])
-    assert surplus(Shards(Membership(("0",)), (mine, Place("0", "h", 1, "", some, some))), "old", EVERY) == some
+    mine = ShardAddress("old", "h", 1, "", ALL_VSHARDS, ALL_VSHARDS)
+    assert surplus(ClusterState(Membership(("0",)), (mine,)), "old", ALL_VSHARDS) == 0
+    assert surplus(ClusterState(Membership(()), (mine,)), "old", ALL_VSHARDS) == 0
+    some = mask_of(vshards_of(ALL_VSHARDS)[:9])
+    assert (
+        surplus(ClusterState(Membership(("0",)), (mine, ShardAddress("0", "h", 1, "", some, some))), "old", ALL_VSHARDS)
+        == some
+    )
     both = Membership(("0", "1"), 2)
-    zero, one = Place("0", "h", 1, "", EVERY, EVERY), Place("1", "h", 1, "", some, some)
-    assert surplus(Shards(both, (mine, zero)), "old", EVERY) == 0
-    assert surplus(Shards(both, (mine, zero, one)), "old", EVERY) == some
-    assert surplus(Shards(both, (mine, zero, replace(one, lagging=some))), "old", EVERY) == 0
+    zero, one = ShardAddress("0", "h", 1, "", ALL_VSHARDS, ALL_VSHARDS), ShardAddress("1", "h", 1, "", some, some)
+    assert surplus(ClusterState(both, (mine, zero)), "old", ALL_VSHARDS) == 0
+    assert surplus(ClusterState(both, (mine, zero, one)), "old", ALL_VSHARDS) == some
+    assert surplus(ClusterState(both, (mine, zero, replace(one, lagging=some))), "old", ALL_VSHARDS) == 0
 
 
 def test_memberships_that_cannot_be() -> None:
@@ -237,5 +240,5 @@ def test_memberships_that_cannot_be() -> None:
     for refused in refusals:
         with pytest.raises(MembershipError):
             refused()
-    assert two.wanted("0") == two.wanted("1") == EVERY
+    assert two.wanted("0") == two.wanted("1") == ALL_VSHARDS
     assert two.wanted("2") == 0

@@ -11,9 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.compute.statistics import FIELDS
-from varstore.cells.columns import Classes, Column, Constant, Narrow, Plain, Where, Words, encode, places_of
-from varstore.cells.dense import Dense
-from varstore.cells.packed import NotOne, Packed, pack, unzigzag, zigzag
+from varstore.cells.columns import (
+    CompressedColumn,
+    ConstantColumn,
+    Indexes,
+    OffsetColumn,
+    PlainColumn,
+    WidthClassColumn,
+    Words,
+    encode,
+    index_array,
+)
+from varstore.cells.dense import OpenBlock
+from varstore.cells.packed import NeedsBatchRead, PackedBlock, pack, unzigzag, zigzag
 
 ODD: npt.NDArray[np.float64] = np.concatenate(
     ([np.nan, -0.0, 0.0, np.inf, -np.inf, 5e-324, 1.5], np.array([0x7FF0000000000001]).view(np.float64))
@@ -46,7 +56,7 @@ def words(draw: st.DrawFn, n: int) -> Words:
 
 
 @st.composite
-def places(draw: st.DrawFn, n: int) -> Where:
+def places(draw: st.DrawFn, n: int) -> Indexes:
     """Some of n places, in any order, or a run of them."""
     start = draw(st.integers(0, n - 1))
     if draw(st.booleans()):
@@ -66,19 +76,20 @@ def test_columns(data: st.DataObject) -> None:
     assert (column.take(slice(0, n)) == values).all()
     for _ in range(3):
         where = data.draw(places(n))
-        assert (column.take(where) == values[places_of(where)]).all()
-        some = places_of(where)[:20].tolist()
+        assert (column.take(where) == values[index_array(where)]).all()
+        some = index_array(where)[:20].tolist()
         assert [column.at(place) for place in some] == values[some].tolist()
 
 
 @pytest.mark.parametrize(
     ("kinds", "kind", "most"),
     [
-        (["zero"], Constant, 0), (["any"], Plain, 8), (["small"], Narrow, 1), (["middle"], Narrow, 4),
-        (["halves"], Classes, 2.6), (["zero", "any"], Classes, 4.3), (["large"], Classes, 6.1),
+        (["zero"], ConstantColumn, 0), (["any"], PlainColumn, 8), (["small"], OffsetColumn, 1),
+        (["middle"], OffsetColumn, 4), (["halves"], WidthClassColumn, 2.6), (["zero", "any"], WidthClassColumn, 4.3),
+        (["large"], WidthClassColumn, 6.1),
     ],
 )  # fmt: skip
-def test_the_smallest_is_chosen(kinds: list[str], kind: type[Column], most: float) -> None:
+def test_the_smallest_is_chosen(kinds: list[str], kind: type[CompressedColumn], most: float) -> None:
     """Bytes of each of 65,536 numbers."""
     random = np.random.default_rng(1)
     values = np.stack([WIDTHS[name](random, 65_536) for name in kinds])[
@@ -98,20 +109,20 @@ def test_zigzag(numbers: list[int]) -> None:
 
 
 @st.composite
-def blocks(draw: st.DrawFn, n: int) -> Dense:
+def blocks(draw: st.DrawFn, n: int) -> OpenBlock:
     """Cells of any content: what is in them does not have to fit together."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     counts = draw(st.sampled_from([[0], [1], [5], [0, 1], [0, 1, 2], [5, 5, 5, 4], [1, 70_000, 2**32 - 1, 0]]))
     columns = {name: draw(words(n)).view(np.int64) for name in ("last", "min", "max", "sum")}
     if draw(st.booleans()):  # as buckets that do fit
         columns |= {"min": columns["last"], "max": columns["last"], "sum": columns["last"] * 5}
-    block = Dense.reserve(n)
+    block = OpenBlock.reserve(n)
     offsets = random.integers(0, draw(st.sampled_from([1, 60_000, 3_600_000, 2**32])), n).astype(np.uint32)
     block.put(slice(0, n), {**columns, "count": random.choice(counts, n).astype(np.uint32), "offset": offsets})
     return block
 
 
-def same(packed: Packed | None, block: Dense, where: Where) -> None:
+def same(packed: PackedBlock | None, block: OpenBlock, where: Indexes) -> None:
     """Every statistic of cells that hold something is the same, every bit of it."""
     expected = block.cells(where, tuple(FIELDS))
     if packed is None:
@@ -123,22 +134,22 @@ def same(packed: Packed | None, block: Dense, where: Where) -> None:
         assert got[name].dtype == FIELDS[name]
         assert (got[name][some] == expected[name][some]).all(), name
         assert (packed.cells(where, (name,))[name][some] == expected[name][some]).all(), name
-    one_by_one(packed, block, places_of(where)[:20].tolist())
+    one_by_one(packed, block, index_array(where)[:20].tolist())
 
 
-def one_by_one(packed: Packed, block: Dense, some: list[int]) -> None:
+def one_by_one(packed: PackedBlock, block: OpenBlock, some: list[int]) -> None:
     """The same, read as single cells; sums of doubles, and patched cells, are read otherwise."""
     for place in some:
         expected = block.cell(place, tuple(FIELDS))
         if packed.patch is not None:
-            with pytest.raises(NotOne):
+            with pytest.raises(NeedsBatchRead):
                 packed.cell(place, ("count",))
             continue
         without_sum = tuple(name for name in FIELDS if name != "sum")
         assert packed.cell(place, without_sum) == (expected and expected[:-1])
         try:
             assert packed.cell(place, tuple(FIELDS)) == expected
-        except NotOne:
+        except NeedsBatchRead:
             assert packed.doubles is True or (packed.doubles is not False and packed.doubles[place])
 
 
@@ -167,7 +178,7 @@ def test_cells(data: st.DataObject) -> None:
 
 def test_places_beyond_what_was_packed() -> None:
     """Series that came later are empty, until a late sample of them comes."""
-    block = Dense.of({name: np.full(10, 3, dtype) for name, dtype in FIELDS.items()})
+    block = OpenBlock.of({name: np.full(10, 3, dtype) for name, dtype in FIELDS.items()})
     packed = pack(block, False, False)
     assert packed is not None
     assert packed.counts(np.array([9, 10, 500])).tolist() == [3, 0, 0]
@@ -179,7 +190,7 @@ def test_places_beyond_what_was_packed() -> None:
 
 def test_too_much_of_a_patch() -> None:
     """Then nothing is done, and the caller opens the segment."""
-    block = Dense.of({name: np.full(65_536, 3, dtype) for name, dtype in FIELDS.items()})
+    block = OpenBlock.of({name: np.full(65_536, 3, dtype) for name, dtype in FIELDS.items()})
     packed = pack(block, False, False)
     assert packed is not None
     assert not packed.put(slice(0, 5_000), block.cells(slice(0, 5_000), tuple(FIELDS)))

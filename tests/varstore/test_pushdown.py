@@ -18,11 +18,11 @@ from artimon.compute.aggregate import (
     check_aggregate,
     decode_aggregate,
     encode_aggregate,
-    unite_aggregates,
+    merge_aggregates,
 )
 from artimon.compute.classes import Partial
-from artimon.compute.exact import Sums, float_sums, integer_sums
-from artimon.compute.reducing import Counts, Windows
+from artimon.compute.exact import ExactSums, float_sums, integer_sums
+from artimon.compute.reducing import SeriesCounts, WindowPlan
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectError, SelectRequest, decode_buckets, encode_buckets
@@ -45,7 +45,7 @@ def batch(number: int, values: list[float], source: str = "s0", first: int = 0) 
 
 
 def asked(**changes: object) -> AggregateRequest:
-    request = AggregateRequest(ALL, GRID, Windows("last", GRID.n), "sum", ("part",))
+    request = AggregateRequest(ALL, GRID, WindowPlan("last", GRID.n), "sum", ("part",))
     return replace(request, **changes)  # type: ignore[arg-type]
 
 
@@ -67,7 +67,7 @@ def shard() -> Shard:
 def test_sums_by_a_label(shard: Shard) -> None:
     found = shard.aggregate(asked())
     assert sums(found) == {part: [2.0, 4.0, 6.0] for part in ("0", "1", "2")}
-    assert found.counts == Counts(selected=6, sampled=6)
+    assert found.counts == SeriesCounts(selected=6, sampled=6)
     assert found.values.members.tolist() == [2, 2, 2]
 
 
@@ -110,7 +110,7 @@ def test_a_deadline_that_has_passed_ends_the_work(shard: Shard) -> None:
     with pytest.raises(DeadlinePassed, match="deadline of 0 ms"):
         shard.aggregate(asked(deadline_ms=0))
     with pytest.raises(DeadlinePassed):
-        shard.aggregate(asked(deadline_ms=0, windows=Windows("increase", 3, max_gap_ms=1_000)))
+        shard.aggregate(asked(deadline_ms=0, windows=WindowPlan("increase", 3, max_gap_ms=1_000)))
 
 
 def test_memory_is_refused_before_it_is_taken(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_memory_is_refused_before_it_is_taken(shard: Shard, monkeypatch: pytest.
 
 
 def test_classes_of_hardly_more_than_one_series_are_not_pushed(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pushdown, "MANY_CLASSES", 2)
+    monkeypatch.setattr(pushdown, "NO_REDUCTION_CLASSES", 2)
     with pytest.raises(NotPushed, match="6 series make 6 classes"):
         shard.aggregate(asked(by=(NAME,)))
 
@@ -134,11 +134,11 @@ def test_classes_of_hardly_more_than_one_series_are_not_pushed(shard: Shard, mon
         {"reducer": "topk", "args": (("k", 3), ("rank", "mean"))},
         {"by": None},
         {"without": ("part",)},
-        {"windows": Windows("last", 4)},
-        {"windows": Windows("no", 3)},
-        {"windows": Windows("last", 3, width=2)},
-        {"windows": Windows("last", 3, left=-1)},
-        {"windows": Windows("last", 10**9, right=10**9)},
+        {"windows": WindowPlan("last", 4)},
+        {"windows": WindowPlan("no", 3)},
+        {"windows": WindowPlan("last", 3, width=2)},
+        {"windows": WindowPlan("last", 3, left=-1)},
+        {"windows": WindowPlan("last", 10**9, right=10**9)},
     ],
 )
 def test_requests_that_make_no_sense_are_refused(changes: dict[str, object]) -> None:
@@ -188,7 +188,7 @@ def test_sums_of_parts_do_not_depend_on_the_parts(rows: list[list[float]], rando
     """However the members are split and ordered, the sum is the same number: the exact one, rounded once."""
     flat = [value for row in rows for value in row]
     whole = float_sums(np.array(flat)[:, None], np.array([0]))
-    parts = Sums(np.zeros((1, 1)), np.zeros((1, 1)))
+    parts = ExactSums(np.zeros((1, 1)), np.zeros((1, 1)))
     for row in rows:
         parts = parts.plus(float_sums(np.array(row)[:, None], np.array([0])))
     exact = math.fsum(flat)
@@ -220,12 +220,12 @@ def test_partial_results_travel_unchanged(reducer: str, classes: int) -> None:
         np.arange(classes) + 1,
         np.arange(classes) % 2 == 0,
         np.ones(shape, np.int64),
-        Sums(np.full(shape, 0.1), np.full(shape, 1e-20)) if reducer in ("sum", "mean") else None,
+        ExactSums(np.full(shape, 0.1), np.full(shape, 1e-20)) if reducer in ("sum", "mean") else None,
         np.full(shape, -(2**63)) if reducer in ("min", "max") else None,
     )
     names = tuple(((NAME, "a"), ("rack", f'r"{i}ü')) for i in range(classes))
     prints = np.array([1, 2**64 - 1], np.uint64)
-    sent = Aggregate(names, values, Counts(5, 4, 3, 2, 1, 7), ((NAME, "g"),), 9, prints, ("a note",), True)
+    sent = Aggregate(names, values, SeriesCounts(5, 4, 3, 2, 1, 7), ((NAME, "g"),), 9, prints, ("a note",), True)
     got = decode_aggregate(encode_aggregate(sent))
     assert (got.classes, got.counts, got.gauge, got.newest_ms, got.notes, got.partial) == (
         sent.classes, sent.counts, sent.gauge, 9, ("a note",), True,
@@ -244,9 +244,9 @@ def test_parts_of_other_classes_are_united() -> None:
     def part(class_: str, double: bool, cell: float) -> Aggregate:
         cells = np.array([[cell]]).view(np.int64) if double else np.array([[int(cell)]], np.int64)
         values = Partial("max", np.array([1]), np.array([double]), np.ones((1, 1), np.int64), None, cells)
-        return Aggregate(((("rack", class_),),), values, Counts(1, 1))
+        return Aggregate(((("rack", class_),),), values, SeriesCounts(1, 1))
 
-    found = unite_aggregates([part("a", False, 3), part("b", False, 7), part("a", True, 2.5)])
+    found = merge_aggregates([part("a", False, 3), part("b", False, 7), part("a", True, 2.5)])
     assert found.classes == ((("rack", "a"),), (("rack", "b"),))
     assert found.values.double.tolist() == [True, False]
     assert found.values.extreme is not None

@@ -13,7 +13,7 @@ import pytest
 
 from artimon.compute import functions
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed, aggregate_buckets
-from artimon.compute.reducing import Windows
+from artimon.compute.reducing import WindowPlan
 from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint
@@ -139,7 +139,7 @@ def request_of(random: Random) -> AggregateRequest:
     left, right = random.choice([0, 0, 1, 3]), random.choice([0, 0, 1])
     width, each = min(random.choice([1, 1, 2, 3, 5, 9]), left + n + right), random.choice([1, 1, 1, 2, 5])
     first_end = random.randint(width - 1, left + n + right - 1)
-    windows = Windows(
+    windows = WindowPlan(
         random.choice(FUNCTIONS),
         (left + n + right - 1 - first_end) // each + 1,
         width,
@@ -152,7 +152,7 @@ def request_of(random: Random) -> AggregateRequest:
         random.choice([False, False, True]),
     )
     if random.random() < 0.2:
-        windows = Windows(windows.function, n, max_gap_ms=5 * MINUTE)
+        windows = WindowPlan(windows.function, n, max_gap_ms=5 * MINUTE)
     matchers = (Matcher(NAME, "=", "m"), *random.choice([(), (), (Matcher("id", "=~", "0[0-3].*"),)]))
     reducer, by = (
         random.choice(["mean", "sum", "min", "max", "count"]),
@@ -192,7 +192,7 @@ def test_parts_of_any_size_give_the_same(function: str, width: int, monkeypatch:
     monkeypatch.setattr(parts, "PART", 64)
     monkeypatch.setattr(parts, "LEAST_PART", 64)
     grid = Grid(T + MINUTES * MINUTE, MINUTE, 20)
-    windows = Windows(function, 20 - width + 1, width, width - 1, max_gap_ms=5 * MINUTE)
+    windows = WindowPlan(function, 20 - width + 1, width, width - 1, max_gap_ms=5 * MINUTE)
     for pattern in (".*", "[0-9][0-9][13579]", "..[0-8]"):
         matchers = (Matcher(NAME, "=", "m"), Matcher("id", "=~", pattern))
         world.compare(AggregateRequest(matchers, grid, windows, "sum", ("rack",)))
@@ -202,7 +202,7 @@ def test_sums_beyond_64_bits_are_left_to_the_evaluators_arithmetic() -> None:
     """Sums of windows whose integers are huge are rounded, those of others are exact."""
     world = World(1, 4, 0.0, 0.0, TYPES[:1])
     request = AggregateRequest(
-        (Matcher(NAME, "=", "m"),), Grid(T + MINUTES * MINUTE, MINUTE, 5), Windows("sum", 1, 5, 4), "sum", ("id",)
+        (Matcher(NAME, "=", "m"),), Grid(T + MINUTES * MINUTE, MINUTE, 5), WindowPlan("sum", 1, 5, 4), "sum", ("id",)
     )
     log = [TestBatch(BatchId("a", 1, 0, 0), "s0", T, [])] * (2 * MINUTES)
     rows: list[Row] = [(fingerprint(canonical("m", {"id": "000", "rack": "r0"})), T + MINUTES * MINUTE - 1, T, 2**61)]

@@ -27,7 +27,7 @@ from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import from_hex, mask_of, to_hex
 from artimon.runtime.health import read_health
 from artimon.runtime.zookeeper import zookeeper_client
-from artimon.stack.topics import Topic, make_topics
+from artimon.stack.topics import TopicSpec, make_topics
 from bookkeeper.rpc.framed_server import FramedClient
 from tests.pipeline.kafka_helpers import APPEND_TIME
 from tests.varstore.worlds import TestBatch, print_of, range_of, text_of
@@ -151,7 +151,7 @@ def chroot(zookeeper: str, path: str) -> Iterator[str]:
 def cluster(zookeeper: str, kafka: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Two shards, stopped at the end."""
     prefix = f"h4.{request.node.name[:40].replace('[', '-').replace(']', '')}"
-    make_topics(kafka, (Topic(f"{prefix}.series", 2, APPEND_TIME), Topic(f"{prefix}.samples", 2, APPEND_TIME)))
+    make_topics(kafka, (TopicSpec(f"{prefix}.series", 2, APPEND_TIME), TopicSpec(f"{prefix}.samples", 2, APPEND_TIME)))
     with ExitStack() as stack:
         topic_id = id_of(kafka, f"{prefix}.samples")
         made = Cluster(stack.enter_context(chroot(zookeeper, f"/{prefix}")), kafka, prefix, tmp_path, topic_id)
@@ -437,10 +437,10 @@ def test_a_zookeeper_that_was_emptied_hears_again_who_the_members_are(zookeeper:
         watch = MembershipWatch(client, Membership(("0",)))
         assert not watch.known.confirmed
         assert watch.look() == Membership(("0",))
-        changed = membership_of.change(client, lambda membership: membership.added("1").replicated(2))
+        changed = membership_of.update_membership(client, lambda membership: membership.added("1").replicated(2))
         eventually(lambda: watch.look() == changed)
         client.delete(VARSTORE_PATH)
-        eventually(lambda: watch.look() == changed and membership_of.read(client) == changed)
+        eventually(lambda: watch.look() == changed and membership_of.read_membership(client) == changed)
         client.stop()
         client.close()
 
@@ -449,6 +449,6 @@ def propose(place: str, membership: Membership) -> None:
     """As a first shard does."""
     client = zookeeper_client(place)
     client.start(timeout=60)
-    assert membership_of.propose(client, membership) == membership
+    assert membership_of.ensure_membership(client, membership) == membership
     client.stop()
     client.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from varstore.index.limits import LimitError, Limits, memory_limit
+from varstore.index.limits import CapacityLimitError, ShardLimits, memory_limit
 from varstore.server import ShardConfig, ShardProcess
 
 NOWHERE = "127.0.0.1:1"
@@ -12,7 +12,7 @@ NOWHERE = "127.0.0.1:1"
 
 def process(sharing: int, capacity: int = 1_000, memory_bytes: int = 0) -> ShardProcess:
     """Not started: what it may take is settled before."""
-    limits = Limits(memory_bytes=memory_bytes)
+    limits = ShardLimits(memory_bytes=memory_bytes)
     return ShardProcess(
         ShardConfig("0", ("0",), NOWHERE, NOWHERE, capacity=capacity, sharing=sharing, limits=limits)
     )  # fmt: skip
@@ -33,7 +33,7 @@ def test_capacity_is_what_fits_into_the_part() -> None:
     parts = 1 + memory_limit() // (1 << 30)
     alone, shared = (process(n, capacity=0).shard.status()["capacity"] for n in (1, parts))
     assert 0 < shared < alone
-    with pytest.raises(LimitError, match="state at most"):
+    with pytest.raises(CapacityLimitError, match="state at most"):
         process(parts, capacity=alone)
 
 

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from artimon.model.batch import BatchId
 from tests.seeds import fixed_and_drawn
 from tests.varstore.worlds import TestBatch, range_of
-from varstore.index.slots import NO_SLOT, UNIT, SlotTable
-from varstore.store.intake import Intake, Piece
+from varstore.index.slots import NO_SLOT, UNIT_SLOTS, SlotTable
+from varstore.store.intake import OwnedBatch, RunBuilder
 from varstore.store.positions import vshard_of
 
 prints = st.integers(0, 40).map(lambda n: n if n % 2 else 2**64 - 1 - n)
@@ -114,8 +114,8 @@ class PlainTable(RuleBasedStateMachine):
         for slot in slots.tolist():
             others = sorted(other for other in named if named[other] == named[slot] and other != slot)
             assert sorted(self.table.twins_of(slot)) == others
-        for first in range(0, self.table.used, UNIT):
-            owners = {vshard for (vshard, _), slot in self.held.items() if first <= slot < first + UNIT}
+        for first in range(0, self.table.used, UNIT_SLOTS):
+            owners = {vshard for (vshard, _), slot in self.held.items() if first <= slot < first + UNIT_SLOTS}
             assert len(owners) <= 1
 
 
@@ -159,7 +159,7 @@ def test_small_virtual_shards_waste_little() -> None:
     table = SlotTable(10_000)
     for vshard in range(256):
         table.add(array([vshard // 2, *(1_000 * vshard + i for i in range(1_000, 1_009))]), vshard)
-    assert table.used <= 256 * UNIT
+    assert table.used <= 256 * UNIT_SLOTS
     assert len(table.twins(np.flatnonzero(table.in_use[: table.used]))) == 256
 
 
@@ -177,19 +177,19 @@ def batch(number: int, source: str, *series: int, append_ms: int = 1_800_000_000
     return TestBatch(BatchId("a", 1, 0, number), source, append_ms, [(s, 0, 0, 1) for s in series])
 
 
-def runs(intake: Intake, *batches: TestBatch) -> list[list[int]]:
+def runs(intake: RunBuilder, *batches: TestBatch) -> list[list[int]]:
     """Slots of each run of a range."""
     range_ = range_of(batches, 0, len(batches))
     pieces, row = [], 0
     for entry in range_.entries:
         pieces.append((entry, row, row + entry.rows))
         row += entry.rows
-    return [run.slots.tolist() for run in intake.runs([Piece(*piece) for piece in pieces], range_.samples)]
+    return [run.slots.tolist() for run in intake.runs([OwnedBatch(*piece) for piece in pieces], range_.samples)]
 
 
 def test_what_goes_in_one_run() -> None:
     """Batches of different series, whatever their source; a series that comes again, or twice, begins another run."""
-    intake = Intake(SlotTable(1_000))
+    intake = RunBuilder(SlotTable(1_000))
     one, two = runs(intake, batch(0, "s0", 1, 2), batch(1, "s129", 3, 4), batch(2, "s1", 1), batch(3, "s0", 2, 5))
     assert len(one) == 5
     assert (len(two), two[0]) == (2, one[1])
@@ -201,7 +201,7 @@ def test_what_goes_in_one_run() -> None:
 def test_cached_slots_are_not_used_once_they_were_freed() -> None:
     """Another series has them by then."""
     table = SlotTable(1_000)
-    intake = Intake(table)
+    intake = RunBuilder(table)
     (before,) = runs(intake, batch(0, "s0", 1, 2))
     table.free(np.array(before))
     assert set(table.add(array([3, 4]), vshard_of("s0")).tolist()) == set(before)
@@ -212,7 +212,7 @@ def test_cached_slots_are_not_used_once_they_were_freed() -> None:
 def test_cached_refusals_end_when_there_is_room() -> None:
     """And not before."""
     table = SlotTable(1)
-    intake = Intake(table)
+    intake = RunBuilder(table)
     assert runs(intake, batch(0, "s0", 1, 2)) == [[0, NO_SLOT]]
     assert runs(intake, batch(1, "s0", 1, 2)) == [[0, NO_SLOT]]
     assert table.refused == 1

@@ -35,9 +35,9 @@ from tests.varstore.worlds import print_of
 from varstore.shard.shard import Shard
 from varstore.snapshot.folders import LocalFolder
 from varstore.snapshot.manifest import Manifest, sequences
-from varstore.snapshot.recovery import Bringing, LogSpan
-from varstore.snapshot.snapshots import KEPT, SnapshotFailed, Snapshots
-from varstore.store.frames import ImageError
+from varstore.snapshot.recovery import LogSpan, Restore
+from varstore.snapshot.snapshots import KEPT_SNAPSHOTS, Snapshots, SnapshotWriteError
+from varstore.store.frames import SnapshotFormatError
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_old_files_go(log: Log, tmp_path: Path) -> None:
         snapshots.take()
     names = {file.name for file in tmp_path.iterdir()}
     newest = sequences(names)
-    assert len(newest) == KEPT
+    assert len(newest) == KEPT_SNAPSHOTS
     named = [Manifest.from_bytes((tmp_path / f"manifest-{s:015d}.json").read_bytes(), "here") for s in newest]
     assert names == {m.name for m in named} | set().union(*(m.names for m in named))
     assert snapshots.figures()["snapshot_disk_bytes"] == sum(file.stat().st_size for file in tmp_path.iterdir())
@@ -251,7 +251,7 @@ def test_a_snapshot_that_ends_anywhere_leaves_a_whole_one(
     breaking = Snapshots(shard, Breaking(tmp_path, at, error))
     try:
         breaking.take()
-    except (Killed, SnapshotFailed):
+    except (Killed, SnapshotWriteError):
         pass
     after = restarted(tmp_path)
     assert after is not None
@@ -269,7 +269,7 @@ def test_after_a_failure_the_next_one_has_everything(log: Log, tmp_path: Path) -
     for at in (1, 3, 6):
         advance(shard, log, 2)
         folder.left = at
-        with pytest.raises(SnapshotFailed, match="no space"):
+        with pytest.raises(SnapshotWriteError, match="no space"):
             snapshots.take()
         assert "no space" in snapshots.problems[0]
         assert shard.feed is not None
@@ -288,7 +288,7 @@ def test_the_quota_is_kept(log: Log, tmp_path: Path) -> None:
     shard = empty()
     catch_up(shard, log)
     snapshots = Snapshots(shard, tmp_path, quota_bytes=20_000)
-    with pytest.raises(SnapshotFailed, match="quota"):
+    with pytest.raises(SnapshotWriteError, match="quota"):
         snapshots.take()
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 20_000
     assert restarted(tmp_path) is None
@@ -389,7 +389,7 @@ def test_manifests_are_checked() -> None:
     assert Manifest.from_bytes(good.to_bytes(), "here") == good
     assert good.lacks({"state": 1, "series": 2, "row": 4}) == ["row"]
     for bad in (b"", good.to_bytes()[:-5], good.to_bytes().replace(b'"a"', b'"b"')):
-        with pytest.raises(ImageError):
+        with pytest.raises(SnapshotFormatError):
             Manifest.from_bytes(bad, "here")
 
 
@@ -412,7 +412,7 @@ def test_copies_bring_a_shard_back_on_another_machine(log: Log, tmp_path: Path) 
         assert Snapshots(after, tmp_path / "elsewhere", root).load()
         assert after.vshards == masks(["s0"])
         other = Shard("c", capacity=1_000, owned=frozenset())
-        Bringing(other, lambda: memoryview(b""), lambda: None, lambda _: True, None, root).bring(masks(["s0", "s2"]))  # type: ignore[arg-type,return-value]
+        Restore(other, lambda: memoryview(b""), lambda: None, lambda _: True, None, root).bring(masks(["s0", "s2"]))  # type: ignore[arg-type,return-value]
         assert other.vshards == masks(["s0", "s2"])
         for shard in (after, other):
             tell(shard)

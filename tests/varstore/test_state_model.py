@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from artimon.model.batch import BatchError
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.feed import FeedRange, join_samples
+from artimon.model.feed import FeedRange, concat_samples
 from artimon.model.vshards import from_hex
 from tests.spark.local_files import local_files
 from tests.varstore.keeping import (
@@ -190,7 +190,7 @@ class World:
             partition, mask = at % 2, from_hex(str(group["vshards"]))
             stands = position(group, partition)
             until = min(stands + 1 + count, len(self.log.partitions[partition]))
-            self.shards[number].feed(FeedRange(TOPIC, partition, stands, until, (), join_samples([]), mask))
+            self.shards[number].feed(FeedRange(TOPIC, partition, stands, until, (), concat_samples([]), mask))
 
     def heal(self) -> None:
         """The table has come past all that was lost: who lacks it is refilled."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import xxhash
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedEntry, FeedRange, join_samples
+from artimon.model.feed import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, Value, ValueType
 from varstore.shard.shard import Shard
@@ -55,7 +55,7 @@ def range_of(log: Sequence[TestBatch], start: int, until: int, partition: int = 
     """Offsets [start, until) of a log."""
     part = log[start:until]
     entries = tuple(batch.entry(offset) for offset, batch in enumerate(part, start))
-    return FeedRange(topic, partition, start, until, entries, join_samples([b.samples() for b in part]))
+    return FeedRange(topic, partition, start, until, entries, concat_samples([b.samples() for b in part]))
 
 
 def sweep(shard: Shard) -> None:

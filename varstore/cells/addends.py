@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.bucketizer import begins_of, cut_samples
+from artimon.compute.bucketizer import bucketize_samples, run_starts
 from artimon.compute.statistics import FOLDS, STATISTICS, Stats
-from artimon.compute.ties import Bounds, Cells, TextTable, ranks
+from artimon.compute.ties import Cells, TextTable, TypeBounds, ranks
 
 Counts = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
-class Addend:
+class CellUpdate:
     """Statistics of n distinct cells."""
 
     at: Cells
@@ -25,7 +25,7 @@ class Addend:
     offset: Cells
     """Time of `last`, ms after the left edge of its bucket."""
     last: Cells
-    bounds: Bounds
+    bounds: TypeBounds
     count: Counts | None = None
     """Samples of each cell; None: one each, so every folded statistic equals `last`."""
     folded: Mapping[str, Cells] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class Addend:
         """Column of one folded statistic."""
         return self.last if self.count is None else self.folded[name]
 
-    def of(self, keep: Mask, less: int) -> Addend:
+    def of(self, keep: Mask, less: int) -> CellUpdate:
         """Select the rows of `keep` and subtract `less` from their cell indexes."""
-        return Addend(
+        return CellUpdate(
             self.at[keep] - less,
             self.offset[keep],
             self.last[keep],
@@ -47,20 +47,22 @@ class Addend:
         )
 
 
-def addend_of(stats: Stats, rows: Cells | slice, at: Cells, start_ms: int, bounds: Bounds) -> Addend:
+def update_from_stats(stats: Stats, rows: Cells | slice, at: Cells, start_ms: int, bounds: TypeBounds) -> CellUpdate:
     """Make an addend for the cells `at` from statistics of buckets that all begin at `start_ms`."""
     count, offset, last = stats["count"][rows], stats["last_time"][rows] - start_ms, stats["last"][rows]
     if (count == 1).all():
-        return Addend(at, offset, last, bounds)
+        return CellUpdate(at, offset, last, bounds)
     folded = {name: stats[name][rows] for name in FOLDS}
-    return Addend(at, offset, last, bounds, count.astype(np.uint32), folded)
+    return CellUpdate(at, offset, last, bounds, count.astype(np.uint32), folded)
 
 
-def collapse(at: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: TextTable, start_ms: int) -> Addend:
+def aggregate_batch(
+    at: Cells, time_ms: Cells, cells: Cells, bounds: TypeBounds, texts: TextTable, start_ms: int
+) -> CellUpdate:
     """Aggregate samples into one row per distinct cell of `at`; samples of a cell must have one class of value."""
     order = ranks(cells, bounds, texts)
     groups = [
-        _collapse_class(at[rows], time_ms[rows], cells[rows], order[rows], double)
+        _aggregate_class(at[rows], time_ms[rows], cells[rows], order[rows], double)
         for rows, double in (
             (slice(0, bounds.ints), False),
             (slice(bounds.ints, bounds.doubles), True),
@@ -70,12 +72,12 @@ def collapse(at: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Tex
     ints, doubles, _ = (len(places) for places, _ in groups)
     stats = {name: np.concatenate([held[name] for _, held in groups]) for name in STATISTICS}
     places = np.concatenate([places for places, _ in groups])
-    return addend_of(stats, slice(None), places, start_ms, Bounds(ints, ints + doubles))
+    return update_from_stats(stats, slice(None), places, start_ms, TypeBounds(ints, ints + doubles))
 
 
-def _collapse_class(at: Cells, time_ms: Cells, cells: Cells, rank: Cells, double: bool) -> tuple[Cells, Stats]:
+def _aggregate_class(at: Cells, time_ms: Cells, cells: Cells, rank: Cells, double: bool) -> tuple[Cells, Stats]:
     if not len(at):
         return at, dict.fromkeys(STATISTICS, at)
     order = np.lexsort((rank, time_ms, at))
-    begins = begins_of(at[order])
-    return at[order[begins]], cut_samples(begins, time_ms[order], cells[order], double)
+    begins = run_starts(at[order])
+    return at[order[begins]], bucketize_samples(begins, time_ms[order], cells[order], double)

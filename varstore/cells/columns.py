@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
-Where = npt.NDArray[np.int64] | slice
+Indexes = npt.NDArray[np.int64] | slice
 """Indexes into a column: an array, or a slice with start and stop and no step."""
 
 MASK = (1 << 64) - 1
-_LOOKED_AT = 1_499
+_WIDTH_SAMPLE = 1_499
 """Bound on the sample of numbers from which widths are chosen; a bad sample costs bytes, never correctness."""
 _BITMAP_BYTES: Final = 1.25 / 8
 """Bytes of a bitmap per number of the column: one bit, and a 16-bit rank per 64 numbers."""
@@ -26,7 +26,7 @@ _DECODE_ALL = 5
 """Decode the whole column if at least 1/5 of it is requested: cheaper than ranks."""
 
 
-class Column(Protocol):
+class CompressedColumn(Protocol):
     """Column of n 64-bit numbers."""
 
     @property
@@ -34,7 +34,7 @@ class Column(Protocol):
         """Bytes of the arrays."""
         ...
 
-    def take(self, where: Where) -> Words:
+    def take(self, where: Indexes) -> Words:
         """Return the numbers at `where`, in its order; possibly a read-only view."""
         ...
 
@@ -43,32 +43,32 @@ class Column(Protocol):
         ...
 
 
-def size_of(where: Where) -> int:
+def index_count(where: Indexes) -> int:
     """Number of indexes."""
     return where.stop - where.start if isinstance(where, slice) else len(where)
 
 
-def places_of(where: Where) -> npt.NDArray[np.int64]:
+def index_array(where: Indexes) -> npt.NDArray[np.int64]:
     """Return the indexes as an array."""
     return np.arange(where.start, where.stop) if isinstance(where, slice) else where
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantColumn:
     """Column with one number at every index."""
 
     value: np.uint64
     nbytes: int = 0
 
-    def take(self, where: Where) -> Words:
-        return np.full(size_of(where), self.value, np.uint64)
+    def take(self, where: Indexes) -> Words:
+        return np.full(index_count(where), self.value, np.uint64)
 
     def at(self, _place: int) -> int:
         return int(self.value)
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainColumn:
     """Column of uncompressed 64-bit numbers."""
 
     values: Words
@@ -77,7 +77,7 @@ class Plain:
     def nbytes(self) -> int:
         return self.values.nbytes
 
-    def take(self, where: Where) -> Words:
+    def take(self, where: Indexes) -> Words:
         held: Words = self.values[where] if isinstance(where, slice) else self.values.take(where)
         return held
 
@@ -86,7 +86,7 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrow:
+class OffsetColumn:
     """Column of 8-, 16- or 32-bit offsets from a base, modulo 2^64."""
 
     base: np.uint64
@@ -96,7 +96,7 @@ class Narrow:
     def nbytes(self) -> int:
         return self.values.nbytes
 
-    def take(self, where: Where) -> Words:
+    def take(self, where: Indexes) -> Words:
         held = self.values[where] if isinstance(where, slice) else self.values.take(where)
         values: Words = np.add(held, self.base, dtype=np.uint64)
         return values
@@ -105,7 +105,7 @@ class Narrow:
         return (int(self.values.item(place)) + int(self.base)) & MASK
 
 
-class Width(NamedTuple):
+class WidthClass(NamedTuple):
     """Width class: numbers with `bits` significant bits from bit `shift` on; all other bits are zero."""
 
     bits: int
@@ -120,20 +120,29 @@ class Width(NamedTuple):
         return fitting
 
 
-ZERO, FULL = Width(0, 0), Width(64, 0)
-_WIDTHS = (ZERO, Width(8, 0), Width(16, 0), Width(16, 48), Width(32, 0), Width(32, 32), Width(48, 0), Width(48, 16))
+ZERO, FULL = WidthClass(0, 0), WidthClass(64, 0)
+_WIDTHS = (
+    ZERO,
+    WidthClass(8, 0),
+    WidthClass(16, 0),
+    WidthClass(16, 48),
+    WidthClass(32, 0),
+    WidthClass(32, 32),
+    WidthClass(48, 0),
+    WidthClass(48, 16),
+)
 """Sorted by bits. Shifted classes suit doubles with few significant bits, the others integers."""
 _PARTS: dict[int, tuple[type[Any], ...]] = {
     0: (), 8: (np.uint8,), 16: (np.uint16,), 32: (np.uint32,), 48: (np.uint32, np.uint16), 64: (np.uint64,),
 }  # fmt: skip
 
 
-class Members:
+class WidthClassMembers:
     """Numbers of one width class, in column order."""
 
     __slots__ = ("parts", "width")
 
-    def __init__(self, width: Width, values: Words) -> None:
+    def __init__(self, width: WidthClass, values: Words) -> None:
         self.width = width
         moved = values >> np.uint64(width.shift) if width.shift else values
         self.parts: list[npt.NDArray[Any]] = []
@@ -146,7 +155,7 @@ class Members:
     def nbytes(self) -> int:
         return sum(part.nbytes for part in self.parts)
 
-    def take(self, where: Where) -> Words:
+    def take(self, where: Indexes) -> Words:
         held = [part[where] if isinstance(where, slice) else part.take(where) for part in self.parts]
         values: Words = held[0].astype(np.uint64)
         if len(held) > 1:
@@ -163,12 +172,12 @@ class Members:
         return value << self.width.shift
 
 
-class Marked:
+class RankedMembers:
     """Members of one width class and the rank bitmap of their indexes in the column."""
 
     __slots__ = ("members", "ranks", "words")
 
-    def __init__(self, mask: npt.NDArray[np.bool_], members: Members) -> None:
+    def __init__(self, mask: npt.NDArray[np.bool_], members: WidthClassMembers) -> None:
         packed = np.packbits(mask, bitorder="little")
         self.words: Words = np.zeros(-(-len(mask) // 64), np.uint64)
         self.words.view(np.uint8)[: len(packed)] = packed
@@ -187,7 +196,7 @@ class Marked:
         return np.unpackbits(octets, count=stop - start, bitorder="little").view(np.bool_)
 
 
-class Classes:
+class WidthClassColumn:
     """Column that stores each number in the narrowest class worth its bitmap; the largest class needs no bitmap.
 
     Invariant: numbers that no bitmap marks are in `rest`; their rank there is their index less the ranks of the others.
@@ -195,7 +204,7 @@ class Classes:
 
     __slots__ = ("marked", "n", "rest")
 
-    def __init__(self, values: Words, widths: Sequence[Width]) -> None:
+    def __init__(self, values: Words, widths: Sequence[WidthClass]) -> None:
         """`widths` are sorted by bits, FULL last."""
         self.n = len(values)
         masks: list[npt.NDArray[np.bool_]] = []
@@ -206,9 +215,9 @@ class Classes:
         masks.append(free)
         sizes = [int(np.count_nonzero(mask)) for mask in masks]
         most = sizes.index(max(sizes))
-        self.rest = Members(widths[most], values[masks[most]])
+        self.rest = WidthClassMembers(widths[most], values[masks[most]])
         self.marked = [
-            Marked(mask, Members(width, values[mask]))
+            RankedMembers(mask, WidthClassMembers(width, values[mask]))
             for i, (width, mask) in enumerate(zip(widths, masks, strict=True))
             if i != most and sizes[i]
         ]
@@ -217,7 +226,7 @@ class Classes:
     def nbytes(self) -> int:
         return self.rest.nbytes + sum(one.nbytes for one in self.marked)
 
-    def take(self, where: Where) -> Words:
+    def take(self, where: Indexes) -> Words:
         if not self.marked:
             return self.rest.take(where)
         if isinstance(where, slice):
@@ -297,30 +306,30 @@ class Classes:
         return out
 
 
-def encode(values: Words, plain: bool = False) -> Column:
+def encode(values: Words, plain: bool = False) -> CompressedColumn:
     """Encode 1 to 65,536 numbers as the smallest column; the array is not kept.
 
     plain: use no width classes, for a column that is read often."""
     low, high = values.min(), values.max()
     if low == high:
-        return Constant(low)
+        return ConstantColumn(low)
     spread = int(high) - int(low)
     bits = next(bits for bits in (8, 16, 32, 64) if spread < 1 << bits)
     if not plain and len(values) >= 64:
-        widths, size = _choose(values[:: max(1, len(values) // _LOOKED_AT)])
+        widths, size = _choose_widths(values[:: max(1, len(values) // _WIDTH_SAMPLE)])
         if size < bits / 8:
-            return Classes(values, widths)
+            return WidthClassColumn(values, widths)
     if bits == 64:
         held = values.copy()
         held.setflags(write=False)  # readers get views
-        return Plain(held)
-    return Narrow(low, (values - low).astype(_PARTS[bits][0]))
+        return PlainColumn(held)
+    return OffsetColumn(low, (values - low).astype(_PARTS[bits][0]))
 
 
-def _choose(some: Words) -> tuple[list[Width], float]:
+def _choose_widths(some: Words) -> tuple[list[WidthClass], float]:
     """Return the width classes to use, FULL last, and the bytes per number with them."""
     free, n = np.ones(len(some), np.bool_), len(some)
-    counts: dict[Width, int] = {}
+    counts: dict[WidthClass, int] = {}
     for width in _WIDTHS:
         mask = width.fits(some) & free
         counts[width] = int(np.count_nonzero(mask))
@@ -335,7 +344,7 @@ def _choose(some: Words) -> tuple[list[Width], float]:
     return list(counts), size + max(0, used - 1) * _BITMAP_BYTES
 
 
-def _next_wider(width: Width, counts: dict[Width, int]) -> Width:
+def _next_wider(width: WidthClass, counts: dict[WidthClass, int]) -> WidthClass:
     """Return the narrowest class of `counts` that is wider than `width` and holds all its numbers."""
     for other in counts:
         if other.bits > width.bits and (width == ZERO or bool(other.shift) == bool(width.shift)):

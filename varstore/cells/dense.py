@@ -10,23 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.statistics import FIELDS, FOLDS, bits_of, join_cells
-from artimon.compute.ties import Cells, TextTable, outranks, outranks_mixed
+from artimon.compute.ties import Cells, TextTable, replaces, replaces_mixed
 from artimon.model.values import ValueType
-from varstore.cells.addends import Addend, Counts, Mask
-from varstore.cells.columns import Where
-from varstore.cells.memory import give_back, lazy_block
+from varstore.cells.addends import CellUpdate, Counts, Mask
+from varstore.cells.columns import Indexes
+from varstore.cells.memory import lazy_block, release_pages
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
 LAYOUT = tuple(sorted(FIELDS, key=lambda name: -np.dtype(FIELDS[name]).itemsize))
 """Order of the columns in a block, widest first, so that each is aligned."""
-WIDE_BYTES = sum(np.dtype(FIELDS[name]).itemsize for name in FOLDS)
-NARROW_BYTES = sum(np.dtype(dtype).itemsize for dtype in FIELDS.values()) - WIDE_BYTES
-CELL_BYTES = NARROW_BYTES + WIDE_BYTES
+FOLDED_BYTES = sum(np.dtype(FIELDS[name]).itemsize for name in FOLDS)
+UNFOLDED_BYTES = sum(np.dtype(dtype).itemsize for dtype in FIELDS.values()) - FOLDED_BYTES
+CELL_BYTES = UNFOLDED_BYTES + FOLDED_BYTES
 """Bytes of a cell with all statistics; folded ones are written only for cells of two samples or more."""
 
 
-class Dense:
+class OpenBlock:
     """Block of n cells. Not locked: the owner's lock guards it.
 
     Invariants: a cell with count == 0 is empty, whatever the other arrays hold. A cell with count == 1 has no folded
@@ -42,7 +42,7 @@ class Dense:
         self.offset: Counts = arrays["offset"]
 
     @classmethod
-    def reserve(cls, n: int) -> Dense:
+    def reserve(cls, n: int) -> OpenBlock:
         """Make n empty cells on lazily allocated pages; unwritten pages take no memory."""
         block = lazy_block(n * CELL_BYTES)
         arrays, at = {}, 0
@@ -52,24 +52,24 @@ class Dense:
         return cls(n, block, arrays, False)
 
     @classmethod
-    def of(cls, columns: Columns) -> Dense:
+    def of(cls, columns: Columns) -> OpenBlock:
         """Wrap these arrays and take ownership of them."""
         return cls(len(columns["count"]), None, columns, True)
 
     @classmethod
-    def empty(cls, n: int) -> Dense:
+    def empty(cls, n: int) -> OpenBlock:
         """Make n empty cells for short use, without a reserved block."""
         return cls(n, None, {name: np.zeros(n, dtype) for name, dtype in FIELDS.items()}, False)
 
     @property
     def nbytes(self) -> int:
         """Upper bound in bytes of the pages written: the size if every cell was written."""
-        return self.n * (NARROW_BYTES + (WIDE_BYTES if self.wide else 0))
+        return self.n * (UNFOLDED_BYTES + (FOLDED_BYTES if self.wide else 0))
 
-    def part(self, start: int, stop: int) -> Dense:
+    def part(self, start: int, stop: int) -> OpenBlock:
         """Views of cells [start, stop), for reading and emptying."""
         arrays = {name: column[start:stop] for name, column in self._columns.items()}
-        return Dense(stop - start, None, arrays, self.wide)
+        return OpenBlock(stop - start, None, arrays, self.wide)
 
     def give_back(self, start: int, stop: int) -> None:
         """Empty cells [start, stop) of a reserved block and free their pages."""
@@ -79,7 +79,7 @@ class Dense:
         at = 0
         for name in LAYOUT:
             size = np.dtype(FIELDS[name]).itemsize
-            give_back(self._block, at + start * size, (stop - start) * size)
+            release_pages(self._block, at + start * size, (stop - start) * size)
             at += self.n * size
 
     # reading
@@ -92,11 +92,11 @@ class Dense:
         columns, single = self._columns, count == 1
         return tuple([columns["last" if single and name in FOLDS else name].item(place) for name in names])
 
-    def counts(self, where: Where) -> Counts:
+    def counts(self, where: Indexes) -> Counts:
         """Return the sample counts of these cells."""
         return self.count[where] if isinstance(where, slice) else self.count.take(where)
 
-    def cells(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+    def cells(self, where: Indexes, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
         """Return the fields `names` of these cells; folded ones of one sample equal it. Undefined where count is 0.
 
         A slice may return views."""
@@ -118,14 +118,14 @@ class Dense:
 
     # writing
 
-    def put(self, where: Where, columns: Columns) -> None:
+    def put(self, where: Indexes, columns: Columns) -> None:
         """Overwrite cells; `columns` has all of FIELDS."""
         wide = self.wide = self.wide or bool((columns["count"] > 1).any())
         for name, column in self._columns.items():
             if wide or name not in FOLDS:
                 column[where] = columns[name]
 
-    def merge(self, part: Addend, texts: TextTable) -> None:
+    def merge(self, part: CellUpdate, texts: TextTable) -> None:
         """Add the statistics of `part` to its cells."""
         at = part.at
         before = self.count.take(at)
@@ -144,7 +144,7 @@ class Dense:
         self.last[at] = part.last
         self.offset[at] = part.offset
 
-    def _newer(self, part: Addend, before: Counts, old_last: Cells, texts: TextTable) -> Mask | None:
+    def _newer(self, part: CellUpdate, before: Counts, old_last: Cells, texts: TextTable) -> Mask | None:
         """Mask of the cells whose last value `part.last` replaces; None: all."""
         old_offset = self.offset.take(part.at)
         newer: Mask = part.offset > old_offset
@@ -153,11 +153,11 @@ class Dense:
         newer |= before == 0
         tied = ~newer & (part.offset == old_offset)
         if tied.any():
-            newer[tied] = outranks(part.last[tied], old_last[tied], part.bounds.cut(tied), texts)
+            newer[tied] = replaces(part.last[tied], old_last[tied], part.bounds.cut(tied), texts)
         return newer
 
     def _widen(
-        self, rows: slice, part: Addend, before: Counts, old_last: Cells, dtype: type[np.int64] | type[np.float64]
+        self, rows: slice, part: CellUpdate, before: Counts, old_last: Cells, dtype: type[np.int64] | type[np.float64]
     ) -> None:
         """Update the folded statistics of cells that now hold two samples or more."""
         if rows.stop <= rows.start:
@@ -184,7 +184,7 @@ class Dense:
                     np.copyto(held, fold.whole if dtype is np.int64 else fold.real, where=none)
                 column[at] = fold.join(held, new)
 
-    def absorb(self, other: Dense, later_ms: int, kinds: npt.NDArray[np.uint8], texts: TextTable) -> None:
+    def absorb(self, other: OpenBlock, later_ms: int, kinds: npt.NDArray[np.uint8], texts: TextTable) -> None:
         """Add another block cell by cell; its bucket begins `later_ms` after this one.
 
         kinds: type codes of the series. `other` may be shorter; its cells belong to the first slots."""
@@ -204,12 +204,12 @@ class Dense:
         tied = some & ~fresh & (offset == self.offset[:n])
         if tied.any():
             rows = np.flatnonzero(tied)
-            newer[rows] = outranks_mixed(other.last[rows], self.last[rows], kinds[rows], texts)
+            newer[rows] = replaces_mixed(other.last[rows], self.last[rows], kinds[rows], texts)
         np.copyto(self.last[:n], other.last, where=newer)
         np.copyto(self.offset[:n], offset, where=newer)
         self.count[:n] += new
 
-    def _adopt(self, other: Dense, later_ms: int) -> None:
+    def _adopt(self, other: OpenBlock, later_ms: int) -> None:
         n = other.n
         self.count[:n] = other.count
         self.last[:n] = other.last
@@ -219,7 +219,7 @@ class Dense:
             for name in FOLDS:
                 self._columns[name][:n] = other._columns[name]
 
-    def _join(self, other: Dense, kinds: npt.NDArray[np.uint8], fresh: Mask) -> None:
+    def _join(self, other: OpenBlock, kinds: npt.NDArray[np.uint8], fresh: Mask) -> None:
         """Join the folded statistics of both; cells stay where `other` is empty and are copied where `fresh`."""
         n = other.n
         everything = slice(0, n)

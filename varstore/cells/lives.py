@@ -11,38 +11,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.ties import Bounds, Cells, outranks, ranks
-from artimon.model.select import BIRTH_TYPE
+from artimon.compute.ties import Cells, TypeBounds, ranks, replaces
+from artimon.model.select import INCARNATION_DTYPE
 from varstore.cells.memory import lazy_zeros
-from varstore.cells.older import BIRTH, FIRST, LAST, LAST_TIME, SEGMENT, OlderLives
-from varstore.cells.texts import Texts
+from varstore.cells.older import BIRTH, FIRST, LAST, LAST_TIME, SEGMENT, PastIncarnations
+from varstore.cells.texts import StringPool
 
-LIVES_A_SERIES = 5_000
+MAX_INCARNATIONS = 5_000
 """Limit of lives of one series: one a minute for three days is 4,320. Beyond it the life with the oldest last sample
 is dropped and counted."""
-OLDER_A_SLOT = 16
+PAST_PER_SLOT = 16
 """Limit of older lives in all, per slot of capacity. Beyond it a segment that adds lives drops those with the oldest
 last samples, an eighth of its lives and at least as many as it adds; they are counted."""
-LIFE_COLUMNS = ("birth", "first", "last_ms", "last")
+INCARNATION_COLUMNS = ("birth", "first", "last_ms", "last")
 """Columns of lives in an image."""
 
 Mask = npt.NDArray[np.bool_]
 
 
-class Lives:
+class Incarnations:
     """Newest life of each slot (greatest birth) in arrays by slot, older ones packed. The owner's lock guards it."""
 
     def __init__(self, capacity: int) -> None:
         self._known: Mask = lazy_zeros(capacity, np.bool_)
         self._newest: Cells = lazy_zeros(4 * capacity, np.int64).reshape(4, capacity)  # rows as in OlderLives
-        self._older = OlderLives(capacity)
-        self._room = OLDER_A_SLOT * capacity
+        self._older = PastIncarnations(capacity)
+        self._room = PAST_PER_SLOT * capacity
         self.forgotten_ms = 0
         """A new sample restarts a life whose last sample is at this time or earlier: results are the same whether
         `prune` removed that life before or not."""
         self.dropped = 0
 
-    def add(self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Texts) -> None:
+    def add(
+        self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells, bounds: TypeBounds, texts: StringPool
+    ) -> None:
         """Add one sample to each of distinct slots."""
         known = self._known.take(slots)
         birth = self._newest[BIRTH].take(slots)
@@ -66,7 +68,7 @@ class Lives:
             self._merge(slots[before], lives, bounds.cut(before), texts)
 
     def add_repeated(
-        self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Texts
+        self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells, bounds: TypeBounds, texts: StringPool
     ) -> None:
         """Add samples, possibly several of one slot; only the first and last of each life need to be applied."""
         order = np.lexsort((ranks(cells, bounds, texts), time_ms, birth_ms, slots))
@@ -77,7 +79,7 @@ class Lives:
         while len(pending):
             _, first = np.unique(slots[pending], return_index=True)
             now = pending[np.sort(first)]
-            inside = Bounds(int(np.searchsorted(now, bounds.ints)), int(np.searchsorted(now, bounds.doubles)))
+            inside = TypeBounds(int(np.searchsorted(now, bounds.ints)), int(np.searchsorted(now, bounds.doubles)))
             self.add(slots[now], birth_ms[now], time_ms[now], cells[now], inside, texts)
             pending = np.delete(pending, first)
 
@@ -85,7 +87,7 @@ class Lives:
         for array, values in zip(self._newest, lives, strict=True):
             array[slots] = values
 
-    def _extend(self, slots: Cells, time_ms: Cells, cells: Cells, bounds: Bounds, texts: Texts) -> None:
+    def _extend(self, slots: Cells, time_ms: Cells, cells: Cells, bounds: TypeBounds, texts: StringPool) -> None:
         _, first, last_time, last = self._newest
         old_time = last_time.take(slots)
         newer = time_ms > old_time
@@ -95,12 +97,12 @@ class Lives:
             return
         tied = time_ms == old_time
         if tied.any():
-            newer[tied] = outranks(cells[tied], last.take(slots[tied]), bounds.cut(tied), texts)
+            newer[tied] = replaces(cells[tied], last.take(slots[tied]), bounds.cut(tied), texts)
         last_time[slots[newer]] = time_ms[newer]
         last[slots[newer]] = cells[newer]
         first[slots] = np.minimum(first.take(slots), time_ms)
 
-    def _merge(self, slots: Cells, lives: Cells, bounds: Bounds, texts: Texts) -> None:
+    def _merge(self, slots: Cells, lives: Cells, bounds: TypeBounds, texts: StringPool) -> None:
         """Merge samples of distinct slots, as lives (4, n), whose births are before the current ones."""
         at, found = self._older.find(slots, lives[BIRTH])
         if found.any():
@@ -112,12 +114,12 @@ class Lives:
             self._older.insert(new, at[~found], lives[:, ~found])
             self._bound(new)
 
-    def _merged(self, held: Cells, lives: Cells, bounds: Bounds, texts: Texts) -> Cells:
+    def _merged(self, held: Cells, lives: Cells, bounds: TypeBounds, texts: StringPool) -> Cells:
         """Return `held` (4, n) with one more sample each, of the same slot and birth."""
         newer = lives[LAST_TIME] > held[LAST_TIME]
         tied = lives[LAST_TIME] == held[LAST_TIME]
         if tied.any():
-            newer[tied] = outranks(lives[LAST, tied], held[LAST, tied], bounds.cut(tied), texts)
+            newer[tied] = replaces(lives[LAST, tied], held[LAST, tied], bounds.cut(tied), texts)
         merged: Cells = np.where(newer, lives, held)
         merged[FIRST] = np.minimum(held[FIRST], lives[FIRST])
         forgotten = held[LAST_TIME] <= self.forgotten_ms
@@ -126,7 +128,7 @@ class Lives:
 
     def _bound(self, slots: Cells) -> None:
         """Enforce the limits after one life was added to each of `slots`."""
-        for slot in slots[self._older.count.take(slots) > LIVES_A_SERIES].tolist():
+        for slot in slots[self._older.count.take(slots) > MAX_INCARNATIONS].tolist():
             self._older.drop_oldest(slot)
             self.dropped += 1
         if self._older.total > self._room:
@@ -137,12 +139,12 @@ class Lives:
         """Return lives of these slots as BIRTH_TYPE, sorted by (row, birth); `row` is the index in `slots`.
         The newest birth of a series is always included, others if their last sample is later than `floor_ms`."""
         rows = np.flatnonzero(self._known.take(slots))
-        current = _births(rows, self._newest.take(slots[rows], axis=1))
+        current = _as_table(rows, self._newest.take(slots[rows], axis=1))
         row, lives = self._older.read(slots)
         shown = lives[LAST_TIME] > floor_ms
         if not shown.any():
             return current
-        joined = np.concatenate((_births(row[shown], lives[:, shown]), current))
+        joined = np.concatenate((_as_table(row[shown], lives[:, shown]), current))
         # stable: of one row the older ones come in order of birth, and the current one after them
         return joined[np.argsort(joined["row"], kind="stable")]
 
@@ -193,23 +195,23 @@ class Lives:
         """Return the newest life of each slot: `known`, `birth`, `first`, `last_ms`, `last`, each (n,)."""
         return {
             "known": self._known.take(slots),
-            **dict(zip(LIFE_COLUMNS, self._newest.take(slots, axis=1), strict=True)),
+            **dict(zip(INCARNATION_COLUMNS, self._newest.take(slots, axis=1), strict=True)),
         }
 
     def load(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Inverse of `export`: replace the newest lives of distinct `slots` and remove their older ones."""
         self._known[slots] = columns["known"]
-        self._put(slots, (columns[name] for name in LIFE_COLUMNS))
+        self._put(slots, (columns[name] for name in INCARNATION_COLUMNS))
         self._older.drop(slots)
 
     def export_older(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
         """Return older lives as `slot`, `birth`, `first`, `last_ms`, `last`, in the order of `slots`, then by birth."""
         row, lives = self._older.read(slots)
-        return {"slot": slots[row], **dict(zip(LIFE_COLUMNS, lives, strict=True))}
+        return {"slot": slots[row], **dict(zip(INCARNATION_COLUMNS, lives, strict=True))}
 
     def load_older(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Inverse of `export_older`: replace the older lives of the slots that occur; slot numbers may differ."""
-        lives = np.array([columns[name] for name in LIFE_COLUMNS], np.int64)
+        lives = np.array([columns[name] for name in INCARNATION_COLUMNS], np.int64)
         self._older.put(columns["slot"].astype(np.int64), lives)
 
     def bytes(self) -> int:
@@ -217,8 +219,8 @@ class Lives:
         return self._older.bytes()
 
 
-def _births(row: Cells, lives: Cells) -> npt.NDArray[np.void]:
-    births = np.empty(len(row), BIRTH_TYPE)
-    for name, values in zip(BIRTH_TYPE.names or (), (row, *lives), strict=True):
+def _as_table(row: Cells, lives: Cells) -> npt.NDArray[np.void]:
+    births = np.empty(len(row), INCARNATION_DTYPE)
+    for name, values in zip(INCARNATION_DTYPE.names or (), (row, *lives), strict=True):
         births[name] = values
     return births

@@ -25,7 +25,7 @@ class FairLock:
         self._held.release()
 
 
-class Turns:
+class FairSemaphore:
     """Fair semaphore of `at_once` threads: a waiting thread gets a permit before the last holder gets another.
 
     Invariant: `_turn` is only held while waiting for `_free`. Order: `_turn`, then `_free`, then locks that the work

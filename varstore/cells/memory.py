@@ -31,7 +31,7 @@ def lazy_zeros(cells: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.frombuffer(lazy_block(max(1, cells) * np.dtype(dtype).itemsize), dtype)[:cells]
 
 
-def give_back(block: mmap.mmap, start: int, length: int) -> None:
+def release_pages(block: mmap.mmap, start: int, length: int) -> None:
     """Zero bytes [start, start + length) of a block and release the pages that lie wholly inside."""
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
     end = (start + length) // mmap.PAGESIZE * mmap.PAGESIZE

@@ -14,10 +14,10 @@ from varstore.cells.memory import lazy_zeros
 SEGMENT = 256
 """Slots of a segment, whose lives are stored together; a slot within it fits 8 bits."""
 BIRTH, FIRST, LAST_TIME, LAST = range(4)
-_NO_LIVES = np.zeros((4, 0), np.int64)
+_NO_INCARNATIONS = np.zeros((4, 0), np.int64)
 
 
-class OlderLives:
+class PastIncarnations:
     """(slot, birth, first, last time, last cell), 33 bytes each. Not locked: the owner's lock guards it.
 
     Invariant: the lives of a segment are sorted by (slot, birth), and a slot has at most one of each birth."""
@@ -82,7 +82,7 @@ class OlderLives:
         """Return all lives of `slots`: (n,) index of each in `slots`, and (4, n) lives; sorted by index and birth."""
         rows = np.flatnonzero(self.count.take(slots))
         if not len(rows):
-            return rows, _NO_LIVES
+            return rows, _NO_INCARNATIONS
         rows = rows[np.argsort(slots[rows] // SEGMENT, kind="stable")]
         segment = slots[rows] // SEGMENT
         found = [self._read(part, slots) for part in np.split(rows, np.flatnonzero(np.diff(segment)) + 1)]

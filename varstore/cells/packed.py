@@ -26,13 +26,23 @@ import numpy.typing as npt
 from artimon.compute.statistics import FIELDS, FOLDED, FOLDS, Statistic
 from artimon.compute.ties import Cells
 from varstore.cells.addends import Counts, Mask
-from varstore.cells.columns import MASK, Classes, Column, Constant, Where, Words, encode, places_of, size_of
-from varstore.cells.dense import CELL_BYTES, Columns, Dense
+from varstore.cells.columns import (
+    MASK,
+    CompressedColumn,
+    ConstantColumn,
+    Indexes,
+    WidthClassColumn,
+    Words,
+    encode,
+    index_array,
+    index_count,
+)
+from varstore.cells.dense import CELL_BYTES, Columns, OpenBlock
 
 PATCH_CELLS = 2_048
 """Limit of patched cells of a packed segment; beyond it the segment is opened again."""
 _ONE = np.uint64(1)
-_ZERO = Constant(np.uint64(0))
+_ZERO = ConstantColumn(np.uint64(0))
 _NEEDS = {
     **{name: (name,) for name in FIELDS if name not in FOLDED},
     **{name: ("count", "last") if statistic.scaled else ("last",) for name, statistic in FOLDED.items()},
@@ -50,13 +60,13 @@ def unzigzag(words: Words) -> Cells:
     return ((words >> _ONE) ^ (np.uint64(0) - (words & _ONE))).view(np.int64)
 
 
-def _guess_of_ints(statistic: Statistic, columns: Columns) -> Cells:
+def _predict_ints(statistic: Statistic, columns: Columns) -> Cells:
     """Return last, or count * last modulo 2^64."""
     guess: Cells = columns["last"]
     return guess * columns["count"].astype(np.int64) if statistic.scaled else guess
 
 
-def _guess_of_doubles(statistic: Statistic, columns: Columns) -> Cells:
+def _predict_doubles(statistic: Statistic, columns: Columns) -> Cells:
     """Return the bits of last, or of count * last. For one sample always last: NaN * 1 may have other bits."""
     count, last = columns.get("count"), columns["last"]
     if not statistic.scaled or count is None:
@@ -66,14 +76,14 @@ def _guess_of_doubles(statistic: Statistic, columns: Columns) -> Cells:
     return np.where(count == 1, last, guess)
 
 
-def _packed_ints(statistic: Statistic, value: Cells, guess: Cells) -> Words:
+def _encode_ints(statistic: Statistic, value: Cells, guess: Cells) -> Words:
     if not statistic.sign:
         return zigzag(value - guess)
     return (value - guess if statistic.sign > 0 else guess - value).view(np.uint64)
 
 
-def _unpacked_ints(statistic: Statistic, words: Words, guess: Cells) -> Cells:
-    """Inverse of `_packed_ints`."""
+def _decode_ints(statistic: Statistic, words: Words, guess: Cells) -> Cells:
+    """Inverse of `_encode_ints`."""
     if not statistic.sign:
         return guess + unzigzag(words)
     return guess + words.view(np.int64) if statistic.sign > 0 else guess - words.view(np.int64)
@@ -85,7 +95,7 @@ def _signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
-class NotOne(Exception):
+class NeedsBatchRead(Exception):
     """The cell must be read with `cells`, not alone."""
 
 
@@ -115,7 +125,7 @@ class Patch:
                 column[hit] = self.columns[name].take(found)
 
 
-class Shape(NamedTuple):
+class PackingParameters(NamedTuple):
     """Parameters for decoding the columns."""
 
     n: int
@@ -127,14 +137,14 @@ class Shape(NamedTuple):
     """True if no cell holds more than one sample."""
 
 
-class Packed:
+class PackedBlock:
     """Packed cells of one segment of one row. Places from `n` on are empty unless patched.
 
     Immutable except for `patch`."""
 
     __slots__ = ("columns", "doubles", "n", "patch", "shape")
 
-    def __init__(self, shape: Shape, columns: dict[str, Column], doubles: Mask | bool) -> None:
+    def __init__(self, shape: PackingParameters, columns: dict[str, CompressedColumn], doubles: Mask | bool) -> None:
         self.shape, self.n, self.columns, self.doubles = shape, shape.n, columns, doubles
         self.patch: Patch | None = None
 
@@ -144,14 +154,14 @@ class Packed:
         patch = self.patched * (CELL_BYTES + 8)
         return sum(column.nbytes for column in self.columns.values()) + patch
 
-    def counts(self, where: Where) -> Counts:
+    def counts(self, where: Indexes) -> Counts:
         """Return the sample counts of these cells."""
         counts: Counts = self.cells(where, ("count",))["count"]
         return counts
 
-    def frozen(self) -> Packed | None:
+    def frozen(self) -> PackedBlock | None:
         """Return an immutable view of the same cells; None if some are patched."""
-        return Packed(self.shape, self.columns, self.doubles) if self.patch is None else None
+        return PackedBlock(self.shape, self.columns, self.doubles) if self.patch is None else None
 
     def single_in(self, mine: Words, stop: int) -> bool:
         """Quick test that all cells marked by `mine`, all before `stop`, hold one sample; False if it cannot tell.
@@ -159,11 +169,11 @@ class Packed:
         if self.patch is not None or not self.shape.single or stop > self.n:
             return False
         column = self.columns["count"]
-        if isinstance(column, Constant):
+        if isinstance(column, ConstantColumn):
             return int(column.value) ^ self.shape.mode == 1
-        return self.shape.mode == 1 and isinstance(column, Classes) and column.zero_in(mine)
+        return self.shape.mode == 1 and isinstance(column, WidthClassColumn) and column.zero_in(mine)
 
-    def cells(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+    def cells(self, where: Indexes, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
         """Return the fields `names` of these cells; folded ones of one sample equal it. Undefined where count is 0.
 
         Arrays may be views and must not be written to."""
@@ -172,7 +182,7 @@ class Packed:
             return self._beyond(where, names)
         out = self._decode(where, names)
         if self.patch is not None:
-            places = places_of(where)
+            places = index_array(where)
             out = {name: column.copy() for name, column in out.items()}  # some are views, some share one array
             self.patch.over(places, out)
         return out
@@ -182,7 +192,7 @@ class Packed:
 
         Raises NotOne if it must be read with `cells`."""
         if self.patch is not None:
-            raise NotOne
+            raise NeedsBatchRead
         if place >= self.n:
             return None
         count = self.columns["count"].at(place) ^ self.shape.mode
@@ -203,13 +213,13 @@ class Packed:
         raw, statistic = self.columns[name].at(place), FOLDED[name]
         if double:
             if statistic.scaled:
-                raise NotOne  # the guess is computed with doubles
+                raise NeedsBatchRead  # the guess is computed with doubles
             return _signed(last & MASK ^ raw)
         guess = count * last if statistic.scaled else last
         return _signed(guess + (statistic.sign * raw if statistic.sign else raw >> 1 ^ -(raw & 1)))
 
-    def _beyond(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
-        places = places_of(where)
+    def _beyond(self, where: Indexes, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+        places = index_array(where)
         inside = np.flatnonzero(places < self.n)
         out: dict[str, npt.NDArray[Any]] = {name: np.zeros(len(places), FIELDS[name]) for name in names}
         for name, column in self._decode(places.take(inside), names).items():
@@ -218,7 +228,7 @@ class Packed:
             self.patch.over(places, out)
         return out
 
-    def _decode(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+    def _decode(self, where: Indexes, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
         if self.shape.single:  # then all folded statistics equal `last`
             columns = self._decode_first(where, {"last" if name in FOLDS else name for name in names})
             return {name: columns["last" if name in FOLDS else name] for name in names}
@@ -229,22 +239,22 @@ class Packed:
             columns[statistic.name] = self._decode_folded(statistic, columns, where, doubles)
         return {name: columns[name] for name in names}
 
-    def _decode_folded(self, statistic: Statistic, columns: Columns, where: Where, doubles: Mask | bool) -> Cells:
+    def _decode_folded(self, statistic: Statistic, columns: Columns, where: Indexes, doubles: Mask | bool) -> Cells:
         column = self.columns[statistic.field]
         if column is _ZERO and not statistic.scaled:
             return columns["last"]
         raw = column.take(where)
-        cells: Cells = _either(
+        cells: Cells = _select_by_type(
             doubles,
-            lambda: _unpacked_ints(statistic, raw, _guess_of_ints(statistic, columns)),
-            lambda: raw.view(np.int64) ^ _guess_of_doubles(statistic, columns),
+            lambda: _decode_ints(statistic, raw, _predict_ints(statistic, columns)),
+            lambda: raw.view(np.int64) ^ _predict_doubles(statistic, columns),
         )
         return cells
 
-    def _doubles_of(self, where: Where) -> Mask | bool:
+    def _doubles_of(self, where: Indexes) -> Mask | bool:
         return self.doubles if isinstance(self.doubles, bool) else self.doubles[where]
 
-    def _decode_first(self, where: Where, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+    def _decode_first(self, where: Indexes, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
         """Decode those of `names` that need no guess: count, offset, last."""
         columns: dict[str, npt.NDArray[Any]] = {}
         if "count" in names:
@@ -255,27 +265,27 @@ class Packed:
         if "last" in names:
             last = self.columns["last"].take(where)
             doubles = True if self.shape.plain_last else self._doubles_of(where)
-            columns["last"] = _either(doubles, lambda: unzigzag(last), lambda: last.view(np.int64))
+            columns["last"] = _select_by_type(doubles, lambda: unzigzag(last), lambda: last.view(np.int64))
         return columns
 
-    def _counts(self, where: Where) -> Counts:
+    def _counts(self, where: Indexes) -> Counts:
         """Decode counts; if all are equal, as a broadcast array with stride 0."""
         column = self.columns["count"]
-        if isinstance(column, Constant):
-            return np.broadcast_to(np.uint32(int(column.value) ^ self.shape.mode), (size_of(where),))
+        if isinstance(column, ConstantColumn):
+            return np.broadcast_to(np.uint32(int(column.value) ^ self.shape.mode), (index_count(where),))
         sparse = (
             column.exceptions(where.start, where.stop)
-            if isinstance(column, Classes) and isinstance(where, slice)
+            if isinstance(column, WidthClassColumn) and isinstance(where, slice)
             else None
         )
         if sparse is not None:
             places, values = sparse
-            counts = np.full(size_of(where), self.shape.mode, np.uint32)
+            counts = np.full(index_count(where), self.shape.mode, np.uint32)
             counts[places] = (values ^ np.uint64(self.shape.mode)).astype(np.uint32)
             return counts
         return (column.take(where) ^ np.uint64(self.shape.mode)).astype(np.uint32)
 
-    def copy(self, where: Where) -> dict[str, npt.NDArray[Any]]:
+    def copy(self, where: Indexes) -> dict[str, npt.NDArray[Any]]:
         """Return writable copies of all FIELDS of these cells."""
         return {name: column.copy() for name, column in self.cells(where, tuple(FIELDS)).items()}
 
@@ -284,9 +294,9 @@ class Packed:
         """Number of cells that changed after packing."""
         return 0 if self.patch is None else len(self.patch.at)
 
-    def put(self, where: Where, columns: Columns) -> bool:
+    def put(self, where: Indexes, columns: Columns) -> bool:
         """Overwrite distinct cells; `columns` has all of FIELDS. False without effect if the patch would be too big."""
-        where = places_of(where)
+        where = index_array(where)
         patch = self.patch or Patch()
         if len(patch.at) + len(where) > PATCH_CELLS:
             return False
@@ -296,15 +306,15 @@ class Packed:
         self.patch = patch
         return True
 
-    def open(self, n: int) -> Dense:
+    def open(self, n: int) -> OpenBlock:
         """Return the same cells in an open block of n."""
-        block = Dense.reserve(n)
+        block = OpenBlock.reserve(n)
         stop = self.n if self.patch is None or not len(self.patch.at) else max(self.n, int(self.patch.at[-1]) + 1)
         block.put(slice(0, stop), self.cells(slice(0, stop), tuple(FIELDS)))
         return block
 
 
-def _either(doubles: Mask | bool, ints: Any, floats: Any) -> Any:
+def _select_by_type(doubles: Mask | bool, ints: Any, floats: Any) -> Any:
     """Select `floats()` where `doubles` and `ints()` elsewhere; call only those that are needed."""
     if doubles is True:
         return floats()
@@ -313,7 +323,7 @@ def _either(doubles: Mask | bool, ints: Any, floats: Any) -> Any:
     return np.where(doubles, floats(), ints())
 
 
-def pack(block: Dense, doubles: Mask | bool, plain_last: bool) -> Packed | None:
+def pack(block: OpenBlock, doubles: Mask | bool, plain_last: bool) -> PackedBlock | None:
     """Pack the cells of a block; None if all are empty. The block is not kept.
 
     doubles: mask of the cells that hold doubles. plain_last: encode `last` without classes, as it is read often."""
@@ -333,36 +343,37 @@ def pack(block: Dense, doubles: Mask | bool, plain_last: bool) -> Packed | None:
         offset = np.where(empty, base, offset)
     else:
         base = int(offset.min())
-    columns: dict[str, Column] = {
+    columns: dict[str, CompressedColumn] = {
         "count": encode(count.astype(np.uint64) ^ np.uint64(mode)),
         "offset": encode((offset - np.uint32(base)).astype(np.uint64)),
         "last": encode(
-            _either(True if plain_last else doubles, lambda: zigzag(last), lambda: last.view(np.uint64)), plain_last
+            _select_by_type(True if plain_last else doubles, lambda: zigzag(last), lambda: last.view(np.uint64)),
+            plain_last,
         ),
         **dict.fromkeys(FOLDS, _ZERO),
     }
     if block.wide and high > 1:
         columns |= _pack_folded({**held, "count": count, "last": last}, doubles)
-    return Packed(Shape(n, mode, base, plain_last, high == 1), columns, doubles)
+    return PackedBlock(PackingParameters(n, mode, base, plain_last, high == 1), columns, doubles)
 
 
-def _pack_folded(held: Columns, doubles: Mask | bool) -> dict[str, Column]:
+def _pack_folded(held: Columns, doubles: Mask | bool) -> dict[str, CompressedColumn]:
     """Encode the folded statistics."""
     small = held["count"] <= 1
     fewer = bool(small.any())
-    columns: dict[str, Column] = {}
+    columns: dict[str, CompressedColumn] = {}
     for name, statistic in FOLDED.items():
-        words = _packed_words(statistic, held, doubles)
+        words = _encode_statistic(statistic, held, doubles)
         column = encode(np.where(small, np.uint64(0), words) if fewer else words)
-        columns[name] = _ZERO if isinstance(column, Constant) and not column.value else column
+        columns[name] = _ZERO if isinstance(column, ConstantColumn) and not column.value else column
     return columns
 
 
-def _packed_words(statistic: Statistic, held: Columns, doubles: Mask | bool) -> Words:
+def _encode_statistic(statistic: Statistic, held: Columns, doubles: Mask | bool) -> Words:
     value = held[statistic.name]
-    words: Words = _either(
+    words: Words = _select_by_type(
         doubles,
-        lambda: _packed_ints(statistic, value, _guess_of_ints(statistic, held)),
-        lambda: (value ^ _guess_of_doubles(statistic, held)).view(np.uint64),
+        lambda: _encode_ints(statistic, value, _predict_ints(statistic, held)),
+        lambda: (value ^ _predict_doubles(statistic, held)).view(np.uint64),
     )
     return words

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from artimon.model.values import ValueType
 from varstore.cells.addends import Mask
-from varstore.cells.dense import Dense
-from varstore.cells.packed import Packed, pack
-from varstore.cells.segments import SEGMENT, Kinds
+from varstore.cells.dense import OpenBlock
+from varstore.cells.packed import PackedBlock, pack
+from varstore.cells.segments import SEGMENT, TypeLookup
 from varstore.cells.typing_rules import NO_TYPE
 
 MOST_UNPACKED = 128
@@ -20,10 +20,10 @@ Place = tuple[int, int]
 """Bucket number and segment."""
 
 
-class Packer:
+class LevelPacker:
     """Packer of the segments of one level. Not locked: the owner's lock guards it."""
 
-    def __init__(self, kinds: Kinds, plain_last: bool, segment: int = SEGMENT) -> None:
+    def __init__(self, kinds: TypeLookup, plain_last: bool, segment: int = SEGMENT) -> None:
         """plain_last: encode `last` without zigzag and classes, as it is read often."""
         self.kinds, self.plain_last, self.segment = kinds, plain_last, segment
         self._doubles: dict[int, Mask] = {}  # by segment, as they were when last packed
@@ -33,7 +33,7 @@ class Packer:
         start = segment * self.segment
         return self.kinds.of(np.arange(start, start + n))
 
-    def pack(self, segment: int, block: Dense, kinds: npt.NDArray[np.uint8] | None = None) -> Packed | None:
+    def pack(self, segment: int, block: OpenBlock, kinds: npt.NDArray[np.uint8] | None = None) -> PackedBlock | None:
         """Pack the cells of the first slots of a segment; None if all are empty. The block is not kept."""
         if kinds is None:
             kinds = self.kinds_in(segment, block.n)

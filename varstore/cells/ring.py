@@ -11,14 +11,14 @@ import numpy.typing as npt
 from artimon.compute.statistics import FIELD_OF, FIELDS, FOLDS, to_double
 from artimon.compute.ties import Cells
 from artimon.model.grid import Grid
-from varstore.cells.columns import places_of, size_of
-from varstore.cells.dense import Columns, Dense, copy_row
-from varstore.cells.packed import NotOne, Packed
-from varstore.cells.rows import ALL_FIELDS, Rows
-from varstore.cells.segments import Row, Selection, choose
+from varstore.cells.columns import index_array, index_count
+from varstore.cells.dense import Columns, OpenBlock, copy_row
+from varstore.cells.packed import NeedsBatchRead, PackedBlock
+from varstore.cells.rows import ALL_FIELDS, LevelRows
+from varstore.cells.segments import BucketRow, SlotSelection, group_by_segment
 
 
-class Ring(Rows):
+class LevelRing(LevelRows):
     """Ring of the bucket rows of one level. Not locked: the owner's lock guards it."""
 
     # reading
@@ -34,11 +34,11 @@ class Ring(Rows):
             return 0
         return max(row.changed, *(one.changed for one in self._pending(number)), 0)
 
-    def selection(self, slots: Cells) -> Selection:
+    def selection(self, slots: Cells) -> SlotSelection:
         """Group slots once for reading them in many rows."""
-        return Selection(slots, self._segment)
+        return SlotSelection(slots, self._segment)
 
-    def _cells(self, number: int, chosen: Selection, names: Collection[str]) -> dict[str, npt.NDArray[Any]] | None:
+    def _cells(self, number: int, chosen: SlotSelection, names: Collection[str]) -> dict[str, npt.NDArray[Any]] | None:
         """Return the fields `names` of bucket `number`, possibly as views; None if the bucket is empty."""
         row = self._held.get(number)
         if row is None:
@@ -46,15 +46,15 @@ class Ring(Rows):
         pending = self._pending(number)
         if not pending:
             return self._stored(row, chosen, names) if row.changed else None
-        cells = Dense.of({name: column.copy() for name, column in self._stored(row, chosen, ALL_FIELDS).items()})
+        cells = OpenBlock.of({name: column.copy() for name, column in self._stored(row, chosen, ALL_FIELDS).items()})
         kinds = self._packer.kinds.of(chosen.slots)
         for one in pending:
             if one.open is not None and self._finest is not None:
                 later_ms = (one.number - 1) * self._finest.step_ms - (number - 1) * self.step_ms
-                cells.absorb(Dense.of(one.open.cells(chosen.slots, ALL_FIELDS)), later_ms, kinds, self._texts)
+                cells.absorb(OpenBlock.of(one.open.cells(chosen.slots, ALL_FIELDS)), later_ms, kinds, self._texts)
         return cells.cells(slice(0, cells.n), names)
 
-    def _stored(self, row: Row, chosen: Selection, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
+    def _stored(self, row: BucketRow, chosen: SlotSelection, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
         """Return fields of the row as this level stores it, without pending open rows of the finest level."""
         if row.open is not None and row.open_from == 0:
             return row.open.cells(chosen.slots, names)
@@ -72,7 +72,7 @@ class Ring(Rows):
         return out
 
     def read_row(
-        self, number: int, slots: Cells | Selection, names: Collection[str]
+        self, number: int, slots: Cells | SlotSelection, names: Collection[str]
     ) -> dict[str, npt.NDArray[Any]] | None:
         """Return the statistics `names` of one bucket for these slots, each (n,); None if the bucket is empty.
 
@@ -80,7 +80,7 @@ class Ring(Rows):
         ms. Only `count` is defined where count == 0; the rest is then arbitrary: mask with `count > 0`. Arrays may be
         read-only views of the store: use or copy them before the owner's lock is released, and never write to them.
         To read many rows of the same slots pass `selection(slots)`. Ascending slots are faster, a run is fastest."""
-        chosen = slots if isinstance(slots, Selection) else self.selection(slots)
+        chosen = slots if isinstance(slots, SlotSelection) else self.selection(slots)
         held = self._cells(number, chosen, {FIELD_OF[name] for name in names})
         if held is None:
             return None
@@ -99,9 +99,9 @@ class Ring(Rows):
                 continue
             try:
                 if self._pending(row.number):
-                    raise NotOne
+                    raise NeedsBatchRead
                 found = [self._cell(row, slot, fields) for slot in each]
-            except NotOne:
+            except NeedsBatchRead:
                 copy_row(self.read_row(row.number, slots, out), out, i)
                 continue
             left_ms = (row.number - 1) * self.step_ms
@@ -109,8 +109,8 @@ class Ring(Rows):
                 for (name, matrix), value in zip(out.items(), values or (), strict=False):
                     matrix[i, j] = value + left_ms if name == "last_time" else value
 
-    def _cell(self, row: Row, slot: int, fields: Sequence[str]) -> tuple[int, ...] | None:
-        """Return one cell; None if it is empty. Raises NotOne like `Packed.cell`."""
+    def _cell(self, row: BucketRow, slot: int, fields: Sequence[str]) -> tuple[int, ...] | None:
+        """Return one cell; None if it is empty. Raises NotOne like `PackedBlock.cell`."""
         if row.open is not None and slot >= row.open_from:
             return row.open.cell(slot, fields)
         segment, place = divmod(slot, self._segment)
@@ -118,8 +118,8 @@ class Ring(Rows):
         return None if block is None else block.cell(place, fields)
 
     def peek(
-        self, number: int, chosen: Selection, names: Collection[str]
-    ) -> Packed | dict[str, npt.NDArray[Any]] | None:
+        self, number: int, chosen: SlotSelection, names: Collection[str]
+    ) -> PackedBlock | dict[str, npt.NDArray[Any]] | None:
         """Return one bucket of slots of one segment for reading after the lock is released; None if it is empty.
         Either immutable packed cells, to be read at `chosen.parts[0].inside`, or copies of the fields `names`."""
         row = self._held.get(number)
@@ -131,7 +131,7 @@ class Ring(Rows):
         block = row.block(part.segment, self._segment) if row.changed else None
         if block is None:
             return None
-        frozen = block.frozen() if isinstance(block, Packed) else None
+        frozen = block.frozen() if isinstance(block, PackedBlock) else None
         return frozen or {name: column.copy() for name, column in block.cells(part.inside, names).items()}
 
     def read(self, slots: Cells, grid: Grid, statistics: Collection[str]) -> dict[str, Cells]:
@@ -181,13 +181,13 @@ class Ring(Rows):
         self._close(row)
         self._used = max(self._used, int(slots.max()) + 1)
         row.changed = next(self._changes)
-        for part in choose(slots, self._segment):
+        for part in group_by_segment(slots, self._segment):
             cells = {name: columns[name][part.out] for name in ALL_FIELDS}
             n = min(self._segment, self._used - part.segment * self._segment)
-            if part.segment in row.segments or 2 * size_of(part.inside) < n:
+            if part.segment in row.segments or 2 * index_count(part.inside) < n:
                 self._put(row, part.segment, part.inside, cells)
             else:  # most of a segment: pack it directly, without opening it
-                block = Dense.empty(n)
+                block = OpenBlock.empty(n)
                 block.put(part.inside, cells)
                 self._keep(row, part.segment, block)
         self._pack_surplus()
@@ -202,7 +202,7 @@ class Ring(Rows):
                 block = row.block(part.segment, self._segment)
                 if block is None or not (some := block.counts(part.inside) > 0).any():
                     continue
-                inside = places_of(part.inside)[some]
+                inside = index_array(part.inside)[some]
                 columns = change(block.cells(inside, ALL_FIELDS))
                 row.changed = next(self._changes)
                 if row.open is not None and part.segment * self._segment >= row.open_from:

@@ -3,9 +3,9 @@ packed segments of 65,536 slots.
 
 Ordinary samples do not touch a level whose step is a multiple of the finest one's. They go into open rows of the finest
 level only. When such a row closes, each of its segments is added, cell by cell, to the buckets of the coarser levels
-that cover it (`Dense.absorb`, a few ns a series), and packed. Until then reading a coarser bucket adds the cells of the
-open rows. So a sample costs one random access to each array, not one per level. Samples for a closed row go to every
-level at once.
+that cover it (`OpenBlock.absorb`, a few ns a series), and packed. Until then reading a coarser bucket adds the cells of
+the open rows. So a sample costs one random access to each array, not one per level. Samples for a closed row go to
+every level at once.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from artimon.compute.bucketizer import distinct
 from artimon.compute.statistics import FIELDS
 from artimon.compute.ties import Cells, TextTable
 from artimon.model.grid import Level, bucket_end, bucket_ends
-from varstore.cells.addends import Addend, Mask, collapse
-from varstore.cells.columns import Where
-from varstore.cells.dense import Columns, Dense
-from varstore.cells.packed import Packed
-from varstore.cells.packing import Packer, Unpacked
-from varstore.cells.segments import SEGMENT, Kinds, Row, Samples
+from varstore.cells.addends import CellUpdate, Mask, aggregate_batch
+from varstore.cells.columns import Indexes
+from varstore.cells.dense import Columns, OpenBlock
+from varstore.cells.packed import PackedBlock
+from varstore.cells.packing import LevelPacker, Unpacked
+from varstore.cells.segments import SEGMENT, BucketRow, LevelSamples, TypeLookup
 
-AHEAD = 2
+RESERVED_ROWS = 2
 """Rows of a ring that late samples cannot use: one for the next bucket, which may open early, and one unused."""
 OPEN_ROWS = 3
 """Rows of the finest level open at a time: samples of a whole minute may take two minutes to arrive."""
-MOST_OPEN = OPEN_ROWS + 3
+MAX_OPEN_ROWS = OPEN_ROWS + 3
 """Limit of open rows; beyond it the oldest is closed at once, at any cost."""
-UNPACK_AT = 1_024
+REOPEN_CELLS = 1_024
 """Open a packed segment again, instead of patching it, if at least this many cells come at once."""
 STALE_PATCH = 256
 """Pack a packed segment with more patched cells than this again once its bucket is over and writes cease."""
@@ -41,7 +41,7 @@ _NEVER = np.iinfo(np.int64).min
 ALL_FIELDS = tuple(FIELDS)
 
 
-class Rows:
+class LevelRows:
     """Rows of a level: `level.count` buckets and `spare` more. Not locked: the owner's lock guards it.
 
     Invariant: bucket k (it ends at k * step) has the place k % rows, and `_greatest[place]` is the greatest k that ever
@@ -53,32 +53,32 @@ class Rows:
         level: Level,
         spare: int,
         capacity: int,
-        kinds: Kinds,
+        kinds: TypeLookup,
         texts: TextTable,
-        finest: Rows | None = None,
+        finest: LevelRows | None = None,
         segment: int = SEGMENT,
     ) -> None:
         self.level, self.step_ms, self.rows, self.capacity = level, level.step_ms, level.count + spare, capacity
         self._texts, self._segment, self.segment = texts, segment, segment
         self._finest = finest if finest is not None and self._fits_on(finest) else None
-        self._packer = Packer(kinds, self._finest is None, segment)
-        self._followers: list[Rows] = []
+        self._packer = LevelPacker(kinds, self._finest is None, segment)
+        self._followers: list[LevelRows] = []
         self._changes: Iterator[int] = count_up(1)
         if self._finest is not None:
             self._finest._followers.append(self)
             self._changes = self._finest._changes
         self._greatest = np.full(self.rows, _NEVER, np.int64)
-        self._held: dict[int, Row] = {}
-        self._open: list[Row] = []  # rows with an open block, ascending
-        self._pool: list[Dense] = []
+        self._held: dict[int, BucketRow] = {}
+        self._open: list[BucketRow] = []  # rows with an open block, ascending
+        self._pool: list[OpenBlock] = []
         self._unpacked = Unpacked()
         self._used = 0
         self._head_ms = 0
 
-    def _fits_on(self, finest: Rows) -> bool:
+    def _fits_on(self, finest: LevelRows) -> bool:
         """True if buckets here consist of whole ones of `finest`, and accept every sample that `finest` accepts."""
-        reach = (self.rows - AHEAD - 1) * self.step_ms
-        return self.step_ms % finest.step_ms == 0 and reach >= (finest.rows - AHEAD) * finest.step_ms
+        reach = (self.rows - RESERVED_ROWS - 1) * self.step_ms
+        return self.step_ms % finest.step_ms == 0 and reach >= (finest.rows - RESERVED_ROWS) * finest.step_ms
 
     @property
     def follows(self) -> bool:
@@ -87,15 +87,15 @@ class Rows:
 
     def too_old(self, append_ms: int) -> int:
         """Return the greatest sample time that is late for this level in a batch appended at `append_ms`."""
-        return bucket_end(append_ms, self.step_ms) - (self.rows - AHEAD) * self.step_ms
+        return bucket_end(append_ms, self.step_ms) - (self.rows - RESERVED_ROWS) * self.step_ms
 
     def too_old_each(self, append_ms: Cells) -> Cells:
         """Return `too_old` of each append time."""
-        return bucket_ends(append_ms, self.step_ms) - (self.rows - AHEAD) * self.step_ms
+        return bucket_ends(append_ms, self.step_ms) - (self.rows - RESERVED_ROWS) * self.step_ms
 
     # writing
 
-    def add(self, samples: Samples, used: int) -> Mask | None:
+    def add(self, samples: LevelSamples, used: int) -> Mask | None:
         """Add samples that are not too old. Return a mask of those to add to each follower too, None: none.
 
         used: upper bound of the slots in use."""
@@ -112,7 +112,7 @@ class Rows:
                 direct[mine] = closed
         return direct if direct.any() else None
 
-    def _add_to(self, number: int, samples: Samples) -> Mask | None:
+    def _add_to(self, number: int, samples: LevelSamples) -> Mask | None:
         """Add samples of one bucket; return a mask of those that did not go into an open row, None: none."""
         row = self._row(number)
         if row is None:
@@ -137,7 +137,7 @@ class Rows:
         newest = head_ms // self.step_ms - OPEN_ROWS
         return min([newest, *(row.number - 1 for row in self._open)]) * self.step_ms
 
-    def fold(self, number: int, part: Addend, used: int) -> None:
+    def fold(self, number: int, part: CellUpdate, used: int) -> None:
         """Add cells of a bucket, all up to `settled_ms`, to this level only."""
         self._used = max(self._used, used)
         row = self._row(number, imported=True)
@@ -145,21 +145,21 @@ class Rows:
             row.changed = next(self._changes)
             self._add_closed(row, part)
 
-    def _part(self, number: int, samples: Samples) -> Addend:
+    def _part(self, number: int, samples: LevelSamples) -> CellUpdate:
         slots, time_ms, cells, bounds, distinct_slots = samples
         start_ms = (number - 1) * self.step_ms
         if distinct_slots:
-            return Addend(slots, time_ms - start_ms, cells, bounds)
-        return collapse(slots, time_ms, cells, bounds, self._texts, start_ms)
+            return CellUpdate(slots, time_ms - start_ms, cells, bounds)
+        return aggregate_batch(slots, time_ms, cells, bounds, self._texts, start_ms)
 
-    def _add_closed(self, row: Row, part: Addend) -> None:
+    def _add_closed(self, row: BucketRow, part: CellUpdate) -> None:
         """Add to the segments of a closed part of a row."""
         segments = part.at // self._segment
         for segment in distinct(segments).tolist():
             mine = part.of(segments == segment, segment * self._segment)
             block = row.segments.get(segment)
-            if isinstance(block, Packed) and len(mine.at) < UNPACK_AT:
-                cells = Dense.of(block.copy(mine.at))
+            if isinstance(block, PackedBlock) and len(mine.at) < REOPEN_CELLS:
+                cells = OpenBlock.of(block.copy(mine.at))
                 at, mine.at = mine.at, np.arange(len(mine.at))
                 cells.merge(mine, self._texts)
                 self._put(row, segment, at, cells.cells(slice(0, cells.n), ALL_FIELDS))
@@ -167,28 +167,28 @@ class Rows:
                 self._writable(row, segment).merge(mine, self._texts)
         self._pack_surplus()
 
-    def _put(self, row: Row, segment: int, at: Where, columns: Columns) -> None:
+    def _put(self, row: BucketRow, segment: int, at: Indexes, columns: Columns) -> None:
         """Overwrite cells of a segment."""
         block = row.segments.get(segment)
-        if isinstance(block, Packed) and block.put(at, columns):
+        if isinstance(block, PackedBlock) and block.put(at, columns):
             if block.patched > STALE_PATCH:
                 self._unpacked.patch((row.number, segment), self._head_ms)
         else:
             self._writable(row, segment).put(at, columns)
 
-    def _writable(self, row: Row, segment: int) -> Dense:
+    def _writable(self, row: BucketRow, segment: int) -> OpenBlock:
         """Return the open block of a segment of a row; create or unpack it if needed."""
         block = row.segments.get(segment)
-        if not isinstance(block, Dense):
+        if not isinstance(block, OpenBlock):
             n = min(self._segment, self.capacity - segment * self._segment)
-            block = Dense.reserve(n) if block is None else block.open(n)
+            block = OpenBlock.reserve(n) if block is None else block.open(n)
             row.segments[segment] = block
         self._unpacked.write((row.number, segment), self._head_ms)
         return block
 
     # rows
 
-    def _row(self, number: int, imported: bool = False) -> Row | None:
+    def _row(self, number: int, imported: bool = False) -> BucketRow | None:
         """Return the row of a bucket, created if missing; None if a later bucket has its place."""
         place = number % self.rows
         current = int(self._greatest[place])
@@ -197,7 +197,7 @@ class Rows:
         if current < number:
             self._drop(current)
             self._greatest[place] = number
-            row = self._held[number] = Row(number)
+            row = self._held[number] = BucketRow(number)
             if self._finest is None and not imported and self._is_recent(number):
                 self._open_row(row)
         return self._held[number]
@@ -206,19 +206,19 @@ class Rows:
         newest = self._open[-1].number if self._open else _NEVER
         return number > newest - OPEN_ROWS and (number + OPEN_ROWS) * self.step_ms > self._head_ms
 
-    def _open_row(self, row: Row) -> None:
-        row.open = self._pool.pop() if self._pool else Dense.reserve(self.capacity)
+    def _open_row(self, row: BucketRow) -> None:
+        row.open = self._pool.pop() if self._pool else OpenBlock.reserve(self.capacity)
         self._open = sorted([*self._open, row], key=lambda one: one.number)
         for follower in self._followers:  # the covering bucket opens now, but is filled later
             follower._row(follower._covering(row.number, self))
-        while len(self._open) > MOST_OPEN:
+        while len(self._open) > MAX_OPEN_ROWS:
             self._close(self._open[0])
 
-    def _covering(self, number: int, finest: Rows) -> int:
+    def _covering(self, number: int, finest: LevelRows) -> int:
         """Return the bucket of this level that covers bucket `number` of the finest level."""
         return -(-number * finest.step_ms // self.step_ms)
 
-    def _pending(self, number: int) -> list[Row]:
+    def _pending(self, number: int) -> list[BucketRow]:
         """Return the open rows of the finest level that bucket `number` covers."""
         finest = self._finest
         if finest is None:
@@ -245,12 +245,12 @@ class Rows:
             return True
         return self._pack_due()
 
-    def _close(self, row: Row) -> None:
+    def _close(self, row: BucketRow) -> None:
         """Close all open segments of a row at once."""
         while row.open is not None:
             self._close_segment(row)
 
-    def _close_segment(self, row: Row) -> None:
+    def _close_segment(self, row: BucketRow) -> None:
         """Add the first open segment to the followers, pack it, and release its pages."""
         block = row.open
         if block is None:
@@ -267,13 +267,13 @@ class Rows:
             block.wide = False
             self._pool = [*self._pool, block][:OPEN_ROWS]
 
-    def _settle(self, row: Row, segment: int, cells: Dense) -> None:
+    def _settle(self, row: BucketRow, segment: int, cells: OpenBlock) -> None:
         kinds = self._packer.kinds_in(segment, cells.n)
         for follower in self._followers:
             follower._absorb(row.number, segment, cells, kinds)
         self._keep(row, segment, cells, kinds)
 
-    def _absorb(self, number: int, segment: int, cells: Dense, kinds: npt.NDArray[np.uint8]) -> None:
+    def _absorb(self, number: int, segment: int, cells: OpenBlock, kinds: npt.NDArray[np.uint8]) -> None:
         """Add a closing segment of bucket `number` of the finest level."""
         finest = self._finest
         if finest is None or not cells.count.any():
@@ -314,9 +314,9 @@ class Rows:
         row = self._held[number]
         block = row.segments.pop(segment)
         n = min(self._segment, self._used - segment * self._segment)
-        self._keep(row, segment, block.open(n) if isinstance(block, Packed) else block.part(0, n))
+        self._keep(row, segment, block.open(n) if isinstance(block, PackedBlock) else block.part(0, n))
 
-    def _keep(self, row: Row, segment: int, block: Dense, kinds: npt.NDArray[np.uint8] | None = None) -> None:
+    def _keep(self, row: BucketRow, segment: int, block: OpenBlock, kinds: npt.NDArray[np.uint8] | None = None) -> None:
         """Pack these cells as a segment of a closed row; no-op if all are empty."""
         packed = self._packer.pack(segment, block, kinds)
         if packed is not None:

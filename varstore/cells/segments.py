@@ -9,17 +9,17 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.ties import Bounds, Cells
+from artimon.compute.ties import Cells, TypeBounds
 from varstore.cells.addends import Mask
-from varstore.cells.columns import Where
-from varstore.cells.dense import Dense
-from varstore.cells.packed import Packed
+from varstore.cells.columns import Indexes
+from varstore.cells.dense import OpenBlock
+from varstore.cells.packed import PackedBlock
 
 SEGMENT = 65_536
 """Slots that are packed together; ranks in a segment fit in 16 bits."""
 
 
-class Kinds(Protocol):
+class TypeLookup(Protocol):
     """Lookup of the types of series by slot."""
 
     def of(self, slots: Cells) -> npt.NDArray[np.uint8]:
@@ -27,39 +27,39 @@ class Kinds(Protocol):
         ...
 
 
-class Samples(NamedTuple):
+class LevelSamples(NamedTuple):
     """Samples for one level, ordered by class of type; read-only arrays of length n."""
 
     slots: Cells
     time_ms: Cells
     cells: Cells
-    bounds: Bounds
+    bounds: TypeBounds
     distinct: bool
     """True if no slot occurs twice."""
 
-    def pick(self, keep: Mask) -> Samples:
+    def pick(self, keep: Mask) -> LevelSamples:
         """Select the samples of `keep`."""
         bounds = self.bounds.cut(keep)
-        return Samples(self.slots[keep], self.time_ms[keep], self.cells[keep], bounds, self.distinct)
+        return LevelSamples(self.slots[keep], self.time_ms[keep], self.cells[keep], bounds, self.distinct)
 
 
 @dataclass(slots=True)
-class Row:
+class BucketRow:
     """Row of a level: one bucket of every series.
 
     Invariant: cells of slots from `open_from` on are in `open` if there is one, all others in segments. Cells in
     `open` have not been added to coarser levels; cells in segments have."""
 
     number: int
-    open: Dense | None = None
+    open: OpenBlock | None = None
     open_from: int = 0
     """First slot of the open part, a multiple of the segment size. `open` is empty before it."""
-    segments: dict[int, Dense | Packed] = field(default_factory=dict)
+    segments: dict[int, OpenBlock | PackedBlock] = field(default_factory=dict)
     """Closed segments by number; missing ones are empty."""
     changed: int = 0
     """Number of the last change to the row."""
 
-    def block(self, segment: int, size: int) -> Dense | Packed | None:
+    def block(self, segment: int, size: int) -> OpenBlock | PackedBlock | None:
         """Return the cells of a segment for reading; None if all are empty."""
         start = segment * size
         if self.open is not None and start >= self.open_from:
@@ -67,15 +67,15 @@ class Row:
         return self.segments.get(segment)
 
 
-class Chosen(NamedTuple):
+class SegmentSlots(NamedTuple):
     """Chosen slots of one segment: their places in the segment, and in the list they were chosen from."""
 
     segment: int
-    inside: Where
-    out: Where
+    inside: Indexes
+    out: Indexes
 
 
-def choose(slots: Cells, size: int = SEGMENT) -> list[Chosen]:
+def group_by_segment(slots: Cells, size: int = SEGMENT) -> list[SegmentSlots]:
     """Group the slots by segment; fastest if they ascend. Consecutive places become slices."""
     if not len(slots):
         return []
@@ -88,12 +88,12 @@ def choose(slots: Cells, size: int = SEGMENT) -> list[Chosen]:
     found = []
     for start, stop in pairwise(cuts):
         inside = slots[start:stop] - segments[start] * size
-        out: Where = slice(start, stop) if order is None else order[start:stop]
-        found.append(Chosen(int(segments[start]), _run(inside), out))
+        out: Indexes = slice(start, stop) if order is None else order[start:stop]
+        found.append(SegmentSlots(int(segments[start]), _as_slice(inside), out))
     return found
 
 
-def _run(places: Cells) -> Where:
+def _as_slice(places: Cells) -> Indexes:
     """Return a slice if the places are consecutive."""
     first, last = int(places[0]), int(places[-1])
     if last - first == len(places) - 1 and (len(places) == 1 or bool((np.diff(places) == 1).all())):
@@ -101,10 +101,10 @@ def _run(places: Cells) -> Where:
     return places
 
 
-class Selection:
+class SlotSelection:
     """Slots to read in many rows, grouped by segment once."""
 
     __slots__ = ("parts", "slots")
 
     def __init__(self, slots: Cells, size: int = SEGMENT) -> None:
-        self.slots, self.parts = slots, choose(slots, size)
+        self.slots, self.parts = slots, group_by_segment(slots, size)

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.bucketizer import begins_of, cut_buckets, cut_samples, ends_of
+from artimon.compute.bucketizer import bucketize_samples, coarsen_buckets, run_ends, run_starts
 from artimon.compute.statistics import STATISTICS, Stats
-from artimon.compute.ties import Bounds, Cells
+from artimon.compute.ties import Cells, TypeBounds
 from artimon.model.values import ValueType
-from varstore.cells.addends import Addend, addend_of
+from varstore.cells.addends import CellUpdate, update_from_stats
 
 Mask = npt.NDArray[np.bool_]
-_WHOLE = (int(ValueType.INTEGER), int(ValueType.BOOLEAN))
+_INTEGER_TYPES = (int(ValueType.INTEGER), int(ValueType.BOOLEAN))
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class SortedRows:
         self.of = np.repeat(np.arange(len(self.starts)), self.counts)
 
 
-class Life(NamedTuple):
+class IncarnationSamples(NamedTuple):
     """First or last samples of lives of series."""
 
     series: Cells
@@ -50,23 +50,23 @@ class Life(NamedTuple):
     time_ms: Cells
     cell: Cells
 
-    def of(self, keep: Mask) -> Life:
+    def of(self, keep: Mask) -> IncarnationSamples:
         """Select the samples of `keep`."""
-        return Life(*(column[keep] for column in self))
+        return IncarnationSamples(*(column[keep] for column in self))
 
 
-class Lives(NamedTuple):
+class IncarnationBounds(NamedTuple):
     """First and last samples of the lives of series of one class of type."""
 
     doubles: bool
-    first: Life
-    last: Life
+    first: IncarnationSamples
+    last: IncarnationSamples
     once: bool
     """True if no series occurs twice."""
 
 
 @dataclass(slots=True)
-class _Cells:
+class _LevelCells:
     """Cells of one level and one class of type, sorted by series and bucket; arrays of equal length."""
 
     series: Cells
@@ -75,12 +75,12 @@ class _Cells:
     stats: Stats
     double: bool
 
-    def of(self, keep: Mask) -> _Cells:
+    def of(self, keep: Mask) -> _LevelCells:
         stats = {name: column[keep] for name, column in self.stats.items()}
-        return _Cells(self.series[keep], self.number[keep], stats, self.double)
+        return _LevelCells(self.series[keep], self.number[keep], stats, self.double)
 
 
-def usable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
+def mask_aggregatable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
     """Return masks (n,) of the rows to aggregate and (series,) of the series that can be aggregated.
     A series can be if its times rise and it begins with a number or boolean whose type all its samples have; end
     markers are skipped. The rows to aggregate are the samples of such series up to `until_ms`."""
@@ -88,41 +88,41 @@ def usable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
     valued = rows.type != ValueType.ENDED
     odd = valued & (rows.type != np.repeat(first, rows.counts))
     odd[1:] |= (rows.time_ms[1:] <= rows.time_ms[:-1]) & (rows.of[1:] == rows.of[:-1])
-    good = ~np.logical_or.reduceat(odd, rows.starts) & ((first == ValueType.DOUBLE) | np.isin(first, _WHOLE))
+    good = ~np.logical_or.reduceat(odd, rows.starts) & ((first == ValueType.DOUBLE) | np.isin(first, _INTEGER_TYPES))
     keep = np.repeat(good, rows.counts)
     keep &= valued
     keep &= rows.time_ms <= until_ms
     return keep, good
 
 
-class Folded:
+class SortedAggregate:
     """Chosen rows aggregated into cells and lives.
     steps: of the levels in ms, ascending. floors: per level, buckets that end at this time or earlier are late."""
 
     def __init__(self, rows: SortedRows, keep: Mask, steps: Sequence[int], floors: Sequence[int]) -> None:
-        self._levels: dict[int, list[_Cells]] = {step: [] for step in steps}
-        self.lives: list[Lives] = []
+        self._levels: dict[int, list[_LevelCells]] = {step: [] for step in steps}
+        self.lives: list[IncarnationBounds] = []
         doubles = rows.type == ValueType.DOUBLE
         for is_double, mine in ((False, keep & ~doubles), (True, keep & doubles)):
             at = slice(None) if mine.all() else np.flatnonzero(mine)
-            values = _Values(rows.of[at], rows.time_ms[at], rows.cell[at], is_double)
+            values = _TypedSamples(rows.of[at], rows.time_ms[at], rows.cell[at], is_double)
             if len(values.of):
-                self.lives.append(_lives(values, rows.birth_ms[at]))
+                self.lives.append(_bounds_of(values, rows.birth_ms[at]))
                 self._fold(values, steps, floors)
 
-    def _fold(self, values: _Values, steps: Sequence[int], floors: Sequence[int]) -> None:
+    def _fold(self, values: _TypedSamples, steps: Sequence[int], floors: Sequence[int]) -> None:
         newest = int(values.time_ms.max())
-        done: list[tuple[int, _Cells]] = []
+        done: list[tuple[int, _LevelCells]] = []
         for step, floor_ms in zip(steps, floors, strict=True):
             if newest <= floor_ms:
                 continue
             finer = next(((fine, cells) for fine, cells in reversed(done) if step % fine == 0), None)
-            cells = _first(values, step) if finer is None else _coarser(finer[1], finer[0], step)
+            cells = _aggregate_samples(values, step) if finer is None else _aggregate_cells(finer[1], finer[0], step)
             done.append((step, cells))
             young = cells.number * step > floor_ms
             self._levels[step].append(cells if young.all() else cells.of(young))
 
-    def parts(self, step_ms: int, slots: Cells, some: Mask) -> Iterator[tuple[int, Addend]]:
+    def parts(self, step_ms: int, slots: Cells, some: Mask) -> Iterator[tuple[int, CellUpdate]]:
         """Yield (bucket number, addend) of a level, ascending, for the series of the mask `some`.
         slots: (series,) slot of each series, distinct where `some`."""
         everything = bool(some.all())
@@ -133,15 +133,15 @@ class Folded:
         ints = sum(len(cells.number) for cells in found if not cells.double)
         at = slots.take(np.concatenate([cells.series for cells in found]))
         numbers = np.concatenate([cells.number for cells in found])
-        order = _by_number(numbers)
-        begins = begins_of(numbers[order])
+        order = _order_by_number(numbers)
+        begins = run_starts(numbers[order])
         for start, stop in zip(begins.tolist(), [*begins[1:].tolist(), len(numbers)], strict=True):
             mine = order[start:stop]  # stable: whole numbers come before doubles
-            number, bounds = int(numbers[mine[0]]), Bounds(int(np.count_nonzero(mine < ints)), len(mine))
-            yield number, addend_of(stats, mine, at[mine], (number - 1) * step_ms, bounds)
+            number, bounds = int(numbers[mine[0]]), TypeBounds(int(np.count_nonzero(mine < ints)), len(mine))
+            yield number, update_from_stats(stats, mine, at[mine], (number - 1) * step_ms, bounds)
 
 
-class _Values(NamedTuple):
+class _TypedSamples(NamedTuple):
     """Samples of one class of type, sorted by series and time."""
 
     of: Cells
@@ -150,29 +150,33 @@ class _Values(NamedTuple):
     double: bool
 
 
-def _lives(values: _Values, birth_ms: Cells) -> Lives:
-    begins = begins_of(values.of, birth_ms)
-    ends = ends_of(begins, len(values.of))
-    first, last = (Life(values.of[at], birth_ms[at], values.time_ms[at], values.cell[at]) for at in (begins, ends))
-    return Lives(values.double, first, last, bool((first.series[1:] != first.series[:-1]).all()))
+def _bounds_of(values: _TypedSamples, birth_ms: Cells) -> IncarnationBounds:
+    begins = run_starts(values.of, birth_ms)
+    ends = run_ends(begins, len(values.of))
+    first, last = (
+        IncarnationSamples(values.of[at], birth_ms[at], values.time_ms[at], values.cell[at]) for at in (begins, ends)
+    )
+    return IncarnationBounds(values.double, first, last, bool((first.series[1:] != first.series[:-1]).all()))
 
 
-def _first(values: _Values, step: int) -> _Cells:
+def _aggregate_samples(values: _TypedSamples, step: int) -> _LevelCells:
     """Aggregate samples into cells."""
     number = (values.time_ms + (step - 1)) // step
-    begins = begins_of(values.of, number)
-    stats = cut_samples(begins, values.time_ms, values.cell, values.double)
-    return _Cells(values.of[begins], number[begins], stats, values.double)
+    begins = run_starts(values.of, number)
+    stats = bucketize_samples(begins, values.time_ms, values.cell, values.double)
+    return _LevelCells(values.of[begins], number[begins], stats, values.double)
 
 
-def _coarser(cells: _Cells, fine: int, step: int) -> _Cells:
+def _aggregate_cells(cells: _LevelCells, fine: int, step: int) -> _LevelCells:
     """Aggregate cells of step `fine` into cells of `step`."""
     number = (cells.number * fine + (step - 1)) // step
-    begins = begins_of(cells.series, number)
-    return _Cells(cells.series[begins], number[begins], cut_buckets(begins, cells.stats, cells.double), cells.double)
+    begins = run_starts(cells.series, number)
+    return _LevelCells(
+        cells.series[begins], number[begins], coarsen_buckets(begins, cells.stats, cells.double), cells.double
+    )
 
 
-def _by_number(number: Cells) -> Cells:
+def _order_by_number(number: Cells) -> Cells:
     """Stable argsort; numpy sorts 16-bit numbers in linear time."""
     near = number - number.min()
     return np.argsort(near.astype(np.uint16) if int(near.max()) < 65_536 else near, kind="stable")

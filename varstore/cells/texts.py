@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-NO_TEXT = -1
+NO_STRING = -1
 DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
 _ENTRY_BYTES = 150
 """Rough bytes of one entry besides its characters."""
 
 
-class Texts:
+class StringPool:
     """Interned strings with small numbers. Numbers of strings that no cell holds any longer are reused.
 
     Not locked: the owner's lock guards it."""
@@ -44,7 +44,7 @@ class Texts:
             return id
         cost = len(text) * 2 + _ENTRY_BYTES
         if self._bytes + cost > self._limit_bytes:
-            return NO_TEXT
+            return NO_STRING
         self._bytes += cost
         if self._free:
             id = self._free.pop()

@@ -25,7 +25,7 @@ TypeCodes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TypeResolution:
     """Verdict on n rows: masks of those to keep and to convert to double, and the slots that become DOUBLE now."""
 
     keep: Mask
@@ -33,7 +33,7 @@ class Verdict:
     converted: Cells
 
 
-class Types:
+class SeriesTypes:
     """Types of all slots. Not locked: the owner's lock guards it."""
 
     def __init__(self, capacity: int) -> None:
@@ -68,7 +68,7 @@ class Types:
         self._type_up[slots] = np.where(type_ == NO_TYPE, 0, type_ + np.uint8(1))
         self._double_from[slots] = columns["double_from"]
 
-    def judge(self, slots: Cells, types: TypeCodes, time_ms: Cells, distinct: bool) -> Verdict | None:
+    def judge(self, slots: Cells, types: TypeCodes, time_ms: Cells, distinct: bool) -> TypeResolution | None:
         """Set types of new series and judge the rows; None if every row has the type of its series already."""
         held = self._type_up.take(slots)
         other = held != types + np.uint8(1)
@@ -86,7 +86,7 @@ class Types:
         self._type_up[slots] = types + np.uint8(1)
         self._double_from[slots] = time_ms  # only read for DOUBLE series
 
-    def _judge_each(self, rows: Cells, slots: Cells, types: TypeCodes, time_ms: Cells) -> Verdict:
+    def _judge_each(self, rows: Cells, slots: Cells, types: TypeCodes, time_ms: Cells) -> TypeResolution:
         """Judge row by row, so that several samples of a series are judged in the order of the batch."""
         keep, as_double = np.ones(len(slots), np.bool_), np.zeros(len(slots), np.bool_)
         converted: list[int] = []
@@ -105,4 +105,4 @@ class Types:
         if converted:  # rows of this run that came before the change
             mine = np.isin(slots, converted) & (types == ValueType.INTEGER)
             as_double |= mine & keep
-        return Verdict(keep, as_double, np.array(converted, np.int64))
+        return TypeResolution(keep, as_double, np.array(converted, np.int64))

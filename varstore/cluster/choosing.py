@@ -6,25 +6,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from artimon.model.routing import VIRTUAL_SHARDS, owners
-from artimon.model.vshards import in_mask, union
-from varstore.cluster.directory import Place, Shards
+from artimon.model.routing import VIRTUAL_SHARDS, owners_of
+from artimon.model.vshards import union, vshards_of
+from varstore.cluster.directory import ClusterState, ShardAddress
 
 WHOLE, LAGGING, REFILLING = range(3)
 """Quality of a holder; a lagging or refilling one says so in its answer, which is better than no answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class HolderChoice:
     """One shard and the virtual shards that it is asked for."""
 
-    place: Place
+    place: ShardAddress
     vshards: int
 
 
-def choose(
-    live: Iterable[Place], wanted: int, avoid: frozenset[Place] = frozenset(), worst: int = REFILLING
-) -> tuple[list[Choice], int]:
+def choose_holders(
+    live: Iterable[ShardAddress], wanted: int, avoid: frozenset[ShardAddress] = frozenset(), worst: int = REFILLING
+) -> tuple[list[HolderChoice], int]:
     """Return the best holder of each wanted virtual shard (mask), and the mask of those without a holder.
 
     Whole holders come before lagging ones, these before refilling ones; within each, holders to avoid (they just hung
@@ -32,22 +32,22 @@ def choose(
     places = tuple(live)
     tiers = tuple((p.good, p.lagging & p.ready, p.held & ~p.ready) for p in places)
     avoided = tuple(place in avoid for place in places)
-    chosen, nobody = _chosen(tuple(place.id for place in places), tiers, avoided, wanted, worst)
-    return [Choice(places[at], mask) for at, mask in chosen], nobody
+    chosen, nobody = _choose_cached(tuple(place.id for place in places), tiers, avoided, wanted, worst)
+    return [HolderChoice(places[at], mask) for at, mask in chosen], nobody
 
 
 @lru_cache(maxsize=64)  # the same arguments repeat while nothing changes
-def _chosen(
+def _choose_cached(
     ids: tuple[str, ...], tiers: tuple[tuple[int, int, int], ...], avoided: tuple[bool, ...], wanted: int, worst: int
 ) -> tuple[tuple[tuple[int, int], ...], int]:
     """Return (index, mask) of the shards to ask, and the mask without a holder."""
-    orders = _orders(ids)
+    orders = _rank_orders(ids)
     chosen: dict[int, int] = {}
     left = wanted
     for tier in range(worst + 1):
         for avoiding in (False, True):
             masks = [held[tier] & left if avoid == avoiding else 0 for held, avoid in zip(tiers, avoided, strict=True)]
-            for vshard in in_mask(union(masks)):
+            for vshard in vshards_of(union(masks)):
                 at = next(i for i in orders[vshard] if masks[i] >> vshard & 1)
                 chosen[at] = chosen.get(at, 0) | 1 << vshard
             left &= ~union(masks)
@@ -57,18 +57,18 @@ def _chosen(
 
 
 @lru_cache(maxsize=32)
-def _orders(ids: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+def _rank_orders(ids: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     """Return, for each virtual shard, the places by rank, as indices."""
     at = {id_: i for i, id_ in enumerate(ids)}
-    return tuple(tuple(at[id_] for id_ in owners(v, ids, len(ids))) for v in range(VIRTUAL_SHARDS))
+    return tuple(tuple(at[id_] for id_ in owners_of(v, ids, len(ids))) for v in range(VIRTUAL_SHARDS))
 
 
-def explain(shards: Shards, missing: int, failures: Iterable[tuple[int, str]]) -> tuple[str, ...]:
+def missing_notes(shards: ClusterState, missing: int, failures: Iterable[tuple[int, str]]) -> tuple[str, ...]:
     """Return one sentence for each reason why virtual shards are missing; `failures`: (mask, failure of a request)."""
     notes: dict[str, int] = {}
     reasons = list(failures)
     absent = set(shards.absent)
-    for vshard in in_mask(missing):
+    for vshard in vshards_of(missing):
         found = [text for mask, text in reasons if mask >> vshard & 1]
         gone = [member for member in shards.membership.owners(vshard) if member in absent] if shards.members else []
         if found:

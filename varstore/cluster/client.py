@@ -25,16 +25,16 @@ from artimon.model.select import (
     too_many_series,
 )
 from artimon.model.values import Kind, ValueType
-from artimon.model.vshards import EVERY
+from artimon.model.vshards import ALL_VSHARDS
 from artimon.runtime.zookeeper import close_client, zookeeper_client
-from varstore.cluster.connections import Ask, Outcome, Question, ShardConnections
-from varstore.cluster.directory import Directory, Shards
-from varstore.cluster.round import Round
+from varstore.cluster.connections import RequestFor, ShardAnswer, ShardConnections, ShardRequest
+from varstore.cluster.directory import ClusterDirectory, ClusterState
+from varstore.cluster.round import ScatterGather
 from varstore.cluster.uniting import aggregate_all
-from varstore.query.merge import has_twins, unite
+from varstore.query.merge import has_twins, merge_answers
 
 DEADLINE_S = 10.0
-CONNECT_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
 """Maximum time that the first request waits for ZooKeeper."""
 
 
@@ -44,7 +44,7 @@ class StoreUnavailable(SelectError):
     of_query = False
 
 
-class Watch(Protocol):
+class QueryGuard(Protocol):
     """Supervisor of one evaluation."""
 
     def check(self) -> object:
@@ -72,11 +72,11 @@ class VarstoreClient:
         if self._owns_client:
             self._connecting = self._zookeeper.start_async()
         self._met = not self._owns_client
-        self._directory = Directory(self._zookeeper, min(3.0, deadline_s), clock)
+        self._directory = ClusterDirectory(self._zookeeper, min(3.0, deadline_s), clock)
         self._deadline_s, self._clock = deadline_s, clock
         self._connections = ShardConnections(self._directory.read, self._directory.forget, clock, deadline_s)
         self._levels = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
-        self._watch: Watch | None = None
+        self._watch: QueryGuard | None = None
 
     def __enter__(self) -> VarstoreClient:
         return self
@@ -92,7 +92,7 @@ class VarstoreClient:
         if self._owns_client:
             close_client(self._zookeeper)
 
-    def watching(self, watch: Watch) -> VarstoreClient:
+    def watching(self, watch: QueryGuard) -> VarstoreClient:
         """Return the same store for one evaluation: it checks `watch` while it waits for shards."""
         own = copy(self)
         own._watch, own._owns_client = watch, False
@@ -108,16 +108,16 @@ class VarstoreClient:
         if has_twins(parts):  # a series that two sources report: merging its buckets takes all statistics
             outcomes, missing = self._select(replace(request, statistics=STATISTICS), deadline)
             parts = [outcome.answer for outcome in outcomes]
-        buckets = unite(parts, request)
+        buckets = merge_answers(parts, request)
         if len(buckets.series) > request.limit:
             raise too_many_series(len(buckets.series), request.limit)
         notes = buckets.notes + missing
         return replace(buckets, notes=tuple(dict.fromkeys(notes)), partial=buckets.partial or bool(missing))
 
-    def _select(self, request: SelectRequest, deadline: float) -> tuple[list[Outcome], tuple[str, ...]]:
-        def question(vshards: int) -> Ask:
+    def _select(self, request: SelectRequest, deadline: float) -> tuple[list[ShardAnswer], tuple[str, ...]]:
+        def question(vshards: int) -> ShardRequest:
             wire = json.dumps({**replace(request, vshards=vshards).to_json(), "small": True}).encode()
-            return Ask("select", lambda _: (wire,), decode_buckets)
+            return ShardRequest("select", lambda _: (wire,), decode_buckets)
 
         return self._ask(question, deadline)
 
@@ -167,12 +167,14 @@ class VarstoreClient:
         """Return the status of each shard that answers, by id."""
 
         deadline = self._deadline()
-        told = self._connections.each(self._shards(deadline), Ask("status", lambda _: (), json.loads), deadline)
+        told = self._connections.each(
+            self._shards(deadline), ShardRequest("status", lambda _: (), json.loads), deadline
+        )
         if not told:
             raise StoreUnavailable(f"no shard of the memory store answered: {self._reason()}")
         return told
 
-    def _union(self, question: Question) -> list[str]:
+    def _union(self, question: RequestFor) -> list[str]:
         outcomes, _ = self._ask(question, self._deadline())
         return sorted({str(item) for outcome in outcomes for item in outcome.answer})
 
@@ -182,18 +184,20 @@ class VarstoreClient:
         left = None if self._watch is None else self._watch.seconds_left()
         return self._clock.monotonic() + (self._deadline_s if left is None else min(left, self._deadline_s))
 
-    def _ask(self, question: Question, deadline: float) -> tuple[list[Outcome], tuple[str, ...]]:
+    def _ask(self, question: RequestFor, deadline: float) -> tuple[list[ShardAnswer], tuple[str, ...]]:
         """Return the answers, with disjoint virtual shards, and a note for each reason why some are missing. Raises
         StoreUnavailable if no shard answers."""
         check = None if self._watch is None else self._watch.check
-        outcomes, notes = Round(self._connections, self._shards(deadline), question, deadline, check).run(EVERY)
+        outcomes, notes = ScatterGather(self._connections, self._shards(deadline), question, deadline, check).run(
+            ALL_VSHARDS
+        )
         if not outcomes:
             raise StoreUnavailable("no shard of the memory store answered: " + "; ".join([*notes, self._reason()]))
         return outcomes, tuple(notes)
 
-    def _shards(self, deadline: float) -> Shards:
+    def _shards(self, deadline: float) -> ClusterState:
         if not self._met:  # give a new client time to connect; later the known shards are used
-            self._connecting.wait(min(CONNECT_S, max(0.0, deadline - self._clock.monotonic())))
+            self._connecting.wait(min(CONNECT_TIMEOUT_S, max(0.0, deadline - self._clock.monotonic())))
             if not self._connecting.is_set():
                 raise StoreUnavailable(f"ZooKeeper at {self._hosts} does not answer: is the stack running?")
             self._met = True
@@ -203,24 +207,24 @@ class VarstoreClient:
         return self._directory.stale or "start shards with `artimon shard`, or `artimon up`"
 
 
-def _pushed(request: AggregateRequest) -> Question:
+def _pushed(request: AggregateRequest) -> RequestFor:
     """Each shard is told the time left until the deadline."""
 
-    def question(vshards: int) -> Ask:
+    def question(vshards: int) -> ShardRequest:
         asked = replace(request, vshards=vshards)
 
         def wire(seconds: float) -> tuple[bytes, ...]:
             return (json.dumps(replace(asked, deadline_ms=int(seconds * 1000)).to_json()).encode(),)
 
-        return Ask("aggregate", wire, decode_aggregate)
+        return ShardRequest("aggregate", wire, decode_aggregate)
 
     return question
 
 
-def _find(**question: Any) -> Question:
+def _find(**question: Any) -> RequestFor:
     """Return a request whose answers may overlap: each shard returns everything it knows."""
     wire = json.dumps(question).encode()
-    ask = Ask("find", lambda _: (wire,), lambda reply: json.loads(reply)["found"])
+    ask = ShardRequest("find", lambda _: (wire,), lambda reply: json.loads(reply)["found"])
     return lambda _vshards: ask
 
 

@@ -13,23 +13,23 @@ from typing import Any
 from artimon.model.clock import Clock
 from artimon.model.vshards import union
 from artimon.runtime.settings import security
-from bookkeeper.rpc.framed_server import FramedClient, FramedError, Sent
-from varstore.cluster.choosing import Choice
-from varstore.cluster.directory import Place, Shards
+from bookkeeper.rpc.framed_server import FramedClient, FramedError, PendingCall
+from varstore.cluster.choosing import HolderChoice
+from varstore.cluster.directory import ClusterState, ShardAddress
 from varstore.query.answer import ANSWER_BYTES
 from varstore.shard.service import idl
 
 THREADS = 128
-MANY = 16
+BUSY_REQUESTS = 16
 """Running requests to one shard above which its replicas are asked first, so that a hanging shard never holds all
 threads."""
 FIRST_HEDGE_S = 0.3
 """Used until ENOUGH answers have been timed."""
-HEDGE_S = (0.05, 2.0)
-ENOUGH = 20
+HEDGE_BOUNDS_S = (0.05, 2.0)
+MIN_LATENCIES = 20
 AVOID_S = 5.0
-_IDLE_KEPT = 4
-SENT_AT_ONCE = 32_768
+_MAX_IDLE = 4
+NONBLOCKING_BYTES = 32_768
 """Bytes of a request that the kernel accepts without waiting for the shard."""
 MiB = 1 << 20
 
@@ -37,7 +37,7 @@ Check = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ShardRequest:
     """Request to one shard: a method, its arguments, and the decoder of the reply. `wire` gets the seconds until the
     deadline."""
 
@@ -46,39 +46,39 @@ class Ask:
     read: Callable[[Any], Any]
 
 
-Question = Callable[[int], Ask]
+RequestFor = Callable[[int], ShardRequest]
 """Returns the request for these virtual shards (mask)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ShardAnswer:
     """Answer of one shard for the virtual shards that it was asked for."""
 
-    place: Place
+    place: ShardAddress
     vshards: int
     answer: Any
 
 
 @dataclass(slots=True)
-class Running:
+class InFlightRequest:
     """A request in progress over a connection."""
 
-    sent: Sent
-    ask: Ask
+    sent: PendingCall
+    ask: ShardRequest
     client: FramedClient
     began: float
 
 
 @dataclass(slots=True)
-class Part:
+class SubRequest:
     """Virtual shards that one shard is asked for; `instead`: others that are asked for the same, because it failed or
     is slow."""
 
-    choice: Choice
+    choice: HolderChoice
     since: float
     depth: int
     client: FramedClient | None = None
-    running: Running | None = None
+    running: InFlightRequest | None = None
     """Sent, and awaited by the calling thread."""
     future: Future[Any] | None = None
     """Result, if a thread of the pool runs the request."""
@@ -86,11 +86,11 @@ class Part:
     soft: bool = False
     """True if the answer says that it is partial."""
     failure: str = ""
-    instead: list[Part] | None = None
+    instead: list[SubRequest] | None = None
     desperate: bool = False
     """True if lagging or refilling shards were asked too."""
 
-    def all(self) -> Iterator[Part]:
+    def all(self) -> Iterator[SubRequest]:
         """Yield this part and all below."""
         yield self
         for part in self.instead or ():
@@ -117,25 +117,25 @@ class Part:
         """True while its own answer is awaited."""
         return self.future is not None or self.running is not None
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[ShardAnswer]:
         """Return the best answers so far; they do not overlap."""
         below = [outcome for part in self.instead or () for outcome in part.outcomes()]
         if self.answer is None or (self.soft and self.is_whole()):
             return below
-        return [Outcome(self.choice.place, self.choice.vshards, self.answer)]
+        return [ShardAnswer(self.choice.place, self.choice.vshards, self.answer)]
 
 
 class ShardConnections:
     """Thread-safe. Locks: `_lock` guards `_idle`, `_avoid`, `_running` and `_took`; no I/O under it."""
 
-    def __init__(self, shards: Callable[[], Shards], forget: Callable[[], None], clock: Clock, deadline_s: float):
+    def __init__(self, shards: Callable[[], ClusterState], forget: Callable[[], None], clock: Clock, deadline_s: float):
         """`shards` reads the directory of the shards; `forget` reports that its last answer was wrong."""
         self.shards, self.forget, self.clock, self._deadline_s = shards, forget, clock, deadline_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="varstore-client")
         self._lock = threading.Lock()
-        self._idle: dict[Place, list[FramedClient]] = {}
-        self._avoid: dict[Place, float] = {}
-        self._running: Counter[Place] = Counter()
+        self._idle: dict[ShardAddress, list[FramedClient]] = {}
+        self._avoid: dict[ShardAddress, float] = {}
+        self._running: Counter[ShardAddress] = Counter()
         self._took: deque[float] = deque(maxlen=128)
         """Latencies of the latest answers."""
 
@@ -148,7 +148,7 @@ class ShardConnections:
             for client in clients:
                 client.close()
 
-    def each(self, shards: Shards, ask: Ask, deadline: float) -> dict[str, Any]:
+    def each(self, shards: ClusterState, ask: ShardRequest, deadline: float) -> dict[str, Any]:
         """Return the answers of all live shards by id, without those that do not answer."""
         futures = {place.id: self._threads.submit(self._call, place, ask, deadline) for place in shards.live}
         wait(futures.values(), timeout=max(0.0, deadline - self.clock.monotonic()) + 0.2)
@@ -161,28 +161,28 @@ class ShardConnections:
         """Return the seconds after which an answer is late: the 95th percentile, within HEDGE_S."""
         with self._lock:
             took = sorted(self._took)
-        if len(took) < ENOUGH:
+        if len(took) < MIN_LATENCIES:
             return FIRST_HEDGE_S
-        return min(max(took[int(len(took) * 0.95)], HEDGE_S[0]), HEDGE_S[1])
+        return min(max(took[int(len(took) * 0.95)], HEDGE_BOUNDS_S[0]), HEDGE_BOUNDS_S[1])
 
-    def start(self, part: Part, question: Question, deadline: float) -> None:
+    def start(self, part: SubRequest, question: RequestFor, deadline: float) -> None:
         """Send at once over an open connection; otherwise, or if sending may block, use a thread of the pool."""
         place, ask = part.choice.place, question(part.choice.vshards)
         client = part.client = self._take(place)
         now = self.clock.monotonic()
         wire = ask.wire(max(0.001, deadline - now))
-        if sum(map(len, wire)) <= SENT_AT_ONCE and client.connected:
+        if sum(map(len, wire)) <= NONBLOCKING_BYTES and client.connected:
             try:
                 sent = client.send(ask.method, *wire, timeout=max(0.001, deadline - now))
             except FramedError:  # it just died: the pool reconnects
                 client.close()
             else:
                 self._count(place, 1)
-                part.running = Running(sent, ask, client, now)
+                part.running = InFlightRequest(sent, ask, client, now)
                 return
         part.future = self._threads.submit(self._call, place, ask, deadline, client)
 
-    def finish(self, part: Part) -> Future[Any]:
+    def finish(self, part: SubRequest) -> Future[Any]:
         """Return the reply to a sent request as a completed future; waits if necessary."""
         future: Future[Any] = Future()
         running, part.running = part.running, None
@@ -193,24 +193,24 @@ class ShardConnections:
                 future.set_exception(error)
         return future
 
-    def hand_over(self, part: Part) -> None:
+    def hand_over(self, part: SubRequest) -> None:
         """Let a thread of the pool wait for the reply."""
         running, part.running = part.running, None
         if running is not None:
             part.future = self._threads.submit(self._end, part.choice.place, running)
             part.future.add_done_callback(lambda future: self._drop(part, running) if future.cancelled() else None)
 
-    def abandon(self, part: Part) -> None:
+    def abandon(self, part: SubRequest) -> None:
         """Stop waiting for the reply."""
         running, part.running = part.running, None
         if running is not None:
             self._drop(part, running)
 
-    def _drop(self, part: Part, running: Running) -> None:
+    def _drop(self, part: SubRequest, running: InFlightRequest) -> None:
         running.sent.abandon()
         self._count(part.choice.place, -1)
 
-    def _call(self, place: Place, ask: Ask, deadline: float, client: FramedClient | None = None) -> Any:
+    def _call(self, place: ShardAddress, ask: ShardRequest, deadline: float, client: FramedClient | None = None) -> Any:
         """Send and wait, in the pool. Reconnects once if an idle connection died: requests change nothing."""
         client = client or self._take(place)
         began = self.clock.monotonic()
@@ -222,9 +222,9 @@ class ShardConnections:
             self._count(place, -1)
             client.close()
             raise
-        return self._end(place, Running(sent, ask, client, began))
+        return self._end(place, InFlightRequest(sent, ask, client, began))
 
-    def _end(self, place: Place, running: Running) -> Any:
+    def _end(self, place: ShardAddress, running: InFlightRequest) -> Any:
         """Return the decoded reply."""
         client = running.client
         try:
@@ -242,13 +242,13 @@ class ShardConnections:
             self._took.append(self.clock.monotonic() - running.began)
         return answer
 
-    def _count(self, place: Place, more: int) -> None:
+    def _count(self, place: ShardAddress, more: int) -> None:
         with self._lock:
             self._running[place] += more
             if not self._running[place]:
                 del self._running[place]
 
-    def _take(self, place: Place) -> FramedClient:
+    def _take(self, place: ShardAddress) -> FramedClient:
         with self._lock:
             idle = self._idle.get(place)
             if idle:
@@ -256,27 +256,27 @@ class ShardConnections:
         where, most = (place.host, place.port), ANSWER_BYTES + 16 * MiB
         return FramedClient(idl().Shard, *where, self._deadline_s, max_frame=most, security=security())
 
-    def _give_back(self, place: Place, client: FramedClient) -> None:
+    def _give_back(self, place: ShardAddress, client: FramedClient) -> None:
         with self._lock:
             self._avoid.pop(place, None)
             gone = [old for old in self._idle if old.id == place.id and old != place]
             closing = [c for old in gone for c in self._idle.pop(old)]
             idle = self._idle.setdefault(place, [])
-            if len(idle) < _IDLE_KEPT:
+            if len(idle) < _MAX_IDLE:
                 idle.append(client)
             else:
                 closing.append(client)
         for old_client in closing:
             old_client.close()
 
-    def avoided(self) -> frozenset[Place]:
+    def avoided(self) -> frozenset[ShardAddress]:
         """Return shards that failed lately, or have too many running requests."""
         now = self.clock.monotonic()
         with self._lock:
             self._avoid = {place: until for place, until in self._avoid.items() if until > now}
-            return frozenset(self._avoid) | {place for place, count in self._running.items() if count >= MANY}
+            return frozenset(self._avoid) | {place for place, count in self._running.items() if count >= BUSY_REQUESTS}
 
-    def shun(self, place: Place) -> None:
+    def shun(self, place: ShardAddress) -> None:
         """Avoid a shard for AVOID_S."""
         with self._lock:
             self._avoid[place] = self.clock.monotonic() + AVOID_S

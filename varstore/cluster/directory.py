@@ -12,14 +12,14 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.vshards import from_hex, to_hex
-from artimon.model.znode import read_table
-from varstore.cluster.membership import SHARDS_PATH, Membership, MembershipError, read
+from artimon.model.znode import parse_json_object
+from varstore.cluster.membership import SHARDS_PATH, Membership, MembershipError, read_membership
 
-FRESH_S = 1.0
+CACHE_TTL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShardAddress:
     """Address of a live shard; another incarnation is another process. The masks change while it lives, and are not
     compared."""
 
@@ -49,19 +49,19 @@ class Place:
         return json.dumps(node).encode()
 
     @classmethod
-    def from_bytes(cls, id_: str, data: bytes) -> Place:
+    def from_bytes(cls, id_: str, data: bytes) -> ShardAddress:
         """Parse the bytes of `to_bytes`; without masks it holds nothing. Raises ValueError, KeyError, TypeError."""
-        node = read_table(data)
+        node = parse_json_object(data)
         masks = (from_hex(node.get(name, "0")) for name in ("held", "holds", "lagging", "lacking"))
         return cls(id_, str(node["host"]), int(node["port"]), str(node.get("incarnation", "")), *masks)
 
 
 @dataclass(frozen=True, slots=True)
-class Shards:
+class ClusterState:
     """Membership and live shards (members or not: a removed one answers until others have taken over)."""
 
     membership: Membership = field(default_factory=lambda: Membership(()))
-    live: tuple[Place, ...] = ()
+    live: tuple[ShardAddress, ...] = ()
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -75,22 +75,22 @@ class Shards:
         return tuple(member for member in self.members if member not in alive)
 
 
-class Directory:
+class ClusterDirectory:
     """Asks ZooKeeper at most once a second. `_lock` guards the answer. `ask_s`: timeout of each request."""
 
     def __init__(self, client: KazooClient, ask_s: float = 3.0, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client, self._ask_s, self._clock = client, ask_s, clock
         self._lock = threading.Lock()
-        self._known = Shards()
-        self._read_at = -FRESH_S
+        self._known = ClusterState()
+        self._read_at = -CACHE_TTL_S
         self.stale = ""
         """Reason why the last reading failed; empty if it succeeded."""
 
-    def read(self) -> Shards:
+    def read(self) -> ClusterState:
         """Return the newest reading; an old one (see `stale`) while ZooKeeper does not answer."""
         with self._lock:
             now = self._clock.monotonic()
-            if now - self._read_at >= FRESH_S:
+            if now - self._read_at >= CACHE_TTL_S:
                 if self._known.live and not self._client.connected:  # waiting would only delay requests
                     self.stale = "ZooKeeper does not answer: using the shards known last"
                     return self._known
@@ -104,21 +104,21 @@ class Directory:
     def forget(self) -> None:
         """Ask again at the next reading: the known places are out of date."""
         with self._lock:
-            self._read_at = -FRESH_S
+            self._read_at = -CACHE_TTL_S
 
-    def _ask(self) -> Shards:
-        membership = read(self._client) or Membership(())
+    def _ask(self) -> ClusterState:
+        membership = read_membership(self._client) or Membership(())
         deadline = self._clock.monotonic() + self._ask_s  # of all requests: queries wait for this
         try:
             names = self._client.get_children_async(SHARDS_PATH).get(timeout=self._ask_s)
         except NoNodeError:
-            return Shards(membership)
+            return ClusterState(membership)
         asked = [(name, self._client.get_async(f"{SHARDS_PATH}/{name}")) for name in sorted(names)]
         live = []
         for name, answer in asked:
             try:
                 left_s = max(0.0, deadline - self._clock.monotonic())
-                live.append(Place.from_bytes(name, answer.get(timeout=left_s)[0]))
+                live.append(ShardAddress.from_bytes(name, answer.get(timeout=left_s)[0]))
             except (NoNodeError, ValueError, KeyError, TypeError):  # gone, or not a shard: skip only this one
                 continue
-        return Shards(membership, tuple(live))
+        return ClusterState(membership, tuple(live))

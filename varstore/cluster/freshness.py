@@ -20,7 +20,7 @@ MAX_ENDS = 1_000
 """Maximum number of log ends remembered: half an hour at one in two seconds. A longer lag counts from the oldest."""
 
 
-class Standing(NamedTuple):
+class GroupPosition(NamedTuple):
     """One group of the shard with its positions in the topic that is read now."""
 
     vshards: int
@@ -36,7 +36,7 @@ class Standing(NamedTuple):
         return self.ready and not self.lost
 
 
-def number_of(place: int, partition: int) -> int:
+def partition_number(place: int, partition: int) -> int:
     """Return a number for a partition, unique over all generations of the topic; the newest (`place` 0) keeps its own.
 
     >>> number_of(0, 3), number_of(1, 3)
@@ -45,14 +45,14 @@ def number_of(place: int, partition: int) -> int:
     return partition if place == 0 else -1 - MAX_PARTITIONS * (place - 1) - partition
 
 
-def standings_of(groups: Iterable[Mapping[str, Any]], topic_ids: Sequence[str]) -> list[Standing]:
+def group_positions(groups: Iterable[Mapping[str, Any]], topic_ids: Sequence[str]) -> list[GroupPosition]:
     """Return the standings of a shard's groups, given as by `Shard.groups`. `topic_ids`: generations of the topic,
     newest first."""
     places = {topic_id: place for place, topic_id in enumerate(topic_ids)}
     return [
-        Standing(
+        GroupPosition(
             from_hex(group["vshards"]),
-            {number_of(places[topic], p): at for topic, p, at in group["positions"] if topic in places},
+            {partition_number(places[topic], p): at for topic, p, at in group["positions"] if topic in places},
             bool(group["ready"]),
             "lost" in group,
         )
@@ -60,7 +60,7 @@ def standings_of(groups: Iterable[Mapping[str, Any]], topic_ids: Sequence[str]) 
     ]
 
 
-class Ends(NamedTuple):
+class LogEndOffsets(NamedTuple):
     """Ends of the log of a topic when it was last seen."""
 
     topic_id: str
@@ -68,11 +68,11 @@ class Ends(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Target:
+class _CatchUpTarget:
     """Virtual shards that are whole once they reach `ends` and reading `readings` of the announcements is done."""
 
     vshards: int
-    ends: Ends
+    ends: LogEndOffsets
     readings: int
 
 
@@ -85,15 +85,15 @@ class Freshness:
 
     def __init__(self, now_s: float) -> None:
         self._lock = threading.Lock()
-        self._fresh_ends: deque[tuple[float, Ends]] = deque()
+        self._fresh_ends: deque[tuple[float, LogEndOffsets]] = deque()
         """(time since which the log may have ended there, ends), oldest first; without ends that all groups reached."""
-        self._newest: Ends | None = None
+        self._newest: LogEndOffsets | None = None
         self._asked_s, self._looked_s = now_s, now_s
         self._woken_s: float | None = None
         self._awaited = 0
         """Mask of adopted virtual shards for which Kafka was not asked since."""
-        self._targets: list[_Target] = []
-        self._standings: tuple[Standing, ...] = ()
+        self._targets: list[_CatchUpTarget] = []
+        self._standings: tuple[GroupPosition, ...] = ()
         self._held = self._ready = self._lagging = 0
         self._readings = 0
         self._lag_s = 0.0
@@ -101,7 +101,7 @@ class Freshness:
     def saw(self, topic_id: str, ends: Mapping[int, int], asked_s: float, now_s: float) -> None:
         """Record the log ends that Kafka answered to a request made at `asked_s`."""
         with self._lock:
-            found = Ends(topic_id, dict(ends))
+            found = LogEndOffsets(topic_id, dict(ends))
             # after a pause: the log may have ended there since the pause began
             since = self._asked_s if asked_s - self._asked_s > GAP_S else asked_s
             if self._newest is not None and found != self._newest and len(self._fresh_ends) < MAX_ENDS:
@@ -110,11 +110,11 @@ class Freshness:
             if self._woken_s is not None and asked_s >= self._woken_s:
                 self._woken_s = None
             if self._awaited:
-                self._targets.append(_Target(self._awaited, found, self._readings))
+                self._targets.append(_CatchUpTarget(self._awaited, found, self._readings))
                 self._awaited = 0
             self._judge(now_s)
 
-    def look(self, standings: Sequence[Standing], readings: int, read: int, now_s: float) -> None:
+    def look(self, standings: Sequence[GroupPosition], readings: int, read: int, now_s: float) -> None:
         """Record the present groups. `readings`: number of the reading of announcements that covers all adopted virtual
         shards; `read`: the last one that was completed."""
         with self._lock:
@@ -139,7 +139,7 @@ class Freshness:
             if read < target.readings:
                 continue
             for standing in self._standings:
-                if standing.is_sound and _reached(standing, target.ends):
+                if standing.is_sound and _has_reached(standing, target.ends):
                     self._ready |= target.vshards & standing.vshards
                     target.vshards &= ~standing.vshards
         self._targets = [target for target in self._targets if target.vshards]
@@ -147,11 +147,11 @@ class Freshness:
     def _judge(self, now_s: float) -> None:
         """Find the lagging virtual shards; forget ends that all groups have reached."""
         whole = [standing for standing in self._standings if standing.vshards & self._ready]
-        while self._fresh_ends and all(_reached(s, self._fresh_ends[0][1]) for s in whole):
+        while self._fresh_ends and all(_has_reached(s, self._fresh_ends[0][1]) for s in whole):
             self._fresh_ends.popleft()
         self._lagging, self._lag_s = 0, 0.0
         for standing in whole:
-            since = next((at for at, ends in self._fresh_ends if not _reached(standing, ends)), now_s)
+            since = next((at for at, ends in self._fresh_ends if not _has_reached(standing, ends)), now_s)
             self._lag_s = max(self._lag_s, now_s - since)
             if now_s - since > LAG_S:
                 self._lagging |= standing.vshards
@@ -198,5 +198,5 @@ class Freshness:
             )
 
 
-def _reached(standing: Standing, ends: Ends) -> bool:
+def _has_reached(standing: GroupPosition, ends: LogEndOffsets) -> bool:
     return all(standing.next.get(partition, 0) >= end for partition, end in ends.ends.items())

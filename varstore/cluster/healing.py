@@ -6,66 +6,66 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from artimon.model.vshards import EVERY, in_mask, mask_of, union
+from artimon.model.vshards import ALL_VSHARDS, mask_of, union, vshards_of
 from artimon.rawtable.schema import TableError
-from varstore.cluster.directory import Place, Shards
+from varstore.cluster.directory import ClusterState, ShardAddress
 from varstore.cluster.membership import Membership
-from varstore.cluster.moving import AT_ONCE
+from varstore.cluster.moving import VSHARDS_PER_STEP
 from varstore.shard.shard import Shard
-from varstore.store.groups import Lost, Partition
+from varstore.store.groups import LostRange, Partition
 
 log = logging.getLogger(__name__)
 
-NOTICE_S = 5.0
+REPAIR_DELAY_S = 5.0
 """Seconds from a loss to its repair: other shards with the same loss have registered it by then."""
-LOOK_S = 5.0
+TABLE_CHECK_S = 5.0
 """Interval between two checks of the raw table."""
-TURN_S = 3_600.0
+MAX_TURN_WAIT_S = 3_600.0
 """Maximum wait for a replica that is to be refilled first."""
-TOLD_S = 24 * 3_600.0
+REPORT_S = 24 * 3_600.0
 """Time for which samples lost for all shards are reported as a problem."""
 PAUSE_S, LONGEST_PAUSE_S = 60.0, 3_600.0
 """Pause between two refills from the table: doubles each time, until there was no refill for two hours."""
 
-SOON = "it is refilled soon"
+REFILL_PENDING = "it is refilled soon"
 
-LostBy = Sequence[tuple[int, Mapping[Partition, Lost]]]
-HasLost = Callable[[Mapping[Partition, Lost]], bool]
+LostByGroup = Sequence[tuple[int, Mapping[Partition, LostRange]]]
+TableHas = Callable[[Mapping[Partition, LostRange]], bool]
 """Returns True if the raw table may have the samples; False: lost for all. Raises TableError, OSError if unknown."""
 
 
-def from_replicas(shards: Shards, me: str, lacking: int) -> int:
+def from_replicas(shards: ClusterState, me: str, lacking: int) -> int:
     """Return the mask of lacking virtual shards that another live shard holds whole."""
     return lacking & union(place.good for place in shards.live if place.id != me)
 
 
-def in_turn(shards: Shards, me: str, lacking: int) -> int:
+def refillable(shards: ClusterState, me: str, lacking: int) -> int:
     """Return the mask of virtual shards to refill here now: none of their owners is being refilled, and no live owner
     precedes this one. So one replica answers meanwhile, and takes a copy later."""
     others = {place.id: place for place in shards.live if place.id != me}
-    return mask_of(v for v in in_mask(lacking) if not _waits(shards.membership.owners(v), others, me, v))
+    return mask_of(v for v in vshards_of(lacking) if not _must_wait(shards.membership.owners(v), others, me, v))
 
 
-def _waits(owners: Sequence[str], others: Mapping[str, Place], me: str, vshard: int) -> bool:
+def _must_wait(owners: Sequence[str], others: Mapping[str, ShardAddress], me: str, vshard: int) -> bool:
     for id_ in owners[: owners.index(me)] if me in owners else owners:
         if id_ in others:
             return True
     return any((others[id_].held & ~others[id_].ready) >> vshard & 1 for id_ in owners if id_ in others)
 
 
-def told(lost: LostBy) -> str:
+def ranges_text(lost: LostByGroup) -> str:
     """Return the lost ranges as text for operators."""
     ranges = sorted({(key.partition, one.start, one.until) for _, of_group in lost for key, one in of_group.items()})
     return ", ".join(f"offsets {start} to {until} of partition {p}" for p, start, until in ranges)
 
 
-class Healing:
+class GapRepair:
     """Used by the mover's thread, which calls `step` between steps of the mover.
 
     Invariant: a virtual shard is dropped only if it can be restored whole: another shard holds it whole, or the raw
     table has come past the lost range. Otherwise it answers as it is, and says what it lacks."""
 
-    def __init__(self, me: str, shard: Shard, has_lost: HasLost) -> None:
+    def __init__(self, me: str, shard: Shard, has_lost: TableHas) -> None:
         self._me, self._shard, self._has_lost = me, shard, has_lost
         self._since_s: float | None = None
         self._not_before_s = 0.0
@@ -80,13 +80,17 @@ class Healing:
     def lacks(self, vshards: int) -> str:
         """Return a text of what these virtual shards lack and of the remedy; empty if nothing is lacking."""
         lost = [one for one in self._shard.lost() if one[0] & vshards]
-        return f"lacks {told(lost)}, which Kafka deleted before it was read: {self._doing or SOON}" if lost else ""
+        return (
+            f"lacks {ranges_text(lost)}, which Kafka deleted before it was read: {self._doing or REFILL_PENDING}"
+            if lost
+            else ""
+        )
 
     @property
     def problems(self) -> list[str]:
         """Problems for health."""
         gone = f"{self._gone} are lost: neither Kafka nor the raw table has them" if self._gone else ""
-        return [text for text in (self.lacks(EVERY), gone) if text]
+        return [text for text in (self.lacks(ALL_VSHARDS), gone) if text]
 
     def figures(self) -> dict[str, int]:
         """Return the figures that `artimon status` shows: offsets lacking in the worst group, and refills from the raw
@@ -94,39 +98,39 @@ class Healing:
         lost = [sum(one.until - one.start for one in of_group.values()) for _, of_group in self._shard.lost()]
         return {"offsets_lacking": max(lost, default=0), "refills": self._refills}
 
-    def step(self, membership: Membership, shards: Shards | None, now_s: float) -> bool:
+    def step(self, membership: Membership, shards: ClusterState | None, now_s: float) -> bool:
         """Do one step; return True if virtual shards were dropped for the mover to take over. `shards`: see Mover."""
         self._now_s, wanted = now_s, membership.wanted(self._me)
-        if now_s > self._gone_s + TOLD_S:
+        if now_s > self._gone_s + REPORT_S:
             self._gone = ""
         lost = [(mask & wanted, of_group) for mask, of_group in self._shard.lost() if mask & wanted]
         if not lost:
             self._since_s, self._doing = None, ""
             return False
         if self._since_s is None:
-            self._since_s, self._doing = now_s, SOON
-            log.error("shard %s lacks %s, which Kafka deleted before it was read", self._me, told(lost))
-        if shards is None or now_s < self._since_s + NOTICE_S:
+            self._since_s, self._doing = now_s, REFILL_PENDING
+            log.error("shard %s lacks %s, which Kafka deleted before it was read", self._me, ranges_text(lost))
+        if shards is None or now_s < self._since_s + REPAIR_DELAY_S:
             return False
         return self._copy(shards, lost) or self._refill(shards, lost, now_s)
 
-    def _copy(self, shards: Shards, lost: LostBy) -> bool:
+    def _copy(self, shards: ClusterState, lost: LostByGroup) -> bool:
         """Drop a part of what other shards hold whole: the rest answers meanwhile."""
         found = from_replicas(shards, self._me, union(mask for mask, _ in lost))
         if not found:
             return False
         self._doing = "it is copied from a replica"
-        self._shard.drop(mask_of(in_mask(found)[:AT_ONCE]))
+        self._shard.drop(mask_of(vshards_of(found)[:VSHARDS_PER_STEP]))
         return True
 
-    def _refill(self, shards: Shards, lost: LostBy, now_s: float) -> bool:
+    def _refill(self, shards: ClusterState, lost: LostByGroup, now_s: float) -> bool:
         if now_s < self._not_before_s:
             return False
-        self._not_before_s = now_s + LOOK_S
-        late = self._since_s is not None and now_s > self._since_s + TURN_S
+        self._not_before_s = now_s + TABLE_CHECK_S
+        late = self._since_s is not None and now_s > self._since_s + MAX_TURN_WAIT_S
         ripe = 0
         for mask, of_group in lost:
-            mine = mask if late else in_turn(shards, self._me, mask)
+            mine = mask if late else refillable(shards, self._me, mask)
             if not mine:
                 self._doing = "a replica is refilled first"
             elif self._is_there(of_group):
@@ -135,7 +139,7 @@ class Healing:
             self._begin(ripe, lost, now_s)
         return bool(ripe)
 
-    def _is_there(self, lost: Mapping[Partition, Lost]) -> bool:
+    def _is_there(self, lost: Mapping[Partition, LostRange]) -> bool:
         """Return True if the table has come past the lost ranges and has them."""
         try:
             there = self._has_lost(lost)
@@ -143,18 +147,18 @@ class Healing:
             self._doing = f"it cannot be refilled yet: {error}"
             return False
         if not there:
-            text = told([(0, lost)])
+            text = ranges_text([(0, lost)])
             log.warning("shard %s: %s are lost: the raw table does not have them either", self._me, text)
             if any(one.start for one in lost.values()):  # otherwise it began above them
                 self._gone, self._gone_s = text, self._now_s
             self._shard.excuse(lost)
         return there
 
-    def _begin(self, vshards: int, lost: LostBy, now_s: float) -> None:
+    def _begin(self, vshards: int, lost: LostByGroup, now_s: float) -> None:
         again = now_s - self._refilled_s < 2 * LONGEST_PAUSE_S
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if again else PAUSE_S
         self._refilled_s, self._not_before_s = now_s, now_s + self._pause_s
         self._refills += 1
-        self._doing = SOON  # for ranges lost meanwhile
-        log.info("shard %s: refilling %d virtual shards, for %s", self._me, vshards.bit_count(), told(lost))
+        self._doing = REFILL_PENDING  # for ranges lost meanwhile
+        log.info("shard %s: refilling %d virtual shards, for %s", self._me, vshards.bit_count(), ranges_text(lost))
         self._shard.drop(vshards)

@@ -14,22 +14,22 @@ from kafka.errors import KafkaError
 from kafka.protocol.consumer import OffsetSpec
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.leader_epochs import ask_epoch_end, printed_id
+from artimon.model.leader_epochs import epoch_end_offset, printed_id
 from artimon.model.topic_spec import generations
 from artimon.runtime.kafka_access import client_options
 from artimon.runtime.partition_counts import PartitionCounts
 from artimon.runtime.supervise import LoopGuard
-from varstore.cluster.freshness import number_of
+from varstore.cluster.freshness import partition_number
 from varstore.shard.shard import Shard
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 2.0
-_ASK_MS = 5_000
-_BOOTSTRAP_MS = 4_000
+POLL_S = 2.0
+_REQUEST_TIMEOUT_MS = 5_000
+_BOOTSTRAP_TIMEOUT_MS = 4_000
 
-Saw = Callable[[str, Mapping[int, int], float, float], None]
-"""Arguments: id of the newest generation of the topic, end of each partition (`number_of`), times of request and
+OnLogEnds = Callable[[str, Mapping[int, int], float, float], None]
+"""Arguments: id of the newest generation of the topic, end of each partition (`partition_number`), times of request and
 answer (seconds of the monotonic clock)."""
 
 
@@ -40,7 +40,7 @@ def log_span(
     KafkaError, OSError, and other errors of the client."""
     client, counts = _admin(kafka), counts or PartitionCounts(None)
     try:
-        found = _described(client, topic, counts)[-1]
+        found = _describe_generations(client, topic, counts)[-1]
         epochs = {p["partition_index"]: int(p["leader_epoch"]) for p in found["partitions"]}
         topic_id, starts = _offsets(client, found, OffsetSpec.EARLIEST)
         _, ends = _offsets(client, found, OffsetSpec.LATEST)
@@ -51,7 +51,7 @@ def log_span(
 
 
 def _admin(kafka: str) -> Any:
-    timeouts = {"request_timeout_ms": _ASK_MS, "bootstrap_timeout_ms": _BOOTSTRAP_MS}
+    timeouts = {"request_timeout_ms": _REQUEST_TIMEOUT_MS, "bootstrap_timeout_ms": _BOOTSTRAP_TIMEOUT_MS}
     return KafkaAdminClient(bootstrap_servers=kafka, **timeouts, **client_options())
 
 
@@ -61,16 +61,16 @@ def _offsets(client: Any, found: Mapping[str, Any], which: OffsetSpec) -> tuple[
     return printed_id(found["topic_id"]), {tp.partition: int(at.offset) for tp, at in offsets.items()}
 
 
-def _described(client: Any, topic: str, counts: PartitionCounts) -> list[dict[str, Any]]:
+def _describe_generations(client: Any, topic: str, counts: PartitionCounts) -> list[dict[str, Any]]:
     """Return all generations of the topic, oldest first, each with the partitions that lanes are spread over."""
     described = {one["name"]: one for one in client.describe_topics(generations(topic))}
     found = [one for name in generations(topic) if (one := described.get(name)) and not one["error_code"]]
     if not found:
         raise KafkaError(f"topic {topic}: error {described.get(topic, {}).get('error_code')}")
-    return [_counted(one, counts) for one in found]
+    return [_limit_partitions(one, counts) for one in found]
 
 
-def _counted(found: Mapping[str, Any], counts: PartitionCounts) -> dict[str, Any]:
+def _limit_partitions(found: Mapping[str, Any], counts: PartitionCounts) -> dict[str, Any]:
     parts = found["partitions"]
     count = counts.count(found["name"], printed_id(found["topic_id"]), len(parts))
     return {**found, "partitions": [one for one in parts if one["partition_index"] < count]}
@@ -82,7 +82,7 @@ def end_of_epoch(client: Any, topic: str, partition: Mapping[str, Any], epoch: i
     if epoch > partition["leader_epoch"]:
         return 0
     number, leader, now = partition["partition_index"], partition["leader_id"], partition["leader_epoch"]
-    error, end = ask_epoch_end(client, topic, number, leader, now, epoch, _ASK_MS)
+    error, end = epoch_end_offset(client, topic, number, leader, now, epoch, _REQUEST_TIMEOUT_MS)
     if error:
         raise KafkaError(f"topic {topic}, {number}: end of epoch {epoch}: {error}")
     return end
@@ -96,7 +96,7 @@ class LogEnds:
         self,
         kafka: str,
         topic: str,
-        saw: Saw,
+        saw: OnLogEnds,
         clock: Clock = SYSTEM_CLOCK,
         follower: Shard | None = None,
         counts: PartitionCounts | None = None,
@@ -128,24 +128,24 @@ class LogEnds:
         while not self._stop.is_set():
             if not self._turns.turn(self._look):
                 self._close()
-            self._clock.wait(self._stop, EVERY_S)
+            self._clock.wait(self._stop, POLL_S)
         self._close()
 
     def _look(self) -> None:
         if self._client is None:
             self._client = _admin(self._kafka)
         asked_s = self._clock.monotonic()
-        found = _described(self._client, self._topic, self._counts)
+        found = _describe_generations(self._client, self._topic, self._counts)
         ends: dict[int, int] = {}
         topic_ids = []
         for place, one in enumerate(reversed(found)):
             topic_id, of_one = _offsets(self._client, one, OffsetSpec.LATEST)
             topic_ids.append(topic_id)
-            ends |= {number_of(place, partition): end for partition, end in of_one.items()}
+            ends |= {partition_number(place, partition): end for partition, end in of_one.items()}
         self.topic_ids = tuple(topic_ids)
         self._saw(self.topic_ids[0], ends, asked_s, self._clock.monotonic())
         if self._follower is not None:
-            for one in _described(self._client, self._topic, self._counts):
+            for one in _describe_generations(self._client, self._topic, self._counts):
                 self._follow(self._follower, one)
 
     def _follow(self, follower: Shard, found: Mapping[str, Any]) -> None:

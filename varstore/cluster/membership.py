@@ -16,18 +16,18 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS, GridError, Level, levels_text, parse_levels
-from artimon.model.routing import owners, ownership
+from artimon.model.routing import owners_of, ownership
 from artimon.model.vshards import mask_of
-from artimon.model.znode import read_table
+from artimon.model.znode import parse_json_object
 
 log = logging.getLogger(__name__)
 
 SHARDS_PATH = "/artimon/shards"
 VARSTORE_PATH = "/artimon/varstore"
-ASK_S = 3.0
-READ_AGAIN_S = 10.0
+READ_TIMEOUT_S = 3.0
+REREAD_S = 10.0
 """Interval of readings besides the watch, which may be lost with its session."""
-_TRIES = 10
+_MAX_ATTEMPTS = 10
 _UNANSWERED = (KazooException, KazooTimeoutError)
 
 
@@ -51,7 +51,7 @@ class Membership:
 
     def owners(self, vshard: int) -> list[str]:
         """Return the members that own a virtual shard, best first."""
-        return owners(vshard, self.members, self.replicas)
+        return owners_of(vshard, self.members, self.replicas)
 
     def wanted(self, member: str) -> int:
         """Return the mask of the virtual shards that a member owns; 0 for a non-member."""
@@ -95,7 +95,7 @@ class Membership:
     def from_bytes(cls, data: bytes) -> Membership:
         """Parse the bytes of `to_bytes`. Raises MembershipError."""
         try:
-            plain: dict[str, Any] = read_table(data)
+            plain: dict[str, Any] = parse_json_object(data)
             levels = parse_levels(plain["levels"]) if "levels" in plain else DEFAULT_LEVELS
             return cls(tuple(str(m) for m in plain["members"]), int(plain.get("replicas", 1)), levels)
         except (ValueError, KeyError, TypeError, GridError) as error:
@@ -107,37 +107,37 @@ def _wanted(members: tuple[str, ...], replicas: int) -> dict[str, int]:
     return {member: mask_of(vshards) for member, vshards in ownership(members, replicas).items()}
 
 
-def read(client: KazooClient, watch: Callable[[Any], None] | None = None) -> Membership | None:
+def read_membership(client: KazooClient, watch: Callable[[Any], None] | None = None) -> Membership | None:
     """Return the membership in ZooKeeper; None if there is none yet. Raises MembershipError if it does not answer."""
     try:
-        return Membership.from_bytes(client.get_async(VARSTORE_PATH, watch=watch).get(timeout=ASK_S)[0])
+        return Membership.from_bytes(client.get_async(VARSTORE_PATH, watch=watch).get(timeout=READ_TIMEOUT_S)[0])
     except NoNodeError:
         return None
     except _UNANSWERED as error:
         raise MembershipError(f"the membership cannot be read from ZooKeeper: {error!r}") from error
 
 
-def propose(client: KazooClient, wanted: Membership) -> Membership:
+def ensure_membership(client: KazooClient, wanted: Membership) -> Membership:
     """Return the membership in ZooKeeper, which becomes `wanted` if there is none. Raises MembershipError."""
-    found = read(client)
+    found = read_membership(client)
     if found is not None:
         return found
     try:
-        client.create_async(VARSTORE_PATH, wanted.to_bytes(), makepath=True).get(timeout=ASK_S)
+        client.create_async(VARSTORE_PATH, wanted.to_bytes(), makepath=True).get(timeout=READ_TIMEOUT_S)
     except NodeExistsError:
         pass
     except _UNANSWERED as error:
         raise MembershipError(f"the membership cannot be written to ZooKeeper: {error!r}") from error
-    return read(client) or wanted
+    return read_membership(client) or wanted
 
 
-def change(client: KazooClient, how: Callable[[Membership], Membership]) -> Membership:
+def update_membership(client: KazooClient, how: Callable[[Membership], Membership]) -> Membership:
     """Change the membership by compare-and-set, so that no concurrent change is lost. Raises MembershipError."""
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         try:
-            data, stat = client.get_async(VARSTORE_PATH).get(timeout=ASK_S)
+            data, stat = client.get_async(VARSTORE_PATH).get(timeout=READ_TIMEOUT_S)
             wanted = how(Membership.from_bytes(data))
-            client.set_async(VARSTORE_PATH, wanted.to_bytes(), version=stat.version).get(timeout=ASK_S)
+            client.set_async(VARSTORE_PATH, wanted.to_bytes(), version=stat.version).get(timeout=READ_TIMEOUT_S)
             return wanted
         except BadVersionError:
             continue
@@ -145,7 +145,7 @@ def change(client: KazooClient, how: Callable[[Membership], Membership]) -> Memb
             raise MembershipError(f"{VARSTORE_PATH} does not exist: start a shard first") from None
         except _UNANSWERED as error:
             raise MembershipError(f"ZooKeeper does not answer: {error!r}") from error
-    raise MembershipError(f"{VARSTORE_PATH} was changed by others {_TRIES} times in a row: try again")
+    raise MembershipError(f"{VARSTORE_PATH} was changed by others {_MAX_ATTEMPTS} times in a row: try again")
 
 
 class MembershipWatch:
@@ -156,20 +156,20 @@ class MembershipWatch:
     def __init__(self, client: KazooClient, wanted: Membership, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client, self._wanted, self._clock = client, wanted, clock
         self._changed = threading.Event()
-        self._read_at = -READ_AGAIN_S
+        self._read_at = -REREAD_S
         self.known = replace(wanted, confirmed=False)
 
     def look(self) -> Membership:
         """Return the newest membership; reads ZooKeeper if it is due. Raises LevelsDiffer."""
         now = self._clock.monotonic()
-        if self._client.connected and (self._changed.is_set() or now - self._read_at >= READ_AGAIN_S):
+        if self._client.connected and (self._changed.is_set() or now - self._read_at >= REREAD_S):
             self._changed.clear()
             self._read_at = now
             try:
                 # an emptied ZooKeeper gets back the membership it had
                 wanted = replace(self.known, confirmed=True) if self.known.confirmed else self._wanted
-                propose(self._client, wanted)
-                self._take(read(self._client, self._on_event))
+                ensure_membership(self._client, wanted)
+                self._take(read_membership(self._client, self._on_event))
             except MembershipError as error:
                 log.warning("%s; using %s", error, self.known)
         return self.known

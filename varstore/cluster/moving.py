@@ -6,20 +6,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from artimon.model.vshards import in_mask, mask_of
-from varstore.cluster.directory import Place, Shards
+from artimon.model.vshards import mask_of, vshards_of
+from varstore.cluster.directory import ClusterState, ShardAddress
 from varstore.cluster.membership import Membership
 from varstore.shard.shard import Shard
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 64
+VSHARDS_PER_STEP = 64
 """Virtual shards taken over in one step: bounds the cost of a failure."""
 GRACE_S = 5.0
 """Seconds from the removal of virtual shards from the registration to their drop: clients know it by then."""
 
 
-Bring = Callable[[int, Place | None], None]
+RestoreFrom = Callable[[int, ShardAddress | None], None]
 """Takes over these virtual shards (mask) from a live holder or, if None, from snapshots, the raw table, or empty.
 Raises if that fails; then nothing was taken over."""
 
@@ -29,11 +29,11 @@ def lacking(membership: Membership, me: str, held: int) -> int:
     return membership.wanted(me) & ~held
 
 
-def givers(shards: Shards, me: str, wanted: int) -> list[tuple[Place | None, int]]:
+def plan_donors(shards: ClusterState, me: str, wanted: int) -> list[tuple[ShardAddress | None, int]]:
     """Return the donor of each wanted virtual shard, at most AT_ONCE in each step; None: no live shard has them."""
-    found: dict[Place | None, list[int]] = {}
+    found: dict[ShardAddress | None, list[int]] = {}
     others = [place for place in shards.live if place.id != me]
-    for vshard in in_mask(wanted):
+    for vshard in vshards_of(wanted):
         having = [place for place in others if place.good >> vshard & 1]
         giver = having[vshard % len(having)] if having else None  # replicas share the work
         found.setdefault(giver, []).append(vshard)
@@ -42,48 +42,48 @@ def givers(shards: Shards, me: str, wanted: int) -> list[tuple[Place | None, int
     return [
         (giver, mask_of(some))
         for giver, vshards in found.items()
-        for some in (_pieces(vshards) if giver is not None else [vshards])
+        for some in (_batches(vshards) if giver is not None else [vshards])
     ]
 
 
-def _pieces(vshards: Sequence[int]) -> list[Sequence[int]]:
-    return [vshards[at : at + AT_ONCE] for at in range(0, len(vshards), AT_ONCE)]
+def _batches(vshards: Sequence[int]) -> list[Sequence[int]]:
+    return [vshards[at : at + VSHARDS_PER_STEP] for at in range(0, len(vshards), VSHARDS_PER_STEP)]
 
 
-def surplus(shards: Shards, me: str, held: int) -> int:
+def surplus(shards: ClusterState, me: str, held: int) -> int:
     """Return the mask of held but unwanted virtual shards whose owners all hold them whole and up to date. Empty if the
     membership is unconfirmed by ZooKeeper or has no members."""
     if not (shards.membership.confirmed and shards.members):
         return 0
     extra = held & ~shards.membership.wanted(me)
     good: Mapping[str, int] = {place.id: place.good for place in shards.live}
-    return mask_of(v for v in in_mask(extra) if all(good.get(o, 0) >> v & 1 for o in shards.membership.owners(v)))
+    return mask_of(v for v in vshards_of(extra) if all(good.get(o, 0) >> v & 1 for o in shards.membership.owners(v)))
 
 
-class Mover:
+class Rebalancer:
     """Used by one thread, which calls `step` again and again.
 
     Invariant: a virtual shard is dropped only if all of its owners, none of them this shard, have held it whole for
     GRACE_S; until then it is fed and answers as before."""
 
-    def __init__(self, me: str, shard: Shard, bring: Bring) -> None:
+    def __init__(self, me: str, shard: Shard, bring: RestoreFrom) -> None:
         self._me, self._shard, self._bring = me, shard, bring
         self._leaving: dict[int, float] = {}
         """By virtual shard: time since which it is surplus."""
         self.problem = ""
         """Reason why the last step did not do everything; empty if it did."""
 
-    def step(self, membership: Membership, shards: Shards | None, now_s: float) -> bool:
+    def step(self, membership: Membership, shards: ClusterState | None, now_s: float) -> bool:
         """Do one step; return True if anything was moved. `shards`: the state in ZooKeeper; None if it does not answer:
         holders are unknown then and nothing is begun."""
         self.problem = ""
         if shards is None:
             return False
         wanted = lacking(membership, self._me, self._shard.vshards)
-        moved = self._take(givers(shards, self._me, wanted)) if wanted else False
+        moved = self._take(plan_donors(shards, self._me, wanted)) if wanted else False
         return self._let_go(shards, now_s) or moved
 
-    def _take(self, plan: Sequence[tuple[Place | None, int]]) -> bool:
+    def _take(self, plan: Sequence[tuple[ShardAddress | None, int]]) -> bool:
         moved = False
         for giver, vshards in plan:
             whom = f"shard {giver.id}" if giver else "snapshots, the raw table or Kafka"
@@ -96,9 +96,9 @@ class Mover:
                 log.warning("%s", self.problem)
         return moved
 
-    def _let_go(self, shards: Shards, now_s: float) -> bool:
+    def _let_go(self, shards: ClusterState, now_s: float) -> bool:
         going = surplus(shards, self._me, self._shard.vshards)
-        self._leaving = {v: self._leaving.get(v, now_s) for v in in_mask(going)}
+        self._leaving = {v: self._leaving.get(v, now_s) for v in vshards_of(going)}
         ripe = mask_of(v for v, since in self._leaving.items() if now_s - since >= GRACE_S)
         if not ripe:
             return False

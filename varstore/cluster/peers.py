@@ -11,28 +11,28 @@ from thriftpy2.thrift import TException
 from artimon.model.vshards import to_hex
 from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
-from varstore.cluster.directory import Place
+from varstore.cluster.directory import ShardAddress
 from varstore.shard.service import idl
 
 PART_TIMEOUT_S = 30.0
 MAX_PART = 128 << 20
 
 
-class PeerFailed(RuntimeError):
+class PeerError(RuntimeError):
     """The other shard did not send its whole snapshot, or did not answer. The text says which and why."""
 
 
-def status_of(place: Place, timeout_s: float) -> dict[str, Any]:
+def fetch_status(place: ShardAddress, timeout_s: float) -> dict[str, Any]:
     """Return `Shard.status` of another process. Raises PeerFailed."""
     try:
         with FramedClient(idl().Shard, place.host, place.port, timeout_s, security=security()) as client:
             found: dict[str, Any] = json.loads(client.call("status"))
             return found
     except (OSError, FramedError, TException, ValueError) as error:
-        raise PeerFailed(f"shard {place.id} at {place.host}:{place.port} does not answer: {error!r}") from error
+        raise PeerError(f"shard {place.id} at {place.host}:{place.port} does not answer: {error!r}") from error
 
 
-def image_from(place: Place, vshards: int) -> Generator[bytes, None, None]:
+def fetch_snapshot(place: ShardAddress, vshards: int) -> Generator[bytes, None, None]:
     """Yield the parts of its snapshot of these virtual shards (mask), until closed. Raises PeerFailed."""
     try:
         peer = FramedClient(
@@ -41,9 +41,9 @@ def image_from(place: Place, vshards: int) -> Generator[bytes, None, None]:
         with peer as client:
             yield from _parts(client, vshards)
     except idl().ShardError as error:
-        raise PeerFailed(f"shard {place.id} refuses to send its snapshot: {error.message}") from error
+        raise PeerError(f"shard {place.id} refuses to send its snapshot: {error.message}") from error
     except (OSError, FramedError, TException, ValueError, KeyError) as error:
-        raise PeerFailed(f"shard {place.id} did not send its snapshot: {error!r}") from error
+        raise PeerError(f"shard {place.id} did not send its snapshot: {error!r}") from error
 
 
 def _parts(client: FramedClient, vshards: int) -> Generator[bytes, None, None]:

@@ -8,30 +8,30 @@ from typing import Any
 
 from thriftpy2.thrift import TException
 
-from artimon.model.select import NOT_HELD, select_error
+from artimon.model.select import NOT_OWNED, select_error
 from artimon.model.vshards import union
-from bookkeeper.rpc.framed_server import ConnectionLost, FramedError
-from varstore.cluster.choosing import REFILLING, WHOLE, Choice, choose, explain
-from varstore.cluster.connections import Check, Outcome, Part, Question, ShardConnections
-from varstore.cluster.directory import Place, Shards
+from bookkeeper.rpc.framed_server import ConnectionLostError, FramedError
+from varstore.cluster.choosing import REFILLING, WHOLE, HolderChoice, choose_holders, missing_notes
+from varstore.cluster.connections import Check, RequestFor, ShardAnswer, ShardConnections, SubRequest
+from varstore.cluster.directory import ClusterState, ShardAddress
 from varstore.shard.service import idl
 
 VERY_LATE_S = 1.0
-SOFT_S = 3.0
+ACCEPT_PARTIAL_S = 3.0
 """Seconds after which a partial answer is accepted although a whole one may still come."""
-LOOK_S = 0.05
+CHECK_S = 0.05
 """Seconds between two calls of the check."""
-RECHOOSE = 3
+MAX_REDIRECTS = 3
 
 
-class Round:
+class ScatterGather:
     """One request from start to end, in the calling thread."""
 
     def __init__(
         self,
         connections: ShardConnections,
-        shards: Shards,
-        question: Question,
+        shards: ClusterState,
+        question: RequestFor,
         deadline: float,
         check: Check | None = None,
     ) -> None:
@@ -40,9 +40,9 @@ class Round:
         self._check = check
         self._clock = connections.clock
         self._hedge_s = connections.hedge_s()
-        self._parts: list[Part] = []
+        self._parts: list[SubRequest] = []
 
-    def run(self, wanted: int) -> tuple[list[Outcome], list[str]]:
+    def run(self, wanted: int) -> tuple[list[ShardAnswer], list[str]]:
         """Return the answers, each virtual shard in at most one of them, and a note for each reason why some are
         missing. Raises SelectError if any shard refuses."""
         try:
@@ -67,7 +67,7 @@ class Round:
             left = until - self._clock.monotonic()
             if left <= 0:
                 break
-            for fileno, _ in polled.poll(1000 * min(left, LOOK_S)) or self._looked():
+            for fileno, _ in polled.poll(1000 * min(left, CHECK_S)) or self._looked():
                 part = running[fileno]
                 if part.running is not None and part.running.sent.advance():
                     self._settle(part, self._connections.finish(part))
@@ -78,18 +78,18 @@ class Round:
         return ()
 
     def _begin(
-        self, wanted: int, tried: frozenset[Place], depth: int, worst: int = REFILLING
-    ) -> tuple[list[Part], int]:
+        self, wanted: int, tried: frozenset[ShardAddress], depth: int, worst: int = REFILLING
+    ) -> tuple[list[SubRequest], int]:
         """Ask the best untried holders of these virtual shards; also return the mask of those without a holder."""
         live = [place for place in self._shards.live if place not in tried]
-        choices, nobody = choose(live, wanted, self._connections.avoided(), worst)
+        choices, nobody = choose_holders(live, wanted, self._connections.avoided(), worst)
         now = self._clock.monotonic()
-        parts = [Part(choice, now, depth) for choice in choices]
+        parts = [SubRequest(choice, now, depth) for choice in choices]
         for part in parts:
             self._connections.start(part, self._question, self._deadline)
         return parts, nobody
 
-    def _every(self) -> list[Part]:
+    def _every(self) -> list[SubRequest]:
         return [below for part in self._parts for below in part.all()]
 
     def _step(self) -> bool:
@@ -101,7 +101,7 @@ class Round:
         for part in self._every():
             self._connections.hand_over(part)
         running = {part.future: part for part in self._every() if part.future is not None}
-        patience = self._patience(now) if self._check is None else min(self._patience(now), LOOK_S)
+        patience = self._patience(now) if self._check is None else min(self._patience(now), CHECK_S)
         done, _ = wait(running, timeout=patience, return_when=FIRST_COMPLETED)
         for future in done:
             self._settle(running[future], future)
@@ -111,24 +111,24 @@ class Round:
     def _enough(self, now: float) -> bool:
         """Return True if partial answers must do, because no whole ones came for SOFT_S."""
         return all(
-            part.is_settled() or (part.outcomes() and now - part.since > SOFT_S and self._covers(part))
+            part.is_settled() or (part.outcomes() and now - part.since > ACCEPT_PARTIAL_S and self._covers(part))
             for part in self._parts
         )
 
     @staticmethod
-    def _covers(part: Part) -> bool:
+    def _covers(part: SubRequest) -> bool:
         return union(outcome.vshards for outcome in part.outcomes()) == part.choice.vshards
 
     def _patience(self, now: float) -> float:
         """Return the seconds until the next part is late, a partial answer must do, or the deadline."""
-        times = [self._deadline, *(part.since + SOFT_S + 0.001 for part in self._parts)]
+        times = [self._deadline, *(part.since + ACCEPT_PARTIAL_S + 0.001 for part in self._parts)]
         for part in self._every():
             if part.future is not None:
                 late = (self._hedge_s, 2 * self._hedge_s, max(VERY_LATE_S, 3 * self._hedge_s))
                 times += [part.since + s for s in late if part.since + s > now]
         return max(0.0, min(at for at in times if at > now or at == self._deadline) - now)
 
-    def _settle(self, part: Part, future: Future[Any]) -> None:
+    def _settle(self, part: SubRequest, future: Future[Any]) -> None:
         part.future = part.client = None
         place = part.choice.place
         try:
@@ -137,7 +137,7 @@ class Round:
             if part.soft and part.instead is None:  # another shard may have a whole answer
                 self._ask_others(part, WHOLE)
         except idl().ShardError as refusal:
-            if not str(refusal.message).startswith(NOT_HELD):
+            if not str(refusal.message).startswith(NOT_OWNED):
                 raise select_error(str(refusal.message)) from refusal
             self._moved(part, str(refusal.message))
         except (FramedError, TException, OSError, ValueError) as error:
@@ -145,35 +145,35 @@ class Round:
             self._connections.forget()
             self._retry(part, error)
 
-    def _moved(self, part: Part, text: str) -> None:
+    def _moved(self, part: SubRequest, text: str) -> None:
         """Ask the shard that the virtual shards moved to."""
         part.failure = f"shard {part.choice.place.id}: {text}"
         self._connections.forget()
-        if part.depth < RECHOOSE:
+        if part.depth < MAX_REDIRECTS:
             self._shards = self._connections.shards()
             part.instead, _ = self._begin(part.choice.vshards, frozenset(), part.depth + 1)
 
-    def _retry(self, part: Part, error: Exception) -> None:
+    def _retry(self, part: SubRequest, error: Exception) -> None:
         """Ask others; retry the same shard once if its connection was lost, perhaps while idle."""
-        if not (isinstance(error, ConnectionLost) and part.depth == 0):
+        if not (isinstance(error, ConnectionLostError) and part.depth == 0):
             self._connections.shun(part.choice.place)
             self._ask_others(part, REFILLING)
             return
         nobody = self._ask_others(part, WHOLE)
         again = [place for place in self._shards.live if place == part.choice.place]
         if nobody and again and part.instead is not None:
-            same = Part(Choice(again[0], nobody), self._clock.monotonic(), 1)
+            same = SubRequest(HolderChoice(again[0], nobody), self._clock.monotonic(), 1)
             self._connections.start(same, self._question, self._deadline)
             part.instead.append(same)
 
-    def _ask_others(self, part: Part, worst: int) -> int:
+    def _ask_others(self, part: SubRequest, worst: int) -> int:
         """Ask untried shards for virtual shards not yet asked for elsewhere; return the mask of those without one."""
         wanted = part.choice.vshards & ~part.asked_instead()
         more, nobody = self._begin(wanted, self._tried(part), part.depth + 1, worst) if wanted else ([], 0)
         part.instead = [*(part.instead or ()), *more]
         return nobody
 
-    def _tried(self, part: Part) -> frozenset[Place]:
+    def _tried(self, part: SubRequest) -> frozenset[ShardAddress]:
         """Return shards that were asked for any of these virtual shards."""
         return frozenset(
             other.choice.place for other in self._every() if other.choice.vshards & part.choice.vshards
@@ -206,4 +206,4 @@ class Round:
 
     def _notes(self, missing: int) -> list[str]:
         failures = [(part.choice.vshards, part.failure) for part in self._every() if part.failure]
-        return list(explain(self._shards, missing, failures))
+        return list(missing_notes(self._shards, missing, failures))

@@ -14,22 +14,22 @@ from artimon.model.batch import BatchError, BatchHeader, SeriesBlock
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import decode_series, parse_header, verify
 from artimon.runtime.kafka_access import client_options
-from artimon.runtime.supervise import Retry
+from artimon.runtime.supervise import RetryLoop
 
 log = logging.getLogger(__name__)
 
 _POLL_MS = 500
 _POLL_RECORDS = 200
-_ASK_MS = 10_000
-_BOOTSTRAP_MS = 4_000
-FIRST_PAUSE_S = 0.5
+_REQUEST_TIMEOUT_MS = 10_000
+_BOOTSTRAP_TIMEOUT_MS = 4_000
+FIRST_BACKOFF_S = 0.5
 
 
-class NotThere(RuntimeError):
+class TopicMissing(RuntimeError):
     """Raised while the topic does not exist yet."""
 
 
-class Announcements:
+class AnnouncementConsumer:
     """Reads announcements in a background thread and passes each block to `announce`.
 
     Blocks are idempotent and versioned, so it starts again from the beginning after any error. It does the same when
@@ -48,7 +48,7 @@ class Announcements:
         self._kafka, self._topic, self._clock = kafka, topic, clock
         self._announce, self._wanted = announce, wanted
         self._stop = threading.Event()
-        self._retry = Retry(f"announcements of topic {topic} at {kafka}", clock, FIRST_PAUSE_S)
+        self._retry = RetryLoop(f"announcements of topic {topic} at {kafka}", clock, FIRST_BACKOFF_S)
         self._thread = threading.Thread(target=self._run, name="announcements", daemon=True)
         self.readings = 1
         """Number of readings from the beginning that were requested."""
@@ -96,8 +96,8 @@ class Announcements:
             enable_auto_commit=False,
             allow_auto_create_topics=False,
             fetch_max_bytes=16 * 1024 * 1024,
-            request_timeout_ms=_ASK_MS * 2,
-            bootstrap_timeout_ms=_BOOTSTRAP_MS,
+            request_timeout_ms=_REQUEST_TIMEOUT_MS * 2,
+            bootstrap_timeout_ms=_BOOTSTRAP_TIMEOUT_MS,
             **client_options(),
         )
         try:
@@ -114,7 +114,7 @@ class Announcements:
         reading = self.readings
         ends = self._ends(consumer, self._topic)
         # by offset, so that the positions below are those of this reading from here on
-        for partition, start in consumer.beginning_offsets(partitions, timeout_ms=_ASK_MS).items():
+        for partition, start in consumer.beginning_offsets(partitions, timeout_ms=_REQUEST_TIMEOUT_MS).items():
             consumer.seek(partition, start)
         self._retry.healthy()
         while not self._stop.is_set() and self.readings == reading:
@@ -127,8 +127,10 @@ class Announcements:
     def _ends(consumer: Any, topic: str) -> dict[int, int]:
         partitions = consumer.partitions_for_topic(topic)
         if not partitions:
-            raise NotThere(f"topic {topic} does not exist")
-        ends = consumer.end_offsets([TopicPartition(topic, p) for p in sorted(partitions)], timeout_ms=_ASK_MS)
+            raise TopicMissing(f"topic {topic} does not exist")
+        ends = consumer.end_offsets(
+            [TopicPartition(topic, p) for p in sorted(partitions)], timeout_ms=_REQUEST_TIMEOUT_MS
+        )
         return {tp.partition: int(end) for tp, end in ends.items()}
 
     def _take(self, records: Sequence[Any]) -> None:

@@ -17,29 +17,29 @@ from artimon.compute.bucketizer import distinct
 from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind, ValueType
 from varstore.cells.memory import lazy_zeros
-from varstore.index.interned import ABSENT, Codes, Interned, Mask, Postings
-from varstore.index.limits import Limits
+from varstore.index.interned import ABSENT, Codes, LabelDictionary, Mask, PostingLists
+from varstore.index.limits import ShardLimits
 from varstore.index.matchers import Test, compile_matcher
 from varstore.index.slots import VSHARDS, Slots, SlotTable
 
 _TYPES = {int(type_): type_ for type_ in ValueType}
 _KINDS = {int(kind): kind for kind in Kind}
 _BITS = 31
-_AT_ONCE = 4_096
+_LOCKED_BATCH = 4_096
 """Entries built under one hold of the lock."""
-_MANY = 8
+_SCAN_FRACTION = 8
 """Scan all slots, instead of reading postings, for names held by more than 1/8 of them."""
 
-_FEW = 16
+_FEW_SLOTS = 16
 """Up to this many slots, codes are made dense in plain Python, which is faster than numpy."""
-_RARER = 16
+_RARER_FACTOR = 16
 """Match an exact label value first if it has less than 1/16 of the series of the name and the name is frequent."""
 
-Shape = tuple[str, ...]
+LabelNames = tuple[str, ...]
 """Sorted label names of a series."""
 
 
-class Entry(NamedTuple):
+class SeriesEntry(NamedTuple):
     """Announced series; `pairs` begin with the name. Sorting by `pairs` gives the canonical order."""
 
     pairs: tuple[tuple[str, str], ...]
@@ -57,18 +57,18 @@ class Entry(NamedTuple):
         return dict(self.pairs[1:])
 
 
-class Outcome(Enum):
+class AnnounceOutcome(Enum):
     """Result of announcing one series."""
 
     KNOWN = 1
     CLASH = 2
     """Another text has the same fingerprint: both series are quarantined."""
     REFUSED = 3
-    """A limit of `Limits` is reached."""
+    """A limit of `ShardLimits` is reached."""
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class AnnouncedColumns:
     """Columns of announced series, one row per slot. Labels are dictionary-encoded: `values[code]`, code 0: absent."""
 
     slots: Slots
@@ -80,21 +80,21 @@ class Announced:
     """Codes and values by label, the name included as NAME."""
 
 
-class Index:
+class LabelIndex:
     """Index of the announced series. `_lock` guards everything here; it is taken last, nothing is locked under it.
 
     Invariant: a slot has a name, a shape and a value for each label of its shape, or none of these if it is not
     announced or is quarantined."""
 
-    def __init__(self, table: SlotTable | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, table: SlotTable | None = None, limits: ShardLimits | None = None) -> None:
         self._table = table or SlotTable(1_000)
-        self._limits = limits or Limits()
+        self._limits = limits or ShardLimits()
         self._lock = threading.Lock()
         size = self._table.size
-        self._names: Interned[str] = Interned(size, "")
-        self._postings = Postings(self._names)
-        self._shapes: Interned[Shape] = Interned(size, ())
-        self._labels: dict[str, Interned[str]] = {}
+        self._names: LabelDictionary[str] = LabelDictionary(size, "")
+        self._postings = PostingLists(self._names)
+        self._shapes: LabelDictionary[LabelNames] = LabelDictionary(size, ())
+        self._labels: dict[str, LabelDictionary[str]] = {}
         self._type: npt.NDArray[np.uint8] = lazy_zeros(size, np.uint8)
         self._kind: npt.NDArray[np.uint8] = lazy_zeros(size, np.uint8)
         self._version: npt.NDArray[np.int64] = lazy_zeros(size, np.int64)
@@ -124,32 +124,32 @@ class Index:
         kind: Kind,
         version: int,
         seen_ms: int = 0,
-    ) -> Outcome:
+    ) -> AnnounceOutcome:
         """Add one series, announced at `seen_ms` (append time, 0: unknown). Type and kind are replaced unless the known
         version is greater."""
         with self._lock:
             seen_s = _seconds(seen_ms)
             if slot in self._clashing:
                 self._seen_s[slot] = max(int(self._seen_s[slot]), seen_s)
-                return Outcome.CLASH
+                return AnnounceOutcome.CLASH
             pairs = sorted(labels.items())
             if self._names.codes[slot] == ABSENT:
                 outcome = self._learn(slot, name, pairs)
             else:
-                outcome = Outcome.KNOWN if self._same(slot, name, pairs) else self._clash([slot])
-            if outcome is not Outcome.REFUSED:
+                outcome = AnnounceOutcome.KNOWN if self._same(slot, name, pairs) else self._clash([slot])
+            if outcome is not AnnounceOutcome.REFUSED:
                 self._seen_s[slot] = max(int(self._seen_s[slot]), seen_s)
-            if outcome is Outcome.KNOWN and version >= int(self._version[slot]):
+            if outcome is AnnounceOutcome.KNOWN and version >= int(self._version[slot]):
                 self.changes += int(self._kind[slot]) != kind
                 self._type[slot], self._kind[slot], self._version[slot] = type_, kind, version
             return outcome
 
-    def _learn(self, slot: int, name: str, pairs: Sequence[tuple[str, str]]) -> Outcome:
+    def _learn(self, slot: int, name: str, pairs: Sequence[tuple[str, str]]) -> AnnounceOutcome:
         for twin in self._table.twins_of(slot):
             if self._names.codes[twin] != ABSENT and not self._same(twin, name, pairs):
                 return self._clash([slot, twin])
         if self._is_full(name) or self._labels_full(pairs):
-            return Outcome.REFUSED
+            return AnnounceOutcome.REFUSED
         code = self._names.intern(name)
         self._names.set_one(slot, code)
         self._postings.add_one(slot, code)
@@ -159,7 +159,7 @@ class Index:
             interned.set_one(slot, interned.intern(value))
         self._end = max(self._end, slot + 1)
         self.changes += 1
-        return Outcome.KNOWN
+        return AnnounceOutcome.KNOWN
 
     def has_room(self, name: str) -> bool:
         """True if one more series of that name is allowed."""
@@ -174,10 +174,10 @@ class Index:
         room = self._limits.labels - len(self._labels)
         return room < len(pairs) and sum(label not in self._labels for label, _ in pairs) > room
 
-    def _label(self, label: str) -> Interned[str]:
+    def _label(self, label: str) -> LabelDictionary[str]:
         interned = self._labels.get(label)
         if interned is None:
-            interned = self._labels[label] = Interned(self._table.size, "")
+            interned = self._labels[label] = LabelDictionary(self._table.size, "")
         return interned
 
     def _same(self, slot: int, name: str, pairs: Sequence[tuple[str, str]]) -> bool:
@@ -185,10 +185,10 @@ class Index:
             return False
         return all(self._labels[label].value_of(slot) == value for label, value in pairs)
 
-    def _clash(self, slots: Sequence[int]) -> Outcome:
+    def _clash(self, slots: Sequence[int]) -> AnnounceOutcome:
         self._clashing.update(slots)
         self._remove(np.array([slot for slot in slots if self._names.codes[slot] != ABSENT], np.int64))
-        return Outcome.CLASH
+        return AnnounceOutcome.CLASH
 
     # forgetting
 
@@ -224,7 +224,7 @@ class Index:
         self._postings.forget(codes)
         self._version[slots] = 0
 
-    def _by_shape(self, slots: Slots) -> list[tuple[Shape, npt.NDArray[np.int64]]]:
+    def _by_shape(self, slots: Slots) -> list[tuple[LabelNames, npt.NDArray[np.int64]]]:
         """Return each shape and the indexes in `slots` of those that have it."""
         codes = self._shapes.codes.take(slots)
         if len(codes) and (codes == codes[0]).all():
@@ -240,15 +240,15 @@ class Index:
         with self._lock:
             return self._select(tests, vshards)
 
-    def _made(self, slots: Slots, prints: npt.NDArray[np.uint64]) -> tuple[Slots, list[Entry]]:
+    def _made(self, slots: Slots, prints: npt.NDArray[np.uint64]) -> tuple[Slots, list[SeriesEntry]]:
         """Return the slots that still hold these fingerprints, with their entries."""
-        entries: list[Entry] = []
+        entries: list[SeriesEntry] = []
         kept = []
-        for first in range(0, len(slots), _AT_ONCE):
-            part = slots[first : first + _AT_ONCE]
+        for first in range(0, len(slots), _LOCKED_BATCH):
+            part = slots[first : first + _LOCKED_BATCH]
             with self._lock:
                 same = self._names.codes.take(part) != ABSENT
-                same &= self._table.fingerprint.take(part) == prints[first : first + _AT_ONCE]
+                same &= self._table.fingerprint.take(part) == prints[first : first + _LOCKED_BATCH]
                 kept.append(part[same])
                 entries += self._entries(kept[-1])
         return np.concatenate(kept) if kept else slots, entries
@@ -263,7 +263,7 @@ class Index:
                 interned.warm(matcher, test, self._lock)
         return tests
 
-    def _values_of(self, label: str) -> Interned[str] | None:
+    def _values_of(self, label: str) -> LabelDictionary[str] | None:
         return self._names if label == NAME else self._labels.get(label)
 
     def _select(self, tests: Sequence[tuple[Matcher, Test]], vshards: int | None) -> Slots:
@@ -281,7 +281,7 @@ class Index:
         if slots is None:
             slots = np.flatnonzero(self._names.codes[: self._end])
         if vshards is not None:
-            slots = slots[vshard_table(vshards).take(self._table.vshard.take(slots))]
+            slots = slots[vshard_flags(vshards).take(self._table.vshard.take(slots))]
         return slots
 
     def _rarest(self, tests: Sequence[tuple[Matcher, Test]]) -> tuple[Matcher, Test] | None:
@@ -293,7 +293,7 @@ class Index:
                 code = ABSENT if interned is None else interned.code(matcher.value)
                 count = 0 if interned is None or code == ABSENT else interned.count_of(code)
                 if matcher.label == NAME:
-                    least = min(least, count // _RARER if count * _MANY > self._end else 0)
+                    least = min(least, count // _RARER_FACTOR if count * _SCAN_FRACTION > self._end else 0)
                 elif count < least:
                     least, found = count, (matcher, test)
         return found
@@ -307,7 +307,7 @@ class Index:
         codes = np.flatnonzero(fits[1:]) + 1
         if self._names.count(codes) == self._names.live:
             return None
-        if self._names.count(codes) * _MANY > self._end:
+        if self._names.count(codes) * _SCAN_FRACTION > self._end:
             fits = np.concatenate(([False], fits[1:]))
             return np.flatnonzero(fits.take(self._names.codes[: self._end]))
         return self._postings.read(codes.tolist())
@@ -334,7 +334,7 @@ class Index:
         fitting: Slots = slots[fits.take(interned.codes.take(slots))]
         return fitting
 
-    def first(self, matchers: Collection[Matcher], limit: int) -> tuple[Slots, list[Entry]]:
+    def first(self, matchers: Collection[Matcher], limit: int) -> tuple[Slots, list[SeriesEntry]]:
         """Return the first `limit` series that fit in canonical order, one of each set of twins, as far as they still
         exist; reads only names needed. With the store's lock held, `SlotTable.holds(slots, fingerprints of the
         entries)` tells which exist then."""
@@ -355,7 +355,7 @@ class Index:
         chosen = heapq.nsmallest(limit, range(len(entries)), key=lambda i: entries[i].pairs)
         return slots[np.array(chosen, np.int64)], [entries[i] for i in chosen]
 
-    def _entries(self, slots: Slots) -> list[Entry]:
+    def _entries(self, slots: Slots) -> list[SeriesEntry]:
         pairs: list[tuple[tuple[str, str], ...]] = [()] * len(slots)
         names = [(NAME, name) for name in self._names.values_at(slots)]
         for shape, rows in self._by_shape(slots):
@@ -368,7 +368,7 @@ class Index:
         types = [_TYPES[code] for code in self._type.take(slots).tolist()]
         kinds = [_KINDS[code] for code in self._kind.take(slots).tolist()]
         prints = self._table.fingerprint.take(slots).tolist()
-        return list(map(Entry, pairs, types, kinds, self._version.take(slots).tolist(), prints))
+        return list(map(SeriesEntry, pairs, types, kinds, self._version.take(slots).tolist(), prints))
 
     def codes(self, label: str, slots: Slots) -> tuple[Codes, list[str]]:
         """Return (n,) codes and values: `values[code]` is the value of `label` (NAME: the name), "" if a series has no
@@ -378,7 +378,7 @@ class Index:
             if interned is None:
                 return np.zeros(len(slots), np.int32), [""]
             codes = interned.codes.take(slots)
-            if len(codes) <= _FEW:
+            if len(codes) <= _FEW_SLOTS:
                 places = {code: i for i, code in enumerate(dict.fromkeys(codes.tolist()))}
                 few = np.array([places[code] for code in codes.tolist()], np.int32)
                 return few, [interned.values[code] for code in places]
@@ -412,7 +412,7 @@ class Index:
 
     # images
 
-    def export(self, slots: Slots) -> Announced:
+    def export(self, slots: Slots) -> AnnouncedColumns:
         """Return the announced series among `slots`."""
         with self._lock:
             slots = slots[self._names.codes.take(slots) != ABSENT]
@@ -420,7 +420,7 @@ class Index:
             labels = {label for shape in shapes for label in self._shapes.values[shape]}
             columns = {NAME: self._names.dense(slots)}
             columns.update((label, self._labels[label].dense(slots)) for label in sorted(labels))
-            return Announced(
+            return AnnouncedColumns(
                 slots,
                 self._type.take(slots),
                 self._kind.take(slots),
@@ -429,7 +429,7 @@ class Index:
                 columns,
             )
 
-    def load(self, announced: Announced) -> None:
+    def load(self, announced: AnnouncedColumns) -> None:
         """Load series that another process exported, without checking limits or twins: that process did.
         Slots that are announced here already stay unchanged."""
         with self._lock:
@@ -476,6 +476,6 @@ def _rows(column: tuple[Codes, list[str]], rows: Slots) -> tuple[Codes, list[str
     return column[0][rows], column[1]
 
 
-def vshard_table(vshards: int) -> Mask:
+def vshard_flags(vshards: int) -> Mask:
     """Return (256,) booleans: True for each virtual shard in a mask."""
     return np.array([vshards >> vshard & 1 for vshard in range(VSHARDS)], np.bool_)

@@ -22,14 +22,14 @@ Codes = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
 ABSENT = 0
-VERDICTS_KEPT = 16
+CACHED_MATCHES = 16
 """Matchers of one label whose results per value are cached."""
-_FEW = 1_000
+_WARM_VALUES = 1_000
 _ENTRY_BYTES = 130
 """Rough bytes of one value."""
 
 
-class Interned(Generic[V]):
+class LabelDictionary(Generic[V]):
     """Interned values of one label by slot. Not locked: the owner's lock guards it, except as stated at `warm`.
 
     Invariants: `_counts[code]` slots have that code; a code without slots may be reused for another value; a slot
@@ -144,7 +144,7 @@ class Interned(Generic[V]):
         with lock:
             known = len(self._verdicts[key][1]) if key in self._verdicts else 0
             fresh, reused = self.values[known:], self._reused
-        if len(fresh) < _FEW:
+        if len(fresh) < _WARM_VALUES:
             return
         more = np.fromiter(map(test, fresh), np.bool_, len(fresh))  # type: ignore[arg-type]
         with lock:
@@ -165,7 +165,7 @@ class Interned(Generic[V]):
     def _remember(self, key: tuple[str, str], test: Test, fits: Mask) -> None:
         self._verdicts[key] = (test, fits)
         self._verdicts.move_to_end(key)
-        if len(self._verdicts) > VERDICTS_KEPT:
+        if len(self._verdicts) > CACHED_MATCHES:
             self._verdicts.popitem(last=False)
 
     def bytes(self) -> int:
@@ -173,17 +173,17 @@ class Interned(Generic[V]):
         return 4 * self.live + _ENTRY_BYTES * len(self.values)
 
 
-class Postings:
+class PostingLists:
     """Posting lists of one label: slots by code. They may contain stale slots, which `read` filters by current code.
 
     Invariant: every slot that has a code is in the posting list of that code."""
 
-    def __init__(self, interned: Interned[str]) -> None:
+    def __init__(self, interned: LabelDictionary[str]) -> None:
         self._interned = interned
         self._slots: dict[int, array[int]] = {}
 
     def add(self, slots: Slots, codes: Codes) -> None:
-        """Add slots; call after `Interned.set` of the same."""
+        """Add slots; call after `LabelDictionary.set` of the same."""
         order = np.argsort(codes, kind="stable")
         slots, codes = slots[order].astype(np.int32), codes[order]
         for part in np.split(np.arange(len(codes)), np.flatnonzero(np.diff(codes)) + 1):
@@ -199,7 +199,7 @@ class Postings:
             held.append(slot)
 
     def forget(self, codes: Sequence[int]) -> None:
-        """Shorten posting lists that are mostly stale; call after `Interned.clear`."""
+        """Shorten posting lists that are mostly stale; call after `LabelDictionary.clear`."""
         for code in codes:
             held, count = self._slots.get(code), self._interned.count_of(code)
             if held is not None and not count:

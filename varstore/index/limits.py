@@ -18,11 +18,11 @@ SPARE_ROWS = 4
 """Bucket rows of a level beyond its range: two ahead of the settled end, two for predecessors."""
 FINEST_SPARE_ROWS = SPARE_ROWS + 15
 """`SPARE_ROWS` of the finest level: it serves windows that start before the range."""
-SERIES_A_NAME = 200_000
+SERIES_PER_NAME = 200_000
 LABELS = 1_000
 """Limit of distinct label names in one shard, as each has its own array."""
 NAMES_COUNTED = 1_000
-WORST = 20
+WORST_NAMES = 20
 MEMORY_SHARE = 0.8
 """Default share of the machine's memory that a process may use."""
 _CELL_BYTES, _FINEST_CELL_BYTES = 40, 16
@@ -30,12 +30,12 @@ _SLOT_BYTES = 250
 """Bytes per series of slot, newest life and labels."""
 
 
-class LimitError(ValueError):
+class CapacityLimitError(ValueError):
     """The machine lacks the memory for the configured capacity. The text says how much is needed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ShardLimits:
     """Limits of a shard."""
 
     series_a_name: Annotated[
@@ -45,10 +45,10 @@ class Limits:
             "--name-limit",
             least=0,
             kind=int,
-            read=lambda written: written or SERIES_A_NAME,
+            read=lambda written: written or SERIES_PER_NAME,
             usual=0,
         ),
-    ] = SERIES_A_NAME
+    ] = SERIES_PER_NAME
     labels: int = LABELS
     memory_bytes: Annotated[
         int,
@@ -62,10 +62,10 @@ class Limits:
     """0: `memory_limit()`."""
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ShardLimits()
 
 
-class Refusals:
+class RefusedCounts:
     """Counts of refused announced series by name; of many names the worst are kept. Not locked."""
 
     def __init__(self) -> None:
@@ -87,12 +87,12 @@ class Refusals:
         if self._counts[name] <= 0:
             del self._counts[name]
 
-    def worst(self, n: int = WORST) -> list[tuple[str, int]]:
+    def worst(self, n: int = WORST_NAMES) -> list[tuple[str, int]]:
         """Return the names with most refused series, worst first."""
         return sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))[:n]
 
 
-def bytes_a_series(levels: Sequence[Level]) -> int:
+def bytes_per_series(levels: Sequence[Level]) -> int:
     """Return the greatest bytes per series: all rows filled and nothing packed, one sample a bucket in the finest
     level, several in the others."""
     first, *others = (level.count + (SPARE_ROWS if i else FINEST_SPARE_ROWS) for i, level in enumerate(levels))
@@ -130,12 +130,12 @@ def _group_bytes() -> list[int]:
 def settle_capacity(capacity: int, levels: Sequence[Level], limit: int) -> int:
     """Return the capacity to reserve; for 0 as many series as `limit` bytes allow, at most DEFAULT_CAPACITY.
     Raises LimitError if a nonzero `capacity` needs more than `limit` bytes."""
-    fits = max(1, limit // bytes_a_series(levels))
+    fits = max(1, limit // bytes_per_series(levels))
     if capacity == 0:
         return min(DEFAULT_CAPACITY, fits)
     if capacity > fits:
-        needs = capacity * bytes_a_series(levels)
-        raise LimitError(
+        needs = capacity * bytes_per_series(levels)
+        raise CapacityLimitError(
             f"a capacity of {capacity} series needs up to {needs / 2**30:.1f} GiB, {limit / 2**30:.1f} GiB are "
             f"allowed: state at most {fits}, spread the series over more machines, run fewer shards on this one, or "
             "keep fewer buckets"
@@ -143,7 +143,7 @@ def settle_capacity(capacity: int, levels: Sequence[Level], limit: int) -> int:
     return capacity
 
 
-def refusals(status: Mapping[str, Any]) -> list[str]:
+def refusal_warnings(status: Mapping[str, Any]) -> list[str]:
     """Return warnings about refused series in a `Shard.status`, for the operator."""
     found = []
     if status["memory_full"]:

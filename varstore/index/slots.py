@@ -17,11 +17,11 @@ Mask = npt.NDArray[np.bool_]
 
 NO_SLOT = -1
 VSHARDS = 256
-UNIT = 16
+UNIT_SLOTS = 16
 """Slots of an allocation unit; all slots of a unit belong to one virtual shard."""
-PAGE = 256
+PAGE_SLOTS = 256
 """Greatest growth step of a big virtual shard in slots; big steps keep its slots in runs."""
-BARRED = 200_000
+MAX_REFUSED = 200_000
 """Limit of remembered refused series; the oldest refusal is forgotten first."""
 _BLOCK = 1_024
 _EMPTY, _TOMB = 0, -1  # table entries are slot + 1, so that untouched memory means "empty"
@@ -38,7 +38,7 @@ class SlotTable:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.size = -(-(capacity + min(VSHARDS * PAGE, capacity // 8) + VSHARDS * UNIT) // _BLOCK) * _BLOCK
+        self.size = -(-(capacity + min(VSHARDS * PAGE_SLOTS, capacity // 8) + VSHARDS * UNIT_SLOTS) // _BLOCK) * _BLOCK
         self.used = 0
         """Upper bound of the slots in use; never falls."""
         self.live = 0
@@ -134,7 +134,7 @@ class SlotTable:
         if not missing.any():
             return slots
         wanted = fingerprints[missing]
-        fresh = self._admitted(_once(wanted), vshard)
+        fresh = self._admitted(_distinct(wanted), vshard)
         if len(fresh):
             made = self._give(fresh, vshard)
             slots[missing] = made if len(made) == len(wanted) else self.find(wanted, vshard)
@@ -247,7 +247,7 @@ class SlotTable:
     def bar(self, fingerprints: Sequence[int], vshard: int) -> None:
         """Refuse slots to these series from now on; they have none now."""
         for print_ in fingerprints:
-            if len(self._barred) >= BARRED:
+            if len(self._barred) >= MAX_REFUSED:
                 del self._barred[next(iter(self._barred))]
                 self.changed()
             self._barred[vshard, print_] = None
@@ -274,7 +274,7 @@ class SlotTable:
         self.epoch += 1
 
 
-def _once(fingerprints: Fingerprints) -> Fingerprints:
+def _distinct(fingerprints: Fingerprints) -> Fingerprints:
     """Return the distinct fingerprints in the order given."""
     ordered = np.sort(fingerprints)
     if not (ordered[1:] == ordered[:-1]).any():
@@ -287,8 +287,8 @@ class _Units:
     """Owners of the units of slots, and units with free slots."""
 
     def __init__(self, size: int) -> None:
-        self._owner: npt.NDArray[np.int16] = np.full(size // UNIT, -1, np.int16)
-        self._live: npt.NDArray[np.uint8] = np.zeros(size // UNIT, np.uint8)
+        self._owner: npt.NDArray[np.int16] = np.full(size // UNIT_SLOTS, -1, np.int16)
+        self._live: npt.NDArray[np.uint8] = np.zeros(size // UNIT_SLOTS, np.uint8)
         self._first_unused = 0
         self._released: list[int] = []  # a heap: lowest first, so that used units stay together
         self._room: list[dict[int, None]] = [{} for _ in range(VSHARDS)]
@@ -307,14 +307,14 @@ class _Units:
                 break
             unit, _ = room.popitem()
             units.append(unit)
-            found += UNIT - int(self._live[unit])
+            found += UNIT_SLOTS - int(self._live[unit])
         free = _slots(np.array(units, np.int64))
         free = free[~in_use[free]][:wanted]
-        units_of = free // UNIT
+        units_of = free // UNIT_SLOTS
         begins = np.flatnonzero(np.append(True, units_of[1:] != units_of[:-1])) if len(free) else np.zeros(0, np.int64)
         self._live[units_of[begins]] += np.diff(np.append(begins, len(free))).astype(np.uint8)
         for unit in units[-1:]:
-            if self._live[unit] < UNIT:
+            if self._live[unit] < UNIT_SLOTS:
                 room[unit] = None
         self._of[vshard] += len(free)
         return free
@@ -322,7 +322,7 @@ class _Units:
     def _grow(self, vshard: int, wanted: int) -> bool:
         """Add units for about `wanted` slots, and more for a big virtual shard; False if there are none."""
         own = int(self._of[vshard]) // 8
-        more = max(-(-min(wanted, 4 * PAGE) // UNIT), 1, min(own, PAGE) // UNIT)
+        more = max(-(-min(wanted, 4 * PAGE_SLOTS) // UNIT_SLOTS), 1, min(own, PAGE_SLOTS) // UNIT_SLOTS)
         released = list[int]()
         while self._released and len(released) < more:
             unit = heapq.heappop(self._released)
@@ -337,7 +337,7 @@ class _Units:
 
     def claim(self, slots: Slots, vshards: npt.NDArray[np.uint8]) -> None:
         """Mark exactly these slots as used. Raises ValueError if a unit would have two owners."""
-        units, first, counts = np.unique(slots // UNIT, return_index=True, return_counts=True)
+        units, first, counts = np.unique(slots // UNIT_SLOTS, return_index=True, return_counts=True)
         owners = vshards[first].astype(np.int16)
         held = self._owner[units]
         if ((held != -1) & (held != owners)).any() or (vshards != self._expand(units, owners, slots)).any():
@@ -347,14 +347,14 @@ class _Units:
         self._live[units] += counts.astype(np.uint8)
         np.add.at(self._of, owners, counts)
         for unit, owner, live in zip(units.tolist(), owners.tolist(), self._live[units].tolist(), strict=True):
-            if live < UNIT:
+            if live < UNIT_SLOTS:
                 self._room[owner][unit] = None
             else:
                 self._room[owner].pop(unit, None)
 
     @staticmethod
     def _expand(units: Slots, owners: npt.NDArray[np.int16], slots: Slots) -> npt.NDArray[np.int16]:
-        return owners[np.searchsorted(units, slots // UNIT)]
+        return owners[np.searchsorted(units, slots // UNIT_SLOTS)]
 
     def _release_until(self, end: int) -> None:
         for unit in range(self._first_unused, end):
@@ -362,7 +362,7 @@ class _Units:
         self._first_unused = max(self._first_unused, end)
 
     def give_back(self, slots: Slots) -> None:
-        units, counts = np.unique(slots // UNIT, return_counts=True)
+        units, counts = np.unique(slots // UNIT_SLOTS, return_counts=True)
         owners = self._owner[units]
         np.subtract.at(self._of, owners, counts)
         self._live[units] -= counts.astype(np.uint8)
@@ -376,4 +376,4 @@ class _Units:
 
 
 def _slots(units: Slots) -> Slots:
-    return (units[:, None] * UNIT + np.arange(UNIT)).reshape(-1)
+    return (units[:, None] * UNIT_SLOTS + np.arange(UNIT_SLOTS)).reshape(-1)

@@ -8,34 +8,34 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.cells import whole
+from artimon.compute.cells import is_whole_number
 from artimon.compute.statistics import FOLDS, STATISTICS, with_needs
 from artimon.compute.ties import Cells
-from artimon.compute.true_sums import notes_of_wrapped
+from artimon.compute.true_sums import wrap_notes
 from artimon.model.grid import Level
 from artimon.model.select import NAME, Buckets, SelectError, SelectRequest, too_many_series
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import ValueType
 from varstore.cells.dense import copy_row
 from varstore.cells.locks import FairLock
-from varstore.cells.ring import Ring
-from varstore.index.index import Index
+from varstore.cells.ring import LevelRing
+from varstore.index.index import LabelIndex
 from varstore.index.slots import Fingerprints, Slots
-from varstore.query.waiting import Gone, Waiting, never
+from varstore.query.waiting import IsDisconnected, QueryDeadline, never_disconnected
 from varstore.store.bucket_store import NO_TYPE, BucketStore
 
 ANSWER_BYTES = 256 * 1024 * 1024
-HOLD_S = 0.003
+LOCK_HOLD_S = 0.003
 """Seconds for which the store's lock is held at a time, except to finish a row or a chunk of series."""
-FEW = 6
+FEW_SERIES = 6
 """Read up to this many series cell by cell: 0.5 us a number, whereas a row takes about 20 us whatever its size."""
-CHUNK = 16_384
+CHUNK_SERIES = 16_384
 """Number of series whose lives are copied at a time."""
 TRIES, SEARCHES = 3, 10
-_TEXT = int(ValueType.STRING)
+_STRING = int(ValueType.STRING)
 
 
-class Changed(Exception):
+class SeriesChanged(Exception):
     """Slots changed their series or types during the read: read again."""
 
 
@@ -58,17 +58,19 @@ def check_request(request: SelectRequest, levels: Sequence[Level], series: int =
         )
 
 
-class Answers:
+class BucketReader:
     """Answers selects of one shard. `cells` is the lock of the store, held for about HOLD_S at a time."""
 
-    def __init__(self, store: BucketStore, index: Index, cells: FairLock) -> None:
+    def __init__(self, store: BucketStore, index: LabelIndex, cells: FairLock) -> None:
         self._store, self._index, self._cells = store, index, cells
 
-    def select(self, request: SelectRequest, levels: Sequence[Level], whose: str, gone: Gone = never) -> Buckets:
+    def select(
+        self, request: SelectRequest, levels: Sequence[Level], whose: str, gone: IsDisconnected = never_disconnected
+    ) -> Buckets:
         """Return copies of the buckets of every announced series that fits; `whose` names the shard in errors.
         Raises SelectError, which names the limit or the levels, and Cancelled once `gone` returns True."""
         check_request(request, levels)
-        waiting = Waiting(gone)
+        waiting = QueryDeadline(gone)
         for _ in range(SEARCHES):
             epoch = self._store.slots.epoch
             slots = self._index.select(request.matchers, request.vshards)
@@ -82,11 +84,11 @@ class Answers:
             if self._store.slots.epoch == epoch:
                 try:
                     return self.buckets(request, slots, prints, waiting)
-                except Changed:
+                except SeriesChanged:
                     continue
         raise SelectError(f"{whose} cannot answer: series changed during every attempt to read them, try again")
 
-    def buckets(self, request: SelectRequest, slots: Slots, prints: Fingerprints, waiting: Waiting) -> Buckets:
+    def buckets(self, request: SelectRequest, slots: Slots, prints: Fingerprints, waiting: QueryDeadline) -> Buckets:
         """Return the buckets of these series, which had these slots. Raises Changed if a slot has another by now."""
         ring = self._store.ring(request.grid.step_ms)
         if ring is None:
@@ -99,14 +101,14 @@ class Answers:
             strings: tuple[str, ...] = ()
             with self._cells:
                 if not self._store.slots.holds(slots, prints).all():
-                    raise Changed
-                if (types == _TEXT).any():
-                    strings = self._strings(ring, request, slots, types == _TEXT, read, births)
+                    raise SeriesChanged
+                if (types == _STRING).any():
+                    strings = self._strings(ring, request, slots, types == _STRING, read, births)
                 same = np.array_equal(types, self._store.types.of(slots))
             if same:
                 break
         else:
-            raise Changed
+            raise SeriesChanged
         series = self._series(slots, prints, types)
         return Buckets(
             request.grid,
@@ -126,7 +128,7 @@ class Answers:
         columns = {label: self._index.codes(label, slots) for label in labels}
         return SeriesTable(prints, own, self._index.kinds(slots), columns)
 
-    def _rows(self, ring: Ring, request: SelectRequest, slots: Slots, waiting: Waiting) -> dict[str, Cells]:
+    def _rows(self, ring: LevelRing, request: SelectRequest, slots: Slots, waiting: QueryDeadline) -> dict[str, Cells]:
         """Return each statistic and those it needs as (grid.n, slots), zero where count is zero."""
         grid = request.grid
         names = with_needs(request.statistics)
@@ -134,7 +136,7 @@ class Answers:
         if not len(slots):
             return out
         first, at = grid.start_ms // grid.step_ms + 1, 0
-        if len(slots) <= FEW:
+        if len(slots) <= FEW_SERIES:
             with self._cells:
                 ring.read_few(slots, first, out)
             return out
@@ -143,16 +145,16 @@ class Answers:
             waiting.check()
             with self._cells:
                 began = perf_counter()
-                while at < grid.n and perf_counter() - began < HOLD_S:
+                while at < grid.n and perf_counter() - began < LOCK_HOLD_S:
                     copy_row(ring.read_row(first + at, chosen, names), out, at)
                     at += 1
         return out
 
-    def _lives(self, slots: Slots, waiting: Waiting) -> tuple[npt.NDArray[np.void], Cells, Cells]:
+    def _lives(self, slots: Slots, waiting: QueryDeadline) -> tuple[npt.NDArray[np.void], Cells, Cells]:
         """Return lives, times of the newest samples, and times of end markers."""
         births, newest, ended = list[npt.NDArray[np.void]](), list[Cells](), list[Cells]()
-        for start in range(0, max(1, len(slots)), CHUNK):
-            part = slots[start : start + CHUNK]
+        for start in range(0, max(1, len(slots)), CHUNK_SERIES):
+            part = slots[start : start + CHUNK_SERIES]
             waiting.check()
             with self._cells:
                 births.append(self._store.births(part))
@@ -163,7 +165,7 @@ class Answers:
 
     def _strings(
         self,
-        ring: Ring,
+        ring: LevelRing,
         request: SelectRequest,
         slots: Slots,
         is_text: npt.NDArray[np.bool_],
@@ -178,7 +180,7 @@ class Answers:
         own = self._store.births(slots[texts])
         alive = np.isin(births["row"], texts)
         if len(own) != int(alive.sum()):
-            raise Changed
+            raise SeriesChanged
         some, last = held["count"] > 0, own["last"]
         ids = np.unique(np.concatenate([last, held["last"][some]]))
         births["last"][alive] = np.searchsorted(ids, last)
@@ -191,4 +193,4 @@ class Answers:
 
 def _sum_notes(series: SeriesTable, read: dict[str, Cells]) -> tuple[str, ...]:
     stats = {name: matrix.T for name, matrix in read.items()}
-    return notes_of_wrapped(stats, whole(series.types), lambda row: series[row].name)
+    return wrap_notes(stats, is_whole_number(series.types), lambda row: series[row].name)

@@ -9,26 +9,26 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import Ints
-from artimon.compute.rolling import Counts, Some
+from artimon.compute.rolling import Counts, MaskOrBool
 from artimon.compute.statistics import FIELD_OF, FOLDS, with_needs
 from artimon.compute.true_sums import may_wrap
-from varstore.cells.packed import Packed
-from varstore.cells.ring import Ring
-from varstore.query.parts import Part
+from varstore.cells.packed import PackedBlock
+from varstore.cells.ring import LevelRing
+from varstore.query.parts import SelectionPart
 
-Copies = Mapping[str, npt.NDArray[Any]]
+FieldCopies = Mapping[str, npt.NDArray[Any]]
 
 
 class MayWrap(Exception):
     """A sum of integers may exceed 64 bits."""
 
 
-class Captured(NamedTuple):
+class CapturedBucket(NamedTuple):
     """Captured bucket of a part: immutable packed cells, or copies of fields; source None: empty."""
 
     number: int
     version: int
-    source: Packed | Copies | None
+    source: PackedBlock | FieldCopies | None
 
     @property
     def nbytes(self) -> int:
@@ -36,7 +36,7 @@ class Captured(NamedTuple):
         return sum(array.nbytes for array in self.source.values()) if isinstance(self.source, Mapping) else 0
 
 
-class Reading(NamedTuple):
+class ReadFields(NamedTuple):
     """Statistics that a window function reads of each bucket."""
 
     names: frozenset[str]
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
     """Statistics read for few series only."""
 
     @classmethod
-    def of(cls, statistics: Collection[str]) -> Reading:
+    def of(cls, statistics: Collection[str]) -> ReadFields:
         """Make it from the `statistics` of a window function."""
         names = frozenset(statistics) | {"count"}
         rarely = {"min"} if "last_time" in names else with_needs(names) - names
@@ -56,20 +56,20 @@ class Reading(NamedTuple):
         """Names of all these statistics as FIELDS of a ring."""
         return {FIELD_OF[name] for name in self.names | self.rarely}
 
-    def capture(self, ring: Ring, number: int, part: Part) -> Captured:
+    def capture(self, ring: LevelRing, number: int, part: SelectionPart) -> CapturedBucket:
         """Capture a bucket of a part. Call with the owner's lock held."""
-        return Captured(number, ring.version(number), ring.peek(number, part.chosen, self.fields))
+        return CapturedBucket(number, ring.version(number), ring.peek(number, part.chosen, self.fields))
 
 
-class PartColumn:
+class SelectionColumn:
     """`Column` (artimon/compute/rolling.py) of all slots read of a part."""
 
-    def __init__(self, captured: Captured, part: Part, left_ms: int) -> None:
+    def __init__(self, captured: CapturedBucket, part: SelectionPart, left_ms: int) -> None:
         self._source, self._part, self._left_ms = captured.source, part, np.int64(left_ms)
         self._read: dict[str, npt.NDArray[Any]] = {}
-        self.present: Some = True
+        self.present: MaskOrBool = True
         self.count: Counts | None = None
-        self._single = isinstance(self._source, Packed) and self._source.single_in(part.marks, part.stop)
+        self._single = isinstance(self._source, PackedBlock) and self._source.single_in(part.marks, part.stop)
         if not self._single:
             self._count()
 
@@ -84,7 +84,7 @@ class PartColumn:
     def _field(self, name: str) -> npt.NDArray[Any]:
         found = self._read.get(name)
         if found is None:
-            if isinstance(self._source, Packed):
+            if isinstance(self._source, PackedBlock):
                 self._read |= self._source.cells(self._part.inside, (name,))
             elif self._source is not None:
                 self._read[name] = self._source[name]
@@ -98,7 +98,7 @@ class PartColumn:
             if time is None:
                 time = self._read[statistic] = self._field(FIELD_OF[statistic]) + self._left_ms
             return time
-        packed = isinstance(self._source, Packed)
+        packed = isinstance(self._source, PackedBlock)
         return self._field("last" if packed and self.count is None and statistic in FOLDS else statistic)
 
     def refuse_wrapped(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.statistics import FOLDS, join_cells, to_double
-from artimon.compute.succession import succession
+from artimon.compute.succession import normalize_incarnations
 from artimon.compute.ties import Cells, double_order
 from artimon.compute.true_sums import BEYOND_64_BITS
 from artimon.model.select import Buckets, SelectRequest
@@ -25,7 +25,7 @@ def has_twins(parts: Sequence[Buckets]) -> bool:
     return bool((prints[1:] == prints[:-1]).any())
 
 
-def unite(parts: Sequence[Buckets], request: SelectRequest) -> Buckets:
+def merge_answers(parts: Sequence[Buckets], request: SelectRequest) -> Buckets:
     """Concatenate the rows of all parts; join twins, which need all statistics, into their first row."""
     joined = _concatenate(parts, request)
     if has_twins(parts):
@@ -173,7 +173,7 @@ class _Twins:
             self._buckets,
             series=replace(self._table, types=np.array(self._types, np.uint8)).take(kept),
             statistics={name: matrix[kept] for name, matrix in self._statistics.items()},
-            births=succession(births),
+            births=normalize_incarnations(births),
             ended_ms=self._ended[kept],
             newest_ms=self._newest[kept],
             notes=tuple(dict.fromkeys((*self._buckets.notes, *self._notes))),

@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from artimon.compute.cells import DOUBLE, STRING, Types
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.rolling import Some
+from artimon.compute.rolling import MaskOrBool
 from artimon.compute.ties import Cells
-from varstore.cells.columns import Where, Words
-from varstore.cells.ring import Ring
-from varstore.cells.segments import Selection as Chosen
+from varstore.cells.columns import Indexes, Words
+from varstore.cells.ring import LevelRing
+from varstore.cells.segments import SlotSelection as Chosen
 from varstore.index.slots import Slots
 
 Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
-DENSE = 1.5
+DENSE_FACTOR = 1.5
 """Read a range of slots whole if it is at most this many times as long as the number of members in it."""
 PART, LEAST_PART = 65_536, 4_096
 """Greatest and least slots of a part, multiples of 64: temporaries of one row stay in the processor's cache."""
@@ -35,7 +35,7 @@ _WHOLE, _REAL, _LEFT_OUT = 0, 1, 2
 
 
 @dataclass(slots=True)
-class Group:
+class KindGroup:
     """Members with one kind of value: `rows` of the order of a part, sorted by class."""
 
     rows: slice
@@ -46,7 +46,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Part:
+class SelectionPart:
     """Part of a selection: slots of one segment, read and reduced together."""
 
     chosen: Chosen
@@ -59,11 +59,11 @@ class Part:
     """`places` sorted by kind and class, without members whose values are left out."""
     asked: Cells
     """Places of the members whose type the window function takes."""
-    double: Some
+    double: MaskOrBool
     """Mask of the slots read that are DOUBLE."""
-    groups: list[Group]
+    groups: list[KindGroup]
     marks: Words
-    """Bitmap over the places of the segment, set for members; see `Packed.single_in`."""
+    """Bitmap over the places of the segment, set for members; see `PackedBlock.single_in`."""
     stop: int
     """All members are before this place of the segment."""
     strangers: Mask | None
@@ -72,7 +72,7 @@ class Part:
     """Reduced rows by bucket number."""
 
     @property
-    def inside(self) -> Where:
+    def inside(self) -> Indexes:
         """Places in the segment of the slots read."""
         return self.chosen.parts[0].inside
 
@@ -93,16 +93,16 @@ class Part:
         mine[self.asked] = True
         return places[mine[places]]
 
-    def some(self, mask: Mask) -> Some:
+    def some(self, mask: Mask) -> MaskOrBool:
         """`spread` of a mask of the selection; a bool if it is the same for all members."""
         mine: Mask = mask[self.rows]
         return bool(mine[0]) if (mine == mine[0]).all() else self.spread(mask)
 
 
-class Layout:
-    """Parts of a selection; `types` and `codes` are by member, `slots` ascend. Immutable except for `Part.kept`."""
+class SelectionLayout:
+    """Parts of a selection; `types` and `codes` by member, `slots` ascend. Immutable, `SelectionPart.kept` apart."""
 
-    def __init__(self, how: tuple[str, str, int], slots: Slots, codes: Cells, types: Types, ring: Ring) -> None:
+    def __init__(self, how: tuple[str, str, int], slots: Slots, codes: Cells, types: Types, ring: LevelRing) -> None:
         """how: window function, reducer, and slots of a part."""
         (self.function, self.reducer, each), self.types = how, types
         self.texts = types == STRING
@@ -111,7 +111,7 @@ class Layout:
         size = int(codes.max(initial=0)) + 1
         whole = codes + kind * size if kind.any() else codes
         key = whole.astype(np.uint16 if 3 * size <= 1 << 16 else np.int64)  # numpy sorts 16-bit keys in linear time
-        slices = cut(slots, each, ring.segment)
+        slices = split_slots(slots, each, ring.segment)
         self.parts = [self._part(slots, rows, key, size, ring) for rows in slices]
         classes = sum(len(group.codes) for part in self.parts for group in part.groups)
         self.keeps = classes <= KEPT_CLASSES and len(slots) <= KEPT_MEMBERS
@@ -126,10 +126,10 @@ class Layout:
             kind = self._real.astype(np.int64)
         return kind if takes_texts else np.where(self.texts, _LEFT_OUT, kind)
 
-    def _part(self, slots: Slots, rows: slice, key: npt.NDArray[Any], size: int, ring: Ring) -> Part:
+    def _part(self, slots: Slots, rows: slice, key: npt.NDArray[Any], size: int, ring: LevelRing) -> SelectionPart:
         mine = slots[rows]
         first, wide = int(mine[0]), int(mine[-1] - mine[0]) + 1
-        if wide <= DENSE * len(mine):
+        if wide <= DENSE_FACTOR * len(mine):
             chosen, places = ring.selection(np.arange(first, first + wide)), mine - first
         else:
             chosen, places = ring.selection(mine), np.arange(len(mine))
@@ -144,7 +144,7 @@ class Layout:
         ordered = places.take(order[:stop])
         asked = places if FUNCTIONS[self.function].strings else ordered
         groups = groups_of(codes[:stop], size)
-        part = Part(chosen, rows, places, ordered, asked, False, groups, marks, last, strangers)
+        part = SelectionPart(chosen, rows, places, ordered, asked, False, groups, marks, last, strangers)
         part.double = part.some(self._real)
         return part
 
@@ -157,14 +157,14 @@ def part_size(width: int, outputs: int, classes: int) -> int:
     return max(LEAST_PART, most) // 64 * 64
 
 
-def cut(slots: Slots, each: int, segment: int) -> Iterator[slice]:
+def split_slots(slots: Slots, each: int, segment: int) -> Iterator[slice]:
     """Cut ascending slots into slices within a segment: `each` slots if they are dense, else `each` members."""
     bounds = np.flatnonzero(np.diff(slots // segment)) + 1
     for start, stop in zip([0, *bounds.tolist()], [*bounds.tolist(), len(slots)], strict=True):
         if start == stop:
             continue
         mine = slots[start:stop]
-        if int(mine[-1] - mine[0]) + 1 <= DENSE * len(mine):
+        if int(mine[-1] - mine[0]) + 1 <= DENSE_FACTOR * len(mine):
             inner = (np.flatnonzero(np.diff(mine // each)) + 1 + start).tolist()
         else:
             inner = list(range(start + each, stop, each))
@@ -178,7 +178,7 @@ def _marks(places: Cells, segment: int) -> tuple[Words, int]:
     return np.packbits(mask, bitorder="little").view(np.uint64), int(places[-1]) + 1
 
 
-def groups_of(key: Cells, size: int) -> list[Group]:
+def groups_of(key: Cells, size: int) -> list[KindGroup]:
     """Group runs of equal keys by kind; keys (kind * size + class) ascend."""
     if not len(key):
         return []
@@ -190,5 +190,5 @@ def groups_of(key: Cells, size: int) -> list[Group]:
         mine = np.flatnonzero(kinds == kind)
         if len(mine):
             begin, end = int(starts[mine[0]]), int(starts[mine[-1]] + sizes[mine[-1]])
-            found.append(Group(slice(begin, end), kind == _REAL, starts[mine] - begin, codes[mine], sizes[mine]))
+            found.append(KindGroup(slice(begin, end), kind == _REAL, starts[mine] - begin, codes[mine], sizes[mine]))
     return found

@@ -15,46 +15,46 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.aggregate import (
-    NO_PRINTS,
+    NO_FINGERPRINTS,
     Aggregate,
     AggregateRequest,
-    Class,
+    ClassLabels,
     NotPushed,
     aggregate_buckets,
     check_aggregate,
-    gathered_by,
-    prints_of,
+    distinct_fingerprints,
+    drop_empty_classes,
+    gathered_values,
+    merge_aggregates,
+    reduce_gathered,
     reducer_params,
-    settled,
-    unite_aggregates,
-    with_members,
 )
 from artimon.compute.arrays import Arrays
-from artimon.compute.cells import Types, whole
+from artimon.compute.cells import Types, is_whole_number
 from artimon.compute.classes import REDUCERS
-from artimon.compute.function import Function, ruled
+from artimon.compute.function import Function, mask_shown
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.params import arguments
+from artimon.compute.params import bind_params
 from artimon.compute.ranks import ORDERED
-from artimon.compute.reducing import Reducing, Rows
-from artimon.compute.rolling import Odd, Rolling, Some, Span, all_of, both
+from artimon.compute.reducing import Reduction, Rows
+from artimon.compute.rolling import MaskOrBool, Rolling, RollingContext, RoundingNeeded, intersect, simplify_mask
 from artimon.compute.statistics import STATISTICS, with_needs
-from artimon.compute.succession import succession
+from artimon.compute.succession import normalize_incarnations
 from artimon.compute.ties import Cells
 from artimon.compute.true_sums import may_wrap
 from artimon.model.grid import Grid, Level
 from artimon.model.select import SelectError, too_many_series
 from artimon.model.values import Kind
-from varstore.cells.locks import FairLock, Turns
-from varstore.cells.ring import Ring
-from varstore.index.index import Index
-from varstore.query.answer import HOLD_S, Answers, Changed, check_request
-from varstore.query.columns import Captured, MayWrap, PartColumn, Reading
-from varstore.query.merge import unite
-from varstore.query.parts import Layout, Part, part_size
-from varstore.query.pushed_rows import PartRows, PartValues, ReducedRow, Scratch, Seen
-from varstore.query.selection import Selection, SelectionChanged, Selections, first_of_slots
-from varstore.query.waiting import DeadlinePassed, Gone, Waiting, never
+from varstore.cells.locks import FairLock, FairSemaphore
+from varstore.cells.ring import LevelRing
+from varstore.index.index import LabelIndex
+from varstore.query.answer import LOCK_HOLD_S, BucketReader, SeriesChanged, check_request
+from varstore.query.columns import CapturedBucket, MayWrap, ReadFields, SelectionColumn
+from varstore.query.merge import merge_answers
+from varstore.query.parts import SelectionLayout, SelectionPart, part_size
+from varstore.query.pushed_rows import PartValues, ReducedRow, RowReduction, SampledSlots, Scratch
+from varstore.query.selection import SelectionCache, SelectionChanged, SeriesSelection, first_of_slots
+from varstore.query.waiting import DeadlinePassed, IsDisconnected, QueryDeadline, never_disconnected
 from varstore.store.bucket_store import BucketStore
 
 MEMORY_BYTES = 256 * 1024 * 1024
@@ -65,31 +65,31 @@ COLUMN_BYTES = 32
 GATHERED_BYTES = 26
 """Bytes of a gathered value, for reducers that sort."""
 CHUNK_CELLS = 500_000
-TRIES = 3
-QUICK = frozenset({"last", "min", "max", "sum", "mean"})
+MAX_ATTEMPTS = 3
+CACHED_FUNCTIONS = frozenset({"last", "min", "max", "sum", "mean"})
 """Window functions whose results for one bucket are cached until the bucket changes."""
-MANY_CLASSES = 10_000
-LEAST_BEST, MOST_BEST = 1_000, 20_000
+NO_REDUCTION_CLASSES = 10_000
+MIN_CHOSEN_LIMIT, MAX_CHOSEN_LIMIT = 1_000, 20_000
 """Bounds on the limit of chosen members: half of the selection, but at least 1,000 and at most 20,000."""
-AT_ONCE = max(1, min(4, (os.cpu_count() or 1) - 1))
+MAX_CONCURRENT = max(1, min(4, (os.cpu_count() or 1) - 1))
 """Queries computed at a time, taking turns part by part. Threads that wait for the interpreter's lock after every step
 of numpy delay feeding too, so one core is left to it."""
 
-Make = Callable[[Span], Rolling]
+MakeRolling = Callable[[RollingContext], Rolling]
 
 __all__ = ["DeadlinePassed", "Pushdown", "check_memory"]
 
 
 @dataclass(slots=True)
-class _Job:
+class _PushdownQuery:
     """Push-down in progress."""
 
     request: AggregateRequest
-    ring: Ring
-    selection: Selection
+    ring: LevelRing
+    selection: SeriesSelection
     types: Types
     ended_ms: Cells
-    waiting: Waiting
+    waiting: QueryDeadline
 
 
 class Pushdown:
@@ -97,27 +97,27 @@ class Pushdown:
     per part if a function reads lives, and once per chunk. `answers` reads the buckets of twins."""
 
     def __init__(
-        self, store: BucketStore, index: Index, cells: FairLock, levels: Sequence[Level], answers: Answers
+        self, store: BucketStore, index: LabelIndex, cells: FairLock, levels: Sequence[Level], answers: BucketReader
     ) -> None:
         self._store, self._index, self._cells, self._answers = store, index, cells, answers
         self._levels = tuple(levels)
-        self._selections = Selections(index, store.slots)
-        self._turns = Turns(AT_ONCE)
+        self._selections = SelectionCache(index, store.slots)
+        self._turns = FairSemaphore(MAX_CONCURRENT)
 
-    def run(self, request: AggregateRequest, gone: Gone = never) -> Aggregate:
+    def run(self, request: AggregateRequest, gone: IsDisconnected = never_disconnected) -> Aggregate:
         """Return the partial result of all announced series that fit. Raises SelectError, also as DeadlinePassed or
         Cancelled (`gone` returned True), and NotPushed if the caller must select buckets instead."""
-        waiting = Waiting(gone, request.deadline_ms)
+        waiting = QueryDeadline(gone, request.deadline_ms)
         check_aggregate(request)
         check_request(request.buckets(), self._levels)
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             try:
                 return self._once(request, waiting)
-            except (Changed, SelectionChanged):
+            except (SeriesChanged, SelectionChanged):
                 continue
         raise NotPushed("series changed during every attempt to read them")
 
-    def _once(self, request: AggregateRequest, waiting: Waiting) -> Aggregate:
+    def _once(self, request: AggregateRequest, waiting: QueryDeadline) -> Aggregate:
         selection = self._selections.find(request)
         if request.exclude:
             excluded = np.array(request.exclude, np.uint64)
@@ -125,38 +125,38 @@ class Pushdown:
         if len(selection) > request.limit:
             raise too_many_series(len(selection), request.limit)
         check_memory(request, len(selection), len(selection.classes))
-        prints = np.unique(selection.prints) if request.prints else NO_PRINTS
+        prints = np.unique(selection.prints) if request.prints else NO_FINGERPRINTS
         twins = self._store.slots.twins(selection.slots)
         if not len(twins):
             return replace(self._reduce(request, selection, waiting), prints=prints)
         apart = np.isin(selection.slots, twins)
         asked = replace(request, gather=request.reducer in ORDERED)
-        both = unite_aggregates(
+        both = merge_aggregates(
             [
                 self._reduce(asked, selection.part(np.flatnonzero(~apart)), waiting),
                 self._reduce_twins(asked, selection.part(np.flatnonzero(apart)), waiting),
             ]
         )
-        return replace(both if request.gather else settled(both, request), prints=prints)
+        return replace(both if request.gather else reduce_gathered(both, request), prints=prints)
 
-    def _reduce_twins(self, request: AggregateRequest, twins: Selection, waiting: Waiting) -> Aggregate:
+    def _reduce_twins(self, request: AggregateRequest, twins: SeriesSelection, waiting: QueryDeadline) -> Aggregate:
         asked = replace(request.buckets(), statistics=STATISTICS)
         check_request(asked, self._levels, len(twins))
-        buckets = unite([self._answers.buckets(asked, twins.slots, twins.prints, waiting)], request.buckets())
+        buckets = merge_answers([self._answers.buckets(asked, twins.slots, twins.prints, waiting)], request.buckets())
         if buckets.notes:
             raise NotPushed("; ".join(buckets.notes))
         return aggregate_buckets(buckets, replace(request, prints=False))
 
-    def _reduce(self, request: AggregateRequest, selection: Selection, waiting: Waiting) -> Aggregate:
+    def _reduce(self, request: AggregateRequest, selection: SeriesSelection, waiting: QueryDeadline) -> Aggregate:
         ring = self._store.ring(request.grid.step_ms)
         if ring is None:
             raise SelectError(f"no level has buckets of {request.grid.step_ms} ms")
         with self._cells:
             types = self._store.types.of(selection.slots)
             ended = self._store.ended_ms(selection.slots)
-        job = _Job(request, ring, selection, types, ended, waiting)
-        args = arguments(request.reducer, reducer_params(request.reducer), request.args)
-        reducing = Reducing(request.windows, request.reducer, len(selection.classes), reducer_args=args)
+        job = _PushdownQuery(request, ring, selection, types, ended, waiting)
+        args = bind_params(request.reducer, reducer_params(request.reducer), request.args)
+        reducing = Reduction(request.windows, request.reducer, len(selection.classes), reducer_args=args)
         reducing.counts.selected = len(selection)
         rolling = FUNCTIONS[request.windows.function].rolling
         if rolling is not None:
@@ -164,19 +164,19 @@ class Pushdown:
         else:
             self._by_chunks(job, reducing, np.arange(len(selection)))
         gauge = self._first_gauge(selection, reducing)
-        best = prints_of(selection.prints, reducing.best)
-        if len(best) > max(LEAST_BEST, min(MOST_BEST, len(selection) // 2)):
+        best = distinct_fingerprints(selection.prints, reducing.best)
+        if len(best) > max(MIN_CHOSEN_LIMIT, min(MAX_CHOSEN_LIMIT, len(selection) // 2)):
             raise NotPushed(f"{len(best)} of {len(selection)} series may be chosen")
-        values, blocks = reducing.finished(request.gather), gathered_by(reducing, request)
+        values, blocks = reducing.finished(request.gather), gathered_values(reducing, request)
         found = Aggregate(selection.classes, values, reducing.counts, gauge, best=best, gathered=blocks)
         self._check_unchanged(job)
         if not found.counts.sampled and len(selection):
             with self._cells:
                 newest = int(self._store.lives.newest_ms(selection.slots).max(initial=0))
             found = replace(found, newest_ms=newest)
-        return with_members(found)
+        return drop_empty_classes(found)
 
-    def _check_unchanged(self, job: _Job) -> None:
+    def _check_unchanged(self, job: _PushdownQuery) -> None:
         """Raise Changed unless every slot still has the series and type with which it was read."""
         selection, slots = job.selection, self._store.slots
         with self._cells:
@@ -185,17 +185,17 @@ class Pushdown:
                 slots.epoch == selection.stamp[1] or bool(slots.holds(selection.slots, selection.prints).all())
             )
         if not same:
-            raise Changed
+            raise SeriesChanged
 
     # row by row
 
-    def _by_rows(self, job: _Job, reducing: Reducing, make: Make) -> None:
+    def _by_rows(self, job: _PushdownQuery, reducing: Reduction, make: MakeRolling) -> None:
         layout, scratch = self._layout(job), Scratch()
         for part in layout.parts:
             try:
                 with self._turns:
                     rows = self._roll(job, layout, part, scratch, reducing, make)
-            except Odd:
+            except RoundingNeeded:
                 self._by_chunks(job, reducing, np.arange(part.rows.start, part.rows.stop))
                 continue
             except MayWrap as problem:
@@ -203,88 +203,94 @@ class Pushdown:
             rows.into(reducing)
             self._tell(job, layout, part, rows, reducing)
 
-    def _layout(self, job: _Job) -> Layout:
+    def _layout(self, job: _PushdownQuery) -> SelectionLayout:
         """Return the cached layout of an equal query if the types are unchanged, else make one."""
         windows, selection = job.request.windows, job.selection
         size = part_size(windows.width, windows.outputs, len(selection.classes))
         how = windows.function, job.request.reducer, size
         key = (*how, job.request.grid.step_ms)
-        held: Layout | None = selection.layouts.get(key)
+        held: SelectionLayout | None = selection.layouts.get(key)
         if held is None or not np.array_equal(held.types, job.types):
-            held = Layout(how, selection.slots, selection.codes, job.types, job.ring)
+            held = SelectionLayout(how, selection.slots, selection.codes, job.types, job.ring)
             selection.remember(key, held)
         return held
 
     def _roll(
-        self, job: _Job, layout: Layout, part: Part, scratch: Scratch, reducing: Reducing, make: Make
-    ) -> PartRows | PartValues:
+        self,
+        job: _PushdownQuery,
+        layout: SelectionLayout,
+        part: SelectionPart,
+        scratch: Scratch,
+        reducing: Reduction,
+        make: MakeRolling,
+    ) -> RowReduction | PartValues:
         """Compute and reduce all windows of a part with the rolling form `make`. Raises Odd and MayWrap."""
         windows, function = job.request.windows, FUNCTIONS[job.request.windows.function]
         wide = windows.wide(job.request.grid)
-        rows: PartRows | PartValues
+        rows: RowReduction | PartValues
         if job.request.reducer in REDUCERS:
-            rows = PartRows(part, job.request.reducer, windows.outputs, scratch)
+            rows = RowReduction(part, job.request.reducer, windows.outputs, scratch)
         else:
             rows = PartValues(part, reducing)
         keeps = (
-            isinstance(rows, PartRows)
+            isinstance(rows, RowReduction)
             and layout.keeps
-            and _is_quick(job.request)
+            and _is_cacheable(job.request)
             and not (function.name == "last" and job.ended_ms.any())
         )
         captured, lives = self._capture(job, part, keeps)
-        members: Some = True
+        members: MaskOrBool = True
         if function.total and (function.min_count if windows.min_count is None else windows.min_count) <= 0:
             held_rows = list(captured)  # an empty window has a value, but only for series with any sample
             for one in held_rows:
-                column = _column(one, part, 0, function) if isinstance(one, Captured) else None
+                column = _column(one, part, 0, function) if isinstance(one, CapturedBucket) else None
                 rows.see(column is not None and column.present)
-            captured, members = iter(held_rows), all_of(rows.seen())
+            captured, members = iter(held_rows), simplify_mask(rows.seen())
         rolling = make(_span(job, part, wide, lives))
         until = windows.left + job.request.grid.n
         for at in range(wide.n):
             job.waiting.check()
             held = next(captured) if windows.left <= at < until else None
             output, rest = divmod(at - windows.first_end, windows.each)
-            if isinstance(held, ReducedRow) and isinstance(rows, PartRows):
+            if isinstance(held, ReducedRow) and isinstance(rows, RowReduction):
                 rows.put(output, held)
                 rolling.skip()
                 continue
-            captured_now = held if isinstance(held, Captured) else None
+            captured_now = held if isinstance(held, CapturedBucket) else None
             column = _column(captured_now, part, wide.start_ms + at * wide.step_ms, function)
             if column is not None:
                 rows.see(column.present)
             rolling.push(column)
             if rest or not 0 <= output < windows.outputs:
                 continue
-            shown = ruled(rolling, rolling.show(), function, windows.min_count, windows.full)
-            rows.add(output, shown if members is True else shown._replace(present=both(shown.present, members)))
-            if keeps and isinstance(rows, PartRows) and captured_now is not None and column is not None:
+            shown = mask_shown(rolling, rolling.show(), function, windows.min_count, windows.full)
+            rows.add(output, shown if members is True else shown._replace(present=intersect(shown.present, members)))
+            if keeps and isinstance(rows, RowReduction) and captured_now is not None and column is not None:
                 rows.keep(output, captured_now.number, captured_now.version, column.present)
         return rows
 
     def _capture(
-        self, job: _Job, part: Part, keeps: bool
-    ) -> tuple[Iterator[Captured | ReducedRow], npt.NDArray[np.void] | None]:
+        self, job: _PushdownQuery, part: SelectionPart, keeps: bool
+    ) -> tuple[Iterator[CapturedBucket | ReducedRow], npt.NDArray[np.void] | None]:
         """Capture every row of the grid, and lives of the same moment if the function reads them."""
         grid, function = job.request.grid, FUNCTIONS[job.request.windows.function]
         numbers = iter(range(grid.start_ms // grid.step_ms + 1, grid.end_ms // grid.step_ms + 1))
-        reading = Reading.of(function.statistics)
+        reading = ReadFields.of(function.statistics)
         if not function.births:
             return self._captured(job, part, reading, numbers, keeps), None
         with self._cells:
             captured = [reading.capture(job.ring, number, part) for number in numbers]
             lives = self._store.births(part.chosen.slots)
-        return iter(captured), succession(lives)
+        return iter(captured), normalize_incarnations(lives)
 
     def _captured(
-        self, job: _Job, part: Part, reading: Reading, numbers: Iterator[int], keeps: bool
-    ) -> Iterator[Captured | ReducedRow]:
+        self, job: _PushdownQuery, part: SelectionPart, reading: ReadFields, numbers: Iterator[int], keeps: bool
+    ) -> Iterator[CapturedBucket | ReducedRow]:
         """Yield rows, captured some at a time under the lock. Rows unchanged since they were last reduced are not read
         again."""
         kept, ring = part.kept if keeps else {}, job.ring
         while True:
-            found, copied = list[Captured | ReducedRow](), 0
+            found, copied = list[CapturedBucket | ReducedRow](), 0
             with self._cells:
                 began = perf_counter()
                 for number in numbers:
@@ -294,13 +300,15 @@ class Pushdown:
                     else:
                         found.append(captured := reading.capture(ring, number, part))
                         copied += captured.nbytes
-                    if copied > SLICE_BYTES or perf_counter() - began > HOLD_S:
+                    if copied > SLICE_BYTES or perf_counter() - began > LOCK_HOLD_S:
                         break
             if not found:
                 return
             yield from found
 
-    def _tell(self, job: _Job, layout: Layout, part: Part, rows: Seen, reducing: Reducing) -> None:
+    def _tell(
+        self, job: _PushdownQuery, layout: SelectionLayout, part: SelectionPart, rows: SampledSlots, reducing: Reduction
+    ) -> None:
         """Add the counts and gauges of a part to the result."""
         function, counts = FUNCTIONS[job.request.windows.function], reducing.counts
         seen, texts = rows.seen().take(part.places), layout.texts[part.rows]
@@ -317,7 +325,7 @@ class Pushdown:
 
     # by chunks of series
 
-    def _by_chunks(self, job: _Job, reducing: Reducing, members: Rows) -> None:
+    def _by_chunks(self, job: _PushdownQuery, reducing: Reduction, members: Rows) -> None:
         request, selection = job.request, job.selection
         statistics = with_needs(FUNCTIONS[request.windows.function].statistics)
         each = max(1, CHUNK_CELLS // (request.windows.wide(request.grid).n * len(statistics)))
@@ -328,13 +336,13 @@ class Pushdown:
                 data = self._copy_chunk(job, rows, statistics)
                 reducing.add(data, selection.codes[rows], rows)
 
-    def _first_gauge(self, selection: Selection, reducing: Reducing) -> Class:
+    def _first_gauge(self, selection: SeriesSelection, reducing: Reduction) -> ClassLabels:
         """Return name and labels of the first counted gauge in canonical order; empty if there is none."""
         if not reducing.counts.gauges:
             return ()
         return first_of_slots(self._index, selection.slots[np.concatenate(reducing.gauge_rows)])
 
-    def _copy_chunk(self, job: _Job, rows: npt.NDArray[np.intp], statistics: set[str]) -> Arrays:
+    def _copy_chunk(self, job: _PushdownQuery, rows: npt.NDArray[np.intp], statistics: set[str]) -> Arrays:
         request, slots = job.request, job.selection.slots[rows]
         with self._cells:
             stats = job.ring.read(slots, request.grid, statistics)
@@ -342,7 +350,7 @@ class Pushdown:
             lives = self._store.births(slots if births else slots[:0])
         types = job.types[rows]
         if "sum" in statistics:
-            low, high, count = (stats[name][:, whole(types)] for name in ("min", "max", "count"))
+            low, high, count = (stats[name][:, is_whole_number(types)] for name in ("min", "max", "count"))
             if ((count > 1) & may_wrap(count, low, high)).any():
                 raise NotPushed("a sum may exceed 64 bits")
         return Arrays(
@@ -350,15 +358,15 @@ class Pushdown:
             types=types,
             grid=request.grid,
             stats={name: matrix.T for name, matrix in stats.items()},
-            lives=succession(lives),
+            lives=normalize_incarnations(lives),
             ended_ms=job.ended_ms[rows],
         )
 
 
-def _span(job: _Job, part: Part, wide: Grid, lives: npt.NDArray[np.void] | None) -> Span:
+def _span(job: _PushdownQuery, part: SelectionPart, wide: Grid, lives: npt.NDArray[np.void] | None) -> RollingContext:
     windows = job.request.windows
     ended = job.ended_ms[part.rows]
-    return Span(
+    return RollingContext(
         frame=windows.frame(job.request.grid),
         rows=part.size,
         step_ms=wide.step_ms,
@@ -372,22 +380,24 @@ def _span(job: _Job, part: Part, wide: Grid, lives: npt.NDArray[np.void] | None)
     )
 
 
-def _column(held: Captured | None, part: Part, left_ms: int, function: Function) -> PartColumn | None:
+def _column(
+    held: CapturedBucket | None, part: SelectionPart, left_ms: int, function: Function
+) -> SelectionColumn | None:
     """Return the column of the bucket that begins at `left_ms`; None if empty. MayWrap if a sum may exceed 64 bits."""
     if held is None or held.source is None:
         return None
-    column = PartColumn(held, part, left_ms)
+    column = SelectionColumn(held, part, left_ms)
     if "sum" in function.statistics:
         column.refuse_wrapped()
     return column
 
 
-def _is_quick(request: AggregateRequest) -> bool:
+def _is_cacheable(request: AggregateRequest) -> bool:
     """True if each window is one bucket of a QUICK function, and an empty one never has a result."""
     windows = request.windows
     least = 1 if windows.min_count is None else windows.min_count
     return (
-        windows.function in QUICK
+        windows.function in CACHED_FUNCTIONS
         and (windows.width, windows.each, windows.first_end, least) == (1, 1, 0, 1)
         and windows.outputs == windows.left + request.grid.n + windows.right
     )
@@ -395,7 +405,7 @@ def _is_quick(request: AggregateRequest) -> bool:
 
 def check_memory(request: AggregateRequest, series: int, classes: int) -> None:
     """Raise SelectError if the work needs over MEMORY_BYTES, NotPushed if it hardly reduces or gathers too much."""
-    if classes > MANY_CLASSES and classes * 2 > series:
+    if classes > NO_REDUCTION_CLASSES and classes * 2 > series:
         raise NotPushed(f"{series} series make {classes} classes")
     windows, most = request.windows, part_size(request.windows.width, request.windows.outputs, classes)
     held = min(series, most) * (windows.width + 8) * COLUMN_BYTES

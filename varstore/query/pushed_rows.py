@@ -10,37 +10,37 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import Floats, Ints
-from artimon.compute.classes import EXTREMES, Partial, add_partial
+from artimon.compute.classes import EXTREMES, Partial, merge_into
 from artimon.compute.exact import (
     HUGE,
-    Sums,
+    ExactSums,
+    fits_int64,
     float_sums,
+    from_halves,
+    from_integers,
     integer_sums,
-    is_safe,
-    of_halves,
-    of_integers,
     one_splitter,
 )
-from artimon.compute.ranks import BEST, Best, Block
-from artimon.compute.reducing import Reducing
-from artimon.compute.rolling import Shown, Some
+from artimon.compute.ranks import BEST, BestCandidates, MemberBlock
+from artimon.compute.reducing import Reduction
+from artimon.compute.rolling import MaskOrBool, WindowValues
 from artimon.compute.statistics import SUM
 from artimon.compute.ties import Cells
-from varstore.query.parts import DENSE, KEPT_ROWS, PART, Group, Part, Places
+from varstore.query.parts import DENSE_FACTOR, KEPT_ROWS, PART, KindGroup, Places, SelectionPart
 
 Mask = npt.NDArray[np.bool_]
 BLOCK = 4_096
 """Classes of a part added to the total at a time."""
 
 
-class _Rows:
+class _GroupRows:
     """Reduced windows of one group; arrays of (outputs, classes), neutral where nothing was added."""
 
-    def __init__(self, group: Group, reducer: str, outputs: int) -> None:
+    def __init__(self, group: KindGroup, reducer: str, outputs: int) -> None:
         self.group = group
         shape = (outputs, len(group.codes))
         self.count = np.zeros(shape, np.int64)
-        self.wide: dict[int, Sums] = {}
+        self.wide: dict[int, ExactSums] = {}
         """Sums of integers beyond 64 bits, by output."""
         sums = reducer in ("sum", "mean")
         fill = EXTREMES.get(reducer, SUM).whole
@@ -48,16 +48,16 @@ class _Rows:
         """Extremes, sums of integers, or bits of the first part of sums of doubles."""
         self.rest = np.zeros(shape) if sums and group.double else None
 
-    def row(self, output: int, shared: bool) -> _Reduced:
+    def row(self, output: int, shared: bool) -> _ReducedWindow:
         """Return one window; shared: as views of the arrays, which will not change any more."""
         arrays = (self.count[output], self.cells if self.cells is None else self.cells[output])
         rest = None if self.rest is None else self.rest[output]
         if not shared:
             arrays = (arrays[0].copy(), None if arrays[1] is None else arrays[1].copy())
             rest = None if rest is None else rest.copy()
-        return _Reduced(*arrays, rest, self.wide.get(output))
+        return _ReducedWindow(*arrays, rest, self.wide.get(output))
 
-    def put(self, output: int, row: _Reduced) -> None:
+    def put(self, output: int, row: _ReducedWindow) -> None:
         """Set one window from a result of `row`."""
         self.count[output] = row.members
         if self.cells is not None and row.cells is not None:
@@ -67,25 +67,25 @@ class _Rows:
         if row.wide is not None:
             self.wide[output] = row.wide
 
-    def sums(self) -> Sums:
+    def sums(self) -> ExactSums:
         """Return the sums of all windows as (classes, outputs)."""
         cells = self.cells if self.cells is not None else self.count
         if self.rest is not None:
-            found = of_halves(cells.view(np.float64), self.rest)
+            found = from_halves(cells.view(np.float64), self.rest)
         else:
-            found = of_integers(cells)
+            found = from_integers(cells)
             for output, (high, low) in self.wide.items():
                 found.high[output], found.low[output] = high, low
-        return Sums(found.high.T, found.low.T)
+        return ExactSums(found.high.T, found.low.T)
 
 
-class _Reduced(NamedTuple):
+class _ReducedWindow(NamedTuple):
     """Reduced window of one group; each (classes of the group,)."""
 
     members: Cells
     cells: Cells | None
     rest: Floats | None
-    wide: Sums | None
+    wide: ExactSums | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ReducedRow:
     """Cached reduction of one row of a part, valid until the version of the row changes."""
 
     version: int
-    groups: tuple[_Reduced, ...]
+    groups: tuple[_ReducedWindow, ...]
     present: npt.NDArray[np.uint8] | None
     """Bitmap of the slots read that have a sample; None: all."""
 
@@ -103,20 +103,20 @@ class Scratch:
 
     def __init__(self) -> None:
         self.cells = np.empty(PART, np.int64)
-        self.hot = np.empty(int(PART * DENSE) + 1, np.int64)
+        self.hot = np.empty(int(PART * DENSE_FACTOR) + 1, np.int64)
         self.floats = np.empty((2, PART))
 
 
-class Seen:
+class SampledSlots:
     """Slots of a part that have samples, and the count of approximate values."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: SelectionPart) -> None:
         self._part = part
-        self._seen: Some = False
+        self._seen: MaskOrBool = False
         self.approximate = 0
         """Number of values that are approximate."""
 
-    def see(self, present: Some) -> None:
+    def see(self, present: MaskOrBool) -> None:
         """Add the mask of slots with a sample in a bucket."""
         if isinstance(present, bool):
             self._seen = self._seen if not present else True
@@ -127,23 +127,23 @@ class Seen:
         """Return the mask of the slots read that had a sample in any of the buckets."""
         return np.full(self._part.size, self._seen) if isinstance(self._seen, bool) else self._seen
 
-    def count_guesses(self, guesses: Places | None, present: Some) -> None:
+    def count_guesses(self, guesses: Places | None, present: MaskOrBool) -> None:
         """Count the approximate values of one window that are present."""
         if guesses is not None and len(guesses):
             guesses = self._part.taken(guesses)
             self.approximate += len(guesses) if isinstance(present, bool) else int(present[guesses].sum())
 
 
-class PartRows(Seen):
+class RowReduction(SampledSlots):
     """Reduction of all windows of a part by one reducer."""
 
-    def __init__(self, part: Part, reducer: str, outputs: int, scratch: Scratch) -> None:
+    def __init__(self, part: SelectionPart, reducer: str, outputs: int, scratch: Scratch) -> None:
         super().__init__(part)
         self._reducer, self._outputs, self._scratch = reducer, outputs, scratch
         self._keeping: list[tuple[int, int, int, npt.NDArray[np.uint8] | None]] = []
-        self._rows = [_Rows(group, reducer, outputs) for group in part.groups]
+        self._rows = [_GroupRows(group, reducer, outputs) for group in part.groups]
 
-    def add(self, output: int, values: Shown) -> None:
+    def add(self, output: int, values: WindowValues) -> None:
         """Reduce the values of one window, given for all slots read of the part."""
         cells, present, guesses = values
         if present is False:
@@ -155,7 +155,7 @@ class PartRows(Seen):
             of = rows.group.rows
             self._reduce(rows, output, arranged[of], None if shown is None else shown[of])
 
-    def keep(self, output: int, number: int, version: int, present: Some) -> None:
+    def keep(self, output: int, number: int, version: int, present: MaskOrBool) -> None:
         """Mark a row to be cached for the next query once the part is done."""
         bits = None if isinstance(present, bool) else np.packbits(present)
         self._keeping.append((output, number, version, bits))
@@ -184,7 +184,7 @@ class PartRows(Seen):
             hot.take(order, mode="clip", out=out)  # "raise" would buffer
         return out
 
-    def _reduce(self, rows: _Rows, output: int, cells: Ints, present: Mask | None) -> None:
+    def _reduce(self, rows: _GroupRows, output: int, cells: Ints, present: Mask | None) -> None:
         group = rows.group
         if present is None:
             rows.count[output] = group.sizes
@@ -200,7 +200,7 @@ class PartRows(Seen):
             EXTREMES[self._reducer].join.reduceat(cells.view(kind), group.starts, out=out.view(kind))
         elif rows.rest is not None:
             self._add_floats(cells.view(np.float64), group.starts, out.view(np.float64), rows.rest[output])
-        elif is_safe(cells, len(cells)):
+        elif fits_int64(cells, len(cells)):
             np.add.reduceat(cells, group.starts, out=out)
         else:
             rows.wide[output] = integer_sums(cells, group.starts)
@@ -220,7 +220,7 @@ class PartRows(Seen):
         np.add.reduceat(upper, starts, out=high)
         np.add.reduceat(rest, starts, out=low)
 
-    def into(self, reducing: Reducing) -> None:
+    def into(self, reducing: Reduction) -> None:
         """Add all windows to those of the other parts."""
         total = reducing.total
         seen = self.seen().take(self._part.order)
@@ -232,31 +232,33 @@ class PartRows(Seen):
             extreme = rows.cells.T if rows.cells is not None and sums is None else None
             for start in range(0, len(group.codes), BLOCK):
                 some = slice(start, start + BLOCK)
-                of = None if sums is None else Sums(sums.high[some], sums.low[some])
+                of = None if sums is None else ExactSums(sums.high[some], sums.low[some])
                 further = None if extreme is None else extreme[some]
                 part = Partial(self._reducer, members[some], double[some], rows.count.T[some], of, further)
-                add_partial(total, part, group.codes[some])
+                merge_into(total, part, group.codes[some])
         self._keep()
 
 
-class PartValues(Seen):
+class PartValues(SampledSlots):
     """Values that a reducer gathers, or members that it chooses, over all windows of a part."""
 
-    def __init__(self, part: Part, reducing: Reducing) -> None:
+    def __init__(self, part: SelectionPart, reducing: Reduction) -> None:
         super().__init__(part)
         self._reducing, members, outputs = reducing, len(part.order), reducing.windows.outputs
         self._values: Floats | None = None
         self._present: Mask | None = None
-        self._best: list[Best] = []
+        self._best: list[BestCandidates] = []
         if reducing.reducer in BEST:
             self._best = [
-                Best(reducing.reducer, reducing.reducer_args, group.starts, int(group.sizes.sum()), group.double)
+                BestCandidates(
+                    reducing.reducer, reducing.reducer_args, group.starts, int(group.sizes.sum()), group.double
+                )
                 for group in part.groups
             ]
         else:
             self._values = np.full((outputs, members), np.nan)
 
-    def add(self, output: int, values: Shown) -> None:
+    def add(self, output: int, values: WindowValues) -> None:
         """Add the values of one window, given for all slots read of the part."""
         cells, present, guesses = values
         if present is False:
@@ -283,7 +285,7 @@ class PartValues(Seen):
             self._present = np.ones((self._reducing.windows.outputs, len(self._part.order)), np.bool_)
         return self._present
 
-    def into(self, reducing: Reducing) -> None:
+    def into(self, reducing: Reduction) -> None:
         """Add members, and gathered values or chosen members, to the result."""
         part, seen = self._part, self.seen().take(self._part.order)
         codes = np.zeros(len(part.order), np.int64)
@@ -291,7 +293,7 @@ class PartValues(Seen):
             codes[group.rows] = np.repeat(group.codes, group.sizes)
         reducing.total.members[:] += np.bincount(codes[seen], minlength=reducing.classes)
         if self._values is not None:
-            reducing.blocks.append(Block(codes, self._values, self._present))
+            reducing.blocks.append(MemberBlock(codes, self._values, self._present))
             return
         chosen = [group.rows.start + np.flatnonzero(b.done()) for group, b in zip(part.groups, self._best, strict=True)]
         places = part.order[np.concatenate(chosen)] if chosen else part.order[:0]

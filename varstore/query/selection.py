@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.aggregate import AggregateRequest, Class
+from artimon.compute.aggregate import AggregateRequest, ClassLabels
 from artimon.compute.ties import Cells
 from artimon.model.select import NAME, Matcher
-from varstore.index.index import Index
+from varstore.index.index import LabelIndex
 from varstore.index.slots import Slots, SlotTable
 
-KEPT = 8
-LAYOUTS = 4
-KEPT_SERIES = 2_000_000
+CACHED_SELECTIONS = 8
+CACHED_LAYOUTS = 4
+CACHED_SERIES = 2_000_000
 """Limit of series in all cached selections, about 60 bytes each."""
 
 
@@ -28,7 +28,7 @@ class SelectionChanged(Exception):
 
 
 @dataclass(slots=True)
-class Selection:
+class SeriesSelection:
     """Announced series that fit, in arrays by ascending slot; independent of samples."""
 
     slots: Slots
@@ -36,23 +36,23 @@ class Selection:
     kinds: npt.NDArray[np.uint8]
     codes: Cells
     """Class of each series, an index into `classes`."""
-    classes: tuple[Class, ...]
+    classes: tuple[ClassLabels, ...]
     stamp: tuple[int, int]
     layouts: dict[Hashable, Any] = field(default_factory=dict)
     """Cached layouts of these slots; at most LAYOUTS."""
 
     def remember(self, key: Hashable, layout: Any) -> None:
         """Cache a layout; evicts the oldest beyond LAYOUTS."""
-        if len(self.layouts) >= LAYOUTS:
+        if len(self.layouts) >= CACHED_LAYOUTS:
             self.layouts.pop(next(iter(self.layouts), None), None)
         self.layouts[key] = layout
 
     def __len__(self) -> int:
         return len(self.slots)
 
-    def part(self, rows: npt.NDArray[np.intp]) -> Selection:
+    def part(self, rows: npt.NDArray[np.intp]) -> SeriesSelection:
         """Select some of the series; all classes stay."""
-        return Selection(
+        return SeriesSelection(
             self.slots[rows], self.prints[rows], self.kinds[rows], self.codes[rows], self.classes, self.stamp
         )
 
@@ -60,18 +60,18 @@ class Selection:
 _Key = tuple[tuple[Matcher, ...], int | None, tuple[str, ...] | None, tuple[str, ...] | None]
 
 
-class Selections:
+class SelectionCache:
     """Cache of the last selections, for dashboards that repeat queries. `_lock` guards `_kept` only."""
 
-    def __init__(self, index: Index, slots: SlotTable) -> None:
+    def __init__(self, index: LabelIndex, slots: SlotTable) -> None:
         self._index, self._slots = index, slots
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_Key, Selection] = OrderedDict()
+        self._kept: OrderedDict[_Key, SeriesSelection] = OrderedDict()
 
     def _stamp(self) -> tuple[int, int]:
         return self._index.changes, self._slots.epoch
 
-    def find(self, request: AggregateRequest) -> Selection:
+    def find(self, request: AggregateRequest) -> SeriesSelection:
         """Return a cached or new selection. SelectError: bad matcher; SelectionChanged: slots were freed meanwhile."""
         key = (request.matchers, request.vshards, request.by, request.without)
         with self._lock:
@@ -83,19 +83,21 @@ class Selections:
         with self._lock:
             self._kept[key] = made
             self._kept.move_to_end(key)
-            while len(self._kept) > 1 and (len(self._kept) > KEPT or self._held() > KEPT_SERIES):
+            while len(self._kept) > 1 and (len(self._kept) > CACHED_SELECTIONS or self._held() > CACHED_SERIES):
                 self._kept.popitem(last=False)
         return made
 
     def _held(self) -> int:
         return sum(map(len, self._kept.values()))
 
-    def _make(self, request: AggregateRequest) -> Selection:
+    def _make(self, request: AggregateRequest) -> SeriesSelection:
         stamp = self._stamp()
         slots = self._index.select(request.matchers, request.vshards)
         labels = self._labels(request, slots)
         codes, classes = classes_of_slots(self._index, labels, slots)
-        made = Selection(slots, self._slots.fingerprint.take(slots), self._index.kinds(slots), codes, classes, stamp)
+        made = SeriesSelection(
+            slots, self._slots.fingerprint.take(slots), self._index.kinds(slots), codes, classes, stamp
+        )
         if self._slots.epoch != stamp[1]:  # a slot may have got another series between two lookups
             raise SelectionChanged
         return made
@@ -107,25 +109,27 @@ class Selections:
         return [label for label in self._index.labels_of(slots) if label not in left_out]
 
 
-def classes_of_slots(index: Index, labels: Sequence[str], slots: Slots) -> tuple[Cells, tuple[Class, ...]]:
+def classes_of_slots(index: LabelIndex, labels: Sequence[str], slots: Slots) -> tuple[Cells, tuple[ClassLabels, ...]]:
     """Return dense codes of the classes of the slots by these labels, and the labels of each class."""
     codes, made = np.zeros(len(slots), np.int64), 1
-    classes: list[Class] = [()]
+    classes: list[ClassLabels] = [()]
     for label in labels:
         own, values = index.codes(label, slots)
         codes *= len(values)
         codes += own
-        used, codes = dense(codes, made * len(values))
+        used, codes = renumber(codes, made * len(values))
         before, made = classes, len(used)
-        classes = [_with(before[code // len(values)], label, values[code % len(values)]) for code in used.tolist()]
+        classes = [
+            _with_label(before[code // len(values)], label, values[code % len(values)]) for code in used.tolist()
+        ]
     return codes, tuple(classes) if len(slots) else ()
 
 
-def _with(pairs: Class, label: str, value: str) -> Class:
+def _with_label(pairs: ClassLabels, label: str, value: str) -> ClassLabels:
     return (*pairs, (label, value)) if value else pairs
 
 
-def dense(codes: Cells, most: int) -> tuple[Cells, Cells]:
+def renumber(codes: Cells, most: int) -> tuple[Cells, Cells]:
     """Return the codes that occur, ascending, and the index of each code in them; all are below `most`."""
     if most > 4 * len(codes) + 1_024:
         used, places = np.unique(codes, return_inverse=True)
@@ -136,12 +140,12 @@ def dense(codes: Cells, most: int) -> tuple[Cells, Cells]:
     return used, place.take(codes)
 
 
-def first_of_slots(index: Index, slots: Slots) -> Class:
+def first_of_slots(index: LabelIndex, slots: Slots) -> ClassLabels:
     """Return name and labels of the first series in canonical order; needs at least one slot."""
     pairs: list[tuple[str, str]] = []
     labels = [NAME, *sorted(set(index.labels_of(slots)) - {NAME})]
     for at, label in enumerate(labels):
-        if pairs and not all(_carried(index, labels[at:], slots)):
+        if pairs and not all(_has_labels(index, labels[at:], slots)):
             break  # a series without further labels sorts before the others
         codes, values = index.codes(label, slots)
         used = [code for code in np.unique(codes).tolist() if values[code]]
@@ -152,7 +156,7 @@ def first_of_slots(index: Index, slots: Slots) -> Class:
     return tuple(pairs)
 
 
-def _carried(index: Index, labels: Sequence[str], slots: Slots) -> npt.NDArray[np.bool_]:
+def _has_labels(index: LabelIndex, labels: Sequence[str], slots: Slots) -> npt.NDArray[np.bool_]:
     """Mask (slots,) of the slots that have any of these labels."""
     found = np.zeros(len(slots), np.bool_)
     for label in labels:

@@ -7,10 +7,10 @@ from time import monotonic
 
 from artimon.model.select import SelectError
 
-GONE_S = 0.02
+DISCONNECT_CHECK_S = 0.02
 """Least interval in seconds between checks for a closed connection, each one system call."""
 
-Gone = Callable[[], bool]
+IsDisconnected = Callable[[], bool]
 
 
 class DeadlinePassed(SelectError):
@@ -19,21 +19,21 @@ class DeadlinePassed(SelectError):
     of_query = False
 
 
-class Cancelled(SelectError):
+class CallerDisconnected(SelectError):
     """The caller has closed the connection."""
 
     of_query = False
 
 
-def never() -> bool:
-    """`Gone` of a caller that cannot disconnect."""
+def never_disconnected() -> bool:
+    """`IsDisconnected` of a caller that cannot disconnect."""
     return False
 
 
-class Waiting:
+class QueryDeadline:
     """Deadline and cancellation of one query, for the thread that answers it."""
 
-    def __init__(self, gone: Gone = never, deadline_ms: int | None = None) -> None:
+    def __init__(self, gone: IsDisconnected = never_disconnected, deadline_ms: int | None = None) -> None:
         """deadline_ms: timeout in milliseconds from now; None: no timeout."""
         now = monotonic()
         self._gone, self._deadline_ms, self._look = gone, deadline_ms, now
@@ -45,6 +45,6 @@ class Waiting:
         if self._until is not None and now > self._until:
             raise DeadlinePassed(f"the deadline of {self._deadline_ms} ms has passed: ask for less")
         if now >= self._look:
-            self._look = now + GONE_S
+            self._look = now + DISCONNECT_CHECK_S
             if self._gone():
-                raise Cancelled("the caller has closed the connection")
+                raise CallerDisconnected("the caller has closed the connection")

@@ -19,21 +19,21 @@ from artimon.model.batch import BatchError
 from artimon.model.feed import decode_range
 from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, encode_buckets
 from artimon.model.vshards import from_hex, to_hex
-from bookkeeper.rpc.framed_server import caller_is_gone
-from varstore.query.waiting import Cancelled, DeadlinePassed
+from bookkeeper.rpc.framed_server import is_caller_disconnected
+from varstore.query.waiting import CallerDisconnected, DeadlinePassed
 from varstore.shard.shard import Shard, ShardBroken
 from varstore.store.capture import CaptureClosed
-from varstore.store.exports import Exports, NoSuchExport, TooManyExports
+from varstore.store.exports import ActiveExports, ExportNotFoundError, TooManyExportsError
 from varstore.store.groups import Partition
 
-SELECTS_AT_ONCE = 4
-SELECT_WAIT_S = 8.0
+MAX_CONCURRENT_SELECTS = 4
+SELECT_QUEUE_TIMEOUT_S = 8.0
 MAX_NAMES = 100_000
 MAX_FOUND = 100_000
 
-Notes = Callable[[int | None], tuple[str, ...]]
+CompletenessNotes = Callable[[int | None], tuple[str, ...]]
 """Reasons why answers about these virtual shards (mask; None: all held) are not complete yet; empty: complete."""
-Found = TypeVar("Found", Buckets, Aggregate)
+Answer = TypeVar("Answer", Buckets, Aggregate)
 
 
 @lru_cache(maxsize=1)
@@ -48,10 +48,10 @@ class ShardService:
 
     notes: returns the reasons why answers are not complete yet."""
 
-    def __init__(self, shard: Shard, notes: Notes = lambda _vshards: ()) -> None:
+    def __init__(self, shard: Shard, notes: CompletenessNotes = lambda _vshards: ()) -> None:
         self._shard, self._notes = shard, notes
-        self._exports = Exports(shard.holdings.export)
-        self._selects = threading.BoundedSemaphore(SELECTS_AT_ONCE)
+        self._exports = ActiveExports(shard.holdings.export)
+        self._selects = threading.BoundedSemaphore(MAX_CONCURRENT_SELECTS)
         self._counting = threading.Lock()
         """Guards the counts below."""
         self._answered = self._refused = self._cancelled = 0
@@ -82,7 +82,7 @@ class ShardService:
         try:
             answer = self._shard.feed(decode_range(parts))
         except (BatchError, ShardBroken) as error:
-            raise _refusal(error) from error
+            raise _shard_error(error) from error
         return idl().FeedAnswer(**dataclasses.asdict(answer))
 
     def groups(self) -> str:
@@ -97,7 +97,7 @@ class ShardService:
         """Begin an image of these virtual shards (hex mask); return its id and groups as JSON."""
         try:
             id_, export = self._exports.begin(from_hex(vshards))
-        except (ValueError, TooManyExports) as error:
+        except (ValueError, TooManyExportsError) as error:
             raise idl().ShardError(message=str(error)) from error
         return json.dumps({"id": id_, "groups": [group.summary() for group in export.groups]})
 
@@ -105,7 +105,7 @@ class ShardService:
         """Return the next part, or the last one again; empty after the end."""
         try:
             return self._exports.part(id, part)
-        except (NoSuchExport, CaptureClosed) as error:
+        except (ExportNotFoundError, CaptureClosed) as error:
             raise idl().ShardError(message=str(error)) from error
 
     def export_end(self, id: str) -> None:
@@ -130,21 +130,23 @@ class ShardService:
     def _answer(self, answer: Callable[[], bytes]) -> bytes:
         """Run a query and count it; at most SELECTS_AT_ONCE run at a time."""
         began, answered = monotonic(), False
-        if not self._selects.acquire(timeout=SELECT_WAIT_S):
+        if not self._selects.acquire(timeout=SELECT_QUEUE_TIMEOUT_S):
             self._count(began, False)
-            raise idl().ShardError(message=f"shard {self._shard.id} is busy with {SELECTS_AT_ONCE} queries: try again")
+            raise idl().ShardError(
+                message=f"shard {self._shard.id} is busy with {MAX_CONCURRENT_SELECTS} queries: try again"
+            )
         with self._counting:
             self.working += 1
         try:
             found = answer()
             answered = True
             return found
-        except (Cancelled, DeadlinePassed) as gone:
+        except (CallerDisconnected, DeadlinePassed) as gone:
             with self._counting:
                 self._cancelled += 1
-            raise _refusal(gone) from gone
+            raise _shard_error(gone) from gone
         except (SelectError, ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
-            raise _refusal(error) from error
+            raise _shard_error(error) from error
         except NotPushed as reason:
             answered = True
             raise idl().ShardError(message=f"{NOT_PUSHED}: {reason}") from reason
@@ -157,14 +159,14 @@ class ShardService:
     def _select(self, request: bytes) -> bytes:
         wanted = json.loads(request)
         asked = SelectRequest.from_json(wanted)
-        found = self._noted(self._shard.select(asked, caller_is_gone), asked.vshards)
+        found = self._noted(self._shard.select(asked, is_caller_disconnected), asked.vshards)
         return encode_buckets(found, small=wanted.get("small") is True)
 
     def _aggregate(self, request: bytes) -> bytes:
         asked = AggregateRequest.from_json(json.loads(request))
-        return encode_aggregate(self._noted(self._shard.aggregate(asked, caller_is_gone), asked.vshards))
+        return encode_aggregate(self._noted(self._shard.aggregate(asked, is_caller_disconnected), asked.vshards))
 
-    def _noted(self, found: Found, vshards: int | None) -> Found:
+    def _noted(self, found: Answer, vshards: int | None) -> Answer:
         """Mark an answer as partial and add the reasons if these virtual shards are not complete."""
         notes = self._notes(vshards)
         return dataclasses.replace(found, notes=found.notes + notes, partial=True) if notes else found
@@ -174,7 +176,7 @@ class ShardService:
         try:
             found = self._find(json.loads(request))
         except (SelectError, ValueError, KeyError, TypeError) as error:
-            raise _refusal(error) from error
+            raise _shard_error(error) from error
         return json.dumps({"found": found}, ensure_ascii=False).encode()
 
     def _find(self, request: Mapping[str, Any]) -> list[Any]:
@@ -201,6 +203,6 @@ def series_to_json(series: Series) -> list[Any]:
     return [series.fingerprint, series.name, dict(series.labels), int(series.type), int(series.kind)]
 
 
-def _refusal(error: Exception) -> Any:
+def _shard_error(error: Exception) -> Any:
     text = str(error) if isinstance(error, SelectError | BatchError | ShardBroken) else f"malformed request: {error!r}"
     return idl().ShardError(message=text)

@@ -15,21 +15,21 @@ from artimon.model.feed import FeedAnswer, FeedRange
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.labels import LabelError, parse_canonical
 from artimon.model.routing import VIRTUAL_SHARDS
-from artimon.model.select import NAME, NOT_HELD, Buckets, Matcher, SelectError, SelectRequest, Series
+from artimon.model.select import NAME, NOT_OWNED, Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.values import ValueType
-from artimon.model.vshards import in_mask, mask_of
-from varstore.index.index import Index
-from varstore.index.limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, Limits
-from varstore.query.answer import Answers
+from artimon.model.vshards import mask_of, vshards_of
+from varstore.index.index import LabelIndex
+from varstore.index.limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, ShardLimits
+from varstore.query.answer import BucketReader
 from varstore.query.pushdown import Pushdown
-from varstore.query.waiting import Gone, never
-from varstore.store.bucket_store import NO_TYPE, BucketStore, Tally
-from varstore.store.catalogue import Catalogue
+from varstore.query.waiting import IsDisconnected, never_disconnected
+from varstore.store.bucket_store import NO_TYPE, BucketStore, OutcomeCounts
+from varstore.store.catalogue import SeriesCatalogue
 from varstore.store.frames import decode_frame
-from varstore.store.groups import Group, Lost, Partition
-from varstore.store.holdings import Holdings, Locks
-from varstore.store.intake import Intake
-from varstore.store.positions import Admitted, admit, advance, check_range, sift, vshard_of
+from varstore.store.groups import FeedGroup, LostRange, Partition
+from varstore.store.holdings import Ownership, ShardLocks
+from varstore.store.intake import RunBuilder
+from varstore.store.positions import AdmittedRange, admit, advance, check_range, drop_repeats, vshard_of
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +44,9 @@ class ShardBroken(RuntimeError):
 class Shard:
     """Buckets, index and positions of the virtual shards it holds. Thread-safe; `announce` is for one thread only.
 
-    Locks, in this order: `moving` of `Holdings` for adopting and dropping; `_feeding` for a whole range, so that ranges
-    are applied one after another and a position moves with its data; `_announcing` for one announced block; `_cells`
-    for one run, the slots of one block, or one copy for a reader; `_reading` for the groups and counts. The index has
+    Locks, in this order: `moving` of `Ownership` for adopting and dropping; `_feeding` for a whole range, so that
+    ranges are applied one after another and a position moves with its data; `_announcing` for one announced block;
+    `_cells` for one run, the slots of one block, or one copy for a reader; `_reading` for the groups and counts. The index has
     its own, taken last. No I/O under any of them except `moving`.
     A reader may see a range half applied, never a run; it never waits longer than one run or one other reader.
     """
@@ -57,23 +57,23 @@ class Shard:
         levels: Sequence[Level] = DEFAULT_LEVELS,
         capacity: int = DEFAULT_CAPACITY,
         owned: frozenset[int] = EVERY_VIRTUAL_SHARD,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ShardLimits = DEFAULT_LIMITS,
     ) -> None:
         self.id, self.level_list = id, tuple(levels)
         self._store = BucketStore(levels, capacity)
-        self._intake = Intake(self._store.slots, self._store.longest.step_ms)
-        self._index = Index(self._store.slots, limits)
-        locks = Locks()
+        self._intake = RunBuilder(self._store.slots, self._store.longest.step_ms)
+        self._index = LabelIndex(self._store.slots, limits)
+        locks = ShardLocks()
         self._feeding, self._cells, self._reading = locks.feeding, locks.cells, locks.reading
         self._announcing = locks.announcing
-        self.holdings = Holdings(self._store, self._index, locks, self.level_list, mask_of(owned))
+        self.holdings = Ownership(self._store, self._index, locks, self.level_list, mask_of(owned))
         self._groups = self.holdings.groups
         self.cells = locks.cells
         """Lock of the store, for copying parts of it."""
-        self._catalogue = Catalogue(self._store, self._index, self._cells, limits)
-        self._answers = Answers(self._store, self._index, self._cells)
+        self._catalogue = SeriesCatalogue(self._store, self._index, self._cells, limits)
+        self._answers = BucketReader(self._store, self._index, self._cells)
         self._pushdown = Pushdown(self._store, self._index, self._cells, self.level_list, self._answers)
-        self._total = Tally()
+        self._total = OutcomeCounts()
         self._repeated = self._bad_announcements = self._newest_ms = 0
         self.broken = ""
         """Reason why this shard accepts no more ranges, empty while it is consistent."""
@@ -92,10 +92,10 @@ class Shard:
             admitted = admit(self._groups, range_, self.id)
             return admitted if isinstance(admitted, FeedAnswer) else self._apply(admitted, range_)
 
-    def _apply(self, admitted: Admitted, range_: FeedRange) -> FeedAnswer:
-        tally = Tally()
+    def _apply(self, admitted: AdmittedRange, range_: FeedRange) -> FeedAnswer:
+        tally = OutcomeCounts()
         try:
-            pieces, repeated = sift(admitted.group, range_)
+            pieces, repeated = drop_repeats(admitted.group, range_)
             runs = self._intake.runs(pieces, range_.samples)
             while True:
                 with self._cells:
@@ -137,13 +137,13 @@ class Shard:
         """Mask of the virtual shards that are ready."""
         return self.holdings.ready
 
-    def lost(self) -> list[tuple[int, dict[Partition, Lost]]]:
+    def lost(self) -> list[tuple[int, dict[Partition, LostRange]]]:
         """Return the virtual shards (mask) and lost ranges of each group that lacks ranges that Kafka deleted."""
         with self._reading:
             return [(group.vshards, dict(group.lost)) for group in self._groups.lost]
 
-    def excuse(self, lost: Mapping[Partition, Lost]) -> None:
-        """See `Groups.excuse`."""
+    def excuse(self, lost: Mapping[Partition, LostRange]) -> None:
+        """See `FeedGroups.excuse`."""
         with self._feeding, self._reading:
             self._groups.excuse(lost)
 
@@ -154,15 +154,15 @@ class Shard:
         ready: bool = True,
         epochs: Mapping[Partition, int] | None = None,
     ) -> None:
-        """Hold more virtual shards (mask): from an image (parts of an `Export`), or else empty at offset 0 of every
-        partition, written under `epochs` or later ones. With `ready` False their answers are partial until
-        `Holdings.set_ready`.
+        """Hold more virtual shards (mask): from an image (parts of a `SnapshotExport`), or else empty at offset 0 of
+        every partition, written under `epochs` or later ones. With `ready` False their answers are partial until
+        `Ownership.set_ready`.
 
         An image may have more virtual shards than these; its groups appear once it is complete. Announcements of the
         series topic must be read again. Raises ValueError if one is held already, and ImageError if the image is
         damaged, truncated, lacks one, or does not fit in: nothing is held then."""
         if image is None:
-            self.holdings.add(Group(vshards, ready=ready, epochs=dict(epochs or {})))
+            self.holdings.add(FeedGroup(vshards, ready=ready, epochs=dict(epochs or {})))
         else:
             self.holdings.take_in(vshards, map(decode_frame, image), False)
 
@@ -176,12 +176,12 @@ class Shard:
             self._groups.rewind(key, offset)
 
     def other_epochs(self, topic_id: str, now: Mapping[int, int]) -> set[tuple[int, int]]:
-        """See `Groups.other_epochs`."""
+        """See `FeedGroups.other_epochs`."""
         with self._reading:
             return self._groups.other_epochs(topic_id, now)
 
     def follow_epochs(self, topic_id: str, now: Mapping[int, int], ends: Mapping[tuple[int, int], int]) -> None:
-        """See `Groups.follow_epochs`."""
+        """See `FeedGroups.follow_epochs`."""
         with self._feeding, self._reading:
             back = self._groups.follow_epochs(topic_id, now, ends)
         for key, was, offset in back:
@@ -209,7 +209,7 @@ class Shard:
         """Add the series of a block, appended at `append_ms` (0: unknown).
 
         False if its virtual shard is not held, or an equal or newer version is known. Series of older versions stay
-        until they are silent: see `Catalogue`."""
+        until they are silent: see `SeriesCatalogue`."""
         vshard = vshard_of(block.source)
         if not self.holdings.known >> vshard & 1:
             return False
@@ -236,7 +236,7 @@ class Shard:
 
     # queries
 
-    def select(self, request: SelectRequest, gone: Gone = never) -> Buckets:
+    def select(self, request: SelectRequest, gone: IsDisconnected = never_disconnected) -> Buckets:
         """Return copies of the buckets of every announced series that fits.
         Raises SelectError, which names the limit or the levels, and Cancelled once `gone` returns True."""
         self.check_held(request.vshards)
@@ -250,7 +250,7 @@ class Shard:
         everything = vshards is not None and vshards & self.vshards == self.vshards
         return replace(request, vshards=None) if everything else request
 
-    def aggregate(self, request: AggregateRequest, gone: Gone = never) -> Aggregate:
+    def aggregate(self, request: AggregateRequest, gone: IsDisconnected = never_disconnected) -> Aggregate:
         """Return the partial result of a push-down. Raises SelectError and NotPushed; see `Pushdown.run`."""
         self.check_held(request.vshards)
         found = self._pushdown.run(self._narrowed(request), gone)
@@ -261,7 +261,7 @@ class Shard:
         """Raise SelectError, beginning with NOT_HELD, unless all of these virtual shards are held."""
         lacking = (vshards or 0) & ~self.vshards
         if lacking:
-            raise SelectError(f"{NOT_HELD}: shard {self.id} does not hold virtual shards {in_mask(lacking)[:8]}")
+            raise SelectError(f"{NOT_OWNED}: shard {self.id} does not hold virtual shards {vshards_of(lacking)[:8]}")
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
         """Return the first `limit` series that fit, in canonical order, with or without buckets."""

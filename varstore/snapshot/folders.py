@@ -14,7 +14,7 @@ from artimon.runtime import files
 BUFFER = 4 * 1024 * 1024
 
 
-class Folder(Protocol):
+class SnapshotFolder(Protocol):
     """All methods raise OSError. Names are plain file names."""
 
     def create(self, name: str, parts: Iterable[bytes]) -> int:
@@ -106,21 +106,21 @@ class HdfsFolder:
 
     def publish(self, name: str, data: bytes) -> None:
         files.check_reachable(self.uri)
-        files.write(f"{self.uri}/{name}.new", data)
-        files.rename(f"{self.uri}/{name}.new", f"{self.uri}/{name}")
+        files.write_file(f"{self.uri}/{name}.new", data)
+        files.rename_file(f"{self.uri}/{name}.new", f"{self.uri}/{name}")
 
     def sizes(self) -> dict[str, int]:
         files.check_reachable(self.uri)
         try:
-            return {path: size for path, size, _ in files.listing(self.uri) if "/" not in path}
+            return {path: size for path, size, _ in files.list_files(self.uri) if "/" not in path}
         except FileNotFoundError:
             return {}
 
     def open(self, name: str) -> BinaryIO:
-        return io.BytesIO(files.read(f"{self.uri}/{name}"))
+        return io.BytesIO(files.read_file(f"{self.uri}/{name}"))
 
     def delete(self, name: str) -> None:
-        files.delete(f"{self.uri}/{name}")
+        files.delete_file(f"{self.uri}/{name}")
 
     def free_bytes(self) -> int:
         return 1 << 62  # HDFS itself refuses when it is full

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 import xxhash
 
 from artimon.model.vshards import from_hex, to_hex
-from varstore.store.frames import FORMAT, ImageError
+from varstore.store.frames import FORMAT, SnapshotFormatError
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
 """Names of files: a manifest points to nothing outside its folder."""
 _NAME = re.compile(r"manifest-(\d{15})\.json")
 MAX_BYTES = 16 * 1024 * 1024
 
-Row = tuple[int, int]
+RowKey = tuple[int, int]
 """(step in ms, number of the bucket)."""
 
 
@@ -34,7 +34,7 @@ class Manifest:
     """Name of the file with groups, blocks, slots and lives."""
     series: tuple[str, ...] = ()
     """Files of announced series, oldest first: the newest entry of a slot wins."""
-    rows: Mapping[Row, str] = field(default_factory=dict)
+    rows: Mapping[RowKey, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of every file named here."""
 
@@ -64,10 +64,10 @@ class Manifest:
         """Parse the bytes of `to_bytes`. Raises ImageError."""
         body, _, rest = data.partition(b"\n")
         if rest != xxhash.xxh3_64_hexdigest(body).encode() + b"\n":
-            raise ImageError(f"{where}: damaged or truncated")
+            raise SnapshotFormatError(f"{where}: damaged or truncated")
         told = json.loads(body)
         if told.get("format") != FORMAT:
-            raise ImageError(f"{where}: format {told.get('format')}, this program reads {FORMAT}")
+            raise SnapshotFormatError(f"{where}: format {told.get('format')}, this program reads {FORMAT}")
         try:
             made = cls(
                 int(told["sequence"]),
@@ -80,13 +80,13 @@ class Manifest:
                 {str(name): int(size) for name, size in told["sizes"].items()},
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ImageError(f"{where}: unreadable: {error!r}") from error
+            raise SnapshotFormatError(f"{where}: unreadable: {error!r}") from error
         if bad := sorted(
             name for name in made.names if "/" in name or "\\" in name or name.startswith(".") or not name
         ):
-            raise ImageError(f"{where}: {bad[0][:100]!r} cannot name a file of this folder")
+            raise SnapshotFormatError(f"{where}: {bad[0][:100]!r} cannot name a file of this folder")
         if not made.names <= set(made.sizes):
-            raise ImageError(f"{where}: files without a size")
+            raise SnapshotFormatError(f"{where}: files without a size")
         return made
 
     @property

@@ -10,23 +10,23 @@ from contextlib import closing
 from typing import Any
 
 from artimon.model.clock import Clock
-from varstore.snapshot.folders import Folder
+from varstore.snapshot.folders import SnapshotFolder
 from varstore.snapshot.manifest import Manifest, manifest_name, sequences
-from varstore.store.frames import ImageError
+from varstore.store.frames import SnapshotFormatError
 
 log = logging.getLogger(__name__)
 
 _CHUNK = 8 * 1024 * 1024
-_LOOK_S = 0.5
-KEPT = 2
-AT_ONCE = 4
+_POLL_S = 0.5
+KEPT_COPIES = 2
+COPY_THREADS = 4
 """Files that are copied at a time, each held in memory: HDFS takes half a second to close one of any size."""
 
 
-class Mirror:
+class SnapshotCopier:
     """One thread, and AT_ONCE that copy. `_lock` guards offered and pinned snapshots and the count; no I/O under it."""
 
-    def __init__(self, local: Folder, remote: Folder, interval_s: float, clock: Clock) -> None:
+    def __init__(self, local: SnapshotFolder, remote: SnapshotFolder, interval_s: float, clock: Clock) -> None:
         self._local, self.remote, self._interval_s, self._clock = local, remote, interval_s, clock
         self._lock = threading.Lock()
         self._offered: Manifest | None = None
@@ -66,7 +66,7 @@ class Mirror:
     def _run(self) -> None:
         due = self._clock.monotonic()
         while not self._stop.is_set():
-            self._clock.wait(self._stop, _LOOK_S)
+            self._clock.wait(self._stop, _POLL_S)
             if self._clock.monotonic() >= due and self.copy():
                 due = self._clock.monotonic() + self._interval_s
 
@@ -80,7 +80,7 @@ class Mirror:
         try:
             if self._copy(manifest):
                 self.problem, self._copied_at_ms = "", self._clock.now_ms()
-        except (OSError, ImageError, RuntimeError) as error:
+        except (OSError, SnapshotFormatError, RuntimeError) as error:
             self.problem = f"snapshots are not copied to {self.remote}: {error}"
             log.warning("%s", self.problem)
         finally:
@@ -91,12 +91,12 @@ class Mirror:
     def _copy(self, manifest: Manifest) -> bool:
         """Return False if the process is stopping: nothing is published."""
         there = self.remote.sizes()
-        with ThreadPoolExecutor(AT_ONCE, "snapshot-copy") as pool:
+        with ThreadPoolExecutor(COPY_THREADS, "snapshot-copy") as pool:
             sizes = list(pool.map(self._create, manifest.lacks(there)))
         if None in sizes:
             return False
         self.remote.publish(manifest.name, manifest.to_bytes())
-        self._copied = [*self._copied, manifest][-KEPT:]
+        self._copied = [*self._copied, manifest][-KEPT_COPIES:]
         self._clean(there)
         return True
 
@@ -116,7 +116,7 @@ class Mirror:
 
     def _clean(self, there: dict[str, int]) -> None:
         """Remove files that none of the newest copies names; after a restart only once KEPT copies were made."""
-        if len(self._copied) < KEPT:
+        if len(self._copied) < KEPT_COPIES:
             return
         kept = set().union(*({manifest.name, *manifest.names} for manifest in self._copied))
         newest = {manifest_name(sequence) for sequence in sequences(there)} - kept

@@ -20,17 +20,17 @@ import pyarrow.dataset as ds
 from artimon.model.values import ValueType
 from varstore.cells.dense import CELL_BYTES
 from varstore.cells.segments import SEGMENT
-from varstore.cells.sorted_rows import Folded, SortedRows, usable
+from varstore.cells.sorted_rows import SortedAggregate, SortedRows, mask_aggregatable
 from varstore.index.slots import NO_SLOT
 from varstore.shard.shard import Shard
-from varstore.store.bucket_store import BucketStore, Run
+from varstore.store.bucket_store import BucketStore, SampleRun
 
 RUN_ROWS = 32_768
 BATCH_ROWS = 131_072
-MOST_SERIES = 16_384
+MAX_PIECE_SERIES = 16_384
 """Maximum number of series in one hold of the lock."""
 COLUMNS = ("source", "series", "time", "birth", "integer", "double", "boolean", "string")
-SAMPLES_AN_HOUR = 60
+SAMPLES_PER_HOUR = 60
 """Least samples of a series: gives an estimate of the number of series before they are known."""
 SEGMENT_BYTES = CELL_BYTES * SEGMENT
 BUDGET_BYTES = 1 << 30
@@ -41,7 +41,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-class Period(NamedTuple):
+class TablePeriod(NamedTuple):
     """A partition of the table, by append time."""
 
     name: str
@@ -100,7 +100,7 @@ def _time(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
-class Rows:
+class RawRowLoader:
     """Applies rows of the table, from one thread: `begin` a slice, `apply` its batches; `close` at the end."""
 
     def __init__(self, shard: Shard, sources: Mapping[int, int], append_ms: int) -> None:
@@ -121,10 +121,10 @@ class Rows:
 
     # slices
 
-    def slices(self, period: Period) -> list[Slice]:
+    def slices(self, period: TablePeriod) -> list[Slice]:
         """Return the slices of a period, newest first."""
         table = self._store.slots
-        series = min(table.size, max(table.used, period.rows // SAMPLES_AN_HOUR))
+        series = min(table.size, max(table.used, period.rows // SAMPLES_PER_HOUR))
         return plan(period.start_ms, period.end_ms, self.floor_ms, self._targets, -(-series // SEGMENT))
 
     def chosen(self, slice_: Slice) -> Any:
@@ -161,26 +161,26 @@ class Rows:
         is applied row by row."""
         if not len(batch):
             return
-        columns = _Columns.of(batch, self._vshards)
+        columns = _StoreRows.of(batch, self._vshards)
         fine = int(columns.rows.time_ms.max()) > self._floors[0]  # nearly one cell for each sample
         for piece in columns.pieces(RUN_ROWS if fine else BATCH_ROWS):
             self._fold(piece)
 
-    def _fold(self, columns: _Columns) -> None:
+    def _fold(self, columns: _StoreRows) -> None:
         with self._shard.cells:
             settled_ms = self._store.settled_ms()
         rows = columns.rows
-        keep, good = usable(rows, settled_ms)
+        keep, good = mask_aggregatable(rows, settled_ms)
         if keep.any():
             good &= np.logical_or.reduceat(keep, rows.starts)
-            folded = Folded(rows, keep, self._steps, self._floors)
+            folded = SortedAggregate(rows, keep, self._steps, self._floors)
             with self._shard.cells:
                 keep &= np.repeat(self._take(columns, folded, good), rows.counts)
         rest = np.flatnonzero(~keep)
         for first in range(0, len(rest), RUN_ROWS):
             self._apply(columns, rest[first : first + RUN_ROWS])
 
-    def _take(self, columns: _Columns, folded: Folded, good: Mask) -> Mask:
+    def _take(self, columns: _StoreRows, folded: SortedAggregate, good: Mask) -> Mask:
         """Add the cells of good series; return the mask of finished series. Call with the lock of cells."""
         rows, types = columns.rows, self._store.types
         slots = _slots(self._store, columns.prints[rows.starts], columns.vshards[rows.starts])
@@ -201,21 +201,23 @@ class Rows:
         done: Mask = good | refused
         return done
 
-    def _apply(self, columns: _Columns, at: Ints) -> None:
+    def _apply(self, columns: _StoreRows, at: Ints) -> None:
         """Apply the rows `at` as one run."""
         rows = columns.rows
         time_ms, types = rows.time_ms[at], rows.type[at]
         with self._shard.cells:
             slots = _slots(self._store, columns.prints[at], columns.vshards[at])
             self._store.begin_anew(slots)
-            _settle(self._store, slots, types, time_ms)
+            _set_types(self._store, slots, types, time_ms)
             append, count = (np.array([one], np.int64) for one in (self._append_ms, len(slots)))
-            run = Run(slots, time_ms, rows.birth_ms[at], types, rows.cell[at], append, count, False, columns.strings)
+            run = SampleRun(
+                slots, time_ms, rows.birth_ms[at], types, rows.cell[at], append, count, False, columns.strings
+            )
             self._store.apply(run)
 
 
 @dataclass(slots=True)
-class _Columns:
+class _StoreRows:
     """Rows of the table in the form of the store."""
 
     rows: SortedRows
@@ -225,7 +227,7 @@ class _Columns:
     """Texts of STRING rows, whose cells are indices into it."""
 
     @classmethod
-    def of(cls, batch: Any, vshards: Ints) -> _Columns:
+    def of(cls, batch: Any, vshards: Ints) -> _StoreRows:
         """`vshards`: virtual shard of each source, by its number."""
         columns = {name: batch.column(name) for name in COLUMNS}
         source, series = columns["source"].to_numpy(), columns["series"].to_numpy()
@@ -236,20 +238,20 @@ class _Columns:
         rows = SortedRows(time_ms, birth_ms, types, cells, np.flatnonzero(begins))
         return cls(rows, series.view(np.uint64), vshards.take(source), strings)
 
-    def pieces(self, most_rows: int) -> Iterator[_Columns]:
+    def pieces(self, most_rows: int) -> Iterator[_StoreRows]:
         """Yield pieces of about MOST_SERIES series, or fewer."""
         n = len(self.prints)
-        size = max(1, min(most_rows, n * MOST_SERIES // max(1, len(self.rows.starts))))
+        size = max(1, min(most_rows, n * MAX_PIECE_SERIES // max(1, len(self.rows.starts))))
         return (self._part(first, min(first + size, n)) for first in range(0, n, size))
 
-    def _part(self, first: int, last: int) -> _Columns:
+    def _part(self, first: int, last: int) -> _StoreRows:
         at, rows = slice(first, last), self.rows
         a, b = np.searchsorted(rows.starts, [first, last])
         starts = rows.starts[a:b] - first
         if not len(starts) or starts[0]:
             starts = np.insert(starts, 0, 0)
         part = SortedRows(rows.time_ms[at], rows.birth_ms[at], rows.type[at], rows.cell[at], starts)
-        return _Columns(part, self.prints[at], self.vshards[at], self.strings)
+        return _StoreRows(part, self.prints[at], self.vshards[at], self.strings)
 
 
 def _milliseconds(column: Any) -> Ints:
@@ -293,7 +295,7 @@ def _slots(store: BucketStore, prints: npt.NDArray[np.uint64], vshards: Ints) ->
     return slots
 
 
-def _settle(store: BucketStore, slots: Ints, types: npt.NDArray[np.uint8], time_ms: Ints) -> None:
+def _set_types(store: BucketStore, slots: Ints, types: npt.NDArray[np.uint8], time_ms: Ints) -> None:
     """Give series without a type that of their first row here, so that the run need not be judged row by row."""
     usable = np.flatnonzero((slots != NO_SLOT) & (types != _ENDED))
     _, first = np.unique(slots[usable], return_index=True)

@@ -10,7 +10,7 @@ from artimon.model.ranges import LaneId, LaneRanges
 from artimon.rawtable.head import newest_append
 from artimon.rawtable.schema import TableError
 from artimon.rawtable.state import RawState
-from varstore.store.groups import Group, Partition
+from varstore.store.groups import FeedGroup, Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class RawHead:
             {Partition(id_, p): spans for topic, id_ in topics for p, spans in topic.lost.items()},
         )
 
-    def group(self, vshards: int) -> Group:
+    def group(self, vshards: int) -> FeedGroup:
         """Return a group of virtual shards at the table's offsets; not ready, because the table must be read first."""
-        return Group(
+        return FeedGroup(
             vshards, dict(self.positions), self.lanes.copy(), dict(self.last_ms), dict(self.epochs), ready=False
         )
 

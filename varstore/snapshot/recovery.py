@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from kazoo.client import KazooClient
 
-from artimon.model.vshards import in_mask
+from artimon.model.vshards import vshards_of
 from artimon.rawtable.schema import TableError
 from artimon.runtime import files
 from varstore.shard.shard import Shard
@@ -19,12 +19,12 @@ from varstore.snapshot.manifest import Manifest
 from varstore.snapshot.raw_state import RawHead
 from varstore.snapshot.refill import Refill
 from varstore.snapshot.snapshots import Usable, frames_of, manifests
-from varstore.store.frames import ImageError
-from varstore.store.groups import Group, Lost, Partition
+from varstore.store.frames import SnapshotFormatError
+from varstore.store.groups import FeedGroup, LostRange, Partition
 
 log = logging.getLogger(__name__)
 
-SHORT_LOG = 20_000
+SHORT_LOG_MESSAGES = 20_000
 """Maximum number of batches of a whole log that is read instead of the raw table."""
 
 
@@ -41,7 +41,7 @@ class LogSpan:
     def is_short(self) -> bool:
         """True if the log starts at 0 and is small: unless its end was lost, it has all that was ever sent."""
         return all(start == 0 for start, _ in self.spans.values()) and (
-            sum(end for _, end in self.spans.values()) <= SHORT_LOG
+            sum(end for _, end in self.spans.values()) <= SHORT_LOG_MESSAGES
         )
 
     def leaders(self) -> dict[Partition, int]:
@@ -62,7 +62,7 @@ class LogSpan:
         return all(head.positions.get(Partition(self.topic_id, p), 0) >= start for p, (start, _) in self.spans.items())
 
 
-def is_from_table(head: RawHead, span: LogSpan | None) -> bool:
+def prefers_table(head: RawHead, span: LogSpan | None) -> bool:
     """Return True to read the table, False to read Kafka from its start. A topic that was made again, or lost its end,
     starts at 0 and is short, and yet lacks what the table has read. Raises TableError until both are on one topic, and
     until the table has named what Kafka deleted unread: before that, neither has everything."""
@@ -75,7 +75,7 @@ def is_from_table(head: RawHead, span: LogSpan | None) -> bool:
     return not (span.is_short and head.is_whole and span.is_known_to(head))
 
 
-def can_go_on(span: LogSpan | None, groups: Sequence[Group]) -> bool:
+def can_continue(span: LogSpan | None, groups: Sequence[FeedGroup]) -> bool:
     """Return True if Kafka still has everything after the positions of these groups, or if that is unknown."""
     return span is None or all(
         group.next_offset(Partition(span.topic_id, p)) >= start
@@ -84,22 +84,22 @@ def can_go_on(span: LogSpan | None, groups: Sequence[Group]) -> bool:
     )
 
 
-def has_lost(head: RawHead, span: LogSpan, lost: Mapping[Partition, Lost]) -> bool:
+def table_has(head: RawHead, span: LogSpan, lost: Mapping[Partition, LostRange]) -> bool:
     """Return True if the table may have some of what a group lost in Kafka; False if the table lost all of it too.
     Raises TableError until the table has come past it, and if nothing could be refilled from the table."""
     for key, one in lost.items():
         at = head.positions.get(key, 0)
         if key.topic_id == head.topic_id and at < one.until:
             raise TableError(f"the raw query has read partition {key.partition} to {at}, and not to {one.until} yet")
-    return is_from_table(head, span) and not all(_is_named(head.lost.get(key, ()), one) for key, one in lost.items())
+    return prefers_table(head, span) and not all(_covers_loss(head.lost.get(key, ()), one) for key, one in lost.items())
 
 
-def _is_named(spans: Sequence[tuple[int, int]], lost: Lost) -> bool:
+def _covers_loss(spans: Sequence[tuple[int, int]], lost: LostRange) -> bool:
     """Return True if one of `spans` covers the whole loss. (A log that was cut below it has other batches there.)"""
     return any(start <= lost.start < lost.until <= end for start, end in spans)
 
 
-class Bringing:
+class Restore:
     """For one thread. A source that fails leaves nothing behind, and the next is tried; a failure of the raw table is
     raised, because a later attempt can succeed."""
 
@@ -136,7 +136,7 @@ class Bringing:
             with self._again():
                 self._shard.adopt(rest, epochs=span.leaders() if span is not None else {})
 
-    def has_lost(self, lost: Mapping[Partition, Lost]) -> bool:
+    def has_lost(self, lost: Mapping[Partition, LostRange]) -> bool:
         """Return True if `bring` may restore what was lost in Kafka. Raises TableError, OSError while that is unknown
         or nothing could be restored."""
         if self._hdfs is None:
@@ -149,7 +149,7 @@ class Bringing:
         head = Refill(self._shard, self._hdfs, self._zookeeper, self._stop).head()
         if head is None:
             raise TableError("the raw table does not exist yet")
-        return has_lost(head, span, lost)
+        return table_has(head, span, lost)
 
     # copies of snapshots
 
@@ -169,7 +169,7 @@ class Bringing:
         root = str(self._copies)
         try:
             files.check_reachable(root)
-            ids = {path.partition("/")[0] for path, _, _ in files.listing(root) if path.count("/") == 1}
+            ids = {path.partition("/")[0] for path, _, _ in files.list_files(root) if path.count("/") == 1}
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -183,13 +183,13 @@ class Bringing:
         try:
             with self._again():
                 self._shard.holdings.take_in(wanted, frames_of(folder, manifest, self._is_whole), False)
-        except (ImageError, OSError, ValueError) as error:
+        except (SnapshotFormatError, OSError, ValueError) as error:
             log.warning("copy %s in %s cannot be used: %s", manifest.name, folder, error)
             return False
         log.info("%d virtual shards from copy %s of %s", wanted.bit_count(), manifest.name, folder)
         return True
 
-    def _is_whole(self, groups: Sequence[Group]) -> bool:
+    def _is_whole(self, groups: Sequence[FeedGroup]) -> bool:
         """Return True if the groups are usable and lack nothing; the raw table may have all that others lack."""
         return self._usable(groups) and not any(group.lost for group in groups)
 
@@ -203,8 +203,8 @@ class Bringing:
         try:
             with ExitStack() as wanting:
                 wanting.enter_context(self._again())
-                return self._refill.run(vshards, lambda head: is_from_table(head, span), wanting.close)
+                return self._refill.run(vshards, lambda head: prefers_table(head, span), wanting.close)
         except (TableError, OSError) as error:
-            raise TableError(f"virtual shards {in_mask(vshards)[:8]}: refill from the raw table: {error}") from error
+            raise TableError(f"virtual shards {vshards_of(vshards)[:8]}: refill from the raw table: {error}") from error
         finally:
             self._refill = None

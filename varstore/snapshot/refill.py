@@ -13,26 +13,26 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from kazoo.client import KazooClient
 
 from artimon.rawtable.delta import files_of
-from artimon.rawtable.reader import reading
+from artimon.rawtable.reader import open_leased
 from artimon.rawtable.schema import TableError, bounds_of, raw_uri, sources_uri
 from artimon.rawtable.sources import read_sources
 from artimon.runtime import files
-from artimon.runtime.deadline import within
+from artimon.runtime.deadline import call_with_timeout
 from varstore.shard.shard import Shard
-from varstore.snapshot.raw_rows import BATCH_ROWS, COLUMNS, Period, Rows, Slice
+from varstore.snapshot.raw_rows import BATCH_ROWS, COLUMNS, RawRowLoader, Slice, TablePeriod
 from varstore.snapshot.raw_state import RawHead, head_of
 from varstore.store.bucket_store import FUTURE_MS
 from varstore.store.positions import vshard_of
 
 log = logging.getLogger(__name__)
 
-DEADLINE_S = 120.0
+BATCH_TIMEOUT_S = 120.0
 
 Usable = Callable[[RawHead], bool]
 
 
 @dataclass(slots=True)
-class Progress:
+class RefillProgress:
     """Progress of a refill; written by its thread, read by any."""
 
     vshards: int
@@ -57,7 +57,7 @@ class Refill:
     ) -> None:
         self._shard, self._raw, self._sources = shard, raw_uri(hdfs_uri), sources_uri(hdfs_uri)
         self._zookeeper, self._stop = zookeeper, stop or threading.Event()
-        self.progress = Progress(0)
+        self.progress = RefillProgress(0)
 
     def run(self, vshards: int, usable: Usable, begun: Callable[[], None] = lambda: None) -> bool:
         """Fill these virtual shards from the table; False without a table or if `usable` refuses its positions.
@@ -84,21 +84,21 @@ class Refill:
         with self._table() as table:
             return None if table is None else head_of(self._raw, table.version())
 
-    def _table(self) -> _Opened:
-        return _Opened(self._raw, self._zookeeper)
+    def _table(self) -> _TableLease:
+        return _TableLease(self._raw, self._zookeeper)
 
     def _names(self, vshards: int) -> dict[int, int]:
         """Return the virtual shard of each wanted source, by its number in the table."""
         try:
-            names = within(DEADLINE_S, f"reading {self._sources}", lambda: read_sources(self._sources))
+            names = call_with_timeout(BATCH_TIMEOUT_S, f"reading {self._sources}", lambda: read_sources(self._sources))
         except TableNotFoundError:  # appends without rows
             return {}
         return {id_: vshard for id_, name in names.items() if vshards >> (vshard := vshard_of(name)) & 1}
 
     def _read(self, table: DeltaTable, head: RawHead, sources: Mapping[int, int], vshards: int) -> None:
-        rows = Rows(self._shard, sources, head.newest_append_ms)
+        rows = RawRowLoader(self._shard, sources, head.newest_append_ms)
         periods = self._periods(table, rows.floor_ms)
-        self.progress = Progress(vshards, len(periods))
+        self.progress = RefillProgress(vshards, len(periods))
         try:
             for period in periods:
                 self.progress.period = period.name
@@ -109,7 +109,7 @@ class Refill:
             rows.close()
         log.info("shard %s: refilled from version %d: %s", self._shard.id, table.version(), self.progress)
 
-    def _read_slice(self, table: DeltaTable, period: Period, slice_: Slice, rows: Rows) -> None:
+    def _read_slice(self, table: DeltaTable, period: TablePeriod, slice_: Slice, rows: RawRowLoader) -> None:
         dataset = table.to_pyarrow_dataset(file_pruning_predicate=[("period", "=", period.name)])
         batches = dataset.to_batches(
             columns=list(COLUMNS), filter=rows.chosen(slice_), batch_size=BATCH_ROWS, batch_readahead=2,
@@ -124,35 +124,35 @@ class Refill:
         while True:
             if self._stop.is_set():
                 raise RefillStopped("the shard is being stopped")
-            batch = within(DEADLINE_S, f"reading {self._raw}", lambda: next(batches, None))
+            batch = call_with_timeout(BATCH_TIMEOUT_S, f"reading {self._raw}", lambda: next(batches, None))
             if batch is None:
                 return
             yield batch
 
     @staticmethod
-    def _periods(table: DeltaTable, floor_ms: int) -> list[Period]:
+    def _periods(table: DeltaTable, floor_ms: int) -> list[TablePeriod]:
         """Return hours and days that may hold samples later than `floor_ms`, newest first. A sample may be appended
         before its time, by at most FUTURE_MS."""
         counts: dict[str, int] = {}
         for name, rows in files_of(table, "partition.period", "num_records"):
             counts[name] = counts.get(name, 0) + (rows or 0)
-        found = [Period(name, *bounds_of(name), rows) for name, rows in counts.items()]
+        found = [TablePeriod(name, *bounds_of(name), rows) for name, rows in counts.items()]
         return sorted(
             (one for one in found if one.end_ms > floor_ms - FUTURE_MS), key=lambda one: one.name, reverse=True
         )
 
 
-class _Opened:
+class _TableLease:
     """Lease on the table while it is read, which keeps its files; None without a table."""
 
     def __init__(self, uri: str, zookeeper: KazooClient | None) -> None:
         self._uri = uri
-        self._reading = reading(uri, zookeeper)
+        self._reading = open_leased(uri, zookeeper)
 
     def __enter__(self) -> DeltaTable | None:
         files.check_reachable(self._uri)
         try:
-            return within(DEADLINE_S, f"opening {self._uri}", self._reading.__enter__)
+            return call_with_timeout(BATCH_TIMEOUT_S, f"opening {self._uri}", self._reading.__enter__)
         except TableNotFoundError:
             return None
         except DeltaError as error:

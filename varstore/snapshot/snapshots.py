@@ -22,37 +22,37 @@ import numpy as np
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from varstore.shard.shard import Shard
-from varstore.snapshot.folders import Folder, HdfsFolder, LocalFolder
+from varstore.snapshot.folders import HdfsFolder, LocalFolder, SnapshotFolder
 from varstore.snapshot.manifest import MAX_BYTES, Manifest, manifest_name, sequences
-from varstore.snapshot.mirror import Mirror
-from varstore.store.capture import Key
-from varstore.store.frames import Frame, ImageError, read_frames
-from varstore.store.groups import Group
-from varstore.store.holdings import Frozen
+from varstore.snapshot.mirror import SnapshotCopier
+from varstore.store.capture import CaptureKey
+from varstore.store.frames import SnapshotFormatError, SnapshotFrame, read_frames
+from varstore.store.groups import FeedGroup
+from varstore.store.holdings import FrozenState
 from varstore.store.image import state_frame
 
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 60.0
-COPY_S = 300.0
-LEAST_PAUSE_S = 10.0
-CHANGES = 20_000_000
+COPY_INTERVAL_S = 300.0
+MIN_PAUSE_S = 10.0
+MAX_CHANGES = 20_000_000
 """Samples applied after which a snapshot is taken early."""
 QUOTA_BYTES = 64 << 30
 FREE_BYTES = 256 << 20
 """Least free space on the disk."""
-KEPT = 2
+KEPT_SNAPSHOTS = 2
 """Number of newest manifests kept."""
 SERIES_FILES = 32
 """Maximum number of series files in one snapshot; then all series are written anew."""
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
-Usable = Callable[[Sequence[Group]], bool]
+Usable = Callable[[Sequence[FeedGroup]], bool]
 """Returns True if groups at these positions can continue from there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SnapshotResult:
     """Result of a snapshot."""
 
     sequence: int
@@ -66,7 +66,7 @@ class Taken:
     """Time at its start during which nothing could be applied."""
 
 
-class SnapshotFailed(RuntimeError):
+class SnapshotWriteError(RuntimeError):
     """Nothing was published; the previous snapshot stays the newest."""
 
 
@@ -79,30 +79,30 @@ class Snapshots:
     def __init__(
         self,
         shard: Shard,
-        folder: Path | Folder,
+        folder: Path | SnapshotFolder,
         hdfs: str | None = None,
         interval_s: float = INTERVAL_S,
         clock: Clock = SYSTEM_CLOCK,
         quota_bytes: int = QUOTA_BYTES,
-        hdfs_interval_s: float = COPY_S,
+        hdfs_interval_s: float = COPY_INTERVAL_S,
     ) -> None:
         """`hdfs`: a folder for the copies of all shards; this one's are in <hdfs>/<id>."""
         self._shard, self._holdings, self._clock = shard, shard.holdings, clock
-        self._folder: Folder = LocalFolder(folder) if isinstance(folder, Path) else folder
+        self._folder: SnapshotFolder = LocalFolder(folder) if isinstance(folder, Path) else folder
         self._mirror = None
         if hdfs is not None:
             remote = HdfsFolder(f"{hdfs.rstrip('/')}/{shard.id}")
-            self._mirror = Mirror(self._folder, remote, hdfs_interval_s, clock)
+            self._mirror = SnapshotCopier(self._folder, remote, hdfs_interval_s, clock)
         self._interval_s, self._quota_bytes = interval_s, quota_bytes
         self._token = secrets.token_hex(2)
-        self._rows: dict[Key, tuple[int, str]] = {}
+        self._rows: dict[CaptureKey, tuple[int, str]] = {}
         self._mask = 0
         self._series: tuple[str, ...] = ()
         self._sizes: dict[str, int] = {}
         self._sequence = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
-        self._last: Taken | None = None
+        self._last: SnapshotResult | None = None
         self._taken_at_ms = 0
         self._disk_bytes = 0
         self._failures = 0
@@ -131,9 +131,9 @@ class Snapshots:
     def _run(self) -> None:
         began, applied = self._clock.monotonic(), self._shard.applied
         while not self._stop.is_set():
-            self._clock.wait(self._stop, _LOOK_S)
+            self._clock.wait(self._stop, _POLL_S)
             waited = self._clock.monotonic() - began
-            busy = self._shard.applied - applied > CHANGES and waited > LEAST_PAUSE_S
+            busy = self._shard.applied - applied > MAX_CHANGES and waited > MIN_PAUSE_S
             if not self._stop.is_set() and (waited > self._interval_s or busy):
                 self._attempt()
                 began, applied = self._clock.monotonic(), self._shard.applied
@@ -141,7 +141,7 @@ class Snapshots:
     def _attempt(self) -> None:
         try:
             self.take()
-        except SnapshotFailed as error:
+        except SnapshotWriteError as error:
             log.warning("%s", error)
         except Exception as error:  # no error may stop the feeding
             self.problem = f"snapshot of shard {self._shard.id}: {error!r}"
@@ -171,7 +171,7 @@ class Snapshots:
 
     # take
 
-    def take(self) -> Taken | None:
+    def take(self) -> SnapshotResult | None:
         """Take a snapshot of all ready virtual shards; None if there are none. Raises SnapshotFailed."""
         vshards = self._shard.ready
         if not vshards:
@@ -185,16 +185,18 @@ class Snapshots:
             self._rows, self._series, self._mask = {}, (), vshards
         frozen = self._holdings.freeze(vshards, {key: version for key, (version, _) in self._rows.items()}, True)
         self.longest_pause_s = max(self.longest_pause_s, frozen.pause_s)
-        writing = _Writing(self._folder, max(self._sequence + 1, self._clock.now_ms()), self._token, self._quota())
+        writing = _SnapshotWriter(
+            self._folder, max(self._sequence + 1, self._clock.now_ms()), self._token, self._quota()
+        )
         try:
             manifest, rows = self._write(writing, frozen)
             if frozen.forgotten != self._holdings.forgotten:
-                raise ImageError("virtual shards were dropped meanwhile")
+                raise SnapshotFormatError("virtual shards were dropped meanwhile")
             self._folder.publish(manifest.name, manifest.to_bytes())
         except BaseException as error:
             self._holdings.not_taken(frozen)
             self._remove(writing.sizes)
-            if isinstance(error, OSError | ImageError):
+            if isinstance(error, OSError | SnapshotFormatError):
                 raise self._failed(error) from error
             raise
         finally:
@@ -202,17 +204,19 @@ class Snapshots:
         self._published(manifest, rows)
         took_s = self._clock.monotonic() - began
         written = sum(writing.sizes.values())
-        self._last = Taken(manifest.sequence, len(writing.sizes), written, writing.rows, took_s, frozen.pause_s)
+        self._last = SnapshotResult(
+            manifest.sequence, len(writing.sizes), written, writing.rows, took_s, frozen.pause_s
+        )
         return self._last
 
-    def _failed(self, error: Exception) -> SnapshotFailed:
+    def _failed(self, error: Exception) -> SnapshotWriteError:
         self._failures += 1
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if full:
             with suppress(OSError):
                 self._keep(1)  # make room for the next attempt
         self.problem = f"no snapshot of shard {self._shard.id} in {self._folder}: {error}"
-        return SnapshotFailed(self.problem)
+        return SnapshotWriteError(self.problem)
 
     def _make_room(self) -> None:
         free = self._folder.free_bytes()
@@ -223,7 +227,9 @@ class Snapshots:
         """Return the bytes that may be written now."""
         return min(self._quota_bytes - sum(self._folder.sizes().values()), self._folder.free_bytes() - FREE_BYTES // 2)
 
-    def _write(self, writing: _Writing, frozen: Frozen) -> tuple[Manifest, dict[Key, tuple[int, str]]]:
+    def _write(
+        self, writing: _SnapshotWriter, frozen: FrozenState
+    ) -> tuple[Manifest, dict[CaptureKey, tuple[int, str]]]:
         """Write all files; return the manifest that names them, and the version and file of each row."""
         levels = self._shard.level_list
         rows = {key: at for key, at in self._rows.items() if frozen.rows.get(key) == at[0]}
@@ -249,7 +255,7 @@ class Snapshots:
         manifest = Manifest(writing.sequence, self._shard.id, self._mask, self._clock.now_ms(), name, series, where, {})
         return replace(manifest, sizes={file: sizes[file] for file in manifest.names}), rows
 
-    def _write_series(self, writing: _Writing, frozen: Frozen) -> tuple[str, ...]:
+    def _write_series(self, writing: _SnapshotWriter, frozen: FrozenState) -> tuple[str, ...]:
         slots, series = frozen.slots, self._series
         if frozen.learnt is None or len(series) >= SERIES_FILES or not series:
             series = ()
@@ -260,11 +266,11 @@ class Snapshots:
                 return series
         return (*series, writing.file("series", self._holdings.series_parts(slots)))
 
-    def _published(self, manifest: Manifest, rows: dict[Key, tuple[int, str]]) -> None:
+    def _published(self, manifest: Manifest, rows: dict[CaptureKey, tuple[int, str]]) -> None:
         self._rows, self._series, self._sizes = rows, manifest.series, dict(manifest.sizes)
         self._sequence, self._taken_at_ms, self.problem = manifest.sequence, manifest.created_ms, ""
         try:
-            self._keep(KEPT)
+            self._keep(KEPT_SNAPSHOTS)
         except OSError as error:
             self.problem = f"old snapshots in {self._folder} are not removed: {error}"
         if self._mirror is not None:
@@ -280,7 +286,7 @@ class Snapshots:
         for sequence in newest[:count]:
             try:
                 kept |= read_manifest(self._folder, sequence).names
-            except ImageError as error:
+            except SnapshotFormatError as error:
                 log.warning("%s", error)
         if self._mirror is not None:
             kept |= self._mirror.pinned
@@ -307,11 +313,11 @@ class Snapshots:
                     return True
         return False
 
-    def _load(self, folder: Folder, manifest: Manifest, usable: Usable) -> bool:
+    def _load(self, folder: SnapshotFolder, manifest: Manifest, usable: Usable) -> bool:
         landed = partial(self._resume, manifest if folder is self._folder else None)
         try:
             self._holdings.take_in(manifest.vshards, frames_of(folder, manifest, usable), True, landed)
-        except (ImageError, OSError, ValueError) as error:
+        except (SnapshotFormatError, OSError, ValueError) as error:
             log.warning("snapshot %s in %s cannot be used: %s", manifest.name, folder, error)
             return False
         self._sequence = max(self._sequence, manifest.sequence)
@@ -333,10 +339,10 @@ class Snapshots:
         self._holdings.begin_journal()
 
 
-class _Writing:
+class _SnapshotWriter:
     """Writer of the files of one snapshot."""
 
-    def __init__(self, folder: Folder, sequence: int, token: str, room: int) -> None:
+    def __init__(self, folder: SnapshotFolder, sequence: int, token: str, room: int) -> None:
         self._folder, self.sequence, self._token, self._room = folder, sequence, token, room
         self.sizes: dict[str, int] = {}
         self.rows = 0
@@ -356,14 +362,14 @@ class _Writing:
             yield frame
 
 
-def read_manifest(folder: Folder, sequence: int) -> Manifest:
+def read_manifest(folder: SnapshotFolder, sequence: int) -> Manifest:
     """Read a manifest. Raises ImageError if it is damaged, OSError."""
     name = manifest_name(sequence)
     with closing(folder.open(name)) as file:
         return Manifest.from_bytes(file.read(MAX_BYTES), f"{folder}/{name}")
 
 
-def manifests(folder: Folder) -> Iterator[Manifest]:
+def manifests(folder: SnapshotFolder) -> Iterator[Manifest]:
     """Yield manifests whose files are all present, newest first; problems of others are logged. Never raises."""
     try:
         sizes = folder.sizes()
@@ -373,7 +379,7 @@ def manifests(folder: Folder) -> Iterator[Manifest]:
     for sequence in sequences(sizes):
         try:
             manifest = read_manifest(folder, sequence)
-        except (ImageError, OSError, ValueError) as error:
+        except (SnapshotFormatError, OSError, ValueError) as error:
             log.warning("snapshots in %s: %s", folder, error)
             continue
         lacking = manifest.lacks(sizes)
@@ -383,19 +389,19 @@ def manifests(folder: Folder) -> Iterator[Manifest]:
             yield manifest
 
 
-def frames_of(folder: Folder, manifest: Manifest, usable: Usable) -> Iterator[Frame]:
+def frames_of(folder: SnapshotFolder, manifest: Manifest, usable: Usable) -> Iterator[SnapshotFrame]:
     """Yield the frames of all files, in the form of one image. Raises ImageError, OSError."""
     count = 0
-    groups: list[Group] = []
+    groups: list[FeedGroup] = []
     asked = False
     order = [manifest.state, *manifest.rows.values(), *reversed(manifest.series)]
     for frame in read_frames((f"{folder}/{name}", partial(folder.open, name)) for name in order):
         if frame.kind == "group":
-            groups.append(Group.of_frame(frame))
+            groups.append(FeedGroup.of_frame(frame))
         elif frame.kind != "head" and not asked:
             asked = True
             if not usable(groups):
-                raise ImageError(f"{manifest.name}: its positions cannot be continued")
+                raise SnapshotFormatError(f"{manifest.name}: its positions cannot be continued")
         count += 1
         yield frame
-    yield Frame("end", {"parts": count}, {})
+    yield SnapshotFrame("end", {"parts": count}, {})

@@ -1,6 +1,6 @@
 """Buckets of every series of one shard: map fingerprint to slot and time to bucket row, and update the statistics.
 
-`Run` is the unit of work: rows of some batches, applied to all levels in a few passes of numpy.
+`SampleRun` is the unit of work: rows of some batches, applied to all levels in a few passes of numpy.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.bucketizer import distinct
-from artimon.compute.ties import Bounds, Cells
+from artimon.compute.ties import Cells, TypeBounds
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.values import ValueType
-from varstore.cells.lives import Lives
+from varstore.cells.lives import Incarnations
 from varstore.cells.memory import lazy_zeros
-from varstore.cells.ring import Ring
-from varstore.cells.segments import Samples
-from varstore.cells.sorted_rows import Folded
-from varstore.cells.texts import NO_TEXT, Texts
-from varstore.cells.typing_rules import NO_TYPE, Types
+from varstore.cells.ring import LevelRing
+from varstore.cells.segments import LevelSamples
+from varstore.cells.sorted_rows import SortedAggregate
+from varstore.cells.texts import NO_STRING, StringPool
+from varstore.cells.typing_rules import NO_TYPE, SeriesTypes
 from varstore.index.limits import DEFAULT_CAPACITY, FINEST_SPARE_ROWS, SPARE_ROWS
 from varstore.index.slots import NO_SLOT, SlotTable
 from varstore.store.capture import Capture
 
-SILENT_ROWS = 6
+SILENCE_BUCKETS = 6
 """Buckets of the longest level for which a series is kept after its last sample is late for every level."""
 FUTURE_MS = 60_000
 """Limit in ms by which a sample may be later than the append time of its batch."""
@@ -37,7 +37,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
-class Run:
+class SampleRun:
     """Rows of consecutive batches; read-only arrays of length n."""
 
     slots: Cells
@@ -57,7 +57,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Tally:
+class OutcomeCounts:
     """Counts of samples by outcome; end markers are not counted."""
 
     applied: int = 0
@@ -68,13 +68,13 @@ class Tally:
     refused: int = 0
     """Samples without a slot, or without room for their string."""
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: OutcomeCounts) -> None:
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 @dataclass(slots=True)
-class _Rows:
+class _AdmittedRows:
     """Remaining rows of a run, with the append time of each."""
 
     slots: Cells
@@ -87,8 +87,8 @@ class _Rows:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def pick(self, rows: Mask | Cells) -> _Rows:
-        return _Rows(*(getattr(self, one.name)[rows] for one in fields(self)))
+    def pick(self, rows: Mask | Cells) -> _AdmittedRows:
+        return _AdmittedRows(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
 class BucketStore:
@@ -100,13 +100,13 @@ class BucketStore:
     def __init__(self, levels: Sequence[Level] = DEFAULT_LEVELS, capacity: int = DEFAULT_CAPACITY) -> None:
         self.slots = SlotTable(capacity)
         capacity = self.slots.size
-        self.types = Types(capacity)
-        self.lives = Lives(capacity)
-        self.texts = Texts()
-        self.rings = list[Ring]()
+        self.types = SeriesTypes(capacity)
+        self.lives = Incarnations(capacity)
+        self.texts = StringPool()
+        self.rings = list[LevelRing]()
         for i, level in enumerate(levels):
             spare, finest = (SPARE_ROWS, self.rings[0]) if i else (FINEST_SPARE_ROWS, None)
-            self.rings.append(Ring(level, spare, capacity, self.types, self.texts, finest))
+            self.rings.append(LevelRing(level, spare, capacity, self.types, self.texts, finest))
         self._ended: Cells = lazy_zeros(capacity, np.int64)
         self.captures: list[Capture] = []
         """Copies in progress; each is notified before a change."""
@@ -114,9 +114,9 @@ class BucketStore:
         """Greatest append time applied."""
         self.longest = max(self.rings, key=lambda ring: ring.rows * ring.step_ms)
 
-    def apply(self, run: Run) -> Tally:
+    def apply(self, run: SampleRun) -> OutcomeCounts:
         """Add the samples of `run`; late, future, conflicting and refused ones are only counted."""
-        tally = Tally()
+        tally = OutcomeCounts()
         for capture in self.captures:
             capture.guard(run.slots, run.time_ms)
         self.moved_to(int(run.append_ms.max()))
@@ -134,7 +134,7 @@ class BucketStore:
         """Return the time up to which `fold` may be used: no such sample is in an open row or opens one."""
         return min(ring.settled_ms(self.head_ms) for ring in self.rings if not ring.follows)
 
-    def fold(self, folded: Folded, slots: Cells, some: Mask) -> None:
+    def fold(self, folded: SortedAggregate, slots: Cells, some: Mask) -> None:
         """Add cells and lives of the series of the mask `some`, all up to `settled_ms`.
         slots: (series,) distinct where `some`, arbitrary elsewhere; `begin_anew` was called and types match."""
         for ring in self.rings:
@@ -146,7 +146,7 @@ class BucketStore:
             for life in (first.of(some.take(first.series)), last.of(some.take(last.series))):
                 n = len(life.series)
                 add = self.lives.add if once else self.lives.add_repeated
-                bounds = Bounds(0, n) if doubles else Bounds(n, n)
+                bounds = TypeBounds(0, n) if doubles else TypeBounds(n, n)
                 add(slots.take(life.series), life.birth_ms, life.time_ms, life.cell, bounds, self.texts)
 
     def tend(self) -> bool:
@@ -158,10 +158,10 @@ class BucketStore:
         state = self.slots.used * _STATE_BYTES + self.slots.bytes() + self.lives.bytes() + self.texts.bytes()
         return sum(ring.bytes_used() for ring in self.rings) + state
 
-    def _admitted(self, run: Run, tally: Tally) -> _Rows:
+    def _admitted(self, run: SampleRun, tally: OutcomeCounts) -> _AdmittedRows:
         """Select rows with a slot and a value that are neither future nor late for every level; store end markers."""
         append_ms = np.repeat(run.append_ms, run.batch_rows)
-        rows = _Rows(run.slots, run.time_ms, run.birth_ms, run.type, run.cell, append_ms)
+        rows = _AdmittedRows(run.slots, run.time_ms, run.birth_ms, run.type, run.cell, append_ms)
         ended = rows.type == ValueType.ENDED
         if ended.any():
             self._note_ends(rows.pick(ended))
@@ -181,14 +181,14 @@ class BucketStore:
         return rows
 
     @staticmethod
-    def _future(rows: _Rows) -> Mask | None:
+    def _future(rows: _AdmittedRows) -> Mask | None:
         """Mask of future rows; None if there are none."""
         if not len(rows) or int(rows.time_ms.max()) <= int(rows.append_ms.min()) + FUTURE_MS:
             return None
         return rows.time_ms > rows.append_ms + FUTURE_MS
 
     @staticmethod
-    def _late(rows: _Rows, rings: Sequence[Ring]) -> Mask | None:
+    def _late(rows: _AdmittedRows, rings: Sequence[LevelRing]) -> Mask | None:
         """Mask of rows too old for every one of `rings`; None if there are none."""
         if not len(rows):
             return None
@@ -199,14 +199,14 @@ class BucketStore:
         late: Mask = rows.time_ms <= np.minimum.reduce(limits)
         return late
 
-    def _note_ends(self, rows: _Rows) -> None:
+    def _note_ends(self, rows: _AdmittedRows) -> None:
         future = self._future(rows)
         usable = (rows.slots != NO_SLOT) & (rows.time_ms > self.silent_ms())
         if future is not None:
             usable &= ~future
         np.maximum.at(self._ended, rows.slots[usable], rows.time_ms[usable])
 
-    def _typed(self, rows: _Rows, run: Run, tally: Tally) -> tuple[_Rows, Bounds]:
+    def _typed(self, rows: _AdmittedRows, run: SampleRun, tally: OutcomeCounts) -> tuple[_AdmittedRows, TypeBounds]:
         """Drop rows in type conflict, convert cells to the type of the series, order rows by class of type."""
         verdict = self.types.judge(rows.slots, rows.type, rows.time_ms, run.distinct)
         if verdict is not None:
@@ -218,12 +218,14 @@ class BucketStore:
             rows.cell, rows.type = rows.cell.copy(), rows.type.copy()
             rows.cell[as_double] = rows.cell[as_double].astype(np.float64).view(np.int64)
             rows.type[as_double] = ValueType.DOUBLE
-        rows, bounds = _in_classes(rows)
+        rows, bounds = _order_by_type(rows)
         if bounds.doubles < len(rows):
             rows = self._interned(rows, bounds, run.strings, tally)
         return rows, bounds
 
-    def _interned(self, rows: _Rows, bounds: Bounds, strings: Sequence[str], tally: Tally) -> _Rows:
+    def _interned(
+        self, rows: _AdmittedRows, bounds: TypeBounds, strings: Sequence[str], tally: OutcomeCounts
+    ) -> _AdmittedRows:
         """Replace the cells of STRING rows by numbers of `texts`; drop rows without room for their string."""
         if self.texts.wants_sweep():
             self._sweep_texts()
@@ -232,14 +234,16 @@ class BucketStore:
             cells[i] = self.texts.intern(strings[int(cells[i])])
         rows.cell = cells
         lost = np.zeros(len(cells), np.bool_)
-        lost[bounds.doubles :] = cells[bounds.doubles :] == NO_TEXT
+        lost[bounds.doubles :] = cells[bounds.doubles :] == NO_STRING
         if not lost.any():
             return rows
         tally.refused += int(lost.sum())
         return rows.pick(~lost)
 
-    def _add(self, rows: _Rows, bounds: Bounds, distinct: bool) -> None:
-        rest: tuple[_Rows, Bounds] | None = None  # rows to add directly to the levels that follow the finest one
+    def _add(self, rows: _AdmittedRows, bounds: TypeBounds, distinct: bool) -> None:
+        rest: tuple[_AdmittedRows, TypeBounds] | None = (
+            None  # rows to add directly to the levels that follow the finest one
+        )
         for ring in self.rings:
             if not ring.follows:
                 direct = self._add_to(ring, rows, bounds, distinct)
@@ -250,15 +254,15 @@ class BucketStore:
         lives = self.lives.add if distinct else self.lives.add_repeated
         lives(rows.slots, rows.birth_ms, rows.time_ms, rows.cell, bounds, self.texts)
 
-    def _add_to(self, ring: Ring, rows: _Rows, bounds: Bounds, distinct: bool) -> Mask | None:
+    def _add_to(self, ring: LevelRing, rows: _AdmittedRows, bounds: TypeBounds, distinct: bool) -> Mask | None:
         """Add the rows that are not late for a level; return a mask of those to add to its followers too."""
         late = self._late(rows, [ring])
         if late is None:
-            return ring.add(Samples(rows.slots, rows.time_ms, rows.cell, bounds, distinct), self.slots.used)
+            return ring.add(LevelSamples(rows.slots, rows.time_ms, rows.cell, bounds, distinct), self.slots.used)
         direct = late.copy()
         if not late.all():
             mine = rows.pick(~late)
-            samples = Samples(mine.slots, mine.time_ms, mine.cell, bounds.cut(~late), distinct)
+            samples = LevelSamples(mine.slots, mine.time_ms, mine.cell, bounds.cut(~late), distinct)
             closed = ring.add(samples, self.slots.used)
             if closed is not None:
                 direct[~late] = closed
@@ -282,7 +286,7 @@ class BucketStore:
         """Return the time floor of silence: a series without a sample or end marker later than this is forgotten.
         Its next sample starts from nothing. It was silent for longer than the longest level, by append time. Constant
         within a bucket of the longest level."""
-        return self.longest.too_old(self.head_ms) - SILENT_ROWS * self.longest.step_ms
+        return self.longest.too_old(self.head_ms) - SILENCE_BUCKETS * self.longest.step_ms
 
     def silent(self, slots: Cells) -> Mask:
         """Mask (n,) of the slots that are silent, or never had a sample."""
@@ -369,7 +373,7 @@ class BucketStore:
             held.update(distinct(ring.held_last(slots)).tolist())
         self.texts.keep(held)
 
-    def ring(self, step_ms: int) -> Ring | None:
+    def ring(self, step_ms: int) -> LevelRing | None:
         """Return the level of that step, None if there is none."""
         return next((ring for ring in self.rings if ring.step_ms == step_ms), None)
 
@@ -391,20 +395,20 @@ class BucketStore:
         return ended
 
 
-def _in_classes(rows: _Rows) -> tuple[_Rows, Bounds]:
+def _order_by_type(rows: _AdmittedRows) -> tuple[_AdmittedRows, TypeBounds]:
     """Order rows by class of type; return them and the bounds of the classes."""
     if not len(rows):
-        return rows, Bounds(0, 0)
+        return rows, TypeBounds(0, 0)
     first = rows.type[0]
     if (rows.type == first).all():
         n = len(rows)
         if first == ValueType.DOUBLE:
-            return rows, Bounds(0, n)
-        return rows, Bounds(0, 0) if first == ValueType.STRING else Bounds(n, n)
+            return rows, TypeBounds(0, n)
+        return rows, TypeBounds(0, 0) if first == ValueType.STRING else TypeBounds(n, n)
     doubles, texts = rows.type == ValueType.DOUBLE, rows.type == ValueType.STRING
     ints = np.flatnonzero(~(doubles | texts))
     order = np.concatenate((ints, np.flatnonzero(doubles), np.flatnonzero(texts)))
-    return rows.pick(order), Bounds(len(ints), len(order) - int(np.count_nonzero(texts)))
+    return rows.pick(order), TypeBounds(len(ints), len(order) - int(np.count_nonzero(texts)))
 
 
-__all__ = ["NO_TYPE", "BucketStore", "Run", "Tally"]
+__all__ = ["NO_TYPE", "BucketStore", "OutcomeCounts", "SampleRun"]

@@ -15,21 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.ties import Cells
-from varstore.cells.ring import Ring
+from varstore.cells.ring import LevelRing
 
 BLOCK_BITS = 10
-BLOCKS_A_PART = 64
+BLOCKS_PER_PART = 64
 """Blocks copied under one hold of the lock: 65,536 slots, one part of an image."""
-STATE = (-1, 0)
+STATE_KEY = (-1, 0)
 """Key of the per-slot state; rows have (number of the ring, number of the bucket)."""
-LIVES = (-2, 0)
+INCARNATIONS_KEY = (-2, 0)
 """Key of the older lives: a slot may occur several times."""
 
 NO_BLOCKS = np.zeros(0, np.int64)
 
-Key = tuple[int, int]
+CaptureKey = tuple[int, int]
 Columns = dict[str, npt.NDArray[Any]]
-Copy = Callable[[Key, Cells], Columns]
+Copy = Callable[[CaptureKey, Cells], Columns]
 
 
 class CaptureClosed(RuntimeError):
@@ -41,7 +41,7 @@ class Capture:
 
     Invariant: a piece is pending (unchanged in the store since the beginning), or saved, or taken."""
 
-    def __init__(self, rings: Sequence[Ring], copy: Copy, slots: Cells, keys: Sequence[Key]) -> None:
+    def __init__(self, rings: Sequence[LevelRing], copy: Copy, slots: Cells, keys: Sequence[CaptureKey]) -> None:
         """Capture the pieces `keys` of these slots (ascending). `copy(key, slots)` returns columns that begin with
         "slot", ascending, a subset of `slots`."""
         self._rings, self._copy = rings, copy
@@ -49,9 +49,9 @@ class Capture:
         self._edges = np.searchsorted(slots, np.arange(self._blocks + 1) << BLOCK_BITS)
         self._slots = slots
         self._filled = np.diff(self._edges) > 0
-        self._pending: dict[Key, npt.NDArray[np.bool_]] = {key: self._filled.copy() for key in keys}
+        self._pending: dict[CaptureKey, npt.NDArray[np.bool_]] = {key: self._filled.copy() for key in keys}
         self._in_row = {(ring, number % rings[ring].rows): number for ring, number in keys if ring >= 0}
-        self._saved: dict[tuple[Key, int], Columns] = {}
+        self._saved: dict[tuple[CaptureKey, int], Columns] = {}
         self._keys = list(keys)
         self._closed = False
 
@@ -62,8 +62,8 @@ class Capture:
         if not len(slots) or not self._pending:
             return
         blocks = self._blocks_of(slots)
-        self._save(STATE, blocks)
-        self._save(LIVES, blocks)
+        self._save(STATE_KEY, blocks)
+        self._save(INCARNATIONS_KEY, blocks)
         for at, ring in enumerate(self._rings):
             first, last = (-(-int(edge) // ring.step_ms) for edge in (time_ms.min(), time_ms.max()))
             numbers = range(first, last + 1) if last - first < ring.rows else np.unique(-(-time_ms // ring.step_ms))
@@ -91,14 +91,14 @@ class Capture:
         blocks: Cells = np.unique(slots >> BLOCK_BITS)
         return blocks[(blocks >= 0) & (blocks < self._blocks)]
 
-    def _save(self, key: Key, blocks: Cells) -> None:
+    def _save(self, key: CaptureKey, blocks: Cells) -> None:
         pending = self._pending.get(key)
         if pending is None:
             return
         for block, columns in self._fresh(key, blocks[pending[blocks]]):
             self._saved[key, block] = columns
 
-    def _fresh(self, key: Key, blocks: Cells) -> Iterator[tuple[int, Columns]]:
+    def _fresh(self, key: CaptureKey, blocks: Cells) -> Iterator[tuple[int, Columns]]:
         """Copy pending pieces and mark them as not pending."""
         if not len(blocks):
             return
@@ -116,20 +116,20 @@ class Capture:
 
     # for the reader of the copy
 
-    def parts(self, cells: AbstractContextManager[Any]) -> Iterator[tuple[Key, Columns]]:
+    def parts(self, cells: AbstractContextManager[Any]) -> Iterator[tuple[CaptureKey, Columns]]:
         """Yield the columns of every key in parts of up to 65,536 slots; `cells` is the store's lock, held per part."""
         for key in self._keys:
-            for first in range(0, self._blocks, BLOCKS_A_PART):
+            for first in range(0, self._blocks, BLOCKS_PER_PART):
                 with cells:
                     if self._closed:
                         raise CaptureClosed("the capture was closed: begin a new image")
-                    columns = self._take(key, np.arange(first, min(first + BLOCKS_A_PART, self._blocks)))
+                    columns = self._take(key, np.arange(first, min(first + BLOCKS_PER_PART, self._blocks)))
                 if columns is not None and len(columns["slot"]):
                     yield key, columns
             with cells:
                 self._pending.pop(key, None)
 
-    def _take(self, key: Key, blocks: Cells) -> Columns | None:
+    def _take(self, key: CaptureKey, blocks: Cells) -> Columns | None:
         pending = blocks[self._pending[key][blocks]]
         if len(pending) == int(self._filled[blocks].sum()):  # all pieces are still unchanged
             self._pending[key][blocks] = False

@@ -10,39 +10,39 @@ import numpy as np
 from artimon.compute.bucketizer import distinct
 from artimon.model.batch import SeriesInfo
 from artimon.model.fingerprint import fingerprint
-from artimon.model.vshards import EVERY
+from artimon.model.vshards import ALL_VSHARDS
 from varstore.cells.locks import FairLock
-from varstore.index.index import Index, Outcome, vshard_table
-from varstore.index.limits import Limits, Refusals, memory_limit
+from varstore.index.index import AnnounceOutcome, LabelIndex, vshard_flags
+from varstore.index.limits import RefusedCounts, ShardLimits, memory_limit
 from varstore.index.slots import NO_SLOT, Fingerprints, Slots
 from varstore.store.bucket_store import BucketStore
 
 log = logging.getLogger(__name__)
 
-SLICE = 8_192
+SLICE_SLOTS = 8_192
 """Slots checked for silence under one hold of the lock."""
-FORGOTTEN_AT_ONCE = 512
-SLICES_A_RANGE = 4
-LOOK_EVERY = 8
+EXPIRY_BATCH = 512
+SLICES_PER_RANGE = 4
+MEMORY_CHECK_RANGES = 8
 """Number of ranges between checks of the memory."""
 _NONE = np.zeros(0, np.int64)
 
-Parsed = tuple[SeriesInfo, str, dict[str, str]]
+ParsedSeries = tuple[SeriesInfo, str, dict[str, str]]
 """Announced series, its name and its labels."""
 
 
-class Catalogue:
+class SeriesCatalogue:
     """Joins slot table, index and store. One call of `announce` at a time, and one of `tend` (by the feeding thread);
     both take `cells`, the store's lock, briefly, and the index's under it.
 
     Invariant: a slot that the index names is in use. So the index removes a slot before it is freed, under one hold of
     `cells`, and slots of an announcement in progress are `_pinned`: they are not freed."""
 
-    def __init__(self, store: BucketStore, index: Index, cells: FairLock, limits: Limits) -> None:
+    def __init__(self, store: BucketStore, index: LabelIndex, cells: FairLock, limits: ShardLimits) -> None:
         self._store, self._index, self._cells, self._limits = store, index, cells, limits
         self.memory_bytes = limits.memory_bytes or memory_limit()
         """Memory limit; new series are refused while more is used."""
-        self.refusals = Refusals()
+        self.refusals = RefusedCounts()
         self._pinned = _NONE
         self._next = 0
         """First slot of the next slice; a pass ends at the end of the table."""
@@ -56,7 +56,13 @@ class Catalogue:
     # announcements
 
     def announce(
-        self, source: str, vshard: int, parsed: Sequence[Parsed], version: int, seen_ms: int, arriving: bool = False
+        self,
+        source: str,
+        vshard: int,
+        parsed: Sequence[ParsedSeries],
+        version: int,
+        seen_ms: int,
+        arriving: bool = False,
     ) -> Slots:
         """Add series of a block announced at `seen_ms` (append time, 0: unknown); return the slots of known series.
         A series beyond a limit is refused: it loses its slot and its samples, and gets no slot until an announcement
@@ -69,12 +75,12 @@ class Catalogue:
         refused, known = list[int](), list[int]()
         try:
             for row, ((info, name, labels), slot) in enumerate(zip(parsed, slots.tolist(), strict=True)):
-                outcome = Outcome.REFUSED
+                outcome = AnnounceOutcome.REFUSED
                 if slot != NO_SLOT:
                     outcome = self._index.add(slot, name, labels, info.type, info.kind, version, seen_ms)
-                if outcome is Outcome.CLASH:
+                if outcome is AnnounceOutcome.CLASH:
                     log.error("%s (source %s): its fingerprint has two texts, both are set aside", info.text, source)
-                elif outcome is Outcome.KNOWN:
+                elif outcome is AnnounceOutcome.KNOWN:
                     known.append(slot)
                 elif not arriving:
                     refused.append(row)
@@ -84,7 +90,7 @@ class Catalogue:
                 self._pinned = _NONE
         return np.array(known, np.int64)
 
-    def _lift(self, prints: Fingerprints, vshard: int, parsed: Sequence[Parsed]) -> None:
+    def _lift(self, prints: Fingerprints, vshard: int, parsed: Sequence[ParsedSeries]) -> None:
         table = self._store.slots
         if not table.barred or table.closed:
             return
@@ -93,7 +99,7 @@ class Catalogue:
                 self.refusals.lifted(name)
 
     def _refuse(
-        self, rows: Sequence[int], prints: Fingerprints, slots: Slots, vshard: int, parsed: Sequence[Parsed]
+        self, rows: Sequence[int], prints: Fingerprints, slots: Slots, vshard: int, parsed: Sequence[ParsedSeries]
     ) -> None:
         """Bar and remove refused series. Call with `cells` held."""
         table = self._store.slots
@@ -111,15 +117,15 @@ class Catalogue:
         self._index.remove(slots)
         self._store.forget(slots)
 
-    def tend(self, vshards: int = EVERY) -> bool:
+    def tend(self, vshards: int = ALL_VSHARDS) -> bool:
         """Do a little upkeep after a range was applied: check the memory, remove silent series. True if more is due.
 
         vshards: mask of the virtual shards to check, those held and not still arriving. Takes `cells` several times."""
-        if self._tended % LOOK_EVERY == 0:
+        if self._tended % MEMORY_CHECK_RANGES == 0:
             with self._cells:
                 self._look_for_room()
         self._tended += 1
-        for _ in range(SLICES_A_RANGE):
+        for _ in range(SLICES_PER_RANGE):
             with self._cells:
                 if not self._pass(vshards):
                     return False
@@ -142,15 +148,15 @@ class Catalogue:
             if floor <= self._passed_ms:
                 return False
             self._passing, self._passed_ms = True, floor
-        first, end = self._next, min(self._next + SLICE, store.slots.used)
+        first, end = self._next, min(self._next + SLICE_SLOTS, store.slots.used)
         slots = np.flatnonzero(store.slots.in_use[first:end]) + first
         slots = slots[store.silent(slots)]
         if len(slots):
-            slots = slots[vshard_table(vshards).take(store.slots.vshard.take(slots))]
+            slots = slots[vshard_flags(vshards).take(store.slots.vshard.take(slots))]
         if len(self._pinned):
             slots = slots[~np.isin(slots, self._pinned)]
-        if len(slots) > FORGOTTEN_AT_ONCE:
-            slots = slots[:FORGOTTEN_AT_ONCE]
+        if len(slots) > EXPIRY_BATCH:
+            slots = slots[:EXPIRY_BATCH]
             end = int(slots[-1]) + 1
         if store.clear_one_row(slots):
             return True  # check the same slots again under another hold of the lock

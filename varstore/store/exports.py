@@ -7,24 +7,24 @@ import threading
 from collections.abc import Callable, Iterator
 from time import monotonic
 
-from varstore.store.image import Export
+from varstore.store.image import SnapshotExport
 
-AT_ONCE = 4
-SILENCE_S = 60.0
+MAX_EXPORTS = 4
+IDLE_TIMEOUT_S = 60.0
 
 
-class NoSuchExport(LookupError):
+class ExportNotFoundError(LookupError):
     """The export timed out, ended or was never begun; or parts were requested out of order."""
 
 
-class TooManyExports(RuntimeError):
+class TooManyExportsError(RuntimeError):
     """The limit of concurrent exports is reached."""
 
 
-class _Under:
+class _ActiveExport:
     """Export in progress. `_lock` is held while a part is made."""
 
-    def __init__(self, export: Export) -> None:
+    def __init__(self, export: SnapshotExport) -> None:
         self.export = export
         self._parts: Iterator[bytes] = iter(export)
         self._lock = threading.Lock()
@@ -39,37 +39,39 @@ class _Under:
                 self._last = next(self._parts, b"")
                 self._number = number
             elif number != self._number or number < 0:
-                raise NoSuchExport(f"part {number} of an image was requested, the next one is {self._number + 1}")
+                raise ExportNotFoundError(
+                    f"part {number} of an image was requested, the next one is {self._number + 1}"
+                )
             self.asked_at = monotonic()
             return self._last
 
 
-class Exports:
+class ActiveExports:
     """Exports in progress, by id. Thread-safe: `_lock` guards the dict and is not held while parts are made."""
 
-    def __init__(self, begin: Callable[[int], Export]) -> None:
+    def __init__(self, begin: Callable[[int], SnapshotExport]) -> None:
         self._begin = begin
         self._lock = threading.Lock()
-        self._under: dict[str, _Under] = {}
+        self._under: dict[str, _ActiveExport] = {}
 
-    def begin(self, vshards: int) -> tuple[str, Export]:
+    def begin(self, vshards: int) -> tuple[str, SnapshotExport]:
         """Begin an export; return (id, export). TooManyExports; ValueError if a virtual shard is not held or ready."""
         self.give_up()
         with self._lock:
-            if len(self._under) >= AT_ONCE:
-                raise TooManyExports(f"{AT_ONCE} images are being exported already: try again later")
+            if len(self._under) >= MAX_EXPORTS:
+                raise TooManyExportsError(f"{MAX_EXPORTS} images are being exported already: try again later")
         export = self._begin(vshards)
         id_ = secrets.token_hex(8)
         with self._lock:
-            self._under[id_] = _Under(export)
+            self._under[id_] = _ActiveExport(export)
         return id_, export
 
     def part(self, id_: str, number: int) -> bytes:
-        """Return a part of an export, see `_Under.part`. Raises NoSuchExport."""
+        """Return a part of an export, see `_ActiveExport.part`. Raises NoSuchExport."""
         with self._lock:
             under = self._under.get(id_)
         if under is None:
-            raise NoSuchExport(f"image {id_!r} timed out or was never begun: begin again")
+            raise ExportNotFoundError(f"image {id_!r} timed out or was never begun: begin again")
         return under.part(number)
 
     def end(self, id_: str) -> None:
@@ -83,7 +85,7 @@ class Exports:
         """Close exports without a request for SILENCE_S seconds; called every few seconds."""
         now = monotonic()
         with self._lock:
-            silent = [id_ for id_, under in self._under.items() if now - under.asked_at > SILENCE_S]
+            silent = [id_ for id_, under in self._under.items() if now - under.asked_at > IDLE_TIMEOUT_S]
         for id_ in silent:
             self.end(id_)
 

@@ -30,15 +30,15 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=F
 
 
 THREADS = 2
-AHEAD = 4
+DECODE_AHEAD = 4
 """Number of frames decoded ahead."""
 
 
-class ImageError(ValueError):
+class SnapshotFormatError(ValueError):
     """An image or a snapshot file is damaged, truncated, of another format, or does not match the request."""
 
 
-class Frame(NamedTuple):
+class SnapshotFrame(NamedTuple):
     """One decoded frame; `columns` are read-only arrays, texts a list of str or None."""
 
     kind: str
@@ -58,32 +58,32 @@ def encode_frame(kind: str, meta: Mapping[str, Any], columns: Mapping[str, Any])
     told = json.dumps({"format": FORMAT, "kind": kind, **meta})
     schema = pa.schema([(name, array.type) for name, array in arrays.items()], {_KEY: told.encode()})
     if (size := sum(array.nbytes for array in arrays.values())) > MAX_DECODED:
-        raise ImageError(f"part {kind!r} has {size} bytes of columns: at most {MAX_DECODED} are allowed")
+        raise SnapshotFormatError(f"part {kind!r} has {size} bytes of columns: at most {MAX_DECODED} are allowed")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
         writer.write_batch(pa.record_batch(list(arrays.values()), schema=schema))
     payload = sink.getvalue()
     if len(payload) > MAX_FRAME:
-        raise ImageError(f"part {kind!r} has {len(payload)} bytes: at most {MAX_FRAME} are allowed")
+        raise SnapshotFormatError(f"part {kind!r} has {len(payload)} bytes: at most {MAX_FRAME} are allowed")
     return _HEAD.pack(MAGIC, len(payload), xxhash.xxh3_64_intdigest(payload)) + bytes(payload)
 
 
-def decode_frame(data: bytes | memoryview, where: str = "image") -> Frame:
+def decode_frame(data: bytes | memoryview, where: str = "image") -> SnapshotFrame:
     """Inverse of `encode_frame`. Raises ImageError for anything else."""
     length, checksum = _head(bytes(data[: _HEAD.size]), where)
     payload = memoryview(data)[_HEAD.size :]
     if len(payload) != length or xxhash.xxh3_64_intdigest(payload) != checksum:
-        raise ImageError(f"{where}: a part is damaged or truncated ({len(payload)} of {length} bytes)")
+        raise SnapshotFormatError(f"{where}: a part is damaged or truncated ({len(payload)} of {length} bytes)")
     try:
         batch = read_ipc(payload, 0, _LIMITS)
         told = json.loads(batch.schema.metadata[_KEY])
         found, kind = told.pop("format"), str(told.pop("kind"))
         columns = {name: _plain(batch.column(i)) for i, name in enumerate(batch.schema.names)}
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ImageError(f"{where}: unreadable part: {error}") from error
+        raise SnapshotFormatError(f"{where}: unreadable part: {error}") from error
     if found != FORMAT:
-        raise ImageError(f"{where}: format {found} is unsupported, this version reads format {FORMAT}")
-    return Frame(kind, told, columns)
+        raise SnapshotFormatError(f"{where}: format {found} is unsupported, this version reads format {FORMAT}")
+    return SnapshotFrame(kind, told, columns)
 
 
 def _plain(array: Any) -> npt.NDArray[Any] | list[str | None]:
@@ -96,27 +96,27 @@ def _plain(array: Any) -> npt.NDArray[Any] | list[str | None]:
 
 def _head(head: bytes, where: str) -> tuple[int, int]:
     if len(head) != _HEAD.size:
-        raise ImageError(f"{where}: truncated in the head of a part")
+        raise SnapshotFormatError(f"{where}: truncated in the head of a part")
     magic, length, checksum = _HEAD.unpack(head)
     if magic != MAGIC or length > MAX_FRAME:
-        raise ImageError(f"{where}: bad magic or length in the head of a part")
+        raise SnapshotFormatError(f"{where}: bad magic or length in the head of a part")
     return length, checksum
 
 
-def read_frames(files: Iterable[tuple[str, Callable[[], BinaryIO]]]) -> Iterator[Frame]:
+def read_frames(files: Iterable[tuple[str, Callable[[], BinaryIO]]]) -> Iterator[SnapshotFrame]:
     """Yield every frame of files in order; a few are decoded ahead in other threads. files: (name, opener) pairs.
     Raises ImageError at a damaged or truncated frame, and OSError."""
     with ThreadPoolExecutor(THREADS, thread_name_prefix="frames") as pool:
-        ahead: deque[Future[Frame]] = deque()
-        for data, where in _each(files):
+        ahead: deque[Future[SnapshotFrame]] = deque()
+        for data, where in _read_payloads(files):
             ahead.append(pool.submit(decode_frame, data, where))
-            if len(ahead) > AHEAD:
+            if len(ahead) > DECODE_AHEAD:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
 
 
-def _each(files: Iterable[tuple[str, Callable[[], BinaryIO]]]) -> Iterator[tuple[bytes, str]]:
+def _read_payloads(files: Iterable[tuple[str, Callable[[], BinaryIO]]]) -> Iterator[tuple[bytes, str]]:
     for where, opened in files:
         with closing(opened()) as file:
             while head := file.read(_HEAD.size):

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from artimon.model.batch import BatchError
 from artimon.model.feed import GROUP_CHANGED
 from artimon.model.ranges import LaneId, LaneRanges
-from artimon.model.vshards import from_hex, in_mask, to_hex, union
-from varstore.store.frames import Frame, ImageError
+from artimon.model.vshards import from_hex, to_hex, union, vshards_of
+from varstore.store.frames import SnapshotFormatError, SnapshotFrame
 
 FORGET_LANE_MS = 97 * 24 * 3600 * 1000
 """Lanes silent for 97 days are forgotten: every process refuses batches polled 90 days before their append."""
-_FORGET_EVERY_MS = 24 * 3600 * 1000
+_FORGET_INTERVAL_MS = 24 * 3600 * 1000
 
 
 class GroupChanged(BatchError):
@@ -32,7 +32,7 @@ class Partition(NamedTuple):
     partition: int
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """Offsets [start, until) that Kafka deleted before a group had read them."""
 
     start: int
@@ -43,7 +43,7 @@ class Lost(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class FeedGroup:
     """Virtual shards with the same offsets. Invariant: every batch of `vshards` below `positions` that is not `lost`
     has been applied or was a repeat, and its number is in `lanes`.
 
@@ -63,7 +63,7 @@ class Group:
     """True if everything below its positions is here; False while older periods are still to come."""
     forgot_ms: int = 0
     """Append time at which silent lanes were last removed."""
-    lost: dict[Partition, Lost] = field(default_factory=dict)
+    lost: dict[Partition, LostRange] = field(default_factory=dict)
     """Ranges that it never got and Kafka deleted, until they are found elsewhere or known to be lost for every process.
     Several ranges of a partition are one that spans the gaps too."""
 
@@ -73,7 +73,7 @@ class Group:
     def lose(self, key: Partition, until: int) -> None:
         """Record that Kafka deleted the offsets from the next one to `until`; extends a range lost before."""
         start = self.next_offset(key)
-        self.lost[key] = Lost(min(start, self.lost[key].start) if key in self.lost else start, until)
+        self.lost[key] = LostRange(min(start, self.lost[key].start) if key in self.lost else start, until)
 
     def forget_lost(self, append_ms: int, reach_ms: int) -> None:
         """Forget ranges known to be lost more than `reach_ms` before `append_ms`, as no bucket is that old.
@@ -90,23 +90,23 @@ class Group:
         self.positions[key] = offset
         if key in self.lost:
             start, until, known_ms = self.lost[key]
-            self.lost[key] = Lost(min(start, offset), min(until, offset), known_ms)
+            self.lost[key] = LostRange(min(start, offset), min(until, offset), known_ms)
 
-    def copy(self, vshards: int) -> Group:
+    def copy(self, vshards: int) -> FeedGroup:
         """Return a deep copy for some of its virtual shards."""
         own: dict[str, Any] = {name: dict(getattr(self, name)) for name in ("positions", "last_ms", "epochs", "lost")}
         return replace(self, vshards=vshards, lanes=self.lanes.copy(), **own)
 
     def forget_lanes(self, append_ms: int) -> None:
         """Remove lanes that were silent for FORGET_LANE_MS; checked once a day of append time."""
-        if append_ms - self.forgot_ms < _FORGET_EVERY_MS:
+        if append_ms - self.forgot_ms < _FORGET_INTERVAL_MS:
             return
         self.forgot_ms = append_ms
         for lane in [lane for lane, at in self.last_ms.items() if at < append_ms - FORGET_LANE_MS]:
             del self.last_ms[lane]
             self.lanes.forget(lane)
 
-    def equals(self, other: Group, topic_id: str) -> bool:
+    def equals(self, other: FeedGroup, topic_id: str) -> bool:
         """True if both may be merged: same offsets of the topic that is read, same batches seen, same ranges lost.
         Offsets of other topics, which are gone, do not matter."""
         alike = self.ready == other.ready and self.lost == other.lost
@@ -115,7 +115,7 @@ class Group:
     def _of(self, topic_id: str) -> dict[int, int]:
         return {key.partition: at for key, at in self.positions.items() if key.topic_id == topic_id and at}
 
-    def absorb(self, other: Group) -> None:
+    def absorb(self, other: FeedGroup) -> None:
         """Merge a group that equals this one into it."""
         self.vshards |= other.vshards
         for key, at in other.positions.items():
@@ -145,7 +145,7 @@ class Group:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Group:
+    def from_json(cls, data: Mapping[str, Any]) -> FeedGroup:
         """Inverse of `to_json`. Raises ValueError, KeyError or TypeError for anything else."""
         return cls(
             from_hex(data["vshards"]),
@@ -154,25 +154,25 @@ class Group:
             {LaneId.parse(lane): int(at) for lane, at in data["lanes_last_ms"].items()},
             {Partition(str(topic), int(p)): int(epoch) for topic, p, epoch in data.get("epochs", ())},
             bool(data["ready"]),
-            lost={Partition(str(t), int(p)): Lost(*map(int, lost)) for t, p, *lost in data.get("lost", ())},
+            lost={Partition(str(t), int(p)): LostRange(*map(int, lost)) for t, p, *lost in data.get("lost", ())},
         )
 
     @classmethod
-    def of_frame(cls, frame: Frame) -> Group:
+    def of_frame(cls, frame: SnapshotFrame) -> FeedGroup:
         """Decode a part "group" of an image. Raises ImageError."""
         try:
             return cls.from_json(json.loads(frame.columns["json"][0]))
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ImageError(f"unreadable group: {error!r}") from error
+            raise SnapshotFormatError(f"unreadable group: {error!r}") from error
 
 
-class Groups:
+class FeedGroups:
     """Groups of a process. Invariant: no virtual shard is in two of them."""
 
-    def __init__(self, groups: Iterable[Group] = ()) -> None:
+    def __init__(self, groups: Iterable[FeedGroup] = ()) -> None:
         self._groups = list(groups)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[FeedGroup]:
         return iter(self._groups)
 
     def __len__(self) -> int:
@@ -189,29 +189,29 @@ class Groups:
         return union(group.vshards for group in self._groups if group.ready)
 
     @property
-    def lost(self) -> list[Group]:
+    def lost(self) -> list[FeedGroup]:
         """Groups that lack ranges that Kafka deleted."""
         return [group for group in self._groups if group.lost]
 
-    def excuse(self, lost: Mapping[Partition, Lost]) -> None:
+    def excuse(self, lost: Mapping[Partition, LostRange]) -> None:
         """Clear the lost ranges of groups that lack exactly `lost`, which no process has."""
         for group in self._groups:
             if group.lost == lost:
                 group.lost = {}
 
-    def find(self, vshards: int) -> Group:
+    def find(self, vshards: int) -> FeedGroup:
         """Return the group of exactly these virtual shards. Raises GroupChanged if none matches."""
         for group in self._groups:
             if group.vshards == vshards:
                 return group
         raise GroupChanged(
             f"{GROUP_CHANGED}: none of the {len(self._groups)} groups is {to_hex(vshards)} "
-            f"({len(in_mask(vshards))} virtual shards); ask for the groups again"
+            f"({len(vshards_of(vshards))} virtual shards); ask for the groups again"
         )
 
-    def add(self, group: Group) -> None:
+    def add(self, group: FeedGroup) -> None:
         """Add a group. Raises ValueError if one of its virtual shards is held already, or it has none."""
-        twice = in_mask(group.vshards & self.vshards)
+        twice = vshards_of(group.vshards & self.vshards)
         if twice or not group.vshards:
             raise ValueError(f"virtual shards {twice} are held already" if twice else "the group has no virtual shards")
         self._groups.append(group)
@@ -258,12 +258,12 @@ class Groups:
                 group.epochs[key] = epoch
         return back
 
-    def merge(self, group: Group, topic_id: str) -> None:
+    def merge(self, group: FeedGroup, topic_id: str) -> None:
         """Merge every group that equals `group`, which was just fed from that topic, into it."""
         for other in [one for one in self._groups if one is not group and one.equals(group, topic_id)]:
             group.absorb(other)
             self._groups.remove(other)
 
-    def copies(self, vshards: int) -> list[Group]:
+    def copies(self, vshards: int) -> list[FeedGroup]:
         """Return copies of the groups, restricted to these virtual shards."""
         return [group.copy(mask) for group in self._groups if (mask := group.vshards & vshards)]

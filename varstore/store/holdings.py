@@ -12,36 +12,44 @@ from time import monotonic
 import numpy as np
 
 from artimon.model.grid import Level
-from artimon.model.vshards import in_mask
+from artimon.model.vshards import vshards_of
 from varstore.cells.locks import FairLock
-from varstore.index.index import Index, vshard_table
+from varstore.index.index import LabelIndex, vshard_flags
 from varstore.index.slots import Slots
 from varstore.store.bucket_store import BucketStore
-from varstore.store.capture import LIVES, STATE, Capture, Key
-from varstore.store.frames import Frame, encode_frame
-from varstore.store.groups import Group, Groups
-from varstore.store.image import Export, Import, copier, group_frame, head_frame, hot_first, state_frame
+from varstore.store.capture import INCARNATIONS_KEY, STATE_KEY, Capture, CaptureKey
+from varstore.store.frames import SnapshotFrame, encode_frame
+from varstore.store.groups import FeedGroup, FeedGroups
+from varstore.store.image import (
+    SnapshotExport,
+    SnapshotImport,
+    group_frame,
+    head_frame,
+    make_copier,
+    sort_by_urgency,
+    state_frame,
+)
 from varstore.store.positions import vshard_of
-from varstore.store.series_parts import KINDS, Series, series_frames
+from varstore.store.series_parts import KINDS, SeriesImporter, series_frames
 
 log = logging.getLogger(__name__)
 
 BlockKey = tuple[str, int]
 """(source, block) of an announcement."""
-FORGET_SLOTS = 1_024
+FORGET_BATCH = 1_024
 """Slots cleared under one hold of the lock."""
 STATE_KINDS = ("head", "group", "blocks", "slots")
 """Kinds of the parts of an image up to the last one that assigns slots to series."""
 FORGET_BLOCK_MS = 9 * 24 * 3_600_000
 """Age limit of announced blocks: distance between the version, the time of the announcement, and the append time of
 samples. The topic retains nothing that old, and sources announce daily; a block that comes again is added again."""
-_FORGET_EVERY_MS = 24 * 3_600_000
+_FORGET_INTERVAL_MS = 24 * 3_600_000
 JOURNAL_SLOTS = 500_000
 """Limit of the journal of series announced since the last snapshot; beyond it the next snapshot writes all series."""
 
 
 @dataclass(slots=True)
-class Locks:
+class ShardLocks:
     """Locks of a shard. Order: moving > feeding > announcing > cells > reading. Only `moving` is held for long, while
     adopting, dropping or beginning an export; feeding and queries never take it."""
 
@@ -53,10 +61,10 @@ class Locks:
 
 
 @dataclass(slots=True)
-class Frozen:
+class FrozenState:
     """State of virtual shards at one point in time: small parts as copies, the rest in a capture in progress."""
 
-    groups: list[Group]
+    groups: list[FeedGroup]
     head_ms: int
     capture: Capture
     slots: Slots
@@ -64,23 +72,25 @@ class Frozen:
     """Version of each announced block."""
     learnt: set[int] | None
     """Slots whose series were announced since the journal was last taken; None: unknown."""
-    rows: dict[Key, int]
+    rows: dict[CaptureKey, int]
     """Version of every nonempty row, captured or not."""
     forgotten: int
     pause_s: float
     """Seconds during which no batch could be applied."""
 
 
-class Holdings:
+class Ownership:
     """Groups of a shard and all operations that change them except feeding. Thread-safe.
 
     Invariant: the slots of a virtual shard that is neither held nor arriving are free."""
 
-    def __init__(self, store: BucketStore, index: Index, locks: Locks, levels: Sequence[Level], vshards: int) -> None:
+    def __init__(
+        self, store: BucketStore, index: LabelIndex, locks: ShardLocks, levels: Sequence[Level], vshards: int
+    ) -> None:
         self._index, self._locks, self._levels = index, locks, levels
         self.store = store
         """Store, for filling groups that are not ready yet, under the lock of cells."""
-        self.groups = Groups([Group(vshards)] if vshards else [])
+        self.groups = FeedGroups([FeedGroup(vshards)] if vshards else [])
         """Guarded by `reading`; changed with `feeding` held as well."""
         self.arriving = 0
         """Mask of virtual shards being adopted; their announcements are accepted already. Guarded by `reading`."""
@@ -121,7 +131,7 @@ class Holdings:
 
     def forget_blocks(self, append_ms: int) -> None:
         """Remove blocks of sources that are gone, once a day of append time; otherwise their number would only grow."""
-        if append_ms - self._forgot_ms < _FORGET_EVERY_MS:
+        if append_ms - self._forgot_ms < _FORGET_INTERVAL_MS:
             return
         self._forgot_ms = append_ms
         with self._locks.announcing:
@@ -130,7 +140,7 @@ class Holdings:
 
     # adopting and dropping
 
-    def add(self, group: Group) -> None:
+    def add(self, group: FeedGroup) -> None:
         """Hold the virtual shards of a group; the store has none or all of their data. ValueError if one is held."""
         with self._locks.moving, self._locks.feeding, self._locks.reading:
             self.groups.add(group)
@@ -142,13 +152,13 @@ class Holdings:
                 group.ready = group.ready or bool(group.vshards & vshards)
 
     def take_in(
-        self, vshards: int, frames: Iterable[Frame], exact: bool, landed: Callable[[], None] = lambda: None
-    ) -> list[Group]:
+        self, vshards: int, frames: Iterable[SnapshotFrame], exact: bool, landed: Callable[[], None] = lambda: None
+    ) -> list[FeedGroup]:
         """Take over the virtual shards of an image. Raises ImageError, and then holds none of them.
         exact: the store is empty, and every series gets its previous slot. landed: called before anything else can
         change, with locks held."""
         with self._locks.moving:
-            coming, parts = Import(self.store, self._locks.cells, vshards, exact), iter(frames)
+            coming, parts = SnapshotImport(self.store, self._locks.cells, vshards, exact), iter(frames)
             try:
                 self._take_in(coming, self._arrive(coming, parts, exact))
                 with self._locks.feeding, self._locks.cells, self._locks.reading:
@@ -162,12 +172,12 @@ class Holdings:
                 raise
             return coming.groups
 
-    def _arrive(self, coming: Import, parts: Iterator[Frame], exact: bool) -> Iterator[Frame]:
+    def _arrive(self, coming: SnapshotImport, parts: Iterator[SnapshotFrame], exact: bool) -> Iterator[SnapshotFrame]:
         """Accept announcements of the arriving virtual shards from now on; return the remaining parts.
         With `exact` slots are imported first: an announcement must not get a slot that a series of the image had."""
         with self._locks.announcing:
             with self._locks.reading:
-                twice = in_mask(coming.wanted & self.groups.vshards)
+                twice = vshards_of(coming.wanted & self.groups.vshards)
                 if twice:
                     raise ValueError(f"virtual shards {twice} are held already")
                 self.arriving = coming.wanted
@@ -179,8 +189,8 @@ class Holdings:
                 coming.take(part)
         return parts
 
-    def _take_in(self, coming: Import, frames: Iterable[Frame]) -> None:
-        series = Series(self._index, self.store.slots)
+    def _take_in(self, coming: SnapshotImport, frames: Iterable[SnapshotFrame]) -> None:
+        series = SeriesImporter(self._index, self.store.slots)
         for frame in frames:
             if frame.kind in KINDS:
                 with self._locks.announcing:
@@ -191,7 +201,7 @@ class Holdings:
             coming.take(frame)
         coming.finish()
 
-    def _take_blocks(self, frame: Frame, coming: Import) -> None:
+    def _take_blocks(self, frame: SnapshotFrame, coming: SnapshotImport) -> None:
         """Merge announced blocks of wanted virtual shards. Call with `announcing` held."""
         columns = frame.columns
         told = zip(columns["source"], columns["block"].tolist(), columns["version"].tolist(), strict=True)
@@ -216,11 +226,11 @@ class Holdings:
             gone = [key for key in self.blocks if vshards >> vshard_of(key[0]) & 1]
             for key in gone:
                 del self.blocks[key]
-        for vshard in in_mask(vshards):
+        for vshard in vshards_of(vshards):
             with self._locks.cells:
                 slots = self.store.slots.of(vshard)
-            for first in range(0, len(slots), FORGET_SLOTS):
-                some = slots[first : first + FORGET_SLOTS]
+            for first in range(0, len(slots), FORGET_BATCH):
+                some = slots[first : first + FORGET_BATCH]
                 with self._locks.announcing:
                     self._index.remove(some)
                     with self._locks.cells:
@@ -228,7 +238,7 @@ class Holdings:
 
     # freeze
 
-    def freeze(self, vshards: int, known: Mapping[Key, int], journal: bool) -> Frozen:
+    def freeze(self, vshards: int, known: Mapping[CaptureKey, int], journal: bool) -> FrozenState:
         """Freeze the current state of these virtual shards; rows with the version in `known` are not captured.
         journal: take the journal of announced series and begin a new one. The capture must be closed with `thaw`."""
         with self._locks.moving, self._locks.feeding:
@@ -236,16 +246,20 @@ class Holdings:
             with self._locks.announcing, self._locks.cells:
                 slots = self._slots_of(vshards)
                 versions = self.row_versions()
-                rows = {key: versions[key] for key in hot_first(self.store)}
-                keys = [STATE, LIVES, *(key for key, version in rows.items() if known.get(key) != version)]
-                capture = Capture(self.store.rings, copier(self.store), slots, keys)
+                rows = {key: versions[key] for key in sort_by_urgency(self.store)}
+                keys = [
+                    STATE_KEY,
+                    INCARNATIONS_KEY,
+                    *(key for key, version in rows.items() if known.get(key) != version),
+                ]
+                capture = Capture(self.store.rings, make_copier(self.store), slots, keys)
                 self.store.captures.append(capture)
                 learnt = self._learnt
                 if journal:
                     self._learnt = set()
                 with self._locks.reading:
                     groups = self.groups.copies(vshards)
-                return Frozen(
+                return FrozenState(
                     groups,
                     self.store.head_ms,
                     capture,
@@ -257,7 +271,7 @@ class Holdings:
                     monotonic() - began,
                 )
 
-    def row_versions(self) -> dict[Key, int]:
+    def row_versions(self) -> dict[CaptureKey, int]:
         """Return the version of every nonempty row. Call with `cells` held."""
         return {
             (at, number): ring.version(number) for at, ring in enumerate(self.store.rings) for number in ring.numbers()
@@ -269,16 +283,16 @@ class Holdings:
 
     def _slots_of(self, vshards: int) -> Slots:
         table = self.store.slots
-        return np.flatnonzero(vshard_table(vshards).take(table.vshard[: table.used]) & table.in_use[: table.used])
+        return np.flatnonzero(vshard_flags(vshards).take(table.vshard[: table.used]) & table.in_use[: table.used])
 
-    def thaw(self, frozen: Frozen) -> None:
+    def thaw(self, frozen: FrozenState) -> None:
         """Close the capture of `frozen`."""
         with self._locks.cells:
             frozen.capture.close()
             if frozen.capture in self.store.captures:
                 self.store.captures.remove(frozen.capture)
 
-    def not_taken(self, frozen: Frozen) -> None:
+    def not_taken(self, frozen: FrozenState) -> None:
         """Put the journal of `frozen` back, as it was not saved."""
         with self._locks.announcing:
             if frozen.learnt is None or self._learnt is None:
@@ -286,16 +300,16 @@ class Holdings:
             else:
                 self._learnt |= frozen.learnt
 
-    def export(self, vshards: int) -> Export:
+    def export(self, vshards: int) -> SnapshotExport:
         """Begin an image of these virtual shards as they are now; iterate over it for its parts, then close it.
         Feeding and queries continue meanwhile. Raises ValueError if one is not held or not ready."""
         lacking = vshards & ~self.ready
         if lacking or not vshards:
-            raise ValueError(f"virtual shards {in_mask(lacking)} are not held or not ready: cannot export them")
+            raise ValueError(f"virtual shards {vshards_of(lacking)} are not held or not ready: cannot export them")
         frozen = self.freeze(vshards, {}, False)
-        return Export(frozen.groups, self._parts(frozen, vshards), lambda: self.thaw(frozen))
+        return SnapshotExport(frozen.groups, self._parts(frozen, vshards), lambda: self.thaw(frozen))
 
-    def _parts(self, frozen: Frozen, vshards: int) -> Iterator[bytes]:
+    def _parts(self, frozen: FrozenState, vshards: int) -> Iterator[bytes]:
         yield from self._groups_of(frozen)
         for key, columns in frozen.capture.parts(self._locks.cells):
             yield state_frame(key, columns, self._levels)
@@ -303,7 +317,7 @@ class Holdings:
         if frozen.forgotten == self.forgotten:  # else the importer reads the announcements again
             yield blocks_frame(frozen.blocks, vshards)
 
-    def _groups_of(self, frozen: Frozen) -> Iterator[bytes]:
+    def _groups_of(self, frozen: FrozenState) -> Iterator[bytes]:
         yield head_frame(self._levels, frozen.head_ms, frozen.groups)
         yield from map(group_frame, frozen.groups)
 
@@ -311,7 +325,7 @@ class Holdings:
         """Yield the announced series of these slots as frames."""
         return series_frames(self._index, self.store.slots, slots)
 
-    def state_frames(self, frozen: Frozen) -> Iterator[bytes]:
+    def state_frames(self, frozen: FrozenState) -> Iterator[bytes]:
         """Yield the small parts of a snapshot: head, groups, blocks."""
         yield from self._groups_of(frozen)
         yield blocks_frame(frozen.blocks, ~0)

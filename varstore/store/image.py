@@ -1,4 +1,5 @@
-"""Images: the whole state of some virtual shards at one point, in bounded parts; written by `Export`, read by `Import`.
+"""Images: the whole state of some virtual shards at one point, in bounded parts; written by `SnapshotExport`, read by
+`SnapshotImport`.
 
 Used for moves between processes (part by part) and by snapshots, whose files hold the same frames.
 docs/formats/image.md.
@@ -19,34 +20,34 @@ from artimon.compute.ties import Cells
 from artimon.model.grid import Level
 from artimon.model.values import ValueType
 from artimon.model.vshards import union
-from varstore.cells.texts import NO_TEXT
-from varstore.index.index import vshard_table
+from varstore.cells.texts import NO_STRING
+from varstore.index.index import vshard_flags
 from varstore.index.slots import NO_SLOT
 from varstore.store.bucket_store import BucketStore
-from varstore.store.capture import LIVES, STATE, Columns, Key
-from varstore.store.frames import Frame, ImageError, encode_frame
-from varstore.store.groups import Group
+from varstore.store.capture import INCARNATIONS_KEY, STATE_KEY, CaptureKey, Columns
+from varstore.store.frames import SnapshotFormatError, SnapshotFrame, encode_frame
+from varstore.store.groups import FeedGroup
 
 # export
 
 
-def copier(store: BucketStore) -> Callable[[Key, Cells], Columns]:
+def make_copier(store: BucketStore) -> Callable[[CaptureKey, Cells], Columns]:
     """Make the copy function of a Capture; call it with the store's lock held. Cells of strings come with `text`."""
 
-    def copy(key: Key, slots: Cells) -> Columns:
-        if key == STATE:
+    def copy(key: CaptureKey, slots: Cells) -> Columns:
+        if key == STATE_KEY:
             columns = {"slot": slots, **store.export_slots(slots)}
-        elif key == LIVES:
+        elif key == INCARNATIONS_KEY:
             columns = store.lives.export_older(slots)
         else:
             columns = _row(store, key, slots)
-        texts = _texts(store, columns)
+        texts = _strings(store, columns)
         return columns if texts is None else {**columns, "text": texts}
 
     return copy
 
 
-def _row(store: BucketStore, key: Key, slots: Cells) -> Columns:
+def _row(store: BucketStore, key: CaptureKey, slots: Cells) -> Columns:
     held = store.rings[key[0]].export_row(key[1], slots)
     some = held["count"] > 0
     if some.all():
@@ -54,7 +55,7 @@ def _row(store: BucketStore, key: Key, slots: Cells) -> Columns:
     return {"slot": slots[some], **{name: column[some] for name, column in held.items()}}
 
 
-def _texts(store: BucketStore, columns: Columns) -> npt.NDArray[np.object_] | None:
+def _strings(store: BucketStore, columns: Columns) -> npt.NDArray[np.object_] | None:
     """Return the strings that `last` refers to, None for numbers; None if all are numbers."""
     is_text = store.types.of(columns["slot"]) == ValueType.STRING
     if "known" in columns:
@@ -66,44 +67,44 @@ def _texts(store: BucketStore, columns: Columns) -> npt.NDArray[np.object_] | No
     return texts
 
 
-def state_frame(key: Key, columns: Columns, levels: Sequence[Level]) -> bytes:
+def state_frame(key: CaptureKey, columns: Columns, levels: Sequence[Level]) -> bytes:
     """Encode one part of a capture."""
     narrow = {**columns, "slot": columns["slot"].astype(np.uint32)}
-    if key == STATE:
+    if key == STATE_KEY:
         return encode_frame("slots", {}, narrow)
-    if key == LIVES:
+    if key == INCARNATIONS_KEY:
         return encode_frame("lives", {}, narrow)
     return encode_frame("row", {"step_ms": levels[key[0]].step_ms, "number": key[1]}, narrow)
 
 
-def head_frame(levels: Sequence[Level], head_ms: int, groups: Sequence[Group]) -> bytes:
+def head_frame(levels: Sequence[Level], head_ms: int, groups: Sequence[FeedGroup]) -> bytes:
     """Encode the first part."""
     told = {"levels": [[level.step_ms, level.count] for level in levels], "head_ms": head_ms, "groups": len(groups)}
     return encode_frame("head", told, {})
 
 
-def group_frame(group: Group) -> bytes:
+def group_frame(group: FeedGroup) -> bytes:
     """Encode one group with its positions and lanes."""
     return encode_frame("group", {}, {"json": [json.dumps(group.to_json())]})
 
 
-def hot_first(store: BucketStore) -> list[Key]:
+def sort_by_urgency(store: BucketStore) -> list[CaptureKey]:
     """Return the keys of nonempty rows, those that will change soon first: the newest of each level, then the oldest,
     whose places new buckets take."""
     keys = [(at, number) for at, ring in enumerate(store.rings) for number in ring.numbers()]
     newest, oldest = dict(keys), dict(reversed(keys))
 
-    def urgency(key: Key) -> int:
+    def urgency(key: CaptureKey) -> int:
         return min(2 * (newest[key[0]] - key[1]), 2 * (key[1] - oldest[key[0]]) + 5)
 
     return sorted(keys, key=urgency)
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class SnapshotExport:
     """Image being exported: iterate over it once for its parts, then close it."""
 
-    groups: Sequence[Group]
+    groups: Sequence[FeedGroup]
     """Copies of the exported groups."""
     parts: Iterable[bytes]
     """Parts except the end."""
@@ -121,7 +122,7 @@ class Export:
 # import
 
 
-class Import:
+class SnapshotImport:
     """Imports the parts of an image into a store that holds none of its virtual shards yet.
 
     Nothing is visible to feeders before the caller adds `groups`. Used by one thread; `cells` is taken for each part.
@@ -135,13 +136,13 @@ class Import:
         self._map: Cells = np.full(0, NO_SLOT, np.int64)
         self._parts = 0
         self._seen_end = False
-        self.groups: list[Group] = []
+        self.groups: list[FeedGroup] = []
         self.head_ms = 0
 
-    def take(self, frame: Frame) -> None:
+    def take(self, frame: SnapshotFrame) -> None:
         """Import one part. Raises ImageError if it does not fit."""
         if self._seen_end:
-            raise ImageError("the image has a part after its end")
+            raise SnapshotFormatError("the image has a part after its end")
         try:
             match frame.kind:
                 case "head":
@@ -159,34 +160,38 @@ class Import:
                 case "values" | "series" | "blocks":
                     pass  # Holdings has imported it
                 case kind:
-                    raise ImageError(f"the image has a part of unknown kind {kind!r}")
+                    raise SnapshotFormatError(f"the image has a part of unknown kind {kind!r}")
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise error if isinstance(error, ImageError) else ImageError(f"part {frame.kind}: {error!r}") from error
+            raise (
+                error
+                if isinstance(error, SnapshotFormatError)
+                else SnapshotFormatError(f"part {frame.kind}: {error!r}")
+            ) from error
         self._parts += 1
 
     def finish(self) -> None:
         """Raise ImageError unless the image is complete."""
         if not self._seen_end:
-            raise ImageError("the image is truncated: its end is missing")
+            raise SnapshotFormatError("the image is truncated: its end is missing")
         if lacking := self.wanted & ~union(group.vshards for group in self.groups):
-            raise ImageError(f"the image lacks virtual shards {lacking:x} (mask)")
+            raise SnapshotFormatError(f"the image lacks virtual shards {lacking:x} (mask)")
 
     def _head(self, meta: Mapping[str, Any]) -> None:
         told = [tuple(level) for level in meta["levels"]]
         mine = [(ring.step_ms, ring.level.count) for ring in self._store.rings]
         if told != mine:
-            raise ImageError(f"the image has levels {told}, this shard has {mine}")
+            raise SnapshotFormatError(f"the image has levels {told}, this shard has {mine}")
         self.head_ms = int(meta["head_ms"])
 
-    def _group(self, frame: Frame) -> None:
-        group = Group.of_frame(frame)
+    def _group(self, frame: SnapshotFrame) -> None:
+        group = FeedGroup.of_frame(frame)
         group.vshards &= self.wanted
         if group.vshards:
             self.groups.append(group)
 
-    def _end(self, frame: Frame) -> None:
+    def _end(self, frame: SnapshotFrame) -> None:
         if frame.meta["parts"] != self._parts:
-            raise ImageError(f"the image has {self._parts} parts, {frame.meta['parts']} were written")
+            raise SnapshotFormatError(f"the image has {self._parts} parts, {frame.meta['parts']} were written")
         self._seen_end = True
 
     def local_or_none(self, slots: npt.NDArray[Any]) -> Cells:
@@ -196,18 +201,18 @@ class Import:
         here[named] = self._map.take(there[named])
         return here
 
-    def _wanted(self, frame: Frame) -> tuple[Cells, Columns]:
+    def _wanted(self, frame: SnapshotFrame) -> tuple[Cells, Columns]:
         """Return the local slots of the rows of wanted series, and their columns. ImageError if a slot is unknown."""
         slots = frame.columns["slot"]
         if len(slots) and int(slots.max()) >= len(self._map):
-            raise ImageError(f"slot {int(slots.max())} is in no earlier part of the image")
+            raise SnapshotFormatError(f"slot {int(slots.max())} is in no earlier part of the image")
         here = self._map.take(slots.astype(np.int64))
         return here[here != NO_SLOT], _pick(frame.columns, here != NO_SLOT)
 
-    def _slots(self, frame: Frame) -> None:
+    def _slots(self, frame: SnapshotFrame) -> None:
         there = frame.columns["slot"].astype(np.int64)
         vshards = frame.columns["vshard"]
-        wanted = vshard_table(self.wanted)[vshards]
+        wanted = vshard_flags(self.wanted)[vshards]
         if not len(there):
             return
         if int(there.max()) >= len(self._map):
@@ -233,7 +238,9 @@ class Import:
                 here[mine] = table.add(prints[mine], vshard)
         if (here == NO_SLOT).any():
             refused = int((here == NO_SLOT).sum())
-            raise ImageError(f"{refused} series of the image got no slot: capacity reached or new series refused")
+            raise SnapshotFormatError(
+                f"{refused} series of the image got no slot: capacity reached or new series refused"
+            )
         return here
 
     def _interned(self, columns: Columns) -> Columns:
@@ -244,19 +251,19 @@ class Import:
         last = columns["last"].copy()
         for row in np.flatnonzero(texts != np.array(None)).tolist():
             last[row] = self._store.texts.intern(texts[row])
-            if last[row] == NO_TEXT:
-                raise ImageError("no room for the strings of the image: the limit of string bytes is reached")
+            if last[row] == NO_STRING:
+                raise SnapshotFormatError("no room for the strings of the image: the limit of string bytes is reached")
         return {**columns, "last": last}
 
-    def _lives(self, frame: Frame) -> None:
+    def _lives(self, frame: SnapshotFrame) -> None:
         here, columns = self._wanted(frame)
         with self._cells:
             self._store.lives.load_older({**self._interned(columns), "slot": here})
 
-    def _row(self, frame: Frame) -> None:
+    def _row(self, frame: SnapshotFrame) -> None:
         ring, number = self._store.ring(int(frame.meta["step_ms"])), int(frame.meta["number"])
         if ring is None:
-            raise ImageError(f"no level has buckets of {frame.meta['step_ms']} ms")
+            raise SnapshotFormatError(f"no level has buckets of {frame.meta['step_ms']} ms")
         here, columns = self._wanted(frame)
         closing = True
         while closing:  # segment by segment, so that the lock is held only briefly

@@ -16,7 +16,7 @@ from artimon.model.grid import bucket_end
 from artimon.model.routing import virtual_shard
 from varstore.cells.memory import lazy_zeros
 from varstore.index.slots import NO_SLOT, Fingerprints, Slots, SlotTable
-from varstore.store.bucket_store import Run
+from varstore.store.bucket_store import SampleRun
 
 RUN_ROWS = 32_768
 """Limit of rows of several batches in a run; about what fits into the L2 cache with its temporaries."""
@@ -25,7 +25,7 @@ CACHED_ROWS = 8_000_000
 _LAST_MARK = 255
 
 
-class Piece(NamedTuple):
+class OwnedBatch(NamedTuple):
     """Owned batch that was not applied before: rows [start, end) of its range."""
 
     entry: FeedEntry
@@ -34,7 +34,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(slots=True)
-class Block:
+class CachedBlock:
     """Slots of one list of fingerprints of one source."""
 
     vshard: int
@@ -51,27 +51,27 @@ class Block:
         return self.slots if self.whole else self.slots[self.slots != NO_SLOT]
 
 
-class Intake:
+class RunBuilder:
     """Looks up slots and groups batches. Not locked: the owner's lock guards it and the table."""
 
     def __init__(self, table: SlotTable, step_ms: int = 3_600_000, cached_rows: int = CACHED_ROWS) -> None:
         """step_ms: step of the longest level; silence depends only on its bucket of the append time."""
         self._table, self._step_ms = table, step_ms
         self._cached_rows = cached_rows
-        self._cache: OrderedDict[tuple[str, int], Block] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, int], CachedBlock] = OrderedDict()
         self._held_rows = 0
         self._marks: npt.NDArray[np.uint8] = lazy_zeros(table.size, np.uint8)  # `_mark`: in the current run
         self._mark = 0
 
-    def runs(self, pieces: Sequence[Piece], samples: Samples) -> Iterator[Run]:
+    def runs(self, pieces: Sequence[OwnedBatch], samples: Samples) -> Iterator[SampleRun]:
         """Yield runs of whole batches in the order of the pieces; apply each before requesting the next.
         In a run of several batches a slot occurs once, and all were appended in one bucket of the longest level."""
-        group: list[tuple[Piece, Block]] = []
+        group: list[tuple[OwnedBatch, CachedBlock]] = []
         for piece in pieces:
             fingerprints = samples.fingerprint[piece.start : piece.end]
             block = self._block(piece, fingerprints)
             if group and not self._joins(group, piece, block):
-                yield _run(group, samples)
+                yield _make_run(group, samples)
                 group = []
                 block = self._block(piece, fingerprints)  # the lock was released: slots may have been freed
             if not group:
@@ -80,9 +80,9 @@ class Intake:
                 self._marks[block.known] = self._mark
             group.append((piece, block))
         if group:
-            yield _run(group, samples)
+            yield _make_run(group, samples)
 
-    def _joins(self, group: Sequence[tuple[Piece, Block]], piece: Piece, block: Block) -> bool:
+    def _joins(self, group: Sequence[tuple[OwnedBatch, CachedBlock]], piece: OwnedBatch, block: CachedBlock) -> bool:
         first, last = group[0][0], group[-1][0]
         return (
             block.distinct
@@ -99,7 +99,7 @@ class Intake:
             self._marks[: self._table.used] = 0
             self._mark = 1
 
-    def _block(self, piece: Piece, fingerprints: Fingerprints) -> Block:
+    def _block(self, piece: OwnedBatch, fingerprints: Fingerprints) -> CachedBlock:
         key = (piece.entry.source, piece.entry.block_hash)
         block = self._cache.get(key)
         if block is not None and self._holds(block, fingerprints):
@@ -109,7 +109,7 @@ class Intake:
         self._remember(key, fresh)
         return fresh
 
-    def _holds(self, block: Block, fingerprints: Fingerprints) -> bool:
+    def _holds(self, block: CachedBlock, fingerprints: Fingerprints) -> bool:
         """True if a cached block is valid: its hash may collide, slots may have been freed, and a refused series may
         have room now."""
         if len(fingerprints) != len(block.slots):
@@ -124,15 +124,15 @@ class Intake:
         block.epoch = self._table.epoch
         return True
 
-    def _look_up(self, source: str, fingerprints: Fingerprints) -> Block:
+    def _look_up(self, source: str, fingerprints: Fingerprints) -> CachedBlock:
         vshard = virtual_shard(source)
         slots = self._table.add(fingerprints, vshard)
         known = slots[slots != NO_SLOT]
         ordered = np.sort(known)
         distinct = not (ordered[1:] == ordered[:-1]).any()
-        return Block(vshard, slots, distinct, len(known) == len(slots), self._table.epoch)
+        return CachedBlock(vshard, slots, distinct, len(known) == len(slots), self._table.epoch)
 
-    def _remember(self, key: tuple[str, int], block: Block) -> None:
+    def _remember(self, key: tuple[str, int], block: CachedBlock) -> None:
         old = self._cache.pop(key, None)
         self._held_rows += len(block.slots) - (0 if old is None else len(old.slots))
         self._cache[key] = block
@@ -141,10 +141,10 @@ class Intake:
             self._held_rows -= len(gone.slots)
 
 
-def _run(group: Sequence[tuple[Piece, Block]], samples: Samples) -> Run:
+def _make_run(group: Sequence[tuple[OwnedBatch, CachedBlock]], samples: Samples) -> SampleRun:
     rows = slice(group[0][0].start, group[-1][0].end)
     blocks = [block.slots for _, block in group]
-    return Run(
+    return SampleRun(
         blocks[0] if len(blocks) == 1 else np.concatenate(blocks),
         samples.time_ms[rows],
         samples.birth_ms[rows],

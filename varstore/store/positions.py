@@ -11,8 +11,8 @@ from artimon.model.batch import BatchError, Samples
 from artimon.model.feed import FeedAnswer, FeedRange
 from artimon.model.routing import virtual_shard
 from artimon.model.values import ValueType
-from varstore.store.groups import Group, Groups, Partition
-from varstore.store.intake import Piece
+from varstore.store.groups import FeedGroup, FeedGroups, Partition
+from varstore.store.intake import OwnedBatch
 
 
 def check_range(range_: FeedRange) -> None:
@@ -59,14 +59,14 @@ def check_owned(vshards: int, range_: FeedRange, shard: str) -> None:
             raise BatchError(f"virtual shard {vshard} of {source} is owned by shard {shard}, but came without rows")
 
 
-class Admitted(NamedTuple):
+class AdmittedRange(NamedTuple):
     """Partition of a range with new batches, and the group that it is for."""
 
     key: Partition
-    group: Group
+    group: FeedGroup
 
 
-def admit(groups: Groups, range_: FeedRange, shard: str) -> Admitted | FeedAnswer:
+def admit(groups: FeedGroups, range_: FeedRange, shard: str) -> AdmittedRange | FeedAnswer:
     """Return the target of a checked range, or the answer if it begins above the next offset (a gap) or is not new.
     Raises BatchError (GroupChanged) if it does not match the virtual shards of this process."""
     group = groups.find(range_.vshards)
@@ -74,10 +74,10 @@ def admit(groups: Groups, range_: FeedRange, shard: str) -> Admitted | FeedAnswe
     key = Partition(range_.topic_id, range_.partition)
     if not range_.start <= group.next_offset(key) < range_.until:
         return FeedAnswer(group.next_offset(key))
-    return Admitted(key, group)
+    return AdmittedRange(key, group)
 
 
-def advance(groups: Groups, admitted: Admitted, range_: FeedRange) -> None:
+def advance(groups: FeedGroups, admitted: AdmittedRange, range_: FeedRange) -> None:
     """Set the next offset after a whole range was applied. A range without entries means Kafka deleted its offsets."""
     if not range_.entries:
         admitted.group.lose(admitted.key, range_.until)
@@ -85,10 +85,10 @@ def advance(groups: Groups, admitted: Admitted, range_: FeedRange) -> None:
     groups.merge(admitted.group, admitted.key.topic_id)
 
 
-def sift(group: Group, range_: FeedRange) -> tuple[list[Piece], int]:
+def drop_repeats(group: FeedGroup, range_: FeedRange) -> tuple[list[OwnedBatch], int]:
     """Skip entries below the next offset, drop repeats by identity, and record the numbers of the rest in `lanes`.
     Return the pieces to apply, and the number of owned batches that were repeats."""
-    pieces = list[Piece]()
+    pieces = list[OwnedBatch]()
     row = newest = repeated = 0
     below = group.next_offset(Partition(range_.topic_id, range_.partition))
     for entry in range_.entries:
@@ -101,6 +101,6 @@ def sift(group: Group, range_: FeedRange) -> tuple[list[Piece], int]:
         if not group.lanes.add(lane, entry.id.sequence):
             repeated += entry.owned
         elif entry.rows:
-            pieces.append(Piece(entry, start, row))
+            pieces.append(OwnedBatch(entry, start, row))
     group.forget_lanes(newest)
     return pieces, repeated

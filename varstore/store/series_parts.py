@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from varstore.index.index import Announced, Index
+from varstore.index.index import AnnouncedColumns, LabelIndex
 from varstore.index.slots import NO_SLOT, Slots, SlotTable
-from varstore.store.frames import Frame, ImageError, encode_frame
+from varstore.store.frames import SnapshotFormatError, SnapshotFrame, encode_frame
 
 if TYPE_CHECKING:
-    from varstore.store.image import Import
+    from varstore.store.image import SnapshotImport
 
-SERIES_A_PART = 65_536
+SERIES_PER_FRAME = 65_536
 KINDS = ("values", "series")
 _CODES = "codes:"
 
 
-def series_frames(index: Index, table: SlotTable, slots: Slots) -> Iterator[bytes]:
+def series_frames(index: LabelIndex, table: SlotTable, slots: Slots) -> Iterator[bytes]:
     """Yield, per 65,536 of `slots`, a frame "values" for each label and then a frame "series" of the announced ones."""
-    for first in range(0, len(slots), SERIES_A_PART):
-        announced = index.export(slots[first : first + SERIES_A_PART])
+    for first in range(0, len(slots), SERIES_PER_FRAME):
+        announced = index.export(slots[first : first + SERIES_PER_FRAME])
         if not len(announced.slots):
             continue
         for label, (_, values) in announced.labels.items():
@@ -43,14 +43,14 @@ def series_frames(index: Index, table: SlotTable, slots: Slots) -> Iterator[byte
         )
 
 
-class Series:
+class SeriesImporter:
     """Imports these frames into an index. Newer frames must come first: a series that is there is left unchanged."""
 
-    def __init__(self, index: Index, table: SlotTable) -> None:
+    def __init__(self, index: LabelIndex, table: SlotTable) -> None:
         self._index, self._table = index, table
         self._values: dict[str, list[str]] = {}
 
-    def take(self, frame: Frame, coming: Import) -> Slots:
+    def take(self, frame: SnapshotFrame, coming: SnapshotImport) -> Slots:
         """Import one frame; return the slots whose series are known now. Raises ImageError if frames do not fit.
         Rows of an older file whose slot belongs to another series by now are skipped."""
         try:
@@ -60,9 +60,9 @@ class Series:
             values, self._values = self._values, {}
             return self._series(frame, values, coming)
         except (KeyError, TypeError, IndexError) as error:
-            raise ImageError(f"part {frame.kind} does not fit: {error!r}") from error
+            raise SnapshotFormatError(f"part {frame.kind} does not fit: {error!r}") from error
 
-    def _series(self, frame: Frame, values: dict[str, list[str]], coming: Import) -> Slots:
+    def _series(self, frame: SnapshotFrame, values: dict[str, list[str]], coming: SnapshotImport) -> Slots:
         columns = frame.columns
         here = coming.local_or_none(columns["slot"])
         same = self._table.fingerprint.take(here, mode="wrap") == columns["fingerprint"]
@@ -70,12 +70,12 @@ class Series:
         labels = {label: (_codes(columns[_CODES + label], keep, texts), texts) for label, texts in values.items()}
         found: Slots = here[keep]
         type_, kind, version, seen_s = (columns[name][keep] for name in ("type", "kind", "version", "seen_s"))
-        self._index.load(Announced(found, type_, kind, version, seen_s, labels))
+        self._index.load(AnnouncedColumns(found, type_, kind, version, seen_s, labels))
         return found
 
 
 def _codes(codes: npt.NDArray[Any], keep: npt.NDArray[np.bool_], texts: list[str]) -> npt.NDArray[np.int32]:
     if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(texts):
-        raise ImageError("a label code is outside the values of its label")
+        raise SnapshotFormatError("a label code is outside the values of its label")
     kept: npt.NDArray[np.int32] = codes[keep].astype(np.int32)
     return kept

@@ -11,19 +11,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.cli.clusters import Cluster, ClustersOption, Listing, ZookeepersOption, clusters_of, in_each
+from artimon.cli.clusters import (
+    Cluster,
+    ClustersOption,
+    DefaultListGroup,
+    ZookeepersOption,
+    choose_clusters,
+    run_in_each,
+)
 from artimon.cli.commands.config import operator_keys
-from artimon.cli.common import JsonOption, Panel, exits, plain, say
+from artimon.cli.common import JsonOption, Panel, escape_control, exits, print_error
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from pipeline.control.commands import Answer
-    from pipeline.control.tree import Tree
+    from pipeline.control.commands import CommandAnswer
+    from pipeline.control.tree import ControlTree
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
-agents_app = typer.Typer(cls=Listing, help="State of the agents; drain, pause, resume, roll, release.")
-flows_app = typer.Typer(cls=Listing, help="The flows of the agents.")
+agents_app = typer.Typer(cls=DefaultListGroup, help="State of the agents; drain, pause, resume, roll, release.")
+flows_app = typer.Typer(cls=DefaultListGroup, help="The flows of the agents.")
 app.add_typer(agents_app, name="agents")
 app.add_typer(flows_app, name="flows")
 
@@ -39,7 +46,7 @@ def list_agents(
     zookeeper: ZookeepersOption = None, clusters: ClustersOption = None, as_json: JsonOption = False
 ) -> None:
     """List every agent with versions, lag, log and flows; exit 1 if a cluster or an agent has a problem."""
-    found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: known_agents(tree))
+    found, good = run_in_each(choose_clusters(zookeeper, clusters), lambda _, tree: list_known_agents(tree))
     rows = [agent_row(cluster, name, report) for cluster, agents in found.items() for name, report in agents.items()]
     if as_json:
         print(json.dumps({"agents": rows}, indent=1))
@@ -49,7 +56,7 @@ def list_agents(
         raise typer.Exit(1)
 
 
-def known_agents(tree: Tree) -> dict[str, dict[str, Any] | None]:
+def list_known_agents(tree: ControlTree) -> dict[str, dict[str, Any] | None]:
     """Return the reports of the live agents by name; None for agents that have their own configuration but are down."""
     live = tree.agents()
     named = [scope.partition("/")[2] for scope in tree.scopes() if scope.startswith("agent/")]
@@ -104,13 +111,13 @@ def _print_agents(rows: list[dict[str, Any]], many: bool) -> None:
             log,
             str(len(row["flows"])),
         ]
-        cells.append([plain(cell) for cell in ([row["cluster"], *one] if many else one)])
+        cells.append([escape_control(cell) for cell in ([row["cluster"], *one] if many else one)])
     table_of(["cluster", *columns] if many else columns, cells)
     for row in rows:
         for problem in row["problems"]:
-            print(f"! {row['agent']}: {plain(problem)}")
+            print(f"! {row['agent']}: {escape_control(problem)}")
         for warning in row["warnings"]:
-            print(f"warning: {row['agent']}: {plain(warning)}")
+            print(f"warning: {row['agent']}: {escape_control(warning)}")
     print(f"{sum(row['live'] for row in rows)} of {len(rows)} agents live")
 
 
@@ -129,7 +136,7 @@ def _add(name: str, wait_s: float, text: str) -> None:
     def give(
         agent: AgentArgument, wait: WaitOption = wait_s, id: IdOption = "", zookeeper: ZookeepersOption = None
     ) -> None:
-        _command(agent, name, {}, wait, id, zookeeper)
+        _send_command(agent, name, {}, wait, id, zookeeper)
 
 
 _DRAIN = "Take no new data and send the rest; done when all is acked. The agent stays drained until `resume`."
@@ -147,7 +154,7 @@ def roll(
     zookeeper: ZookeepersOption = None,
 ) -> None:
     """Close the open files (segment of the log, files of sinks) and start new ones."""
-    _command(agent, "roll", {"flow": flow} if flow else {}, wait, id, zookeeper)
+    _send_command(agent, "roll", {"flow": flow} if flow else {}, wait, id, zookeeper)
 
 
 @agents_app.command("release")
@@ -159,17 +166,17 @@ def release(
     zookeeper: ZookeepersOption = None,
 ) -> None:
     """Release a lane from a site that is lost: batches sent to that site are sent to another one too."""
-    _command(agent, "release", {"lane": str(lane)}, wait, id, zookeeper)
+    _send_command(agent, "release", {"lane": str(lane)}, wait, id, zookeeper)
 
 
-def _command(
+def _send_command(
     agent: str, name: str, arguments: dict[str, str], wait_s: float, id: str, zookeeper: list[str] | None
 ) -> None:
     """Give a command to an agent and print its answer; exits with 1 unless it is done."""
     from pipeline.control.admission import COMMAND_KIND, signed_command
     from pipeline.control.commands import Command, CommandError
 
-    clusters = clusters_of(zookeeper, None)
+    clusters = choose_clusters(zookeeper, None)
     if len(clusters) > 1:
         raise typer.BadParameter("a command goes to one agent of one cluster: name one --zookeeper")
     now_ms = SYSTEM_CLOCK.now_ms()
@@ -177,28 +184,28 @@ def _command(
     if (keys := operator_keys()) is not None:
         command = replace(command, signature=keys.sign(COMMAND_KIND, signed_command(agent, command)))
 
-    def give(_: Cluster, tree: Tree) -> Answer | None:
+    def give(_: Cluster, tree: ControlTree) -> CommandAnswer | None:
         if agent not in tree.agents():
-            say(f"artimon: agent {agent} is not live: it gets the command if it is back before the deadline")
+            print_error(f"artimon: agent {agent} is not live: it gets the command if it is back before the deadline")
         tree.give(agent, command)
         return _wait(tree, agent, command.id, wait_s)
 
     try:
-        answers, good = in_each(clusters, give)
+        answers, good = run_in_each(clusters, give)
     except CommandError as problem:
         raise typer.BadParameter(str(problem)) from None
     answer = answers.get(clusters[0].name)
     if answer is not None:
-        print(f"{plain(answer.state)}: {plain(answer.text)}")
+        print(f"{escape_control(answer.state)}: {escape_control(answer.text)}")
     elif good and wait_s:
-        say(f"artimon: no answer within {wait_s:g} s; ask again with --id {command.id}")
+        print_error(f"artimon: no answer within {wait_s:g} s; ask again with --id {command.id}")
     elif good:
         print(command.id)
     if not good or (wait_s and (answer is None or answer.state != "done")):
         raise typer.Exit(1)
 
 
-def _wait(tree: Tree, agent: str, id: str, wait_s: float) -> Answer | None:
+def _wait(tree: ControlTree, agent: str, id: str, wait_s: float) -> CommandAnswer | None:
     """Wait for the final answer, None if none comes in time."""
     changed, deadline = threading.Event(), monotonic() + (wait_s + GRACE_S if wait_s else 0.0)
     while (left := deadline - monotonic()) > 0:
@@ -218,7 +225,7 @@ def list_flows(
     as_json: JsonOption = False,
 ) -> None:
     """List the flows of the live agents with their state."""
-    found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: tree.agents())
+    found, good = run_in_each(choose_clusters(zookeeper, clusters), lambda _, tree: tree.agents())
     rows = [
         {"cluster": cluster, "agent": name, **flow}
         for cluster, agents in found.items()
@@ -240,7 +247,7 @@ def _print_flows(rows: list[dict[str, Any]], many: bool) -> None:
 
     columns = ["agent", "name", "state", "waiting", "oldest_ms", "problem"]
     columns = ["cluster", *columns] if many else columns
-    table_of(columns, [[plain(row.get(column, "")) for column in columns] for row in rows])
+    table_of(columns, [[escape_control(row.get(column, "")) for column in columns] for row in rows])
     print(f"{len(rows)} flows")
 
 
@@ -250,14 +257,16 @@ def check_flows(
 ) -> None:
     """Check that an agent could run the flows of a file; starts nothing."""
     from artimon.cli.commands.config import check_document
-    from artimon.runtime.config_file import ConfigFileError, Form
+    from artimon.runtime.config_file import ConfigFileError, FileFormat
     from pipeline.control.document import ConfigError, read_text
     from pipeline.flows.config.read import parse_flows
-    from pipeline.flows.runtime.builtin import builtin
+    from pipeline.flows.runtime.builtin import builtin_registry
 
     text = file.read()
-    form: Form = "json" if file.name.endswith(".json") else "toml"
+    form: FileFormat = "json" if file.name.endswith(".json") else "toml"
     with exits(ConfigFileError), exits(ConfigError, where=f"{file.name}: "):
-        flows = parse_flows(text, builtin(), form, file.name, also=("metrics",))  # first: its errors name the line
+        flows = parse_flows(
+            text, builtin_registry(), form, file.name, also=("metrics",)
+        )  # first: its errors name the line
         check_document(read_text(text, file.name), pushed=False)
     print(f"{file.name}: {len(flows)} flows, all valid")

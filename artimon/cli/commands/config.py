@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.cli.clusters import Cluster, ClustersOption, ZookeepersOption, clusters_of, in_each
-from artimon.cli.common import JsonOption, Panel, exits, located, plain, say
+from artimon.cli.clusters import Cluster, ClustersOption, ZookeepersOption, choose_clusters, run_in_each
+from artimon.cli.common import JsonOption, Panel, escape_control, exits, locate_settings, print_error
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from pipeline.control.decide import Stamp
-    from pipeline.control.signatures import Keys
-    from pipeline.control.tree import Tree, Version
+    from pipeline.control.decide import VersionId
+    from pipeline.control.signatures import SigningKeys
+    from pipeline.control.tree import ConfigVersion, ControlTree
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -36,14 +36,14 @@ NoteOption = Annotated[str, typer.Option("--note", help="Reason, shown in the hi
 def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
     """Check a configuration as far as possible without its agent. `pushed`: also that it has no settings allowed only
     in files of the host. Raises ConfigError."""
-    from pipeline.control.document import ConfigError, parse
-    from pipeline.flows.config.hostfile import AnyHost
+    from pipeline.control.document import ConfigError, parse_document
+    from pipeline.flows.config.hostfile import UnknownHost
     from pipeline.flows.config.read import check_flows
-    from pipeline.flows.runtime.builtin import builtin
+    from pipeline.flows.runtime.builtin import builtin_registry
     from pipeline.flows.spi import FlowError
 
-    parse(found)
-    registry, host = builtin(), AnyHost()
+    parse_document(found)
+    registry, host = builtin_registry(), UnknownHost()
     flows = [flow for flow in found.get("flow", ()) if flow.get("off") is not True]
     try:
         for flow in flows if pushed else ():
@@ -55,13 +55,13 @@ def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
 
 
 def _scope(agent: str, group: str) -> str:
-    from pipeline.control.tree import PlaneError, scope_of
+    from pipeline.control.tree import ControlPlaneError, scope_of
 
     if bool(agent) == bool(group):
         raise typer.BadParameter("name one of --agent and --group")
     try:
         return scope_of(agent, group)
-    except PlaneError as problem:
+    except ControlPlaneError as problem:
         raise typer.BadParameter(str(problem)) from None
 
 
@@ -74,16 +74,16 @@ def _read(file: typer.FileText) -> dict[str, Any]:
     return found
 
 
-def operator_keys() -> Keys | None:
+def operator_keys() -> SigningKeys | None:
     """Read the operator's keys: ARTIMON_CONFIG_KEYS, else those of the running stack. Exits with 2 if they are
     unusable."""
     from pipeline.control.signatures import KeyFileError, read_keys
 
     with exits(KeyFileError, code=2):
-        return read_keys(located().config_keys)
+        return read_keys(locate_settings().config_keys)
 
 
-def signer() -> Callable[[Version], Mapping[str, str]] | None:
+def signer() -> Callable[[ConfigVersion], Mapping[str, str]] | None:
     """Return the function that signs a version; None without keys."""
     from pipeline.control.admission import CONFIG_KIND, signed_version
 
@@ -91,18 +91,18 @@ def signer() -> Callable[[Version], Mapping[str, str]] | None:
     return None if keys is None else lambda version: keys.sign(CONFIG_KIND, signed_version(version))
 
 
-def _warn_of_no_proof(found: Mapping[str, Any], signed: bool) -> None:
+def _warn_unsigned(found: Mapping[str, Any], signed: bool) -> None:
     from artimon.runtime.settings import zookeeper_auth
     from pipeline.control.document import changes_only_numbers
 
     if not signed and not zookeeper_auth() and not changes_only_numbers({}, found):
-        say(
+        print_error(
             "artimon: this configuration is not signed, so agents accept only changes of numbers: set "
             "ARTIMON_CONFIG_KEYS to the file of the agents' key (docs/security.md)"
         )
 
 
-def _me() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -125,15 +125,15 @@ def push(
     """Make the file the newest configuration of an agent or a group, in every named cluster. It is checked first, and
     signed if ARTIMON_CONFIG_KEYS names a key file."""
     scope, found, sign = _scope(agent, group), _read(file), signer()
-    _warn_of_no_proof(found, sign is not None)
+    _warn_unsigned(found, sign is not None)
 
-    def act(cluster: Cluster, tree: Tree) -> bool:
+    def act(cluster: Cluster, tree: ControlTree) -> bool:
         now_ms = SYSTEM_CLOCK.now_ms()
-        stamp = tree.push(scope, found, now_ms=now_ms, by=_me(), note=note, expected=expect, sign=sign)
+        stamp = tree.push(scope, found, now_ms=now_ms, by=_user_name(), note=note, expected=expect, sign=sign)
         print(f"{cluster.name + ': ' if cluster.name else ''}{stamp}")
-        return _settled(tree, stamp, wait)
+        return _await_verdicts(tree, stamp, wait)
 
-    results, good = in_each(clusters_of(zookeeper, clusters), act)
+    results, good = run_in_each(choose_clusters(zookeeper, clusters), act)
     if not good or not all(results.values()):
         raise typer.Exit(1)
 
@@ -148,7 +148,7 @@ def diff(
 ) -> None:
     """Show what a push of the file would change; exit 1 if it changes anything."""
     scope, found = _scope(agent, group), _read(file)
-    results, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: newest(tree, scope))
+    results, good = run_in_each(choose_clusters(zookeeper, clusters), lambda _, tree: newest_version(tree, scope))
     same = True
     for name, version in results.items():
         old = {} if version is None else dict(version.document)
@@ -159,9 +159,9 @@ def diff(
 
 
 def _show_difference(old: dict[str, Any], new: dict[str, Any], title: str, name: str) -> bool:
-    from pipeline.control.document import difference, parse
+    from pipeline.control.document import difference, parse_document
 
-    change = difference(parse(old), parse(new))
+    change = difference(parse_document(old), parse_document(new))
     print(f"{title} -> {name}: {change}")
     before, after = (json.dumps(one, indent=1, sort_keys=True).splitlines() for one in (old, new))
     for line in difflib.unified_diff(before, after, title, name, lineterm=""):
@@ -179,7 +179,7 @@ def history(
 ) -> None:
     """List the versions of an agent's or a group's configuration, newest first; by default the newest of each."""
     scope = _scope(agent, group) if agent or group else ""
-    found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: _versions(tree, scope))
+    found, good = run_in_each(choose_clusters(zookeeper, clusters), lambda _, tree: _versions(tree, scope))
     rows = [{"cluster": name, **row} for name, versions in found.items() for row in versions]
     if as_json:
         print(json.dumps({"versions": rows}, indent=1))
@@ -187,12 +187,12 @@ def history(
         for row in rows:
             words = [row["cluster"], f"{row['scope']}@{row['number']}", row["made"], row["by"], row["note"]]
             words += [f"(rollback to {row['source']})"] if row["source"] is not None else []
-            print("  ".join(plain(word) for word in words if word))
+            print("  ".join(escape_control(word) for word in words if word))
     if not good:
         raise typer.Exit(1)
 
 
-def _versions(tree: Tree, scope: str) -> list[dict[str, Any]]:
+def _versions(tree: ControlTree, scope: str) -> list[dict[str, Any]]:
     from datetime import UTC, datetime
 
     found = tree.history(scope) if scope else [one for name in tree.scopes() for one in tree.history(name)[:1]]
@@ -220,13 +220,13 @@ def show(
     """Print a configuration as JSON, ready to edit and push."""
     scope = _scope(agent, group)
 
-    def act(_: Cluster, tree: Tree) -> Version | None:
-        return newest(tree, scope) if version is None else tree.version(scope, version)
+    def act(_: Cluster, tree: ControlTree) -> ConfigVersion | None:
+        return newest_version(tree, scope) if version is None else tree.version(scope, version)
 
-    found, good = in_each(clusters_of(zookeeper, None), act)
+    found, good = run_in_each(choose_clusters(zookeeper, None), act)
     for name, one in found.items():
         if one is None:
-            say(f"artimon: {name + ': ' if name else ''}{scope} has no configuration")
+            print_error(f"artimon: {name + ': ' if name else ''}{scope} has no configuration")
             good = False
         else:
             print(json.dumps(one.document, indent=1, ensure_ascii=False))
@@ -247,33 +247,33 @@ def rollback(
     """Push an older version again, as a new one: numbers only grow."""
     scope = _scope(agent, group)
 
-    def act(cluster: Cluster, tree: Tree) -> bool:
+    def act(cluster: Cluster, tree: ControlTree) -> bool:
         stamp = _push_again(tree, scope, to, note)
         print(f"{cluster.name + ': ' if cluster.name else ''}{stamp}")
-        return _settled(tree, stamp, wait)
+        return _await_verdicts(tree, stamp, wait)
 
-    results, good = in_each(clusters_of(zookeeper, clusters), act)
+    results, good = run_in_each(choose_clusters(zookeeper, clusters), act)
     if not good or not all(results.values()):
         raise typer.Exit(1)
 
 
-def _push_again(tree: Tree, scope: str, to: int | None, note: str) -> Stamp:
-    from pipeline.control.tree import PlaneError
+def _push_again(tree: ControlTree, scope: str, to: int | None, note: str) -> VersionId:
+    from pipeline.control.tree import ControlPlaneError
 
-    current = newest(tree, scope)
+    current = newest_version(tree, scope)
     if current is None:
-        raise PlaneError(f"{scope} has no configuration")
+        raise ControlPlaneError(f"{scope} has no configuration")
     number = current.stamp.number - 1 if to is None else to
     old = tree.version(scope, number)
     now_ms, expected = SYSTEM_CLOCK.now_ms(), current.stamp.number
-    document, me, sign = old.document, _me(), signer()
+    document, me, sign = old.document, _user_name(), signer()
     return tree.push(scope, document, now_ms=now_ms, by=me, note=note, source=number, expected=expected, sign=sign)
 
 
 @config_app.command("status")
 def status(zookeeper: ZookeepersOption = None, clusters: ClustersOption = None, as_json: JsonOption = False) -> None:
     """Show which configuration each live agent runs or refuses, and why; exit 1 if one refuses."""
-    found, good = in_each(clusters_of(zookeeper, clusters), lambda _, tree: tree.agents())
+    found, good = run_in_each(choose_clusters(zookeeper, clusters), lambda _, tree: tree.agents())
     rows = [
         {"cluster": cluster, "agent": name, **{key: config.get(key) for key in ("wanted", "running", "refused")}}
         for cluster, agents in found.items()
@@ -285,9 +285,9 @@ def status(zookeeper: ZookeepersOption = None, clusters: ClustersOption = None, 
     else:
         for row in rows:
             words = (row["cluster"], row["agent"], f"runs {row['running'] or '?'}")
-            print("  ".join(plain(word) for word in words if word))
+            print("  ".join(escape_control(word) for word in words if word))
             if row["refused"]:
-                print(f"! {row['agent']}: {plain(row['refused'])}")
+                print(f"! {row['agent']}: {escape_control(row['refused'])}")
     if not good or any(row["refused"] for row in rows):
         raise typer.Exit(1)
 
@@ -298,10 +298,10 @@ def key(
     id: Annotated[str, typer.Option("--id", help="Name of the key.")] = "operators",
 ) -> None:
     """Create a file with a new key that signs configuration and commands. Agents need a copy (--keys)."""
-    from pipeline.control.signatures import KeyFileError, new_key
+    from pipeline.control.signatures import KeyFileError, create_key_file
 
     with exits(OSError, KeyFileError):
-        new_key(file, id)
+        create_key_file(file, id)
     print(f"{file}: key {id}, readable only by its owner; copy it to the agents, readable only by their user")
 
 
@@ -315,51 +315,53 @@ def secure(
 ) -> None:
     """Restrict Artimon's nodes in ZooKeeper to the user of ARTIMON_ZOOKEEPER_AUTH."""
     from artimon.runtime.settings import zookeeper_auth
-    from pipeline.control.access import protect
+    from pipeline.control.access import restrict_access
 
     digest = zookeeper_auth()
     if not digest:
-        say("artimon: set ARTIMON_ZOOKEEPER_AUTH to a file that holds user:password, here and for every process")
+        print_error(
+            "artimon: set ARTIMON_ZOOKEEPER_AUTH to a file that holds user:password, here and for every process"
+        )
         raise typer.Exit(2)
 
-    def act(cluster: Cluster, tree: Tree) -> None:
-        count = protect(tree.client, digest, closed)
+    def act(cluster: Cluster, tree: ControlTree) -> None:
+        count = restrict_access(tree.client, digest, closed)
         print(f"{cluster.name + ': ' if cluster.name else ''}{count} nodes now belong to {digest.partition(':')[0]}")
         if scopes := tree.scopes():
             print(f"  check what was pushed before, agents trust it from now on: {', '.join(scopes)}")
 
-    _, good = in_each(clusters_of(zookeeper, clusters), act)
+    _, good = run_in_each(choose_clusters(zookeeper, clusters), act)
     if not good:
         raise typer.Exit(1)
 
 
-def newest(tree: Tree, scope: str) -> Version | None:
+def newest_version(tree: ControlTree, scope: str) -> ConfigVersion | None:
     """Return the current version of a scope, None if it has none."""
     versions = tree.history(scope)
     return versions[0] if versions else None
 
 
-def _settled(tree: Tree, stamp: Stamp, wait_s: float) -> bool:
+def _await_verdicts(tree: ControlTree, stamp: VersionId, wait_s: float) -> bool:
     """Wait until every live agent of the scope has accepted or refused the version; True if all have accepted, or if
     `wait_s` is 0."""
     deadline, pause = monotonic() + wait_s, threading.Event()
     while wait_s:
-        concerned = {name: one for name, one in tree.agents().items() if takes(name, one, stamp.scope)}
+        concerned = {name: one for name, one in tree.agents().items() if in_scope(name, one, stamp.scope)}
         verdicts = {name: verdict(one.get("config") or {}, stamp) for name, one in concerned.items()}
         if all(verdicts.values()) or monotonic() >= deadline:
             for name, text in sorted(verdicts.items()):
-                print(f"  {name}: {plain(text) or 'no report yet'}")
+                print(f"  {name}: {escape_control(text) or 'no report yet'}")
             return all(text == "good" for text in verdicts.values())
         pause.wait(0.5)
     return True
 
 
-def takes(name: str, report: Mapping[str, Any], scope: str) -> bool:
+def in_scope(name: str, report: Mapping[str, Any], scope: str) -> bool:
     """True if the configuration of the scope applies to the agent."""
     return scope == f"agent/{name}" or scope in {f"group/{group}" for group in report.get("groups") or ()}
 
 
-def verdict(config: Mapping[str, Any], stamp: Stamp) -> str:
+def verdict(config: Mapping[str, Any], stamp: VersionId) -> str:
     """Return an agent's verdict on a version: "good", "refused: …", or "" while it has not decided."""
     if str(stamp) in str(config.get("good", "")).split():
         return "good"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.cli.common import DataOption, HdfsOption, JsonOption, KafkaOption, Panel, located, say
+from artimon.cli.common import DataOption, HdfsOption, JsonOption, KafkaOption, Panel, locate_settings, print_error
 from query_dsl.results.render import printable
 
 if TYPE_CHECKING:
-    from pipeline.spark.deadletters import DeadLetters, Letter, Outcome, Wish
+    from pipeline.spark.deadletters import DeadLetterRecord, DeadLetters, ReplayOutcome, ReplayRequest
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -50,48 +50,52 @@ def replay_letters(
     data: DataOption = None,
 ) -> None:
     """Send messages that could not be stored once more, after the fault is fixed."""
-    from pipeline.spark.deadletters import Address, Wish
+    from pipeline.spark.deadletters import LetterAddress, ReplayRequest
 
     if bool(letters) == everything:
         raise typer.BadParameter("name letters as PARTITION:OFFSET, or --all")
     try:
-        wish = Wish(frozenset(map(Address.parse, letters or ())), force, dry_run)
+        wish = ReplayRequest(frozenset(map(LetterAddress.parse, letters or ())), force, dry_run)
     except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
-    raise typer.Exit(send_again(_opened(kafka, hdfs, data), wish, _stop()))
+    raise typer.Exit(replay_and_report(_opened(kafka, hdfs, data), wish, _stop()))
 
 
 def show(source: DeadLetters, as_json: bool, limit: int, reason: str, everything: bool, stop: threading.Event) -> int:
     """Print the newest `limit` letters; returns 0, 1 if they cannot be read, 130 if interrupted."""
-    from pipeline.spark.deadletters import LettersError, LetterState
+    from pipeline.spark.deadletters import DeadLetterError, LetterState
 
-    newest: deque[Letter] = deque(maxlen=limit)
+    newest: deque[DeadLetterRecord] = deque(maxlen=limit)
     matching = 0
     try:
         for letter, _ in source.read(stop):
             if reason in letter.reason and (everything or letter.state != LetterState.STORED):
                 newest.append(letter)
                 matching += 1
-    except LettersError as problem:
-        say(f"artimon: {problem}")
+    except DeadLetterError as problem:
+        print_error(f"artimon: {problem}")
         return 1
     if stop.is_set():
-        say("artimon: interrupted; nothing is printed")
+        print_error("artimon: interrupted; nothing is printed")
         return 130
     counts = {str(state): count for state, count in source.tally.states.items()}
     if as_json:
-        document = {"letters": [plain(one) for one in newest], "counts": counts, "strangers": source.tally.strangers}
+        document = {
+            "letters": [letter_json(one) for one in newest],
+            "counts": counts,
+            "strangers": source.tally.strangers,
+        }
         print(json.dumps(document))
     else:
         for one in newest:
-            print(line(one))
+            print(letter_line(one))
         _say_counts(counts, source.tally.strangers, matching - len(newest))
     return 0
 
 
-def send_again(source: DeadLetters, wish: Wish, stop: threading.Event) -> int:
+def replay_and_report(source: DeadLetters, wish: ReplayRequest, stop: threading.Event) -> int:
     """Replay letters and print a line for each; returns 0 if none was refused or failed, 130 if interrupted."""
-    from pipeline.spark.deadletters import LettersError, replay
+    from pipeline.spark.deadletters import DeadLetterError, replay
 
     done: dict[str, int] = {}
     problem = ""
@@ -99,18 +103,18 @@ def send_again(source: DeadLetters, wish: Wish, stop: threading.Event) -> int:
         for outcome in replay(source, wish, stop):
             print(outcome_line(outcome), flush=True)
             done[outcome.what] = done.get(outcome.what, 0) + 1
-    except LettersError as error:
+    except DeadLetterError as error:
         problem = str(error)
-    say(", ".join(f"{count} {what}" for what, count in sorted(done.items())) or "nothing to replay")
+    print_error(", ".join(f"{count} {what}" for what, count in sorted(done.items())) or "nothing to replay")
     if stop.is_set():
-        say("artimon: interrupted; run it again at any time, repeats are harmless")
+        print_error("artimon: interrupted; run it again at any time, repeats are harmless")
         return 130
     if problem:
-        say(f"artimon: {problem}")
+        print_error(f"artimon: {problem}")
     return 1 if problem or done.get("refused") or done.get("failed") else 0
 
 
-def plain(letter: Letter) -> dict[str, Any]:
+def letter_json(letter: DeadLetterRecord) -> dict[str, Any]:
     """Return a letter as a JSON object."""
     header = letter.header
     return {
@@ -129,7 +133,7 @@ def plain(letter: Letter) -> dict[str, Any]:
     }
 
 
-def line(letter: Letter) -> str:
+def letter_line(letter: DeadLetterRecord) -> str:
     """Format a letter: address, state, time, content, reason, and the reason against a replay if it differs."""
     header = letter.header
     moment = datetime.fromtimestamp(letter.buried_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -138,7 +142,7 @@ def line(letter: Letter) -> str:
     return printable(f"{letter.address!s:>12}  {letter.state:10}  {moment}  {what}: {letter.reason}{why}")
 
 
-def outcome_line(outcome: Outcome) -> str:
+def outcome_line(outcome: ReplayOutcome) -> str:
     """Format the outcome of one replayed letter."""
     at = f" at {outcome.position.partition}:{outcome.position.offset}" if outcome.position else ""
     return printable(f"{outcome.letter.address}  {outcome.what}{at}{': ' if outcome.detail else ''}{outcome.detail}")
@@ -146,20 +150,20 @@ def outcome_line(outcome: Outcome) -> str:
 
 def _say_counts(counts: dict[str, int], strangers: int, hidden: int) -> None:
     said = ", ".join(f"{count} {state}" for state, count in counts.items())
-    say(f"{sum(counts.values())} letters: {said}" + (f"; {hidden} older ones are not shown" if hidden else ""))
+    print_error(f"{sum(counts.values())} letters: {said}" + (f"; {hidden} older ones are not shown" if hidden else ""))
     if strangers:
-        say(f"{strangers} records in the topic are not dead letters of Artimon")
+        print_error(f"{strangers} records in the topic are not dead letters of Artimon")
 
 
 def _opened(kafka: str | None, hdfs: str | None, data: Path | None) -> DeadLetters:
     from pipeline.spark.deadletters import DeadLetters
 
-    place = located(data)
+    place = locate_settings(data)
     return DeadLetters(kafka or place.kafka, hdfs or place.hdfs)
 
 
 def _stop() -> threading.Event:
     """Return an event set by SIGINT and SIGTERM, at which a replay finishes its current letter."""
-    from artimon.runtime.process import begin
+    from artimon.runtime.process import install_signal_handlers
 
-    return begin()
+    return install_signal_handlers()

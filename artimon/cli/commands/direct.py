@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from artimon.cli.common import JsonOption, Panel, exits, say
+from artimon.cli.common import JsonOption, Panel, exits, print_error
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -18,11 +18,11 @@ FolderArgument = Annotated[str, typer.Argument(help="hdfs://HOST:PORT/folder or 
 
 
 def _reader(folder: str) -> Any:
-    from pipeline.collector.direct.reader import Reader
+    from pipeline.collector.direct.reader import FolderReader
     from pipeline.rolling.store import open_store
 
     try:
-        return Reader(open_store(folder))
+        return FolderReader(open_store(folder))
     except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
 
@@ -31,7 +31,7 @@ def _reader(folder: str) -> Any:
 def verify(folder: FolderArgument, as_json: JsonOption = False) -> None:
     """Read all files and count their distinct batches and damaged places; exit 1 if anything is damaged."""
     reader = _reader(folder)
-    for _ in _tried(reader.batches()):
+    for _ in _or_exit(reader.batches()):
         pass
     report = reader.report
     figures = {
@@ -50,7 +50,7 @@ def verify(folder: FolderArgument, as_json: JsonOption = False) -> None:
         names = ("files", "batches", "samples", "bytes", "repeats")
         print(", ".join(f"{figures[name]} {name}" for name in names))
         for text in report.damaged:
-            say(f"damaged: {text}")
+            print_error(f"damaged: {text}")
     raise typer.Exit(1 if report.damaged else 0)
 
 
@@ -64,7 +64,7 @@ def read(
     names = {info.text for block in reader.blocks().values() for info in block.series}
     texts = _by_fingerprint(names)
     left = limit or -1
-    for header, samples in _tried(reader.samples()):
+    for header, samples in _or_exit(reader.samples()):
         for series, time_ms, birth_ms, value in samples.rows():
             if not left:
                 return
@@ -80,7 +80,7 @@ def _by_fingerprint(names: set[str]) -> dict[int, str]:
     return {fingerprint(name): name for name in names}
 
 
-def _tried(found: Any) -> Any:
+def _or_exit(found: Any) -> Any:
     """Yield from `found`; an unreadable store prints one line and exits with 1."""
     from pipeline.rolling.store import StoreError
 

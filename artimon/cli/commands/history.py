@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from artimon.cli.common import DataOption, HdfsOption, JsonOption, Panel, ZookeeperOption, located, say
+from artimon.cli.common import DataOption, HdfsOption, JsonOption, Panel, ZookeeperOption, locate_settings, print_error
 
 PANEL = Panel.ASK
 app = typer.Typer()
@@ -30,8 +30,8 @@ def history(
 ) -> None:
     """Print samples from the raw table on HDFS, as they were collected."""
     from artimon.cli.history_view import show_history, write_batches
-    from artimon.progress import Bar
-    from artimon.runtime.process import quiet
+    from artimon.progress import ProgressBar
+    from artimon.runtime.process import limit_library_logs
     from query_dsl import QueryError
     from query_dsl.stores.history.engine import History
 
@@ -39,23 +39,23 @@ def history(
         raise typer.BadParameter("choose one of --json, --csv and --arrow")
     if stream and arrow is None:
         raise typer.BadParameter("--stream needs --arrow FILE")
-    place = located(data)
-    quiet()
+    place = locate_settings(data)
+    limit_library_logs()
     code = 1
     try:
         with History(hdfs or place.hdfs, zookeeper or place.zookeeper) as opened:
             if stream and arrow is not None:
-                say(f"artimon: {write_batches(opened.batches(selector, start, end), arrow):,} samples")
+                print_error(f"artimon: {write_batches(opened.batches(selector, start, end), arrow):,} samples")
                 return
-            with Bar() as bar:
+            with ProgressBar() as bar:
                 answer = opened.read(selector, start, end, samples=limit, engine=engine, progress=bar)
         show_history(answer, "json" if as_json else "csv" if as_csv else "text", arrow)
         return
     except QueryError as problem:
-        say(f"artimon: {problem}")
+        print_error(f"artimon: {problem}")
     except KeyboardInterrupt:
-        say(f"artimon: interrupted; {'no new file is kept' if stream else 'nothing is printed'}")
+        print_error(f"artimon: interrupted; {'no new file is kept' if stream else 'nothing is printed'}")
         code = 130
     except OSError as problem:
-        say(f"artimon: {arrow or 'standard output'}: {problem.strerror}")
+        print_error(f"artimon: {arrow or 'standard output'}: {problem.strerror}")
     raise typer.Exit(code)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from artimon.cli.common import JsonOption, Panel, exits, say
-from artimon.cli.settings_command import Given, settings_command
+from artimon.cli.common import JsonOption, Panel, exits, print_error
+from artimon.cli.settings_command import OptionValues, settings_command
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -21,29 +21,29 @@ SETTINGS = "artimon.stack.topics:TopicSettings"
 UNREACHED, DIFFERENT = 2, 1
 
 
-def _reaching() -> AbstractContextManager[None]:
+def _kafka_errors() -> AbstractContextManager[None]:
     """Print a message and exit with UNREACHED if Kafka does not answer."""
-    from artimon.runtime.topic_check import TopicsUnknown
+    from artimon.runtime.topic_check import TopicsUnknownError
 
-    return exits(TopicsUnknown, RuntimeError, OSError, code=UNREACHED)
+    return exits(TopicsUnknownError, RuntimeError, OSError, code=UNREACHED)
 
 
 @settings_command(topics_app, SETTINGS)
 def create(
-    given: Given, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the topic of samples.")] = 8
+    given: OptionValues, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the topic of samples.")] = 8
 ) -> None:
     """Create missing topics; existing ones stay as they are (see `artimon topics check`)."""
     from artimon.stack.topics import TopicSettings, make_topics
 
     settings = given.make(TopicSettings)
-    with _reaching():
+    with _kafka_errors():
         made = make_topics(settings.kafka, settings.topics(partitions))
     print("\n".join(f"created {name}" for name in made) or "all topics exist")
 
 
 @settings_command(topics_app, SETTINGS)
 def check(
-    given: Given,
+    given: OptionValues,
     partitions: Annotated[int, typer.Option(min=0, max=1024, help="Of the samples topic (0: as many as now).")] = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -52,7 +52,7 @@ def check(
     from artimon.stack.topics import TopicSettings
 
     settings = given.make(TopicSettings)
-    with _reaching():
+    with _kafka_errors():
         found = check_topics(settings.kafka, settings.topics(partitions))
     if as_json:
         print(json.dumps([asdict(one) for one in found], indent=1))
@@ -60,19 +60,19 @@ def check(
         for one in found:
             print(f"{'must be changed' if one.vital else 'should be changed'}: {one.topic}: {one.text}")
             print(f"    {one.command or 'no command can change it'}")
-        say(f"{len(found)} differences" if found else "all topics are set correctly")
+        print_error(f"{len(found)} differences" if found else "all topics are set correctly")
     raise typer.Exit(DIFFERENT if found else 0)
 
 
 @settings_command(topics_app, "artimon.stack.topics:TopicPlace")
 def grow(
-    given: Given, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the new topic of samples.")]
+    given: OptionValues, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the new topic of samples.")]
 ) -> None:
     """Move the samples to a new topic with another number of partitions, while everything runs."""
-    from artimon.stack.topics import TopicPlace, grow_samples
+    from artimon.stack.topics import TopicOptions, migrate_samples
 
-    place = given.make(TopicPlace)
-    with _reaching():
-        old, new = grow_samples(place.kafka, place.prefix, partitions)
+    place = given.make(TopicOptions)
+    with _kafka_errors():
+        old, new = migrate_samples(place.kafka, place.prefix, partitions)
     print(f"{new} has {partitions} partitions and receives all batches from now on")
     print(f"{old} is sealed; Spark reads it to its end, then {new}; keep it for 76 hours")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from artimon.cli.common import Panel
-from artimon.cli.settings_command import Given, settings_command
+from artimon.cli.settings_command import OptionValues, settings_command
 
 if TYPE_CHECKING:
     from sources.delivery.source_config import SourceConfig
@@ -20,7 +20,7 @@ app = typer.Typer()
 
 @settings_command(app, "pipeline.collector.collector:CollectorConfig", "pipeline.collector.direct.process:DirectConfig")
 def collector(
-    given: Given,
+    given: OptionValues,
     store: Annotated[
         Literal["kafka", "hdfs"], typer.Option(help="hdfs: write files itself, without Kafka (docs/direct.md).")
     ] = "kafka",
@@ -28,12 +28,12 @@ def collector(
     """Run a collector."""
     from artimon.cli import processes
     from pipeline.collector.collector import CollectorConfig
-    from pipeline.collector.direct.process import DirectConfig
+    from pipeline.collector.direct.process import HdfsCollectorConfig
 
     if store == "hdfs":
-        processes.direct_collector(given.make(DirectConfig))
+        processes.run_direct_process(given.make(HdfsCollectorConfig))
     else:
-        processes.collector(given.make(CollectorConfig))
+        processes.run_collector_process(given.make(CollectorConfig))
 
 
 def _check_files(settings: SourceConfig) -> None:
@@ -51,7 +51,7 @@ def _check_files(settings: SourceConfig) -> None:
 
 
 @settings_command(app, "pipeline.flows.runtime.agent:AgentConfig", "sources.delivery.source_config:SourceConfig")
-def agent(given: Given) -> None:
+def agent(given: OptionValues) -> None:
     """Run an agent."""
     from artimon.cli import processes
     from pipeline.flows.runtime.agent import AgentConfig
@@ -62,16 +62,16 @@ def agent(given: Given) -> None:
         raise typer.BadParameter("several sites need --delivery end-to-end: only it tracks which site has a batch")
     source = given.make(SourceConfig, agent=settings.name, zookeeper=settings.zookeeper, data=settings.data)
     _check_files(source)
-    processes.agent(settings, source)
+    processes.run_agent_process(settings, source)
 
 
 @settings_command(app, "varstore.server:ShardConfig")
-def shard(given: Given) -> None:
+def shard(given: OptionValues) -> None:
     """Run a memory shard."""
     from artimon.cli import processes
     from varstore.server import ShardConfig
 
-    processes.shard(given.make(ShardConfig))
+    processes.run_shard_process(given.make(ShardConfig))
 
 
 def _spark_settings(file: Path | None, texts: list[str] | None) -> dict[str, str]:
@@ -86,7 +86,7 @@ def _spark_settings(file: Path | None, texts: list[str] | None) -> dict[str, str
 
 @settings_command(app, "pipeline.spark.config:SparkConfig")
 def spark(
-    given: Given,
+    given: OptionValues,
     master: Annotated[
         str | None, typer.Option(help="Spark's master, else that of --properties, else local[4,4].")
     ] = None,
@@ -98,45 +98,47 @@ def spark(
 ) -> None:
     """Run the Spark application: raw table and buckets."""
     from artimon.cli import processes
-    from pipeline.spark.config import LOCAL, SparkConfig
+    from pipeline.spark.config import LOCAL_MASTER, SparkConfig
 
     settings = _spark_settings(properties, conf)
-    named = settings.pop("spark.master", LOCAL)
-    processes.spark(given.make(SparkConfig, conf=settings, master="" if submitted else master or named))
+    named = settings.pop("spark.master", LOCAL_MASTER)
+    processes.run_spark_process(given.make(SparkConfig, conf=settings, master="" if submitted else master or named))
 
 
 @settings_command(app, "pipeline.compaction.config:CompactorConfig")
-def compactor(given: Given) -> None:
+def compactor(given: OptionValues) -> None:
     """Compact the raw table, remove what has expired, and delete dead files."""
     from artimon.cli import processes
     from pipeline.compaction.config import CompactorConfig
 
-    processes.compactor(given.make(CompactorConfig))
+    processes.run_compactor_process(given.make(CompactorConfig))
 
 
 @settings_command(app, "artimon.api.limits:ApiConfig")
-def api(given: Given) -> None:
+def api(given: OptionValues) -> None:
     """Run the API: HTTP with the page, and the Thrift service Matrix."""
     from artimon.api.limits import ApiConfig
     from artimon.cli import processes
 
-    processes.api(given.make(ApiConfig, hdfs=given.place.hdfs))
+    processes.run_api_process(given.make(ApiConfig, hdfs=given.place.hdfs))
 
 
 @settings_command(app, "artimon.stack.smtp:SmtpConfig")
-def smtp(given: Given) -> None:
+def smtp(given: OptionValues) -> None:
     """Run an SMTP server on 127.0.0.1 that keeps every mail in the folder `mail` of the data folder."""
     from artimon.cli import processes
     from artimon.stack.smtp import SmtpConfig
 
-    processes.smtp(given.make(SmtpConfig))
+    processes.run_smtp_process(given.make(SmtpConfig))
 
 
 @settings_command(app, "alerts.engine_process:AlertsConfig")
-def alerts(given: Given, rules: Annotated[Path | None, typer.Option(help="Folder of the rule files.")] = None) -> None:
+def alerts(
+    given: OptionValues, rules: Annotated[Path | None, typer.Option(help="Folder of the rule files.")] = None
+) -> None:
     """Run the alert engine."""
     from alerts.engine_process import AlertsConfig
     from artimon.cli import processes
 
     settings = given.make(AlertsConfig, rules=rules or Path())
-    processes.alerts(settings if rules else replace(settings, rules=settings.data / "rules"))
+    processes.run_alerts_process(settings if rules else replace(settings, rules=settings.data / "rules"))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from artimon.cli.common import DataOption, JsonOption, Panel, ZookeeperOption, asked_store
+from artimon.cli.common import DataOption, JsonOption, Panel, ZookeeperOption, zookeeper_of_store
 
 PANEL = Panel.ASK
 app = typer.Typer()
@@ -17,7 +17,7 @@ _SECONDS = re.compile(r"\d+(\.\d+)?(ms|s|m|min|h)?")
 _DEFAULT = "10s"
 
 
-class WatchingCommand(TyperCommand):
+class WatchCommand(TyperCommand):
     """Command whose option --watch has an optional value: the next word, only if it is a duration."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -50,7 +50,7 @@ def _seconds(text: str) -> float:
         raise typer.BadParameter(str(problem)) from None
 
 
-@app.command(cls=WatchingCommand)
+@app.command(cls=WatchCommand)
 def query(
     text: Annotated[str, typer.Argument(help="The query, such as \"fetch('host.cpu.ms').rate()\".")],
     zookeeper: ZookeeperOption = None,
@@ -81,8 +81,8 @@ def query(
     if explain and (as_csv or watch is not None):
         raise typer.BadParameter("--explain cannot be combined with --csv or --watch")
     raise typer.Exit(
-        _ask(
-            asked_store(zookeeper, data),
+        _run_query(
+            zookeeper_of_store(zookeeper, data),
             text,
             form="json" if as_json else "csv" if as_csv else "text",
             data=data,
@@ -96,18 +96,18 @@ def query(
     )
 
 
-def _ask(where: str, text: str, *, data: object, **shown: object) -> int:
-    from artimon.cli.asking import Asking, knows_unicode, run
+def _run_query(where: str, text: str, *, data: object, **shown: object) -> int:
+    from artimon.cli.asking import QueryOptions, run_query, supports_unicode
     from artimon.model.select import SelectError
-    from artimon.runtime.process import quiet
+    from artimon.runtime.process import limit_library_logs
     from artimon.session import open_session
 
-    quiet()
-    shown["ascii_only"] = shown["ascii_only"] or not knows_unicode(sys.stdout)
+    limit_library_logs()
+    shown["ascii_only"] = shown["ascii_only"] or not supports_unicode(sys.stdout)
     try:
         session = open_session(where, data)  # type: ignore[arg-type]
     except SelectError as problem:
         print(f"artimon: {problem}", file=sys.stderr)
         return 1
     with session:
-        return run(session, Asking(text, **shown))  # type: ignore[arg-type]
+        return run_query(session, QueryOptions(text, **shown))  # type: ignore[arg-type]

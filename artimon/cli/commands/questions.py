@@ -13,10 +13,10 @@ from artimon.cli.common import (
     JsonOption,
     Panel,
     ZookeeperOption,
-    asked_store,
     exits,
-    located,
-    say,
+    locate_settings,
+    print_error,
+    zookeeper_of_store,
 )
 
 PANEL = Panel.ASK
@@ -39,13 +39,13 @@ def find(
     """List the series that a selector matches."""
     from artimon.model.labels import canonical
     from artimon.model.select import SelectError
-    from artimon.runtime.process import quiet
+    from artimon.runtime.process import limit_library_logs
     from artimon.session import open_session
     from query_dsl import QueryError
     from query_dsl.results.render import printable
 
-    quiet()
-    with exits(QueryError, SelectError), open_session(asked_store(zookeeper, data), data) as session:
+    limit_library_logs()
+    with exits(QueryError, SelectError), open_session(zookeeper_of_store(zookeeper, data), data) as session:
         found = session.find(selector, limit, engine=engine)
     for series in found:
         text = canonical(series.name, series.labels)
@@ -55,7 +55,7 @@ def find(
         )
         print(line)
     if not found:
-        say(f"artimon: no series matches {selector}")
+        print_error(f"artimon: no series matches {selector}")
         raise typer.Exit(1)
 
 
@@ -70,14 +70,14 @@ def mail(
     from artimon.stack.mail_view import read_mails, show_mails
     from artimon.stack.mailbox import FOLDER
 
-    folder = located(data).data / FOLDER
+    folder = locate_settings(data).data / FOLDER
     mails = read_mails(folder, lines)
     if as_json:
         print(json.dumps([one.to_json(full=full) for one in mails], indent=1))
     elif mails:
         print(show_mails(mails, full=full))
     else:
-        say(f"artimon: no mail is kept in {folder}")
+        print_error(f"artimon: no mail is kept in {folder}")
 
 
 @rules_app.command("check")
@@ -90,10 +90,10 @@ def rules_check(
     try:
         problems = check_files(files)
     except OSError as error:
-        say(f"artimon: {error.filename}: {error.strerror}")
+        print_error(f"artimon: {error.filename}: {error.strerror}")
         raise typer.Exit(1) from None
     for problem in problems:
-        say(str(problem))
+        print_error(str(problem))
     if problems:
         raise typer.Exit(1)
     print(f"{len(files)} {'files are' if len(files) > 1 else 'file is'} valid")

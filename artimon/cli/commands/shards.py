@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.cli.clusters import Cluster, connected
-from artimon.cli.common import DataOption, JsonOption, Panel, ZookeeperOption, exits, located, say
+from artimon.cli.clusters import Cluster, connect_cluster
+from artimon.cli.common import DataOption, JsonOption, Panel, ZookeeperOption, exits, locate_settings, print_error
 from query_dsl.results.render import printable
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from varstore.cluster.directory import Shards
+    from varstore.cluster.directory import ClusterState
     from varstore.cluster.membership import Membership
 
 PANEL = Panel.OPERATE
@@ -25,7 +25,7 @@ app = typer.Typer()
 shards_app = typer.Typer(no_args_is_help=True, help="The shards of the memory store.")
 app.add_typer(shards_app, name="shards")
 
-ASK_S = 5.0
+REQUEST_TIMEOUT_S = 5.0
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of a shard, as `artimon shard --id` has it.")]
 
@@ -34,7 +34,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of a shard, as
 def list_shards(zookeeper: ZookeeperOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """List the member shards, which of them are live, and the virtual shards of each."""
     shards = _read(zookeeper, data)
-    found = to_json(shards)
+    found = shards_json(shards)
     if as_json:
         print(json.dumps(found, indent=1))
         return
@@ -50,7 +50,7 @@ def _cells(one: dict[str, Any]) -> list[str]:
     return [f"{one['id']:<8}", f"{state:<9}", f"{one['address'] or 'not there':<21}", held, *more]
 
 
-def to_json(shards: Shards) -> dict[str, Any]:
+def shards_json(shards: ClusterState) -> dict[str, Any]:
     """Count the virtual shards of every member and every other live shard: `wanted` are assigned to it, `ready`
     complete, `refilling` not yet complete, `lagging` behind, `lacking` without data that Kafka deleted before they
     read it, `extra` held until others have them."""
@@ -83,31 +83,31 @@ def to_json(shards: Shards) -> dict[str, Any]:
 def limits(zookeeper: ZookeeperOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Show the limits of each shard, and the names with the most refused series; exit 1 if a shard does not
     answer."""
-    from varstore.cluster.peers import PeerFailed, status_of
+    from varstore.cluster.peers import PeerError, fetch_status
 
     found: list[dict[str, Any]] = []
     for place in _read(zookeeper, data).live:
         try:
-            found.append(room(status_of(place, ASK_S)))
-        except PeerFailed as problem:
+            found.append(limits_row(fetch_status(place, REQUEST_TIMEOUT_S)))
+        except PeerError as problem:
             found.append({"id": place.id, "problem": str(problem)})
     if as_json:
         print(json.dumps({"shards": found}, indent=1))
     else:
-        print("\n".join(line for one in found for line in room_lines(one)))
+        print("\n".join(line for one in found for line in limits_lines(one)))
     if not found:
-        say("artimon: no shard is live")
+        print_error("artimon: no shard is live")
     raise typer.Exit(1 if not found or any("problem" in one for one in found) else 0)
 
 
-def room(status: dict[str, Any]) -> dict[str, Any]:
+def limits_row(status: dict[str, Any]) -> dict[str, Any]:
     """Return the figures about limits from a shard's status. `refused_names`: (name, refused series); `refused`
     counts samples since the start of the process."""
     wanted = ("slots", "capacity", "memory_limit", "memory_full", "refused", "refused_series", "refused_names")
     return {"id": status["shard"], **{name: status[name] for name in wanted}}
 
 
-def room_lines(one: dict[str, Any]) -> list[str]:
+def limits_lines(one: dict[str, Any]) -> list[str]:
     """Format a line for the shard, and one for each name."""
     if "problem" in one:
         return [f"{one['id']:<8}  {one['problem']}"]
@@ -143,29 +143,29 @@ def replicas(
     _change(zookeeper, data, lambda membership: membership.replicated(number))
 
 
-def _read(zookeeper: str | None, data: Path | None) -> Shards:
+def _read(zookeeper: str | None, data: Path | None) -> ClusterState:
     """Read the shards from ZooKeeper; exits with 1 and a message if it does not answer or there are none."""
-    from varstore.cluster.directory import Directory
+    from varstore.cluster.directory import ClusterDirectory
 
     with _connected(zookeeper, data) as client:
-        directory = Directory(client)
+        directory = ClusterDirectory(client)
         shards = directory.read()
         if directory.stale or not shards.members:
-            say(f"artimon: {directory.stale or 'there are no shards yet: start one with `artimon shard`'}")
+            print_error(f"artimon: {directory.stale or 'there are no shards yet: start one with `artimon shard`'}")
             raise typer.Exit(1)
     return shards
 
 
 def _change(zookeeper: str | None, data: Path | None, how: Callable[[Membership], Membership]) -> None:
-    from varstore.cluster.membership import MembershipError, change
+    from varstore.cluster.membership import MembershipError, update_membership
 
     with _connected(zookeeper, data) as client, exits(MembershipError):
-        say(f"now {change(client, how)}")
+        print_error(f"now {update_membership(client, how)}")
 
 
 @contextmanager
 def _connected(zookeeper: str | None, data: Path | None) -> Iterator[KazooClient]:
-    from pipeline.control.tree import PlaneError
+    from pipeline.control.tree import ControlPlaneError
 
-    with exits(PlaneError), connected(Cluster("", zookeeper or located(data).zookeeper)) as tree:
+    with exits(ControlPlaneError), connect_cluster(Cluster("", zookeeper or locate_settings(data).zookeeper)) as tree:
         yield tree.client

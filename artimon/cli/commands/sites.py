@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from artimon.cli.common import JsonOption, Panel, exits, say
-from artimon.cli.settings_command import Given, settings_command
+from artimon.cli.common import JsonOption, Panel, exits, print_error
+from artimon.cli.settings_command import OptionValues, settings_command
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -28,7 +28,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check that the stores of several sites hold each batch once, and name the stores to read; exit 1 if not."""
-    from pipeline.sites.verify import UnionError, compare, lanes_of
+    from pipeline.sites.verify import SitesUnionError, compare_stores, lanes_of_store
 
     held = {}
     for text in stores:
@@ -36,13 +36,13 @@ def verify(
         if not equals or not store or name in held:
             raise typer.BadParameter(f"{text!r}: write NAME=STORE, each name once")
         with exits(OSError, ValueError, RuntimeError, where=f"{name}: "):
-            held[name] = lanes_of(store)
-    report = compare(held)
+            held[name] = lanes_of_store(store)
+    report = compare_stores(held)
     read: list[str] = []
     why = ""
     try:
         read = report.stores_to_read()
-    except UnionError as error:
+    except SitesUnionError as error:
         why = str(error)
     missing = {str(lane): list(ranges) for lane, ranges in report.missing.items()}
     found: dict[str, Any] = {
@@ -60,20 +60,20 @@ def verify(
         print(f"together: {report.union}")
         print(f"each batch once by reading {', '.join(read)}" if report.once else why)
         for lane, ranges in missing.items():
-            say(f"in no store: lane {lane}, numbers {ranges[:5]}")
+            print_error(f"in no store: lane {lane}, numbers {ranges[:5]}")
     raise typer.Exit(0 if report.once else 1)
 
 
 @settings_command(app, "pipeline.sites.handover:HandoverConfig")
 def handover(
-    given: Given,
+    given: OptionValues,
     source: Annotated[str, typer.Option("--from", help="NAME=KAFKA of the site whose topics are read.")],
 ) -> None:
     """Copy the batches in one site's Kafka to another site unchanged, until SIGTERM."""
     from artimon.cli import processes
-    from pipeline.sites.handover import HandoverConfig
+    from pipeline.sites.handover import MirrorConfig
 
     name, equals, kafka = source.partition("=")
     if not equals or not kafka or not name.isidentifier():
         raise typer.BadParameter(f"--from {source!r}: write NAME=HOST:PORT, such as paris=10.0.0.1:9092")
-    processes.handover(given.make(HandoverConfig, name=name, kafka=kafka))
+    processes.run_handover_process(given.make(MirrorConfig, name=name, kafka=kafka))

@@ -14,9 +14,9 @@ from artimon.cli.common import (
     JsonOption,
     KeepClassOption,
     Panel,
-    checking,
-    located,
-    say,
+    locate_settings,
+    option_validator,
+    print_error,
 )
 from artimon.runtime import settings as settings_module
 from artimon.runtime.text import parse_period
@@ -30,7 +30,9 @@ def up(
     context: typer.Context,
     data: DataOption = None,
     parts: Annotated[str, typer.Option(help="Parts or groups (base, hdfs, shards, all, examples), by comma.")] = "all",
-    poll: Annotated[str, typer.Option(help="Period of the agent's polls.", callback=checking(parse_period))] = "60s",
+    poll: Annotated[
+        str, typer.Option(help="Period of the agent's polls.", callback=option_validator(parse_period))
+    ] = "60s",
     level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
     capacity: Annotated[
         int, typer.Option(min=0, help="Maximum series per shard (0: as memory allows, at most a million).")
@@ -52,10 +54,10 @@ def up(
     """Start the whole stack on this machine and keep it running until Ctrl-C."""
     # `context.obj`: a job of scripts/proof that runs on the stack and then ends it
     from artimon.stack import foreground
-    from artimon.stack.own import option_words
+    from artimon.stack.own import cli_arguments
     from artimon.stack.stack import Stack
 
-    place = located(data)
+    place = locate_settings(data)
     if replicas > shards:
         raise typer.BadParameter(f"{replicas} replicas need as many shards")
     if detach and context.obj is not None:
@@ -63,12 +65,12 @@ def up(
     store = {"capacity": str(capacity), "shards": str(shards), "replicas": str(replicas), "brokers": str(brokers)}
     options = {"poll": poll, "level": level, "keep": keep, "keep_class": "\n".join(keep_class or ()), **store}
     if detach:
-        arguments = ["--data", str(place.data), "--parts", parts, *option_words(options, *options)]
+        arguments = ["--data", str(place.data), "--parts", parts, *cli_arguments(options, *options)]
         arguments += [] if base_port is None else ["--base-port", str(base_port)]
-        foreground.start_detached(arguments, place.data, say)
+        foreground.start_detached(arguments, place.data, print_error)
         return
     stack = Stack(place.data, parts.split(","), base_port=base_port, options=options)
-    raise typer.Exit(foreground.run_stack(stack, say, context.obj))
+    raise typer.Exit(foreground.run_stack(stack, print_error, context.obj))
 
 
 @app.command()
@@ -76,8 +78,8 @@ def down(data: DataOption = None) -> None:
     """Stop the stack in an orderly way and wait for its end."""
     from artimon.stack import foreground
 
-    place = located(data)
-    say("stopped" if foreground.stop_running(place.data, say) else f"nothing runs on {place.data}")
+    place = locate_settings(data)
+    print_error("stopped" if foreground.stop_running(place.data, print_error) else f"nothing runs on {place.data}")
 
 
 @app.command()
@@ -86,7 +88,7 @@ def status(data: DataOption = None, as_json: JsonOption = False) -> None:
     from artimon.stack.status import read_status
     from artimon.stack.status_view import show
 
-    found = read_status(located(data).data)
+    found = read_status(locate_settings(data).data)
     if as_json:
         print(json.dumps(found.to_json(), indent=1))
     else:
@@ -99,7 +101,7 @@ def env(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Print the addresses of the servers as shell exports: eval "$(artimon env)"."""
     from artimon.stack.status import running_state
 
-    places = running_state(located(data).data).addresses
+    places = running_state(locate_settings(data).data).addresses
     if as_json:
         print(json.dumps(places, indent=1))
     else:
@@ -117,15 +119,15 @@ def logs(
     import threading
 
     from artimon.stack import logs as stack_logs
-    from artimon.stack.errors import UnknownPart
+    from artimon.stack.errors import UnknownPartError
 
-    folder = located(data).data / "logs"
+    folder = locate_settings(data).data / "logs"
     paths = {path.stem: path for path in sorted(folder.glob("*.log"))}
     if not paths:
-        say(f"artimon: no stack has run on {folder.parent}: there are no logs")
+        print_error(f"artimon: no stack has run on {folder.parent}: there are no logs")
         raise typer.Exit(1)
     if part is not None and part not in paths:
-        raise UnknownPart(part, sorted(paths))
+        raise UnknownPartError(part, sorted(paths))
     chosen = paths if part is None else {part: paths[part]}
     width = max(map(len, chosen), default=0)
     prefix = {name: f"{name:<{width}} | " if part is None else "" for name in chosen}
@@ -149,13 +151,13 @@ def doctor(
     """Check this machine and the stack, and print fixes; exit 1 if a required check fails."""
     from dataclasses import asdict
 
-    from artimon.stack.doctor import Mark, examine
+    from artimon.stack.doctor import CheckResult, run_checks
     from artimon.stack.status_view import show_check
 
-    place = located(data)
+    place = locate_settings(data)
     failed, found = False, []
-    for check in examine(place, place.data, verify_jars=verify):
-        failed = failed or check.mark is Mark.FAILED
+    for check in run_checks(place, place.data, verify_jars=verify):
+        failed = failed or check.mark is CheckResult.FAILED
         found.append(asdict(check))
         if not as_json:
             show_check(check)
@@ -173,7 +175,7 @@ def bench(
     """Run a benchmark of the repository; further arguments are passed to it."""
     from artimon.stack.bench import run_benchmark
 
-    raise typer.Exit(run_benchmark(name, context.args, as_json, say))
+    raise typer.Exit(run_benchmark(name, context.args, as_json, print_error))
 
 
 @app.command()
@@ -184,5 +186,5 @@ def setup(verify: Annotated[bool, typer.Option(help="Check the digest of every j
 
     place = settings_module.load()
     java = find_java(place)
-    folder = jars.ensure(place, java, {jar.jar_set for jar in jars.read_lock()}, say, verify=verify)
-    say(f"Java {java.version} at {java.program}; jars in {folder}")
+    folder = jars.ensure_jars(place, java, {jar.jar_set for jar in jars.read_lock()}, print_error, verify=verify)
+    print_error(f"Java {java.version} at {java.program}; jars in {folder}")

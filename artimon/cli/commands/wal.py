@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artimon.cli.common import JsonOption, Panel, say
+from artimon.cli.common import JsonOption, Panel, print_error
 
 if TYPE_CHECKING:
-    from pipeline.wal.tool import Repaired, Report, SegmentReport
+    from pipeline.wal.tool import LogReport, RepairReport, SegmentReport
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -28,7 +28,7 @@ GOOD, BAD, MISUSE, NEWER, LOCKED = 0, 1, 2, 3, 4
 @wal_app.command("inspect")
 def inspect_log(folder: Folder, as_json: JsonOption = False) -> None:
     """Show the segments, unacked batches and data set aside of a log. Changes nothing."""
-    report: Report = _asked(folder, lambda: _look(folder, deep=False))
+    report: LogReport = _or_exit(folder, lambda: _inspect(folder, deep=False))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
@@ -43,7 +43,7 @@ def verify_log(
     quick: Annotated[bool, typer.Option("--quick", help="Skip the digests of the batches.")] = False,
 ) -> None:
     """Check every byte of a log. Changes nothing. Exit code 0: valid; 1: damaged; 2: no log; 3: newer format."""
-    report: Report = _asked(folder, lambda: _look(folder, deep=not quick))
+    report: LogReport = _or_exit(folder, lambda: _inspect(folder, deep=not quick))
     trouble = report.trouble
     if as_json:
         print(json.dumps({"folder": str(folder), "good": not trouble, "trouble": trouble, "used_by": report.used_by}))
@@ -51,12 +51,12 @@ def verify_log(
         for text in trouble:
             print(text)
         records = sum(sum(one.records.values()) for one in report.segments)
-        say(
+        print_error(
             f"records: {records}, segments: {len(report.segments)}, "
             + (f"wrong: {len(trouble)}" if trouble else "whole")
         )
         if trouble:
-            say("the next start, or `artimon wal repair`, sets unreadable data aside; the rest is delivered")
+            print_error("the next start, or `artimon wal repair`, sets unreadable data aside; the rest is delivered")
     raise typer.Exit(BAD if trouble else GOOD)
 
 
@@ -71,7 +71,7 @@ def repair_log(
     """Repair a log as the next start of its agent would, keeping the data it cuts. --again restores data set aside.
 
     The agent must be stopped. Exit code 0: done; 1: failed; 2: no log; 3: newer format; 4: in use."""
-    done: Repaired = _asked(folder, lambda: _repair(folder, again or []))
+    done: RepairReport = _or_exit(folder, lambda: _repair(folder, again or []))
     if as_json:
         print(json.dumps(done.to_json(), indent=2))
     else:
@@ -84,32 +84,32 @@ def repair_log(
     raise typer.Exit(GOOD)
 
 
-def _look(folder: Path, deep: bool) -> Report:
+def _inspect(folder: Path, deep: bool) -> LogReport:
     from pipeline.wal.tool import inspect
 
     return inspect(folder, deep)
 
 
-def _repair(folder: Path, again: list[str]) -> Repaired:
+def _repair(folder: Path, again: list[str]) -> RepairReport:
     from artimon.model.clock import SYSTEM_CLOCK
     from pipeline.wal.tool import repair
 
     return repair(folder, again, SYSTEM_CLOCK.now_ms())
 
 
-def _asked(folder: Path, ask: Callable[[], Any]) -> Any:
+def _or_exit(folder: Path, ask: Callable[[], Any]) -> Any:
     """Return the result of `ask`; an error prints a message and exits with its code."""
-    from artimon.model.protocols import SinkRefused
-    from pipeline.wal.files import LogError, LogLocked
-    from pipeline.wal.framing import NewerFormat
-    from pipeline.wal.tool import NoLog
+    from artimon.model.protocols import SinkRefusedError
+    from pipeline.wal.files import LogError, LogLockedError
+    from pipeline.wal.framing import NewerFormatError
+    from pipeline.wal.tool import LogNotFoundError
 
     try:
         return ask()
-    except (LogError, SinkRefused, OSError) as problem:
-        near = _logs_below(folder) if isinstance(problem, NoLog) else []
-        say(f"artimon: {problem}" + (f"; here: {', '.join(map(str, near))}" if near else ""))
-        codes = {LogLocked: LOCKED, NewerFormat: NEWER, NoLog: MISUSE}
+    except (LogError, SinkRefusedError, OSError) as problem:
+        near = _logs_below(folder) if isinstance(problem, LogNotFoundError) else []
+        print_error(f"artimon: {problem}" + (f"; here: {', '.join(map(str, near))}" if near else ""))
+        codes = {LogLockedError: LOCKED, NewerFormatError: NEWER, LogNotFoundError: MISUSE}
         raise typer.Exit(next((code for kind, code in codes.items() if isinstance(problem, kind)), BAD)) from None
 
 
@@ -119,7 +119,7 @@ def _logs_below(data: Path) -> list[Path]:
     return [place for place in places if any(place.glob("*.wal"))]
 
 
-def _show(report: Report) -> None:
+def _show(report: LogReport) -> None:
     from artimon.stack.status_view import table_of
 
     said = report.said
@@ -139,7 +139,9 @@ def _show(report: Report) -> None:
             for item in report.set_aside
         ]
         table_of(["set aside", "bytes", "whole batches", "why"], aside)
-        say("`artimon wal repair FOLDER --again NAME` brings its whole batches back, while the agent is stopped")
+        print_error(
+            "`artimon wal repair FOLDER --again NAME` brings its whole batches back, while the agent is stopped"
+        )
     for text in report.trouble:
         print(text)
 

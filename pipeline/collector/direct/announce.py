@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 
 from artimon.model.acks import Position
 from artimon.model.clock import Clock
-from pipeline.collector.direct.container import encode_head, frame
-from pipeline.collector.direct.names import SERIES, Final, series_name, series_path
+from pipeline.collector.direct.container import encode_batch_record, encode_header
+from pipeline.collector.direct.names import SERIES, FinishedName, series_name, series_path
 from pipeline.rolling.rolling_file import RollingFile
-from pipeline.rolling.store import Store, StoreError
+from pipeline.rolling.store import FileStore, StoreError
 from pipeline.wal.framing import RecordType
 
-MAX_BYTES = 16 * 1024 * 1024
+MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class _Group:
+class _PendingFile:
     """Callers that share a file. The first of them writes it."""
 
     messages: list[bytes] = field(default_factory=list)
@@ -31,14 +31,14 @@ class _Group:
     """Name of the file, "" if it was not written."""
 
 
-class Announcements:
+class AnnouncementWriter:
     """Locks: `_lock` guards the gathering group; `_writing` is held while a group is written, and the next one gathers
     meanwhile. Order: `_writing`, then `_lock`."""
 
-    def __init__(self, store: Store, collector_stream: str, clock: Clock) -> None:
+    def __init__(self, store: FileStore, collector_stream: str, clock: Clock) -> None:
         self._store, self._prefix, self._clock = store, collector_stream, clock
         self._lock, self._writing = threading.Lock(), threading.Lock()
-        self._gathering = _Group()
+        self._gathering = _PendingFile()
         self._files = 0
 
     def put(self, messages: Sequence[bytes], deadline_s: float) -> list[Position | str]:
@@ -47,7 +47,7 @@ class Announcements:
         size = sum(map(len, messages))
         with self._lock:
             group = self._gathering
-            if group.size and group.size + size > MAX_BYTES:
+            if group.size and group.size + size > MAX_FILE_BYTES:
                 return ["full: too many announcements wait"] * len(messages)
             group.messages.extend(messages)
             group.size += size
@@ -61,17 +61,19 @@ class Announcements:
             return [f"store: {group.failure}"] * len(messages)
         return [Position(self._store.uri, group.name, 0, 0)] * len(messages)
 
-    def _write(self, group: _Group) -> None:
+    def _write(self, group: _PendingFile) -> None:
         with self._lock:
             if group is self._gathering:
-                self._gathering = _Group()
+                self._gathering = _PendingFile()
             self._files += 1
             name, path = series_name(self._prefix, self._files), series_path(self._prefix, self._files)
-        data = encode_head(name, 0) + b"".join(frame(0, one, RecordType.SERIES) for one in group.messages)
+        data = encode_header(name, 0) + b"".join(
+            encode_batch_record(0, one, RecordType.SERIES) for one in group.messages
+        )
         try:
             file = RollingFile(self._store, path)
             file.write(data)
-            file.finish(f"{SERIES}/{Final(name, 0, len(data)).name}")
+            file.finish(f"{SERIES}/{FinishedName(name, 0, len(data)).name}")
             group.name = name
         except StoreError as error:
             group.failure = str(error)

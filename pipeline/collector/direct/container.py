@@ -16,7 +16,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from artimon.model.ranges import LaneRanges
-from pipeline.wal.framing import RECORD_BYTES, RecordType, encode_record, scan
+from pipeline.wal.framing import RECORD_BYTES, RecordType, encode_record, scan_segment
 
 MAGIC = b"ARTD"
 VERSION = 1
@@ -24,11 +24,11 @@ _FIXED = struct.Struct("<4sBBHQ")  # magic, version, 0, bytes of the stream's na
 _CRC = struct.Struct("<I")
 
 
-class ContainerError(ValueError):
+class BatchFileError(ValueError):
     """The file does not hold batches, or is of a newer version. The text says what was found."""
 
 
-class Head(NamedTuple):
+class FileHeader(NamedTuple):
     """Header of a file; `size` is its length in bytes."""
 
     stream: str
@@ -37,10 +37,10 @@ class Head(NamedTuple):
 
 
 @dataclass(slots=True)
-class Content:
+class DecodedFile:
     """Content of a file. Offsets are within the file."""
 
-    head: Head
+    head: FileHeader
     records: list[tuple[RecordType, int, int]] = field(default_factory=list)
     """Type, begin and end of the payload of each record."""
     damage: list[tuple[int, int]] = field(default_factory=list)
@@ -50,36 +50,36 @@ class Content:
     index: LaneRanges | None = None
 
 
-def encode_head(stream: str, base: int) -> bytes:
+def encode_header(stream: str, base: int) -> bytes:
     """Return the bytes of a header."""
     name = stream.encode()
     body = _FIXED.pack(MAGIC, VERSION, 0, len(name), base) + name
     return body + _CRC.pack(crc32c(body))
 
 
-def decode_head(data: bytes) -> Head | None:
+def decode_header(data: bytes) -> FileHeader | None:
     """Return the header at the start of `data`; None if it is cut off. Raises ContainerError."""
     if len(data) < _FIXED.size:
         return None
     magic, version, _, length, base = _FIXED.unpack_from(data)
     if magic != MAGIC:
-        raise ContainerError(f"begins with {magic!r}: not a file of batches")
+        raise BatchFileError(f"begins with {magic!r}: not a file of batches")
     if version != VERSION:
-        raise ContainerError(f"has format version {version}, this program reads version {VERSION}")
+        raise BatchFileError(f"has format version {version}, this program reads version {VERSION}")
     end = _FIXED.size + length + _CRC.size
     if len(data) < end:
         return None
     if _CRC.unpack_from(data, end - _CRC.size)[0] != crc32c(data[: end - _CRC.size]):
-        raise ContainerError("the checksum of its header is wrong")
-    return Head(data[_FIXED.size : end - _CRC.size].decode(), base, end)
+        raise BatchFileError("the checksum of its header is wrong")
+    return FileHeader(data[_FIXED.size : end - _CRC.size].decode(), base, end)
 
 
-def frame(base: int, payload: bytes, type: RecordType = RecordType.BATCH) -> bytes:
+def encode_batch_record(base: int, payload: bytes, type: RecordType = RecordType.BATCH) -> bytes:
     """Return the bytes of one record."""
     return encode_record(base, type, payload)
 
 
-def framed_bytes(payload: int) -> int:
+def record_bytes(payload: int) -> int:
     """Return the length of a record whose payload has `payload` bytes."""
     return RECORD_BYTES + payload
 
@@ -93,14 +93,14 @@ def encode_index(base: int, lanes: LaneRanges, count: int) -> bytes:
         return b""
 
 
-def decode(data: bytes) -> Content | None:
+def decode(data: bytes) -> DecodedFile | None:
     """Decode all whole records of a file; None if the header is cut off. Raises ContainerError."""
-    head = decode_head(data)
+    head = decode_header(data)
     if head is None:
         return None
     body = data[head.size :]
-    found = scan(body, head.base)
-    content = Content(head, torn=len(body) - found.tail)
+    found = scan_segment(body, head.base)
+    content = DecodedFile(head, torn=len(body) - found.tail)
     content.damage = [(start + head.size, end + head.size) for start, end in found.damage]
     for record in found.records:
         if record.type == RecordType.END:
@@ -110,7 +110,7 @@ def decode(data: bytes) -> Content | None:
     return content
 
 
-def payloads(data: bytes, content: Content) -> Iterator[tuple[RecordType, bytes]]:
+def payloads(data: bytes, content: DecodedFile) -> Iterator[tuple[RecordType, bytes]]:
     """Yield the messages of a file, in order, as they were received."""
     for type, start, end in content.records:
         yield type, data[start:end]

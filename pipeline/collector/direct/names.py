@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 OPEN, DATA, ABORTED, SERIES = "open", "data", "aborted", "series"
-_WORD = re.compile(r"[^A-Za-z0-9_-]+")
-_FINAL = re.compile(r"(?P<stream>[A-Za-z0-9_-]+)\.(?P<base>\d{20})-(?P<end>\d{20})\.batches")
-_UNDER_WAY = re.compile(r"(?P<stream>[A-Za-z0-9_-]+)\.(?P<base>\d{20})\.(?P<attempt>\d+)\.(?P<scheme>roll|length)")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_FINISHED = re.compile(r"(?P<stream>[A-Za-z0-9_-]+)\.(?P<base>\d{20})-(?P<end>\d{20})\.batches")
+_UNFINISHED = re.compile(r"(?P<stream>[A-Za-z0-9_-]+)\.(?P<base>\d{20})\.(?P<attempt>\d+)\.(?P<scheme>roll|length)")
 
 
 SERIES_SUFFIX = ".series"
@@ -27,7 +27,7 @@ class Scheme(StrEnum):
     LENGTH = "length"
 
 
-class Final(NamedTuple):
+class FinishedName(NamedTuple):
     """Name of a closed file: bytes [base, end) of its stream, and perhaps an index behind them."""
 
     stream: str
@@ -39,7 +39,7 @@ class Final(NamedTuple):
         return f"{self.stream}.{self.base:020d}-{self.end:020d}.batches"
 
 
-class UnderWay(NamedTuple):
+class UnfinishedName(NamedTuple):
     """Name of an unfinished file, which begins at byte `base` of its stream. `attempt`: after a creation with an
     unknown outcome the file is created again under another name, so that the two never collide."""
 
@@ -60,7 +60,7 @@ class UnderWay(NamedTuple):
 
 def stream_name(collector: str, now_ms: int, random: int) -> str:
     """Return the name of a new stream: never given twice, ordered by time for one collector."""
-    return f"{_WORD.sub('_', collector)[:60]}-{now_ms:012x}-{random & 0xFFFFFFFF:08x}"
+    return f"{_UNSAFE.sub('_', collector)[:60]}-{now_ms:012x}-{random & 0xFFFFFFFF:08x}"
 
 
 def series_path(stream: str, number: int) -> str:
@@ -78,21 +78,21 @@ def series_stream(path: str) -> str:
     return path.rsplit("/", 1)[-1].removesuffix(SERIES_SUFFIX).rsplit("-s", 1)[0]
 
 
-def parse_final(path: str) -> Final | None:
+def parse_finished(path: str) -> FinishedName | None:
     """Parse a path or name; None for any other file."""
-    match = _FINAL.fullmatch(path.rsplit("/", 1)[-1])
-    return Final(match["stream"], int(match["base"]), int(match["end"])) if match else None
+    match = _FINISHED.fullmatch(path.rsplit("/", 1)[-1])
+    return FinishedName(match["stream"], int(match["base"]), int(match["end"])) if match else None
 
 
-def parse_under_way(path: str) -> UnderWay | None:
+def parse_unfinished(path: str) -> UnfinishedName | None:
     """Parse a path or name; None for any other file."""
-    match = _UNDER_WAY.fullmatch(path.rsplit("/", 1)[-1])
+    match = _UNFINISHED.fullmatch(path.rsplit("/", 1)[-1])
     if match is None:
         return None
-    return UnderWay(match["stream"], int(match["base"]), Scheme(match["scheme"]), int(match["attempt"]))
+    return UnfinishedName(match["stream"], int(match["base"]), Scheme(match["scheme"]), int(match["attempt"]))
 
 
-def final_path(file: Final, opened_ms: int) -> str:
+def finished_path(file: FinishedName, opened_ms: int) -> str:
     """Return the path relative to the folder: by the hour (UTC) in which the file was begun."""
     return f"{DATA}/{hour_of(opened_ms)}/{file.name}"
 

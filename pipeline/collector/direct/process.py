@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.runtime.exposure import Unprotected
+from artimon.runtime.exposure import UnprotectedError
 from artimon.runtime.health import Publish, unpublished
 from artimon.runtime.process_options import Health, Insecure, ListenHost, ListenPort, Option, Zookeeper
 from artimon.runtime.supervise import LoopGuard
@@ -20,16 +20,16 @@ from pipeline.collector.collector import HEALTH_S, Collector, CollectorId, serve
 from pipeline.collector.direct.names import Scheme, stream_name
 from pipeline.collector.direct.roll import RollConfig
 from pipeline.collector.direct.stream import Stream
-from pipeline.collector.direct.stream_broker import DirectBroker
-from pipeline.collector.direct.sweep import GRACE_S, Sweeper
-from pipeline.collector.service import Service
+from pipeline.collector.direct.stream_broker import HdfsWriter
+from pipeline.collector.direct.sweep import OWNER_GRACE_S, StreamSweeper
+from pipeline.collector.service import CollectorService
 from pipeline.rolling.store import open_store
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class DirectConfig:
+class HdfsCollectorConfig:
     """`folder`: hdfs://HOST:PORT/folder or file:///folder. `scan_s`: interval of the sweeps for dead collectors, 0:
     twice the time of a roll. `stop_s`: time limit to finish the file at a stop."""
 
@@ -52,13 +52,13 @@ class DirectConfig:
     health: Health = None
     topic_prefix: str = "artimon"
     scan_s: float = 0.0
-    grace_s: float = GRACE_S
+    grace_s: float = OWNER_GRACE_S
     sync_s: float = 1.0
     stop_s: float = 10.0
 
 
-def run_direct_collector(
-    config: DirectConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
+def run_hdfs_collector(
+    config: HdfsCollectorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
     """Serve until `stop`; raises OSError if the port is taken, ValueError for an invalid folder. The store and
     ZooKeeper may be unavailable at any time, also at the start."""
@@ -70,11 +70,11 @@ def run_direct_collector(
         topic = f"{config.topic_prefix}.samples"
         return Stream(store, name, topic, clock, changed, config.scheme, config.roll, config.sync_s)
 
-    broker = DirectBroker(store, config.topic_prefix, zookeeper, begin, clock)
+    broker = HdfsWriter(store, config.topic_prefix, zookeeper, begin, clock)
     collector = Collector(broker, config.topic_prefix, clock)
     try:
-        service = Service(server_of(collector, config), config, zookeeper, clock, publish, store=store.uri)
-    except (OSError, Unprotected):
+        service = CollectorService(server_of(collector, config), config, zookeeper, clock, publish, store=store.uri)
+    except (OSError, UnprotectedError):
         broker.close(0.0)
         raise
     log.info("collector %s writes to %s", config.id, store.uri)
@@ -82,7 +82,7 @@ def run_direct_collector(
     def own() -> dict[str, Collection[str]]:
         return {broker.stream.name: broker.stream.in_use()}
 
-    sweeper = Sweeper(store, zookeeper, config.id, own, clock, config.grace_s)
+    sweeper = StreamSweeper(store, zookeeper, config.id, own, clock, config.grace_s)
     every_s, turns = config.scan_s or 2 * config.roll.seconds, LoopGuard("sweep")
 
     def sweep() -> None:
@@ -92,12 +92,14 @@ def run_direct_collector(
     sweeping = threading.Thread(target=sweep, name="sweep", daemon=True)
     try:
         sweeping.start()
-        _watch(collector, broker, service, stop, clock)
+        _report_health(collector, broker, service, stop, clock)
     finally:
         service.stop(partial(broker.close, config.stop_s))
 
 
-def _watch(collector: Collector, broker: DirectBroker, service: Service, stop: threading.Event, clock: Clock) -> None:
+def _report_health(
+    collector: Collector, broker: HdfsWriter, service: CollectorService, stop: threading.Event, clock: Clock
+) -> None:
     """Report health until `stop`; register the collector once positions may be given out."""
     registering = False
     while not stop.is_set():

@@ -16,27 +16,27 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.acks import AckState
 from artimon.model.clock import Clock
-from artimon.model.znode import read_table
+from artimon.model.znode import parse_json_object
 from artimon.runtime.partition_counts import ACKS_PATH
-from artimon.runtime.watcher import LOST, Watcher
+from artimon.runtime.watcher import ZOOKEEPER_ERRORS, ZooKeeperWatcher
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 10.0
-LEAST_S = 0.1
+PUBLISH_INTERVAL_S = 10.0
+MIN_INTERVAL_S = 0.1
 CALL_S = 5.0
 
 
-class TakenOver(RuntimeError):
+class StreamTakenOverError(RuntimeError):
     """Another collector has taken this stream over."""
 
 
-def document(state: AckState, writer: str, closed: bool) -> bytes:
+def ack_document(state: AckState, writer: str, closed: bool) -> bytes:
     """Return the content of the node: the state as agents read it, and its writer."""
     return json.dumps({**json.loads(state.to_json()), "writer": writer, "closed": closed}).encode()
 
 
-class Node:
+class AckNode:
     """Node of one stream. Not thread-safe."""
 
     def __init__(self, client: KazooClient, stream: str, writer: str) -> None:
@@ -47,7 +47,7 @@ class Node:
     def write(self, state: AckState, closed: bool = False) -> None:
         """Write the state. Raises TakenOver; `watcher.LOST` if the outcome is unknown, ValueError if the present
         content cannot be read."""
-        data = document(state, self._writer, closed)
+        data = ack_document(state, self._writer, closed)
         if self._version is None:
             self._adopt(data)
             return
@@ -63,8 +63,8 @@ class Node:
         except NoNodeError:
             self._create(data)
             return
-        if read_table(found).get("writer") != self._writer:
-            raise TakenOver(self._path)
+        if parse_json_object(found).get("writer") != self._writer:
+            raise StreamTakenOverError(self._path)
         self._change(data, stat.version)
 
     def _change(self, data: bytes, version: int) -> None:
@@ -72,26 +72,26 @@ class Node:
         try:
             self._version = self._client.set_async(self._path, data, version).get(timeout=CALL_S).version
         except BadVersionError:
-            raise TakenOver(self._path) from None
+            raise StreamTakenOverError(self._path) from None
 
     def _create(self, data: bytes) -> None:
         try:
             self._client.create_async(self._path, data, makepath=True).get(timeout=CALL_S)
             self._version = 0
         except NodeExistsError:
-            raise TakenOver(self._path) from None
+            raise StreamTakenOverError(self._path) from None
 
 
-class Publisher(Watcher):
+class AckPublisher(ZooKeeperWatcher):
     """Publishes `state()` when woken, every 10 s, and once more at the end. If another collector took the stream over
     it calls `taken` and publishes nothing more."""
 
     def __init__(
         self, client: KazooClient, state: Callable[[], AckState], stream: str, taken: Callable[[], None], clock: Clock
     ) -> None:
-        super().__init__(client, f"acks {stream}", EVERY_S)
+        super().__init__(client, f"acks {stream}", PUBLISH_INTERVAL_S)
         self._state, self._taken, self._clock = state, taken, clock
-        self._node = Node(client, stream, stream)
+        self._node = AckNode(client, stream, stream)
         self._lost = False
         self.published = threading.Event()
         """Set once the node exists: from then on positions may be given out."""
@@ -99,7 +99,7 @@ class Publisher(Watcher):
 
     def _look(self) -> None:
         self._publish(closed=False)
-        self._clock.wait(self._stop, LEAST_S)
+        self._clock.wait(self._stop, MIN_INTERVAL_S)
 
     def _leave(self) -> None:
         """Publish the final state, if ZooKeeper answers."""
@@ -114,11 +114,11 @@ class Publisher(Watcher):
             self._node.write(self._state(), closed)
             self.published.set()
             self.problem = ""
-        except TakenOver as error:
+        except StreamTakenOverError as error:
             log.error("%s was taken over: a new stream is begun", error)
             self.problem = "taken over"
             self._lost = True
             self._stop.set()
             self._taken()
-        except (*LOST, ValueError) as error:
+        except (*ZOOKEEPER_ERRORS, ValueError) as error:
             self.problem = f"acks are not published: {type(error).__name__} {error}"

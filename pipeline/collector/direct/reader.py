@@ -10,12 +10,12 @@ from typing import NamedTuple
 from artimon.model.batch import BatchError, BatchHeader, BatchKind, Samples, SeriesBlock
 from artimon.model.codec import decode_samples, decode_series, verify
 from artimon.model.ranges import LaneRanges
-from pipeline.collector.direct.container import ContainerError, decode, payloads
-from pipeline.collector.direct.names import DATA, OPEN, SERIES, Scheme, parse_final, parse_under_way
-from pipeline.rolling.store import Store
+from pipeline.collector.direct.container import BatchFileError, decode, payloads
+from pipeline.collector.direct.names import DATA, OPEN, SERIES, Scheme, parse_finished, parse_unfinished
+from pipeline.rolling.store import FileStore
 
 
-class Found(NamedTuple):
+class StoredBatch(NamedTuple):
     """A batch and its bytes as received."""
 
     header: BatchHeader
@@ -23,7 +23,7 @@ class Found(NamedTuple):
 
 
 @dataclass(slots=True)
-class Report:
+class ReadReport:
     """Counts of one reading. `lanes`: sequences of all batches that were found."""
 
     files: int = 0
@@ -37,14 +37,14 @@ class Report:
     """Unreadable bytes of files. Acked batches in these places are lost."""
 
 
-class Reader:
+class FolderReader:
     """One reading of a folder; `report` is complete when it has ended. Holds one file at a time, usually 64 MiB."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FileStore) -> None:
         self._store = store
-        self.report = Report()
+        self.report = ReadReport()
 
-    def batches(self) -> Iterator[Found]:
+    def batches(self) -> Iterator[StoredBatch]:
         """Yield every batch of samples or events once, file by file, in the order of the file. Raises StoreError."""
         seen = self.report.lanes
         for path in self.files():
@@ -60,7 +60,7 @@ class Reader:
                 self.report.batches += 1
                 self.report.samples += header.rows
                 self.report.bytes += len(data)
-                yield Found(header, data)
+                yield StoredBatch(header, data)
 
     def samples(self) -> Iterator[tuple[BatchHeader, Samples]]:
         """Yield the rows of every batch of samples, once."""
@@ -89,9 +89,9 @@ class Reader:
     def files(self) -> Iterator[str]:
         """Yield the closed files, oldest hour first, then the unfinished files of scheme `length`."""
         for hour in self._store.listing(DATA):
-            yield from (file.path for file in self._store.listing(hour.path) if parse_final(file.path))
+            yield from (file.path for file in self._store.listing(hour.path) if parse_finished(file.path))
         for file in self._store.listing(OPEN):
-            under_way = parse_under_way(file.path)
+            under_way = parse_unfinished(file.path)
             if under_way is not None and under_way.scheme is Scheme.LENGTH:
                 self.report.open_files += 1
                 yield file.path
@@ -101,11 +101,11 @@ class Reader:
         self.report.files += 1
         try:
             content = decode(data)
-        except ContainerError as error:
+        except BatchFileError as error:
             self.report.damaged.append(f"{path} {error}")
             return
         if content is None:
-            if parse_under_way(path) is None:
+            if parse_unfinished(path) is None:
                 self.report.damaged.append(f"{path} is cut off within its header")
             return
         self._note_damage(path, len(data), content.damage, content.torn)
@@ -114,7 +114,7 @@ class Reader:
 
     def _note_damage(self, path: str, size: int, damage: list[tuple[int, int]], torn: int) -> None:
         self.report.damaged += [f"{path}: bytes {start} to {end}" for start, end in damage]
-        closed = parse_final(path)
+        closed = parse_finished(path)
         if closed is None:
             return
         length = closed.end - closed.base

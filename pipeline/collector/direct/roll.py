@@ -19,11 +19,11 @@ from artimon.model.acks import END_OF_LOG, PartitionState
 from artimon.runtime.process_options import MiB, Option, in_seconds
 from pipeline.collector.direct.names import Scheme
 
-MAX_LOST = 500
+MAX_LOST_RANGES = 500
 """Most lost ranges of a stream, since they are never forgotten; then it is closed and another one begins."""
 
 
-class Step(Enum):
+class FileState(Enum):
     """State of a file."""
 
     OPEN = "open"
@@ -43,7 +43,7 @@ class RollConfig:
 
 
 @dataclass(slots=True, eq=False)
-class RollFile:
+class StreamFile:
     """Bytes [base, base + length) of the stream. `written` bytes have left memory; `durable` ones are in the store."""
 
     base: int
@@ -54,7 +54,7 @@ class RollFile:
     count: int = 0
     written: int = 0
     durable: int = 0
-    step: Step = Step.OPEN
+    step: FileState = FileState.OPEN
     why: str = ""
 
     @property
@@ -63,13 +63,13 @@ class RollFile:
 
 
 @dataclass(slots=True)
-class RollCore:
+class StreamState:
     """State of one stream. Invariants: files follow one another without gaps; at most the last one is OPEN; `until`
     never falls; below it every byte is durable or in `lost`; at or above it nothing is acked."""
 
     scheme: Scheme
     config: RollConfig = field(default_factory=RollConfig)
-    files: deque[RollFile] = field(default_factory=deque)
+    files: deque[StreamFile] = field(default_factory=deque)
     """Files that are not settled yet, oldest first."""
     until: int = 0
     end: int = 0
@@ -79,19 +79,21 @@ class RollCore:
     failed_rolls: int = 0
 
     @property
-    def current(self) -> RollFile | None:
+    def current(self) -> StreamFile | None:
         """The open file, which takes batches."""
-        return self.files[-1] if self.files and self.files[-1].step is Step.OPEN else None
+        return self.files[-1] if self.files and self.files[-1].step is FileState.OPEN else None
 
     @property
     def held(self) -> int:
         """Bytes that wait in memory for the store."""
-        return sum(file.length - file.written for file in self.files if file.step in (Step.OPEN, Step.CLOSING))
+        return sum(
+            file.length - file.written for file in self.files if file.step in (FileState.OPEN, FileState.CLOSING)
+        )
 
     @property
     def worn(self) -> bool:
         """True if the stream is closed or lost too many ranges: begin another one."""
-        return self.closed or len(self.lost) >= MAX_LOST
+        return self.closed or len(self.lost) >= MAX_LOST_RANGES
 
     def refuse(self, size: int) -> str:
         """Return the reason why a record of `size` bytes is refused now; "" if it is not."""
@@ -102,7 +104,7 @@ class RollCore:
             return f"{held} bytes wait for the store, at most {self.config.held_bytes}"
         return ""
 
-    def place(self, size: int, head: int, now: float) -> tuple[RollFile, int]:
+    def place(self, size: int, head: int, now: float) -> tuple[StreamFile, int]:
         """Return the file that takes a record of `size` bytes, and the offset of its last byte. `head`: header length
         of a new file. Precondition: `refuse` returned ""."""
         file = self.current
@@ -110,7 +112,7 @@ class RollCore:
             self.roll()
             file = None
         if file is None:
-            file = RollFile(self.end, head, now, head)
+            file = StreamFile(self.end, head, now, head)
             self.files.append(file)
         file.length += size
         file.count += 1
@@ -132,34 +134,34 @@ class RollCore:
         """Time at which the current file must be rolled; None without a file."""
         return None if self.current is None else self.current.opened + self.config.seconds
 
-    def roll(self) -> RollFile | None:
+    def roll(self) -> StreamFile | None:
         """End the current file; later records go to the next one."""
         file = self.current
         if file is not None:
-            file.step = Step.CLOSING
+            file.step = FileState.CLOSING
         return file
 
-    def wrote(self, file: RollFile, size: int) -> None:
+    def wrote(self, file: StreamFile, size: int) -> None:
         """Count `size` more bytes of the file that have left memory."""
         file.written += size
 
-    def reached(self, file: RollFile, length: int) -> None:
+    def reached(self, file: StreamFile, length: int) -> None:
         """Note that the first `length` bytes of the file are durable. Under `roll` that acks nothing."""
-        if self.scheme is Scheme.LENGTH and file.step in (Step.OPEN, Step.CLOSING):
+        if self.scheme is Scheme.LENGTH and file.step in (FileState.OPEN, FileState.CLOSING):
             file.durable = max(file.durable, min(length, file.length))
             self._settle()
 
-    def done(self, file: RollFile) -> None:
+    def done(self, file: StreamFile) -> None:
         """Mark a file as closed under its final name."""
-        if file.step is Step.CLOSING:
-            file.step, file.durable = Step.DONE, file.length
+        if file.step is FileState.CLOSING:
+            file.step, file.durable = FileState.DONE, file.length
             self.rolls += 1
             self._settle()
 
-    def fail(self, file: RollFile, why: str) -> None:
+    def fail(self, file: StreamFile, why: str) -> None:
         """Mark a file as failed: its bytes beyond `durable` are lost and never acked."""
-        if file.step in (Step.OPEN, Step.CLOSING):
-            file.step, file.why = Step.FAILED, why
+        if file.step in (FileState.OPEN, FileState.CLOSING):
+            file.step, file.why = FileState.FAILED, why
             self.failed_rolls += 1
             self._settle()
 
@@ -180,7 +182,7 @@ class RollCore:
 
     def _settle(self) -> None:
         """Advance `until` over all bytes that are durable or lost."""
-        while self.files and self.files[0].step in (Step.DONE, Step.FAILED):
+        while self.files and self.files[0].step in (FileState.DONE, FileState.FAILED):
             file = self.files.popleft()
             if file.durable < file.length:
                 self._lose(file.base + file.durable, file.end)
@@ -194,7 +196,7 @@ class RollCore:
         self.lost.append((start, end))
 
 
-def settle_dead(state: PartitionState, files: list[tuple[int, int]]) -> PartitionState:
+def final_state(state: PartitionState, files: list[tuple[int, int]]) -> PartitionState:
     """Return the final state of a stream whose writer is dead: `state` is its last published one, `files` the [base,
     end) of all its finished files. Bytes from `until` on that no file holds are lost, to the end of all offsets."""
     lost, cursor = list(state.lost), state.until

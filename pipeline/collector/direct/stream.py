@@ -17,28 +17,28 @@ from artimon.model.acks import AckState, Position
 from artimon.model.batch import BatchHeader, BatchId
 from artimon.model.clock import Clock
 from artimon.model.ranges import LaneRanges
-from pipeline.collector.direct.container import encode_head, encode_index, frame, framed_bytes
-from pipeline.collector.direct.names import Final, Scheme, UnderWay, final_path
-from pipeline.collector.direct.roll import RollConfig, RollCore, RollFile, Step
-from pipeline.link.timer import backoff
+from pipeline.collector.direct.container import encode_batch_record, encode_header, encode_index, record_bytes
+from pipeline.collector.direct.names import FinishedName, Scheme, UnfinishedName, finished_path
+from pipeline.collector.direct.roll import FileState, RollConfig, StreamFile, StreamState
+from pipeline.link.timer import backoff_s
 from pipeline.rolling.rolling_file import RollingFile
-from pipeline.rolling.store import Store, StoreError
+from pipeline.rolling.store import FileStore, StoreError
 
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1024 * 1024
-CLOSERS, MAX_CLOSING = 2, 4
-OPEN_S = 60.0
+CLOSER_THREADS, MAX_CLOSING = 2, 4
+OPEN_TIMEOUT_S = 60.0
 """Seconds after which a stream gives up a file that it cannot open, so that agents turn to other collectors."""
 _IDLE_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class _Handle:
+class _FileWrite:
     """State of one file while it is written. Owner: the writer thread, then one closer."""
 
-    file: RollFile
-    place: UnderWay
+    file: StreamFile
+    place: UnfinishedName
     opened_ms: int
     writing: RollingFile | None = None
     lanes: LaneRanges = field(default_factory=LaneRanges)
@@ -57,7 +57,7 @@ class Stream:
 
     def __init__(
         self,
-        store: Store,
+        store: FileStore,
         name: str,
         topic: str,
         clock: Clock,
@@ -65,23 +65,23 @@ class Stream:
         scheme: Scheme = Scheme.ROLL,
         config: RollConfig | None = None,
         sync_s: float = 1.0,
-        open_s: float = OPEN_S,
+        open_s: float = OPEN_TIMEOUT_S,
     ) -> None:
         self.name, self.topic, self.scheme = name, topic, scheme
         self._store, self._clock, self._changed, self._sync_s = store, clock, changed, sync_s
         self._open_s = open_s
-        self._core = RollCore(scheme, config or RollConfig())
+        self._core = StreamState(scheme, config or RollConfig())
         self._cond = threading.Condition()
-        self._queue: deque[tuple[RollFile, BatchId, bytes]] = deque()
-        self._handles: dict[RollFile, _Handle] = {}
-        self._closing: deque[_Handle] = deque()
-        self._at_closers: list[_Handle] = []
+        self._queue: deque[tuple[StreamFile, BatchId, bytes]] = deque()
+        self._handles: dict[StreamFile, _FileWrite] = {}
+        self._closing: deque[_FileWrite] = deque()
+        self._at_closers: list[_FileWrite] = []
         self._stopping = self._ended = False
         self._failures, self._again_at = 0, 0.0
         self.problem = ""
         """Last error of the store, "" once it works again. Until `_again_at` every batch is refused."""
-        names = ["write", *(f"close {n}" for n in range(CLOSERS))]
-        runs = [self._write_all, *[self._close_all] * CLOSERS]
+        names = ["write", *(f"close {n}" for n in range(CLOSER_THREADS))]
+        runs = [self._write_all, *[self._close_all] * CLOSER_THREADS]
         self._threads = [
             threading.Thread(target=r, name=f"{n} {name}", daemon=True) for n, r in zip(names, runs, strict=True)
         ]
@@ -168,16 +168,16 @@ class Stream:
             return "store: the collector is stopping"
         if self.problem and self._clock.monotonic() < self._again_at:
             return f"store: {self.problem}"
-        why = self._core.refuse(framed_bytes(size))
+        why = self._core.refuse(record_bytes(size))
         return f"full: {why}" if why else ""
 
     def _place(self, id: BatchId, data: bytes) -> Position:
         """Under `_cond`."""
-        head = len(encode_head(self.name, 0))
-        file, at = self._core.place(framed_bytes(len(data)), head, self._clock.monotonic())
+        head = len(encode_header(self.name, 0))
+        file, at = self._core.place(record_bytes(len(data)), head, self._clock.monotonic())
         if file not in self._handles:
-            place = UnderWay(self.name, file.base, self.scheme)
-            self._handles[file] = _Handle(file, place, self._clock.now_ms())
+            place = UnfinishedName(self.name, file.base, self.scheme)
+            self._handles[file] = _FileWrite(file, place, self._clock.now_ms())
         self._queue.append((file, id, data))
         return Position(self._store.uri, self.name, 0, at)
 
@@ -209,23 +209,23 @@ class Stream:
         self._hand_over(handle)
         return True
 
-    def _next(self) -> tuple[_Handle | None, list[tuple[BatchId, bytes]]]:
+    def _next(self) -> tuple[_FileWrite | None, list[tuple[BatchId, bytes]]]:
         """Return the oldest file that needs work, and its next batches to write. Under `_cond`."""
         if self._core.full(self._clock.monotonic()):
             self._core.roll()
-        while self._queue and self._queue[0][0].step is Step.FAILED:
+        while self._queue and self._queue[0][0].step is FileState.FAILED:
             self._queue.popleft()
         handle = next(iter(self._handles.values()), None)  # dicts keep the order: the oldest file
         if handle is None or self._ended or len(self._closing) + len(self._at_closers) >= MAX_CLOSING:
             return None, []
-        if handle.file.step is Step.FAILED:
+        if handle.file.step is FileState.FAILED:
             self._drop(handle)
             return self._next()
         chunk = self._chunk(handle) if handle.writing is not None else []
-        needed = handle.writing is None or chunk or handle.file.step is Step.CLOSING or self._sync_due(handle)
+        needed = handle.writing is None or chunk or handle.file.step is FileState.CLOSING or self._sync_due(handle)
         return (handle, chunk) if needed else (None, [])
 
-    def _chunk(self, handle: _Handle) -> list[tuple[BatchId, bytes]]:
+    def _chunk(self, handle: _FileWrite) -> list[tuple[BatchId, bytes]]:
         chunk: list[tuple[BatchId, bytes]] = []
         size = 0
         while self._queue and self._queue[0][0] is handle.file and size < CHUNK_BYTES:
@@ -239,7 +239,7 @@ class Stream:
         wait = _IDLE_S if due is None else min(_IDLE_S, max(0.0, due - self._clock.monotonic()))
         return min(wait, self._sync_s) if self.scheme is Scheme.LENGTH else wait
 
-    def _open(self, handle: _Handle) -> bool:
+    def _open(self, handle: _FileWrite) -> bool:
         """Create the file. While that fails its batches stay in memory, since none of them was written."""
         try:
             writing = RollingFile(self._store, handle.place.path)
@@ -256,11 +256,11 @@ class Stream:
         handle.writing, handle.synced_at = writing, self._clock.monotonic()
         return True
 
-    def _write(self, handle: _Handle, chunk: list[tuple[BatchId, bytes]]) -> None:
+    def _write(self, handle: _FileWrite, chunk: list[tuple[BatchId, bytes]]) -> None:
         base = handle.file.base
-        parts = [frame(base, data) for _, data in chunk]
+        parts = [encode_batch_record(base, data) for _, data in chunk]
         if not handle.begun:
-            parts.insert(0, encode_head(self.name, base))
+            parts.insert(0, encode_header(self.name, base))
         data = b"".join(parts)
         try:
             if handle.writing is not None and data:
@@ -275,14 +275,14 @@ class Stream:
         with self._cond:
             self._core.wrote(handle.file, len(data))
 
-    def _sync_due(self, handle: _Handle) -> bool:
+    def _sync_due(self, handle: _FileWrite) -> bool:
         waits = self.scheme is Scheme.LENGTH and handle.file.written > handle.file.durable
         return waits and self._clock.monotonic() - handle.synced_at >= self._sync_s
 
-    def _sync(self, handle: _Handle) -> None:
+    def _sync(self, handle: _FileWrite) -> None:
         """Scheme `length`: make all written bytes durable, and note the durable length that the store reports."""
         file, writing = handle.file, handle.writing
-        if writing is None or file.step is Step.FAILED or not self._sync_due(handle):
+        if writing is None or file.step is FileState.FAILED or not self._sync_due(handle):
             return
         try:
             length = writing.durable_length()
@@ -295,10 +295,10 @@ class Stream:
             self._works()
         self._changed()
 
-    def _hand_over(self, handle: _Handle) -> None:
+    def _hand_over(self, handle: _FileWrite) -> None:
         with self._cond:
             file = handle.file
-            if file.step is Step.CLOSING and file.written >= file.length:
+            if file.step is FileState.CLOSING and file.written >= file.length:
                 self._handles.pop(file, None)
                 self._closing.append(handle)
                 self._cond.notify_all()
@@ -323,15 +323,15 @@ class Stream:
                     self._at_closers.remove(handle)
                     self._cond.notify_all()
 
-    def _close(self, handle: _Handle) -> None:
+    def _close(self, handle: _FileWrite) -> None:
         """Write the index, close and rename the file, which is done only then. Any failure before acks nothing."""
         file, writing = handle.file, handle.writing
-        if writing is None or file.step is not Step.CLOSING:
+        if writing is None or file.step is not FileState.CLOSING:
             return
         try:
             writing.write(encode_index(file.base, handle.lanes, handle.count))
             writing.close()
-            final = final_path(Final(self.name, file.base, file.end), handle.opened_ms)
+            final = finished_path(FinishedName(self.name, file.base, file.end), handle.opened_ms)
             if self._ended:
                 raise StoreError("the stream was closed meanwhile")
             writing.finish(final)
@@ -344,7 +344,7 @@ class Stream:
             self._cond.notify_all()
         self._changed()
 
-    def _failed(self, handle: _Handle, error: Exception) -> None:
+    def _failed(self, handle: _FileWrite, error: Exception) -> None:
         log.error("stream %s, file at %d: %s: agents send its batches again", self.name, handle.file.base, error)
         with self._cond:
             self._trouble(str(error))
@@ -353,7 +353,7 @@ class Stream:
             handle.writing.abandon()
         self._changed()
 
-    def _fail(self, handle: _Handle, why: str) -> None:
+    def _fail(self, handle: _FileWrite, why: str) -> None:
         """Under `_cond`."""
         self._core.fail(handle.file, why)
         self._drop(handle)
@@ -364,7 +364,7 @@ class Stream:
         `_cond`."""
         self._failures += 1
         self.problem = why
-        pause = backoff(self._failures, 0.25, 15.0)
+        pause = backoff_s(self._failures, 0.25, 15.0)
         self._again_at = self._clock.monotonic() + pause
         return pause
 
@@ -372,5 +372,5 @@ class Stream:
         """Note that the store works. Under `_cond`."""
         self._failures, self.problem = 0, ""
 
-    def _drop(self, handle: _Handle) -> None:
+    def _drop(self, handle: _FileWrite) -> None:
         self._handles.pop(handle.file, None)

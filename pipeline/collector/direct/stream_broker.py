@@ -15,34 +15,34 @@ from artimon.model.acks import Position
 from artimon.model.batch import BatchHeader
 from artimon.model.clock import Clock
 from artimon.model.codec import parse_header
-from artimon.runtime.zookeeper import Registration
-from pipeline.collector.broker import DEADLINE_S, BrokerError, Message, TopicInfo
-from pipeline.collector.direct.announce import Announcements
-from pipeline.collector.direct.publish import Publisher
+from artimon.runtime.zookeeper import EphemeralNode
+from pipeline.collector.broker import WRITE_DEADLINE_S, KafkaMessage, KafkaWriteError, TopicDescription
+from pipeline.collector.direct.announce import AnnouncementWriter
+from pipeline.collector.direct.publish import AckPublisher
 from pipeline.collector.direct.stream import Stream
-from pipeline.rolling.store import Store
+from pipeline.rolling.store import FileStore
 
 OWNERS_PATH = "/artimon/direct"
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ActiveStream:
     """A stream, its publisher, and the node that shows that its owner is alive."""
 
     stream: Stream
-    publisher: Publisher
-    owner: Registration
-    announcements: Announcements
+    publisher: AckPublisher
+    owner: EphemeralNode
+    announcements: AnnouncementWriter
 
 
-class DirectBroker:
+class HdfsWriter:
     """The current stream, replaced by a new one when it is worn or was taken over. Thread-safe.
 
     Locks: `_lock` guards `_running`."""
 
     def __init__(
         self,
-        store: Store,
+        store: FileStore,
         topic_prefix: str,
         zookeeper: KazooClient,
         begin: Callable[[Callable[[], None]], Stream],
@@ -54,15 +54,15 @@ class DirectBroker:
         self._lock = threading.Lock()
         self._running = self._start()
 
-    def topic(self, name: str) -> TopicInfo:
+    def topic(self, name: str) -> TopicDescription:
         """Describe one partition, whose leader is this process. Raises BrokerError until positions may be given out."""
         running = self._running
         if not running.publisher.published.is_set():
-            raise BrokerError(f"stream {running.stream.name} waits for ZooKeeper: {running.publisher.problem}")
-        return TopicInfo(self._store.uri, name, uuid.UUID(int=0), {0: 0}, self._clock.monotonic())
+            raise KafkaWriteError(f"stream {running.stream.name} waits for ZooKeeper: {running.publisher.problem}")
+        return TopicDescription(self._store.uri, name, uuid.UUID(int=0), {0: 0}, self._clock.monotonic())
 
-    def write(self, messages: Sequence[Message], deadline_s: float = DEADLINE_S) -> list[Position | str]:
-        """Like `Broker.write`, but a position only names the future place of a batch, which is durable once the
+    def write(self, messages: Sequence[KafkaMessage], deadline_s: float = WRITE_DEADLINE_S) -> list[Position | str]:
+        """Like `KafkaWriter.write`, but a position only names the future place of a batch, which is durable once the
         published state says so."""
         running = self._running
         results: list[Position | str] = ["store: not tried"] * len(messages)
@@ -110,26 +110,26 @@ class DirectBroker:
         """Finish the file if that takes no longer than `timeout_s`, and publish the final state."""
         self._end(self._running, timeout_s)
 
-    def _start(self) -> Running:
-        holder: list[Publisher] = []
+    def _start(self) -> ActiveStream:
+        holder: list[AckPublisher] = []
 
         def changed() -> None:
             for publisher in holder:
                 publisher.wake()
 
         stream = self._begin(changed)
-        publisher = Publisher(
+        publisher = AckPublisher(
             self._zookeeper, stream.state, stream.name, lambda: stream.fence("taken over"), self._clock
         )
         holder.append(publisher)
-        owner = Registration(self._zookeeper, f"{OWNERS_PATH}/{stream.name}", self._store.uri.encode())
+        owner = EphemeralNode(self._zookeeper, f"{OWNERS_PATH}/{stream.name}", self._store.uri.encode())
         owner.start()
         stream.start()
         publisher.start()
-        return Running(stream, publisher, owner, Announcements(self._store, stream.name, self._clock))
+        return ActiveStream(stream, publisher, owner, AnnouncementWriter(self._store, stream.name, self._clock))
 
     @staticmethod
-    def _end(running: Running, timeout_s: float) -> None:
+    def _end(running: ActiveStream, timeout_s: float) -> None:
         running.stream.stop(timeout_s)
         running.publisher.stop(2.0)
         running.owner.stop(1.0)

@@ -18,7 +18,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.acks import AckState
 from artimon.model.clock import Clock
-from artimon.model.znode import read_table
+from artimon.model.znode import parse_json_object
 from artimon.runtime.partition_counts import ACKS_PATH
 from artimon.runtime.zookeeper import child_names, read_children
 from pipeline.collector.direct.names import (
@@ -26,31 +26,31 @@ from pipeline.collector.direct.names import (
     DATA,
     OPEN,
     SERIES_SUFFIX,
-    Final,
+    FinishedName,
     Scheme,
-    UnderWay,
+    UnfinishedName,
     hour_of,
-    parse_final,
-    parse_under_way,
+    parse_finished,
+    parse_unfinished,
     series_stream,
 )
-from pipeline.collector.direct.publish import CALL_S, document
-from pipeline.collector.direct.roll import settle_dead
+from pipeline.collector.direct.publish import CALL_S, ack_document
+from pipeline.collector.direct.roll import final_state
 from pipeline.collector.direct.stream_broker import OWNERS_PATH
-from pipeline.rolling.rolling_file import take_over
-from pipeline.rolling.store import Store
+from pipeline.rolling.rolling_file import recover_length
+from pipeline.rolling.store import FileStore
 
 log = logging.getLogger(__name__)
 
 LOCKS_PATH = "/artimon/direct-sweeps"
-GRACE_S = 30.0
+OWNER_GRACE_S = 30.0
 """A stream without an owner for this many seconds is dead: three sessions."""
 KEEP_MS = 7 * 24 * 3600 * 1000
 """Retention of the final state of a dead stream in ms (7 days); an agent that is away longer sends again."""
-_BACK_MS = 24 * 3600 * 1000
+_PUBLISH_MARGIN_MS = 24 * 3600 * 1000
 
 
-class Known(NamedTuple):
+class StreamNode(NamedTuple):
     """Node of a stream."""
 
     state: AckState
@@ -59,7 +59,7 @@ class Known(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sweep:
+class SweepReport:
     """Results of one turn."""
 
     settled: list[str] = field(default_factory=list)
@@ -69,31 +69,31 @@ class Sweep:
     waiting: list[str] = field(default_factory=list)
 
 
-class Sweeper:
+class StreamSweeper:
     """`own` returns the streams of this process, with the names of their files in use. One thread calls `turn`."""
 
     def __init__(
         self,
-        store: Store,
+        store: FileStore,
         zookeeper: KazooClient,
         writer: str,
         own: Callable[[], dict[str, Collection[str]]],
         clock: Clock,
-        grace_s: float = GRACE_S,
+        grace_s: float = OWNER_GRACE_S,
     ) -> None:
         self._store, self._client, self._writer, self._own = store, zookeeper, writer, own
         self._clock, self._grace_s = clock, grace_s
         self._missing: dict[str, float] = {}
         """Time at which the owner was first missing, by stream."""
 
-    def turn(self) -> Sweep:
+    def turn(self) -> SweepReport:
         """Sweep once. Raises StoreError and `watcher.LOST`; the rest is done at the next turn."""
-        done = Sweep()
+        done = SweepReport()
         known = self._known()
-        left: dict[str, list[UnderWay]] = {}
+        left: dict[str, list[UnfinishedName]] = {}
         named: dict[str, list[str]] = {}
         for found in self._store.listing(OPEN):
-            file = parse_under_way(found.path)
+            file = parse_unfinished(found.path)
             if file is not None:
                 left.setdefault(file.stream, []).append(file)
             elif found.path.endswith(SERIES_SUFFIX):
@@ -115,7 +115,7 @@ class Sweeper:
         self._forget_old(known, done)
         return done
 
-    def _locked(self, stream: str, files: list[UnderWay], known: Known | None, done: Sweep) -> None:
+    def _locked(self, stream: str, files: list[UnfinishedName], known: StreamNode | None, done: SweepReport) -> None:
         """Settle the stream under its lock, unless another collector holds that."""
         lock = f"{LOCKS_PATH}/{stream}"
         try:
@@ -128,18 +128,18 @@ class Sweeper:
         finally:
             self._client.delete_async(lock).get(timeout=CALL_S)
 
-    def _settle_all(self, files: list[UnderWay], done: Sweep) -> bool:
+    def _settle_all(self, files: list[UnfinishedName], done: SweepReport) -> bool:
         """Settle the files; True once each is closed for good and has its final name."""
         settled = [self._settle(file, done) for file in files]
         return all(settled)
 
-    def _settle(self, file: UnderWay, done: Sweep) -> bool:
-        length = take_over(self._store, file.path)  # also stops a writer that only seemed dead
+    def _settle(self, file: UnfinishedName, done: SweepReport) -> bool:
+        length = recover_length(self._store, file.path)  # also stops a writer that only seemed dead
         if length is None:
             done.waiting.append(file.name)
             return False
         if file.scheme is Scheme.LENGTH and length:
-            final = Final(file.stream, file.base, file.base + length)
+            final = FinishedName(file.stream, file.base, file.base + length)
             self._store.rename(file.path, f"{DATA}/{hour_of(self._clock.now_ms())}/{final.name}")
             done.settled.append(final.name)
         elif length:
@@ -150,31 +150,31 @@ class Sweeper:
             done.aborted.append(file.name)
         return True
 
-    def _close(self, stream: str, known: Known, done: Sweep) -> None:
+    def _close(self, stream: str, known: StreamNode, done: SweepReport) -> None:
         """Publish the final state. If the node has changed since it was read, its writer is alive."""
         partition = known.state.partitions[0]
         finals = self._finals(stream, known.state.time_ms)
-        last = settle_dead(partition, [(file.base, file.end) for file in finals])
+        last = final_state(partition, [(file.base, file.end) for file in finals])
         state = AckState(known.state.cluster, known.state.topic, stream, self._clock.now_ms(), {0: last}, known.version)
         try:
             path = f"{ACKS_PATH}/{stream}"
-            self._client.set_async(path, document(state, self._writer, True), known.version).get(timeout=CALL_S)
+            self._client.set_async(path, ack_document(state, self._writer, True), known.version).get(timeout=CALL_S)
             done.closed.append(stream)
             log.warning("stream %s of a dead collector: durable to %d, the rest is lost", stream, last.until)
         except (BadVersionError, NoNodeError):
             self._missing.pop(stream, None)
 
-    def _finals(self, stream: str, published_ms: int) -> list[Final]:
+    def _finals(self, stream: str, published_ms: int) -> list[FinishedName]:
         """Return finished files of a stream that may hold bytes beyond its last published state."""
-        since = hour_of(max(0, published_ms - _BACK_MS))
+        since = hour_of(max(0, published_ms - _PUBLISH_MARGIN_MS))
         files = []
         for hour in self._store.listing(DATA):
             if hour.folder and hour.path.rsplit("/", 1)[-1] >= since:
-                found = (parse_final(one.path) for one in self._store.listing(hour.path))
+                found = (parse_finished(one.path) for one in self._store.listing(hour.path))
                 files += [file for file in found if file is not None and file.stream == stream]
         return files
 
-    def _forget_old(self, known: dict[str, Known], done: Sweep) -> None:
+    def _forget_old(self, known: dict[str, StreamNode], done: SweepReport) -> None:
         for stream, node in known.items():
             if node.closed and node.state.time_ms < self._clock.now_ms() - KEEP_MS:
                 try:
@@ -183,15 +183,15 @@ class Sweeper:
                 except (BadVersionError, NoNodeError):
                     pass
 
-    def _known(self) -> dict[str, Known]:
+    def _known(self) -> dict[str, StreamNode]:
         """Return the streams of this folder that ZooKeeper knows."""
         known = {}
         for name, data, stat in read_children(self._client, ACKS_PATH, timeout_s=CALL_S):
             try:
-                parsed: dict[str, Any] = read_table(data)
+                parsed: dict[str, Any] = parse_json_object(data)
                 state = AckState.from_json(data, stat.version)
             except ValueError:
                 continue
             if state.cluster == self._store.uri and 0 in state.partitions:
-                known[name] = Known(state, stat.version, bool(parsed.get("closed")))
+                known[name] = StreamNode(state, stat.version, bool(parsed.get("closed")))
         return known

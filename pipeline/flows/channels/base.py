@@ -8,23 +8,23 @@ from typing import Generic, Protocol, TypeVar
 
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
-from pipeline.flows.channels.ledger import MAIN, BranchPolicy, Ledger
+from pipeline.flows.channels.ledger import MAIN_BRANCH, BranchLedger, BranchPolicy
 from pipeline.flows.context import BRANCHES, Context
-from pipeline.flows.event import Parcel
-from pipeline.flows.seen import Seen
-from pipeline.flows.spi import ChannelFailed, Figures, Reader, Take
+from pipeline.flows.event import EventBatch
+from pipeline.flows.seen import AcceptedIds
+from pipeline.flows.spi import ChannelFailed, ChannelReader, Figures, Take
 from pipeline.flows.transaction import Transaction
 
 
-class Named(Protocol):
+class HasId(Protocol):
     """Item with the identity of a parcel."""
 
     @property
     def id(self) -> BatchId | None: ...
 
 
-T = TypeVar("T", bound=Named)
-TAKE_BYTES = 4 * 1024 * 1024
+T = TypeVar("T", bound=HasId)
+MAX_TAKE_BYTES = 4 * 1024 * 1024
 """Most bytes of one take, the payload of one call to a next agent."""
 
 
@@ -37,14 +37,14 @@ class LedgerChannel(Generic[T]):
     def __init__(self, branches: Mapping[str, BranchPolicy] | None, clock: Clock) -> None:
         self._clock = clock
         self._cond = threading.Condition()
-        self._policies = dict(branches) if branches else {MAIN: BranchPolicy()}
-        self._ledger: Ledger[T] = Ledger(self._policies)
+        self._policies = dict(branches) if branches else {MAIN_BRANCH: BranchPolicy()}
+        self._ledger: BranchLedger[T] = BranchLedger(self._policies)
         self._open = False
         self._woken: set[str] = set()
         """Branches whose next take does not wait."""
         self._pending: set[BatchId] = set()
         """Identities that a required branch has not committed."""
-        self._seen = Seen()
+        self._seen = AcceptedIds()
         """Identities that were accepted."""
         self.failure = ""
         """Reason for which the channel accepts nothing more, "" while it works."""
@@ -60,7 +60,7 @@ class LedgerChannel(Generic[T]):
         """Wake the first branch, as in Waking."""
         self._wake(next(iter(self._policies)))
 
-    def reader(self, branch: str) -> Reader:
+    def reader(self, branch: str) -> ChannelReader:
         """Return the view of one branch. Raises KeyError if the channel was made without it."""
         if branch not in self._policies:
             raise KeyError(f"no branch {branch!r}: the channel has {list(self._policies)}")
@@ -113,7 +113,7 @@ class LedgerChannel(Generic[T]):
             self._woken.discard(branch)
             if not self._open:
                 raise ChannelFailed(self.failure or "the channel is closed")
-            numbered = self._ledger.take(branch, most, TAKE_BYTES)
+            numbered = self._ledger.take(branch, most, MAX_TAKE_BYTES)
             self.taken += len(numbered)
         try:
             parcels, lost = self._read([item for _, item in numbered])
@@ -127,7 +127,7 @@ class LedgerChannel(Generic[T]):
             numbers = [n for n in numbers if n not in gone]
         return Take(parcels, lambda: self._committed(branch, numbers), lambda: self._rolled_back(branch, numbers))
 
-    def _read(self, items: Sequence[T]) -> tuple[list[Parcel], list[int]]:
+    def _read(self, items: Sequence[T]) -> tuple[list[EventBatch], list[int]]:
         """Return the parcels of items, and the indices of those that can no longer be read."""
         raise NotImplementedError
 

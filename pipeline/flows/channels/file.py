@@ -20,30 +20,30 @@ from pydantic import Field
 
 from artimon.model.batch import NO_LANE, BatchError, BatchHeader, BatchId, BatchKind
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.codec import admit
-from artimon.model.protocols import SinkRefused
+from artimon.model.codec import verify_limits
+from artimon.model.protocols import SinkRefusedError
 from pipeline.delivery.failover import FailoverLog
-from pipeline.delivery.modes import Delivery, after_open, before_open
-from pipeline.delivery.numbering import Numbering, Numbers
+from pipeline.delivery.modes import DeliveryMode, clear_marker, prepare_log
+from pipeline.delivery.numbering import BatchNumberer, LaneNumbers
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
-from pipeline.flows.context import STRAIGHT, Context
-from pipeline.flows.event import Parcel, parcel_bytes, sealed
+from pipeline.flows.context import DIRECT_SINK, Context
+from pipeline.flows.event import EventBatch, memory_bytes, with_identity_and_bytes
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
-from pipeline.flows.seen import Seen, SeenFile
+from pipeline.flows.seen import AcceptedIds, AcceptedIdsFile
 from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures, Sink, SinkFailed
-from pipeline.wal.files import SYSTEM_FILES, Files, LogError, passes
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, FileSystem, LogError, is_temporary
 from pipeline.wal.framing import RecordType
-from pipeline.wal.log import Entry, Log, LogFailed, QuotaFull
-from pipeline.wal.records import Place, encode_acked, encode_cursor, encode_forgotten
-from pipeline.wal.segments import CorruptRecord
+from pipeline.wal.log import LogEntry, LogWriteError, QuotaExceededError, WriteAheadLog
+from pipeline.wal.records import LogPosition, encode_acked, encode_cursor, encode_forgotten
+from pipeline.wal.segments import CorruptRecordError
 
 log = logging.getLogger(__name__)
 
-_DISK_S = 10.0
+_DISK_TIMEOUT_S = 10.0
 """Least seconds that a put waits for the disk: a caller that gave up would not know whether its parcels were kept."""
-_SEGMENTS = 8
+_MIN_SEGMENTS = 8
 """Least number of segments in a quota, so that space is freed in small steps."""
 
 _EVENT_OBJECTS = 200
@@ -68,36 +68,36 @@ class SpillOptions(FileOptions):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LoggedBatch:
     """Parcel in the log."""
 
     id: BatchId
-    place: Place
+    place: LogPosition
     series: bool
     """True for an announcement, which is released by place because it has no identity of its own."""
 
 
-class Cache:
+class BatchCache:
     """Memory cache of the oldest parcels that fit into `most` bytes, so that they need not be read back; its loss loses
     no data. Thread-safe. Invariant: `bytes` is the sum of the costs of its parcels."""
 
     def __init__(self, most: int) -> None:
         self.most, self.bytes = most, 0
         self._lock = threading.Lock()
-        self._held: dict[BatchId, tuple[Parcel, int]] = {}
+        self._held: dict[BatchId, tuple[EventBatch, int]] = {}
 
-    def offer(self, parcels: Sequence[Parcel]) -> None:
+    def offer(self, parcels: Sequence[EventBatch]) -> None:
         """Add the parcels that fit."""
         with self._lock:
             for parcel in parcels:
-                cost = parcel_bytes(parcel) + sum(len(e.body) + _EVENT_OBJECTS for e in parcel.events)
+                cost = memory_bytes(parcel) + sum(len(e.body) + _EVENT_OBJECTS for e in parcel.events)
                 if parcel.id is None or parcel.id.lane == NO_LANE or self.bytes + cost > self.most:
                     continue
                 self._drop(parcel.id)
                 self._held[parcel.id] = (parcel, cost)
                 self.bytes += cost
 
-    def get(self, id: BatchId) -> Parcel | None:
+    def get(self, id: BatchId) -> EventBatch | None:
         with self._lock:
             found = self._held.get(id)
             return found[0] if found else None
@@ -113,21 +113,21 @@ class Cache:
             self.bytes -= found[1]
 
 
-class SinkWay:
+class SinkRoute:
     """Way past a flow's log to its sink, which has one call at a time. While the log holds a backlog, only the runner
     that drains it calls the sink."""
 
     reachable = True
 
-    def __init__(self, sink: Sink, waiting: Callable[[], bool], parcel_of: Callable[[Entry], Parcel]) -> None:
+    def __init__(self, sink: Sink, waiting: Callable[[], bool], parcel_of: Callable[[LogEntry], EventBatch]) -> None:
         self._sink, self._waiting, self._parcel_of = sink, waiting, parcel_of
 
-    def backlog(self, entries: Sequence[Entry]) -> bool:
+    def backlog(self, entries: Sequence[LogEntry]) -> bool:
         """As in Way."""
         del entries
         return self._waiting()
 
-    def send(self, entries: Sequence[Entry]) -> list[tuple[Entry, str]]:
+    def send(self, entries: Sequence[LogEntry]) -> list[tuple[LogEntry, str]]:
         """Deliver all entries, or report all as refused."""
         try:
             self._sink.deliver([self._parcel_of(entry) for entry in entries])
@@ -138,7 +138,7 @@ class SinkWay:
         return []
 
 
-class FileChannel(LedgerChannel[Kept]):
+class FileChannel(LedgerChannel[LoggedBatch]):
     """Locks: `_order` is held from numbering to handing entries to the log, so that numbers are in log order; then
     `_cond`. No thread waits for the disk under either."""
 
@@ -150,7 +150,7 @@ class FileChannel(LedgerChannel[Kept]):
         source: str,
         branches: Mapping[str, BranchPolicy] | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        files: Files = SYSTEM_FILES,
+        files: FileSystem = LOCAL_FILE_SYSTEM,
         straight: Sink | None = None,
     ) -> None:
         """`straight`: sink of disk failover, tried before the log."""
@@ -159,25 +159,25 @@ class FileChannel(LedgerChannel[Kept]):
         super().__init__(policies, clock)
         self._options, self._folder, self._agent, self._source = options, folder, agent, source
         self._files, self._order, self._straight = files, threading.Lock(), straight
-        self._numbering: Numbering[Future[list[Place]]] | None = None
+        self._numbering: BatchNumberer[Future[list[LogPosition]]] | None = None
         self._failover: FailoverLog | None = None
-        self._cache = Cache(options.cache_bytes)
-        self._seen_file = SeenFile(files, folder / "seen")
-        self._coming: dict[BatchId, tuple[Future[list[Place]], Parcel]] = {}
+        self._cache = BatchCache(options.cache_bytes)
+        self._seen_file = AcceptedIdsFile(files, folder / "seen")
+        self._coming: dict[BatchId, tuple[Future[list[LogPosition]], EventBatch]] = {}
         """Parcels on their way to the disk or, past it, to the sink."""
         self._end = (0, 0)
         """Position behind the last place in the log."""
-        self._log: Log | None = None
+        self._log: WriteAheadLog | None = None
         self.damaged = 0
         """Parcels that can no longer be read from the disk."""
 
     def start(self) -> None:
         """Raises ChannelFailed if another process uses the folder, or the disk refuses."""
-        options, delivery = self._options, Delivery.DISK_FAILOVER if self._straight else Delivery.END_TO_END
-        segment = min(options.segment_bytes, max(4096, options.quota_bytes // _SEGMENTS))
+        options, delivery = self._options, DeliveryMode.DISK_FAILOVER if self._straight else DeliveryMode.END_TO_END
+        segment = min(options.segment_bytes, max(4096, options.quota_bytes // _MIN_SEGMENTS))
         try:
-            before_open(self._folder, delivery, self._files)
-            self._log = Log(
+            prepare_log(self._folder, delivery, self._files)
+            self._log = WriteAheadLog(
                 self._folder,
                 self._agent,
                 options.lanes,
@@ -186,22 +186,22 @@ class FileChannel(LedgerChannel[Kept]):
                 quota_bytes=options.quota_bytes,
                 files=self._files,
             )
-            after_open(self._folder, delivery, self._files)
+            clear_marker(self._folder, delivery, self._files)
             self._log.on_delete(self._save_seen)
             self._restore(self._log)
         except (LogError, OSError) as error:
             raise ChannelFailed(f"{self._folder}: {error}") from error
 
-    def put(self, parcels: Sequence[Parcel], deadline_s: float) -> None:
+    def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
         wal, ends = self._wal(), self._clock.monotonic() + deadline_s
         while True:
             try:
                 for future in self._append(parcels):
                     self._wait_for_disk(future, ends)
                 break
-            except QuotaFull as error:
+            except QuotaExceededError as error:
                 self._wait_for_room(wal, str(error), ends)
-            except SinkRefused as error:
+            except SinkRefusedError as error:
                 raise ChannelFailed(str(error)) if wal.problem else ChannelFull(str(error)) from error
         self._shed()
 
@@ -242,25 +242,25 @@ class FileChannel(LedgerChannel[Kept]):
         with self._cond:
             return len(self._ledger) + len(self._coming)
 
-    def _passed(self, entries: Sequence[Entry]) -> None:
+    def _passed(self, entries: Sequence[LogEntry]) -> None:
         """Note the identities of entries delivered without the log; a crash forgets them."""
         now_ms = self._clock.now_ms()
         with self._cond:
             for entry in entries:
                 self._seen.add(entry.header.id, now_ms)
 
-    def _append(self, parcels: Sequence[Parcel]) -> list[Future[list[Place]]]:
+    def _append(self, parcels: Sequence[EventBatch]) -> list[Future[list[LogPosition]]]:
         """Append new parcels; return the futures of these, and of repeats that are not on the disk yet."""
         with self._order:
             waits, fresh = self._sort(parcels)
             if fresh and self._numbering is not None:
                 self._check_count(len(fresh))
-                found: list[Parcel] = []
+                found: list[EventBatch] = []
 
-                def entries_of(numbers: Numbers) -> Iterator[Entry]:
+                def entries_of(numbers: LaneNumbers) -> Iterator[LogEntry]:
                     now_ms = self._clock.now_ms()
                     for parcel in fresh:
-                        found.append(sealed(parcel, numbers, self._source, now_ms))
+                        found.append(with_identity_and_bytes(parcel, numbers, self._source, now_ms))
                         yield _entry(found[-1])
 
                 if begun := self._numbering.append(entries_of):
@@ -269,9 +269,9 @@ class FileChannel(LedgerChannel[Kept]):
                     waits.append(begun[1])
         return waits
 
-    def _sort(self, parcels: Sequence[Parcel]) -> tuple[list[Future[list[Place]]], list[Parcel]]:
-        waits: list[Future[list[Place]]] = []
-        fresh: list[Parcel] = []
+    def _sort(self, parcels: Sequence[EventBatch]) -> tuple[list[Future[list[LogPosition]]], list[EventBatch]]:
+        waits: list[Future[list[LogPosition]]] = []
+        fresh: list[EventBatch] = []
         mine: set[BatchId] = set()
         with self._cond:
             for parcel in parcels:
@@ -287,7 +287,7 @@ class FileChannel(LedgerChannel[Kept]):
                         mine.add(id)
         return waits, fresh
 
-    def _note_coming(self, parcels: Sequence[Parcel], future: Future[list[Place]]) -> None:
+    def _note_coming(self, parcels: Sequence[EventBatch], future: Future[list[LogPosition]]) -> None:
         """Note parcels until the disk has answered, which may have happened already."""
         known = {one.id: (future, one) for one in parcels if one.id is not None and not _is_series(one.id)}
         with self._cond:
@@ -300,45 +300,49 @@ class FileChannel(LedgerChannel[Kept]):
 
         future.add_done_callback(forget)
 
-    def _parcel_of(self, entry: Entry) -> Parcel:
+    def _parcel_of(self, entry: LogEntry) -> EventBatch:
         """Return the parcel of an entry, with its events if they are still in memory."""
         with self._cond:
             _, found = self._coming.get(entry.header.id, (None, None))
-        return found or Parcel((), entry.header.id, entry.payload)
+        return found or EventBatch((), entry.header.id, entry.payload)
 
     def _backlog(self) -> bool:
         with self._cond:
             return len(self._ledger) > 0
 
-    def _durable(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+    def _durable(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         """Called by the log's flusher, in log order."""
         now_ms = self._clock.now_ms()
         with self._cond:
             for entry, place in placed:
-                kept = Kept(entry.header.id, place, entry.type == RecordType.SERIES)
+                kept = LoggedBatch(entry.header.id, place, entry.type == RecordType.SERIES)
                 self._hold(kept, now_ms)
                 self._seen.add(kept.id, now_ms)
             self._cond.notify_all()
 
-    def _wait_for_disk(self, future: Future[list[Place]], ends: float) -> None:
-        patience = None if self._straight else max(_DISK_S, ends - self._clock.monotonic())  # sinks have own timeouts
+    def _wait_for_disk(self, future: Future[list[LogPosition]], ends: float) -> None:
+        patience = (
+            None if self._straight else max(_DISK_TIMEOUT_S, ends - self._clock.monotonic())
+        )  # sinks have own timeouts
         try:
             future.result(patience)
         except FutureTimeout:
             raise ChannelFailed(f"the disk of {self._folder} is slow: put these again, they may be kept") from None
-        except LogFailed as error:
+        except LogWriteError as error:
             raise ChannelFailed(str(error)) from error
-        except QuotaFull:
+        except QuotaExceededError:
             raise
-        except SinkRefused as error:  # the disk refused the write: nothing of the call was kept
+        except SinkRefusedError as error:  # the disk refused the write: nothing of the call was kept
             raise ChannelFull(str(error)) from error
 
     def _check_count(self, more: int) -> None:
         with self._cond:
             if len(self._ledger) + more > self._options.parcels:
-                raise QuotaFull(f"quota: {self._folder} holds {len(self._ledger)} of {self._options.parcels} parcels")
+                raise QuotaExceededError(
+                    f"quota: {self._folder} holds {len(self._ledger)} of {self._options.parcels} parcels"
+                )
 
-    def _wait_for_room(self, wal: Log, reason: str, ends: float) -> None:
+    def _wait_for_room(self, wal: WriteAheadLog, reason: str, ends: float) -> None:
         """Wait until space was freed. Raises ChannelFull at the deadline."""
         with self._cond:
             used, count = wal.used_bytes, len(self._ledger)
@@ -352,23 +356,23 @@ class FileChannel(LedgerChannel[Kept]):
 
     # -- out
 
-    def _read(self, items: Sequence[Kept]) -> tuple[list[Parcel], list[int]]:
+    def _read(self, items: Sequence[LoggedBatch]) -> tuple[list[EventBatch], list[int]]:
         wal = self._wal()
-        parcels: list[Parcel] = []
+        parcels: list[EventBatch] = []
         lost: list[int] = []
         for index, kept in enumerate(items):
             cached = self._cache.get(kept.id) if not kept.series else None
             try:
-                parcels.append(cached or Parcel((), kept.id, wal.read(kept.place)))
-            except (CorruptRecord, OSError) as error:
-                if passes(error):
+                parcels.append(cached or EventBatch((), kept.id, wal.read(kept.place)))
+            except (CorruptRecordError, OSError) as error:
+                if is_temporary(error):
                     raise ChannelFailed(f"{self._folder} cannot be read now: {error}") from error
                 log.error("batch %s is lost: %s", kept.id, error)
                 self.damaged += 1
                 lost.append(index)
         return parcels, lost
 
-    def _freed(self, items: Iterable[Kept]) -> None:
+    def _freed(self, items: Iterable[LoggedBatch]) -> None:
         wal, free = self._log, list(items)
         if wal is None or not free:
             return
@@ -388,27 +392,27 @@ class FileChannel(LedgerChannel[Kept]):
 
     # -- at start
 
-    def _restore(self, wal: Log) -> None:
+    def _restore(self, wal: WriteAheadLog) -> None:
         """Restore ledger and identities from the log."""
         found, now_ms = wal.recovered, self._clock.now_ms()
         if self._straight is not None:
-            way = SinkWay(self._straight, self._backlog, self._parcel_of)
+            way = SinkRoute(self._straight, self._backlog, self._parcel_of)
             self._failover = FailoverLog(wal, way, self._clock, lambda _: 0, self._passed)
-        self._numbering = Numbering(cast(Log, self._failover) if self._failover else wal, self._agent)
+        self._numbering = BatchNumberer(cast(WriteAheadLog, self._failover) if self._failover else wal, self._agent)
         held = sorted((*found.batches, *found.series), key=lambda one: one[1])
         free = []
         with self._cond:
             self._seen = self._seen_file.load()
             self._seen.update(found.acked, now_ms)
             for header, place in held:
-                kept = Kept(header.id, place, header.kind == BatchKind.SERIES)
+                kept = LoggedBatch(header.id, place, header.kind == BatchKind.SERIES)
                 if not self._hold(kept, min(now_ms, header.poll_ms), found.cursors):
                     free.append(kept)
                 self._seen.add(kept.id, now_ms)
             self._open = True
         self._freed(free)
 
-    def _hold(self, kept: Kept, since_ms: int, cursors: Mapping[str, tuple[int, int]] | None = None) -> bool:
+    def _hold(self, kept: LoggedBatch, since_ms: int, cursors: Mapping[str, tuple[int, int]] | None = None) -> bool:
         """Add a parcel on the disk, called under `_cond`; False if every branch has committed it."""
         place = (kept.place.segment, kept.place.offset)
         self._end = max(self._end, (place[0], place[1] + 1))
@@ -424,22 +428,22 @@ class FileChannel(LedgerChannel[Kept]):
         now_ms = self._clock.now_ms()
         with self._cond:
             self._seen.forget_silent(now_ms)
-            data = Seen(self._seen.lanes.copy(), dict(self._seen.last_ms))
+            data = AcceptedIds(self._seen.lanes.copy(), dict(self._seen.last_ms))
         self._seen_file.save(data)
 
-    def _wal(self) -> Log:
+    def _wal(self) -> WriteAheadLog:
         if self._log is None or not self._open:
             raise ChannelFailed("the channel is closed")
         return self._log
 
 
-def _entry(parcel: Parcel) -> Entry:
+def _entry(parcel: EventBatch) -> LogEntry:
     """Return the log entry of a parcel. Raises BatchError for damaged bytes: none go into a log."""
     if parcel.data is None:
         raise BatchError(f"a parcel without bytes: {parcel.id}")
-    header: BatchHeader = admit(parcel.data)
+    header: BatchHeader = verify_limits(parcel.data)
     kind = RecordType.SERIES if header.kind == BatchKind.SERIES else RecordType.BATCH
-    return Entry(kind, header, parcel.data)
+    return LogEntry(kind, header, parcel.data)
 
 
 def _is_series(id: BatchId) -> bool:
@@ -448,7 +452,7 @@ def _is_series(id: BatchId) -> bool:
 
 def _build(options: FileOptions, context: Context) -> FileChannel:
     folder = context.folder / "log"
-    straight: Sink | None = context.shared.get(STRAIGHT)
+    straight: Sink | None = context.shared.get(DIRECT_SINK)
     return FileChannel(
         options, folder, context.agent, context.flow, branches_of(context), context.clock, straight=straight
     )

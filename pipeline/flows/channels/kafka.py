@@ -15,16 +15,16 @@ from pydantic import Field
 
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.codec import admit
+from artimon.model.codec import verify_limits
 from artimon.model.routing import partition_of
-from artimon.runtime.deadline import DeadlineExceeded, within
+from artimon.runtime.deadline import DeadlineExceededError, call_with_timeout
 from artimon.runtime.kafka_access import client_options
-from pipeline.delivery.numbering import Numbers
+from pipeline.delivery.numbering import LaneNumbers
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel, sealed
+from pipeline.flows.event import EventBatch, with_identity_and_bytes
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
-from pipeline.flows.seen import Seen
+from pipeline.flows.seen import AcceptedIds
 from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures, Take
 
 log = logging.getLogger(__name__)
@@ -53,12 +53,12 @@ class KafkaChannel:
     def __init__(self, options: KafkaOptions, agent: str, source: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options, self._clock = options, clock
         self._name = f"{agent}.{source}"
-        self._numbers, self._source = Numbers(agent), source
+        self._numbers, self._source = LaneNumbers(agent), source
         self._put, self._take, self._state = threading.Lock(), threading.RLock(), threading.Lock()
         self._producer: Any = None
         self._consumer: Any = None
         self._open = False
-        self._seen = Seen()
+        self._seen = AcceptedIds()
         self._out: dict[Any, int] = {}
         """First offset taken and not committed, by partition."""
         self.waiting = 0
@@ -72,7 +72,7 @@ class KafkaChannel:
         self._producer = self._call("opening the producer", self._new_producer)
         self._open = True
 
-    def put(self, parcels: Sequence[Parcel], deadline_s: float) -> None:
+    def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
         if not self._open:
             raise ChannelFailed("the channel is closed")
         if self.waiting + len(parcels) > self._options.behind:
@@ -130,13 +130,13 @@ class KafkaChannel:
         del id
         return False
 
-    def _fresh(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+    def _fresh(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
         with self._state:
             fresh = [parcel for parcel in parcels if parcel.id is None or not self._seen.had(parcel.id)]
             self.repeats += len(parcels) - len(fresh)
-        return [sealed(parcel, self._numbers, self._source, self._clock.now_ms()) for parcel in fresh]
+        return [with_identity_and_bytes(parcel, self._numbers, self._source, self._clock.now_ms()) for parcel in fresh]
 
-    def _transact(self, parcels: list[Parcel]) -> None:
+    def _transact(self, parcels: list[EventBatch]) -> None:
         """Write all in one transaction. On ChannelFailed the next put opens a new producer, which fences this one."""
         try:
             if self._producer is None:
@@ -150,7 +150,7 @@ class KafkaChannel:
                 self._close("producer", broken, 1.0)
             raise
 
-    def _send(self, producer: Any, parcels: list[Parcel]) -> None:
+    def _send(self, producer: Any, parcels: list[EventBatch]) -> None:
         producer.begin_transaction()
         try:
             partitions = len(producer.partitions_for(self._options.topic) or {0})
@@ -163,14 +163,14 @@ class KafkaChannel:
             raise
         producer.commit_transaction()
 
-    def _send_one(self, producer: Any, parcel: Parcel, partitions: int) -> Any:
+    def _send_one(self, producer: Any, parcel: EventBatch, partitions: int) -> Any:
         lane = parcel.id.lane_id if parcel.id else ("", 0, 0)
         return producer.send(self._options.topic, parcel.data, partition=partition_of(*lane, partitions))
 
-    def _parcel(self, record: Any) -> Parcel | None:
+    def _parcel(self, record: Any) -> EventBatch | None:
         """Return the parcel of a message; None, counted, for bytes that are not a batch."""
         try:
-            return Parcel((), admit(record.value).id, record.value)
+            return EventBatch((), verify_limits(record.value).id, record.value)
         except (BatchError, TypeError) as error:
             self.damaged += 1
             log.error("%s/%d offset %d: %s", record.topic, record.partition, record.offset, error)
@@ -201,7 +201,7 @@ class KafkaChannel:
             found: dict[Any, list[Any]] = self._call(
                 "poll", lambda: consumer.poll(timeout_ms=wait_ms, max_records=most), wait_s
             )
-            self.waiting = self._call("looking at the ends", lambda: _behind(consumer))
+            self.waiting = self._call("looking at the ends", lambda: _count_behind(consumer))
             return found
         except ChannelFailed:
             broken, self._consumer = self._consumer, None
@@ -212,15 +212,15 @@ class KafkaChannel:
     def _call(self, what: str, call: Callable[[], T], more_s: float = 0.0) -> T:
         """Call with a timeout. Raises ChannelFailed for any error."""
         try:
-            return within(self._options.call_s + more_s, f"{what} ({self._options.topic})", call)
-        except (KafkaError, DeadlineExceeded, OSError, AssertionError, RuntimeError) as error:
+            return call_with_timeout(self._options.call_s + more_s, f"{what} ({self._options.topic})", call)
+        except (KafkaError, DeadlineExceededError, OSError, AssertionError, RuntimeError) as error:
             self.problem = f"Kafka {self._options.bootstrap}, {what}: {type(error).__name__}: {error}"
             raise ChannelFailed(self.problem) from error
 
     def _close(self, what: str, client: Any, deadline_s: float) -> None:
         try:
-            within(deadline_s + 0.5, f"closing the {what}", lambda: _closed(client, deadline_s))
-        except (KafkaError, DeadlineExceeded, OSError, RuntimeError) as error:
+            call_with_timeout(deadline_s + 0.5, f"closing the {what}", lambda: _is_closed(client, deadline_s))
+        except (KafkaError, DeadlineExceededError, OSError, RuntimeError) as error:
             log.warning("%s: %s", self._name, error)
 
     def _new_producer(self) -> Any:
@@ -254,11 +254,11 @@ class KafkaChannel:
         return consumer
 
 
-def _behind(consumer: Any) -> int:
+def _count_behind(consumer: Any) -> int:
     return sum(max(0, (consumer.highwater(part) or 0) - consumer.position(part)) for part in consumer.assignment())
 
 
-def _closed(client: Any, deadline_s: float) -> None:
+def _is_closed(client: Any, deadline_s: float) -> None:
     if isinstance(client, KafkaConsumer):
         client.close(autocommit=False, timeout_ms=round(deadline_s * 1000))
     else:

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from pipeline.delivery.ordered_queue import OrderedQueue
 
 T = TypeVar("T")
-MAIN = ""
+MAIN_BRANCH = ""
 """Name of the only branch of a channel without a fan-out."""
 
 
@@ -27,7 +27,7 @@ class BranchPolicy:
 
 
 @dataclass(slots=True)
-class _Slot(Generic[T]):
+class _LedgerItem(Generic[T]):
     item: T
     size: int
     wanted: int
@@ -47,14 +47,14 @@ class _Branch:
     skipped: int = 0
 
 
-class Ledger(Generic[T]):
+class BranchLedger(Generic[T]):
     """Items with ascending numbers. Invariant: the line of each branch holds the items that it wants; `used_bytes` is
     the sum over items that any branch wants, `held_bytes` and `held_count` over those that a required branch wants."""
 
     def __init__(self, branches: Mapping[str, BranchPolicy] | None = None) -> None:
         """At least one branch must be required, otherwise the channel would keep nothing."""
-        self._branches = {name: _Branch(policy) for name, policy in (branches or {MAIN: BranchPolicy()}).items()}
-        self._slots: dict[int, _Slot[T]] = {}
+        self._branches = {name: _Branch(policy) for name, policy in (branches or {MAIN_BRANCH: BranchPolicy()}).items()}
+        self._slots: dict[int, _LedgerItem[T]] = {}
         self._next = 0
         self.used_bytes = 0
         self.held_bytes = self.held_count = 0
@@ -72,7 +72,7 @@ class Ledger(Generic[T]):
         least one). `since_ms`: its arrival, for `oldest_ms`."""
         names = self._branches.keys() if wanted_by is None else list(wanted_by)
         number, self._next = self._next, self._next + 1
-        slot = _Slot(item, size, 0, 0, since_ms)
+        slot = _LedgerItem(item, size, 0, 0, since_ms)
         for name in names:
             branch = self._branches[name]
             branch.line.add(number)

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from artimon.model.batch import NO_LANE
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.delivery.numbering import Numbers
+from pipeline.delivery.numbering import LaneNumbers
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel, named, parcel_bytes
+from pipeline.flows.event import EventBatch, memory_bytes, with_identity
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures
@@ -25,7 +25,7 @@ class MemoryOptions(Options):
     parcels: int = Field(default=10_000, ge=1)
 
 
-class MemoryChannel(LedgerChannel[Parcel]):
+class MemoryChannel(LedgerChannel[EventBatch]):
     """Parcels in the order of their puts. Each gets an identity, of an epoch that begins with the process, so that a
     sink's retry after a lost reply is recognised."""
 
@@ -39,7 +39,7 @@ class MemoryChannel(LedgerChannel[Parcel]):
     ) -> None:
         super().__init__(branches, clock)
         self._options = options
-        self._numbers, self._source = Numbers(agent), source
+        self._numbers, self._source = LaneNumbers(agent), source
         self.lost = 0
         """Parcels in the channel when it stopped."""
 
@@ -47,8 +47,8 @@ class MemoryChannel(LedgerChannel[Parcel]):
         with self._cond:
             self._open = True
 
-    def put(self, parcels: Sequence[Parcel], deadline_s: float) -> None:
-        sizes = [parcel_bytes(parcel) for parcel in parcels]
+    def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
+        sizes = [memory_bytes(parcel) for parcel in parcels]
         size = sum(sizes)
         if size > self._options.bytes or len(parcels) > self._options.parcels:
             raise ChannelFull(f"{len(parcels)} parcels of {size} bytes never fit: the channel has {self._limits()}")
@@ -70,19 +70,19 @@ class MemoryChannel(LedgerChannel[Parcel]):
     def figures(self) -> Figures:
         return {**super().figures(), "limit_bytes": self._options.bytes, "lost": self.lost}
 
-    def _add(self, parcel: Parcel, size: int) -> None:
+    def _add(self, parcel: EventBatch, size: int) -> None:
         """Called under `_cond`."""
         if parcel.id is not None and self._seen.had(parcel.id):
             self.repeats += 1
             return
-        parcel = named(parcel, self._numbers, self._source)
+        parcel = with_identity(parcel, self._numbers, self._source)
         self._ledger.add(parcel, size, since_ms=self._clock.now_ms())
         if parcel.id is not None and parcel.id.lane != NO_LANE:
             self._pending.add(parcel.id)
             self._seen.add(parcel.id, self._clock.now_ms())
             self._seen.stay_small(self._clock.now_ms())
 
-    def _read(self, items: Sequence[Parcel]) -> tuple[list[Parcel], list[int]]:
+    def _read(self, items: Sequence[EventBatch]) -> tuple[list[EventBatch], list[int]]:
         return list(items), []
 
     def _room(self, count: int, size: int) -> bool:

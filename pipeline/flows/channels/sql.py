@@ -16,23 +16,23 @@ from artimon.model.batch import NO_LANE, BatchId
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import parse_header
 from artimon.model.ranges import LaneId, LaneRanges
-from pipeline.delivery.numbering import Numbers
+from pipeline.delivery.numbering import LaneNumbers
 from pipeline.flows.channels.base import LedgerChannel, branches_of
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel, sealed
+from pipeline.flows.event import EventBatch, with_identity_and_bytes
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
-from pipeline.flows.seen import Seen
+from pipeline.flows.seen import AcceptedIds
 from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures
-from pipeline.wal.files import SYSTEM_FILES, Lock, LogError, ensure_folder
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, Lock, LogError, ensure_folder
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS parcels (n INTEGER PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS cursors (branch TEXT PRIMARY KEY, n INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS seen (lane TEXT PRIMARY KEY, ranges TEXT NOT NULL, last_ms INTEGER NOT NULL);
 """
-_FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
+_FULL_ERRORS = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
 
 class SqlOptions(Options):
@@ -44,14 +44,14 @@ class SqlOptions(Options):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StoredRow:
     """Parcel in the table."""
 
     n: int
     id: BatchId
 
 
-class SqlChannel(LedgerChannel[Row]):
+class SqlChannel(LedgerChannel[StoredRow]):
     """Journal mode WAL, synchronous FULL: a committed transaction survives loss of power.
 
     Locks: `_turn` serialises the use of the connection, then `_cond`; no SQL under `_cond`."""
@@ -67,7 +67,7 @@ class SqlChannel(LedgerChannel[Row]):
     ) -> None:
         super().__init__(branches, clock)
         self._options, self._folder = options, folder
-        self._numbers, self._source = Numbers(agent), source
+        self._numbers, self._source = LaneNumbers(agent), source
         self._turn = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._lock_file: Lock | None = None
@@ -78,15 +78,15 @@ class SqlChannel(LedgerChannel[Row]):
     def start(self) -> None:
         """Raises ChannelFailed if another process uses the folder or the database cannot be opened."""
         try:
-            ensure_folder(SYSTEM_FILES, self._folder)
-            self._lock_file = SYSTEM_FILES.lock(self._folder)
-            self._connection = _opened(self._folder / "channel.db", self._options.busy_s)
+            ensure_folder(LOCAL_FILE_SYSTEM, self._folder)
+            self._lock_file = LOCAL_FILE_SYSTEM.lock(self._folder)
+            self._connection = _open_database(self._folder / "channel.db", self._options.busy_s)
             self._restore()
         except (sqlite3.Error, OSError, LogError, ValueError) as error:
             self._close()
             raise ChannelFailed(f"{self._folder}: {error}") from error
 
-    def put(self, parcels: Sequence[Parcel], deadline_s: float) -> None:
+    def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
         ends = self._clock.monotonic() + deadline_s
         self._wait_for_room(len(parcels), ends)
         with self._turn:
@@ -130,33 +130,33 @@ class SqlChannel(LedgerChannel[Row]):
                 held, quota = self._ledger.used_bytes, self._options.quota_bytes
                 raise ChannelFull(f"quota: {self._folder} holds {len(self._ledger)} parcels, {held} of {quota} bytes")
 
-    def _fresh(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+    def _fresh(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
         """Return the parcels that were not accepted before, with identity and bytes."""
-        fresh: list[Parcel] = []
+        fresh: list[EventBatch] = []
         mine: set[BatchId] = set()
         for parcel in parcels:
             if parcel.id is not None and (self._seen.had(parcel.id) or parcel.id in mine):
                 self.repeats += 1
                 continue
-            fresh.append(sealed(parcel, self._numbers, self._source, self._clock.now_ms()))
+            fresh.append(with_identity_and_bytes(parcel, self._numbers, self._source, self._clock.now_ms()))
             if parcel.id is not None and parcel.id.lane != NO_LANE:  # announcements share one id and are no repeats
                 mine.add(parcel.id)
         return fresh
 
-    def _insert(self, parcels: list[Parcel]) -> list[tuple[Row, int]]:
+    def _insert(self, parcels: list[EventBatch]) -> list[tuple[StoredRow, int]]:
         """Insert all parcels and the ranges of their lanes in one transaction."""
-        rows: list[tuple[Row, int]] = []
+        rows: list[tuple[StoredRow, int]] = []
         lanes: dict[LaneId, LaneRanges] = {}
         if not parcels:
             return rows
         with self._transaction() as connection:
-            _forget(connection, self._silent)
+            _delete_lanes(connection, self._silent)
             for n, parcel in enumerate(parcels, self._next):
                 data, id = parcel.data or b"", parcel.id
                 if id is None:
                     continue
                 connection.execute("INSERT INTO parcels VALUES (?, ?, ?)", (n, len(data), data))
-                rows.append((Row(n, id), len(data)))
+                rows.append((StoredRow(n, id), len(data)))
                 if id.lane != NO_LANE:
                     self._note_lane(lanes, id)
             for lane, ranges in lanes.items():
@@ -176,8 +176,8 @@ class SqlChannel(LedgerChannel[Row]):
                     lanes[lane].add_range(lane, start, end)
         lanes[lane].add(lane, id.sequence)
 
-    def _read(self, items: Sequence[Row]) -> tuple[list[Parcel], list[int]]:
-        parcels: list[Parcel] = []
+    def _read(self, items: Sequence[StoredRow]) -> tuple[list[EventBatch], list[int]]:
+        parcels: list[EventBatch] = []
         lost: list[int] = []
         with self._turn, self._guarded() as connection:
             for index, row in enumerate(items):
@@ -185,10 +185,10 @@ class SqlChannel(LedgerChannel[Row]):
                 if found is None:
                     lost.append(index)
                 else:
-                    parcels.append(Parcel((), row.id, found[0]))
+                    parcels.append(EventBatch((), row.id, found[0]))
         return parcels, lost
 
-    def _freed(self, items: Iterable[Row]) -> None:
+    def _freed(self, items: Iterable[StoredRow]) -> None:
         rows = list(items)
         if rows:
             with self._turn, self._transaction() as connection:
@@ -206,16 +206,16 @@ class SqlChannel(LedgerChannel[Row]):
         """Restore ledger and identities from the database."""
         connection = self._used()
         cursors = dict(connection.execute("SELECT branch, n FROM cursors"))
-        seen = Seen()
+        seen = AcceptedIds()
         for lane, ranges, last_ms in connection.execute("SELECT lane, ranges, last_ms FROM seen"):
             seen.update(LaneRanges.from_json({lane: json.loads(ranges)}), last_ms)
         before = self._clock.now_ms()
-        _forget(connection, seen.forget_silent(before))
+        _delete_lanes(connection, seen.forget_silent(before))
         with self._cond:
             self._seen = seen
             for n, size, data in connection.execute("SELECT n, size, data FROM parcels ORDER BY n"):
                 header = parse_header(data)
-                row = Row(n, header.id)
+                row = StoredRow(n, header.id)
                 self._next = n + 1
                 if wanted := [name for name in self._policies if n >= cursors.get(name, 0)]:
                     self._ledger.add(row, size, wanted, min(before, header.poll_ms))
@@ -244,7 +244,7 @@ class SqlChannel(LedgerChannel[Row]):
         except sqlite3.Error as error:
             text = f"{self._folder}: {error}"
             name = getattr(error, "sqlite_errorname", "")
-            raise (ChannelFull(text) if name in _FULL else ChannelFailed(text)) from error
+            raise (ChannelFull(text) if name in _FULL_ERRORS else ChannelFailed(text)) from error
 
     def _used(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -260,11 +260,11 @@ class SqlChannel(LedgerChannel[Row]):
             self._lock_file = None
 
 
-def _forget(connection: sqlite3.Connection, lanes: Iterable[LaneId]) -> None:
+def _delete_lanes(connection: sqlite3.Connection, lanes: Iterable[LaneId]) -> None:
     connection.executemany("DELETE FROM seen WHERE lane = ?", [(str(lane),) for lane in lanes])
 
 
-def _opened(path: Path, busy_s: float) -> sqlite3.Connection:
+def _open_database(path: Path, busy_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode=WAL")

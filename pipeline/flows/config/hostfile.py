@@ -21,15 +21,20 @@ from artimon.runtime.config_model import Conversion, Section
 from artimon.runtime.text import did_you_mean
 from pipeline.flows.config.model import BranchOptions
 from pipeline.flows.config.read import find_component
-from pipeline.flows.registry import Component, Outside, Part, Registry
+from pipeline.flows.registry import Component, ComponentKind, Outside, Registry
 from pipeline.flows.spi import FlowError
 
-_KINDS = {"source": Part.SOURCE, "channel": Part.CHANNEL, "sink": Part.SINK, "interceptor": Part.INTERCEPTOR}
+_KINDS = {
+    "source": ComponentKind.SOURCE,
+    "channel": ComponentKind.CHANNEL,
+    "sink": ComponentKind.SINK,
+    "interceptor": ComponentKind.INTERCEPTOR,
+}
 _BRANCH = frozenset(BranchOptions.model_fields)
 _REMEDY = "define it in the agent's own file (artimon agent --allow FILE, docs/security.md)"
 
 
-class NotAllowed(FlowError):
+class NotAllowedError(FlowError):
     """Pushed configuration names something that only the host may name."""
 
 
@@ -45,7 +50,7 @@ class AllowedFolder:
         """Return the place of `rest` in the folder. Raises NotAllowed for anything that leads out by its text."""
         steps = rest.split("/")
         if rest and (any(step in ("", ".", "..") for step in steps) or not rest.isprintable() or "\\" in rest):
-            raise NotAllowed(f"{rest!r}: write a path below the folder, without empty steps, . and ..")
+            raise NotAllowedError(f"{rest!r}: write a path below the folder, without empty steps, . and ..")
         return f"{self.path}/{rest}" if rest else self.path
 
 
@@ -53,7 +58,7 @@ class AllowedFolder:
 class HostFile:
     """Parts by (kind, name) as tables with `type`, folders by name."""
 
-    parts: Mapping[tuple[Part, str], Mapping[str, Any]] = field(default_factory=dict)
+    parts: Mapping[tuple[ComponentKind, str], Mapping[str, Any]] = field(default_factory=dict)
     folders: Mapping[str, AllowedFolder] = field(default_factory=dict)
 
     def admit(self, flow: Mapping[str, Any], registry: Registry) -> None:
@@ -61,8 +66,8 @@ class HostFile:
         for where, part, table in _components(flow):
             try:
                 self._admit(part, table, registry)
-            except NotAllowed as problem:
-                raise NotAllowed(f"flow {flow.get('name')}: {where}: {problem}") from None
+            except NotAllowedError as problem:
+                raise NotAllowedError(f"flow {flow.get('name')}: {where}: {problem}") from None
 
     def resolve(self, flow: Mapping[str, Any], registry: Registry) -> dict[str, Any]:
         """Return the flow with parts and folders put in place of their names. Raises NotAllowed for unknown names."""
@@ -71,50 +76,58 @@ class HostFile:
             if isinstance(flow.get(key), Mapping):
                 found[key] = self._resolved(_KINDS[key], flow[key], registry)
         if isinstance(flow.get("interceptor"), list):
-            found["interceptor"] = [self._resolved(Part.INTERCEPTOR, one, registry) for one in flow["interceptor"]]
+            found["interceptor"] = [
+                self._resolved(ComponentKind.INTERCEPTOR, one, registry) for one in flow["interceptor"]
+            ]
         group = flow.get("group")
         if isinstance(group, Mapping) and isinstance(group.get("sinks"), list):
-            found["group"] = {**group, "sinks": [self._resolved(Part.SINK, one, registry) for one in group["sinks"]]}
+            found["group"] = {
+                **group,
+                "sinks": [self._resolved(ComponentKind.SINK, one, registry) for one in group["sinks"]],
+            }
         return found
 
     # --
 
-    def _admit(self, part: Part, table: Mapping[str, Any], registry: Registry) -> None:
+    def _admit(self, part: ComponentKind, table: Mapping[str, Any], registry: Registry) -> None:
         if "part" in table:
             self._part(part, table)
             return
         name = table.get("type")
         component = registry.own(part, name) if isinstance(name, str) else None
         if component is None and name is not None and name in registry.names(part):
-            raise NotAllowed(f"{name} is a plug-in: {_REMEDY}")
+            raise NotAllowedError(f"{name} is a plug-in: {_REMEDY}")
         if component is None:
             return  # missing or unknown type: reported by the reader of flows
         if component.outside is None:
-            raise NotAllowed(f"{name} does not declare what it touches: {_REMEDY}")
+            raise NotAllowedError(f"{name} does not declare what it touches: {_REMEDY}")
         for option, outside in component.outside.items():
             if option in table:
                 self._admit_option(name, option, outside, table[option])
             elif outside is Outside.HOST and component.options.model_fields[option].is_required():
-                raise NotAllowed(f"{name} needs {option}, which pushed configuration must not name: {_REMEDY}")
-        if isinstance(encoding := table.get("encoding"), str) and registry.own(Part.ENCODING, encoding) is None:
-            raise NotAllowed(f"encoding {encoding} does not come with the platform: {_REMEDY}")
+                raise NotAllowedError(f"{name} needs {option}, which pushed configuration must not name: {_REMEDY}")
+        if (
+            isinstance(encoding := table.get("encoding"), str)
+            and registry.own(ComponentKind.ENCODING, encoding) is None
+        ):
+            raise NotAllowedError(f"encoding {encoding} does not come with the platform: {_REMEDY}")
 
     def _admit_option(self, name: object, option: str, outside: Outside, value: Any) -> None:
         texts = value if isinstance(value, list) else [value]
         if outside is Outside.HOST or not all(isinstance(one, str) and one.startswith("@") for one in texts):
             word = "" if outside is Outside.HOST else " but as @FOLDER/..."
-            raise NotAllowed(f"{name}.{option} must not be named by pushed configuration{word}: {_REMEDY}")
+            raise NotAllowedError(f"{name}.{option} must not be named by pushed configuration{word}: {_REMEDY}")
         for one in texts:
             self._place(one, outside)
 
-    def _part(self, part: Part, table: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _part(self, part: ComponentKind, table: Mapping[str, Any]) -> Mapping[str, Any]:
         name = table["part"]
-        if rest := sorted(table.keys() - {"part"} - (_BRANCH if part is Part.SINK else frozenset())):
-            raise NotAllowed(f"part {name!r} has its options from the host's file: leave out {', '.join(rest)}")
+        if rest := sorted(table.keys() - {"part"} - (_BRANCH if part is ComponentKind.SINK else frozenset())):
+            raise NotAllowedError(f"part {name!r} has its options from the host's file: leave out {', '.join(rest)}")
         known = self.parts.get((part, str(name)))
         if known is None:
             names = [one for kind, one in self.parts if kind is part]
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"no {part.value[:-1]} is called {name!r} on this host{did_you_mean(str(name), names)}: {_REMEDY}"
             )
         return known
@@ -124,14 +137,14 @@ class HostFile:
         name, _, rest = text[1:].partition("/")
         folder = self.folders.get(name)
         if folder is None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{text!r}: no folder {name!r} is allowed on this host{did_you_mean(name, self.folders)}: {_REMEDY}"
             )
         if outside is Outside.WRITE and not folder.write:
-            raise NotAllowed(f"{text!r}: folder {name!r} is read-only on this host")
+            raise NotAllowedError(f"{text!r}: folder {name!r} is read-only on this host")
         return folder.below(rest), folder.path
 
-    def _resolved(self, part: Part, table: Any, registry: Registry) -> Any:
+    def _resolved(self, part: ComponentKind, table: Any, registry: Registry) -> Any:
         if not isinstance(table, Mapping):
             return table
         if "part" in table:
@@ -153,7 +166,7 @@ class HostFile:
         return found
 
 
-class AnyHost(HostFile):
+class UnknownHost(HostFile):
     """Stand-in for the unknown file of a host: every part and folder exists. For checks before a push."""
 
     def resolve(self, flow: Mapping[str, Any], registry: Registry) -> dict[str, Any]:
@@ -162,9 +175,15 @@ class AnyHost(HostFile):
         rest = {key: value for key, value in flow.items() if key != "channel" or not named}
         return super().resolve(rest, registry)
 
-    def _part(self, part: Part, table: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _part(self, part: ComponentKind, table: Mapping[str, Any]) -> Mapping[str, Any]:
         del table
-        return {"type": {Part.SOURCE: "api", Part.SINK: "null", Part.INTERCEPTOR: "timestamp"}.get(part, "file")}
+        return {
+            "type": {
+                ComponentKind.SOURCE: "api",
+                ComponentKind.SINK: "null",
+                ComponentKind.INTERCEPTOR: "timestamp",
+            }.get(part, "file")
+        }
 
     def _place(self, text: str, outside: Outside) -> tuple[str, str]:
         del outside
@@ -172,14 +191,14 @@ class AnyHost(HostFile):
         return AllowedFolder(f"/{name}").below(rest), f"/{name}"
 
 
-NOTHING_ALLOWED = HostFile()
+EMPTY_HOST_FILE = HostFile()
 
 
 def read_host_file(path: Path | None, registry: Registry) -> HostFile:
     """Return the host's file; without one nothing is allowed. Raises ConfigFileError, also for a file that others than
     its owner may write."""
     if path is None:
-        return NOTHING_ALLOWED
+        return EMPTY_HOST_FILE
     file = read_config(path, form="toml")
     about = path.stat()
     if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -191,7 +210,7 @@ def read_host_file(path: Path | None, registry: Registry) -> HostFile:
     return HostFile(parts, found.folder)
 
 
-def _part(table: Any, info: ValidationInfo) -> tuple[Part, Mapping[str, Any]]:
+def _part(table: Any, info: ValidationInfo) -> tuple[ComponentKind, Mapping[str, Any]]:
     """Return kind and table of a part, with its options validated, so that mistakes show at the agent's start."""
     kind = _KINDS.get(str(table.get("kind"))) if isinstance(table, Mapping) else None
     if kind is None:
@@ -221,7 +240,7 @@ def _folder(given: Any, info: ValidationInfo) -> AllowedFolder:
 
 
 class _HostDocument(Section):
-    part: dict[str, Annotated[tuple[Part, Mapping[str, Any]], Conversion(_part)]] = Field(
+    part: dict[str, Annotated[tuple[ComponentKind, Mapping[str, Any]], Conversion(_part)]] = Field(
         default_factory=dict, description="write tables [part.NAME]"
     )
     folder: dict[str, Annotated[AllowedFolder, Conversion(_folder)]] = Field(
@@ -233,17 +252,18 @@ def _uri(place: str) -> str:
     return place if place.startswith("hdfs://") else f"file://{place}"
 
 
-def _components(flow: Mapping[str, Any]) -> Iterator[tuple[str, Part, Mapping[str, Any]]]:
+def _components(flow: Mapping[str, Any]) -> Iterator[tuple[str, ComponentKind, Mapping[str, Any]]]:
     """Yield every component of a flow as (where, kind, table). Non-tables are left to the reader of flows."""
     listed = [(key, _KINDS[key], flow.get(key)) for key in ("source", "channel", "sink")]
     interceptors, group = flow.get("interceptor"), flow.get("group")
     if isinstance(interceptors, list):
-        listed += [(f"interceptor[{at}]", Part.INTERCEPTOR, one) for at, one in enumerate(interceptors)]
+        listed += [(f"interceptor[{at}]", ComponentKind.INTERCEPTOR, one) for at, one in enumerate(interceptors)]
     if isinstance(group, Mapping):
         sinks = group.get("sinks")
-        listed.append(("group", Part.GROUP, {key: value for key, value in group.items() if key != "sinks"}))
+        listed.append(("group", ComponentKind.GROUP, {key: value for key, value in group.items() if key != "sinks"}))
         listed += [
-            (f"group.sinks[{at}]", Part.SINK, one) for at, one in enumerate(sinks if isinstance(sinks, list) else ())
+            (f"group.sinks[{at}]", ComponentKind.SINK, one)
+            for at, one in enumerate(sinks if isinstance(sinks, list) else ())
         ]
     for where, part, table in listed:
         if isinstance(table, Mapping):

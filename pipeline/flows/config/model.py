@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from pipeline.delivery.modes import Delivery
+from pipeline.delivery.modes import DeliveryMode
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 
@@ -16,7 +16,7 @@ class FlowOptions(Options):
     """Options of a flow beside its components."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    delivery: Delivery = Delivery.END_TO_END
+    delivery: DeliveryMode = DeliveryMode.END_TO_END
     put_s: float = Field(default=5.0, gt=0, le=60)
     """Longest wait of a put for room, in seconds."""
     start_s: float = Field(default=10.0, gt=0, le=300)
@@ -42,7 +42,7 @@ class BranchOptions(Options):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ComponentConfig:
     """Component with its options."""
 
     component: Component
@@ -50,11 +50,11 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkChosen:
+class SinkConfig:
     """Sink of a flow or group."""
 
     name: str
-    chosen: Chosen
+    chosen: ComponentConfig
     branch: BranchOptions = field(default_factory=lambda: BranchOptions())
 
 
@@ -63,11 +63,11 @@ class FlowConfig:
     """One flow. `group` is None for a single sink."""
 
     options: FlowOptions
-    source: Chosen
-    interceptors: tuple[Chosen, ...]
-    channel: Chosen
-    sinks: tuple[SinkChosen, ...]
-    group: Chosen | None = None
+    source: ComponentConfig
+    interceptors: tuple[ComponentConfig, ...]
+    channel: ComponentConfig
+    sinks: tuple[SinkConfig, ...]
+    group: ComponentConfig | None = None
 
     @property
     def name(self) -> str:

@@ -10,19 +10,19 @@ from pydantic import Field
 
 from artimon.model.clock import Clock
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel
-from pipeline.flows.lifecycle import Member, State, stop_all
+from pipeline.flows.event import EventBatch
+from pipeline.flows.lifecycle import LifecycleState, ManagedPart, stop_all
 from pipeline.flows.options import NoOptions, Options
 from pipeline.flows.registry import Component
 from pipeline.flows.spi import Figures, Sink, SinkFailed
-from pipeline.link.timer import backoff
+from pipeline.link.timer import backoff_s
 
-LEAST_S, MOST_S = 0.2, 30.0
+MIN_PAUSE_S, MAX_PAUSE_S = 0.2, 30.0
 _WEIGHT = 0.25
 
 
 @dataclass(slots=True)
-class Standing:
+class SinkHealth:
     """Health of one sink: its back-off, and its mean time for a delivery."""
 
     name: str
@@ -56,26 +56,26 @@ class Standing:
     def _rest(self, now: float) -> None:
         """Back off, longer each time, at most MOST_S."""
         self.failures += 1
-        self.not_before = now + backoff(self.failures, LEAST_S, MOST_S)
+        self.not_before = now + backoff_s(self.failures, MIN_PAUSE_S, MAX_PAUSE_S)
 
 
-def by_priority(standings: list[Standing], now: float) -> list[Standing]:
+def by_priority(standings: list[SinkHealth], now: float) -> list[SinkHealth]:
     """Return the sinks that may be tried, in the order of the configuration."""
     return [s for s in standings if s.due(now)]
 
 
-def in_turn(standings: list[Standing], now: float, turn: int) -> list[Standing]:
+def by_turn(standings: list[SinkHealth], now: float, turn: int) -> list[SinkHealth]:
     """Return the sinks that may be tried, beginning with number `turn`."""
     start = turn % len(standings)
     return [s for s in (*standings[start:], *standings[:start]) if s.due(now)]
 
 
-def least_loaded(standings: list[Standing], now: float, turn: int) -> list[Standing]:
+def least_loaded(standings: list[SinkHealth], now: float, turn: int) -> list[SinkHealth]:
     """Return the sinks that may be tried, the fastest of late first; untried ones before all others."""
-    return sorted(in_turn(standings, now, turn), key=lambda s: s.mean_s)
+    return sorted(by_turn(standings, now, turn), key=lambda s: s.mean_s)
 
 
-Order = Callable[[list[Standing], float, int], list[Standing]]
+SinkOrder = Callable[[list[SinkHealth], float, int], list[SinkHealth]]
 
 
 class ChoiceOptions(Options):
@@ -91,10 +91,10 @@ class ChoiceGroup:
 
     A sink has one call at a time. Locks: `_cond` guards the standings; no delivery under it."""
 
-    def __init__(self, sinks: Mapping[str, Sink], order: Order, options: ChoiceOptions, clock: Clock) -> None:
+    def __init__(self, sinks: Mapping[str, Sink], order: SinkOrder, options: ChoiceOptions, clock: Clock) -> None:
         self._sinks, self._order, self._options, self._clock = dict(sinks), order, options, clock
-        self._members = {name: Member(f"sink {name}", sink.start, sink.stop) for name, sink in sinks.items()}
-        self._standings = [Standing(name) for name in sinks]
+        self._members = {name: ManagedPart(f"sink {name}", sink.start, sink.stop) for name, sink in sinks.items()}
+        self._standings = [SinkHealth(name) for name in sinks]
         self._cond = threading.Condition()
         self._turn = 0
 
@@ -104,7 +104,7 @@ class ChoiceGroup:
             if not member.start(self._options.start_s):
                 standing.failed(self._clock.monotonic())
 
-    def deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[EventBatch]) -> None:
         """Deliver to the first sink that takes the parcels. Permanent refusals (retry=False) end the attempt."""
         reasons: dict[str, str] = {}
         while (standing := self._choose(reasons)) is not None:
@@ -146,7 +146,7 @@ class ChoiceGroup:
             "problems": [member.problem for member in self._members.values() if member.problem],
         }
 
-    def _choose(self, tried: Mapping[str, str]) -> Standing | None:
+    def _choose(self, tried: Mapping[str, str]) -> SinkHealth | None:
         """Return the next sink, marked as busy; wait while all candidates are busy with other deliveries."""
         with self._cond:
             while True:
@@ -162,11 +162,11 @@ class ChoiceGroup:
 
     def _started(self, name: str) -> Sink:
         member = self._members[name]
-        if member.state is not State.RUNNING and not member.start(self._options.start_s):
+        if member.state is not LifecycleState.RUNNING and not member.start(self._options.start_s):
             raise SinkFailed(member.problem)
         return self._sinks[name]
 
-    def _settle(self, standing: Standing, seconds: float | None) -> None:
+    def _settle(self, standing: SinkHealth, seconds: float | None) -> None:
         with self._cond:
             now = self._clock.monotonic()
             if seconds is None:
@@ -186,16 +186,16 @@ class ChoiceGroup:
         return "no sink took the data: " + "; ".join(f"{name}: {why}" for name, why in {**reasons, **resting}.items())
 
 
-def _choice(order: Order) -> Callable[[ChoiceOptions, Context], Callable[[Mapping[str, Sink]], ChoiceGroup]]:
+def _build_group(order: SinkOrder) -> Callable[[ChoiceOptions, Context], Callable[[Mapping[str, Sink]], ChoiceGroup]]:
     """Return a builder that maps options and context to a function from the sinks by name to the group."""
     return lambda options, context: lambda sinks: ChoiceGroup(sinks, order, options, context.clock)
 
 
 FAILOVER = Component(
-    "failover", ChoiceOptions, _choice(lambda standings, now, _: by_priority(standings, now)), outside={}
+    "failover", ChoiceOptions, _build_group(lambda standings, now, _: by_priority(standings, now)), outside={}
 )
-ROUND_ROBIN = Component("round-robin", ChoiceOptions, _choice(in_turn), outside={})
-LEAST_LOADED = Component("least-loaded", ChoiceOptions, _choice(least_loaded), outside={})
+ROUND_ROBIN = Component("round-robin", ChoiceOptions, _build_group(by_turn), outside={})
+LEAST_LOADED = Component("least-loaded", ChoiceOptions, _build_group(least_loaded), outside={})
 FAN_OUT = Component("fan-out", NoOptions, lambda options, _: options, outside={})
 """Builds nothing: the channel implements the fan-out, and each sink says whether it is `required`, or how many
 `behind_bytes` it may lag."""

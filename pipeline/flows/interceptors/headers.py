@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
-from artimon.model.event import RAW_BYTES, check
+from artimon.model.event import RAW_BYTES, check_limits
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel, events_of
+from pipeline.flows.event import Event, EventBatch, events_of
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component
 from pipeline.flows.spi import Figures
@@ -25,7 +25,7 @@ class PerEvent:
         self.counts: Counter[str] = Counter()
         """`dropped`: events removed; `final`: events that could not be changed any more."""
 
-    def __call__(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+    def __call__(self, parcels: Sequence[EventBatch]) -> Sequence[EventBatch]:
         return [changed for parcel in parcels if (changed := self._parcel(parcel)) is not None]
 
     def figures(self) -> Figures:
@@ -35,7 +35,7 @@ class PerEvent:
         """Return the event to pass on, None to drop it."""
         raise NotImplementedError
 
-    def _parcel(self, parcel: Parcel) -> Parcel | None:
+    def _parcel(self, parcel: EventBatch) -> EventBatch | None:
         events = events_of(parcel)
         if not events:
             return parcel
@@ -44,7 +44,7 @@ class PerEvent:
             self.counts["final"] += len(events)
             return parcel
         self.counts["dropped"] += len(events) - len(kept)
-        return Parcel(tuple(kept), parcel.id) if kept else None
+        return EventBatch(tuple(kept), parcel.id) if kept else None
 
 
 class TimestampOptions(Options):
@@ -82,7 +82,7 @@ class StaticOptions(Options):
     keep: bool = True
 
 
-class Static(PerEvent):
+class StaticHeaders(PerEvent):
     """Adds the same headers to all events."""
 
     def __init__(self, options: StaticOptions) -> None:
@@ -114,9 +114,9 @@ class DropHeaders(PerEvent):
         return Event({k: v for k, v in event.headers.items() if k not in self._names}, event.body)
 
 
-def _changeable(parcel: Parcel, kept: Sequence[Event]) -> bool:
+def _changeable(parcel: EventBatch, kept: Sequence[Event]) -> bool:
     """True if the parcel came with its events and they still fit into one batch (one identity, one batch)."""
-    return bool(parcel.events) and sum(map(check, kept)) <= RAW_BYTES
+    return bool(parcel.events) and sum(map(check_limits, kept)) <= RAW_BYTES
 
 
 def _address() -> str:
@@ -138,5 +138,5 @@ def _host(options: HostOptions, _: Context) -> SetHeader:
 
 TIMESTAMP = Component("timestamp", TimestampOptions, _timestamp, outside={})
 HOST = Component("host", HostOptions, _host, outside={})
-STATIC = Component("static", StaticOptions, lambda options, _: Static(options), outside={})
+STATIC = Component("static", StaticOptions, lambda options, _: StaticHeaders(options), outside={})
 DROP_HEADERS = Component("drop-headers", DropHeadersOptions, lambda options, _: DropHeaders(options), outside={})

@@ -21,43 +21,43 @@ from artimon.model.protocols import Sink
 from artimon.model.routing import DEFAULT_LANES
 from artimon.runtime.process_options import Health, Insecure, MiB, Option, Zookeeper, in_seconds, process_name
 from artimon.runtime.settings import zookeeper_auth
-from artimon.runtime.zookeeper import Registration, zookeeper_client
-from pipeline.control.acks_watch import Control
+from artimon.runtime.zookeeper import EphemeralNode, zookeeper_client
+from pipeline.control.acks_watch import AckWatcher
 from pipeline.control.admission import Trust
-from pipeline.control.commands import CommandError, Mode
-from pipeline.control.plane import Plane, remembered
-from pipeline.control.runtime import Runtime
+from pipeline.control.commands import AgentMode, CommandError
+from pipeline.control.plane import ControlPlane, remembered_document
+from pipeline.control.runtime import AgentControls
 from pipeline.control.signatures import read_keys
 from pipeline.delivery.failover import FailoverLog
-from pipeline.delivery.intake import Intake
+from pipeline.delivery.intake import WalSink
 from pipeline.delivery.modes import (
     MEMORY_BYTES,
-    MEMORY_SEGMENT,
-    Delivery,
-    after_open,
-    before_open,
-    log_files,
+    MEMORY_SEGMENT_BYTES,
+    DeliveryMode,
+    clear_marker,
+    files_of_log,
     log_folder,
+    prepare_log,
 )
-from pipeline.delivery.pace import RATE as BACKLOG_RATE
-from pipeline.delivery.pace import Pacing
-from pipeline.delivery.sender import CollectorWay, Sender
+from pipeline.delivery.pace import BACKLOG_RATE as BACKLOG_RATE
+from pipeline.delivery.pace import BacklogLimiter
+from pipeline.delivery.sender import CollectorRoute, Sender
 from pipeline.delivery.tracker import Tracker
 from pipeline.link.endpoints import DEFAULT_GROUP
-from pipeline.link.endpoints import Mode as CollectorMode
-from pipeline.sites.links import Links, Site, parse_sites
-from pipeline.wal.audit import Audit
+from pipeline.link.endpoints import CollectorMode as CollectorMode
+from pipeline.sites.links import MultiSiteSender, Site, parse_sites
+from pipeline.wal.audit import AcceptedCounts
 from pipeline.wal.files import LogError
 from pipeline.wal.framing import RecordType
-from pipeline.wal.log import QUOTA_BYTES, SEGMENT_BYTES, Entry, Log
-from pipeline.wal.records import Place, encode_acked
+from pipeline.wal.log import QUOTA_BYTES, SEGMENT_BYTES, LogEntry, WriteAheadLog
+from pipeline.wal.records import LogPosition, encode_acked
 
 log = logging.getLogger(__name__)
 
-_REPLAY_S = 120.0
-_PLANE = "plane"
+_REPLAY_TIMEOUT_S = 120.0
+_PLANE_FOLDER = "plane"
 """Sub-folder for the last configuration from the control plane."""
-_REPORTED = (
+_REPORTED_FIGURES = (
     "accepted_batches",
     "acked_batches",
     "resent_batches",
@@ -69,8 +69,10 @@ _REPORTED = (
     "collectors_up",
     "level",
 )
-AS_ROOT = "the agent runs as root, and so does every program of its sources: run it as its own user (docs/deploy.md)"
-_NEARLY = 0.9
+ROOT_WARNING = (
+    "the agent runs as root, and so does every program of its sources: run it as its own user (docs/deploy.md)"
+)
+_NEARLY_FULL = 0.9
 """Fraction of its quota above which the log is a problem."""
 
 
@@ -156,71 +158,71 @@ class Agent:
         """Raises LogLocked if another process uses the folder, OSError if the disk refuses, KeyFileError."""
         trust = Trust(read_keys(config.keys), zookeeper_auth())
         self.config, self._clock = config, clock
-        self._held: list[tuple[Entry, Place]] | None = []
+        self._held: list[tuple[LogEntry, LogPosition]] | None = []
         """Batches accepted while an old log is still being read, sent after it; None once that is done."""
         self._holding = threading.Lock()
         self._trouble = ""
-        known, self._own_delivery = remembered(config.data / _PLANE).metrics, config.delivery
+        known, self._own_delivery = remembered_document(config.data / _PLANE_FOLDER).metrics, config.delivery
         config = self.config = replace(config, delivery=known.get("delivery", config.delivery))
-        self._delivery = Delivery(config.delivery)
-        if self._delivery is not Delivery.END_TO_END and config.sites:
+        self._delivery = DeliveryMode(config.delivery)
+        if self._delivery is not DeliveryMode.END_TO_END and config.sites:
             raise ValueError(f"delivery {config.delivery} with several sites: only end-to-end supports them")
-        own_level = config.level if self._delivery is Delivery.END_TO_END else "kafka"
-        self._level: str = known.get("level", own_level) if self._delivery is Delivery.END_TO_END else own_level
+        own_level = config.level if self._delivery is DeliveryMode.END_TO_END else "kafka"
+        self._level: str = known.get("level", own_level) if self._delivery is DeliveryMode.END_TO_END else own_level
         self._own_level = own_level
         self._tracker = Tracker(ack_on_sent=self._level == "kafka", live_first=config.live_first)
         folder = log_folder(config.data, self._delivery)
-        before_open(folder, self._delivery)
-        memory = self._delivery is Delivery.BEST_EFFORT
-        self.log = Log(
+        prepare_log(folder, self._delivery)
+        memory = self._delivery is DeliveryMode.BEST_EFFORT
+        self.log = WriteAheadLog(
             folder,
             config.name,
             config.lanes,
             self._on_durable,
-            segment_bytes=min(config.segment_bytes, MEMORY_SEGMENT) if memory else config.segment_bytes,
+            segment_bytes=min(config.segment_bytes, MEMORY_SEGMENT_BYTES) if memory else config.segment_bytes,
             quota_bytes=min(config.quota_bytes, MEMORY_BYTES) if memory else config.quota_bytes,
-            files=log_files(folder, self._delivery),
-            lazy=not config.sites and self._delivery is Delivery.END_TO_END,
+            files=files_of_log(folder, self._delivery),
+            lazy=not config.sites and self._delivery is DeliveryMode.END_TO_END,
         )
-        after_open(folder, self._delivery)
+        clear_marker(folder, self._delivery)
         self.log.keep_segments = not memory
-        self._audit = Audit(config.data / "accepted", clock.now_ms())
+        self._audit = AcceptedCounts(config.data / "accepted", clock.now_ms())
         self._links = self._several_sites() if config.sites else None
         home = self._links.home if self._links else self._sender_of(config)
-        self._sender: Links | Sender = self._links or home
+        self._sender: MultiSiteSender | Sender = self._links or home
         if self.log.complete:
             self._resume()
         shed = (config.shed == "oldest" or memory) and not self._links
-        straight = self._delivery is Delivery.DISK_FAILOVER
-        self._failover = FailoverLog(self.log, CollectorWay(home, clock), clock) if straight else None
-        wal = cast(Log, self._failover) if self._failover else self.log
-        self._intake = Intake(wal, config.name, folder, home.give_up if shed else None)
+        straight = self._delivery is DeliveryMode.DISK_FAILOVER
+        self._failover = FailoverLog(self.log, CollectorRoute(home, clock), clock) if straight else None
+        wal = cast(WriteAheadLog, self._failover) if self._failover else self.log
+        self._intake = WalSink(wal, config.name, folder, home.give_up if shed else None)
         self._zookeeper: KazooClient = zookeeper_client(config.zookeeper)
-        self._control = Control(self._zookeeper, home, f"{config.topic_prefix}.samples")
+        self._control = AckWatcher(self._zookeeper, home, f"{config.topic_prefix}.samples")
         self._groups: tuple[str, ...] = ()
         self._mode = CollectorMode.FAILOVER
         self._limits: tuple[int | None, int | None] = None, None
         self._pending = ""
         self._described = _describe(self.log)
         data = json.dumps(self._described).encode()
-        self._registration = Registration(self._zookeeper, f"/artimon/agents/{config.name}", data)
+        self._registration = EphemeralNode(self._zookeeper, f"/artimon/agents/{config.name}", data)
         self.runtime = self._runtime()
-        self.plane = Plane(
+        self.plane = ControlPlane(
             self._zookeeper,
             config.name,
             config.groups,
-            config.data / _PLANE,
+            config.data / _PLANE_FOLDER,
             self.runtime,
             clock,
             self._report,
             config.configuration,
             trust,
         )
-        self._replay_timer = threading.Timer(_REPLAY_S, self._stop_keeping)
+        self._replay_timer = threading.Timer(_REPLAY_TIMEOUT_S, self._stop_keeping)
         self._replay_timer.daemon = True
 
     def _sender_of(self, config: AgentConfig) -> Sender:
-        pacing = Pacing(config.backlog_rate)
+        pacing = BacklogLimiter(config.backlog_rate)
         return Sender(self.log, self._tracker, config.name, config.lanes, self._clock, pacing)
 
     @property
@@ -229,7 +231,7 @@ class Agent:
         return self._intake
 
     @property
-    def intake(self) -> Intake:
+    def intake(self) -> WalSink:
         """The sink with its blocking variant `accept_now`."""
         return self._intake
 
@@ -237,7 +239,7 @@ class Agent:
         """Begin to send; returns at once even if no server can be reached. The last known configuration is applied
         first, as far as its parts exist already."""
         if os.geteuid() == 0:
-            log.warning("%s", AS_ROOT)
+            log.warning("%s", ROOT_WARNING)
         self.plane.begin()
         if self._held is None:
             self._sender.start()
@@ -259,7 +261,7 @@ class Agent:
         self._registration.stop(1.0)
         self._control.stop(1.0)
         self._sender.stop(2.0)
-        if self._delivery is Delivery.BEST_EFFORT and (lost := self._sender.figures()["pending_batches"]):
+        if self._delivery is DeliveryMode.BEST_EFFORT and (lost := self._sender.figures()["pending_batches"]):
             log.warning("best effort: %d unsent batches are lost with this process", lost)
         self.log.close(3.0)
         self._zookeeper.stop()
@@ -274,7 +276,7 @@ class Agent:
             problems.append(full)
         problems += [*self.plane.problems(), *([self._pending] if self._pending else [])]
         problems += self._links.problems() if self._links else []
-        if self.log.used_bytes > _NEARLY * self.log.quota_bytes:
+        if self.log.used_bytes > _NEARLY_FULL * self.log.quota_bytes:
             problems.append(
                 f"the log holds {self.log.used_bytes} of {self.log.quota_bytes} bytes, not acked: once it is full polls"
                 " are dropped and counted as refused"
@@ -305,7 +307,7 @@ class Agent:
             },
             "refused": dict(+self._intake.refused),  # a shed batch takes its refusal back
             "problems": problems,
-            "warnings": [*self.plane.warnings(), *([AS_ROOT] if os.geteuid() == 0 else [])],
+            "warnings": [*self.plane.warnings(), *([ROOT_WARNING] if os.geteuid() == 0 else [])],
         }
 
     @property
@@ -313,9 +315,9 @@ class Agent:
         """Reason for which the agent accepts nothing more, "" while it does."""
         return self.log.problem or self._trouble
 
-    def _several_sites(self) -> Links:
+    def _several_sites(self) -> MultiSiteSender:
         config = self.config
-        return Links(
+        return MultiSiteSender(
             config.sites,
             self.log,
             config.data,
@@ -354,7 +356,7 @@ class Agent:
         if self._tracker.pending:
             log.info("the log holds %d batches that are not acked", self._tracker.pending)
 
-    def _on_durable(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+    def _on_durable(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         """Called by the log's flusher."""
         with self._holding:
             if self._held is not None:
@@ -362,7 +364,7 @@ class Agent:
                 return
         self._told(placed)
 
-    def _told(self, placed: Sequence[tuple[Entry, Place]]) -> None:
+    def _told(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         counted = [(e.header.source, e.minutes, p) for e, p in placed if e.type == RecordType.BATCH]
         try:
             self._audit.add(counted, self._clock.now_ms())
@@ -372,8 +374,10 @@ class Agent:
 
     # --- hooks of the control plane
 
-    def _runtime(self) -> Runtime:
-        runtime = Runtime(self._set_mode, lambda: int(self._sender.figures()["pending_batches"]), lambda: self.failing)
+    def _runtime(self) -> AgentControls:
+        runtime = AgentControls(
+            self._set_mode, lambda: int(self._sender.figures()["pending_batches"]), lambda: self.failing
+        )
         runtime.on_roll(self._roll)
         if self._links:
             runtime.on_release(self._release)
@@ -386,9 +390,9 @@ class Agent:
         runtime.on_setting("collectors_mode", lambda mode: self._prefer(mode=CollectorMode(mode or "failover")))
         return runtime
 
-    def _set_mode(self, mode: Mode) -> None:
-        self._intake.closed = "draining" if mode is Mode.DRAINING else ""
-        self._sender.hold(mode is Mode.PAUSED)
+    def _set_mode(self, mode: AgentMode) -> None:
+        self._intake.closed = "draining" if mode is AgentMode.DRAINING else ""
+        self._sender.hold(mode is AgentMode.PAUSED)
 
     def _roll(self) -> str:
         return "segment of the log ended" if self.log.roll() else "the log is closed"
@@ -400,14 +404,14 @@ class Agent:
         return self._links.release(int(lane))
 
     def _set_level(self, level: str | None) -> None:
-        if self._delivery is not Delivery.END_TO_END:
+        if self._delivery is not DeliveryMode.END_TO_END:
             return  # without end-to-end delivery nothing is kept until the table has it
         self._level = level or self._own_level
         self._sender.set_level(self._level == "kafka")
 
     def _set_quota(self, quota_bytes: int | None) -> None:
         most = quota_bytes or self.config.quota_bytes
-        self.log.quota_bytes = min(most, MEMORY_BYTES) if self._delivery is Delivery.BEST_EFFORT else most
+        self.log.quota_bytes = min(most, MEMORY_BYTES) if self._delivery is DeliveryMode.BEST_EFFORT else most
 
     def _limit(self, credits: int | None, backlog: int | None) -> None:
         """Limit the bytes in flight to a collector and the backlog's bytes a second; None: as on the command line."""
@@ -427,7 +431,7 @@ class Agent:
     def _report(self, told: dict[str, Any]) -> None:
         """Publish the agent's znode: identity, configuration, and figures of its backlog."""
         figures = self.figures()
-        kept = {name: figures[name] for name in _REPORTED}
+        kept = {name: figures[name] for name in _REPORTED_FIGURES}
         texts = {name: [str(text)[:300] for text in figures[name][:10]] for name in ("problems", "warnings")}
         whole = {**self._described, **told, "time_ms": self._clock.now_ms(), "figures": kept, **texts}
         self._registration.update(json.dumps(whole).encode())
@@ -436,7 +440,7 @@ class Agent:
         self.log.keep_segments = False
 
 
-def _describe(wal: Log) -> dict[str, Any]:
+def _describe(wal: WriteAheadLog) -> dict[str, Any]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "epoch": f"{wal.epoch:016x}", "version": _version()}
 
 

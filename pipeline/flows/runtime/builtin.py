@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pipeline.flows import channels, encodings, groups, interceptors, sinks, sources
-from pipeline.flows.registry import Part, Registry, declared_in
+from pipeline.flows.registry import ComponentKind, Registry, declared_in
 
-_DECLARED = {
-    Part.SOURCE: sources,
-    Part.CHANNEL: channels,
-    Part.SINK: sinks,
-    Part.INTERCEPTOR: interceptors,
-    Part.GROUP: groups,
-    Part.ENCODING: encodings,
+_PACKAGES = {
+    ComponentKind.SOURCE: sources,
+    ComponentKind.CHANNEL: channels,
+    ComponentKind.SINK: sinks,
+    ComponentKind.INTERCEPTOR: interceptors,
+    ComponentKind.GROUP: groups,
+    ComponentKind.ENCODING: encodings,
 }
 
 
-def builtin() -> Registry:
+def builtin_registry() -> Registry:
     """Return a registry of the built-in components; it finds those of entry points itself."""
     registry = Registry()
-    for part, module in _DECLARED.items():
+    for part, module in _PACKAGES.items():
         registry.add(part, *declared_in(module))
     return registry

@@ -10,18 +10,18 @@ from typing import Any
 
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
-from pipeline.delivery.modes import Delivery
+from pipeline.delivery.modes import DeliveryMode
 from pipeline.flows.channels.ledger import BranchPolicy
-from pipeline.flows.config.model import FlowConfig, SinkChosen
-from pipeline.flows.context import BRANCHES, STRAIGHT, Context
-from pipeline.flows.event import Parcel
-from pipeline.flows.lifecycle import Member, State, start_all, stop_all
-from pipeline.flows.runtime.front import Front
-from pipeline.flows.runtime.rejected import Rejected
-from pipeline.flows.runtime.runner import Restarts, Runner, SinkRunner, SourceRunner
-from pipeline.flows.sources.listening import check_source
+from pipeline.flows.config.model import FlowConfig, SinkConfig
+from pipeline.flows.context import BRANCHES, DIRECT_SINK, Context
+from pipeline.flows.event import EventBatch
+from pipeline.flows.lifecycle import LifecycleState, ManagedPart, start_all, stop_all
+from pipeline.flows.runtime.front import FlowEntry
+from pipeline.flows.runtime.rejected import SinkQuarantine
+from pipeline.flows.runtime.runner import RestartBackoff, Runner, SinkRunner, SourceRunner
+from pipeline.flows.sources.listening import check_exposure
 from pipeline.flows.spi import Figures, FlowError, Sink
-from pipeline.wal.files import SYSTEM_FILES, ensure_folder
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, ensure_folder
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +37,16 @@ class Flow:
         self._context = replace(context, flow=config.name, folder=context.folder / config.name)
         self._clock: Clock = context.clock
         self._turn = threading.RLock()
-        self.state, self.problem = State.IDLE, ""
-        self.restarts = Restarts()
+        self.state, self.problem = LifecycleState.IDLE, ""
+        self.restarts = RestartBackoff()
         self._wanted = False
-        self._members: list[Member] = []
+        self._members: list[ManagedPart] = []
         self._runners: list[Runner] = []
         self._sink_runners: list[SinkRunner] = []
         self._sinks: dict[str, Any] = {}
         self._source: Any = None
         self._channel: Any = None
-        self._front: Front | None = None
+        self._front: FlowEntry | None = None
         self._alarms: list[str] = []
         self._warnings: list[str] = []
         self._paused = self._closed = False
@@ -81,15 +81,15 @@ class Flow:
         try:
             if not self._wanted:
                 return
-            if self.state in (State.IDLE, State.ERROR) and self.restarts.due(self._clock.monotonic()):
-                self.state = State.STARTING
+            if self.state in (LifecycleState.IDLE, LifecycleState.ERROR) and self.restarts.due(self._clock.monotonic()):
+                self.state = LifecycleState.STARTING
                 threading.Thread(target=self._start_wanted, name=f"start {self.name}", daemon=True).start()
                 return
             self._alarms = [alarm for runner in self._runners if (alarm := runner.watch())]
         finally:
             self._turn.release()
 
-    def put(self, parcels: Sequence[Parcel]) -> None:
+    def put(self, parcels: Sequence[EventBatch]) -> None:
         """Put parcels as the flow's source would. Raises ChannelFull, ChannelFailed, EventError."""
         if self._front is None:
             raise FlowError(f"flow {self.name} is {self.state}")
@@ -125,7 +125,7 @@ class Flow:
     @property
     def fault(self) -> str:
         """Reason for which the flow should run and does not, "" if it does."""
-        return self.problem if self.state is State.ERROR else ""
+        return self.problem if self.state is LifecycleState.ERROR else ""
 
     @property
     def waiting(self) -> int:
@@ -175,13 +175,13 @@ class Flow:
 
     def _start_wanted(self) -> None:
         with self._turn:
-            if self._wanted and self.state is State.STARTING:
+            if self._wanted and self.state is LifecycleState.STARTING:
                 self._start()
 
     def _start(self) -> None:
-        self.state = State.STARTING
+        self.state = LifecycleState.STARTING
         try:
-            ensure_folder(SYSTEM_FILES, self._context.folder)
+            ensure_folder(LOCAL_FILE_SYSTEM, self._context.folder)
             self._build()
             problem = start_all(self._members, self.config.options.start_s)
         except FlowError as error:
@@ -192,20 +192,20 @@ class Flow:
         self.problem = problem
         if problem:
             self.restarts.died(self._clock.monotonic())
-            self.state = State.ERROR
+            self.state = LifecycleState.ERROR
             log.error("flow %s: %s", self.name, problem)
         else:
-            self.state = State.RUNNING
+            self.state = LifecycleState.RUNNING
 
     def _stop(self, deadline_s: float | None) -> list[str]:
-        self.state = State.STOPPING
+        self.state = LifecycleState.STOPPING
         if self._front is not None:
             self._front.open = False
         share = self.config.options.stop_s
         if deadline_s is not None:
             share = min(share, deadline_s / max(1, len(self._members)))
         problems = stop_all(self._members, share)
-        self.state = State.ERROR if problems else State.STOPPED
+        self.state = LifecycleState.ERROR if problems else LifecycleState.STOPPED
         self.problem = "; ".join(problems)
         return problems
 
@@ -213,11 +213,11 @@ class Flow:
 
     def _build(self) -> None:
         options = self.config.options
-        self._warnings = check_source(self.config.source.options, self._context)
+        self._warnings = check_exposure(self.config.source.options, self._context)
         self._runners, self._sink_runners, self._alarms = [], [], []
         self._sinks = self._build_sinks()
         self._channel = self._build_channel()
-        self._front = Front(self._build_interceptors(), self._channel.put, options.put_s, self._clock)
+        self._front = FlowEntry(self._build_interceptors(), self._channel.put, options.put_s, self._clock)
         for name, sink in self._sinks.items():
             self._sink_runners.append(self._sink_runner(name, sink))
         source_member = self._build_source(self._front)
@@ -226,10 +226,10 @@ class Flow:
             self.pause()
         self._front.open = not self._closed
         self._members = [
-            Member("channel", self._channel.start, self._channel.stop),
-            *(Member(name, sink.start, sink.stop) for name, sink in self._sinks.items()),
-            *(Member(runner.name, runner.start, runner.stop) for runner in self._sink_runners),
-            Member("rest", lambda: None, self._hand_over_rest),
+            ManagedPart("channel", self._channel.start, self._channel.stop),
+            *(ManagedPart(name, sink.start, sink.stop) for name, sink in self._sinks.items()),
+            *(ManagedPart(runner.name, runner.start, runner.stop) for runner in self._sink_runners),
+            ManagedPart("rest", lambda: None, self._hand_over_rest),
             source_member,
         ]
 
@@ -250,7 +250,7 @@ class Flow:
         joined = group.component.build(group.options, self._context.named("group"))(sinks)
         return {group.component.name: joined}
 
-    def _build_sink(self, one: SinkChosen) -> Any:
+    def _build_sink(self, one: SinkConfig) -> Any:
         runner_progress = self._progress_of(one.name)
         context = replace(self._context.named(one.name), progress=runner_progress)
         return one.chosen.component.build(one.chosen.options, context)
@@ -270,8 +270,8 @@ class Flow:
             shared[BRANCHES] = {
                 one.name: BranchPolicy(one.branch.required, one.branch.behind_bytes) for one in self.config.sinks
             }
-        if self.config.options.delivery is Delivery.DISK_FAILOVER:
-            (shared[STRAIGHT],) = self._sinks.values()
+        if self.config.options.delivery is DeliveryMode.DISK_FAILOVER:
+            (shared[DIRECT_SINK],) = self._sinks.values()
         return chosen.component.build(chosen.options, replace(self._context.named("channel"), shared=shared))
 
     def _build_interceptors(self) -> list[tuple[str, Any]]:
@@ -283,10 +283,10 @@ class Flow:
     def _sink_runner(self, name: str, sink: Sink) -> SinkRunner:
         options = self.config.options
         reader = self._channel.reader(name) if self.config.fans_out else self._channel
-        rejected = Rejected(self._context.folder / "rejected")
+        rejected = SinkQuarantine(self._context.folder / "rejected")
         return SinkRunner(f"sink {name}", reader, sink, options.batch, rejected, options.stall_s, self._clock)
 
-    def _build_source(self, front: Front) -> Member:
+    def _build_source(self, front: FlowEntry) -> ManagedPart:
         options, chosen = self.config.options, self.config.source
         runner: SourceRunner | None = None
 
@@ -298,7 +298,7 @@ class Flow:
         context = replace(self._context.named("source"), wake=wake, shared=shared)
         source = self._source = chosen.component.build(chosen.options, context)
         if not hasattr(source, "poll"):
-            return Member("source", lambda: source.start(front.put), source.stop)
+            return ManagedPart("source", lambda: source.start(front.put), source.stop)
         runner = SourceRunner("source", source, front.put, options.idle_s, options.stall_s, self._clock)
         self._runners.append(runner)
-        return Member("source", runner.start, runner.stop)
+        return ManagedPart("source", runner.start, runner.stop)

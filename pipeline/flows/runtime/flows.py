@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.flows.config.hostfile import NOTHING_ALLOWED, HostFile, read_host_file
+from pipeline.flows.config.hostfile import EMPTY_HOST_FILE, HostFile, read_host_file
 from pipeline.flows.config.model import FlowConfig
 from pipeline.flows.config.read import check_flows, read_flows
 from pipeline.flows.context import Context
 from pipeline.flows.registry import Registry
-from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.runtime.builtin import builtin_registry
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.spi import Figures, FlowError
 
 log = logging.getLogger(__name__)
 
-_TICK_S = 0.25
+_TICK_INTERVAL_S = 0.25
 
 
 class Flows:
@@ -30,7 +30,7 @@ class Flows:
     Locks: `_turn` serialises start, stop, change and mode; `_lock` guards the dict of flows."""
 
     def __init__(
-        self, configs: Sequence[FlowConfig], context: Context, registry: Registry, host: HostFile = NOTHING_ALLOWED
+        self, configs: Sequence[FlowConfig], context: Context, registry: Registry, host: HostFile = EMPTY_HOST_FILE
     ) -> None:
         """`context`: its folder is the parent of the flows' folders. `registry`: components that pushed flows may name.
         `host`: what pushed flows may use outside of their folder."""
@@ -79,12 +79,12 @@ class Flows:
             "flows": flows,
             "flow_events": {name: one["in"]["events"] for name, one in flows.items() if "in" in one},
             "flow_refused": {name: one["in"]["refused"] for name, one in flows.items() if "in" in one},
-            "flow_delivered": {name: _runners(one, "delivered") for name, one in flows.items()},
-            "flow_rejected": {name: _runners(one, "rejected") for name, one in flows.items()},
+            "flow_delivered": {name: _sum_over_runners(one, "delivered") for name, one in flows.items()},
+            "flow_rejected": {name: _sum_over_runners(one, "rejected") for name, one in flows.items()},
             "flow_oldest_ms": {name: self._age(flow) for name, flow in self._all().items()},
             "flow_waiting": {name: one.get("waiting", 0) for name, one in flows.items()},
-            "flow_deaths": {name: _runners(one, "deaths") for name, one in flows.items()},
-            "flow_alarms": {name: _runners(one, "alarms") for name, one in flows.items()},
+            "flow_deaths": {name: _sum_over_runners(one, "deaths") for name, one in flows.items()},
+            "flow_alarms": {name: _sum_over_runners(one, "alarms") for name, one in flows.items()},
             "supervisor_restarts": self.supervisor_restarts,
             "problems": [*problems, *self._left_behind()],
             "warnings": [text for one in flows.values() for text in one["warnings"]],
@@ -228,7 +228,7 @@ class Flows:
                     flow.tick()
                 except Exception:
                     log.exception("flow %s: check failed", flow.name)
-            self._context.clock.wait(self._stop, _TICK_S)
+            self._context.clock.wait(self._stop, _TICK_INTERVAL_S)
 
     def _left_behind(self) -> list[str]:
         """Return problems for folders that hold segments but belong to no flow."""
@@ -241,7 +241,7 @@ class Flows:
         return [f"the folder {folder} belongs to no flow of the configuration and may hold events" for folder in held]
 
 
-def _runners(figures: Figures, name: str) -> int:
+def _sum_over_runners(figures: Figures, name: str) -> int:
     """Return the sum of a count over all runners of a flow."""
     return sum(runner.get(name, 0) for runner in figures.get("runners", {}).values())
 
@@ -251,7 +251,7 @@ def open_flows(
 ) -> Flows:
     """Return the flows of an agent, those of `file` among them; starts nothing. `allow`: the host's file of parts and
     folders. Raises ConfigFileError."""
-    registry = builtin()
+    registry = builtin_registry()
     host = read_host_file(allow, registry)
     configs = read_flows(file, registry) if file else []
     context = Context(agent, "", "", data / "flows", registry, clock, shared={"zookeeper": zookeeper})

@@ -8,21 +8,23 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from artimon.model.clock import Clock
-from artimon.model.event import EventError, batches_of
-from pipeline.flows.event import Parcel
+from artimon.model.event import EventError, split_events
+from pipeline.flows.event import EventBatch
 from pipeline.flows.spi import ChannelFailed, ChannelFull, Figures, FlowError, Interceptor
 
 log = logging.getLogger(__name__)
 
-Into = Callable[[Sequence[Parcel], float], None]
+PutIntoChannel = Callable[[Sequence[EventBatch], float], None]
 
 
-class Front:
+class FlowEntry:
     """`put` of a flow. Thread-safe; waits at most `put_s` for room.
 
     Locks: `_lock` guards the counts."""
 
-    def __init__(self, interceptors: Sequence[tuple[str, Interceptor]], into: Into, put_s: float, clock: Clock) -> None:
+    def __init__(
+        self, interceptors: Sequence[tuple[str, Interceptor]], into: PutIntoChannel, put_s: float, clock: Clock
+    ) -> None:
         self._interceptors, self._into, self._put_s, self._clock = list(interceptors), into, put_s, clock
         self._lock = threading.Lock()
         self.events = self.parcels = self.last_ms = 0
@@ -31,17 +33,17 @@ class Front:
         """Calls of which nothing was kept, by reason."""
         self.open = True
 
-    def put(self, parcels: Sequence[Parcel]) -> None:
+    def put(self, parcels: Sequence[EventBatch]) -> None:
         """Put all or none. Raises ChannelFull, ChannelFailed, EventError."""
         if not self.open:
             raise ChannelFull("the flow is paused or stopping: keep the parcels and retry")
         try:
-            passed = self._intercepted(_fitting(parcels))
+            passed = self._intercepted(_cut_to_fit(parcels))
             if passed:
                 self._into(passed, self._put_s)
         except (FlowError, EventError) as error:
             with self._lock:
-                self.refused[_reason(error)] += 1
+                self.refused[_refusal_reason(error)] += 1
             raise
         with self._lock:
             self.parcels += len(passed)
@@ -60,7 +62,7 @@ class Front:
             found["interceptors"] = [{"name": name, **one.figures()} for name, one in self._interceptors]
         return found
 
-    def _intercepted(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+    def _intercepted(self, parcels: Sequence[EventBatch]) -> Sequence[EventBatch]:
         for name, interceptor in self._interceptors:
             if not parcels:
                 break
@@ -69,21 +71,21 @@ class Front:
             except Exception as error:  # third-party code: nothing of this call is kept
                 log.exception("interceptor %s", name)
                 raise ChannelFailed(f"interceptor {name}: {type(error).__name__}: {error}") from error
-        return _fitting(parcels) if self._interceptors else parcels
+        return _cut_to_fit(parcels) if self._interceptors else parcels
 
 
-def _fitting(parcels: Sequence[Parcel]) -> list[Parcel]:
+def _cut_to_fit(parcels: Sequence[EventBatch]) -> list[EventBatch]:
     """Return the parcels; those without an identity are cut so that each fits into a batch. Raises EventError."""
-    fitting: list[Parcel] = []
+    fitting: list[EventBatch] = []
     for parcel in parcels:
         if parcel.data is not None or parcel.id is not None:
             fitting.append(parcel)
         else:
-            fitting += [Parcel(events) for events in batches_of(parcel.events)]
+            fitting += [EventBatch(events) for events in split_events(parcel.events)]
     return fitting
 
 
-def _reason(error: Exception) -> str:
+def _refusal_reason(error: Exception) -> str:
     if isinstance(error, ChannelFull):
         return "full"
     return "event" if isinstance(error, EventError) else "failed"

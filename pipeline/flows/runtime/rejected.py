@@ -7,19 +7,19 @@ import os
 import threading
 from pathlib import Path
 
-from pipeline.flows.event import Parcel, events_of
-from pipeline.wal.files import SYSTEM_FILES, Files, ensure_folder, write_whole
+from pipeline.flows.event import EventBatch, events_of
+from pipeline.wal.files import LOCAL_FILE_SYSTEM, FileSystem, ensure_folder, replace_file
 
-MOST_BYTES = 256 * 1024 * 1024
+MAX_BYTES = 256 * 1024 * 1024
 
 
-class Rejected:
+class SinkQuarantine:
     """Folder of one file a parcel: a JSON line with reason and identity, then the message. Bounded: beyond the limit
     `add` raises OSError and the sink's runner retries, until an operator empties the folder. Thread-safe.
 
     Locks: `_lock` guards the known names, also during scans of the folder."""
 
-    def __init__(self, folder: Path, files: Files = SYSTEM_FILES, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, folder: Path, files: FileSystem = LOCAL_FILE_SYSTEM, most_bytes: int = MAX_BYTES) -> None:
         self._folder, self._files, self._most_bytes = folder, files, most_bytes
         self._lock = threading.Lock()
         self._known: dict[str, int] = {}
@@ -33,7 +33,7 @@ class Rejected:
         with self._lock:
             return len(self._names())
 
-    def add(self, parcel: Parcel, reason: str) -> None:
+    def add(self, parcel: EventBatch, reason: str) -> None:
         """Add a parcel durably. Raises OSError."""
         data = (
             json.dumps({"reason": reason, "id": str(parcel.id) if parcel.id else ""}).encode() + b"\n" + _body(parcel)
@@ -45,11 +45,11 @@ class Rejected:
                 self._looked = 0
                 raise OSError(f"{self._folder} is full ({self._most_bytes} bytes): inspect and empty it")
             ensure_folder(self._files, self._folder)
-            write_whole(self._files, self._folder / name, data)
+            replace_file(self._files, self._folder / name, data)
             names[name] = len(data)
             self._known, self._looked = names, self._changed()
 
-    def _name(self, parcel: Parcel, names: dict[str, int]) -> str:
+    def _name(self, parcel: EventBatch, names: dict[str, int]) -> str:
         """Return the file name. The same parcel has the same name, so that adding it twice keeps it once."""
         if parcel.id is not None:
             id = parcel.id
@@ -83,7 +83,7 @@ def _size(entry: os.DirEntry[str]) -> int:
         return 0
 
 
-def _body(parcel: Parcel) -> bytes:
+def _body(parcel: EventBatch) -> bytes:
     if parcel.data is not None:
         return parcel.data
     lines = ({"headers": dict(e.headers), "body": e.body.hex()} for e in events_of(parcel))

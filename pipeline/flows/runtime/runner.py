@@ -8,36 +8,36 @@ from collections import Counter
 from dataclasses import dataclass
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.flows.event import Parcel
-from pipeline.flows.runtime.rejected import Rejected
+from pipeline.flows.event import EventBatch
+from pipeline.flows.runtime.rejected import SinkQuarantine
 from pipeline.flows.spi import (
     ChannelFailed,
     ChannelFull,
+    ChannelReader,
     Figures,
     PollableSource,
     Put,
-    Reader,
     Sink,
     SinkFailed,
     Take,
-    Waking,
+    WakeableReader,
 )
-from pipeline.link.timer import backoff
+from pipeline.link.timer import backoff_s
 
 log = logging.getLogger(__name__)
 
 TAKE_WAIT_S = 0.5
 """Longest wait of a take in seconds. Data wakes a take, as does the stop of most flows; this bounds the stop for
 channels that cannot be woken."""
-RETRY_LEAST_S, RETRY_MOST_S = 0.05, 10.0
-RESTART_LEAST_S = 0.1
-RESTART_MOST_S = 30.0
-_CALM_S = 60.0
+MIN_RETRY_S, MAX_RETRY_S = 0.05, 10.0
+MIN_RESTART_S = 0.1
+MAX_RESTART_S = 30.0
+_RESET_AFTER_S = 60.0
 """Seconds without a death after which the count of deaths in a row starts anew."""
 
 
 @dataclass(slots=True)
-class Restarts:
+class RestartBackoff:
     """Restart back-off of one runner. `deaths` counts all, `row` those in a row."""
 
     deaths: int = 0
@@ -47,17 +47,17 @@ class Restarts:
 
     def died(self, now: float) -> None:
         """Record an unexpected end of the thread."""
-        if self._died_at is not None and now - self._died_at > _CALM_S:
+        if self._died_at is not None and now - self._died_at > _RESET_AFTER_S:
             self.row = 0
         self.deaths, self.row, self._died_at = self.deaths + 1, self.row + 1, now
-        self.not_before = now + backoff(self.row, RESTART_LEAST_S, RESTART_MOST_S)
+        self.not_before = now + backoff_s(self.row, MIN_RESTART_S, MAX_RESTART_S)
 
     def due(self, now: float) -> bool:
         return now >= self.not_before
 
 
 @dataclass(slots=True)
-class Progress:
+class StallDetector:
     """Progress of one runner: the time since it is busy, and stall alarms."""
 
     stall_s: float
@@ -91,7 +91,7 @@ class Runner:
 
     def __init__(self, name: str, stall_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name, self._clock = name, clock
-        self.progress, self.restarts = Progress(stall_s), Restarts()
+        self.progress, self.restarts = StallDetector(stall_s), RestartBackoff()
         self._stop = threading.Event()
         self._paused = threading.Event()
         self._thread: threading.Thread | None = None
@@ -162,7 +162,14 @@ class SinkRunner(Runner):
     """Takes from a channel, delivers to a sink, commits after the delivery."""
 
     def __init__(
-        self, name: str, reader: Reader, sink: Sink, batch: int, rejected: Rejected, stall_s: float, clock: Clock
+        self,
+        name: str,
+        reader: ChannelReader,
+        sink: Sink,
+        batch: int,
+        rejected: SinkQuarantine,
+        stall_s: float,
+        clock: Clock,
     ) -> None:
         super().__init__(name, stall_s, clock)
         self._reader, self._sink, self._batch, self._rejected = reader, sink, batch, rejected
@@ -204,7 +211,7 @@ class SinkRunner(Runner):
             self.progress.idle()
 
     def _wake(self) -> None:
-        if isinstance(self._reader, Waking):
+        if isinstance(self._reader, WakeableReader):
             self._reader.wake()
 
     def _deliver(self, take: Take) -> None:
@@ -237,7 +244,7 @@ class SinkRunner(Runner):
         self.parcels += len(take.parcels)
         self.last_ms = self._clock.now_ms()
 
-    def _set_aside(self, parcel: Parcel, reason: str) -> bool:
+    def _set_aside(self, parcel: EventBatch, reason: str) -> bool:
         try:
             self._rejected.add(parcel, reason)
         except OSError as error:
@@ -254,7 +261,7 @@ class SinkRunner(Runner):
         self.row += 1
         self.failures[kind] += 1
         self.progress.idle()
-        self._clock.wait(self._stop, backoff(self.row, RETRY_LEAST_S, RETRY_MOST_S))
+        self._clock.wait(self._stop, backoff_s(self.row, MIN_RETRY_S, MAX_RETRY_S))
 
 
 class SourceRunner(Runner):
@@ -321,4 +328,4 @@ class SourceRunner(Runner):
             log.warning("%s: %s", self.name, problem)
         self.problem = problem
         self.row += 1
-        self._clock.wait(self._stop, RETRY_LEAST_S if waited else backoff(self.row, RETRY_LEAST_S, RETRY_MOST_S))
+        self._clock.wait(self._stop, MIN_RETRY_S if waited else backoff_s(self.row, MIN_RETRY_S, MAX_RETRY_S))

@@ -14,21 +14,21 @@ from pydantic import Field, field_validator, model_validator
 from artimon.model.batch import NO_LANE, BatchError, BatchId
 from artimon.model.codec import verify
 from artimon.runtime.text import parse_address
-from pipeline.control.directory import Directory
+from pipeline.control.directory import GroupDirectory
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel, encoded
+from pipeline.flows.event import EventBatch, with_bytes
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Figures, SinkFailed
-from pipeline.link.client import CollectorClient, NotSent
-from pipeline.link.endpoints import Endpoint
-from pipeline.link.link import CALL_COUNT, Link
+from pipeline.link.client import CollectorCallError, CollectorClient
+from pipeline.link.endpoints import CollectorEndpoint
+from pipeline.link.link import MAX_CALL_MESSAGES, CollectorLink
 
-_ASK_S = 0.05
-_ASK_MOST_S = 1.0
+_MIN_ASK_INTERVAL_S = 0.05
+_MAX_ASK_INTERVAL_S = 1.0
 
 
-class _Full(SinkFailed):
+class _NextAgentFull(SinkFailed):
     """The next agent has no room for all `messages` of a call."""
 
     def __init__(self, reason: str, messages: int) -> None:
@@ -66,8 +66,8 @@ class AgentSink:
 
     def __init__(self, options: AgentSinkOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
-        self._client = CollectorClient(Link.of(context.agent, options.least_s, options.most_s), context.clock)
-        self._directory: Directory | None = None
+        self._client = CollectorClient(CollectorLink.of(context.agent, options.least_s, options.most_s), context.clock)
+        self._directory: GroupDirectory | None = None
         self._encoded: dict[BatchId, bytes] = {}
         """Bytes made here for parcels whose delivery has not ended: a retry must send the same bytes."""
         self._accepted: set[BatchId] = set()
@@ -84,9 +84,9 @@ class AgentSink:
             self._directory = self._context.directory("sink agent", group)
             self._look_around()
         else:
-            self._client.update({text: Endpoint(*parse_address(text)) for text in self._options.to})
+            self._client.update({text: CollectorEndpoint(*parse_address(text)) for text in self._options.to})
 
-    def deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[EventBatch]) -> None:
         parcels = self._with_bytes(parcels)
         self._send_all([parcel for parcel in parcels if parcel.id not in self._accepted])
         if self._options.ack == "terminal":
@@ -111,38 +111,38 @@ class AgentSink:
             "problems": [problem] if problem else [],
         }
 
-    def _with_bytes(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+    def _with_bytes(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
         """Encode parcels that have no bytes, and keep these until delivery: an identity always has the same bytes."""
         made = []
         for parcel in parcels:
             if parcel.data is None and parcel.id is not None:
                 data = self._encoded.get(parcel.id)
                 if data is None:
-                    data = encoded(parcel, self._context.flow, self._clock.now_ms()).data or b""
+                    data = with_bytes(parcel, self._context.flow, self._clock.now_ms()).data or b""
                     self._encoded[parcel.id] = data
-                parcel = Parcel(parcel.events, parcel.id, data)
+                parcel = EventBatch(parcel.events, parcel.id, data)
             if parcel.data is None:
                 raise SinkFailed("a parcel without identity: the channel must give it one", retry=False)
             made.append(parcel)
         return made
 
-    def _send_all(self, parcels: Sequence[Parcel]) -> None:
+    def _send_all(self, parcels: Sequence[EventBatch]) -> None:
         """Send all; halve the call as long as the next agent has no room for it."""
-        at, most = 0, CALL_COUNT
+        at, most = 0, MAX_CALL_MESSAGES
         while at < len(parcels):
             try:
                 at += self._send(parcels[at : at + most])
-            except _Full as full:
+            except _NextAgentFull as full:
                 if full.messages == 1:
                     raise
                 most = full.messages // 2
 
-    def _send(self, parcels: Sequence[Parcel]) -> int:
+    def _send(self, parcels: Sequence[EventBatch]) -> int:
         """Make one call; return the number of leading parcels that the next agent has now."""
         self._look_around()
         try:
             endpoint, answers = self._client.send([parcel.data or b"" for parcel in parcels])
-        except NotSent as error:
+        except CollectorCallError as error:
             raise self._unreached(error) from error
         for parcel, answer in zip(parcels, answers, strict=False):
             if answer.position is None:
@@ -154,17 +154,17 @@ class AgentSink:
         self.bytes += sum(len(parcel.data or b"") for parcel in parcels[: len(answers)])
         return len(answers)
 
-    def _refused(self, endpoint: Endpoint, parcel: Parcel, reason: str, messages: int) -> None:
+    def _refused(self, endpoint: CollectorEndpoint, parcel: EventBatch, reason: str, messages: int) -> None:
         kind = reason.split(":", 1)[0]
         self.failures[kind] += 1
         text = f"{endpoint.host}:{endpoint.port} refuses {parcel.id}: {reason}"
         if kind == "full":
-            raise _Full(text, messages)
-        raise SinkFailed(text, retry=kind != "damaged" or _whole(parcel))
+            raise _NextAgentFull(text, messages)
+        raise SinkFailed(text, retry=kind != "damaged" or _is_intact(parcel))
 
     def _await(self, ids: list[BatchId]) -> None:
         """Wait until the next agent's sinks have all of them, asking at growing intervals."""
-        wait, missing, last = _ASK_S, ids, self._clock.monotonic()
+        wait, missing, last = _MIN_ASK_INTERVAL_S, ids, self._clock.monotonic()
         while missing:
             if self._stop.is_set():
                 raise SinkFailed("stopped before the end of the flow had all parcels")
@@ -178,21 +178,21 @@ class AgentSink:
             if missing:
                 self._context.progress()
                 self._clock.wait(self._stop, wait)
-                wait = min(_ASK_MOST_S, wait * 1.5)
+                wait = min(_MAX_ASK_INTERVAL_S, wait * 1.5)
 
     def _delivered(self, ids: list[BatchId]) -> list[bool]:
         """Ask the next agent which of these its sinks have."""
         self._look_around()
         try:
             return list(self._client.ask("delivered", [str(id) for id in ids]))
-        except NotSent as error:
+        except CollectorCallError as error:
             raise self._unreached(error) from error
 
     def _look_around(self) -> None:
         if self._directory is not None:
             self._client.update(self._directory.members(self._options.group))
 
-    def _unreached(self, error: NotSent) -> SinkFailed:
+    def _unreached(self, error: CollectorCallError) -> SinkFailed:
         if error.endpoint is not None:
             return SinkFailed(str(error))
         self.failures["nobody"] += 1
@@ -200,7 +200,7 @@ class AgentSink:
         return SinkFailed("no next agent can be reached" if known else "no next agent is known: is one registered?")
 
 
-def _whole(parcel: Parcel) -> bool:
+def _is_intact(parcel: EventBatch) -> bool:
     """True if the bytes are intact here, so that they were damaged on the way."""
     try:
         verify(parcel.data or b"")

@@ -23,14 +23,14 @@ from pydantic import Field, field_validator
 
 from artimon.model.batch import BatchError
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel, events_of
+from pipeline.flows.event import Event, EventBatch, events_of
 from pipeline.flows.options import Options, is_below
 from pipeline.flows.registry import Component, Outside
-from pipeline.flows.seen import Seen
+from pipeline.flows.seen import AcceptedIds
 from pipeline.flows.spi import Encoding, Figures, SinkFailed
-from pipeline.rolling.rolling_file import RollingFile, take_over
-from pipeline.rolling.store import LocalStore, Store, StoreError, open_store
-from pipeline.wal.files import SystemFiles, read_whole, write_whole
+from pipeline.rolling.rolling_file import RollingFile, recover_length
+from pipeline.rolling.store import FileStore, LocalStore, StoreError, open_store
+from pipeline.wal.files import LocalFileSystem, read_file, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _HEADER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.-]{0,63})\}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]")
 _TIME = re.compile(r"%[YmdHMSj]")
 _TICK_S = 0.5
-_AGAIN_S = 5.0
+_RETRY_S = 5.0
 """Seconds between attempts to finish files of an earlier run."""
 _CHUNK_BYTES = 4 * 1024 * 1024
 
@@ -77,7 +77,7 @@ class FilesOptions(Options):
 
 
 @dataclass(slots=True)
-class _File:
+class _OpenFile:
     """File being written. `number` makes its name unique in this sink. Invariant: the state records `committed`, never
     the length, since data written after the last commit is delivered again after a failure."""
 
@@ -97,14 +97,14 @@ class FilesSink:
 
     def __init__(self, options: FilesOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
-        self._store: Store = open_store(options.uri)
+        self._store: FileStore = open_store(options.uri)
         self._encoding: Encoding = context.encodings.encoding(options.encoding, context)
         self._ending = f".{options.encoding}" + (".gz" if options.compression == "gzip" else "")
         name = context.component or "files"
         self._path = context.folder / f"{_UNSAFE.sub('_', name)}.files.json"
         self._lock = threading.Lock()
-        self._open: dict[str, _File] = {}
-        self._seen, self._next = Seen(), 0
+        self._open: dict[str, _OpenFile] = {}
+        self._seen, self._next = AcceptedIds(), 0
         self._series = secrets.token_hex(4)
         """Random part of the names, so that a sink that lost its state never meets an existing file."""
         self._left: list[dict[str, Any]] = []
@@ -121,7 +121,7 @@ class FilesSink:
         self._thread = threading.Thread(target=self._watch, name="files", daemon=True)
         self._thread.start()
 
-    def deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[EventBatch]) -> None:
         """Raises SinkFailed."""
         with self._lock:
             try:
@@ -153,9 +153,9 @@ class FilesSink:
 
     # -- writing, under the lock
 
-    def _fresh(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+    def _fresh(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
         """Return the parcels that no file holds. Raises BatchError for samples, which are not events."""
-        fresh: dict[object, Parcel] = {}
+        fresh: dict[object, EventBatch] = {}
         for parcel in parcels:
             if parcel.data is not None and not events_of(parcel):
                 raise BatchError(f"{parcel.id} holds no events: the sink files takes only events")
@@ -164,7 +164,7 @@ class FilesSink:
         self.counts["repeats"] += len(parcels) - len(fresh)
         return list(fresh.values())
 
-    def _write(self, parcels: Sequence[Parcel]) -> None:
+    def _write(self, parcels: Sequence[EventBatch]) -> None:
         if not parcels:
             return
         placed: dict[str, list[Event]] = {}
@@ -178,7 +178,7 @@ class FilesSink:
         self.counts["events"] += sum(map(len, placed.values()))
         self._roll([f for f, file in self._open.items() if self._is_full(file.writing)])
 
-    def _commit(self, parcels: Sequence[Parcel]) -> None:
+    def _commit(self, parcels: Sequence[EventBatch]) -> None:
         """Save lengths and identities together, atomically."""
         now_ms = self._clock.now_ms()
         for parcel in parcels:
@@ -199,7 +199,7 @@ class FilesSink:
         file.last = self._clock.monotonic()
         self.counts["bytes"] += len(data)
 
-    def _create(self, folder: str) -> _File:
+    def _create(self, folder: str) -> _OpenFile:
         self._check_place(folder)
         live = [f for f, file in self._open.items() if not file.writing.closed]
         if len(live) >= self._options.open_files:
@@ -207,7 +207,7 @@ class FilesSink:
         now, number = self._clock.monotonic(), self._next
         self._next += 1
         self._save()  # the number is used, even if the file is never created
-        file = _File(folder, number, RollingFile(self._store, self._open_name(folder, number)), now, now)
+        file = _OpenFile(folder, number, RollingFile(self._store, self._open_name(folder, number)), now, now)
         self._open[folder] = file
         return file
 
@@ -268,7 +268,7 @@ class FilesSink:
         there = {stored.path.rsplit("/", 1)[-1] for stored in self._store.listing(folder)}
         if from_.rsplit("/", 1)[-1] not in there:
             return  # renamed before the state was saved
-        durable = take_over(self._store, from_)
+        durable = recover_length(self._store, from_)
         if durable is None:
             raise StoreError(f"{from_} in {self._store.uri} still has a writer")
         if to.rsplit("/", 1)[-1] not in there and length:
@@ -302,10 +302,10 @@ class FilesSink:
         ms = int(text) if text.isascii() and text.isdigit() and len(text) <= 14 else self._clock.now_ms()
         at = datetime.fromtimestamp(ms / 1000, UTC)
         path = _TIME.sub(lambda found: at.strftime(found[0]), self._options.path)
-        return _HEADER.sub(lambda found: _safe(event.headers.get(found[1], "")), path)
+        return _HEADER.sub(lambda found: _safe_component(event.headers.get(found[1], "")), path)
 
     def _name(self, folder: str, number: int) -> str:
-        stem = f"{self._options.prefix}.{_safe(self._context.agent)}.{_safe(self._context.flow)}"
+        stem = f"{self._options.prefix}.{_safe_component(self._context.agent)}.{_safe_component(self._context.flow)}"
         return f"{folder}/{stem}.{self._series}.{number:06d}{self._ending}".lstrip("/")
 
     def _open_name(self, folder: str, number: int) -> str:
@@ -314,22 +314,22 @@ class FilesSink:
 
     # -- state
 
-    def _described(self, file: _File) -> dict[str, Any]:
+    def _described(self, file: _OpenFile) -> dict[str, Any]:
         return {"folder": file.folder, "number": file.number, "length": file.committed}
 
     def _save(self) -> None:
         files = [*self._left, *(self._described(file) for file in self._open.values())]
         body = {"version": 1, "series": self._series, "next": self._next, "files": files}
         body["seen"] = self._seen.encode().decode()
-        write_whole(SystemFiles(), self._path, json.dumps(body).encode())
+        replace_file(LocalFileSystem(), self._path, json.dumps(body).encode())
 
     def _load(self) -> list[dict[str, Any]]:
         if not os.path.exists(self._path):
-            self._seen = Seen()
+            self._seen = AcceptedIds()
             return []
         try:
-            body = json.loads(read_whole(SystemFiles(), self._path))
-            self._seen, self._next = Seen.decode(body["seen"].encode()), int(body["next"])
+            body = json.loads(read_file(LocalFileSystem(), self._path))
+            self._seen, self._next = AcceptedIds.decode(body["seen"].encode()), int(body["next"])
             self._series = str(body["series"])
             return [dict(one) for one in body["files"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -344,7 +344,7 @@ class FilesSink:
                 now = self._clock.monotonic()
                 try:
                     if self._left and now >= again:
-                        again = now + _AGAIN_S
+                        again = now + _RETRY_S
                         self._recover()
                     self._roll([folder for folder, file in self._open.items() if self._due(file, now)])
                 except OSError as error:
@@ -356,11 +356,11 @@ class FilesSink:
     def _is_full(self, writing: RollingFile) -> bool:
         return writing.closed or writing.length >= self._options.roll_bytes
 
-    def _due(self, file: _File, now: float) -> bool:
+    def _due(self, file: _OpenFile, now: float) -> bool:
         return now - file.since >= self._options.roll_s or now - file.last >= self._options.idle_s
 
 
-def _safe(text: str) -> str:
+def _safe_component(text: str) -> str:
     """Return a header as a path component without separators or dot names."""
     found = _UNSAFE.sub("_", text)[:100]
     return found if found.strip(".") else "_"

@@ -12,18 +12,18 @@ from pydantic import Field
 from artimon.model.acks import Position
 from artimon.model.batch import BatchError, BatchId
 from artimon.model.codec import parse_header
-from artimon.runtime.partition_counts import pins_of
-from artimon.runtime.topic_check import TopicCheck, TopicsUnfit, relied_on
+from artimon.runtime.partition_counts import confirmed_partitions
+from artimon.runtime.topic_check import TopicCheck, TopicsUnfitError, required_topics
 from artimon.runtime.zookeeper import zookeeper_client
-from pipeline.collector.broker import Broker, BrokerError, Message, message_for
-from pipeline.delivery.numbering import Numbers
+from pipeline.collector.broker import KafkaMessage, KafkaWriteError, KafkaWriter, message_for
+from pipeline.delivery.numbering import LaneNumbers
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel, sealed
+from pipeline.flows.event import EventBatch, with_identity_and_bytes
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
 from pipeline.flows.spi import Figures, SinkFailed
 
-RELIED_ON = ("samples", "events")
+REQUIRED_TOPICS = ("samples", "events")
 """Topics whose settings a sink checks, if they exist."""
 
 
@@ -41,8 +41,8 @@ class KafkaSink:
 
     def __init__(self, options: KafkaSinkOptions, context: Context) -> None:
         self._options, self._clock = options, context.clock
-        self._numbers, self._flow = Numbers(context.agent), context.flow
-        self._broker: Broker | None = None
+        self._numbers, self._flow = LaneNumbers(context.agent), context.flow
+        self._broker: KafkaWriter | None = None
         self.counts: Counter[str] = Counter()
         self._sealed: dict[BatchId, bytes] = {}
         """Bytes of parcels not delivered yet: a retry sends the same bytes."""
@@ -50,28 +50,28 @@ class KafkaSink:
         self._address = context.shared.get("zookeeper", "")
         self._zookeeper: KazooClient | None = None
         self._stop = threading.Event()
-        self._check = TopicCheck(options.bootstrap, relied_on(options.prefix, RELIED_ON), self._clock)
+        self._check = TopicCheck(options.bootstrap, required_topics(options.prefix, REQUIRED_TOPICS), self._clock)
 
     def start(self) -> None:
         if self._address:
             self._zookeeper = zookeeper_client(self._address)
             self._zookeeper.start_async()
-        pins = pins_of(self._zookeeper) if self._zookeeper is not None else None
-        self._broker = Broker(self._options.bootstrap, self._clock, pins)
+        pins = confirmed_partitions(self._zookeeper) if self._zookeeper is not None else None
+        self._broker = KafkaWriter(self._options.bootstrap, self._clock, pins)
         self._check.start(self._stop)
 
-    def deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[EventBatch]) -> None:
         """Raises SinkFailed."""
         broker = self._broker
         if broker is None:
             raise SinkFailed("the sink has not started")
         try:
             self._check.raise_unfit()
-        except TopicsUnfit as error:
+        except TopicsUnfitError as error:
             raise SinkFailed(str(error)) from error
         try:
             messages = [self._message(broker, parcel) for parcel in parcels]
-        except BrokerError as error:
+        except KafkaWriteError as error:
             raise SinkFailed(str(error)) from error
         except BatchError as error:
             raise SinkFailed(str(error), retry=False) from error
@@ -99,13 +99,13 @@ class KafkaSink:
         altered = self._broker.problem if self._broker is not None else ""
         return {**self.counts, "problems": [text for text in (self.problem, altered) if text]}
 
-    def _written(self, messages: Sequence[Message], positions: Sequence[Position]) -> None:
+    def _written(self, messages: Sequence[KafkaMessage], positions: Sequence[Position]) -> None:
         """Called once Kafka has the messages; waits for nothing else here."""
 
-    def _message(self, broker: Broker, parcel: Parcel) -> Message:
+    def _message(self, broker: KafkaWriter, parcel: EventBatch) -> KafkaMessage:
         data = parcel.data or (self._sealed.get(parcel.id) if parcel.id is not None else None)
         if data is None:
-            data = sealed(parcel, self._numbers, self._flow, self._clock.now_ms()).data
+            data = with_identity_and_bytes(parcel, self._numbers, self._flow, self._clock.now_ms()).data
             if data is None:
                 raise BatchError("a parcel without events and without bytes")
             if parcel.id is not None:

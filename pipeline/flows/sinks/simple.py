@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from pipeline.flows.event import Parcel, events_of
+from pipeline.flows.event import EventBatch, events_of
 from pipeline.flows.options import NoOptions, Options
 from pipeline.flows.registry import Component
 from pipeline.flows.spi import Figures
@@ -24,7 +24,7 @@ class NullSink:
     def start(self) -> None:
         """Nothing to open."""
 
-    def deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[EventBatch]) -> None:
         self.parcels += len(parcels)
 
     def stop(self, deadline_s: float) -> None:
@@ -51,7 +51,7 @@ class LogSink:
     def start(self) -> None:
         """Nothing to open."""
 
-    def deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[EventBatch]) -> None:
         room = self._options.events
         for parcel in parcels:
             events = events_of(parcel)

@@ -10,15 +10,15 @@ from pydantic import Field
 from artimon.model.acks import Position
 from artimon.model.batch import BatchKind
 from artimon.model.codec import parse_header
-from pipeline.collector.broker import Message
-from pipeline.control.shards import ShardDirectory, ShardsUnknown, Standings, groups
+from pipeline.collector.broker import KafkaMessage
+from pipeline.control.shards import GroupOffsets, ShardDirectory, ShardsUnknownError, read_groups
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel
+from pipeline.flows.event import EventBatch
 from pipeline.flows.registry import Component
 from pipeline.flows.sinks.kafka import OUTSIDE, KafkaSink, KafkaSinkOptions
 from pipeline.flows.spi import SinkFailed
 
-Reached = Callable[[str], Iterable[Standings | None]]
+OffsetsByShard = Callable[[str], Iterable[GroupOffsets | None]]
 
 
 class VarstoreOptions(KafkaSinkOptions):
@@ -34,7 +34,7 @@ class VarstoreSink(KafkaSink):
     def __init__(self, options: VarstoreOptions, context: Context) -> None:
         super().__init__(options, context)
         self._shown_s = options.shown_s
-        self.ask: Reached = self._ask
+        self.ask: OffsetsByShard = self._ask
         """Returns the positions of the live shards in a topic id."""
 
     def start(self) -> None:
@@ -43,32 +43,32 @@ class VarstoreSink(KafkaSink):
             raise SinkFailed("sink varstore needs ZooKeeper, and this agent has none")
         super().start()
 
-    def deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[EventBatch]) -> None:
         if any(parcel.data is None or parse_header(parcel.data).kind == BatchKind.EVENTS for parcel in parcels):
             raise SinkFailed("the memory store takes samples and announcements, no events", retry=False)
         super().deliver(parcels)
 
-    def _written(self, messages: Sequence[Message], positions: Sequence[Position]) -> None:
+    def _written(self, messages: Sequence[KafkaMessage], positions: Sequence[Position]) -> None:
         wanted: dict[str, dict[int, int]] = {}
         for message, position in zip(messages, positions, strict=True):
             if message.key is None:
                 until = wanted.setdefault(position.topic_id, {})
                 until[position.partition] = max(until.get(position.partition, 0), position.offset + 1)
         deadline = self._clock.monotonic() + self._shown_s
-        while behind := [topic for topic, until in wanted.items() if not reached(self.ask(topic), until)]:
+        while behind := [topic for topic, until in wanted.items() if not have_applied(self.ask(topic), until)]:
             if self._clock.monotonic() > deadline or self._clock.wait(self._stop, 0.2):
                 raise SinkFailed(f"not every shard has applied what was written to topic {behind[0]}")
 
-    def _ask(self, topic_id: str) -> Iterable[Standings | None]:
+    def _ask(self, topic_id: str) -> Iterable[GroupOffsets | None]:
         if self._zookeeper is None or not self._zookeeper.connected:
             return [None]
         try:
-            return [groups(shard, topic_id) for shard in ShardDirectory(self._zookeeper).live().values()]
-        except ShardsUnknown:
+            return [read_groups(shard, topic_id) for shard in ShardDirectory(self._zookeeper).live().values()]
+        except ShardsUnknownError:
             return [None]
 
 
-def reached(shards: Iterable[Standings | None], until: Mapping[int, int]) -> bool:
+def have_applied(shards: Iterable[GroupOffsets | None], until: Mapping[int, int]) -> bool:
     """True if all shards have applied every partition up to these offsets; a shard that does not answer has not."""
     found = list(shards)
     return bool(found) and all(

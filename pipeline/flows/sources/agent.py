@@ -14,17 +14,17 @@ from typing import Any
 from pydantic import Field
 
 from artimon.model.batch import BatchError, BatchHeader, BatchId
-from artimon.model.codec import admit
-from artimon.runtime.zookeeper import Registration
+from artimon.model.codec import verify_limits
+from artimon.runtime.zookeeper import EphemeralNode
 from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.collector.service import Holding
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel
+from pipeline.flows.event import EventBatch
 from pipeline.flows.options import FramedOptions
 from pipeline.flows.registry import ADDRESS, Component
-from pipeline.flows.sources.listening import framed_server
+from pipeline.flows.sources.listening import start_framed_server
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
-from pipeline.link.endpoints import Endpoint
+from pipeline.link.endpoints import CollectorEndpoint
 from pipeline.link.idl import collector_idl
 
 FRAME_BYTES = 4 * 1024 * 1024 + 512 * 1024
@@ -61,7 +61,7 @@ class AgentSource:
         self.messages = self.bytes = 0
         self.nacks: Counter[str] = Counter()
         self._server: FramedServer | None = None
-        self._registration: Registration | None = None
+        self._registration: EphemeralNode | None = None
 
     @property
     def port(self) -> int:
@@ -71,7 +71,7 @@ class AgentSource:
     def start(self, put: Put) -> None:
         """Raises OSError if the port is taken."""
         options, self._put = self._options, put
-        self._server = framed_server(
+        self._server = start_framed_server(
             "agent", collector_idl().Collector, self, options, FRAME_BYTES, f"flow-{self._context.flow}"
         )
         if options.group:
@@ -112,11 +112,11 @@ class AgentSource:
 
     def _take(self, messages: Sequence[bytes]) -> list[Any]:
         answers: list[Any] = [None] * len(messages)
-        good: list[tuple[int, Parcel]] = []
+        good: list[tuple[int, EventBatch]] = []
         for index, data in enumerate(messages):
             try:
-                header: BatchHeader = admit(data)
-                good.append((index, Parcel((), header.id, data)))
+                header: BatchHeader = verify_limits(data)
+                good.append((index, EventBatch((), header.id, data)))
             except BatchError as error:
                 answers[index] = self._nack(f"damaged: {error}")
         refused = self._hand_over([parcel for _, parcel in good])
@@ -124,7 +124,7 @@ class AgentSource:
             answers[index] = self._nack(refused) if refused else self._answer(parcel)
         return answers
 
-    def _hand_over(self, parcels: list[Parcel]) -> str:
+    def _hand_over(self, parcels: list[EventBatch]) -> str:
         """Put parcels into the flow; return the reason of a refusal, "" if there is none."""
         if not parcels:
             return ""
@@ -138,7 +138,7 @@ class AgentSource:
             return f"failed: {error}"
         return ""
 
-    def _answer(self, parcel: Parcel) -> Any:
+    def _answer(self, parcel: EventBatch) -> Any:
         with self._lock:
             self.messages += 1
             self.bytes += len(parcel.data or b"")
@@ -150,7 +150,7 @@ class AgentSource:
         return collector_idl().Answer(False, "", "", -1, -1, reason)
 
     def _register(self) -> None:
-        group, endpoint = self._options.group, Endpoint(self._options.host, self.port)
+        group, endpoint = self._options.group, CollectorEndpoint(self._options.host, self.port)
         name = f"{self._context.agent}.{self._context.flow}".replace("/", "_")
         directory = self._context.directory("source agent", group)
         self._registration = directory.serve(group, name, endpoint, pid=os.getpid())

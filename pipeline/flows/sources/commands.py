@@ -13,22 +13,22 @@ from typing import IO
 
 from pydantic import Field
 
-from artimon.model.event import MAX_BODY
+from artimon.model.event import MAX_BODY_BYTES
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
-from pipeline.flows.sources.handing import Handing, Stopped
-from pipeline.flows.sources.lines import cut_lines
+from pipeline.flows.sources.handing import EventSender, SourceStoppedError
+from pipeline.flows.sources.lines import split_lines
 from pipeline.flows.spi import Figures, Put
-from pipeline.link.timer import backoff
+from pipeline.link.timer import backoff_s
 
 log = logging.getLogger(__name__)
 
 _READ_BYTES = 64 * 1024
 _ERRORS_BYTES = 4 * 1024
-_AT_ONCE = 1_000
-_LOOK_S = 0.5
+_MAX_LINES = 1_000
+_CHECK_INTERVAL_S = 0.5
 
 
 class ExecOptions(Options):
@@ -40,7 +40,7 @@ class ExecOptions(Options):
     every_s: float = Field(default=0.0, ge=0, le=86_400)
     most_s: float = Field(default=60.0, gt=0, le=86_400)
     restart_most_s: float = Field(default=60.0, gt=0, le=3_600)
-    line_bytes: int = Field(default=MAX_BODY, ge=1, le=MAX_BODY)
+    line_bytes: int = Field(default=MAX_BODY_BYTES, ge=1, le=MAX_BODY_BYTES)
     errors: bool = False
     folder: str = "/"
     headers: dict[str, str] = Field(default_factory=dict)
@@ -54,7 +54,7 @@ class ExecSource:
 
     def __init__(self, options: ExecOptions, context: Context) -> None:
         self._options, self._clock = options, context.clock
-        self._handing = Handing(context.clock)
+        self._handing = EventSender(context.clock)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
@@ -94,7 +94,7 @@ class ExecSource:
                 wait = max(0.0, self._options.every_s - took)
             else:
                 failures = 0 if (good and took > 1) or took > self._options.restart_most_s else failures + 1
-                wait = backoff(failures, 0.1, self._options.restart_most_s)
+                wait = backoff_s(failures, 0.1, self._options.restart_most_s)
             if self._clock.wait(self._handing.stopping, wait):
                 return
 
@@ -127,7 +127,7 @@ class ExecSource:
             if options.errors:
                 errors.join()  # they are events: read until the pipe ends or the source stops
             code = process.wait()
-        except Stopped:
+        except SourceStoppedError:
             self._kill(signal.SIGKILL)
             code = process.wait()
         finally:
@@ -151,7 +151,7 @@ class ExecSource:
             data = self._receive(pipe)
             held += data
             while held:
-                used, lines = cut_lines(held, self._options.line_bytes, not data, _AT_ONCE)
+                used, lines = split_lines(held, self._options.line_bytes, not data, _MAX_LINES)
                 held = held[used:]
                 self._handing.until_taken(Event(headers, line) for line in lines)
                 if not used:
@@ -164,9 +164,9 @@ class ExecSource:
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
             while not self._giving_up.is_set():
-                if selector.select(_LOOK_S):
+                if selector.select(_CHECK_INTERVAL_S):
                     return os.read(pipe.fileno(), _READ_BYTES)
-        raise Stopped
+        raise SourceStoppedError
 
     def _errors(self, pipe: IO[bytes] | None) -> None:
         """Read the standard error: as events, or its last bytes for the message on a failure."""
@@ -177,7 +177,7 @@ class ExecSource:
                 return
             while pipe is not None and (data := self._receive(pipe)):
                 self._last_words = (self._last_words + data)[-_ERRORS_BYTES:]
-        except (OSError, ValueError, Stopped):
+        except (OSError, ValueError, SourceStoppedError):
             return
 
     def _said(self) -> str:

@@ -8,18 +8,18 @@ from collections import Counter
 from collections.abc import Iterable
 
 from artimon.model.clock import Clock
-from pipeline.flows.event import Event, EventError, parcels_of
+from pipeline.flows.event import Event, EventError, batch_events
 from pipeline.flows.spi import ChannelFull, FlowError, Put
-from pipeline.link.timer import backoff
+from pipeline.link.timer import backoff_s
 
 log = logging.getLogger(__name__)
 
 
-class Stopped(ConnectionAbortedError):
+class SourceStoppedError(ConnectionAbortedError):
     """The source stops; the events of this call were not handed over."""
 
 
-class Handing:
+class EventSender:
     """Path from a source's threads into its flow. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
@@ -53,7 +53,7 @@ class Handing:
         if self._put is None:
             return "full: the source has not started"
         try:
-            self._put(parcels_of(taken))
+            self._put(batch_events(taken))
         except EventError as error:
             return f"bad: {error}"
         except FlowError as error:
@@ -84,8 +84,8 @@ class Handing:
                     self.until_taken([event])
                 return
             failures += 1
-            if self._clock.wait(self.stopping, backoff(failures, 0.05, 2.0)):
-                raise Stopped
+            if self._clock.wait(self.stopping, backoff_s(failures, 0.05, 2.0)):
+                raise SourceStoppedError
 
     def figures(self) -> dict[str, int]:
         with self._lock:

@@ -16,28 +16,28 @@ from typing import Any
 
 from pydantic import Field
 
-from artimon.model.event import MAX_BODY, EventError
+from artimon.model.event import MAX_BODY_BYTES, EventError
 from artimon.runtime.exposure import family_of
 from pipeline.collector.service import naming_address
 from pipeline.flows.context import Context
-from pipeline.flows.encodings import JsonLines
+from pipeline.flows.encodings import JsonLinesCodec
 from pipeline.flows.event import Event
-from pipeline.flows.options import Server
+from pipeline.flows.options import ServerOptions
 from pipeline.flows.registry import ADDRESS, Component
-from pipeline.flows.sources.handing import Handing
-from pipeline.flows.sources.lines import cut_lines
+from pipeline.flows.sources.handing import EventSender
+from pipeline.flows.sources.lines import split_lines
 from pipeline.flows.spi import Figures, Put
 
 log = logging.getLogger(__name__)
 
-_JSON_LINES = JsonLines()
+_JSON_LINES = JsonLinesCodec()
 _BODY_LEFT = (HTTPStatus.LENGTH_REQUIRED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT)
 """Answers to requests whose body was not read to its end."""
-MOST_EVENTS = 100_000
+MAX_EVENTS = 100_000
 """Most events of one request: limits the memory for a small body of many empty events."""
 
 
-class HttpOptions(Server):
+class HttpOptions(ServerOptions):
     """`bytes`: longest request. `idle_s`: timeout of a silent connection; `request_s`: timeout of receiving a request,
     in seconds."""
 
@@ -56,8 +56,8 @@ class HttpSource:
 
     def __init__(self, options: HttpOptions, context: Context) -> None:
         self._options = options
-        self._handing = Handing(context.clock)
-        self._server: _Bounded | None = None
+        self._handing = EventSender(context.clock)
+        self._server: _BoundedServer | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -70,7 +70,7 @@ class HttpSource:
         self._handing.open(put)
         handler = type("Handler", (_Handler,), {"source": self, "timeout": options.idle_s})
         with naming_address("source http", options.host, options.port):
-            self._server = _Bounded((options.host, options.port), handler, options.connections)
+            self._server = _BoundedServer((options.host, options.port), handler, options.connections)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="http", daemon=True)
         self._thread.start()
 
@@ -110,7 +110,7 @@ class HttpSource:
         return self._options.bytes
 
 
-class _Bounded(ThreadingHTTPServer):
+class _BoundedServer(ThreadingHTTPServer):
     """HTTP server with a limit of connections."""
 
     daemon_threads = True
@@ -213,24 +213,24 @@ class _Handler(BaseHTTPRequestHandler):
 def _events(kind: str, data: bytes) -> Sequence[Event] | None:
     """Return the events of a body, None for an unknown content type. Raises ValueError."""
     if kind == "application/x-ndjson":
-        _few(data.count(b"\n"))
+        _check_count(data.count(b"\n"))
         return _JSON_LINES.decode(data)
     if kind == "text/plain":
-        lines = cut_lines(data, MAX_BODY, True, MOST_EVENTS + 1)[1]
-        _few(len(lines))
+        lines = split_lines(data, MAX_BODY_BYTES, True, MAX_EVENTS + 1)[1]
+        _check_count(len(lines))
         return [Event({}, line) for line in lines]
     if kind != "application/json":
         return None
     found = json.loads(data)
     if not isinstance(found, list):
         raise ValueError('send a list of {"headers": {}, "body": ""}')
-    _few(len(found))
+    _check_count(len(found))
     return [event for one in found for event in _JSON_LINES.decode(json.dumps(one).encode())]
 
 
-def _few(count: int) -> None:
-    if count > MOST_EVENTS:
-        raise ValueError(f"more than {MOST_EVENTS} events: send them in several requests")
+def _check_count(count: int) -> None:
+    if count > MAX_EVENTS:
+        raise ValueError(f"more than {MAX_EVENTS} events: send them in several requests")
 
 
 HTTP = Component("http", HttpOptions, HttpSource, outside=ADDRESS)

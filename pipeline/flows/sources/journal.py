@@ -17,47 +17,47 @@ import xxhash
 
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
-from pipeline.flows.event import Event, Parcel
-from pipeline.wal.files import Files, SystemFiles, read_whole, write_whole
+from pipeline.flows.event import Event, EventBatch
+from pipeline.wal.files import FileSystem, LocalFileSystem, read_file, replace_file
 
 log = logging.getLogger(__name__)
 
-State = dict[str, Any]
+SourceState = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
+class PieceIntent:
     """Piece to be put: its number, the time it was read (epoch ms), and what the source needs to read the same bytes
     again."""
 
     sequence: int
     time_ms: int
-    what: State
+    what: SourceState
 
 
-class Journal:
+class SourceJournal:
     """State of one source. Used by one thread.
 
-    Invariant: equal identities have equal bytes, because these depend only on the `Intent` and on what it names."""
+    Invariant: equal identities have equal bytes, because these depend only on the `PieceIntent` and what it names."""
 
-    def __init__(self, path: Path, agent: str, source: str, files: Files | None = None) -> None:
+    def __init__(self, path: Path, agent: str, source: str, files: FileSystem | None = None) -> None:
         """Read the file at `path`. A damaged file is renamed, and a new epoch begins: pieces may then be repeated,
         which `problem` says."""
         self._path, self._agent, self._source = path, agent, source
-        self._files = files or SystemFiles()
+        self._files = files or LocalFileSystem()
         self.epoch, self.next = secrets.randbits(64), 0
-        self.state: State = {}
+        self.state: SourceState = {}
         """State of the source after the newest piece that was put."""
-        self.pending: Intent | None = None
+        self.pending: PieceIntent | None = None
         """Piece that may or may not have been put."""
-        self._after: State = {}
+        self._after: SourceState = {}
         self.problem = ""
         if self._files.exists(path):
             self._load()
 
-    def intend(self, time_ms: int, what: State, after: State) -> Intent:
+    def intend(self, time_ms: int, what: SourceState, after: SourceState) -> PieceIntent:
         """Record the next piece durably. `after`: the state once it has been put. Raises OSError."""
-        intent, before = Intent(self.next, time_ms, what), (self.next, self.pending, self._after)
+        intent, before = PieceIntent(self.next, time_ms, what), (self.next, self.pending, self._after)
         self.next, self.pending, self._after = self.next + 1, intent, after
         try:
             self._save()
@@ -74,12 +74,12 @@ class Journal:
         """Drop the pending piece, which cannot be read again: whether it was put is unknown."""
         self.done()
 
-    def seal(self, intent: Intent, events: tuple[Event, ...], part: int = 0) -> Parcel:
+    def seal(self, intent: PieceIntent, events: tuple[Event, ...], part: int = 0) -> EventBatch:
         """Return the parcel of a piece, or of one of its parts; the bytes are always the same."""
         id = BatchId(self._agent, self.epoch, part, intent.sequence)
-        return Parcel(events, id, encode_events(id, self._source, intent.time_ms, events).data)
+        return EventBatch(events, id, encode_events(id, self._source, intent.time_ms, events).data)
 
-    def note(self, state: State) -> None:
+    def note(self, state: SourceState) -> None:
         """Record the state without a piece, durably. Precondition: no piece is pending. Raises OSError."""
         self.state = state
         self._save()
@@ -98,10 +98,10 @@ class Journal:
             "after": self._after,
         }
         text = json.dumps(body, separators=(",", ":")).encode()
-        write_whole(self._files, self._path, xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text)
+        replace_file(self._files, self._path, xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text)
 
     def _load(self) -> None:
-        digest, _, text = read_whole(self._files, self._path).partition(b"\n")
+        digest, _, text = read_file(self._files, self._path).partition(b"\n")
         try:
             if xxhash.xxh3_128_hexdigest(text).encode() != digest:
                 raise ValueError("the digest is wrong")
@@ -109,7 +109,7 @@ class Journal:
             pending = body["pending"]
             self.epoch, self.next = int(body["epoch"]), int(body["next"])
             self.state, self._after = dict(body["state"]), dict(body["after"])
-            self.pending = None if pending is None else Intent(int(pending[0]), int(pending[1]), dict(pending[2]))
+            self.pending = None if pending is None else PieceIntent(int(pending[0]), int(pending[1]), dict(pending[2]))
         except (ValueError, KeyError, TypeError, IndexError) as error:
             aside = self._path.with_name(self._path.name + ".damaged")
             self._files.replace(self._path, aside)

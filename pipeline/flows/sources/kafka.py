@@ -13,20 +13,20 @@ from kafka.errors import KafkaError
 from pydantic import Field
 
 from artimon.model.batch import BatchError
-from artimon.model.codec import admit
-from artimon.model.event import EventError, batches_of
-from artimon.runtime.deadline import DeadlineExceeded, within
+from artimon.model.codec import verify_limits
+from artimon.model.event import EventError, split_events
+from artimon.runtime.deadline import DeadlineExceededError, call_with_timeout
 from artimon.runtime.kafka_access import client_options
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel
+from pipeline.flows.event import Event, EventBatch
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, Outside
-from pipeline.flows.sources.journal import Intent, Journal
+from pipeline.flows.sources.journal import PieceIntent, SourceJournal
 from pipeline.flows.spi import ChannelFailed, Figures, Put
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 30.0
+_PARTITION_CHECK_S = 30.0
 """Seconds between checks for new partitions of the topic."""
 
 
@@ -47,11 +47,11 @@ class KafkaSource:
 
     def __init__(self, options: KafkaSourceOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
-        self._journal: Journal | None = None
+        self._journal: SourceJournal | None = None
         self._consumer: Any = None
         self._waiting: deque[tuple[Any, list[Any]]] = deque()
         """Messages fetched and not put, by partition."""
-        self._piece: tuple[Intent, list[Parcel], int] | None = None
+        self._piece: tuple[PieceIntent, list[EventBatch], int] | None = None
         """The pending piece, its parcels, and the number of their messages."""
         self._looked = 0.0
         self._moved = False
@@ -61,7 +61,7 @@ class KafkaSource:
 
     def start(self) -> None:
         name = f"kafka/{self._context.agent}/{self._context.flow}"
-        self._journal = Journal(self._context.folder / "kafka.json", self._context.agent, name)
+        self._journal = SourceJournal(self._context.folder / "kafka.json", self._context.agent, name)
 
     def poll(self, put: Put) -> bool:
         """Raises ChannelFailed while Kafka does not answer."""
@@ -70,7 +70,7 @@ class KafkaSource:
             raise RuntimeError("the source was not started")
         try:
             return self._turn(journal, put)
-        except (KafkaError, DeadlineExceeded, OSError) as error:
+        except (KafkaError, DeadlineExceededError, OSError) as error:
             self.problem = f"Kafka {self._options.bootstrap}: {type(error).__name__}: {error}"
             self._close()
             raise ChannelFailed(self.problem) from error
@@ -84,7 +84,7 @@ class KafkaSource:
     def figures(self) -> Figures:
         return {**self.counts, "problems": [self.problem] if self.problem else []}
 
-    def _turn(self, journal: Journal, put: Put) -> bool:
+    def _turn(self, journal: SourceJournal, put: Put) -> bool:
         self._open(journal)
         if journal.pending is not None:
             self._repeat(journal, put)
@@ -104,7 +104,7 @@ class KafkaSource:
         self._repeat(journal, put)
         return True
 
-    def _repeat(self, journal: Journal, put: Put) -> None:
+    def _repeat(self, journal: SourceJournal, put: Put) -> None:
         intent = journal.pending
         if intent is None:
             return
@@ -128,17 +128,17 @@ class KafkaSource:
         if self._moved:
             self._assign()
 
-    def _parcels(self, journal: Journal, intent: Intent, records: list[Any]) -> list[Parcel]:
+    def _parcels(self, journal: SourceJournal, intent: PieceIntent, records: list[Any]) -> list[EventBatch]:
         """Return the parcels of messages, always the same: batches keep their identity, events get the piece's."""
         if self._options.batches:
             return [parcel for record in records if (parcel := self._batch(record)) is not None]
         events = [event for record in records if (event := self._event(record)) is not None]
-        portions = list(batches_of(events))
+        portions = list(split_events(events))
         return [journal.seal(intent, portion, part) for part, portion in enumerate(portions)]
 
-    def _batch(self, record: Any) -> Parcel | None:
+    def _batch(self, record: Any) -> EventBatch | None:
         try:
-            return Parcel((), admit(record.value).id, record.value)
+            return EventBatch((), verify_limits(record.value).id, record.value)
         except (BatchError, TypeError) as error:
             self._bad(record, error)
             return None
@@ -149,7 +149,7 @@ class KafkaSource:
             headers["key"] = bytes(record.key).decode(errors="replace")
         event = Event(headers, bytes(record.value or b""))
         try:
-            list(batches_of([event]))
+            list(split_events([event]))
         except EventError as error:
             self._bad(record, error)
             return None
@@ -159,7 +159,7 @@ class KafkaSource:
         self.counts["bad"] += 1
         log.error("%s/%d offset %d is left out: %s", record.topic, record.partition, record.offset, error)
 
-    def _again(self, intent: Intent) -> list[Any]:
+    def _again(self, intent: PieceIntent) -> list[Any]:
         """Read the messages of a piece of the previous process again; fewer if Kafka has deleted some."""
         part = TopicPartition(self._options.topic, int(intent.what["partition"]))
         until, records = int(intent.what["until"]), list[Any]()
@@ -174,10 +174,10 @@ class KafkaSource:
             found = self._call(lambda: self._consumer.poll(timeout_ms=500))
             records += [record for record in found.get(part, ()) if record.offset < until]
             if self._clock.monotonic() > deadline:
-                raise DeadlineExceeded(f"reading {self._options.topic} again")
+                raise DeadlineExceededError(f"reading {self._options.topic} again")
         return records
 
-    def _open(self, journal: Journal) -> None:
+    def _open(self, journal: SourceJournal) -> None:
         if self._consumer is not None:
             return
         reset = "earliest" if self._options.start == "beginning" else "latest"
@@ -218,7 +218,7 @@ class KafkaSource:
 
     def _look(self) -> None:
         """Look for new partitions. Precondition: nothing is fetched or pending."""
-        if self._clock.monotonic() - self._looked < _LOOK_S:
+        if self._clock.monotonic() - self._looked < _PARTITION_CHECK_S:
             return
         self._looked = self._clock.monotonic()
         numbers = self._call(lambda: self._consumer.partitions_for_topic(self._options.topic))
@@ -226,14 +226,14 @@ class KafkaSource:
             self._assign()
 
     def _call(self, call: Any) -> Any:
-        return within(self._options.call_s, f"asking Kafka for {self._options.topic}", call)
+        return call_with_timeout(self._options.call_s, f"asking Kafka for {self._options.topic}", call)
 
     def _close(self) -> None:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             try:
-                within(2.0, "closing the consumer", lambda: consumer.close(autocommit=False))
-            except (KafkaError, DeadlineExceeded, OSError) as error:
+                call_with_timeout(2.0, "closing the consumer", lambda: consumer.close(autocommit=False))
+            except (KafkaError, DeadlineExceededError, OSError) as error:
                 log.warning("kafka source: %s", error)
 
 

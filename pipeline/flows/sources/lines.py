@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def cut_lines(data: bytes, longest: int, final: bool, most: int) -> tuple[int, list[bytes]]:
+def split_lines(data: bytes, longest: int, final: bool, most: int) -> tuple[int, list[bytes]]:
     """Return (bytes used, at most `most` lines without their ends). An unterminated line is left, unless `final` (no
     more bytes come). A line longer than `longest` bytes is cut into pieces of that length. Empty lines are used and
     left out."""

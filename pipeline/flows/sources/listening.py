@@ -12,21 +12,21 @@ from collections.abc import Callable
 from typing import Any
 
 from artimon.model.clock import Clock
-from artimon.runtime.exposure import PROVE, Unprotected, family_of, require_protection
+from artimon.runtime.exposure import REQUIRE_PROOF, UnprotectedError, family_of, require_protection
 from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.collector.service import naming_address
 from pipeline.flows.context import INSECURE, Context
-from pipeline.flows.options import FramedOptions, Server
+from pipeline.flows.options import FramedOptions, ServerOptions
 from pipeline.flows.spi import FlowError
 
 log = logging.getLogger(__name__)
 
 READ_BYTES = 64 * 1024
-NO_LOGIN = "this kind of source has no login: listen on 127.0.0.1"
-_LOOK_S = 0.5
+NO_LOGIN_WARNING = "this kind of source has no login: listen on 127.0.0.1"
+_ACCEPT_TIMEOUT_S = 0.5
 
-Take = Callable[[bytes, bool], tuple[int, bytes]]
+Consume = Callable[[bytes, bool], tuple[int, bytes]]
 """Called with the unused bytes, and True if more may come; returns (bytes used, answer). Waits for room as long as
 necessary, and is called again until it uses nothing. Raises ValueError for bytes that make the connection useless,
 ConnectionAbortedError when it stops."""
@@ -38,7 +38,7 @@ class ByteServer:
 
     Locks: `_lock` guards the connections and the counts."""
 
-    def __init__(self, options: Server, take: Take, clock: Clock, most_bytes: int) -> None:
+    def __init__(self, options: ServerOptions, take: Consume, clock: Clock, most_bytes: int) -> None:
         self._options, self._take, self._clock, self._most_bytes = options, take, clock, most_bytes
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -62,7 +62,7 @@ class ByteServer:
                 (options.host, options.port), family=family_of(options.host), backlog=min(options.connections, 128)
             )
         self._port = int(self._listener.getsockname()[1])
-        self._listener.settimeout(_LOOK_S)
+        self._listener.settimeout(_ACCEPT_TIMEOUT_S)
         self._accepting = threading.Thread(target=self._accept, name="accept", daemon=True)
         self._accepting.start()
 
@@ -159,7 +159,7 @@ class ByteServer:
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ)
             while not self._stop.is_set():
-                if selector.select(_LOOK_S):
+                if selector.select(_ACCEPT_TIMEOUT_S):
                     return sock.recv(READ_BYTES)
                 if self._clock.monotonic() > until:
                     return None
@@ -177,7 +177,7 @@ def _shut(sock: socket.socket) -> None:
         pass
 
 
-def framed_server(
+def start_framed_server(
     kind: str, service: Any, handler: object, options: FramedOptions, frame_bytes: int, name: str
 ) -> FramedServer:
     """Return a started server of a source `kind`, secured as this process is. Raises OSError with the address."""
@@ -199,17 +199,17 @@ def framed_server(
     return server
 
 
-def check_source(options: Any, context: Context) -> list[str]:
+def check_exposure(options: Any, context: Context) -> list[str]:
     """Check the address of a source before it is built. Only the agent's command line can set `--insecure`, since a
     flow may come from ZooKeeper. Returns warnings. Raises FlowError."""
-    if not isinstance(options, Server):
+    if not isinstance(options, ServerOptions):
         return []
     framed = isinstance(options, FramedOptions)
-    asks, remedy = (security(), PROVE) if framed else (None, NO_LOGIN)
+    asks, remedy = (security(), REQUIRE_PROOF) if framed else (None, NO_LOGIN_WARNING)
     insecure = bool(context.shared.get(INSECURE))
     try:
         return require_protection(
             f"the source of flow {context.flow}", options.host, asks, insecure=insecure, remedy=remedy
         )
-    except Unprotected as problem:
+    except UnprotectedError as problem:
         raise FlowError(str(problem)) from None

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from artimon.model.event import MAX_BODY
+from artimon.model.event import MAX_BODY_BYTES
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
-from pipeline.flows.options import Server
+from pipeline.flows.options import ServerOptions
 from pipeline.flows.registry import ADDRESS, Component
-from pipeline.flows.sources.handing import Handing
-from pipeline.flows.sources.lines import cut_lines
+from pipeline.flows.sources.handing import EventSender
+from pipeline.flows.sources.lines import split_lines
 from pipeline.flows.sources.listening import ByteServer
 from pipeline.flows.spi import Figures, Put
 
-_AT_ONCE = 1_000
+_MAX_LINES = 1_000
 
 
-class NetcatOptions(Server):
+class NetcatOptions(ServerOptions):
     """`answer`: reply `OK` to each line that the flow has, otherwise `full: …`, `bad: …` or `failed: …`; without it a
     sender is held back until there is room. `line_bytes`: longer lines are cut; empty lines are left out, and get no
     answer."""
 
     answer: bool = False
-    line_bytes: int = Field(default=MAX_BODY, ge=1, le=MAX_BODY)
+    line_bytes: int = Field(default=MAX_BODY_BYTES, ge=1, le=MAX_BODY_BYTES)
     headers: dict[str, str] = Field(default_factory=dict)
 
 
@@ -32,8 +32,8 @@ class NetcatSource:
 
     def __init__(self, options: NetcatOptions, context: Context) -> None:
         self._options = options
-        self._handing = Handing(context.clock)
-        self._server = ByteServer(options, self._take, context.clock, 2 * options.line_bytes + READ_AHEAD)
+        self._handing = EventSender(context.clock)
+        self._server = ByteServer(options, self._take, context.clock, 2 * options.line_bytes + READ_AHEAD_BYTES)
 
     @property
     def port(self) -> int:
@@ -52,7 +52,7 @@ class NetcatSource:
         return {**self._server.figures(), **self._handing.figures()}
 
     def _take(self, data: bytes, more: bool) -> tuple[int, bytes]:
-        used, lines = cut_lines(data, self._options.line_bytes, not more, _AT_ONCE)
+        used, lines = split_lines(data, self._options.line_bytes, not more, _MAX_LINES)
         events = [Event(self._options.headers, line) for line in lines]
         if not self._options.answer:
             self._handing.until_taken(events)
@@ -62,7 +62,7 @@ class NetcatSource:
         return used, (answer + b"\n") * len(lines)
 
 
-READ_AHEAD = 64 * 1024
+READ_AHEAD_BYTES = 64 * 1024
 """Bytes beyond a line that may come in one read."""
 
 

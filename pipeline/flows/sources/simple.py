@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pipeline.flows.event import Event, parcels_of
+from pipeline.flows.event import Event, batch_events
 from pipeline.flows.options import NoOptions, Options
 from pipeline.flows.registry import Component
 from pipeline.flows.spi import Figures, Put
@@ -36,7 +36,7 @@ class SequenceSource:
             end = min(end, options.first + options.count)
         if end <= self.next:
             return False
-        put(parcels_of(Event({}, str(n).encode().ljust(options.size)) for n in range(self.next, end)))
+        put(batch_events(Event({}, str(n).encode().ljust(options.size)) for n in range(self.next, end)))
         self.next = end
         return True
 
@@ -66,7 +66,7 @@ class ListSource:
     def poll(self, put: Put) -> bool:
         if self._done:
             return False
-        put(parcels_of(Event(self._options.headers, text.encode()) for text in self._options.events))
+        put(batch_events(Event(self._options.headers, text.encode()) for text in self._options.events))
         self._done = True
         return False
 

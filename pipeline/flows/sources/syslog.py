@@ -13,14 +13,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from artimon.model.event import MAX_BODY, EventError, check
+from artimon.model.event import MAX_BODY_BYTES, EventError, check_limits
 from artimon.runtime.exposure import family_of
 from pipeline.collector.service import naming_address
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
-from pipeline.flows.options import Server
+from pipeline.flows.options import ServerOptions
 from pipeline.flows.registry import ADDRESS, Component
-from pipeline.flows.sources.handing import Handing
+from pipeline.flows.sources.handing import EventSender
 from pipeline.flows.sources.listening import ByteServer
 from pipeline.flows.spi import Figures, Put
 
@@ -37,17 +37,17 @@ _DATAGRAM = 65_535
 _RECEIVE_BUFFER = 4 * 1024 * 1024
 _RXQ_OVFL = 40
 """Linux socket option: each datagram carries the count of earlier ones dropped by the kernel."""
-_AT_ONCE = 1_000
-_LOOK_S = 0.5
+_MAX_MESSAGES = 1_000
+_RECEIVE_TIMEOUT_S = 0.5
 _ENDS = re.compile(rb"[\n\0]")
 
 
-class SyslogOptions(Server):
+class SyslogOptions(ServerOptions):
     """`transport`: `udp`, or `tcp` (messages with a length prefix, or one a line). `bytes`: longer messages are cut;
     over TCP one longer than four times this closes its connection."""
 
     transport: Literal["udp", "tcp"] = "udp"
-    bytes: int = Field(default=64 * 1024, ge=480, le=MAX_BODY)
+    bytes: int = Field(default=64 * 1024, ge=480, le=MAX_BODY_BYTES)
 
 
 class SyslogSource:
@@ -58,7 +58,7 @@ class SyslogSource:
 
     def __init__(self, options: SyslogOptions, context: Context) -> None:
         self._options, self._clock = options, context.clock
-        self._handing = Handing(context.clock)
+        self._handing = EventSender(context.clock)
         self._udp: socket.socket | None = None
         self._port = self._overflows = 0
         self._thread: threading.Thread | None = None
@@ -106,7 +106,7 @@ class SyslogSource:
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ)
             while not self._handing.stopping.is_set():
-                if not selector.select(_LOOK_S):
+                if not selector.select(_RECEIVE_TIMEOUT_S):
                     continue
                 try:
                     events = self._received(sock)
@@ -119,7 +119,7 @@ class SyslogSource:
     def _received(self, sock: socket.socket) -> list[Event]:
         """Return all datagrams received so far, as one put, since each may cost an fsync."""
         events: list[Event] = []
-        while len(events) < _AT_ONCE:
+        while len(events) < _MAX_MESSAGES:
             try:
                 data, more, _, _ = sock.recvmsg(_DATAGRAM, socket.CMSG_SPACE(4))
             except BlockingIOError:
@@ -128,7 +128,7 @@ class SyslogSource:
                 if (level, kind) == (socket.SOL_SOCKET, _RXQ_OVFL):
                     self._dropped(int.from_bytes(value[:4], sys.byteorder))
             if data:
-                events.append(parse(data[: self._options.bytes]))
+                events.append(parse_message(data[: self._options.bytes]))
         return events
 
     def _dropped(self, total: int) -> None:
@@ -139,16 +139,16 @@ class SyslogSource:
     def _take(self, data: bytes, more: bool) -> tuple[int, bytes]:
         used = 0
         events = []
-        for end, message in frames(data, self._options.bytes, not more):
+        for end, message in split_frames(data, self._options.bytes, not more):
             used = end
-            events.append(parse(message))
-            if len(events) >= _AT_ONCE:
+            events.append(parse_message(message))
+            if len(events) >= _MAX_MESSAGES:
                 break
         self._handing.until_taken(events)
         return used, b""
 
 
-def frames(data: bytes, most: int, final: bool) -> Iterator[tuple[int, bytes]]:
+def split_frames(data: bytes, most: int, final: bool) -> Iterator[tuple[int, bytes]]:
     """Yield (end, message) of each complete message: with a length prefix if it begins with a number, else up to a
     newline or NUL (RFC 6587). A counted message longer than `most` is cut. Raises ValueError above four times that."""
     at = 0
@@ -174,12 +174,12 @@ def frames(data: bytes, most: int, final: bool) -> Iterator[tuple[int, bytes]]:
         at = end + 1
 
 
-def parse(data: bytes) -> Event:
+def parse_message(data: bytes) -> Event:
     """Parse one message. Never raises: other input, or headers beyond the limits of an event, give the whole text."""
     data = data.rstrip(b"\r\n\0")
     event = _parsed(data)
     try:
-        check(event)
+        check_limits(event)
     except EventError as error:
         return Event({"bad": str(error)}, data)
     return event
@@ -193,19 +193,19 @@ def _parsed(data: bytes) -> Event:
     headers = {"facility": FACILITIES[number // 8], "severity": SEVERITIES[number % 8]}
     rest = data[priority.end() :]
     if new := _NEW.match(rest):
-        _said(headers, time=new[1], host=new[2], app=new[3], process=new[4], id=new[5])
+        _add_header_fields(headers, time=new[1], host=new[2], app=new[3], process=new[4], id=new[5])
         _time(headers)
         return Event(headers, _structured(headers, rest[new.end() :]))
     if old := _OLD.match(rest):
-        _said(headers, time=old[1], host=old[2])
+        _add_header_fields(headers, time=old[1], host=old[2])
         rest = rest[old.end() :]
     if tag := _TAG.match(rest):
-        _said(headers, app=tag[1], process=tag[2] or b"-")
+        _add_header_fields(headers, app=tag[1], process=tag[2] or b"-")
         rest = rest[tag.end() :]
     return Event(headers, rest)
 
 
-def _said(headers: dict[str, str], **parts: bytes) -> None:
+def _add_header_fields(headers: dict[str, str], **parts: bytes) -> None:
     headers.update({name: text.decode(errors="replace") for name, text in parts.items() if text != b"-"})
 
 
@@ -213,7 +213,7 @@ def _structured(headers: dict[str, str], rest: bytes) -> bytes:
     found = _STRUCTURED.match(rest)
     if found is None:
         return rest
-    _said(headers, data=found[0])
+    _add_header_fields(headers, data=found[0])
     return rest[found.end() :].removeprefix(b" ").removeprefix(b"\xef\xbb\xbf")
 
 

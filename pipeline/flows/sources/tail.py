@@ -15,13 +15,13 @@ from typing import Any, Literal
 import xxhash
 from pydantic import Field
 
-from artimon.model.event import MAX_BODY, MAX_EVENTS, RAW_BYTES, event_bytes
+from artimon.model.event import MAX_BODY_BYTES, MAX_EVENTS, RAW_BYTES, event_bytes
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event
 from pipeline.flows.options import Options, is_below
 from pipeline.flows.registry import Component, Outside
-from pipeline.flows.sources.journal import Intent, Journal
-from pipeline.flows.sources.lines import cut_lines
+from pipeline.flows.sources.journal import PieceIntent, SourceJournal
+from pipeline.flows.sources.lines import split_lines
 from pipeline.flows.spi import Figures, Put
 
 log = logging.getLogger(__name__)
@@ -42,13 +42,13 @@ class TailOptions(Options):
     start: Literal["beginning", "end"] = "beginning"
     settle_s: float = Field(default=5.0, ge=0, le=3600)
     files: int = Field(default=1_000, ge=1, le=10_000)
-    line_bytes: int = Field(default=MAX_BODY, ge=1, le=MAX_BODY)
+    line_bytes: int = Field(default=MAX_BODY_BYTES, ge=1, le=MAX_BODY_BYTES)
     header: str = "file"
     below: list[str] = Field(default_factory=list)
 
 
 @dataclass(slots=True)
-class _File:
+class _FollowedFile:
     """Followed file, under any name. `head`: digest of its first `head_bytes` bytes."""
 
     path: str
@@ -75,11 +75,11 @@ class TailSource:
 
     def __init__(self, options: TailOptions, context: Context) -> None:
         self._options, self._context, self._clock = options, context, context.clock
-        self._journal: Journal | None = None
-        self._files: dict[str, _File] = {}
+        self._journal: SourceJournal | None = None
+        self._files: dict[str, _FollowedFile] = {}
         self._turn: list[str] = []
         self._first_look = True
-        self._waiting: tuple[Intent, tuple[Event, ...]] | None = None
+        self._waiting: tuple[PieceIntent, tuple[Event, ...]] | None = None
         """Piece that the channel refused."""
         self.counts: Counter[str] = Counter()
         self.problem = ""
@@ -87,7 +87,7 @@ class TailSource:
     def start(self) -> None:
         """Restore the state of the journal. Raises OSError."""
         name = f"tail/{self._context.agent}/{self._context.flow}"
-        self._journal = Journal(self._context.folder / "tail.json", self._context.agent, name)
+        self._journal = SourceJournal(self._context.folder / "tail.json", self._context.agent, name)
         held = dict(self._journal.state.get("files", {}))
         self._first_look = "files" not in self._journal.state
         for key, state in held.items():
@@ -117,18 +117,18 @@ class TailSource:
             self._journal.close()
 
     def figures(self) -> Figures:
-        behind = sum(map(_behind, list(self._files.values())))
+        behind = sum(map(_unread_bytes, list(self._files.values())))
         problems = [p for p in (self.problem, self._journal.problem if self._journal else "") if p]
         return {"files": len(self._files), "behind_bytes": behind, "problems": problems, **self.counts}
 
-    def _open_journal(self) -> Journal:
+    def _open_journal(self) -> SourceJournal:
         if self._journal is None:
             raise RuntimeError("the source was not started")
         return self._journal
 
     # -- pieces
 
-    def _piece(self, journal: Journal, file: _File, put: Put) -> bool:
+    def _piece(self, journal: SourceJournal, file: _FollowedFile, put: Put) -> bool:
         """Put the next lines of a file, if it has any."""
         data = os.pread(file.descriptor, PIECE_BYTES, file.position)
         final = self._left_behind(file)
@@ -146,7 +146,7 @@ class TailSource:
         self._waiting = intent, self._events(intent, lines)
         return self._repeat(journal, put)
 
-    def _repeat(self, journal: Journal, put: Put) -> bool:
+    def _repeat(self, journal: SourceJournal, put: Put) -> bool:
         """Put the pending piece: one that was refused, or that of the previous process."""
         if journal.pending is None:
             return False
@@ -167,7 +167,7 @@ class TailSource:
         self.counts["bytes"] += int(intent.what["to"]) - int(intent.what["from"])
         return True
 
-    def _again(self, intent: Intent) -> tuple[Event, ...] | None:
+    def _again(self, intent: PieceIntent) -> tuple[Event, ...] | None:
         """Read the pending piece of the previous process again; None if its file is gone or changed."""
         what = intent.what
         begin, end = int(what["from"]), int(what["to"])
@@ -178,14 +178,14 @@ class TailSource:
         file.position = max(file.position, end)
         return self._events(intent, self._lines(data, str(what["path"]), bool(what["final"]))[1])
 
-    def _events(self, intent: Intent, lines: list[bytes]) -> tuple[Event, ...]:
+    def _events(self, intent: PieceIntent, lines: list[bytes]) -> tuple[Event, ...]:
         headers = self._headers(str(intent.what["path"]))
         return tuple(Event(headers, line) for line in lines)
 
     def _lines(self, data: bytes, path: str, final: bool) -> tuple[int, list[bytes]]:
-        """Split as `cut_lines`, into at most as many lines as fit into one batch."""
+        """Split as `split_lines`, into at most as many lines as fit into one batch."""
         overhead = event_bytes(Event(self._headers(path), b""))
-        return cut_lines(data, self._options.line_bytes, final, most=min(MAX_EVENTS, _HEADERS_BYTES // overhead))
+        return split_lines(data, self._options.line_bytes, final, most=min(MAX_EVENTS, _HEADERS_BYTES // overhead))
 
     def _headers(self, path: str) -> dict[str, str]:
         name = self._options.header
@@ -226,7 +226,7 @@ class TailSource:
         for pattern in self._options.paths:
             yield from sorted(glob.glob(pattern))
 
-    def _renamed(self, file: _File, path: str) -> None:
+    def _renamed(self, file: _FollowedFile, path: str) -> None:
         if file.path != path:
             self.counts["renamed"] += 1
             file.path = path
@@ -245,14 +245,14 @@ class TailSource:
             os.close(descriptor)
             return
         about = os.fstat(descriptor)
-        file = _File(path, about.st_dev, about.st_ino, descriptor, about.st_size if at_end else 0)
+        file = _FollowedFile(path, about.st_dev, about.st_ino, descriptor, about.st_size if at_end else 0)
         self._note_head(file)
         self._files[file.key] = file
         self._turn.append(file.key)
 
     def _reopen(self, key: str, state: dict[str, Any]) -> None:
         """Reopen a file followed before the restart, at its path or under another name in its folder."""
-        for path in _beside(Path(state["path"])):
+        for path in _siblings(Path(state["path"])):
             try:
                 about = os.stat(path)
             except OSError:
@@ -266,7 +266,7 @@ class TailSource:
         self.counts["gone"] += 1
         log.warning("tail: %s is gone; what was not read, from byte %d on, is lost", state["path"], state["position"])
 
-    def _check(self, file: _File) -> None:
+    def _check(self, file: _FollowedFile) -> None:
         """Read a file from its beginning again if it was truncated or rewritten: it is shorter, or its head differs."""
         anew = _size(file.descriptor) < file.position
         anew = anew or (file.head_bytes > 0 and _digest(file.descriptor, file.head_bytes) != file.head)
@@ -274,12 +274,12 @@ class TailSource:
             self.counts["truncated"] += 1
             file.position, file.head, file.head_bytes = 0, "", 0
 
-    def _note_head(self, file: _File) -> None:
+    def _note_head(self, file: _FollowedFile) -> None:
         if file.head_bytes < HEAD_BYTES:
             file.head_bytes = min(HEAD_BYTES, _size(file.descriptor))
             file.head = _digest(file.descriptor, file.head_bytes)
 
-    def _left_behind(self, file: _File) -> bool:
+    def _left_behind(self, file: _FollowedFile) -> bool:
         """True if the file was renamed or deleted and has settled: its last line needs no terminator."""
         try:
             about = os.stat(file.path)
@@ -294,7 +294,7 @@ class TailSource:
         file.seen = size
         return file.quiet_since is not None and now - file.quiet_since >= self._options.settle_s
 
-    def _leave(self, file: _File) -> None:
+    def _leave(self, file: _FollowedFile) -> None:
         os.close(file.descriptor)
         del self._files[file.key]
         self.counts["left"] += 1
@@ -303,7 +303,7 @@ class TailSource:
         return {"files": {**{key: file.to_state() for key, file in self._files.items()}, **changed}}
 
 
-def _beside(path: Path) -> Iterator[Path]:
+def _siblings(path: Path) -> Iterator[Path]:
     """Yield the path itself, then all other entries of its folder."""
     yield path
     try:
@@ -312,7 +312,7 @@ def _beside(path: Path) -> Iterator[Path]:
         return
 
 
-def _behind(file: _File) -> int:
+def _unread_bytes(file: _FollowedFile) -> int:
     """Return the unread bytes; 0 for a file that is closed concurrently."""
     try:
         return max(0, _size(file.descriptor) - file.position)

@@ -16,10 +16,10 @@ from artimon.model.batch import BatchError, BatchId
 from artimon.model.event_codec import encode_events
 from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel, parcels_of
+from pipeline.flows.event import Event, EventBatch, batch_events
 from pipeline.flows.options import FramedOptions
 from pipeline.flows.registry import ADDRESS, Component
-from pipeline.flows.sources.listening import framed_server
+from pipeline.flows.sources.listening import start_framed_server
 from pipeline.flows.spi import ChannelFull, Figures, FlowError, Put
 
 FRAME_BYTES = 4 * 1024 * 1024
@@ -88,7 +88,7 @@ class ThriftSource:
     def start(self, put: Put) -> None:
         """Raises OSError if the port is taken."""
         options, self._put = self._options, put
-        self._server = framed_server(
+        self._server = start_framed_server(
             "thrift", events_idl().Events, self, options, FRAME_BYTES, f"events-{self._context.flow}"
         )
 
@@ -114,7 +114,7 @@ class ThriftSource:
             self.events += len(events)
         return events_idl().Taken(True, "")
 
-    def _hand_over(self, parcels: Sequence[Parcel]) -> None:
+    def _hand_over(self, parcels: Sequence[EventBatch]) -> None:
         """Put all parcels of one call; the channel drops repeats. Raises NumberUsed and the errors of a put."""
         ids = [parcel.id for parcel in parcels if parcel.id is not None]
         if self._put is None:
@@ -130,16 +130,16 @@ class ThriftSource:
                 self._calls.release(program, number)
             raise
 
-    def _parcels(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> list[Parcel]:
+    def _parcels(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> list[EventBatch]:
         if not 0 < len(producer) <= PRODUCER_BYTES:
             raise ValueError(f"a producer of {len(producer)} bytes: 1 to {PRODUCER_BYTES}")
         if sequence < 0 or time_ms < 0:
             raise ValueError(f"sequence {sequence}, time_ms {time_ms}: neither is negative")
         agent, epoch = f"client/{self._context.agent}", xxhash.xxh3_64_intdigest(producer)
         source = f"thrift/{self._context.flow}"
-        portions = parcels_of(Event(dict(e.headers or {}), e.body or b"") for e in events)
+        portions = batch_events(Event(dict(e.headers or {}), e.body or b"") for e in events)
         return [
-            Parcel(portion.events, id, encode_events(id, source, time_ms, portion.events).data)
+            EventBatch(portion.events, id, encode_events(id, source, time_ms, portion.events).data)
             for lane, portion in enumerate(portions)
             for id in [BatchId(agent, epoch, lane, sequence)]
         ]
@@ -150,7 +150,7 @@ class ThriftSource:
         return events_idl().Taken(False, f"{word}: {error}")
 
 
-def _digest(parcels: Sequence[Parcel]) -> int:
+def _digest(parcels: Sequence[EventBatch]) -> int:
     """Return the digest of the events of a call, independent of its time."""
     hasher = xxhash.xxh3_64()
     for event in (event for parcel in parcels for event in parcel.events):

@@ -11,36 +11,36 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from query_dsl.stores.history.files import Ints, Wanted
-from query_dsl.stores.history.layout import Layout, Moves, Places, Runs, runs_of
-from query_dsl.stores.history.local import plain, whole_of
+from query_dsl.stores.history.files import Ints, RowFilter
+from query_dsl.stores.history.layout import RowLayout, RowMoves, RowPlaces, Runs, runs_of
+from query_dsl.stores.history.local import combine_chunks, to_numpy
 from query_dsl.stores.history.result import RESULT_SCHEMA
-from query_dsl.stores.history.series import Found
+from query_dsl.stores.history.series import FoundSeries
 from query_dsl.stores.history.tasks import THREADS
 
-CODED = {"series": "text", "source": "source_name"}
+DICTIONARY_COLUMNS = {"series": "text", "source": "source_name"}
 """Columns of the answer that are columns of the table of series."""
 
 
-def assemble(rows: Any, found: Found, wanted: Wanted) -> Any:
+def build_answer(rows: Any, found: FoundSeries, wanted: RowFilter) -> Any:
     """Make RESULT_SCHEMA from rows in memory: a table with the columns of the raw table and `pair`, in any order."""
     batches = rows.to_batches()
-    runs = [runs_of(wanted.order[plain(batch.column("pair"))], plain(batch.column("time"))) for batch in batches]
-    assembly = Assembly(runs, found)
+    runs = [runs_of(wanted.order[to_numpy(batch.column("pair"))], to_numpy(batch.column("time"))) for batch in batches]
+    assembly = AnswerBuilder(runs, found)
     for at, batch in enumerate(batches):
         assembly.put(at, batch)
     return assembly.table()
 
 
-class Assembly:
+class AnswerBuilder:
     """Builds the answer from batches of rows, whose runs are known in advance."""
 
-    def __init__(self, runs: Sequence[Runs], found: Found) -> None:
-        self._found, self._layout = found, Layout(runs)
+    def __init__(self, runs: Sequence[Runs], found: FoundSeries) -> None:
+        self._found, self._layout = found, RowLayout(runs)
         self._columns = {
-            field.name: (_Texts if field.type == pa.utf8() else _Numbers)(field.type, self._layout.rows)
+            field.name: (_TextColumn if field.type == pa.utf8() else _NumberColumn)(field.type, self._layout.rows)
             for field in RESULT_SCHEMA
-            if field.name not in CODED
+            if field.name not in DICTIONARY_COLUMNS
         }
 
     def put(self, at: int, rows: Any) -> None:
@@ -48,25 +48,25 @@ class Assembly:
         different batches."""
         places = self._layout.places(at)
         for name, column in self._columns.items():
-            column.put(at, whole_of(rows.column(name)), places)
+            column.put(at, combine_chunks(rows.column(name)), places)
 
     def table(self) -> Any:
         """Return RESULT_SCHEMA. Call it after every batch was put."""
         columns = self._columns
         with ThreadPoolExecutor(THREADS, thread_name_prefix="assemble") as pool:
-            coded = pool.map(self._coded, CODED.values())
+            coded = pool.map(self._coded, DICTIONARY_COLUMNS.values())
             moves = self._layout.moves(columns["time"].values, columns["birth"].values)
             rest = pool.map(lambda column: column.made(moves, self._layout), columns.values())
             return pa.table([*coded, *rest], schema=RESULT_SCHEMA).combine_chunks()
 
     def _coded(self, name: str) -> Any:
         """Return dictionary codes of all rows, from the text of each series; each distinct text once."""
-        whole = whole_of(whole_of(self._found.table.column(name)).dictionary_encode())
+        whole = combine_chunks(combine_chunks(self._found.table.column(name)).dictionary_encode())
         codes = np.asarray(whole.indices).astype(np.int32)[self._layout.number]
         return pa.DictionaryArray.from_arrays(pa.array(np.repeat(codes, self._layout.length)), whole.dictionary)
 
 
-class _Numbers:
+class _NumberColumn:
     """A column of numbers, times or booleans. Arrays that are never written, as without values, take no memory: the
     system allocates pages of zeros on first use."""
 
@@ -80,7 +80,7 @@ class _Numbers:
         self._full: list[int] = []
         """Numbers of the batches without nulls; `_valid` is set for their rows only if other batches have nulls."""
 
-    def put(self, at: int, column: Any, places: Places) -> None:
+    def put(self, at: int, column: Any, places: RowPlaces) -> None:
         """Add the rows of batch `at`."""
         with self._lock:
             self._nulls += column.null_count
@@ -96,11 +96,11 @@ class _Numbers:
         if column.null_count:
             places.put(self._valid, column.is_valid().to_numpy(zero_copy_only=False))
 
-    def made(self, moves: Moves | None, layout: Layout) -> Any:
+    def made(self, moves: RowMoves | None, layout: RowLayout) -> Any:
         """Return all rows in their order."""
         rows, mixed = len(self.values), 0 < self._nulls < len(self.values)
         if self._nulls == rows:
-            return _nothing(self._type, rows)
+            return _null_column(self._type, rows)
         for at in self._full if mixed else ():
             layout.places(at).mark(self._valid)
         for array in (self.values, self._valid) if mixed else (self.values,):
@@ -110,7 +110,7 @@ class _Numbers:
         return pa.Array.from_buffers(self._type, rows, [_bits(self._valid) if mixed else None, values], self._nulls)
 
 
-class _Texts:
+class _TextColumn:
     """A column of strings: keeps all batches until the end."""
 
     def __init__(self, type_: Any, rows: int) -> None:
@@ -121,7 +121,7 @@ class _Texts:
         self._kept = [pa.nulls(1, type_)]
         self._rows = 1
 
-    def put(self, _at: int, column: Any, places: Places) -> None:
+    def put(self, _at: int, column: Any, places: RowPlaces) -> None:
         """Add the rows of a batch."""
         if column.null_count == len(column):
             return
@@ -131,10 +131,10 @@ class _Texts:
             self._kept.append(column.cast(self._type))
         places.put(self.values, np.arange(start, start + len(column)))
 
-    def made(self, moves: Moves | None, _layout: Layout) -> Any:
+    def made(self, moves: RowMoves | None, _layout: RowLayout) -> Any:
         """Return all rows in their order."""
         if len(self._kept) == 1:
-            return _nothing(self._type, len(self.values))
+            return _null_column(self._type, len(self.values))
         if moves is not None:
             moves.apply(self.values)
         return pa.chunked_array(self._kept).take(pa.array(self.values))
@@ -150,7 +150,7 @@ def _bits(flags: npt.NDArray[np.bool_]) -> Any:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
-def _nothing(type_: Any, rows: int) -> Any:
+def _null_column(type_: Any, rows: int) -> Any:
     """Return nulls, in memory that is never touched."""
     widths = {pa.utf8(): 32, pa.bool_(): 1}
     buffers = [pa.py_buffer(np.zeros((bits * (rows + 1) + 7) // 8, np.uint8)) for bits in (1, widths.get(type_, 64))]

@@ -25,26 +25,26 @@ from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.rawtable.delta import first_line
-from artimon.rawtable.reader import read_whole, reading
+from artimon.rawtable.reader import open_leased, read_with_retry
 from artimon.rawtable.schema import FILE_SCHEMA, TableError, raw_uri
 from artimon.runtime import files
 from artimon.runtime.zookeeper import close_client, zookeeper_client
-from query_dsl.stores.history.assembling import assemble
-from query_dsl.stores.history.files import Pruned, Wanted, prune
-from query_dsl.stores.history.gathering import Gathering
+from query_dsl.stores.history.assembling import build_answer
+from query_dsl.stores.history.files import PrunedFiles, RowFilter, prune
+from query_dsl.stores.history.gathering import TwoPassRead
 from query_dsl.stores.history.local import LocalReader, Progress, no_progress
 from query_dsl.stores.history.question import (
+    MAX_SAMPLES,
+    MAX_SERIES,
     NO_LIMIT,
-    SAMPLES,
-    SERIES,
     HistoryError,
     HistoryInterrupted,
-    Question,
-    question,
+    SampleQuery,
+    parse_sample_query,
 )
-from query_dsl.stores.history.result import HistoryAnswer, Touched
-from query_dsl.stores.history.series import Found, find_series
-from query_dsl.stores.history.tasks import LOOK_S
+from query_dsl.stores.history.result import HistoryAnswer, ReadStats
+from query_dsl.stores.history.series import FoundSeries, find_series
+from query_dsl.stores.history.tasks import POLL_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 Engine = Literal["auto", "local", "spark"]
 LOCAL_BYTES = 256 * 1024 * 1024
 """`auto`: maximum bytes of files to read in this process; more goes through Spark, which takes seconds to start."""
-CONNECT_S = 2.0
-LISTED = 200
+CONNECT_TIMEOUT_S = 2.0
+MAX_LISTED = 200
 """Maximum number of sources or fingerprints sent to Spark as a list that prunes row groups; more only as bounds."""
 _BINARY = "value binary"
-_GONE = ("FILE_NOT_EXIST", "FileNotFoundException")
+_MISSING_FILE = ("FILE_NOT_EXIST", "FileNotFoundException")
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class SparkPlace:
+class SparkSettings:
     """Settings of a Spark session that is made if there is none."""
 
     master: str = "local[2]"
@@ -80,11 +80,11 @@ class History:
         hdfs: str,
         zookeeper: str | None = None,
         spark: SparkSession | None = None,
-        place: SparkPlace | None = None,
+        place: SparkSettings | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._hdfs, self._zookeeper, self._clock = hdfs, zookeeper, clock
-        self._spark, self._place = spark, place or SparkPlace()
+        self._spark, self._place = spark, place or SparkSettings()
         self._own: tuple[SparkSession, str] | None = None
         self._lock = threading.Lock()
 
@@ -109,8 +109,8 @@ class History:
         start: object,
         end: object = "now",
         *,
-        samples: int = SAMPLES,
-        series: int = SERIES,
+        samples: int = MAX_SAMPLES,
+        series: int = MAX_SERIES,
         engine: Engine = "auto",
         progress: Progress = no_progress,
         stop: threading.Event | None = None,
@@ -120,25 +120,25 @@ class History:
         Times: ISO 8601, "now-1h", datetime, epoch ms. Both engines give the same answer; `auto` takes
         Spark for more than LOCAL_BYTES. Raises NothingSelected, TooMuchHistory beyond a limit, HistoryInterrupted once
         `stop` is set, HistoryError if HDFS or the tables cannot be read, QueryError for invalid arguments."""
-        asked = question(selector, start, end, self._clock.now_ms(), samples, series)
+        asked = parse_sample_query(selector, start, end, self._clock.now_ms(), samples, series)
         ended = stop or threading.Event()
         with self.opened() as zookeeper:
             found = find_series(self._hdfs, asked)
-            wanted = _wanted(found, asked)
+            wanted = _row_filter(found, asked)
             uri = raw_uri(self._hdfs)
 
             def answer(table: DeltaTable) -> HistoryAnswer:
                 pruned = prune(table, wanted)
                 if takes_spark(engine, pruned):
                     rows, touched = self._through_spark(uri, pruned, wanted, asked, progress, ended)
-                    rows = assemble(rows, found, wanted)
+                    rows = build_answer(rows, found, wanted)
                 else:
-                    rows, touched = _locally(uri, pruned, found, wanted, asked, progress, ended)
+                    rows, touched = _read_locally(uri, pruned, found, wanted, asked, progress, ended)
                 if ended.is_set():
                     raise HistoryInterrupted("reading the history was interrupted")
                 return _answer(rows, found, touched)
 
-            return read_whole(uri, answer, zookeeper)
+            return read_with_retry(uri, answer, zookeeper)
 
     def batches(
         self,
@@ -146,7 +146,7 @@ class History:
         start: object,
         end: object = "now",
         *,
-        series: int = SERIES,
+        series: int = MAX_SERIES,
         stop: threading.Event | None = None,
     ) -> Iterator[Any]:
         """Yield the same samples as Arrow tables of RESULT_SCHEMA, without a limit of samples: one row group of one
@@ -154,30 +154,30 @@ class History:
 
         Reads in this process. Raises as `read`; HistoryError if compaction removes a file meanwhile, as tables already
         yielded cannot be withdrawn."""
-        asked = question(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
+        asked = parse_sample_query(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
         uri = raw_uri(self._hdfs)
         with self.opened() as zookeeper:
             found = find_series(self._hdfs, asked)
-            wanted = _wanted(found, asked)
-            with reading(uri, zookeeper) as table:
+            wanted = _row_filter(found, asked)
+            with open_leased(uri, zookeeper) as table:
                 pruned = prune(table, wanted)
                 reader = LocalReader(uri, wanted, asked, stop or threading.Event())
                 for rows in reader.stream(pruned.files):
-                    yield assemble(rows, found, wanted)
+                    yield build_answer(rows, found, wanted)
 
-    def frame(self, selector: str, start: object, end: object = "now", *, series: int = SERIES) -> DataFrame:
+    def frame(self, selector: str, start: object, end: object = "now", *, series: int = MAX_SERIES) -> DataFrame:
         """Return the same samples as a Spark frame, without a limit of samples: columns series (text), name,
         labels (map), source (text), type, time, birth, future, integer, double, boolean, string.
 
         Lazy, but the list of files is fixed at the call. Raises as `read`."""
-        asked = question(selector, start, end, self._clock.now_ms(), SAMPLES, series)
+        asked = parse_sample_query(selector, start, end, self._clock.now_ms(), MAX_SAMPLES, series)
         with self.opened() as zookeeper:
             found = find_series(self._hdfs, asked)
-            wanted = _wanted(found, asked)
+            wanted = _row_filter(found, asked)
             uri = raw_uri(self._hdfs)
-            pruned = read_whole(uri, lambda table: prune(table, wanted), zookeeper)
+            pruned = read_with_retry(uri, lambda table: prune(table, wanted), zookeeper)
         session = self.session()
-        rows = _selected(session, uri, pruned, wanted)
+        rows = _select_frame(session, uri, pruned, wanted)
         about = found.table.take(pa.array(wanted.order)).select(["text", "name", "labels", "source_name", "type"])
         about = about.append_column("pair", pa.array(np.arange(len(wanted))))
         told: Any = session.createDataFrame(about).withColumnsRenamed({"text": "series", "source_name": "source"})
@@ -226,10 +226,16 @@ class History:
             progress((first + len(given)) / len(tasks), f"{first + len(given)} of {len(tasks)} Spark tasks")
 
     def _through_spark(
-        self, uri: str, pruned: Pruned, wanted: Wanted, asked: Question, progress: Progress, stop: threading.Event
-    ) -> tuple[Any, Touched]:
+        self,
+        uri: str,
+        pruned: PrunedFiles,
+        wanted: RowFilter,
+        asked: SampleQuery,
+        progress: Progress,
+        stop: threading.Event,
+    ) -> tuple[Any, ReadStats]:
         session = self.session()
-        rows = _selected(session, uri, pruned, wanted)
+        rows = _select_frame(session, uri, pruned, wanted)
 
         def collect() -> Any:
             if rows.count() > asked.samples:  # reads three columns only, and collects nothing beyond the limit
@@ -238,7 +244,7 @@ class History:
 
         table = _in_group(session, collect, progress, stop)
         paths = tuple(file.path for file in pruned.files)
-        return table, Touched("spark", len(paths), pruned.of_files, pruned.size, pruned.of_bytes, paths)
+        return table, ReadStats("spark", len(paths), pruned.of_files, pruned.size, pruned.of_bytes, paths)
 
     @contextmanager
     def opened(self) -> Iterator[KazooClient | None]:
@@ -258,7 +264,7 @@ class History:
                 close_client(client)
 
 
-def takes_spark(engine: Engine, pruned: Pruned) -> bool:
+def takes_spark(engine: Engine, pruned: PrunedFiles) -> bool:
     """Return True if these files are read through Spark."""
     return engine == "spark" or (engine == "auto" and pruned.size > LOCAL_BYTES)
 
@@ -266,27 +272,33 @@ def takes_spark(engine: Engine, pruned: Pruned) -> bool:
 def _leasing(zookeeper: str) -> KazooClient | None:
     """Connect to ZooKeeper; None if it does not answer: then reads are not protected by leases."""
     client = zookeeper_client(zookeeper)
-    if client.start_async().wait(CONNECT_S):
+    if client.start_async().wait(CONNECT_TIMEOUT_S):
         return client
     close_client(client)
     return None
 
 
-def _wanted(found: Found, asked: Question) -> Wanted:
+def _row_filter(found: FoundSeries, asked: SampleQuery) -> RowFilter:
     source, series = (found.table.column(name).cast(pa.int64()).to_numpy() for name in ("source", "series"))
-    return Wanted(source, series, asked.after_ms, asked.until_ms)
+    return RowFilter(source, series, asked.after_ms, asked.until_ms)
 
 
-def _locally(
-    uri: str, pruned: Pruned, found: Found, wanted: Wanted, asked: Question, progress: Progress, stop: threading.Event
-) -> tuple[Any, Touched]:
+def _read_locally(
+    uri: str,
+    pruned: PrunedFiles,
+    found: FoundSeries,
+    wanted: RowFilter,
+    asked: SampleQuery,
+    progress: Progress,
+    stop: threading.Event,
+) -> tuple[Any, ReadStats]:
     reader = LocalReader(uri, wanted, asked, stop)
-    rows = Gathering(reader, found, wanted, stop).table(pruned.files, progress)
+    rows = TwoPassRead(reader, found, wanted, stop).table(pruned.files, progress)
     paths = tuple(file.path for file in pruned.files)
-    return rows, Touched("local", len(paths), pruned.of_files, reader.touched, pruned.of_bytes, paths)
+    return rows, ReadStats("local", len(paths), pruned.of_files, reader.touched, pruned.of_bytes, paths)
 
 
-def _answer(rows: Any, found: Found, touched: Touched) -> HistoryAnswer:
+def _answer(rows: Any, found: FoundSeries, touched: ReadStats) -> HistoryAnswer:
     notes = [
         f"engine {touched.engine}: {touched.files:,} of {touched.of_files:,} files,"
         f" {touched.bytes:,} of {touched.of_bytes:,} bytes"
@@ -299,7 +311,7 @@ def _answer(rows: Any, found: Found, touched: Touched) -> HistoryAnswer:
 # --- Spark
 
 
-def _selected(session: SparkSession, uri: str, pruned: Pruned, wanted: Wanted) -> Any:
+def _select_frame(session: SparkSession, uri: str, pruned: PrunedFiles, wanted: RowFilter) -> Any:
     """Select the wanted rows of these files as a frame of FILE_SCHEMA and `pair`."""
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -313,7 +325,7 @@ def _selected(session: SparkSession, uri: str, pruned: Pruned, wanted: Wanted) -
     rows = rows.where(f.col("time") <= f.timestamp_micros(f.lit(wanted.until_us)))
     for name, values in (("source", wanted.source), ("series", wanted.series)):
         distinct = np.unique(values).tolist()
-        if len(distinct) <= LISTED:
+        if len(distinct) <= MAX_LISTED:
             rows = rows.where(f.col(name).isin(distinct))
         else:
             rows = rows.where(f.col(name).between(distinct[0], distinct[-1]))
@@ -349,7 +361,7 @@ def _in_group(session: SparkSession, call: Callable[[], T], progress: Progress, 
 
     InheritableThread(target=run, name=group, daemon=True).start()
     try:
-        while not wait([answer], LOOK_S).done:
+        while not wait([answer], POLL_S).done:
             if stop.is_set():
                 raise HistoryInterrupted("reading the history was interrupted")
             progress(*_advance(context, group))
@@ -358,7 +370,7 @@ def _in_group(session: SparkSession, call: Callable[[], T], progress: Progress, 
             context.cancelJobGroup(group)
     error = answer.exception()
     if error is not None:
-        raise _translated(error)
+        raise _translate_error(error)
     return answer.result()
 
 
@@ -375,19 +387,19 @@ def _advance(context: Any, group: str) -> tuple[float, str]:
     return done / (known or 1), f"{done} of {known} Spark tasks"
 
 
-def _translated(error: BaseException) -> BaseException:
-    """Convert an error of Spark: FileNotFoundError for a missing file, as `read_whole` expects; else HistoryError."""
+def _translate_error(error: BaseException) -> BaseException:
+    """Convert an error of Spark: FileNotFoundError for a missing file, for `read_with_retry`; else HistoryError."""
     from pyspark.errors import PySparkException
 
     text = str(error)
-    if any(mark in text for mark in _GONE):
+    if any(mark in text for mark in _MISSING_FILE):
         return FileNotFoundError(text.splitlines()[0])
     if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
         return HistoryError(f"Spark failed: {text.splitlines()[0] if text else type(error).__name__}")
     return error
 
 
-def _make_session(place: SparkPlace) -> tuple[SparkSession, str]:
+def _make_session(place: SparkSettings) -> tuple[SparkSession, str]:
     """Make a session in this process and its temporary folder. Raises HistoryError if Spark does not start."""
     from pyspark.sql import SparkSession
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from artimon.compute.bucketizer import begins_of
+from artimon.compute.bucketizer import run_starts
 
 Ints = npt.NDArray[np.int64]
 
@@ -33,7 +33,7 @@ class RawFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
+class PrunedFiles:
     """Files that may hold wanted rows, and the number and bytes of all files."""
 
     files: tuple[RawFile, ...]
@@ -46,7 +46,7 @@ class Pruned:
         return sum(file.size for file in self.files)
 
 
-class Wanted:
+class RowFilter:
     """Filter of rows of the raw table: pairs of source and series, and a time range.
 
     Invariant: pairs are distinct and sorted by (source, series). Times are epoch milliseconds, (after, until]."""
@@ -71,7 +71,7 @@ class Wanted:
 
     def rows(self, source: Ints, series: Ints, time_us: Ints) -> tuple[Ints | None, Ints]:
         """Return the indices of wanted rows, None for all, and the number of the pair of each."""
-        starts = begins_of(source, series)
+        starts = run_starts(source, series)
         pairs = self._pairs(source[starts], series[starts])
         of_rows = np.repeat(pairs, np.diff(starts, append=len(source)))
         if not len(of_rows) or ((pairs >= 0).all() and self.after_us < time_us.min() <= time_us.max() <= self.until_us):
@@ -82,7 +82,7 @@ class Wanted:
     def _pairs(self, source: Ints, series: Ints) -> Ints:
         """(n,) number of each pair, -1 if it is not wanted. Sources come in runs: files are sorted by them."""
         found = np.full(len(source), -1, np.int64)
-        starts = begins_of(source)
+        starts = run_starts(source)
         ends = np.append(starts[1:], len(source))
         known = np.isin(source[starts], self._sources)
         for start, end in zip(starts[known].tolist(), ends[known].tolist(), strict=True):
@@ -93,11 +93,11 @@ class Wanted:
         return found
 
 
-def prune(table: DeltaTable, wanted: Wanted) -> Pruned:
+def prune(table: DeltaTable, wanted: RowFilter) -> PrunedFiles:
     """Return the files that may hold a wanted row, sorted by path. Files without statistics are included."""
     actions = pa.table(table.get_add_actions(flatten=True))
     columns = {name: actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")}
-    told = [_told(actions, f"{side}.{bound}") for side in ("min", "max") for bound in BOUNDS]
+    told = [_statistic(actions, f"{side}.{bound}") for side in ("min", "max") for bound in BOUNDS]
     kept = []
     for path, size, rows, *bounds in zip(*columns.values(), *told, strict=True):
         least, most = bounds[:3], bounds[3:]
@@ -106,10 +106,10 @@ def prune(table: DeltaTable, wanted: Wanted) -> Pruned:
         elif wanted.may_hold(least, newest := [*most[:2], most[2] + SLACK_US]):
             kept.append(RawFile(path, size, rows or 0, newest[2]))
     sizes = columns["size_bytes"]
-    return Pruned(tuple(sorted(kept, key=lambda file: file.path)), len(sizes), sum(sizes))
+    return PrunedFiles(tuple(sorted(kept, key=lambda file: file.path)), len(sizes), sum(sizes))
 
 
-def _told(actions: Any, name: str) -> list[Any]:
+def _statistic(actions: Any, name: str) -> list[Any]:
     """Return a column of Delta's statistics, times in us; only None if it does not exist."""
     if name not in actions.column_names:
         return [None] * len(actions)

@@ -10,21 +10,21 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from artimon.rawtable.parquet import GroupReader
-from query_dsl.stores.history.assembling import Assembly
-from query_dsl.stores.history.files import RawFile, Wanted
+from query_dsl.stores.history.assembling import AnswerBuilder
+from query_dsl.stores.history.files import RawFile, RowFilter
 from query_dsl.stores.history.layout import Runs, runs_of
 from query_dsl.stores.history.local import LocalReader, Progress, Rows, fetch
-from query_dsl.stores.history.series import Found
+from query_dsl.stores.history.series import FoundSeries
 from query_dsl.stores.history.shares import Share
-from query_dsl.stores.history.tasks import Done, TaskPool
+from query_dsl.stores.history.tasks import TaskPool, TaskResult
 
-HELD_BYTES = 64 * 1024 * 1024
+KEPT_SHARE_BYTES = 64 * 1024 * 1024
 """Maximum bytes of the first pass that are kept for the second, which fetches the rest again."""
 READER_BYTES = 64 * 1024
 """Estimated overhead of an open file, in bytes."""
 
 
-class _Group(NamedTuple):
+class _WantedGroup(NamedTuple):
     """Wanted rows of a row group; `rows` is None for all of them."""
 
     number: int
@@ -32,13 +32,13 @@ class _Group(NamedTuple):
     runs: Runs
 
 
-class _Looked(NamedTuple):
+class _KeyedShare(NamedTuple):
     """Row groups with wanted rows of one share; `share` is None if keeping it would exceed HELD_BYTES."""
 
     uri: str
     size: int
     share: Share | None
-    groups: Sequence[_Group]
+    groups: Sequence[_WantedGroup]
 
     def again(self) -> Share:
         """Return the share that was kept, or fetch it again."""
@@ -50,20 +50,20 @@ class _Looked(NamedTuple):
         return share
 
 
-class Gathering:
+class TwoPassRead:
     """Reading of one answer. `_lock` guards `_held`; `_looked` is only appended to."""
 
-    def __init__(self, reader: LocalReader, found: Found, wanted: Wanted, stop: threading.Event) -> None:
+    def __init__(self, reader: LocalReader, found: FoundSeries, wanted: RowFilter, stop: threading.Event) -> None:
         self._reader, self._found, self._wanted, self._stop = reader, found, wanted, stop
         self._lock = threading.Lock()
-        self._looked: list[_Looked] = []
+        self._looked: list[_KeyedShare] = []
         self._held = 0
 
     def table(self, files: Sequence[RawFile], progress: Progress) -> Any:
         """Return every wanted row of these files as RESULT_SCHEMA. Raises as LocalReader.read."""
         self._reader.shares(files, self._look, lambda done, text: progress(done / 2, text))
         self._looked.sort(key=lambda one: (one.uri, one.groups[0].number))
-        assembly = Assembly([group.runs for one in self._looked for group in one.groups], self._found)
+        assembly = AnswerBuilder([group.runs for one in self._looked for group in one.groups], self._found)
         self._fetch(assembly, lambda done: progress(0.5 + done / 2, f"of {len(files):,} files"))
         return assembly.table()
 
@@ -74,28 +74,32 @@ class Gathering:
                 return
             picked = self._reader.look(share.reader, number)
             if picked is not None:
-                groups.append(_Group(number, picked.rows, runs_of(self._wanted.order[picked.pairs], picked.time_us)))
+                groups.append(
+                    _WantedGroup(number, picked.rows, runs_of(self._wanted.order[picked.pairs], picked.time_us))
+                )
         if groups:
-            self._looked.append(_Looked(share.reader.uri, share.size, share if self._may_keep(share) else None, groups))
+            self._looked.append(
+                _KeyedShare(share.reader.uri, share.size, share if self._may_keep(share) else None, groups)
+            )
 
     def _may_keep(self, share: Share) -> bool:
         takes = share.reader.held + READER_BYTES
         with self._lock:
-            fits = self._held + takes <= HELD_BYTES
+            fits = self._held + takes <= KEPT_SHARE_BYTES
             self._held += takes if fits else 0
         return fits
 
-    def _fetch(self, assembly: Assembly, progress: Callable[[float], None]) -> None:
+    def _fetch(self, assembly: AnswerBuilder, progress: Callable[[float], None]) -> None:
         pool = TaskPool(self._stop)
 
-        def values(looked: _Looked, first: int) -> Done:
+        def values(looked: _KeyedShare, first: int) -> TaskResult:
             if not pool.ended.is_set():
                 reader = looked.again().reader
                 for at, group in enumerate(looked.groups, first):
                     if not pool.ended.is_set():
                         assembly.put(at, fetch(reader, group.number, group.rows))
                 self._reader.count(reader)
-            return Done(looked.size)
+            return TaskResult(looked.size)
 
         firsts = accumulate((len(looked.groups) for looked in self._looked), initial=0)
         total = sum(looked.size for looked in self._looked) or 1

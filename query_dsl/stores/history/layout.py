@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.bucketizer import begins_of
+from artimon.compute.bucketizer import run_starts
 from query_dsl.stores.history.files import Ints
 
 SLICED_ROWS = 48
@@ -33,11 +33,11 @@ class Runs(NamedTuple):
 
 def runs_of(number: Ints, time: Ints) -> Runs:
     """Return the runs of a batch from (n,) series and time of each row."""
-    starts = begins_of(number)
+    starts = run_starts(number)
     return Runs(number[starts], time[starts], np.diff(starts, append=len(number)))
 
 
-class Places:
+class RowPlaces:
     """Target positions of the runs of one batch: (runs,) rows of each, and position of its first row."""
 
     def __init__(self, length: Ints, to: Ints) -> None:
@@ -69,7 +69,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class RowMoves:
     """Rows that must move: row `start[i]` goes to `to[i]`."""
 
     to: Ints
@@ -79,7 +79,7 @@ class Moves:
         out[self.to] = out[self.start]
 
 
-class Layout:
+class RowLayout:
     """Runs of all batches, in the order of (series, time of their first row)."""
 
     def __init__(self, batches: Sequence[Runs]) -> None:
@@ -97,13 +97,13 @@ class Layout:
         bounds = np.cumsum([0, *(len(runs.number) for runs in batches)]).tolist()
         self._of = [(length[a:b], to[a:b]) for a, b in pairwise(bounds)]
 
-    def places(self, batch: int) -> Places:
+    def places(self, batch: int) -> RowPlaces:
         """Return the places of the rows of a batch."""
-        return Places(*self._of[batch])
+        return RowPlaces(*self._of[batch])
 
-    def moves(self, time: Ints, birth: Ints) -> Moves | None:
+    def moves(self, time: Ints, birth: Ints) -> RowMoves | None:
         """Return the moves that sort the rows once all, `time` and `birth` included, are placed; None if sorted."""
-        starts = self._start[begins_of(self.number)]
+        starts = self._start[run_starts(self.number)]
         late = np.flatnonzero(time[1:] <= time[:-1]) + 1  # mostly the first rows of series
         late = late[~np.isin(late, starts)]
         late = late[(time[late] < time[late - 1]) | (birth[late] < birth[late - 1])]
@@ -112,4 +112,4 @@ class Layout:
         series = np.unique(np.searchsorted(starts, late, side="right") - 1)
         begin, length = starts[series], np.diff(starts, append=self.rows)[series]
         rows = np.repeat(begin - (np.cumsum(length) - length), length) + np.arange(int(length.sum()))
-        return Moves(rows, rows[np.lexsort((birth[rows], time[rows], np.repeat(series, length)))])
+        return RowMoves(rows, rows[np.lexsort((birth[rows], time[rows], np.repeat(series, length)))])

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from artimon.rawtable.parquet import GroupReader
 from artimon.rawtable.schema import FILE_SCHEMA
-from query_dsl.stores.history.files import BOUNDS, STAMP, Ints, RawFile, Wanted
-from query_dsl.stores.history.question import HistoryInterrupted, Question
+from query_dsl.stores.history.files import BOUNDS, STAMP, Ints, RawFile, RowFilter
+from query_dsl.stores.history.question import HistoryInterrupted, SampleQuery
 from query_dsl.stores.history.shares import Share, shares_of
-from query_dsl.stores.history.tasks import Done, TaskPool
+from query_dsl.stores.history.tasks import TaskPool, TaskResult
 
 VALUES = ("birth", "future", "integer", "double", "boolean", "string")
 COLUMNS = ("time", *VALUES)
@@ -25,7 +25,7 @@ Progress = Callable[[float, str], None]
 """Callback that is called at times with the fraction done, 0 to 1, and a text."""
 
 
-class Picked(NamedTuple):
+class PickedRows(NamedTuple):
     """Wanted rows of a row group, None for all of them; (rows,) number of the pair and time in us of each."""
 
     rows: Rows | None
@@ -40,7 +40,7 @@ def no_progress(_done: float, _text: str) -> None:
 class LocalReader:
     """One reading. Files are distributed over threads; `_lock` guards their counts."""
 
-    def __init__(self, uri: str, wanted: Wanted, question: Question, stop: threading.Event) -> None:
+    def __init__(self, uri: str, wanted: RowFilter, question: SampleQuery, stop: threading.Event) -> None:
         self._uri, self._wanted, self._question, self._stop = uri, wanted, question, stop
         self._lock = threading.Lock()
         self._samples = 0
@@ -81,27 +81,27 @@ class LocalReader:
         results are no longer needed. Raises as `read`, and exceptions of `work`."""
         pool = TaskPool(self._stop)
 
-        def begin(file: RawFile) -> Done:
+        def begin(file: RawFile) -> TaskResult:
             shares = self._shares(file)
             if not shares:
-                return Done(file.size)
+                return TaskResult(file.size)
             done = go_on(shares[0])  # at once: small files have only one share, and few files stay open
-            return Done(done.size, tuple(partial(go_on, share) for share in shares[1:]))
+            return TaskResult(done.size, tuple(partial(go_on, share) for share in shares[1:]))
 
-        def go_on(share: Share) -> Done:
+        def go_on(share: Share) -> TaskResult:
             if not pool.ended.is_set():
                 share.hold()
                 work(share, pool.ended)
                 self.count(share.reader)
-            return Done(share.size)
+            return TaskResult(share.size)
 
         total, text = sum(file.size for file in files) or 1, f"of {len(files):,} files"
         pool.run([partial(begin, file) for file in files], lambda size: progress(size / total, text))
 
-    def look(self, reader: GroupReader, group: int) -> Picked | None:
+    def look(self, reader: GroupReader, group: int) -> PickedRows | None:
         """Return the wanted rows of a row group, None if there are none. Raises TooMuchHistory."""
         keys = reader.read(group, BOUNDS)
-        source, series, time = (plain(keys.column(name)) for name in BOUNDS)
+        source, series, time = (to_numpy(keys.column(name)) for name in BOUNDS)
         rows, pairs = self._wanted.rows(source, series, time)
         if not len(pairs):
             return None
@@ -109,7 +109,7 @@ class LocalReader:
             self._samples += len(pairs)
             if self._samples > self._question.samples:
                 raise self._question.too_many_samples()
-        return Picked(None, pairs, time) if rows is None else Picked(rows.astype(np.int32), pairs, time[rows])
+        return PickedRows(None, pairs, time) if rows is None else PickedRows(rows.astype(np.int32), pairs, time[rows])
 
     def count(self, reader: GroupReader) -> None:
         """Add the bytes that the reader has fetched."""
@@ -135,15 +135,15 @@ def fetch(reader: GroupReader, group: int, rows: Rows | None) -> Any:
     return table if rows is None else table.take(pa.array(rows))
 
 
-def plain(column: Any) -> Any:
+def to_numpy(column: Any) -> Any:
     """Convert a column of numbers or times without nulls to numpy, times as epoch microseconds; no copy."""
-    whole = whole_of(column)
+    whole = combine_chunks(column)
     if pa.types.is_timestamp(whole.type):
         whole = whole.cast(STAMP).view(pa.int64())
     return whole.to_numpy()
 
 
-def whole_of(column: Any) -> Any:
+def combine_chunks(column: Any) -> Any:
     """Return a column as one array."""
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -9,8 +9,8 @@ from query_dsl.tree.errors import QueryError
 from query_dsl.tree.selector import parse_selector
 from query_dsl.tree.timing import format_time, parse_instant
 
-SAMPLES = 1_000_000
-SERIES = 100_000
+MAX_SAMPLES = 1_000_000
+MAX_SERIES = 100_000
 NO_LIMIT = 2**62
 
 
@@ -27,7 +27,7 @@ class HistoryInterrupted(HistoryError):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SampleQuery:
     """Request for samples with time in (after_ms, until_ms] of every matching series: at most `samples` samples of at
     most `series` series."""
 
@@ -35,8 +35,8 @@ class Question:
     matchers: tuple[Matcher, ...]
     after_ms: int
     until_ms: int
-    samples: int = SAMPLES
-    series: int = SERIES
+    samples: int = MAX_SAMPLES
+    series: int = MAX_SERIES
 
     def too_many_samples(self) -> TooMuchHistory:
         """Return the error for more samples than the limit."""
@@ -47,9 +47,9 @@ class Question:
         )
 
 
-def question(
-    selector: str, start: object, end: object, now_ms: int, samples: int = SAMPLES, series: int = SERIES
-) -> Question:
+def parse_sample_query(
+    selector: str, start: object, end: object, now_ms: int, samples: int = MAX_SAMPLES, series: int = MAX_SERIES
+) -> SampleQuery:
     """Make a Question from texts. Raises QueryError for a bad selector, time or limit."""
     if samples < 1 or series < 1:
         raise QueryError(f"a limit of {min(samples, series)} lets nothing through: use at least 1")
@@ -57,4 +57,4 @@ def question(
     until = parse_instant(end, "to").resolve(now_ms)
     if after >= until:
         raise QueryError(f"from {format_time(after)} to {format_time(until)}: the start must be before the end")
-    return Question(selector, parse_selector(selector).matchers, after, until, samples, series)
+    return SampleQuery(selector, parse_selector(selector).matchers, after, until, samples, series)

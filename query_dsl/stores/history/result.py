@@ -48,7 +48,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class ReadStats:
     """Files and bytes of the raw table that were read. `bytes` are those of the column chunks fetched (local), or of
     the files given to Spark."""
 
@@ -64,7 +64,7 @@ class HistoryAnswer:
     """Samples sorted by series, source and time. `table` has RESULT_SCHEMA, `series` a row for each matching series,
     with or without samples."""
 
-    def __init__(self, table: Any, series: Any, touched: Touched, notes: tuple[str, ...]) -> None:
+    def __init__(self, table: Any, series: Any, touched: ReadStats, notes: tuple[str, ...]) -> None:
         self.table, self.series, self.touched, self.notes = table, series, touched, notes
 
     def __len__(self) -> int:

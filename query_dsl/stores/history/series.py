@@ -14,17 +14,17 @@ from deltalake import DeltaTable
 from artimon.model.labels import canonical
 from artimon.model.select import NAME, Matcher
 from artimon.rawtable.parquet import GroupReader
-from artimon.rawtable.reader import read_whole
+from artimon.rawtable.reader import read_with_retry
 from artimon.rawtable.schema import series_uri, sources_uri
-from artimon.rawtable.series_rows import SERIES_SCHEMA, merge
+from artimon.rawtable.series_rows import SERIES_SCHEMA, merge_rows
 from artimon.rawtable.sources import read_sources
-from query_dsl.stores.history.question import Question, TooMuchHistory
+from query_dsl.stores.history.question import SampleQuery, TooMuchHistory
 from query_dsl.tree.errors import NothingSelected
 from query_dsl.tree.selector import accepts
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSeries:
     """Matching series: a table of SERIES_SCHEMA, sorted by text and source, with `text` (canonical) and `source_name`.
 
     `aside` are fingerprints with two texts: they are left out."""
@@ -36,10 +36,10 @@ class Found:
         return len(self.table)
 
 
-def find_series(hdfs: str, question: Question) -> Found:
+def find_series(hdfs: str, question: SampleQuery) -> FoundSeries:
     """Return every series that passes the matchers. Raises NothingSelected, TooMuchHistory, OSError, DeltaError, and
     TableNotFoundError if the table does not exist yet."""
-    good, aside = announced(hdfs, question.matchers)
+    good, aside = read_announced(hdfs, question.matchers)
     if not len(good):
         raise NothingSelected(
             f"no series fits {question.text}: what was ever announced stands in {series_uri(hdfs)}"
@@ -50,15 +50,15 @@ def find_series(hdfs: str, question: Question) -> Found:
             f"{question.text} fits {len(good):,} series, the limit is {question.series:,}: narrow the selector, or"
             " raise the limit"
         )
-    return Found(_described(good, read_sources(sources_uri(hdfs))), aside)
+    return FoundSeries(_with_texts(good, read_sources(sources_uri(hdfs))), aside)
 
 
-def announced(hdfs: str, matchers: tuple[Matcher, ...]) -> tuple[Any, tuple[int, ...]]:
+def read_announced(hdfs: str, matchers: tuple[Matcher, ...]) -> tuple[Any, tuple[int, ...]]:
     """Return rows of SERIES_SCHEMA that pass all matchers, each (source, series) once, and fingerprints with two texts,
     whose rows are left out. Raises as `find_series`, except NothingSelected and TooMuchHistory."""
     uri = series_uri(hdfs)
-    rows = read_whole(uri, lambda table: _matching(table, uri, matchers))
-    merged = merge(rows).table if len(rows) else rows
+    rows = read_with_retry(uri, lambda table: _matching(table, uri, matchers))
+    merged = merge_rows(rows).table if len(rows) else rows
     clash = np.asarray(merged.column("clash"), np.bool_)
     aside = np.unique(merged.column("series").to_numpy()[clash]) if len(merged) else np.zeros(0, np.int64)
     return merged.filter(pa.array(~clash)), tuple(aside.tolist())
@@ -81,7 +81,7 @@ def _rows(uri: str, matchers: tuple[Matcher, ...]) -> list[Any]:
     for group in range(reader.groups):
         bounds = reader.bounds(group, ["name"]).get("name")
         if bounds is None or _may_hold(matchers, *bounds):
-            parts.append(_fitting(reader.read(group, SERIES_SCHEMA.names).cast(SERIES_SCHEMA), matchers))
+            parts.append(_match_rows(reader.read(group, SERIES_SCHEMA.names).cast(SERIES_SCHEMA), matchers))
     return parts
 
 
@@ -98,7 +98,7 @@ def _may_hold(matchers: tuple[Matcher, ...], low: str, high: str) -> bool:
     return True
 
 
-def _fitting(rows: Any, matchers: tuple[Matcher, ...]) -> Any:
+def _match_rows(rows: Any, matchers: tuple[Matcher, ...]) -> Any:
     """Return rows that pass every matcher; each distinct value is tested once."""
     for matcher in matchers:
         if not len(rows):
@@ -114,7 +114,7 @@ def _fitting(rows: Any, matchers: tuple[Matcher, ...]) -> Any:
     return rows
 
 
-def _described(rows: Any, sources: Mapping[int, str]) -> Any:
+def _with_texts(rows: Any, sources: Mapping[int, str]) -> Any:
     pairs = zip(rows.column("name").to_pylist(), rows.column("labels").to_pylist(), strict=True)
     texts = [canonical(name, dict(labels)) for name, labels in pairs]
     names = [sources.get(number, f"source {number}") for number in rows.column("source").to_pylist()]

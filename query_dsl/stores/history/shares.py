@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from artimon.rawtable.parquet import GroupReader
-from query_dsl.stores.history.files import BOUNDS, RawFile, Wanted
+from query_dsl.stores.history.files import BOUNDS, RawFile, RowFilter
 
 SHARE_BYTES = 4 * 1024 * 1024
 """Maximum bytes of one request: of a larger row group, values are fetched only if keys match."""
@@ -28,7 +28,7 @@ class Share:
             self.reader.hold(self.groups)
 
 
-def shares_of(uri: str, file: RawFile, wanted: Wanted) -> list[Share]:
+def shares_of(uri: str, file: RawFile, wanted: RowFilter) -> list[Share]:
     """Return shares that cover all row groups which may hold a wanted row; threads may read one each. Raises OSError,
     TableError."""
     first = GroupReader(uri)
@@ -39,7 +39,7 @@ def shares_of(uri: str, file: RawFile, wanted: Wanted) -> list[Share]:
     return [Share(*share) for share in zip(readers, map(tuple, runs), sizes, strict=False)]
 
 
-def _may_hold(reader: GroupReader, group: int, wanted: Wanted) -> bool:
+def _may_hold(reader: GroupReader, group: int, wanted: RowFilter) -> bool:
     bounds = reader.bounds(group, BOUNDS)
     if len(bounds) < len(BOUNDS):
         return True

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from query_dsl.stores.history.question import HistoryInterrupted
 
 THREADS = 4
-LOOK_S = 0.2
+POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class TaskResult:
     """Result of a task: its part of the total bytes, and the tasks that it adds."""
 
     size: int
     more: tuple[Task, ...] = ()
 
 
-Task = Callable[[], Done]
+Task = Callable[[], TaskResult]
 
 
 class TaskPool:
@@ -35,7 +35,7 @@ class TaskPool:
     def run(self, tasks: Iterable[Task], told: Callable[[int], None]) -> None:
         """Run all tasks; `told` is called in this thread at times with the bytes done. Raises HistoryInterrupted once
         stopped, and exceptions of tasks."""
-        ready: queue.SimpleQueue[Future[Done]] = queue.SimpleQueue()
+        ready: queue.SimpleQueue[Future[TaskResult]] = queue.SimpleQueue()
         running = size = 0
         with ThreadPoolExecutor(THREADS, thread_name_prefix="history") as pool:
 
@@ -61,8 +61,8 @@ class TaskPool:
                 pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _next(ready: queue.SimpleQueue[Future[Done]]) -> Future[Done] | None:
+def _next(ready: queue.SimpleQueue[Future[TaskResult]]) -> Future[TaskResult] | None:
     try:
-        return ready.get(timeout=LOOK_S)
+        return ready.get(timeout=POLL_S)
     except queue.Empty:
         return None

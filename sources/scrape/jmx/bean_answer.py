@@ -8,25 +8,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sources.base.errors import Faults, PollError
+from sources.base.errors import PollError, RejectCounts
 
 Bean = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class BeanAnswer:
+class BeanResponse:
     """Beans of one poll by name, in the order of the answers."""
 
     beans: dict[str, Bean]
-    faults: Faults = field(default_factory=Faults)
+    faults: RejectCounts = field(default_factory=RejectCounts)
 
 
-def parse_answers(answers: Sequence[bytes]) -> BeanAnswer:
+def parse_answers(answers: Sequence[bytes]) -> BeanResponse:
     """Parse all answers of one poll. Raises PollError `garbage` if one is not the answer of a bean server.
 
     Java writes NaN bare, which is not JSON but accepted here. A bean without a name, or one repeated within an answer,
     is left out and counted. A bean repeated in another answer is not: some servers ignore the query and send all."""
-    answer = BeanAnswer({})
+    answer = BeanResponse({})
     for data in answers:
         here: set[str] = set()
         for bean in _beans(data, answer.faults):
@@ -42,7 +42,7 @@ def parse_json(data: bytes, pairs_hook: Callable[[list[tuple[str, Any]]], Any] |
         raise PollError("garbage", f"not JSON: {error}; it begins {data[:40]!r}") from error
 
 
-def _beans(data: bytes, faults: Faults) -> list[Any]:
+def _beans(data: bytes, faults: RejectCounts) -> list[Any]:
     def joined(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) < len(pairs):
@@ -57,7 +57,7 @@ def _beans(data: bytes, faults: Faults) -> list[Any]:
     return beans
 
 
-def _keep(answer: BeanAnswer, here: set[str], bean: Any) -> None:
+def _keep(answer: BeanResponse, here: set[str], bean: Any) -> None:
     name = bean.get("name") if isinstance(bean, dict) else None
     if not isinstance(name, str):
         answer.faults.add("bad bean", f"a bean without a name: {bean!r:.80}")
@@ -69,18 +69,18 @@ def _keep(answer: BeanAnswer, here: set[str], bean: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class JvmIdentity:
     """Identity of a JVM: its start time by its own clock, in ms, and its name, such as `4711@web1`."""
 
     time_ms: int
     name: str
 
 
-def start_of(answer: BeanAnswer) -> Start | None:
+def identity_of(answer: BeanResponse) -> JvmIdentity | None:
     """Return the identity of the JVM. None, and a fault, if the server does not report it."""
     runtime = answer.beans.get("java.lang:type=Runtime", {})
     time_ms, name = runtime.get("StartTime"), runtime.get("Name")
     if isinstance(time_ms, int) and not isinstance(time_ms, bool) and 0 < time_ms < 1 << 53:
-        return Start(time_ms, name if isinstance(name, str) else "")
+        return JvmIdentity(time_ms, name if isinstance(name, str) else "")
     answer.faults.add("no start", f"java.lang:type=Runtime has the StartTime {time_ms!r:.40}: restarts are unnoticed")
     return None

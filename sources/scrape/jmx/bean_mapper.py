@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.values import INT64_MAX, INT64_MIN, Value, ValueType
-from sources.base.errors import Faults, ReasonedError
-from sources.scrape.jmx.bean_answer import Bean, BeanAnswer
+from sources.base.errors import ReasonedError, RejectCounts
+from sources.scrape.jmx.bean_answer import Bean, BeanResponse
 from sources.scrape.jmx.mapping_rules import BeanRule, VariableRule
 from sources.scrape.jmx.name_patterns import Pattern, split_bean_name
-from sources.state.reading import Variable
+from sources.state.reading import SourceVariable
 
-MAX_TEXT = 1 << 20
+MAX_TEXT_BYTES = 1 << 20
 """Maximum characters of JSON inside a string attribute."""
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-Places = tuple[tuple[str, str], ...]
-MAX_REMEMBERED = 10_000
+PlaceholderValues = tuple[tuple[str, str], ...]
+MAX_CACHED_NAMES = 10_000
 _short = reprlib.repr
 
 
-class Unfit(ReasonedError):
+class UnfitValueError(ReasonedError):
     """A value is unusable for its rule."""
 
 
 @dataclass(slots=True)
-class Compiled:
+class MatchedRule:
     """Rule applied to one bean: places matched in the name, and a cache of labels by places matched in the path."""
 
     rule: VariableRule
@@ -44,19 +44,19 @@ class MappedName:
     """Rules that match a bean's name; valid while its tags are equal."""
 
     tags: Mapping[str, str]
-    compiled: tuple[Compiled, ...]
+    compiled: tuple[MatchedRule, ...]
 
 
-class Mapper:
+class BeanMapper:
     """Mapper of one bean server. Used by one thread at a time; caches the names of the last answer."""
 
     def __init__(self, rules: Sequence[BeanRule], max_variables: int) -> None:
         self._rules, self._max = tuple(rules), max_variables
         self._known: dict[str, MappedName] = {}
 
-    def variables(self, answer: BeanAnswer) -> list[Variable]:
+    def variables(self, answer: BeanResponse) -> list[SourceVariable]:
         """Return at most `max_variables`. Invalid data never raises: it is added to `answer.faults`."""
-        made: list[Variable] = []
+        made: list[SourceVariable] = []
         known: dict[str, MappedName] = {}
         for name, bean in answer.beans.items():
             entry = self._known.get(name)
@@ -72,20 +72,21 @@ class Mapper:
             del made[self._max :]
         return made
 
-    def _compile(self, name: str, bean: Bean, faults: Faults) -> MappedName:
+    def _compile(self, name: str, bean: Bean, faults: RejectCounts) -> MappedName:
         split = split_bean_name(name)
         if split is None:
             faults.add("bad bean", f"{name!r:.80} is not the name of a bean")
             return MappedName({}, ())
         tags: dict[str, str] = {}
-        compiled: list[Compiled] = []
+        compiled: list[MatchedRule] = []
         for rule in self._rules:
             found = rule.pattern.match(*split)
             if found is None:
                 continue
             tags.update(_tags(bean, rule.tags))
             compiled.extend(
-                Compiled(one, {**found, **tags}, all(step.literal for step in one.path), {}) for one in rule.variables
+                MatchedRule(one, {**found, **tags}, all(step.literal for step in one.path), {})
+                for one in rule.variables
             )
         return MappedName(tags, tuple(compiled))
 
@@ -95,23 +96,23 @@ def _tags(bean: Bean, names: Mapping[str, str] | frozenset[str]) -> dict[str, st
     return {name: value if isinstance(value := bean.get(name), str) else "" for name in names}
 
 
-def _variables(name: str, bean: Bean, compiled: Compiled, faults: Faults) -> Iterator[Variable]:
+def _variables(name: str, bean: Bean, compiled: MatchedRule, faults: RejectCounts) -> Iterator[SourceVariable]:
     rule = compiled.rule
     for places, leaf in [_leaf(bean, rule.path)] if compiled.fixed else _leaves(bean, rule.path, rule.except_, ()):
         try:
             value = _converted(rule, leaf)
-        except Unfit as unfit:
+        except UnfitValueError as unfit:
             faults.add(unfit.reason, f"{name}: {'.'.join(step.text for step in rule.path)}: {unfit.text}")
             continue
         if value is not None:
-            yield Variable(rule.name, _labels(compiled, places), value, rule.kind, rule.unit, rule.help)
+            yield SourceVariable(rule.name, _labels(compiled, places), value, rule.kind, rule.unit, rule.help)
 
 
-def _labels(compiled: Compiled, places: Places) -> dict[str, str]:
+def _labels(compiled: MatchedRule, places: PlaceholderValues) -> dict[str, str]:
     key = tuple(text for _, text in places)
     labels = compiled.labels.get(key)
     if labels is None:
-        if len(compiled.labels) >= MAX_REMEMBERED:
+        if len(compiled.labels) >= MAX_CACHED_NAMES:
             compiled.labels.clear()
         found = {**compiled.found, **dict(places)}
         labels = {label: template.render(found) for label, template in compiled.rule.labels.items()}
@@ -122,13 +123,13 @@ def _labels(compiled: Compiled, places: Places) -> dict[str, str]:
 # --- the path; an unreachable leaf is yielded as the error Unfit, and the others follow
 
 
-def _leaf(bean: Bean, path: Sequence[Pattern]) -> tuple[Places, Any]:
+def _leaf(bean: Bean, path: Sequence[Pattern]) -> tuple[PlaceholderValues, Any]:
     """Return the value at a path without places, None if it is missing."""
     value: Any = bean
     for step in path:
         try:
             within = _object(value)
-        except Unfit as unfit:
+        except UnfitValueError as unfit:
             return (), unfit
         if within is None:
             return (), None
@@ -137,15 +138,15 @@ def _leaf(bean: Bean, path: Sequence[Pattern]) -> tuple[Places, Any]:
 
 
 def _leaves(
-    value: Any, path: Sequence[Pattern], left_out: Sequence[Pattern], places: Places
-) -> Iterator[tuple[Places, Any]]:
+    value: Any, path: Sequence[Pattern], left_out: Sequence[Pattern], places: PlaceholderValues
+) -> Iterator[tuple[PlaceholderValues, Any]]:
     """Yield every value that a path matches, with the texts at its places."""
     if not path:
         yield places, value
         return
     try:
         within = _object(value) or {}
-    except Unfit as unfit:
+    except UnfitValueError as unfit:
         yield places, unfit
         return
     for key, inner in within.items():
@@ -160,11 +161,11 @@ def _object(value: Any) -> Mapping[str, Any] | None:
     Raises Unfit for anything else."""
     if isinstance(value, dict) or value is None:
         return value
-    if isinstance(value, str) and len(value) <= MAX_TEXT:
+    if isinstance(value, str) and len(value) <= MAX_TEXT_BYTES:
         return _object_in_text(value)
     if isinstance(value, list) and all(isinstance(row, dict) and isinstance(row.get("key"), str) for row in value):
         return {row["key"]: row.get("value") for row in value}
-    raise Unfit("wrong type", f"has no parts: {_short(value)}")
+    raise UnfitValueError("wrong type", f"has no parts: {_short(value)}")
 
 
 def _object_in_text(text: str) -> Mapping[str, Any] | None:
@@ -175,7 +176,7 @@ def _object_in_text(text: str) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise Unfit("wrong type", f"holds no JSON object: {_short(text)}")
+        raise UnfitValueError("wrong type", f"holds no JSON object: {_short(text)}")
     return content
 
 
@@ -184,7 +185,7 @@ def _object_in_text(text: str) -> Mapping[str, Any] | None:
 
 def _converted(rule: VariableRule, leaf: Any) -> Value | None:
     """Return the value of a variable, None if it is missing. Raises Unfit."""
-    if isinstance(leaf, Unfit):
+    if isinstance(leaf, UnfitValueError):
         raise leaf
     if leaf is None:
         return None
@@ -192,12 +193,12 @@ def _converted(rule: VariableRule, leaf: Any) -> Value | None:
         leaf = _named(rule, leaf)
     if rule.type == ValueType.BOOLEAN:
         if not isinstance(leaf, bool):
-            raise Unfit("wrong type", f"neither true nor false: {_short(leaf)}")
+            raise UnfitValueError("wrong type", f"neither true nor false: {_short(leaf)}")
         return leaf
     if isinstance(leaf, str):
         leaf = _NOT_FINITE.get(leaf, leaf)
     if isinstance(leaf, bool) or not isinstance(leaf, (int, float)):
-        raise Unfit("wrong type", f"not a number: {_short(leaf)}")
+        raise UnfitValueError("wrong type", f"not a number: {_short(leaf)}")
     if leaf in rule.missing or leaf != leaf:
         return None
     return _double(rule, leaf) if rule.type == ValueType.DOUBLE else _integer(rule, leaf)
@@ -207,16 +208,16 @@ def _named(rule: VariableRule, leaf: Any) -> int:
     text = str(leaf).lower() if isinstance(leaf, bool) else str(leaf) if isinstance(leaf, (str, int)) else "?"
     value = rule.values.get(text, rule.values.get("else"))
     if value is None:
-        raise Unfit("unknown value", f"{_short(leaf)} is not among {', '.join(rule.values)}")
+        raise UnfitValueError("unknown value", f"{_short(leaf)} is not among {', '.join(rule.values)}")
     return value
 
 
 def _integer(rule: VariableRule, number: int | float) -> int:
     if not isinstance(number, int):
-        raise Unfit("wrong type", f"{_short(number)} is not an integer: give the rule `type: double`")
+        raise UnfitValueError("wrong type", f"{_short(number)} is not an integer: give the rule `type: double`")
     value = number * rule.multiply // rule.divide
     if not INT64_MIN <= value <= INT64_MAX:
-        raise Unfit("out of range", f"{_short(number)} does not fit into 64 bits")
+        raise UnfitValueError("out of range", f"{_short(number)} does not fit into 64 bits")
     return value
 
 
@@ -224,4 +225,4 @@ def _double(rule: VariableRule, number: int | float) -> float:
     try:
         return float(number) * rule.multiply / rule.divide
     except OverflowError:
-        raise Unfit("out of range", "is too large for a double") from None
+        raise UnfitValueError("out of range", "is too large for a double") from None

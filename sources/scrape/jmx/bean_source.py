@@ -12,15 +12,15 @@ from urllib.parse import quote
 
 import xxhash
 
-from sources.base.errors import Faults
+from sources.base.errors import RejectCounts
 from sources.delivery.poll_context import PollContext, PollLimits
-from sources.scrape.jmx.bean_answer import BeanAnswer, Start, parse_answers, start_of
-from sources.scrape.jmx.bean_mapper import Mapper
-from sources.scrape.jmx.jolokia import parse_bulk, parse_singles, reads
+from sources.scrape.jmx.bean_answer import BeanResponse, JvmIdentity, identity_of, parse_answers
+from sources.scrape.jmx.bean_mapper import BeanMapper
+from sources.scrape.jmx.jolokia import parse_bulk, parse_singles, requests_for
 from sources.scrape.jmx.mapping_rules import BeanRule, queries
-from sources.scrape.server.http_client import HttpRequest, ask
+from sources.scrape.server.http_client import HttpRequest, send_request
 from sources.scrape.server.target_source import ReadingSource
-from sources.state.reading import Reading, ReadingMaker, Variable
+from sources.state.reading import Reading, ReadingBuilder, SourceVariable
 from sources.state.series_memory import SourceSeries
 from sources.targets.bean_target import BeanTarget, JmxTarget, JolokiaTarget
 
@@ -28,41 +28,41 @@ _JSON = "application/json"
 
 
 @dataclass(slots=True)
-class Process:
+class JvmProcess:
     """JVM that answered last."""
 
     uuid: bytes
     birth_ms: int
-    maker: ReadingMaker
+    maker: ReadingBuilder
 
 
 @dataclass(frozen=True, slots=True)
-class Beans:
+class MappedBeans:
     """Result of one poll: variables by the rules, and the identity of the process."""
 
-    variables: Sequence[Variable]
-    start: Start | None
-    faults: Faults
+    variables: Sequence[SourceVariable]
+    start: JvmIdentity | None
+    faults: RejectCounts
 
 
-class BeanSource(ReadingSource[Beans]):
+class BeanSource(ReadingSource[MappedBeans]):
     """Base of the sources of bean servers, independent of the protocol."""
 
     def __init__(self, target: BeanTarget, shared: PollContext, pool: PollLimits, rules: Sequence[BeanRule]) -> None:
         super().__init__(target, shared, pool)
-        self._mapper = Mapper(rules, shared.config.max_bean_series)
-        self._process: Process | None = None
+        self._mapper = BeanMapper(rules, shared.config.max_bean_series)
+        self._process: JvmProcess | None = None
 
     @abstractmethod
-    def parse(self, raw: Any) -> BeanAnswer:
+    def parse(self, raw: Any) -> BeanResponse:
         """Parse the beans of an answer. Raises PollError `garbage` if it is invalid."""
 
-    def read(self, raw: Any) -> Beans:
+    def read(self, raw: Any) -> MappedBeans:
         answer = self.parse(raw)
-        start = start_of(answer)
-        return Beans(self._mapper.variables(answer), start, answer.faults)
+        start = identity_of(answer)
+        return MappedBeans(self._mapper.variables(answer), start, answer.faults)
 
-    def reading(self, content: Beans, series: SourceSeries, time_ms: int) -> Reading:
+    def reading(self, content: MappedBeans, series: SourceSeries, time_ms: int) -> Reading:
         process = self._which(series, content.start, time_ms)
         if process is not self._process:
             self.renew()
@@ -73,7 +73,7 @@ class BeanSource(ReadingSource[Beans]):
         before = self.clean and series.uuid == process.uuid
         return replace(made, resumes=True, appeared_ms=series.last_poll_ms if before else process.birth_ms)
 
-    def _which(self, series: SourceSeries, start: Start | None, time_ms: int) -> Process:
+    def _which(self, series: SourceSeries, start: JvmIdentity | None, time_ms: int) -> JvmProcess:
         """Return the process that answered; without a start time it counts as the one before."""
         if start is not None:
             text = f"{series.name}\n{start.time_ms}\n{start.name}"
@@ -86,7 +86,7 @@ class BeanSource(ReadingSource[Beans]):
             return self._process
         first_ms = min(start.time_ms, time_ms) if start else time_ms
         birth_ms = series.process_ms if series.uuid == uuid else first_ms
-        return Process(uuid, birth_ms, ReadingMaker(uuid, birth_ms))
+        return JvmProcess(uuid, birth_ms, ReadingBuilder(uuid, birth_ms))
 
 
 class JmxSource(BeanSource):
@@ -100,9 +100,9 @@ class JmxSource(BeanSource):
 
     async def fetch(self, ip: str) -> list[bytes]:
         port, limit = self._jmx.port, self.shared.config.max_frame
-        return [(await ask(question, ip, port, limit)).body for question in self._questions]
+        return [(await send_request(question, ip, port, limit)).body for question in self._questions]
 
-    def parse(self, raw: list[bytes]) -> BeanAnswer:
+    def parse(self, raw: list[bytes]) -> BeanResponse:
         return parse_answers(raw)
 
 
@@ -111,7 +111,7 @@ class JolokiaSource(BeanSource):
 
     def __init__(self, target: JolokiaTarget, shared: PollContext, pool: PollLimits, rules: Sequence[BeanRule]) -> None:
         super().__init__(target, shared, pool, rules)
-        self._jolokia, self._reads = target, reads(rules)
+        self._jolokia, self._reads = target, requests_for(rules)
         self._body = json.dumps([one.body() for one in self._reads]).encode()
 
     async def fetch(self, ip: str) -> list[bytes]:
@@ -123,7 +123,7 @@ class JolokiaSource(BeanSource):
             paths = (one.path(target.path) for one in self._reads)
             questions = [HttpRequest(target.address, path, _JSON, headers=shown.headers) for path in paths]
         name, limit = target.access.server_name or target.host, self.shared.config.max_frame
-        return [(await ask(one, ip, target.port, limit, shown.tls, name)).body for one in questions]
+        return [(await send_request(one, ip, target.port, limit, shown.tls, name)).body for one in questions]
 
-    def parse(self, raw: list[bytes]) -> BeanAnswer:
+    def parse(self, raw: list[bytes]) -> BeanResponse:
         return parse_bulk(raw[0], self._reads) if self._jolokia.bulk else parse_singles(raw, self._reads)

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sources.base.errors import PollError
-from sources.scrape.jmx.bean_answer import BeanAnswer, parse_json
+from sources.scrape.jmx.bean_answer import BeanResponse, parse_json
 from sources.scrape.jmx.mapping_rules import BeanRule
 from sources.scrape.jmx.name_patterns import BeanPattern, Pattern
 
@@ -22,13 +22,13 @@ _START = ("StartTime", "Name")
 _ERROR = "ERROR: "
 """Prefix of the text that replaces the value of an unreadable attribute (`ignoreErrors`)."""
 _MISSING = 404
-_WORTHLESS = ("AttributeNotFoundException", "UnsupportedOperationException")
+_IGNORED_ERRORS = ("AttributeNotFoundException", "UnsupportedOperationException")
 """Errors of attributes that the server lacks; ignored, as the rule is for another version of the server."""
 _OPTIONS = {"ignoreErrors": "true", "canonicalNaming": "false"}
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class JolokiaRead:
     """One request: attributes of the beans that match a pattern; no `attributes` means all."""
 
     mbean: str
@@ -47,10 +47,10 @@ class Read:
         """Return the request as the path of a GET."""
         parts = ["read", self.mbean, *([",".join(self.attributes)] if self.attributes else [])]
         options = "&".join(f"{name}={value}" for name, value in _OPTIONS.items())
-        return f"{base}/{'/'.join(quote(escaped(part), safe='!:=,*/') for part in parts)}?{options}"
+        return f"{base}/{'/'.join(quote(escape_path(part), safe='!:=,*/') for part in parts)}?{options}"
 
 
-def escaped(part: str) -> str:
+def escape_path(part: str) -> str:
     """Escape a part of a path for Jolokia: `!` before `!`, `/` and `"`.
 
     >>> escaped('kafka:name="a/b"!')
@@ -59,7 +59,7 @@ def escaped(part: str) -> str:
     return part.replace("!", "!!").replace("/", "!/").replace('"', '!"')
 
 
-def reads(rules: Iterable[BeanRule]) -> tuple[Read, ...]:
+def requests_for(rules: Iterable[BeanRule]) -> tuple[JolokiaRead, ...]:
     """Return the requests for the rules; the start time of the process comes first, as in `mapping_rules.queries`."""
     wanted: dict[str, set[str] | None] = {RUNTIME: set(_START)}
     for rule in rules:
@@ -67,7 +67,7 @@ def reads(rules: Iterable[BeanRule]) -> tuple[Read, ...]:
         named = _attributes(rule)
         before = wanted.setdefault(name, set())
         wanted[name] = None if before is None or named is None else before | named
-    return tuple(Read(name, tuple(sorted(named or ()))) for name, named in wanted.items())
+    return tuple(JolokiaRead(name, tuple(sorted(named or ()))) for name, named in wanted.items())
 
 
 def _attributes(rule: BeanRule) -> set[str] | None:
@@ -88,9 +88,9 @@ def _starred(pattern: Pattern) -> str:
     return pattern.text if pattern.literal else "*".join(pattern.pieces)
 
 
-def parse_bulk(data: bytes, asked: Sequence[Read]) -> BeanAnswer:
+def parse_bulk(data: bytes, asked: Sequence[JolokiaRead]) -> BeanResponse:
     """Parse the answer to a POST of all requests. Raises PollError, e.g. `garbage` or `unauthorized`."""
-    answer = BeanAnswer({})
+    answer = BeanResponse({})
     content = parse_json(data)
     if not isinstance(content, list) or len(content) != len(asked):
         if isinstance(content, dict) and content.get("status", 200) != 200:  # the whole request failed
@@ -98,19 +98,19 @@ def parse_bulk(data: bytes, asked: Sequence[Read]) -> BeanAnswer:
         raise PollError("garbage", f"no list of {len(asked)} answers; it begins {data[:40]!r}")
     for one, read in zip(content, asked, strict=True):
         _take(answer, one, read)
-    _sure(answer, len(asked))
+    _require_runtime(answer, len(asked))
     return answer
 
 
-def parse_singles(answers: Sequence[bytes], asked: Sequence[Read]) -> BeanAnswer:
+def parse_singles(answers: Sequence[bytes], asked: Sequence[JolokiaRead]) -> BeanResponse:
     """Parse separate answers to the requests, otherwise like `parse_bulk`."""
-    answer = BeanAnswer({})
+    answer = BeanResponse({})
     for data, read in zip(answers, asked, strict=True):
         one = parse_json(data)
         if len(read.attributes) == 1 and not read.pattern and isinstance(one, dict) and "value" in one:
             one = {**one, "value": {read.attributes[0]: one["value"]}}  # a GET of one attribute omits its name
         _take(answer, one, read)
-    _sure(answer, len(asked))
+    _require_runtime(answer, len(asked))
     return answer
 
 
@@ -120,7 +120,7 @@ def _said(one: Mapping[str, Any]) -> tuple[str, str]:
     return reason, f"{status!r:.20}: {str(one.get('error', 'no reason given'))[:150]}"
 
 
-def _take(answer: BeanAnswer, one: Any, read: Read) -> None:
+def _take(answer: BeanResponse, one: Any, read: JolokiaRead) -> None:
     """Add the beans of one answer. A bean that the server lacks is not an error."""
     if not isinstance(one, dict) or not isinstance(one.get("status"), int):
         answer.faults.add("bad bean", f"{read.mbean}: no status in {one!r:.80}")
@@ -143,19 +143,19 @@ def _take(answer: BeanAnswer, one: Any, read: Read) -> None:
             answer.faults.add("bad bean", f"{name}: no attributes in {attributes!r:.80}")
 
 
-def _good(name: str, attributes: Mapping[str, Any], answer: BeanAnswer) -> dict[str, Any]:
+def _good(name: str, attributes: Mapping[str, Any], answer: BeanResponse) -> dict[str, Any]:
     """Return the attributes that have values; add a fault for each unreadable one."""
     good: dict[str, Any] = {}
     for attribute, value in attributes.items():
         if isinstance(value, str) and value.startswith(_ERROR):
-            if not any(word in value for word in _WORTHLESS):
+            if not any(word in value for word in _IGNORED_ERRORS):
                 answer.faults.add("attribute error", f"{name}: {attribute}: {value[len(_ERROR) :]}")
             continue
         good[attribute] = value
     return good
 
 
-def _sure(answer: BeanAnswer, asked: int) -> None:
+def _require_runtime(answer: BeanResponse, asked: int) -> None:
     """Raise PollError if every request was refused: a policy that forbids reading must not look like no beans."""
     refused = sum(answer.faults.counts[reason] for reason in ("unauthorized", "jolokia status", "bad bean"))
     if not answer.beans and refused >= asked:

@@ -14,13 +14,13 @@ from pydantic_core import InitErrorDetails
 from artimon.model.labels import validate_labels, validate_name
 from artimon.model.values import Kind, ValueType
 from artimon.runtime.config_file import ConfigFile, read_config
-from artimon.runtime.config_model import Section, built, checked, choice, fault, parsed, refusal
+from artimon.runtime.config_model import Section, built, checked, choice, fault, parsed, validation_error
 from sources.scrape.jmx.mapping_rules import BeanRule, VariableRule
 from sources.scrape.jmx.name_patterns import (
     BeanPattern,
+    LabelTemplate,
     Pattern,
     PatternError,
-    Template,
     parse_bean_pattern,
     parse_pattern,
     parse_template,
@@ -45,7 +45,7 @@ def _path(text: str) -> tuple[Pattern, ...]:
 
 
 LabelName = Annotated[str, checked(lambda label: validate_labels({label: ""}))]
-Labels = dict[LabelName, Annotated[Template, parsed(parse_template)]]
+Labels = dict[LabelName, Annotated[LabelTemplate, parsed(parse_template)]]
 Positive = Annotated[int, Field(gt=0, lt=1 << 62)]
 
 
@@ -71,7 +71,7 @@ class VariableSection(Section):
         if ("attribute" in data) == ("attributes" in data):
             yield fault("want `attribute:` or `attributes:`, one of the two")
 
-    def rules(self, places: frozenset[str], common: Mapping[str, Template]) -> Iterator[VariableRule]:
+    def rules(self, places: frozenset[str], common: Mapping[str, LabelTemplate]) -> Iterator[VariableRule]:
         """Yield the rules. `places` and `common`: named places and labels of the bean. Raises PatternError."""
         for attribute, each in self.attributes.items() or [(self.attribute, "")]:
             path = _path(attribute)
@@ -84,7 +84,7 @@ class VariableSection(Section):
             filled = {label: _filled(one, each) if each else one for label, one in labels.items()}
             yield self._rule(path, filled)
 
-    def _rule(self, path: tuple[Pattern, ...], labels: Mapping[str, Template]) -> VariableRule:
+    def _rule(self, path: tuple[Pattern, ...], labels: Mapping[str, LabelTemplate]) -> VariableRule:
         last = self.name.rpartition(".")[2]
         unit = self.unit if self.unit is not None else last if last in _UNITS else ""
         same = {"type", "kind", "help", "multiply", "divide", "missing", "values"}
@@ -106,7 +106,7 @@ class BeanSection(Section):
             try:
                 rules.extend(variable.rules(self.bean.places, self.labels))
             except PatternError as error:
-                raise refusal(fault(str(error), "variables", number)) from None
+                raise validation_error(fault(str(error), "variables", number)) from None
         uses = {use for rule in rules for template in rule.labels.values() for use in template.uses}
         return BeanRule(self.bean, tuple(rules), frozenset(use for use in uses if use.startswith("tag.")))
 
@@ -134,6 +134,6 @@ def rules_of(file: ConfigFile) -> tuple[BeanRule, ...]:
     return beans
 
 
-def _filled(template: Template, each: str) -> Template:
+def _filled(template: LabelTemplate, each: str) -> LabelTemplate:
     """Replace `<each>` by its text."""
-    return Template(tuple((b + each, "", "") if n == _EACH else (b, n, f) for b, n, f in template.pieces))
+    return LabelTemplate(tuple((b + each, "", "") if n == _EACH else (b, n, f) for b, n, f in template.pieces))

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from artimon.model.values import Kind, ValueType
-from sources.scrape.jmx.name_patterns import BeanPattern, Pattern, Template
+from sources.scrape.jmx.name_patterns import BeanPattern, LabelTemplate, Pattern
 
-WHOLE = "*:*"
+ALL_BEANS = "*:*"
 _MAX_QUERIES = 8
 RUNTIME = "java.lang"
 """Domain of the bean with the start time of the JVM; it is requested first (see `queries`)."""
@@ -19,7 +19,7 @@ class VariableRule:
     """Variable of a bean; `path` leads to its value, and a step with places may match several."""
 
     name: str
-    labels: Mapping[str, Template]
+    labels: Mapping[str, LabelTemplate]
     path: tuple[Pattern, ...]
     type: ValueType = ValueType.INTEGER
     kind: Kind = Kind.GAUGE
@@ -52,5 +52,5 @@ def queries(rules: Sequence[BeanRule]) -> tuple[str, ...]:
     counters then look like resets, and old counters are never attributed to the new process."""
     domains = sorted({rule.pattern.domain.text for rule in rules if rule.pattern.domain.literal} - {RUNTIME})
     if len(domains) >= _MAX_QUERIES or not all(rule.pattern.domain.literal for rule in rules):
-        return (WHOLE,)
+        return (ALL_BEANS,)
     return (f"{RUNTIME}:*", *(f"{domain}:*" for domain in domains))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import re2
 
-MAX_PLACES = 3
+MAX_PLACEHOLDERS = 3
 """Maximum places in one pattern."""
 _PLACE = re.compile(r"<([a-z_]+)>")
 _USE = re.compile(r"<(tag\.\w+|[a-z_]+)(?:\|([a-z]+))?>")
@@ -65,8 +65,8 @@ def parse_pattern(text: str) -> Pattern:
     places = [place for place in pieces[1::2] if place != "_"]
     if "<" in "".join(pieces[0::2]):
         raise PatternError(f"{text!r}: write a place as <word>, in lower-case letters and _")
-    if len(pieces) // 2 > MAX_PLACES:
-        raise PatternError(f"{text!r}: at most {MAX_PLACES} places")
+    if len(pieces) // 2 > MAX_PLACEHOLDERS:
+        raise PatternError(f"{text!r}: at most {MAX_PLACEHOLDERS} places")
     if len(set(places)) < len(places):
         raise PatternError(f"{text!r}: one name at two places")
     if any(piece == "" for piece in pieces[2:-1:2]):
@@ -82,7 +82,7 @@ def _group(place: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class LabelTemplate:
     """Text in which `<word>` is replaced by the text at that place, `<word|camel>` by its filtered form."""
 
     pieces: tuple[tuple[str, str, str], ...]
@@ -101,7 +101,7 @@ class Template:
         return text
 
 
-def parse_template(text: str) -> Template:
+def parse_template(text: str) -> LabelTemplate:
     """Parse a template. Raises PatternError."""
     pieces: list[tuple[str, str, str]] = []
     at = 0
@@ -114,7 +114,7 @@ def parse_template(text: str) -> Template:
     pieces.append((text[at:], "", ""))
     if "<" in "".join(before for before, _, _ in pieces):
         raise PatternError(f"{text!r}: write <word>, <word|filter> or <tag.Name>")
-    return Template(tuple(pieces))
+    return LabelTemplate(tuple(pieces))
 
 
 def split_bean_name(name: str) -> tuple[str, dict[str, str]] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from artimon.model.values import Kind
-from sources.scrape.prometheus.page_text import TYPES, parse_told
+from sources.scrape.prometheus.page_text import TYPES, parse_metadata
 
 _SUFFIXES = {
     "counter": ("_total", "_created"),
@@ -20,7 +20,7 @@ CREATED = "_created"
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """Metadata of the samples whose names differ only in the suffix. `type` is "" if the page gives none."""
 
     name: str
@@ -35,21 +35,21 @@ class Family:
         return Kind.UNKNOWN if self.type in ("", "unknown", "untyped") else Kind.GAUGE
 
 
-class Families:
+class MetricFamilies:
     """Families of one page, parsed from its metadata lines."""
 
     def __init__(self, lines: Iterable[bytes] = ()) -> None:
         told: dict[str, dict[str, str]] = {}
         for line in lines:
-            one = parse_told(line)
+            one = parse_metadata(line)
             if one is not None and (one.what != "TYPE" or one.value in TYPES):
                 told.setdefault(one.name, {}).setdefault(one.what, one.value)
         self._by_name = {
-            name: Family(name, has.get("TYPE", ""), has.get("HELP", ""), has.get("UNIT", ""))
+            name: MetricFamily(name, has.get("TYPE", ""), has.get("HELP", ""), has.get("UNIT", ""))
             for name, has in told.items()
         }
 
-    def of(self, sample: str) -> Family:
+    def of(self, sample: str) -> MetricFamily:
         """Return the family of a sample: by its full name, or without a suffix that the family's type allows."""
         found = self._by_name.get(sample)
         if found is not None:
@@ -58,7 +58,7 @@ class Families:
         found = self._by_name.get(head)
         if found is not None and underscore + tail in _SUFFIXES.get(found.type, ()):
             return found
-        return Family(sample)
+        return MetricFamily(sample)
 
     def created(self, sample: str) -> str:
         """Return the family whose birth a sample such as `x_created` gives, "" for any other sample."""

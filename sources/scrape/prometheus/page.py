@@ -14,22 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.values import ValueType
-from sources.base.errors import Faults, LineError, PollError
+from sources.base.errors import LineError, PollError, RejectCounts
 from sources.base.line_text import SPACE
-from sources.scrape.prometheus.families import Families
+from sources.scrape.prometheus.families import MetricFamilies
 from sources.scrape.prometheus.page_text import parse_sample, parse_value
-from sources.state.reading import Schema
+from sources.state.reading import SourceSchema
 from sources.state.series_births import Ints
 
 OPENMETRICS = b"application/openmetrics-text"
-_WITHIN = frozenset({"le", "quantile"})
+_BUCKET_LABELS = frozenset({"le", "quantile"})
 """Labels that distinguish the samples within one histogram or summary."""
-_OLD = 4
+_CACHE_FACTOR = 4
 """Size limit of the cache, in multiples of the series limit. Beyond it most entries are stale and all are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
-class PageLimits:
+class ExpositionLimits:
     """Limits of one page; the rest is left out and counted."""
 
     series: int = 50_000
@@ -38,23 +38,23 @@ class PageLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Exposition:
     """n samples, `values` as float64; `created_ms` as in `Reading`. `ignored`: counts of timestamps and exemplars."""
 
-    schema: Schema
+    schema: SourceSchema
     values: npt.NDArray[np.float64]
     created_ms: Ints | None
-    faults: Faults
+    faults: RejectCounts
     ignored: Mapping[str, int]
 
 
-class _Lines:
+class _ColumnValues:
     """Builder of a page: column and value of each sample."""
 
     def __init__(self) -> None:
         self.column: list[int] = []
         self.value: list[float] = []
-        self.faults = Faults()
+        self.faults = RejectCounts()
         self.ignored: Counter[str] = Counter()
 
     def add(self, column: int, value: float) -> None:
@@ -62,14 +62,14 @@ class _Lines:
         self.value.append(value)
 
 
-class PageReader:
+class ExpositionReader:
     """Reads the pages of one target. `own`: labels of the target. Labels of the page with the same names are renamed to
     `exported_…`, as in Prometheus."""
 
-    def __init__(self, own: frozenset[str] = frozenset(), limits: PageLimits | None = None) -> None:
-        self._own, self._limits = own, limits or PageLimits()
+    def __init__(self, own: frozenset[str] = frozenset(), limits: ExpositionLimits | None = None) -> None:
+        self._own, self._limits = own, limits or ExpositionLimits()
         self._meta: list[bytes] | None = None
-        self._families = Families()
+        self._families = MetricFamilies()
         self._made = 0
         self._forget()
 
@@ -82,16 +82,16 @@ class PageReader:
         self._group: list[int] = []
         self._creates: list[bool] = []
         self._shown: Ints = np.zeros(0, np.int64)
-        self._schema: Schema | None = None
+        self._schema: SourceSchema | None = None
 
-    def read(self, data: bytes, openmetrics: bool, ended: bool) -> Page:
+    def read(self, data: bytes, openmetrics: bool, ended: bool) -> Exposition:
         """Parse a page. `ended`: it is known to be complete. Raises PollError `garbage` if it is invalid."""
         lines = data.split(b"\n")
-        made = _Lines()
+        made = _ColumnValues()
         self._close(lines, made, openmetrics, ended)
         meta = [line for line in lines if line.startswith(b"#")]
-        if meta != self._meta or len(self._known) > _OLD * self._limits.series:
-            self._meta, self._families = meta, Families(meta)
+        if meta != self._meta or len(self._known) > _CACHE_FACTOR * self._limits.series:
+            self._meta, self._families = meta, MetricFamilies(meta)
             self._forget()
         self._take(lines, made)
         if made.faults.counts and not made.column:
@@ -99,7 +99,7 @@ class PageReader:
             raise PollError("garbage", f"no samples in the answer, which begins {data[:40]!r}: {text}")
         return self._page(made)
 
-    def _close(self, lines: list[bytes], made: _Lines, openmetrics: bool, ended: bool) -> None:
+    def _close(self, lines: list[bytes], made: _ColumnValues, openmetrics: bool, ended: bool) -> None:
         """Remove an incomplete last line and lines beyond the limit. Raises PollError if `# EOF` is missing."""
         last = lines.pop()
         if last and (ended or openmetrics):
@@ -115,7 +115,7 @@ class PageReader:
             made.faults.add("page limit", text, len(lines) - self._limits.lines)
             del lines[self._limits.lines :]
 
-    def _take(self, lines: Sequence[bytes], made: _Lines) -> None:
+    def _take(self, lines: Sequence[bytes], made: _ColumnValues) -> None:
         """Parse lines. The fast path serves cached series that are followed by nothing but a number."""
         known = self._known
         for number, line in enumerate(lines, 1):
@@ -129,7 +129,7 @@ class PageReader:
             except ValueError:
                 self._other(line, number, made)
 
-    def _other(self, line: bytes, number: int, made: _Lines) -> None:
+    def _other(self, line: bytes, number: int, made: _ColumnValues) -> None:
         """Parse any other line: metadata, a blank line, one with a timestamp, a new series or a bad line."""
         stripped = line.strip(SPACE)
         if not stripped or stripped.startswith(b"#"):
@@ -143,7 +143,7 @@ class PageReader:
         except LineError as error:
             made.faults.add("bad line", str(error), line=number)
 
-    def _timed(self, line: bytes, made: _Lines) -> bool:
+    def _timed(self, line: bytes, made: _ColumnValues) -> bool:
         """Take a known series with a value and a timestamp; return False for any other line."""
         rest, _, time = line.rpartition(b" ")
         text, _, value = rest.rpartition(b" ")
@@ -154,7 +154,7 @@ class PageReader:
         made.ignored["timestamp"] += 1
         return True
 
-    def _parsed(self, line: bytes, made: _Lines) -> None:
+    def _parsed(self, line: bytes, made: _ColumnValues) -> None:
         sample = parse_sample(line)
         made.ignored["timestamp"] += sample.timed
         made.ignored["exemplar"] += sample.exemplar
@@ -171,7 +171,7 @@ class PageReader:
             return at
         at = self._by_key[key] = len(self._names)
         created = self._families.created(name)
-        outer = frozenset((label, value) for label, value in labels.items() if label not in _WITHIN)
+        outer = frozenset((label, value) for label, value in labels.items() if label not in _BUCKET_LABELS)
         group = (created or self._families.of(name).name, outer)
         self._names.append(name)
         self._labels.append(labels)
@@ -186,7 +186,7 @@ class PageReader:
             label = "exported_" + label
         return label
 
-    def _page(self, made: _Lines) -> Page:
+    def _page(self, made: _ColumnValues) -> Exposition:
         column, value = np.array(made.column, np.int64), np.array(made.value, np.float64)
         _, first = np.unique(column, return_index=True)
         if len(first) < len(column):
@@ -201,7 +201,7 @@ class PageReader:
         creates = np.array(self._creates, np.bool_)[column]
         created_ms = self._created(column, value, creates) if bool(creates.any()) else None
         column, value = column[~creates], value[~creates]
-        return Page(self._schema_of(column), value, created_ms, made.faults, made.ignored)
+        return Exposition(self._schema_of(column), value, created_ms, made.faults, made.ignored)
 
     def _created(self, column: Ints, value: npt.NDArray[np.float64], creates: npt.NDArray[np.bool_]) -> Ints:
         """Return for each sample but `…_created` the birth in ms that its `…_created` gives; 0 if missing or absurd."""
@@ -212,7 +212,7 @@ class PageReader:
         born[group[creates][good]] = told[good].astype(np.int64)
         return born[group[~creates]]
 
-    def _schema_of(self, column: Ints) -> Schema:
+    def _schema_of(self, column: Ints) -> SourceSchema:
         if self._schema is not None and np.array_equal(column, self._shown):
             return self._schema
         self._made += 1
@@ -220,7 +220,7 @@ class PageReader:
         families = {name: self._families.of(name) for name in set(names)}
         kinds = {name: int(family.kind(name)) for name, family in families.items()}
         self._shown = column
-        self._schema = Schema(
+        self._schema = SourceSchema(
             self._made.to_bytes(16, "big"),
             names,
             [self._labels[at] for at in column.tolist()],

@@ -10,26 +10,31 @@ import xxhash
 
 from sources.base.errors import PollError
 from sources.delivery.poll_context import PollContext, PollLimits
-from sources.scrape.prometheus.page import OPENMETRICS, Page, PageLimits, PageReader
-from sources.scrape.server.http_client import HttpAnswer, HttpRequest, ask
+from sources.scrape.prometheus.page import OPENMETRICS, Exposition, ExpositionLimits, ExpositionReader
+from sources.scrape.server.http_client import HttpRequest, HttpResponse, send_request
 from sources.scrape.server.target_source import ReadingSource
 from sources.state.reading import Reading
-from sources.state.relabel import Rules
+from sources.state.relabel import RelabelRules
 from sources.state.series_memory import SourceSeries
-from sources.targets.http_target import Target
+from sources.targets.http_target import SourceTarget
 from sources.targets.page_target import PrometheusTarget
 
 ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
-UNKNOWN_MS = 1
+UNKNOWN_START_MS = 1
 """Birth of a series of unknown age: so early that no query counts its first value as an increase."""
 
 
-class PageSource(ReadingSource[Page]):
+class ExpositionSource(ReadingSource[Exposition]):
     """Base of sources that yield a Prometheus page. The process behind a page is unknown: a series keeps its birth
     until its counter resets or it reports another birth."""
 
     def __init__(
-        self, target: Target, shared: PollContext, pool: PollLimits, reader: PageReader, rules: Rules | None
+        self,
+        target: SourceTarget,
+        shared: PollContext,
+        pool: PollLimits,
+        reader: ExpositionReader,
+        rules: RelabelRules | None,
     ) -> None:
         super().__init__(target, shared, pool, rules)
         self._reader = reader
@@ -41,29 +46,31 @@ class PageSource(ReadingSource[Page]):
         """True if a series that is new on a page began after the previous page, provided that one had no faults."""
         return True
 
-    def reading(self, content: Page, series: SourceSeries, time_ms: int) -> Reading:
+    def reading(self, content: Exposition, series: SourceSeries, time_ms: int) -> Reading:
         self.ignored.update(content.ignored)
         uuid = xxhash.xxh3_128_digest(series.name.encode())
         return Reading(
             uuid,
-            UNKNOWN_MS,
+            UNKNOWN_START_MS,
             time_ms,
             content.schema,
             content.values.view(np.int64),
             resumes=True,
-            appeared_ms=series.last_poll_ms if self.appears and self.clean and series.uuid == uuid else UNKNOWN_MS,
+            appeared_ms=series.last_poll_ms
+            if self.appears and self.clean and series.uuid == uuid
+            else UNKNOWN_START_MS,
             created_ms=content.created_ms,
         )
 
 
-class PrometheusSource(PageSource):
+class PrometheusSource(ExpositionSource):
     """Source of a page fetched by HTTP."""
 
     def __init__(self, target: PrometheusTarget, shared: PollContext, pool: PollLimits) -> None:
         job = target.job
         own = frozenset() if job.honor_labels else frozenset({"job", "instance", *job.labels, *target.own})
-        reader = PageReader(own, PageLimits(job.max_series))
-        super().__init__(target, shared, pool, reader, Rules(job.rules) if job.rules else None)
+        reader = ExpositionReader(own, ExpositionLimits(job.max_series))
+        super().__init__(target, shared, pool, reader, RelabelRules(job.rules) if job.rules else None)
         self._page, self._job = target, job
 
     @property
@@ -74,15 +81,15 @@ class PrometheusSource(PageSource):
     def appears(self) -> bool:
         return not self._job.proxy
 
-    async def fetch(self, ip: str) -> HttpAnswer:
+    async def fetch(self, ip: str) -> HttpResponse:
         job = self._job
         shown = await asyncio.to_thread(job.access.shown, self._page.scheme)
         headers = {**shown.headers, "X-Prometheus-Scrape-Timeout-Seconds": f"{self.deadline_s:g}"}
         question = HttpRequest(self._page.address, self._page.path, ACCEPT, headers=headers)
         name = job.access.server_name or self._page.host
-        return await ask(question, ip, self._page.port, job.max_bytes, shown.tls, name)
+        return await send_request(question, ip, self._page.port, job.max_bytes, shown.tls, name)
 
-    def read(self, raw: HttpAnswer) -> Page:
+    def read(self, raw: HttpResponse) -> Exposition:
         kind = raw.headers.get(b"content-type", b"text/plain").partition(b";")[0].strip().lower()
         if kind == b"text/html":
             raise PollError("garbage", f"an HTML page, not a Prometheus one; it begins {raw.body[:40]!r}")

@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from sources.base.errors import LineError
-from sources.base.line_text import MAX_NUMBER, MAX_TOLD, SPACE, decoded, shown
+from sources.base.line_text import MAX_METADATA_BYTES, MAX_NUMBER_BYTES, SPACE, decode_text, printable
 
 _SAMPLE = re.compile(
     rb"""([a-zA-Z_:][a-zA-Z0-9_:]*+)[ \t]*+(?:\{((?:[^"}]++|"(?:[^"\\]++|\\.)*+")*+)\})?[ \t]*+"""
@@ -30,7 +30,7 @@ TYPES = frozenset(
 )
 
 
-class Sample(NamedTuple):
+class ParsedSample(NamedTuple):
     """Parsed line; `text` is the series as written: equal bytes mean the same series."""
 
     text: bytes
@@ -49,16 +49,16 @@ class Metadata(NamedTuple):
     value: str
 
 
-def parse_sample(line: bytes) -> Sample:
+def parse_sample(line: bytes) -> ParsedSample:
     """Parse a line without its newline that is neither blank nor a comment. Raises LineError."""
     line = line.strip(SPACE)
     found = _SAMPLE.fullmatch(line)
     if found is None:
-        raise LineError(f"not a sample: {shown(line)}")
+        raise LineError(f"not a sample: {printable(line)}")
     labels = _labels(found[2]) if found[2] else {}
     end = found.end(2) + 1 if found[2] is not None else found.end(1)
     name = found[1].decode("ascii")
-    return Sample(line[:end], name, labels, parse_value(found[3]), found[4] is not None, found[5] is not None)
+    return ParsedSample(line[:end], name, labels, parse_value(found[3]), found[4] is not None, found[5] is not None)
 
 
 def _labels(text: bytes) -> dict[str, str]:
@@ -67,11 +67,11 @@ def _labels(text: bytes) -> dict[str, str]:
     while not _BLANK.match(text, at):
         pair = _PAIR.match(text, at)
         if pair is None:
-            raise LineError(f'want label="value" at {shown(text[at:])}')
+            raise LineError(f'want label="value" at {printable(text[at:])}')
         label = pair[1].decode("ascii")
         if label in labels:
             raise LineError(f"label {label} occurs twice")
-        labels[label] = _unescaped(decoded(pair[2]), _ESCAPE)
+        labels[label] = _unescaped(decode_text(pair[2]), _ESCAPE)
         at = pair.end()
     return labels
 
@@ -79,14 +79,14 @@ def _labels(text: bytes) -> dict[str, str]:
 def parse_value(text: bytes) -> float:
     """Parse a number in the notation of Go and OpenMetrics, including NaN and infinity. Raises LineError."""
     try:
-        if len(text) > MAX_NUMBER or b"_" in text:
+        if len(text) > MAX_NUMBER_BYTES or b"_" in text:
             raise ValueError
         return float(text)
     except ValueError:
-        raise LineError(f"value {shown(text)}: want a number, NaN, +Inf or -Inf") from None
+        raise LineError(f"value {printable(text)}: want a number, NaN, +Inf or -Inf") from None
 
 
-def parse_told(line: bytes) -> Metadata | None:
+def parse_metadata(line: bytes) -> Metadata | None:
     """Parse the metadata of a line that begins with #, None for an ordinary comment."""
     found = _META.fullmatch(line.strip(SPACE))
     if found is None:
@@ -94,7 +94,7 @@ def parse_told(line: bytes) -> Metadata | None:
     what, name, rest = found[1].decode("ascii"), found[2].decode("ascii"), found[3] or b""
     if what != "HELP":
         return Metadata(what, name, rest.strip(SPACE).decode("utf-8", "replace")[:100])
-    return Metadata(what, name, _unescaped(rest[:MAX_TOLD].decode("utf-8", "ignore"), _HELP_ESCAPE))
+    return Metadata(what, name, _unescaped(rest[:MAX_METADATA_BYTES].decode("utf-8", "ignore"), _HELP_ESCAPE))
 
 
 def _unescaped(text: str, escape: re.Pattern[str]) -> str:

@@ -9,9 +9,9 @@ import signal
 
 from artimon.runtime.settings import child_environment
 from sources.base.errors import PollError
-from sources.targets.script_target import Script
+from sources.targets.script_target import ScriptTarget
 
-_COMPLAINT = 300
+_MAX_STDERR_BYTES = 300
 """Bytes of standard error that are shown in an error, from its end."""
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
@@ -32,7 +32,7 @@ class _Output(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
-            self._complaint = (self._complaint + data)[-_COMPLAINT:]
+            self._complaint = (self._complaint + data)[-_MAX_STDERR_BYTES:]
             return
         self.written += data
         if len(self.written) > self._limit and not self.ended.done():
@@ -51,7 +51,7 @@ class _Output(asyncio.SubprocessProtocol):
             self.ended.set_result(None)
 
 
-async def run_script(script: Script) -> bytes:
+async def run_script(script: ScriptTarget) -> bytes:
     """Run a script and return its standard output. Raises PollError if it does not start, writes too much, or exits
     with a code other than 0. The caller sets the timeout. On failure or cancellation its process group is killed."""
     start = asyncio.ensure_future(_start(script))
@@ -76,7 +76,7 @@ async def run_script(script: Script) -> bytes:
     return bytes(output.written)
 
 
-async def _start(script: Script) -> tuple[asyncio.SubprocessTransport, _Output]:
+async def _start(script: ScriptTarget) -> tuple[asyncio.SubprocessTransport, _Output]:
     inherited = {name: value for name, value in child_environment({}).items() if name in _INHERITED}
     return await asyncio.get_running_loop().subprocess_exec(
         lambda: _Output(script.max_bytes),

@@ -6,23 +6,23 @@ import asyncio
 from pathlib import Path
 
 from sources.delivery.poll_context import PollContext, PollLimits
-from sources.dropin.file_source import DropinFile, Look
+from sources.dropin.file_source import DropinFile, FileRead
 from sources.dropin.folder_files import FileLimits
 from sources.dropin.series_owners import SeriesOwners
-from sources.scrape.prometheus.page import Page, PageReader
-from sources.scrape.prometheus.page_source import PageSource
+from sources.scrape.prometheus.page import Exposition, ExpositionReader
+from sources.scrape.prometheus.page_source import ExpositionSource
 from sources.scrape.script.script_run import run_script
 from sources.scrape.server.target_source import TargetSource
 from sources.state.series_memory import SourceSeries
-from sources.targets.script_target import Script
+from sources.targets.script_target import ScriptTarget
 
 
-class _Running:
+class _ScriptMixin:
     """Mixin of a TargetSource that runs a script."""
 
     eager = False
     shared: PollContext
-    _script: Script
+    _script: ScriptTarget
 
     @property
     def period_ms(self) -> int:
@@ -36,31 +36,31 @@ class _Running:
         return await run_script(self._script)
 
 
-class PageScript(_Running, PageSource):
+class ExpositionScript(_ScriptMixin, ExpositionSource):
     """Source of a script that prints a Prometheus page."""
 
-    def __init__(self, script: Script, shared: PollContext, pool: PollLimits) -> None:
-        super().__init__(script, shared, pool, PageReader(), None)
+    def __init__(self, script: ScriptTarget, shared: PollContext, pool: PollLimits) -> None:
+        super().__init__(script, shared, pool, ExpositionReader(), None)
         self._script = script
 
-    def read(self, raw: bytes) -> Page:
+    def read(self, raw: bytes) -> Exposition:
         return self._reader.read(raw, raw.rstrip().endswith(b"# EOF"), ended=True)
 
 
-class LineScript(_Running, TargetSource[Look]):
+class LineScript(_ScriptMixin, TargetSource[FileRead]):
     """Source of a script that prints lines of drop-in files with their own times: each sample counts once."""
 
-    def __init__(self, script: Script, shared: PollContext, pool: PollLimits, owners: SeriesOwners) -> None:
+    def __init__(self, script: ScriptTarget, shared: PollContext, pool: PollLimits, owners: SeriesOwners) -> None:
         super().__init__(script, shared, pool)
         self._script, self._owners = script, owners
         self._file: DropinFile | None = None
         self._run = 0
 
-    def read(self, raw: bytes) -> Look:
+    def read(self, raw: bytes) -> FileRead:
         self._run += 1
         return self._lines().heard(raw, self._run, self.shared.clock.now_ms())
 
-    async def deliver(self, content: Look, series: SourceSeries, time_ms: int) -> int:  # noqa: ARG002
+    async def deliver(self, content: FileRead, series: SourceSeries, time_ms: int) -> int:  # noqa: ARG002
         return await self._lines().take(content, self.tell)
 
     def _lines(self) -> DropinFile:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sources.base.errors import PollError
 
-MAX_HEAD = 32_768
+MAX_HEAD_BYTES = 32_768
 _CHUNK = 1 << 16
 _MAX_SIZE_LINE = 1_024
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: |$)")
@@ -46,7 +46,7 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpResponse:
     """Answer with status 200; names of `headers` in lower case. `ended`: the server announced the end of the body, so
     that it is known to be complete."""
 
@@ -55,14 +55,14 @@ class HttpAnswer:
     ended: bool
 
 
-async def ask(
+async def send_request(
     question: HttpRequest, ip: str, port: int, limit: int, tls: ssl.SSLContext | None = None, server_name: str = ""
-) -> HttpAnswer:
+) -> HttpResponse:
     """Send a request; return the answer, at most `limit` bytes. Raises PollError with the reason, also for a status
     other than 200. The caller sets the timeout."""
     try:
         reader, writer = await asyncio.open_connection(
-            ip, port, limit=MAX_HEAD, ssl=tls, server_hostname=server_name if tls is not None else None
+            ip, port, limit=MAX_HEAD_BYTES, ssl=tls, server_hostname=server_name if tls is not None else None
         )
     except ConnectionRefusedError as error:
         raise PollError("refused", "no process listens there") from error
@@ -83,7 +83,7 @@ async def ask(
         writer.close()
 
 
-async def _read(reader: asyncio.StreamReader, limit: int) -> HttpAnswer:
+async def _read(reader: asyncio.StreamReader, limit: int) -> HttpResponse:
     headers = await _head(reader)
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise PollError(
@@ -91,7 +91,7 @@ async def _read(reader: asyncio.StreamReader, limit: int) -> HttpAnswer:
         )
     coding = headers.get(b"transfer-encoding", b"identity").lower()
     if coding == b"chunked":
-        return HttpAnswer(headers, await _chunks(reader, limit), True)
+        return HttpResponse(headers, await _chunks(reader, limit), True)
     if coding != b"identity":
         raise PollError("garbage", f"Transfer-Encoding {coding[:40]!r}")
     announced = _length(headers)
@@ -100,7 +100,7 @@ async def _read(reader: asyncio.StreamReader, limit: int) -> HttpAnswer:
     body = await _body(reader, announced, limit)
     if announced is not None and len(body) < announced:
         raise PollError("closed", f"closed after {len(body)} of {announced} bytes")
-    return HttpAnswer(headers, body, announced is not None)
+    return HttpResponse(headers, body, announced is not None)
 
 
 async def _body(reader: asyncio.StreamReader, announced: int | None, limit: int) -> bytes:
@@ -145,18 +145,18 @@ async def _head(reader: asyncio.StreamReader) -> dict[bytes, bytes]:
             raise PollError("closed", "closed without an answer") from error
         raise PollError("garbage", f"not HTTP: it begins {error.partial[:40]!r}") from error
     except asyncio.LimitOverrunError as error:
-        raise PollError("garbage", f"no end of the headers within {MAX_HEAD} bytes") from error
+        raise PollError("garbage", f"no end of the headers within {MAX_HEAD_BYTES} bytes") from error
     first, *lines = text.split(b"\r\n")
     found = _STATUS.match(first)
     if not found:
         raise PollError("garbage", f"not HTTP: it begins {first[:40]!r}")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
     if found[1] != b"200":
-        raise PollError("http status", _refusal(first, found[1], headers))
+        raise PollError("http status", _response_error(first, found[1], headers))
     return headers
 
 
-def _refusal(first: bytes, status: bytes, headers: dict[bytes, bytes]) -> str:
+def _response_error(first: bytes, status: bytes, headers: dict[bytes, bytes]) -> str:
     text = first.decode("latin-1").partition(" ")[2][:80]
     if status[:1] == b"3":
         to = headers.get(b"location", b"").decode("latin-1")[:100]

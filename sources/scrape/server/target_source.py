@@ -13,18 +13,18 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from artimon.model.protocols import SinkRefused
-from sources.base.errors import Faults, PollError
-from sources.base.schedule import missed_ticks, next_tick, phase_ms, until
+from artimon.model.protocols import SinkRefusedError
+from sources.base.errors import PollError, RejectCounts
+from sources.base.schedule import missed_ticks, next_tick, phase_ms, sleep_until
 from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.source_owners import FixedOwner
 from sources.state.reading import Reading
-from sources.state.relabel import Rules
-from sources.state.series_memory import Placed, SourceSeries
-from sources.targets.http_target import Target
+from sources.state.relabel import RelabelRules
+from sources.state.series_memory import PlacedColumns, SourceSeries
+from sources.targets.http_target import SourceTarget
 
 log = logging.getLogger(__name__)
-GONE_PERIODS = 5
+END_AFTER_PERIODS = 5
 """Periods without an answer after which the series of a server end."""
 _EARLY_TRIES = 12
 """Polls per period until the first answer."""
@@ -34,7 +34,7 @@ class TargetReading(Protocol):
     """Parsed content of one poll."""
 
     @property
-    def faults(self) -> Faults: ...
+    def faults(self) -> RejectCounts: ...
 
 
 Content = TypeVar("Content")
@@ -47,7 +47,7 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
     eager: ClassVar[bool] = True
     """True to poll it _EARLY_TRIES times per period until its first answer, because it may be starting."""
 
-    def __init__(self, target: Target, shared: PollContext, pool: PollLimits) -> None:
+    def __init__(self, target: SourceTarget, shared: PollContext, pool: PollLimits) -> None:
         self.target, self.shared, self._pool = target, shared, pool
         self.series: SourceSeries | None = self._series_before()
         """State of the source, once the host of the server is known."""
@@ -91,7 +91,7 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
         clock = self.shared.clock
         planned = self._tick() if self.series is not None and self.series.live else clock.now_ms()
         while True:
-            await until(planned, clock, lambda: 2 * self.period_ms)
+            await sleep_until(planned, clock, lambda: 2 * self.period_ms)
             await self._poll_safely()
             self.shared.figures.missed_ticks += missed_ticks(planned, clock.now_ms(), self.period_ms)
             planned = self._next()
@@ -109,7 +109,7 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
         figures.refuse(series.name, Counter())
         try:
             await self.shared.delivery.end(series)
-        except SinkRefused:
+        except SinkRefusedError:
             pass  # the next start of the agent ends them, as the target is not configured then either
 
     def _next(self) -> int:
@@ -146,7 +146,7 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
             figures.problem(self._about, f"{self.target}: {error}")
             await self._failed()
             return
-        except SinkRefused:
+        except SinkRefusedError:
             samples = 0
         except Exception as error:  # an error in one target must not stop the others
             log.exception("%s", self.target)
@@ -160,12 +160,12 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
         self._failing = True
         self._report(False, 0)
         silent_ms = self.shared.clock.now_ms() - self._answered_ms
-        if self.series is not None and self.series.live and silent_ms > (GONE_PERIODS - 0.5) * self.period_ms:
+        if self.series is not None and self.series.live and silent_ms > (END_AFTER_PERIODS - 0.5) * self.period_ms:
             log.warning("%s: no answer for %.0f s: its series end", self.target, silent_ms / 1000)
             try:
                 await self.shared.delivery.end(self.series)
                 self.renew()
-            except SinkRefused:
+            except SinkRefusedError:
                 pass  # repeated after the next failed poll
 
     def _report(self, up: bool, samples: int) -> None:
@@ -195,7 +195,7 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
         finally:
             self._last_ms = (self.shared.clock.monotonic() - began) * 1000
 
-    def tell(self, faults: Faults) -> None:
+    def tell(self, faults: RejectCounts) -> None:
         texts = tuple(f"{self.target}: {reason}: {text}" for reason, text in faults.examples.items())
         self.shared.figures.refuse(f"answer of {self.target}", Counter(faults.counts), texts)
 
@@ -241,10 +241,12 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
 class ReadingSource(TargetSource[FoundContent]):
     """Base of servers whose answers become readings: all their series at the time of the poll."""
 
-    def __init__(self, target: Target, shared: PollContext, pool: PollLimits, rules: Rules | None = None) -> None:
+    def __init__(
+        self, target: SourceTarget, shared: PollContext, pool: PollLimits, rules: RelabelRules | None = None
+    ) -> None:
         super().__init__(target, shared, pool)
         self._rules = rules
-        self._placed: Placed | None = None
+        self._placed: PlacedColumns | None = None
         self._clean = False
 
     @abstractmethod

@@ -11,12 +11,12 @@ import pytest
 
 from artimon.model.batch import BatchId
 from artimon.model.codec import verify
-from pipeline.delivery.failover import Route
-from pipeline.delivery.memory_files import MemoryFiles
-from pipeline.delivery.modes import UNLOGGED
+from pipeline.delivery.failover import DirectBackoff
+from pipeline.delivery.memory_files import MemoryFileSystem
+from pipeline.delivery.modes import UNLOGGED_MARKER
 from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.sites.links import Site
-from pipeline.wal.log import Log
+from pipeline.wal.log import WriteAheadLog
 from pipeline.wal.recovery import segments_in
 from tests.pipeline.helpers import Told, entry, figure, ids_in, polled, started
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics, read_topic
@@ -81,7 +81,7 @@ def test_no_number_is_given_twice_though_the_log_never_saw_it(tmp_path: Path, zo
                 eventually(lambda one=one: figure(one, "collectors_up") == 1, "it is known")  # type: ignore[misc]
                 accept(one, 6)
                 eventually(lambda one=one: figure(one, "pending_batches") == 0, "sent")  # type: ignore[misc]
-    assert not (tmp_path / "log" / UNLOGGED).exists()
+    assert not (tmp_path / "log" / UNLOGGED_MARKER).exists()
     ids: set[BatchId] = set(deduplicated(kafka, f"{prefix}.samples"))
     assert len(ids) == 24
     assert len({id.epoch for id in ids}) == 3
@@ -116,7 +116,7 @@ def test_only_end_to_end_knows_which_site_has_what(tmp_path: Path) -> None:
 
 
 def test_a_route_waits_longer_after_each_failure_and_never_overtakes_the_log() -> None:
-    route = Route()
+    route = DirectBackoff()
     assert route.direct(0.0, backlog=False, reachable=True)
     assert not route.direct(0.0, backlog=True, reachable=True)
     assert not route.direct(0.0, backlog=False, reachable=False)
@@ -133,14 +133,14 @@ def test_a_route_waits_longer_after_each_failure_and_never_overtakes_the_log() -
 
 def test_a_log_in_memory_is_a_log_like_any_other(tmp_path: Path) -> None:
     folder = tmp_path / "memory"
-    files, told = MemoryFiles(folder), Told()
-    wal = Log(folder, "agent-1", 2, told, files=files, host="here", segment_bytes=2_000)
+    files, told = MemoryFileSystem(folder), Told()
+    wal = WriteAheadLog(folder, "agent-1", 2, told, files=files, host="here", segment_bytes=2_000)
     places = [wal.append([entry(wal, n % 2, n // 2)]).result(60)[0] for n in range(12)]
     assert [wal.read(place) for place in places] == [one.payload for one, _ in told.placed]
     assert len(segments_in(folder, files)) > 1
     wal.release(places)
     wal.close()
-    again = Log(folder, "agent-1", 2, Told(), files=files, host="here")
+    again = WriteAheadLog(folder, "agent-1", 2, Told(), files=files, host="here")
     assert again.epoch == wal.epoch
     again.close()
     assert not folder.exists(), "nothing of it touched the disk"

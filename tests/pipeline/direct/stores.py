@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pipeline.rolling.store import LocalStore, StoreError, Writing
+from pipeline.rolling.store import FileWriter, LocalStore, StoreError
 
 
 class FaultyStore(LocalStore):
@@ -27,7 +27,7 @@ class FaultyStore(LocalStore):
             raise StoreError(f"{call}: refused by the test")
         self.done.append(call)
 
-    def create(self, path: str) -> Writing:
+    def create(self, path: str) -> FileWriter:
         self.meet("create")
         return _Writing(self, super().create(path))
 
@@ -37,7 +37,7 @@ class FaultyStore(LocalStore):
 
 
 class _Writing:
-    def __init__(self, store: FaultyStore, inner: Writing) -> None:
+    def __init__(self, store: FaultyStore, inner: FileWriter) -> None:
         self._store, self._inner = store, inner
 
     def write(self, data: bytes) -> None:

@@ -11,21 +11,21 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.acks import AckState
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.collector.direct.announce import Announcements
-from pipeline.collector.direct.publish import Publisher
-from pipeline.rolling.store import LocalStore, Writing
+from pipeline.collector.direct.announce import AnnouncementWriter
+from pipeline.collector.direct.publish import AckPublisher
+from pipeline.rolling.store import FileWriter, LocalStore
 from tests.waiting import eventually
 
 
 class Defect(LocalStore):
     """Fails as no store should."""
 
-    def create(self, path: str) -> Writing:
+    def create(self, path: str) -> FileWriter:
         raise ZeroDivisionError(path)
 
 
 def test_a_defect_while_a_shared_file_is_written_is_an_answer_to_nobody(tmp_path: Path) -> None:
-    announcements = Announcements(Defect(tmp_path), "stream", SYSTEM_CLOCK)
+    announcements = AnnouncementWriter(Defect(tmp_path), "stream", SYSTEM_CLOCK)
     answers: list[Any] = []
 
     def put() -> None:
@@ -58,7 +58,9 @@ class Silent:
 
 def test_a_node_of_which_no_answer_comes_is_not_published_and_said_to_be_so() -> None:
     client: Any = Silent()
-    publisher = Publisher(client, lambda: AckState("c", "t", "s", 0), "s", lambda: pytest.fail("taken"), SYSTEM_CLOCK)
+    publisher = AckPublisher(
+        client, lambda: AckState("c", "t", "s", 0), "s", lambda: pytest.fail("taken"), SYSTEM_CLOCK
+    )
     publisher.look()
     assert not publisher.published.is_set()
     assert publisher.problem == "acks are not published: KazooTimeoutError 5 s"

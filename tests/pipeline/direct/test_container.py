@@ -11,19 +11,26 @@ from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.codec import encode_series, verify
 from artimon.model.ranges import LaneRanges
 from artimon.model.values import ValueType
-from pipeline.collector.direct.container import ContainerError, decode, encode_head, encode_index, frame, payloads
+from pipeline.collector.direct.container import (
+    BatchFileError,
+    decode,
+    encode_batch_record,
+    encode_header,
+    encode_index,
+    payloads,
+)
 from pipeline.collector.direct.names import (
     DATA,
     OPEN,
     SERIES,
-    Final,
+    FinishedName,
     Scheme,
-    UnderWay,
-    parse_final,
-    parse_under_way,
+    UnfinishedName,
+    parse_finished,
+    parse_unfinished,
     stream_name,
 )
-from pipeline.collector.direct.reader import Reader
+from pipeline.collector.direct.reader import FolderReader
 from pipeline.rolling.store import LocalStore, StoreError, open_store
 from pipeline.wal.framing import RecordType
 from tests.pipeline.direct.test_stream import batch
@@ -41,7 +48,11 @@ def lanes() -> LaneRanges:
 
 
 def whole() -> bytes:
-    return encode_head(STREAM, BASE) + b"".join(frame(BASE, body) for body in BODIES) + encode_index(BASE, lanes(), 2)
+    return (
+        encode_header(STREAM, BASE)
+        + b"".join(encode_batch_record(BASE, body) for body in BODIES)
+        + encode_index(BASE, lanes(), 2)
+    )
 
 
 def test_bytes_are_the_golden_ones() -> None:
@@ -54,7 +65,7 @@ def test_bytes_are_the_golden_ones() -> None:
 
 
 Damage = Callable[[bytes], bytes]
-HEAD = len(encode_head(STREAM, BASE))
+HEAD = len(encode_header(STREAM, BASE))
 
 
 @pytest.mark.parametrize(
@@ -78,9 +89,9 @@ def test_every_whole_record_survives(damage: Damage, survivors: int, damaged: bo
 def test_what_is_no_file_of_batches_says_so() -> None:
     assert decode(b"AR") is None, "cut off, not damaged"
     for raw in (b"PAR1" * 20, whole()[:4] + b"\x09" + whole()[5:], whole()[:8] + b"\xff" + whole()[9:]):
-        with pytest.raises(ContainerError):
+        with pytest.raises(BatchFileError):
             decode(raw)
-    other = encode_head(STREAM, BASE + 1) + frame(BASE, b"x")
+    other = encode_header(STREAM, BASE + 1) + encode_batch_record(BASE, b"x")
     content = decode(other)
     assert content is not None
     assert content.records == [], "a record of another file is none of this one"
@@ -88,11 +99,11 @@ def test_what_is_no_file_of_batches_says_so() -> None:
 
 def test_names() -> None:
     stream = stream_name("host.a/b", 1000, 7)
-    final, open_file = Final(stream, 5, 900), UnderWay(stream, 5, Scheme.LENGTH, 2)
-    assert parse_final(f"{DATA}/2026-11-21T13/{final.name}") == final
-    assert parse_under_way(open_file.path) == open_file
-    assert parse_final(open_file.path) is None
-    assert parse_under_way(final.name) is None
+    final, open_file = FinishedName(stream, 5, 900), UnfinishedName(stream, 5, Scheme.LENGTH, 2)
+    assert parse_finished(f"{DATA}/2026-11-21T13/{final.name}") == final
+    assert parse_unfinished(open_file.path) == open_file
+    assert parse_finished(open_file.path) is None
+    assert parse_unfinished(final.name) is None
     for uri in ("hdfs:/x", "s3://a/b", "file://host/x", "/x"):
         with pytest.raises(ValueError, match="hdfs://HOST:PORT"):
             open_store(uri)
@@ -105,31 +116,33 @@ def put(store: LocalStore, path: str, data: bytes) -> None:
 
 
 def records(base: int, *sequences: int) -> bytes:
-    return encode_head("s", base) + b"".join(frame(base, batch(n)[1]) for n in sequences)
+    return encode_header("s", base) + b"".join(encode_batch_record(base, batch(n)[1]) for n in sequences)
 
 
 def test_a_reader_drops_repeats_by_identity_and_names_what_is_damaged(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     first, second = records(0, 0, 1, 2), records(5000, 2, 3)
-    put(store, f"{DATA}/2026-11-21T13/{Final('s', 0, len(first)).name}", first + encode_index(0, LaneRanges(), 3))
-    put(store, f"{DATA}/2026-11-21T13/{Final('s', 5000, 5000 + len(second) + 9).name}", second)
-    put(store, UnderWay("t", 0, Scheme.LENGTH).path, records(0, 4, 5)[:-1])
-    put(store, UnderWay("u", 0, Scheme.ROLL).path, records(0, 6))
-    reader = Reader(store)
+    put(
+        store, f"{DATA}/2026-11-21T13/{FinishedName('s', 0, len(first)).name}", first + encode_index(0, LaneRanges(), 3)
+    )
+    put(store, f"{DATA}/2026-11-21T13/{FinishedName('s', 5000, 5000 + len(second) + 9).name}", second)
+    put(store, UnfinishedName("t", 0, Scheme.LENGTH).path, records(0, 4, 5)[:-1])
+    put(store, UnfinishedName("u", 0, Scheme.ROLL).path, records(0, 6))
+    reader = FolderReader(store)
     assert [one.header.id.sequence for one in reader.batches()] == [0, 1, 2, 3, 4]
     report = reader.report
     assert (report.batches, report.repeats, report.open_files) == (5, 1, 1)
     assert len(report.damaged) == 1, "only the file that is shorter than its name says"
-    assert all(one.data == batch(one.header.id.sequence)[1] for one in Reader(store).batches()), "the very bytes"
+    assert all(one.data == batch(one.header.id.sequence)[1] for one in FolderReader(store).batches()), "the very bytes"
 
 
 def test_the_newest_announcement_of_each_block_counts(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     for n, version in enumerate((5, 9, 7)):
         block = SeriesBlock("src", 0, version, (SeriesInfo("a{}", ValueType.INTEGER),))
-        data = encode_head("s", 0) + frame(0, encode_series("agent", block).data, RecordType.SERIES)
-        put(store, f"{SERIES}/{Final(f's{n}', 0, len(data)).name}", data)
-    blocks = Reader(store).blocks()
+        data = encode_header("s", 0) + encode_batch_record(0, encode_series("agent", block).data, RecordType.SERIES)
+        put(store, f"{SERIES}/{FinishedName(f's{n}', 0, len(data)).name}", data)
+    blocks = FolderReader(store).blocks()
     assert [block.version for block in blocks.values()] == [9]
 
 

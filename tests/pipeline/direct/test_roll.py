@@ -7,32 +7,32 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from artimon.model.acks import END_OF_LOG, AckState, PartitionState, Position, Sent, judge
+from artimon.model.acks import END_OF_LOG, AckState, PartitionState, Position, SentBatch, decide_acks
 from pipeline.collector.direct.names import Scheme
-from pipeline.collector.direct.roll import MAX_LOST, RollConfig, RollCore, RollFile, Step, settle_dead
+from pipeline.collector.direct.roll import MAX_LOST_RANGES, FileState, RollConfig, StreamFile, StreamState, final_state
 
 FOLDER, TOPIC, STREAM, HEAD = "hdfs://x:1/f", "t.samples", "s", 20
 
 
-def core(scheme: Scheme = Scheme.ROLL, size: int = 200, count: int = 5, seconds: float = 10.0) -> RollCore:
-    return RollCore(scheme, RollConfig(size, count, seconds, 10_000))
+def core(scheme: Scheme = Scheme.ROLL, size: int = 200, count: int = 5, seconds: float = 10.0) -> StreamState:
+    return StreamState(scheme, RollConfig(size, count, seconds, 10_000))
 
 
-def put(one: RollCore, size: int = 50, now: float = 0.0) -> tuple[RollFile, int]:
+def put(one: StreamState, size: int = 50, now: float = 0.0) -> tuple[StreamFile, int]:
     assert not one.refuse(size)
     return one.place(size, HEAD, now)
 
 
-def finish(one: RollCore, file: RollFile) -> None:
+def finish(one: StreamState, file: StreamFile) -> None:
     one.wrote(file, file.length - file.written)
     one.done(file)
 
 
-def acked(one: RollCore, *offsets: int) -> list[bool]:
+def acked(one: StreamState, *offsets: int) -> list[bool]:
     """What an agent that holds these offsets concludes: True acked, False sent again; those that wait are absent."""
     state = AckState(FOLDER, TOPIC, STREAM, 0, {0: one.state()}, 10)
-    sent = [Sent(at, Position(FOLDER, STREAM, 0, at), 0) for at in offsets]
-    verdict = judge(sent, {STREAM: state}, TOPIC)
+    sent = [SentBatch(at, Position(FOLDER, STREAM, 0, at), 0) for at in offsets]
+    verdict = decide_acks(sent, {STREAM: state}, TOPIC)
     again = {key for key, _ in verdict.resend}
     return [at in verdict.acked for at in offsets if at in verdict.acked or at in again]
 
@@ -109,12 +109,12 @@ def test_rolled_by_size_by_count_and_by_time() -> None:
 
 
 def test_memory_is_bounded_and_a_worn_stream_says_so() -> None:
-    one = RollCore(Scheme.ROLL, RollConfig(10_000, 100, 10, held_bytes=300))
+    one = StreamState(Scheme.ROLL, RollConfig(10_000, 100, 10, held_bytes=300))
     file, _ = put(one, 200)
     assert one.refuse(200)
     one.wrote(file, 150)
     assert not one.refuse(200)
-    for _ in range(2 * MAX_LOST):
+    for _ in range(2 * MAX_LOST_RANGES):
         lost, _ = put(one, 10)
         one.roll()
         one.fail(lost, "x")
@@ -122,7 +122,7 @@ def test_memory_is_bounded_and_a_worn_stream_says_so() -> None:
         one.roll()
         finish(one, good)
     assert one.worn
-    assert len(one.lost) == 2 * MAX_LOST, "a lost range is never forgotten: that would ack what is lost"
+    assert len(one.lost) == 2 * MAX_LOST_RANGES, "a lost range is never forgotten: that would ack what is lost"
 
 
 class Rolling(RuleBasedStateMachine):
@@ -132,10 +132,10 @@ class Rolling(RuleBasedStateMachine):
     def begin(self, scheme: Scheme) -> None:
         self.core = core(scheme, size=HEAD + 120, count=3, seconds=5)
         self.now = 0.0
-        self.batches: dict[int, RollFile] = {}
-        self.open: dict[RollFile, int] = {}
+        self.batches: dict[int, StreamFile] = {}
+        self.open: dict[StreamFile, int] = {}
         """Bytes of files that are under way which the disk holds for certain."""
-        self.closed: set[RollFile] = set()
+        self.closed: set[StreamFile] = set()
         self.dead = False
         self.published = self.core.state()
         self.verdicts: dict[int, bool] = {}
@@ -168,7 +168,7 @@ class Rolling(RuleBasedStateMachine):
     def close(self, data: st.DataObject, told: bool, fine: bool) -> None:
         """`fine`: closed and renamed on the disk; `told`: the collector learns that, else it takes it for a failure."""
         file = data.draw(st.sampled_from(list(self.open)))
-        if file.step is not Step.CLOSING:
+        if file.step is not FileState.CLOSING:
             return
         if fine:
             del self.open[file]
@@ -190,7 +190,7 @@ class Rolling(RuleBasedStateMachine):
         files = [(file.base, file.end) for file in self.closed]
         if self.core.scheme is Scheme.LENGTH:
             files += [(file.base, file.base + length) for file, length in self.open.items()]
-        self.published, self.dead = settle_dead(self.published, files), True
+        self.published, self.dead = final_state(self.published, files), True
 
     @rule()
     def agents_look_again(self) -> None:
@@ -207,8 +207,8 @@ class Rolling(RuleBasedStateMachine):
             return
         state = AckState(FOLDER, TOPIC, STREAM, 0, {0: self.published}, 10)
         told_of = [at for at in self.batches if self.dead or at < self.published.log_end]
-        sent = [Sent(at, Position(FOLDER, STREAM, 0, at), 0) for at in told_of]
-        verdict = judge(sent, {STREAM: state}, TOPIC)
+        sent = [SentBatch(at, Position(FOLDER, STREAM, 0, at), 0) for at in told_of]
+        verdict = decide_acks(sent, {STREAM: state}, TOPIC)
         assert all(self.durable(at) for at in verdict.acked)
         told = dict.fromkeys(verdict.acked, True) | {at: False for at, _ in verdict.resend}
         for at, good in self.verdicts.items():
@@ -223,19 +223,19 @@ TestRolling = Rolling.TestCase
 
 
 def test_after_the_last_word_offsets_that_were_never_published_are_lost_too() -> None:
-    last = settle_dead(PartitionState(50, 0, 80), [(50, 70), (90, 120)])
+    last = final_state(PartitionState(50, 0, 80), [(50, 70), (90, 120)])
     assert (last.until, last.lost) == (120, ((70, 90), (120, END_OF_LOG)))
     assert last.closed
 
 
 def test_a_stream_that_nobody_knows_any_more_is_sent_again_only_while_its_neighbours_speak() -> None:
     """Kafka's topics say nothing of a folder, nor one folder of another, nor the dead of the living."""
-    mine = Sent("b", Position(FOLDER, "gone", 0, 5), 3)
+    mine = SentBatch("b", Position(FOLDER, "gone", 0, 5), 3)
 
     def seen(cluster: str, version: int, closed: bool = False) -> bool:
         lost = ((0, END_OF_LOG),) if closed else ()
         state = AckState(cluster, TOPIC, "other", 0, {0: PartitionState(0, 0, 0, lost)}, version)
-        return bool(judge([mine], {"other": state}, TOPIC).resend)
+        return bool(decide_acks([mine], {"other": state}, TOPIC).resend)
 
     assert seen(FOLDER, 5)
     assert not seen(FOLDER, 4), "it may have been read before we looked"

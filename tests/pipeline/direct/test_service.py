@@ -18,9 +18,9 @@ import pytest
 
 from artimon.model.batch import BatchId
 from artimon.stack.stack import Stack
-from pipeline.collector.direct.names import ABORTED, DATA, OPEN, Scheme, parse_final
-from pipeline.collector.direct.process import DirectConfig, run_direct_collector
-from pipeline.collector.direct.reader import Reader
+from pipeline.collector.direct.names import ABORTED, DATA, OPEN, Scheme, parse_finished
+from pipeline.collector.direct.process import HdfsCollectorConfig, run_hdfs_collector
+from pipeline.collector.direct.reader import FolderReader
 from pipeline.collector.direct.roll import RollConfig
 from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.rolling.store import open_store
@@ -58,10 +58,10 @@ def folder(hdfs: str) -> str:
 def collector(id: str, zookeeper: str, folder: str, scheme: Scheme, seconds: float = 1.0) -> Iterator[None]:
     """In a thread of this process; must stop in time."""
     stop = threading.Event()
-    config = DirectConfig(
+    config = HdfsCollectorConfig(
         id, zookeeper, folder, scheme, RollConfig(seconds=seconds), scan_s=0.5, grace_s=1.0, sync_s=0.1, stop_s=4.0
     )
-    thread = threading.Thread(target=run_direct_collector, args=(config, stop), name=id)
+    thread = threading.Thread(target=run_hdfs_collector, args=(config, stop), name=id)
     thread.start()
     try:
         yield
@@ -95,8 +95,8 @@ def sent(one: Agent) -> int:
     return len(one._sender.sent())
 
 
-def stored(folder: str) -> tuple[set[BatchId], Reader]:
-    reader = Reader(open_store(folder))
+def stored(folder: str) -> tuple[set[BatchId], FolderReader]:
+    reader = FolderReader(open_store(folder))
     ids = {found.header.id for found in reader.batches()}
     assert reader.report.damaged == []
     return ids, reader
@@ -116,7 +116,7 @@ def test_everything_is_in_the_folder_once_and_the_log_empties(
     assert reader.report.samples == 4000
     assert len(reader.blocks()) == 7, "announcements are durable when they are answered"
     found = [
-        parse_final(one.path)
+        parse_finished(one.path)
         for hour in open_store(folder).listing(DATA)
         for one in open_store(folder).listing(hour.path)
     ]

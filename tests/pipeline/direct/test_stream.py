@@ -9,12 +9,12 @@ from time import monotonic
 
 import pytest
 
-from artimon.model.acks import Position, Sent, judge
+from artimon.model.acks import Position, SentBatch, decide_acks
 from artimon.model.batch import BatchHeader, BatchId
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.codec import encode_samples
 from pipeline.collector.direct.names import ABORTED, OPEN, Scheme
-from pipeline.collector.direct.reader import Reader
+from pipeline.collector.direct.reader import FolderReader
 from pipeline.collector.direct.roll import RollConfig
 from pipeline.collector.direct.stream import Stream
 from tests.pipeline.direct.stores import FaultyStore
@@ -46,8 +46,8 @@ class Sending:
 
     def verdict(self) -> tuple[set[BatchId], set[BatchId]]:
         """(acked, sent again)."""
-        sent = [Sent(id, position, 0) for id, position in self.at.items()]
-        found = judge(sent, {self.stream.name: self.stream.state()}, self.stream.topic)
+        sent = [SentBatch(id, position, 0) for id, position in self.at.items()]
+        found = decide_acks(sent, {self.stream.name: self.stream.state()}, self.stream.topic)
         return set(found.acked), {key for key, _ in found.resend}
 
     @property
@@ -88,7 +88,7 @@ def make(faulty: FaultyStore) -> Iterator[Make]:
 
 
 def found(faulty: FaultyStore) -> set[BatchId]:
-    reader = Reader(faulty)
+    reader = FolderReader(faulty)
     ids = {one.header.id for one in reader.batches()}
     assert not reader.report.damaged
     return ids

@@ -11,11 +11,11 @@ from kazoo.client import KazooClient
 
 from artimon.model.acks import AckState, PartitionState
 from artimon.model.clock import ManualClock
-from pipeline.collector.direct.container import encode_head, frame
-from pipeline.collector.direct.names import ABORTED, DATA, OPEN, Scheme, UnderWay, series_path
-from pipeline.collector.direct.publish import Node, TakenOver
+from pipeline.collector.direct.container import encode_batch_record, encode_header
+from pipeline.collector.direct.names import ABORTED, DATA, OPEN, Scheme, UnfinishedName, series_path
+from pipeline.collector.direct.publish import AckNode, StreamTakenOverError
 from pipeline.collector.direct.stream_broker import OWNERS_PATH
-from pipeline.collector.direct.sweep import KEEP_MS, Sweeper
+from pipeline.collector.direct.sweep import KEEP_MS, StreamSweeper
 from pipeline.rolling.store import LocalStore
 from tests.pipeline.direct.test_container import put
 from tests.pipeline.direct.test_service import chroot
@@ -35,11 +35,11 @@ class World:
         self.store = LocalStore(folder)
         self.clock = ManualClock(1_700_000_000_000)
         self.own: dict[str, Collection[str]] = {}
-        self.sweeper = Sweeper(self.store, self.client, "other", lambda: self.own, self.clock, GRACE_S)
-        self.file = UnderWay("dead", 0, scheme)
-        self.data = encode_head("dead", 0) + frame(0, batch(0)[1])
-        put(self.store, self.file.path, self.data + frame(0, batch(1)[1])[:-5])
-        self.node = Node(self.client, "dead", "dead")
+        self.sweeper = StreamSweeper(self.store, self.client, "other", lambda: self.own, self.clock, GRACE_S)
+        self.file = UnfinishedName("dead", 0, scheme)
+        self.data = encode_header("dead", 0) + encode_batch_record(0, batch(0)[1])
+        put(self.store, self.file.path, self.data + encode_batch_record(0, batch(1)[1])[:-5])
+        self.node = AckNode(self.client, "dead", "dead")
         self.node.write(self.state())
 
     def state(self, until: int = 0) -> AckState:
@@ -82,7 +82,11 @@ def test_the_last_word_keeps_what_was_durable_and_names_the_rest_lost(sweep_worl
     sweep_world.wait()
     assert sweep_world.sweeper.turn().closed == ["dead"]
     state, closed = sweep_world.published()
-    kept = len(sweep_world.data) + len(frame(0, batch(1)[1])) - 5 if sweep_world.file.scheme is Scheme.LENGTH else 0
+    kept = (
+        len(sweep_world.data) + len(encode_batch_record(0, batch(1)[1])) - 5
+        if sweep_world.file.scheme is Scheme.LENGTH
+        else 0
+    )
     assert (state.partitions[0].until, closed, state.partitions[0].closed) == (kept, True, True)
     assert sweep_world.store.listing(OPEN) == []
     assert len(sweep_world.store.listing(DATA if kept else ABORTED)) == 1
@@ -92,7 +96,7 @@ def test_the_last_word_keeps_what_was_durable_and_names_the_rest_lost(sweep_worl
 def test_an_owner_that_comes_back_too_late_learns_that_it_lost_its_stream(sweep_world: World) -> None:
     sweep_world.wait()
     sweep_world.sweeper.turn()
-    with pytest.raises(TakenOver):
+    with pytest.raises(StreamTakenOverError):
         sweep_world.node.write(sweep_world.state(50))
     assert sweep_world.published()[1]
 

@@ -13,7 +13,7 @@ from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from pipeline.flows.event import Event
 from pipeline.flows.sources.thrift import events_idl
-from pipeline.link.timer import backoff
+from pipeline.link.timer import backoff_s
 
 
 class EventsRefused(RuntimeError):
@@ -44,7 +44,7 @@ class EventsClient:
             if not reason:
                 return
             failures += 1
-            wait = backoff(failures, 0.05, 2.0)
+            wait = backoff_s(failures, 0.05, 2.0)
             if reason.startswith("bad:") or self._clock.monotonic() + wait > until:
                 raise EventsRefused(reason)
             self._clock.wait(self._never, wait)

@@ -10,10 +10,10 @@ from typing import Any
 from artimon.model.batch import BatchId
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel, events_of
+from pipeline.flows.event import Event, EventBatch, events_of
 from pipeline.flows.options import Options
-from pipeline.flows.registry import Component, Part, Registry
-from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.registry import Component, ComponentKind, Registry
+from pipeline.flows.runtime.builtin import builtin_registry
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.spi import ChannelFull, Figures, SinkFailed
 from tests.waiting import eventually
@@ -23,11 +23,11 @@ def event(n: int, size: int = 0) -> Event:
     return Event({"n": str(n)}, f"event {n}".encode().ljust(size, b"."))
 
 
-def parcel(*numbers: int, size: int = 0) -> Parcel:
-    return Parcel(tuple(event(n, size) for n in numbers))
+def parcel(*numbers: int, size: int = 0) -> EventBatch:
+    return EventBatch(tuple(event(n, size) for n in numbers))
 
 
-def numbers_of(parcels: Sequence[Parcel]) -> list[int]:
+def numbers_of(parcels: Sequence[EventBatch]) -> list[int]:
     return [int(e.headers["n"]) for p in parcels for e in events_of(p)]
 
 
@@ -35,9 +35,9 @@ class ListSink:
     """Remembers what it was given; fails while `fails` says why; waits while `gate` is closed."""
 
     def __init__(self) -> None:
-        self.parcels: list[Parcel] = []
+        self.parcels: list[EventBatch] = []
         self.calls = 0
-        self.fails: Callable[[Sequence[Parcel]], SinkFailed | Exception | None] = lambda _: None
+        self.fails: Callable[[Sequence[EventBatch]], SinkFailed | Exception | None] = lambda _: None
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()
@@ -54,7 +54,7 @@ class ListSink:
     def start(self) -> None:
         self.started += 1
 
-    def deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[EventBatch]) -> None:
         self.calls += 1
         self.entered.set()
         if not self.gate.wait(60):
@@ -93,9 +93,9 @@ class Sinks(dict[str, ListSink]):
 
 def registry(sinks: Sinks, **more: Component) -> Registry:
     """Ours with the sink `list`, and sources of `more` by their names."""
-    found = builtin()
-    found.add(Part.SINK, Component("list", ListOptions, lambda options, _: sinks[options.id]))
-    found.add(Part.SOURCE, *more.values())
+    found = builtin_registry()
+    found.add(ComponentKind.SINK, Component("list", ListOptions, lambda options, _: sinks[options.id]))
+    found.add(ComponentKind.SOURCE, *more.values())
     return found
 
 

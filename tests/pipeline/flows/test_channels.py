@@ -18,9 +18,9 @@ from pipeline.flows.channels.file import FileChannel, FileOptions
 from pipeline.flows.channels.ledger import BranchPolicy
 from pipeline.flows.channels.memory import MemoryChannel, MemoryOptions
 from pipeline.flows.channels.sql import SqlChannel, SqlOptions
-from pipeline.flows.event import Parcel
+from pipeline.flows.event import EventBatch
 from pipeline.flows.spi import ChannelFailed
-from pipeline.flows.transaction import WrongPhase
+from pipeline.flows.transaction import TransactionPhaseError
 from tests.pipeline.flows.parts import event, numbers_of, parcel, until_full
 from tests.pipeline.helpers import FastFiles
 from tests.waiting import eventually
@@ -125,21 +125,21 @@ def test_scenario_25_put_without_commit_is_absent_take_without_commit_comes_agai
 def test_transactions_keep_their_order_of_calls(make: Make) -> None:
     channel = make()
     transaction = channel.transaction()
-    with pytest.raises(WrongPhase):
+    with pytest.raises(TransactionPhaseError):
         transaction.put([parcel(1)])
     transaction.begin()
     transaction.put([parcel(1)])
-    with pytest.raises(WrongPhase):
+    with pytest.raises(TransactionPhaseError):
         transaction.take(1, 0.0)
     transaction.close()
-    with pytest.raises(WrongPhase):
+    with pytest.raises(TransactionPhaseError):
         transaction.commit()
     assert channel.waiting == 0
 
 
 def test_scenario_31_full_refuses_and_keeps_what_it_has(make: Make) -> None:
     channel = make(small=True)
-    count = until_full(lambda n: channel.put([Parcel((event(n, 3000),))], 0.05))
+    count = until_full(lambda n: channel.put([EventBatch((event(n, 3000),))], 0.05))
     assert count >= 3
     assert channel.waiting == count
     seen: list[int] = []
@@ -152,11 +152,11 @@ def test_scenario_31_full_refuses_and_keeps_what_it_has(make: Make) -> None:
 
 def test_a_put_waits_for_room(make: Make) -> None:
     channel = make(small=True)
-    count = until_full(lambda n: channel.put([Parcel((event(n, 3000),))], 0.0))
+    count = until_full(lambda n: channel.put([EventBatch((event(n, 3000),))], 0.0))
     late: list[str] = []
 
     def put() -> None:
-        channel.put([Parcel((event(count, 3000),))], 60.0)
+        channel.put([EventBatch((event(count, 3000),))], 60.0)
         late.append("put")
 
     thread = threading.Thread(target=put)
@@ -175,7 +175,7 @@ def test_a_durable_channel_goes_on_after_a_restart(make: Make) -> None:
     channel = make(branches)
     durable = not isinstance(channel, MemoryChannel)
     id = BatchId("elsewhere", 77, 0, 5)
-    other = Parcel((), id, encode_events(id, "s", 1, [event(0)]).data)
+    other = EventBatch((), id, encode_events(id, "s", 1, [event(0)]).data)
     channel.put([other, *(parcel(n) for n in range(1, 5))], 30.0)
     channel.reader("a").take(4, 30.0).commit()
     ids = [p.id for p in channel.reader("b").take(2, 30.0).parcels]
@@ -200,13 +200,13 @@ def test_a_repeat_is_dropped_and_counted(make: Make) -> None:
     channel = make()
     id = BatchId("elsewhere", 77, 0, 5)
     data = encode_events(id, "s", 1, [event(5)]).data
-    channel.put([Parcel((), id, data)], 30.0)
-    channel.put([Parcel((), id, data), parcel(6)], 30.0)
+    channel.put([EventBatch((), id, data)], 30.0)
+    channel.put([EventBatch((), id, data), parcel(6)], 30.0)
     with channel.take(10, 30.0) as take:
         assert numbers_of(take.parcels) == [5, 6]
         assert take.parcels[0].id == id
         assert take.parcels[0].data == data
-    channel.put([Parcel((), id, data)], 30.0)
+    channel.put([EventBatch((), id, data)], 30.0)
     assert channel.waiting == 0
     assert channel.repeats == 2
     assert channel.done(id)
@@ -215,7 +215,7 @@ def test_a_repeat_is_dropped_and_counted(make: Make) -> None:
 def test_announcements_are_never_repeats_though_they_share_an_identity(make: Make) -> None:
     blocks = [SeriesBlock(f"s{n}", 0, 5, (SeriesInfo("a{}", ValueType.INTEGER),)) for n in range(3)]
     announced = [encode_series("elsewhere", block) for block in blocks]
-    parcels = [Parcel((), batch.header.id, batch.data) for batch in announced]
+    parcels = [EventBatch((), batch.header.id, batch.data) for batch in announced]
     channel = make()
     channel.put(parcels[:2], 30.0)
     channel.put(parcels[2:], 30.0)
@@ -226,9 +226,9 @@ def test_announcements_are_never_repeats_though_they_share_an_identity(make: Mak
 
 def test_lanes_of_programs_that_are_gone_do_not_pile_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each program that sends brings lanes of its own. The newest are known, also after a restart."""
-    monkeypatch.setattr(seen, "MOST_LANES", 20)
+    monkeypatch.setattr(seen, "MAX_LANES", 20)
     ids = [BatchId("elsewhere", epoch, 0, 0) for epoch in range(60)]
-    parcels = [Parcel((), id, encode_events(id, "s", 1, [event(id.epoch)]).data) for id in ids]
+    parcels = [EventBatch((), id, encode_events(id, "s", 1, [event(id.epoch)]).data) for id in ids]
     channel = make()
     for one in parcels:
         channel.put([one], 30.0)
@@ -239,7 +239,7 @@ def test_lanes_of_programs_that_are_gone_do_not_pile_up(make: Make, monkeypatch:
     assert channel.repeats == 5
     channel.stop(30.0)
     if isinstance(channel, SqlChannel):
-        monkeypatch.setattr(seen, "MOST_LANES", 1000)
+        monkeypatch.setattr(seen, "MAX_LANES", 1000)
         again = make()
         assert 5 <= len(again._seen.lanes) <= 21, "the database has forgotten them too"
 
@@ -291,7 +291,7 @@ def test_scenario_37_an_optional_branch_that_is_stuck_holds_up_nobody(make: Make
     assert not stuck
     got = []
     for n in range(100):
-        channel.put([Parcel((event(n, 3000),))], 30.0)
+        channel.put([EventBatch((event(n, 3000),))], 30.0)
         with must.take(10, 30.0) as take:
             got += numbers_of(take.parcels)
     assert got == list(range(100))  # each once, whatever becomes of the other branch
@@ -307,7 +307,7 @@ def test_scenario_37_an_optional_branch_that_is_stuck_holds_up_nobody(make: Make
 def test_done_is_what_the_required_branches_have(make: Make) -> None:
     channel = make({"must": BranchPolicy(), "may": BranchPolicy(required=False)})
     id = BatchId("elsewhere", 77, 0, 5)
-    channel.put([Parcel((), id, encode_events(id, "s", 1, [event(5)]).data)], 30.0)
+    channel.put([EventBatch((), id, encode_events(id, "s", 1, [event(5)]).data)], 30.0)
     assert not channel.done(id)
     channel.reader("must").take(1, 30.0).commit()
     assert channel.done(id)

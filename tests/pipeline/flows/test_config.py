@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from artimon.runtime.config_file import ConfigFileError, Form
-from pipeline.delivery.modes import Delivery
+from artimon.runtime.config_file import ConfigFileError, FileFormat
+from pipeline.delivery.modes import DeliveryMode
 from pipeline.flows.config.read import parse_flows, read_flows
 from pipeline.flows.options import Options
-from pipeline.flows.registry import Component, Part, Registry
-from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.registry import Component, ComponentKind, Registry
+from pipeline.flows.runtime.builtin import builtin_registry
 from pipeline.flows.sinks.simple import NullSink
 from pipeline.flows.spi import FlowError
 
@@ -80,18 +80,18 @@ sinks = []
 """
 
 
-def problems(text: str, form: Form = "toml", registry: Registry | None = None) -> list[str]:
+def problems(text: str, form: FileFormat = "toml", registry: Registry | None = None) -> list[str]:
     with pytest.raises(ConfigFileError) as caught:
-        parse_flows(text, registry or builtin(), form)
+        parse_flows(text, registry or builtin_registry(), form)
     return [str(problem) for problem in caught.value.problems]
 
 
 def test_what_is_right_is_read_from_both_forms(tmp_path: Path) -> None:
     import tomllib
 
-    registry = builtin()
+    registry = builtin_registry()
     first, second = parse_flows(GOOD, registry)
-    assert (first.name, first.options.put_s, first.options.delivery) == ("access", 2.5, Delivery.END_TO_END)
+    assert (first.name, first.options.put_s, first.options.delivery) == ("access", 2.5, DeliveryMode.END_TO_END)
     assert first.channel.component.name == "file"
     assert [one.component.name for one in first.interceptors] == ["host", "static"]
     assert second.fans_out
@@ -134,13 +134,13 @@ def test_lines_of_json() -> None:
         ("flow = [5]", "toml", "write a mapping"),
     ],
 )
-def test_files_that_cannot_be_read(text: str, form: Form, word: str) -> None:
+def test_files_that_cannot_be_read(text: str, form: FileFormat, word: str) -> None:
     assert any(word in problem for problem in problems(text, form))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigFileError, match="cannot be read"):
-        read_flows(tmp_path / "none.toml", builtin())
+        read_flows(tmp_path / "none.toml", builtin_registry())
 
 
 @pytest.mark.parametrize(
@@ -208,17 +208,17 @@ def third_party(**made: Any) -> Registry:
 def test_components_of_third_parties_come_by_entry_points() -> None:
     component = Component("third", ThirdOptions, lambda options, context: NullSink())
     registry = third_party(third=component, broken=ImportError("no module"), odd=5)
-    assert registry.find(Part.SINK, "third") is component
-    assert registry.names(Part.SINK) == ["broken", "odd", "third"]
+    assert registry.find(ComponentKind.SINK, "third") is component
+    assert registry.names(ComponentKind.SINK) == ["broken", "odd", "third"]
     with pytest.raises(FlowError, match="cannot be loaded: no module"):
-        registry.find(Part.SINK, "broken")
+        registry.find(ComponentKind.SINK, "broken")
     with pytest.raises(FlowError, match=r"is not a pipeline\.flows Component"):
-        registry.find(Part.SINK, "odd")
+        registry.find(ComponentKind.SINK, "odd")
     with pytest.raises(FlowError, match="did you mean third"):
-        registry.find(Part.SINK, "thirt")
-    registry.add(Part.SINK, Component("own", ThirdOptions, component.build))
+        registry.find(ComponentKind.SINK, "thirt")
+    registry.add(ComponentKind.SINK, Component("own", ThirdOptions, component.build))
     with pytest.raises(FlowError, match="two sinks"):
-        registry.add(Part.SINK, Component("own", ThirdOptions, component.build))
+        registry.add(ComponentKind.SINK, Component("own", ThirdOptions, component.build))
 
 
 def test_an_encoding_that_is_not_known_is_named() -> None:
@@ -229,4 +229,4 @@ source = {type = "api"}
 sink = {type = "files", uri = "file:///x", encoding = "linse"}
 """
     with pytest.raises(ConfigFileError, match=r"no encoding is called 'linse'; did you mean lines"):
-        parse_flows(text, builtin())
+        parse_flows(text, builtin_registry())

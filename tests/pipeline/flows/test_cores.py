@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.flows.channels.ledger import BranchPolicy, Ledger
-from pipeline.flows.groups.choice import Standing, by_priority, in_turn, least_loaded
-from pipeline.flows.runtime.runner import RESTART_MOST_S, Progress, Restarts
+from pipeline.flows.channels.ledger import BranchLedger, BranchPolicy
+from pipeline.flows.groups.choice import SinkHealth, by_priority, by_turn, least_loaded
+from pipeline.flows.runtime.runner import MAX_RESTART_S, RestartBackoff, StallDetector
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["add", "take", "commit", "rollback", "shed"]), st.integers(0, 2), st.integers(1, 4)),
@@ -23,7 +23,7 @@ def test_a_ledger_against_a_plain_model(steps: list[tuple[str, int, int]]) -> No
     """Each branch sees each item once unless it is rolled back, in order; an item is free exactly when no branch wants
     it; c is optional and never wants more than BEHIND items of size 1."""
     policies = {"a": BranchPolicy(), "b": BranchPolicy(), "c": BranchPolicy(required=False, behind_bytes=BEHIND)}
-    ledger: Ledger[int] = Ledger(policies)
+    ledger: BranchLedger[int] = BranchLedger(policies)
     wants: dict[str, list[int]] = {name: [] for name in NAMES}
     out: dict[str, list[int]] = {name: [] for name in NAMES}
     free: set[int] = set()
@@ -63,7 +63,7 @@ def test_a_ledger_against_a_plain_model(steps: list[tuple[str, int, int]]) -> No
 
 
 def test_a_take_is_bounded_by_bytes_but_never_empty() -> None:
-    ledger: Ledger[str] = Ledger()
+    ledger: BranchLedger[str] = BranchLedger()
     for size in (50, 5, 5, 5):
         ledger.add("x", size)
     assert [n for n, _ in ledger.take("", 10, 10)] == [0]
@@ -73,12 +73,12 @@ def test_a_take_is_bounded_by_bytes_but_never_empty() -> None:
 
 
 def test_who_is_tried_next() -> None:
-    near, far = Standing("near"), Standing("far")
+    near, far = SinkHealth("near"), SinkHealth("far")
     assert [s.name for s in by_priority([near, far], 0.0)] == ["near", "far"]
     near.failed(0.0)
     assert by_priority([near, far], 0.0) == [far]
     assert by_priority([near, far], near.not_before) == [near, far]
-    assert in_turn([near, far], 100.0, 1) == [far, near]
+    assert by_turn([near, far], 100.0, 1) == [far, near]
     near.worked(0.5, 100.0)
     far.worked(0.1, 100.0)
     assert least_loaded([near, far], 100.0, 0) == [far, near]
@@ -87,7 +87,7 @@ def test_who_is_tried_next() -> None:
 
 
 def test_fault_12_slow_is_not_dead_but_others_go_first() -> None:
-    near, far = Standing("near"), Standing("far")
+    near, far = SinkHealth("near"), SinkHealth("far")
     near.worked(3.0, 10.0, slow_s=2.0)
     assert by_priority([near, far], 10.0) == [far]
     assert near.total_failures == 0
@@ -96,7 +96,7 @@ def test_fault_12_slow_is_not_dead_but_others_go_first() -> None:
 
 
 def test_restarts_come_ever_later_and_start_anew_after_a_calm_time() -> None:
-    restarts, now, pauses = Restarts(), 0.0, []
+    restarts, now, pauses = RestartBackoff(), 0.0, []
     for _ in range(30):
         assert restarts.due(now)
         restarts.died(now)
@@ -104,13 +104,13 @@ def test_restarts_come_ever_later_and_start_anew_after_a_calm_time() -> None:
         now = restarts.not_before
     assert pauses[0] > 0
     assert pauses == sorted(pauses)
-    assert pauses[-1] == RESTART_MOST_S
+    assert pauses[-1] == MAX_RESTART_S
     restarts.died(now + 1000)
     assert (restarts.row, restarts.deaths) == (1, 31)
 
 
 def test_an_alarm_is_one_for_each_time_that_work_is_stuck() -> None:
-    progress = Progress(10.0)
+    progress = StallDetector(10.0)
     assert progress.stuck_s(100.0) == 0.0  # it waits for work
     progress.busy(100.0)
     assert progress.stuck_s(110.0) == 0.0

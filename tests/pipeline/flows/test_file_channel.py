@@ -12,11 +12,11 @@ from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
 from pipeline.flows.channels.file import FileChannel, FileOptions
 from pipeline.flows.channels.ledger import BranchPolicy
-from pipeline.flows.event import Parcel
-from pipeline.flows.seen import FORGET_MS, Seen
+from pipeline.flows.event import EventBatch
+from pipeline.flows.seen import MAX_SILENT_MS, AcceptedIds
 from pipeline.flows.spi import ChannelFailed, ChannelFull, Take
-from pipeline.wal.files import Files
-from pipeline.wal.records import BadPayload, decode_cursor, encode_cursor
+from pipeline.wal.files import FileSystem
+from pipeline.wal.records import InvalidPayloadError, decode_cursor, encode_cursor
 from pipeline.wal.recovery import segment_path, segments_in
 from tests.crash_disk import CrashDisk, allow, refuse
 from tests.pipeline.flows.parts import event, numbers_of, parcel
@@ -31,7 +31,7 @@ FOLDER = Path("/data/log")
 
 def opened(
     folder: Path,
-    files: Files | None = None,
+    files: FileSystem | None = None,
     branches: dict[str, BranchPolicy] | None = None,
     segment: int = 1 << 20,
     cache: int = 0,
@@ -42,18 +42,18 @@ def opened(
     return channel
 
 
-def rest(channel: FileChannel) -> list[Parcel]:
+def rest(channel: FileChannel) -> list[EventBatch]:
     """Everything that waits, committed."""
-    found: list[Parcel] = []
+    found: list[EventBatch] = []
     while channel.waiting:
         with channel.take(3, 5.0) as take:
             found += take.parcels
     return found
 
 
-def foreign(sequence: int, size: int = 0) -> Parcel:
+def foreign(sequence: int, size: int = 0) -> EventBatch:
     id = BatchId("elsewhere", 77, 0, sequence)
-    return Parcel((), id, encode_events(id, "s", 1, [event(sequence, size)]).data)
+    return EventBatch((), id, encode_events(id, "s", 1, [event(sequence, size)]).data)
 
 
 class NoDescriptors(FastFiles):
@@ -95,7 +95,7 @@ def test_scenario_26_power_fails_at_any_moment_and_the_replay_is_exact(seed: int
     for _ in range(rng.randrange(20, 120)):
         match rng.randrange(4):
             case 0 | 1:
-                channel.put([Parcel((event(put, rng.randrange(2000)),))], 30.0)
+                channel.put([EventBatch((event(put, rng.randrange(2000)),))], 30.0)
                 put += 1
             case 2:
                 take = channel.take(rng.randrange(1, 5), 0.0)
@@ -162,7 +162,7 @@ def test_scenario_30_a_folder_has_one_owner(tmp_path: Path) -> None:
 def test_scenario_32_at_the_border_of_the_spill_order_is_kept_over_a_restart(tmp_path: Path) -> None:
     channel = opened(tmp_path, cache=5_000)
     for n in range(20):
-        channel.put([Parcel((event(n, 1000),))], 30.0)
+        channel.put([EventBatch((event(n, 1000),))], 30.0)
     assert 0 < channel.figures()["cache_bytes"] <= 5_000
     channel.take(3, 5.0).commit()
     channel.take(3, 5.0).rollback()
@@ -288,7 +288,7 @@ def test_announcements_have_no_identity_and_are_never_repeats(tmp_path: Path) ->
     data = golden_series().data
     channel = opened(tmp_path)
     id = golden_series().header.id
-    channel.put([Parcel((), id, data), Parcel((), id, data)], 30.0)
+    channel.put([EventBatch((), id, data), EventBatch((), id, data)], 30.0)
     channel.take(1, 5.0).commit()
     channel.stop(30.0)
     channel = opened(tmp_path)
@@ -299,21 +299,21 @@ def test_announcements_have_no_identity_and_are_never_repeats(tmp_path: Path) ->
 
 
 def test_identities_of_silent_lanes_are_forgotten() -> None:
-    seen = Seen()
+    seen = AcceptedIds()
     for n in range(5):
         seen.add(BatchId("agent", n, 0, 1), n)
-    seen.forget_silent(FORGET_MS + 2, most=10)
+    seen.forget_silent(MAX_SILENT_MS + 2, most=10)
     assert [seen.had(BatchId("agent", n, 0, 1)) for n in range(5)] == [False, False, True, True, True]
     seen.forget_silent(10, most=1)
     assert [seen.had(BatchId("agent", n, 0, 1)) for n in range(5)] == [False, False, False, False, True]
-    assert Seen.decode(seen.encode()) == seen
+    assert AcceptedIds.decode(seen.encode()) == seen
 
 
 def test_golden_bytes_of_a_cursor() -> None:
     golden = bytes.fromhex("0400") + b"hdfs" + bytes.fromhex("0500000000000000" + "bc02000000000000")
     assert encode_cursor("hdfs", 5, 700) == golden
     assert decode_cursor(golden) == ("hdfs", (5, 700))
-    with pytest.raises(BadPayload):
+    with pytest.raises(InvalidPayloadError):
         decode_cursor(golden[:-1])
 
 

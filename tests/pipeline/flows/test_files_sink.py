@@ -12,35 +12,35 @@ import pytest
 
 from artimon.model.batch import BatchId, Samples
 from artimon.model.codec import encode_samples
-from pipeline.delivery.numbering import Numbers
+from pipeline.delivery.numbering import LaneNumbers
 from pipeline.flows import event as parcels
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel
-from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.event import Event, EventBatch
+from pipeline.flows.runtime.builtin import builtin_registry
 from pipeline.flows.sinks.files import FilesOptions, FilesSink
 from pipeline.flows.spi import SinkFailed
-from pipeline.rolling.store import LocalStore, Store, StoreError, open_store
+from pipeline.rolling.store import FileStore, LocalStore, StoreError, open_store
 from tests.waiting import eventually
 
-NUMBERS = Numbers("a", 7)
+NUMBERS = LaneNumbers("a", 7)
 
 
-def sealed(*bodies: str, **headers: str) -> Parcel:
+def sealed(*bodies: str, **headers: str) -> EventBatch:
     events = tuple(Event(headers, body.encode()) for body in bodies)
-    return parcels.sealed(Parcel(events), NUMBERS, "f", 1_000)
+    return parcels.with_identity_and_bytes(EventBatch(events), NUMBERS, "f", 1_000)
 
 
 def sink(folder: Path, uri: str, **options: Any) -> FilesSink:
     folder.mkdir(exist_ok=True)
     made = FilesSink(
         FilesOptions(uri=uri, **{"encoding": "lines", "path": "p", **options}),
-        Context("a", "f", "files", folder, builtin()),
+        Context("a", "f", "files", folder, builtin_registry()),
     )
     made.start()
     return made
 
 
-def finished(local_store: Store, folder: str = "p") -> dict[str, bytes]:
+def finished(local_store: FileStore, folder: str = "p") -> dict[str, bytes]:
     return {
         s.path: local_store.read(s.path)
         for s in local_store.listing(folder)
@@ -48,7 +48,7 @@ def finished(local_store: Store, folder: str = "p") -> dict[str, bytes]:
     }
 
 
-def lines(local_store: Store, folder: str = "p") -> list[str]:
+def lines(local_store: FileStore, folder: str = "p") -> list[str]:
     return b"".join(finished(local_store, folder).values()).decode().split()
 
 
@@ -289,7 +289,7 @@ def test_samples_are_no_events_and_are_refused(tmp_path: Path, local_store: Loca
     files = sink(tmp_path / "s", local_store.uri)
     samples = encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 1, 1, "default", Samples.of([(1, 1, 1, 5)]))
     with pytest.raises(SinkFailed, match="takes only events") as refused:
-        files.deliver([Parcel((), samples.header.id, samples.data)])
+        files.deliver([EventBatch((), samples.header.id, samples.data)])
     assert not refused.value.retry
     files.stop(5)
 

@@ -14,10 +14,10 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.event import EventError
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel
-from pipeline.flows.lifecycle import State
+from pipeline.flows.event import Event, EventBatch
+from pipeline.flows.lifecycle import LifecycleState
 from pipeline.flows.options import Options
-from pipeline.flows.registry import Component, Part
+from pipeline.flows.registry import Component, ComponentKind
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.runtime.runner import SourceRunner
 from pipeline.flows.spi import ChannelFull, SinkFailed
@@ -39,7 +39,7 @@ type = "list"
 def plain(folder: Path, sinks: Sinks, delivery: str = "end-to-end", channel: str = "") -> Flow:
     made = flow(PLAIN.format(delivery=delivery, channel=channel), folder, sinks)
     made.start()
-    assert made.state is State.RUNNING, made.problem
+    assert made.state is LifecycleState.RUNNING, made.problem
     return made
 
 
@@ -51,7 +51,7 @@ def test_what_is_put_arrives_once_and_in_order(tmp_path: Path, delivery: str) ->
         running.put([parcel(n)])
     eventually_has(sinks["one"], range(50))
     assert running.stop() == []
-    assert running.state is State.STOPPED
+    assert running.state is LifecycleState.STOPPED
     assert sinks["one"].stopped == 1
 
 
@@ -138,10 +138,10 @@ def test_an_event_beyond_the_limits_is_refused_and_nothing_of_its_call_kept(tmp_
     sinks = Sinks()
     running = plain(tmp_path, sinks)
     with pytest.raises(EventError, match="at most"):
-        running.put([parcel(1), Parcel((Event({}, bytes(300_000)),))])
+        running.put([parcel(1), EventBatch((Event({}, bytes(300_000)),))])
     with pytest.raises(EventError, match="headers"):
-        running.put([Parcel((Event({str(n): "" for n in range(65)}, b""),))])
-    running.put([Parcel(tuple(Event({"n": str(n)}, bytes(100_000)) for n in range(20)))])  # cut so that it fits
+        running.put([EventBatch((Event({str(n): "" for n in range(65)}, b""),))])
+    running.put([EventBatch(tuple(Event({"n": str(n)}, bytes(100_000)) for n in range(20)))])  # cut so that it fits
     eventually_has(sinks["one"], range(20))
     assert len(sinks["one"].parcels) > 3
     assert running.figures()["in"]["refused"] == {"event": 2}
@@ -188,7 +188,7 @@ def test_scenario_37_branches_go_on_without_one_that_is_dead(tmp_path: Path, del
     running = flow(FAN_OUT.format(delivery=delivery), tmp_path, sinks)
     running.start()
     for n in range(100):
-        running.put([Parcel((Event({"n": str(n)}, bytes(1000)),))])
+        running.put([EventBatch((Event({"n": str(n)}, bytes(1000)),))])
     eventually_has(sinks["a"], range(100))
     eventually_has(sinks["b"], range(100))
     sinks["b"].down()
@@ -211,7 +211,7 @@ def test_a_required_branch_that_is_dead_holds_up_the_flow_and_loses_nothing(tmp_
     text = FAN_OUT.format(delivery="best-effort") + "[flow.channel]\nbytes = 20000\n"
     running = flow(text.replace('name = "fan"', 'name = "fan"\nput_s = 0.2'), tmp_path, sinks)
     running.start()
-    count = until_full(lambda n: running.put([Parcel((Event({"n": str(n)}, bytes(1000)),))]))
+    count = until_full(lambda n: running.put([EventBatch((Event({"n": str(n)}, bytes(1000)),))]))
     eventually_has(sinks["a"], range(count))
     sinks["b"].up()
     eventually_has(sinks["b"], range(count))
@@ -305,7 +305,7 @@ def component(name: str, made: Any) -> Component:
 
 def built(text: str, folder: Path, sinks: Sinks, *sources: Component) -> Flow:
     found = registry(sinks)
-    found.add(Part.SOURCE, *sources)
+    found.add(ComponentKind.SOURCE, *sources)
     (config,) = parse_flows(text, found)
     return Flow(config, Context("agent-1", "", "", folder, found))
 
@@ -417,7 +417,7 @@ def test_fault_23_stop_ends_in_bounded_time_whatever_hangs(tmp_path: Path) -> No
     problems = running.stop()
     assert monotonic() - began < 15
     assert any("sink sink" in text for text in problems)
-    assert running.state is State.ERROR
+    assert running.state is LifecycleState.ERROR
     assert sinks["one"].stopped == 1  # stopping goes on past what failed
     sinks["one"].gate.set()  # what was left behind comes back: it must not commit
     again = plain(tmp_path, sinks)
@@ -455,7 +455,7 @@ def test_a_flow_that_cannot_start_is_tried_again(tmp_path: Path) -> None:
     assert second.fault
     assert "in use" in second.figures()["problems"][0]
     first.stop()
-    ticking(second, lambda: second.state is State.RUNNING, "the second flow")
+    ticking(second, lambda: second.state is LifecycleState.RUNNING, "the second flow")
     second.put([parcel(5)])
     eventually_has(sinks["one"], [5])
     second.stop()
@@ -514,7 +514,7 @@ type = "list"
 
 def test_what_an_interceptor_raises_is_not_kept_and_said(tmp_path: Path) -> None:
     class Broken:
-        def __call__(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
+        def __call__(self, parcels: Sequence[EventBatch]) -> Sequence[EventBatch]:
             raise ZeroDivisionError
 
         def figures(self) -> dict[str, Any]:
@@ -522,7 +522,7 @@ def test_what_an_interceptor_raises_is_not_kept_and_said(tmp_path: Path) -> None
 
     sinks = Sinks()
     found = registry(sinks)
-    found.add(Part.INTERCEPTOR, component("broken", Broken()))
+    found.add(ComponentKind.INTERCEPTOR, component("broken", Broken()))
     text = PLAIN.format(delivery="end-to-end", channel='[[flow.interceptor]]\ntype = "broken"')
     (config,) = parse_flows(text, found)
     running = Flow(config, Context("agent-1", "", "", tmp_path, found))

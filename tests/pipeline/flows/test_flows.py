@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from artimon.runtime.config_file import ConfigFileError
-from pipeline.control.commands import Mode
-from pipeline.control.runtime import Flows as PlaneFlows
+from pipeline.control.commands import AgentMode
+from pipeline.control.runtime import FlowControls as PlaneFlows
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.runtime.flows import Flows
@@ -120,16 +120,16 @@ def test_a_new_flow_that_cannot_start_is_an_error_and_the_others_run(flows: Flow
 
 def test_modes(flows: Flows, sinks: Sinks) -> None:
     running(flows, "fixed")
-    flows.set_mode(Mode.PAUSED)
+    flows.set_mode(AgentMode.PAUSED)
     flow = flows.flow("fixed")
     eventually(lambda: all(r["paused"] for r in flow.figures()["runners"].values()), "paused")
     flow.put([parcel(1)])
     assert flows.waiting() == 1
-    flows.set_mode(Mode.DRAINING)
+    flows.set_mode(AgentMode.DRAINING)
     eventually(lambda: flows.waiting() == 0, "drained")
     with pytest.raises(ChannelFull):
         flow.put([parcel(2)])
-    flows.set_mode(Mode.RUNNING)
+    flows.set_mode(AgentMode.RUNNING)
     flow.put([parcel(3)])
     eventually_has(sinks["fixed"], [1, 3])
 

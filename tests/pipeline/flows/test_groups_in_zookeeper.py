@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from artimon.runtime.watcher import Watcher
+from artimon.runtime.watcher import ZooKeeperWatcher
 from artimon.runtime.zookeeper import zookeeper_client
-from artimon.stack.topics import Topic, make_topics
-from pipeline.control.directory import Directory
+from artimon.stack.topics import TopicSpec, make_topics
+from pipeline.control.directory import GroupDirectory
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import GROUPS
 from pipeline.flows.runtime.flow import Flow
@@ -39,13 +39,13 @@ group = "{group}"
 """
 
 
-class Looking(Watcher):
+class Looking(ZooKeeperWatcher):
     """Asks ZooKeeper about the groups of a directory, as the control plane of an agent does."""
 
     def __init__(self, zookeeper: str) -> None:
         super().__init__(zookeeper_client(zookeeper), "groups", 0.2)
         self._client.start()
-        self.directory = Directory(self._client)
+        self.directory = GroupDirectory(self._client)
         self.directory.on_change = self.wake
 
     def _look(self) -> None:
@@ -53,7 +53,7 @@ class Looking(Watcher):
 
 
 @pytest.fixture
-def directory(zookeeper: str) -> Iterator[Directory]:
+def directory(zookeeper: str) -> Iterator[GroupDirectory]:
     looking = Looking(zookeeper)
     looking.start()
     yield looking.directory
@@ -62,7 +62,7 @@ def directory(zookeeper: str) -> Iterator[Directory]:
     looking._client.close()
 
 
-def started(text: str, folder: Path, sinks: Sinks, agent: str, directory: Directory) -> Flow:
+def started(text: str, folder: Path, sinks: Sinks, agent: str, directory: GroupDirectory) -> Flow:
     about = context(folder / agent, sinks, agent, {GROUPS: directory})
     (config,) = parse_flows(text, registry(sinks))
     flow = Flow(config, about)
@@ -72,7 +72,9 @@ def started(text: str, folder: Path, sinks: Sinks, agent: str, directory: Direct
 
 
 @pytest.mark.stack
-def test_a_sender_finds_the_members_of_a_group_and_goes_on_with_another(tmp_path: Path, directory: Directory) -> None:
+def test_a_sender_finds_the_members_of_a_group_and_goes_on_with_another(
+    tmp_path: Path, directory: GroupDirectory
+) -> None:
     sinks = Sinks()
     names = ("agent-2", "agent-3")
     receivers = {name: started(RECEIVER.format(agent=name), tmp_path, sinks, name, directory) for name in names}
@@ -91,10 +93,10 @@ def test_a_sender_finds_the_members_of_a_group_and_goes_on_with_another(tmp_path
 
 @pytest.mark.stack
 def test_events_go_to_kafka_through_the_collectors(
-    tmp_path: Path, zookeeper: str, kafka: str, directory: Directory
+    tmp_path: Path, zookeeper: str, kafka: str, directory: GroupDirectory
 ) -> None:
     prefix = own_topics(kafka, 1)
-    make_topics(kafka, (Topic(f"{prefix}.events", 2, APPEND_TIME),))
+    make_topics(kafka, (TopicSpec(f"{prefix}.events", 2, APPEND_TIME),))
     sinks = Sinks()
     with collector(zookeeper, kafka, prefix):
         sender = started(SENDER.format(group="collectors"), tmp_path, sinks, "agent-1", directory)
@@ -104,6 +106,6 @@ def test_events_go_to_kafka_through_the_collectors(
         sender.stop()
     found = deduplicated(kafka, f"{prefix}.events")
     assert [id.sequence for id in sorted(found)] == list(range(10))
-    from pipeline.flows.event import Parcel
+    from pipeline.flows.event import EventBatch
 
-    assert numbers_of([Parcel((), id, found[id]) for id in sorted(found)]) == list(range(10))
+    assert numbers_of([EventBatch((), id, found[id]) for id in sorted(found)]) == list(range(10))

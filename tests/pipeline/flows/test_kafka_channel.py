@@ -12,7 +12,7 @@ from kafka.errors import KafkaTimeoutError
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
 from pipeline.flows.channels.kafka import KafkaChannel, KafkaOptions
-from pipeline.flows.event import Parcel
+from pipeline.flows.event import EventBatch
 from pipeline.flows.spi import ChannelFailed, ChannelFull
 from tests.pipeline.flows.parts import event, numbers_of, parcel
 from tests.pipeline.kafka_helpers import own_topics
@@ -42,9 +42,9 @@ def opened(kafka: str) -> Iterator[Opened]:
         channel.stop(5.0)
 
 
-def taken(channel: KafkaChannel, count: int) -> list[Parcel]:
+def taken(channel: KafkaChannel, count: int) -> list[EventBatch]:
     """The next parcels, at least `count`, committed one take after another."""
-    found: list[Parcel] = []
+    found: list[EventBatch] = []
 
     def more() -> bool:
         with channel.take(10, 2.0) as take:

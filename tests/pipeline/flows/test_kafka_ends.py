@@ -13,12 +13,12 @@ from kafka import KafkaProducer
 
 from artimon.model.batch import BatchId, Samples
 from artimon.model.codec import encode_samples, verify
-from artimon.stack.topics import Topic, make_topics
-from pipeline.control.shards import Group, Shard
-from pipeline.delivery.numbering import Numbers
+from artimon.stack.topics import TopicSpec, make_topics
+from pipeline.control.shards import ShardGroup, ShardInfo
+from pipeline.delivery.numbering import LaneNumbers
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel, events_of, sealed
-from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.event import Event, EventBatch, events_of, with_identity_and_bytes
+from pipeline.flows.runtime.builtin import builtin_registry
 from pipeline.flows.sinks.kafka import KafkaSink, KafkaSinkOptions
 from pipeline.flows.sinks.varstore import VarstoreOptions, VarstoreSink
 from pipeline.flows.sources.kafka import KafkaSource, KafkaSourceOptions
@@ -32,22 +32,22 @@ pytestmark = pytest.mark.stack
 @pytest.fixture
 def prefix(kafka: str) -> str:
     name = f"t{uuid.uuid4().hex[:12]}"
-    make_topics(kafka, (Topic(f"{name}.events", 2, APPEND_TIME),))
+    make_topics(kafka, (TopicSpec(f"{name}.events", 2, APPEND_TIME),))
     return name
 
 
 def about(folder: Path) -> Context:
-    return Context("a", "f", "kafka", folder, builtin())
+    return Context("a", "f", "kafka", folder, builtin_registry())
 
 
 class Into:
     """A channel that drops repeats; `crash` ends the process after it took something."""
 
     def __init__(self) -> None:
-        self.arrived: dict[BatchId, Parcel] = {}
+        self.arrived: dict[BatchId, EventBatch] = {}
         self.full = self.crash = False
 
-    def __call__(self, parcels: Sequence[Parcel]) -> None:
+    def __call__(self, parcels: Sequence[EventBatch]) -> None:
         if self.full:
             raise ChannelFull("full")
         for parcel in parcels:
@@ -103,7 +103,7 @@ def test_messages_as_events_once_through_refusals_and_kills(kafka: str, prefix: 
     source.stop(2)
 
 
-def _delivered(sink: KafkaSink, parcels: Sequence[Parcel]) -> bool:
+def _delivered(sink: KafkaSink, parcels: Sequence[EventBatch]) -> bool:
     try:
         sink.deliver(parcels)
     except SinkFailed as failure:
@@ -116,8 +116,8 @@ def _delivered(sink: KafkaSink, parcels: Sequence[Parcel]) -> bool:
 def test_batches_keep_identity_and_bytes_from_sink_to_source(kafka: str, prefix: str, tmp_path: Path) -> None:
     sink = KafkaSink(KafkaSinkOptions(bootstrap=kafka, prefix=prefix), about(tmp_path))
     sink.start()
-    numbers = Numbers("agent", 7)
-    parcels = [sealed(Parcel((Event({}, b"%d" % n),)), numbers, "flow", 1) for n in range(4)]
+    numbers = LaneNumbers("agent", 7)
+    parcels = [with_identity_and_bytes(EventBatch((Event({}, b"%d" % n),)), numbers, "flow", 1) for n in range(4)]
     eventually(lambda: _delivered(sink, parcels[:2]), "the broker to lead its new partitions")
     sink.deliver(parcels[1:])  # the second comes twice: under one identity
     sink.stop(1)
@@ -143,7 +143,7 @@ def test_a_topic_or_a_broker_that_is_not_there(kafka: str, tmp_path: Path) -> No
     sink = KafkaSink(KafkaSinkOptions(bootstrap=kafka, prefix="no.such"), about(tmp_path))
     sink.start()
     with pytest.raises(SinkFailed, match=r"no\.such\.events"):
-        sink.deliver([sealed(Parcel((Event({}, b"x"),)), Numbers("a"), "f", 1)])
+        sink.deliver([with_identity_and_bytes(EventBatch((Event({}, b"x"),)), LaneNumbers("a"), "f", 1)])
     sink.stop(1)
     source.stop(1)
 
@@ -156,16 +156,16 @@ def test_samples_count_as_delivered_once_every_shard_has_them(kafka: str, zookee
     told: list[Any] = []
     sink.ask = lambda _: told
     samples = encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 1, 1, "default", Samples.of([(1, 1, 1, 5)]))
-    parcel = Parcel((), samples.header.id, samples.data)
+    parcel = EventBatch((), samples.header.id, samples.data)
     with pytest.raises(SinkFailed, match="not every shard"):
         sink.deliver([parcel])
-    group = Group(Shard("0", "h", 1, ""), 1)
+    group = ShardGroup(ShardInfo("0", "h", 1, ""), 1)
     told[:] = [[(group, dict.fromkeys(range(3), 9))], [(group, dict.fromkeys(range(3), 9))]]
     sink.deliver([parcel])
     told[1] = None  # a shard that does not answer
     with pytest.raises(SinkFailed, match="not every shard"):
         sink.deliver([parcel])
     with pytest.raises(SinkFailed, match="takes samples") as refused:
-        sink.deliver([Parcel((Event({}, b"x"),))])
+        sink.deliver([EventBatch((Event({}, b"x"),))])
     assert not refused.value.retry
     sink.stop(1)

@@ -13,9 +13,9 @@ import pytest
 from pipeline.flows.config.model import BranchOptions, FlowOptions
 from pipeline.flows.config.read import parse_flows
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel
-from pipeline.flows.registry import Part, Registry
-from pipeline.flows.runtime.builtin import builtin
+from pipeline.flows.event import Event, EventBatch
+from pipeline.flows.registry import ComponentKind, Registry
+from pipeline.flows.runtime.builtin import builtin_registry
 from pipeline.flows.runtime.flow import Flow
 from tests.waiting import eventually
 
@@ -28,7 +28,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.parametrize("text", blocks("toml"))
 def test_the_configurations_are_right(text: str) -> None:
-    assert parse_flows(text, builtin())
+    assert parse_flows(text, builtin_registry())
 
 
 def test_the_code_runs_and_its_component_is_found(tmp_path: Path) -> None:
@@ -36,23 +36,23 @@ def test_the_code_runs_and_its_component_is_found(tmp_path: Path) -> None:
     for code in blocks("python"):
         exec(compile(code, "docs/flows.md", "exec"), names)
     entry = SimpleNamespace(name="shout", value="my_package.shouting:shout", load=lambda: names["shout"])
-    registry = builtin()
+    registry = builtin_registry()
     registry._entries = lambda group: [entry] if group == "artimon.flows.sinks" else EntryPoints()
     text = '[[flow]]\nname = "a"\nsource = {type = "api"}\nsink = {type = "shout", end = "?"}\n'
     (config,) = parse_flows(text, registry)
     flow = Flow(config, Context("agent", "", "", tmp_path, registry))
     flow.start()
-    flow.put([Parcel((Event({}, b"one"),)), Parcel((Event({}, b""),)), Parcel((Event({}, b"two"),))])
+    flow.put([EventBatch((Event({}, b"one"),)), EventBatch((Event({}, b""),)), EventBatch((Event({}, b"two"),))])
     eventually(lambda: flow.waiting == 0, "delivered")
     assert flow._sinks["sink"].heard == ["ONE?", "TWO?"]
     assert flow.figures()["runners"]["sink sink"]["rejected"] == 1
     flow.stop()
 
 
-@pytest.mark.parametrize("part", list(Part))
-def test_every_component_and_option_is_on_the_page(part: Part) -> None:
+@pytest.mark.parametrize("part", list(ComponentKind))
+def test_every_component_and_option_is_on_the_page(part: ComponentKind) -> None:
     registry = Registry(lambda _: [])
-    found = builtin()
+    found = builtin_registry()
     for name in found.names(part):
         assert f"`{name}`" in PAGE, name
         for option in found.find(part, name).options.model_fields:

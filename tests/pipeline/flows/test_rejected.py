@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 
 from artimon.model.batch import BatchId
-from pipeline.flows.event import Parcel
-from pipeline.flows.runtime.rejected import Rejected
+from pipeline.flows.event import EventBatch
+from pipeline.flows.runtime.rejected import SinkQuarantine
 from tests.pipeline.flows.parts import event
 from tests.pipeline.helpers import FastFiles
 
 
-def named(sequence: int) -> Parcel:
-    return Parcel((event(sequence),), BatchId("a", 1, 0, sequence))
+def named(sequence: int) -> EventBatch:
+    return EventBatch((event(sequence),), BatchId("a", 1, 0, sequence))
 
 
 def test_whoever_empties_the_folder_lets_it_go_on(tmp_path: Path) -> None:
     """Two sinks of a flow share a folder, and its bound."""
-    Rejected(tmp_path / "one", FastFiles()).add(named(0), "bad")
+    SinkQuarantine(tmp_path / "one", FastFiles()).add(named(0), "bad")
     size = sum(path.stat().st_size for path in (tmp_path / "one").iterdir())
-    one, other = (Rejected(tmp_path / "rejected", FastFiles(), most_bytes=2 * size) for _ in range(2))
+    one, other = (SinkQuarantine(tmp_path / "rejected", FastFiles(), most_bytes=2 * size) for _ in range(2))
     assert one.count == 0
     one.add(named(1), "bad")
     other.add(named(2), "bad")
@@ -35,7 +35,7 @@ def test_whoever_empties_the_folder_lets_it_go_on(tmp_path: Path) -> None:
 
 
 def test_the_same_parcel_is_there_once(tmp_path: Path) -> None:
-    rejected = Rejected(tmp_path / "rejected", FastFiles())
+    rejected = SinkQuarantine(tmp_path / "rejected", FastFiles())
     for _ in range(2):
         rejected.add(named(1), "bad")
     assert rejected.count == 1

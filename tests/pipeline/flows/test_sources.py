@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from artimon.model.batch import BatchId
-from artimon.model.event import MAX_BODY
+from artimon.model.event import MAX_BODY_BYTES
 from artimon.model.event_codec import encode_events
 from bookkeeper.rpc.framed_server import FramedClient
 from pipeline.flows.context import Context
-from pipeline.flows.event import Event, Parcel, events_of
-from pipeline.flows.registry import Part
-from pipeline.flows.runtime.builtin import builtin
-from pipeline.flows.sources.syslog import frames, parse
+from pipeline.flows.event import Event, EventBatch, events_of
+from pipeline.flows.registry import ComponentKind
+from pipeline.flows.runtime.builtin import builtin_registry
+from pipeline.flows.sources.syslog import parse_message, split_frames
 from pipeline.flows.sources.thrift import Calls, NumberUsed
 from pipeline.flows.spi import ChannelFull
 from pipeline.link.idl import collector_idl
@@ -35,12 +35,12 @@ class Into:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.parcels: list[Parcel] = []
+        self.parcels: list[EventBatch] = []
         self.full = False
         self.calls = 0
         self._lock = threading.Lock()
 
-    def __call__(self, parcels: Sequence[Parcel]) -> None:
+    def __call__(self, parcels: Sequence[EventBatch]) -> None:
         with self._lock:
             self.calls += 1
             if self.full:
@@ -70,8 +70,8 @@ def source(tmp_path: Path, into: Into) -> Iterator[Made]:
     running: list[Any] = []
 
     def make(name: str, **options: Any) -> Any:
-        registry = builtin()
-        component = registry.find(Part.SOURCE, name)
+        registry = builtin_registry()
+        component = registry.find(ComponentKind.SOURCE, name)
         made = component.build(component.options(**options), Context("a", "f", name, tmp_path, registry))
         made.start(into)
         running.append(made)
@@ -163,7 +163,7 @@ NEW = b'<165>1 2003-10-11T22:14:15.003Z host.example evntslog 17 ID47 [x@1 a="1\
 
 
 def test_the_newer_form_of_syslog() -> None:
-    event = parse(NEW)
+    event = parse_message(NEW)
     assert event.body == b"An event"
     assert event.headers == {
         "facility": "local4",
@@ -176,19 +176,19 @@ def test_the_newer_form_of_syslog() -> None:
         "id": "ID47",
         "data": '[x@1 a="1\\"\\]" b="2"][y@2]',
     }
-    assert parse(b"<0>1 - - - - - - -").headers == {"facility": "kern", "severity": "emerg"}
+    assert parse_message(b"<0>1 - - - - - - -").headers == {"facility": "kern", "severity": "emerg"}
 
 
 @pytest.mark.parametrize("data", [b"", b"no priority", b"<192>x", b"<>", b"<13", b"\xff\xfe"])
 def test_what_is_no_syslog_comes_whole(data: bytes) -> None:
-    assert parse(data) == Event({"bad": "no syslog priority"}, data)
+    assert parse_message(data) == Event({"bad": "no syslog priority"}, data)
 
 
 def test_a_counted_message_beyond_all_measure_ends_the_connection() -> None:
     with pytest.raises(ValueError, match="9999999 bytes"):
-        list(frames(b"9999999 <1>x", 1000, False))
-    assert list(frames(b"10 <1>x", 1000, False)) == []  # more is to come
-    assert list(frames(b"5 <1>xy6 <1>abc", 1000, True)) == [(7, b"<1>xy"), (15, b"<1>abc")]
+        list(split_frames(b"9999999 <1>x", 1000, False))
+    assert list(split_frames(b"10 <1>x", 1000, False)) == []  # more is to come
+    assert list(split_frames(b"5 <1>xy6 <1>abc", 1000, True)) == [(7, b"<1>xy"), (15, b"<1>abc")]
 
 
 def post(source: Any, body: bytes, kind: str = "application/json", **headers: str) -> tuple[int, str]:
@@ -222,7 +222,7 @@ def test_requests_of_which_nothing_is_kept(source: Made, into: Into) -> None:
 
 def test_a_body_that_no_batch_can_hold_is_refused(source: Made, into: Into) -> None:
     web = source("http")
-    status, text = post(web, json.dumps([{"headers": {}, "body": "x" * (MAX_BODY + 1)}]).encode())
+    status, text = post(web, json.dumps([{"headers": {}, "body": "x" * (MAX_BODY_BYTES + 1)}]).encode())
     assert (status, "at most" in text) == (400, True)
     assert into.bodies == []
 
@@ -335,7 +335,7 @@ def test_many_datagrams_at_once_cost_few_puts(source: Made, into: Into) -> None:
 
 def test_syslog_with_more_in_its_headers_than_an_event_may_have_comes_whole() -> None:
     data = b'<165>1 - h a p i [x@1 a="' + b"x" * 40_000 + b'"] hello'
-    event = parse(data)
+    event = parse_message(data)
     assert (event.body, "headers of" in event.headers["bad"]) == (data, True)
 
 
@@ -364,7 +364,7 @@ def test_events_by_thrift_once_through_lost_replies(source: Made, into: Into) ->
     with pytest.raises(EventsRefused, match="full: no room"):
         client.send([Event({}, b"z")], patience_s=0.2)
     with pytest.raises(EventsRefused, match=r"bad: .*at most"):
-        client.send([Event({}, b"x" * (MAX_BODY + 1))])
+        client.send([Event({}, b"x" * (MAX_BODY_BYTES + 1))])
     client.close()
     assert thrift.figures()["refused"].keys() == {"full", "bad"}
 

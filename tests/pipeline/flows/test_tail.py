@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from artimon.model.batch import BatchId
 from pipeline.flows.context import Context
-from pipeline.flows.event import Parcel, events_of
-from pipeline.flows.interceptors.headers import Static, StaticOptions
-from pipeline.flows.runtime.builtin import builtin
-from pipeline.flows.sources.lines import cut_lines
+from pipeline.flows.event import EventBatch, events_of
+from pipeline.flows.interceptors.headers import StaticHeaders, StaticOptions
+from pipeline.flows.runtime.builtin import builtin_registry
+from pipeline.flows.sources.lines import split_lines
 from pipeline.flows.sources.tail import TailOptions, TailSource
 from pipeline.flows.spi import ChannelFull
 from tests.seeds import fixed_and_drawn
@@ -31,12 +31,12 @@ class Tail:
         self.logs.mkdir()
         self._state.mkdir()
         self._options = TailOptions(paths=[str(self.logs / "*.log")], **{"settle_s": 0.0, **options})
-        self.arrived: dict[BatchId, Parcel] = {}
+        self.arrived: dict[BatchId, EventBatch] = {}
         self.refuse = self.crash = False
         self.begin()
 
     def begin(self) -> None:
-        self.source = TailSource(self._options, Context("a", "f", "tail", self._state, builtin()))
+        self.source = TailSource(self._options, Context("a", "f", "tail", self._state, builtin_registry()))
         self.source.start()
 
     def kill(self) -> None:
@@ -45,7 +45,7 @@ class Tail:
             os.close(file.descriptor)
         self.begin()
 
-    def put(self, parcels: Sequence[Parcel]) -> None:
+    def put(self, parcels: Sequence[EventBatch]) -> None:
         if self.refuse:
             raise ChannelFull("full")
         for parcel in parcels:
@@ -194,11 +194,11 @@ def test_an_interceptor_may_add_to_what_a_source_has_named(tail: Tail) -> None:
     append(tail.logs / "a.log", "1\n")
     tail.drain()
     (parcel,) = tail.arrived.values()
-    host = Static(StaticOptions(headers={"site": "here"}))
+    host = StaticHeaders(StaticOptions(headers={"site": "here"}))
     (changed,) = host([parcel])
     assert (changed.id, changed.data) == (parcel.id, None)  # the channel makes the bytes
     assert changed.events[0].headers["site"] == "here"
-    hop = Parcel((), parcel.id, parcel.data)
+    hop = EventBatch((), parcel.id, parcel.data)
     assert host([hop]) == [hop]
     assert host.figures()["final"] == 1
 
@@ -266,6 +266,6 @@ def test_each_byte_once_whatever_happens(tmp_path: Path, seed: int) -> None:
 def test_cutting_again_gives_the_same(parts: list[bytes], longest: int, most: int) -> None:
     """What a piece was cut into does not depend on what stands behind it."""
     data = b"".join(parts)
-    used, lines = cut_lines(data, longest, False, most)
-    assert cut_lines(data[:used], longest, False, most) == (used, lines)
+    used, lines = split_lines(data, longest, False, most)
+    assert split_lines(data[:used], longest, False, most) == (used, lines)
     assert all(0 < len(line) <= longest for line in lines)

@@ -14,15 +14,15 @@ import pytest
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
 from bookkeeper.rpc.framed_server import FramedClient
-from pipeline.flows.encodings import Arrow
-from pipeline.flows.event import Parcel
-from pipeline.flows.lifecycle import State
+from pipeline.flows.encodings import ArrowCodec
+from pipeline.flows.event import EventBatch
+from pipeline.flows.lifecycle import LifecycleState
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.sinks.agent import AgentSink, AgentSinkOptions
 from pipeline.flows.sources.agent import parse_id
 from pipeline.flows.spi import ChannelFull, SinkFailed
-from pipeline.link.client import NotSent, Reply
-from pipeline.link.endpoints import Endpoint
+from pipeline.link.client import CollectorCallError, Reply
+from pipeline.link.endpoints import CollectorEndpoint
 from pipeline.link.idl import collector_idl
 from pipeline.rolling.store import open_store
 from tests.faults.namenode_proxy import NameNodeProxy
@@ -43,14 +43,14 @@ quota_bytes = 65536
 {sink}
 """
 LAST = 'type = "list"'
-ARROW = Arrow()
+ARROW = ArrowCodec()
 
 
 def tier(folder: Path, sinks: Sinks, agent: str, sink: str = LAST, port: int = 0) -> Flow:
     """An agent with one flow that listens."""
     running = flow(TIER.format(name="tier", port=port, sink=sink), folder / agent, sinks, agent)
     running.start()
-    assert running.state is State.RUNNING, running.problem
+    assert running.state is LifecycleState.RUNNING, running.problem
     return running
 
 
@@ -264,20 +264,20 @@ def test_scenario_34_a_peer_that_does_not_answer_costs_a_deadline_and_no_more(tm
 
 def test_scenario_35_a_peer_that_is_down_for_long_is_asked_ever_less_often(tmp_path: Path) -> None:
     """Fault 24: the pause grows up to its cap, never over it, never to 0, however many failures there are."""
-    from pipeline.flows.groups.choice import MOST_S, Standing
+    from pipeline.flows.groups.choice import MAX_PAUSE_S, SinkHealth
 
-    standing, now, pauses = Standing("primary"), 0.0, []
+    standing, now, pauses = SinkHealth("primary"), 0.0, []
     while now < 3600:
         assert standing.due(now)
         standing.failed(now)
         pauses.append(standing.not_before - now)
         now = standing.not_before
     assert pauses[0] > 0
-    assert max(pauses) == MOST_S
+    assert max(pauses) == MAX_PAUSE_S
     assert pauses == sorted(pauses)
     for _ in range(2000):
         standing.failed(now)
-    assert standing.not_before - now == MOST_S
+    assert standing.not_before - now == MAX_PAUSE_S
 
 
 def test_the_end_of_the_flow_can_be_waited_for(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_the_sink_says_what_is_wrong_with_its_peers(tmp_path: Path) -> None:
     about = context(tmp_path, Sinks())
     sink = AgentSink(AgentSinkOptions(to=["127.0.0.1:1"]), about)
     sink.start()
-    one = Parcel((), BatchId("client", 1, 0, 0), message(0))
+    one = EventBatch((), BatchId("client", 1, 0, 0), message(0))
     with pytest.raises(SinkFailed, match=r"127\.0\.0\.1:1"):
         sink.deliver([one])
     with pytest.raises(SinkFailed, match="no next agent can be reached"):
@@ -328,12 +328,12 @@ def test_an_identity_keeps_its_bytes_from_try_to_try(tmp_path: Path, monkeypatch
 
     def send(messages: Sequence[bytes]) -> Reply:
         calls.append(list(messages))
-        raise NotSent("no answer", Endpoint("127.0.0.1", 1))
+        raise CollectorCallError("no answer", CollectorEndpoint("127.0.0.1", 1))
 
     sink = AgentSink(AgentSinkOptions(to=["127.0.0.1:1"]), context(tmp_path, Sinks()))
     monkeypatch.setattr(sink._client, "send", send)
     sink.start()
-    one = Parcel(parcel(1).events, BatchId("client", 1, 0, 0))
+    one = EventBatch(parcel(1).events, BatchId("client", 1, 0, 0))
     for _ in range(2):
         with pytest.raises(SinkFailed, match="no answer"):
             sink.deliver([one])
@@ -352,9 +352,9 @@ def test_a_full_flow_says_so_to_its_own_program(tmp_path: Path) -> None:
     sinks = Sinks()
     sinks["one"].down()
     running = tier(tmp_path, sinks, "agent-1")
-    count = until_full(lambda n: running.put([Parcel((), BatchId("client", 1, 0, n), message(n))]))
+    count = until_full(lambda n: running.put([EventBatch((), BatchId("client", 1, 0, n), message(n))]))
     with pytest.raises(ChannelFull, match="quota"):
-        running.put([Parcel((), BatchId("client", 1, 0, count), message(count))])
+        running.put([EventBatch((), BatchId("client", 1, 0, count), message(count))])
     sinks["one"].up()
     eventually_has(sinks["one"], range(count), seconds=60)
     assert numbers_of(sinks["one"].parcels) == list(range(count))

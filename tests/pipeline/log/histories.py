@@ -13,10 +13,10 @@ from pathlib import Path
 
 from artimon.model.batch import BatchId
 from artimon.model.codec import encode_samples, parse_header
-from artimon.model.protocols import SinkRefused
-from pipeline.wal.core import Entry, LogCore, LogFailed, Ticket
+from artimon.model.protocols import SinkRefusedError
+from pipeline.wal.core import AppendRequest, LogCore, LogEntry, LogWriteError
 from pipeline.wal.framing import RecordType
-from pipeline.wal.records import Place, encode_acked
+from pipeline.wal.records import LogPosition, encode_acked
 from pipeline.wal.recovery import segment_path, segments_in
 from tests.crash_disk import CrashDisk, PowerLoss
 from tests.pipeline.helpers import AGENT, MINUTE, samples
@@ -59,7 +59,7 @@ class History:
         """So many fsyncs of segments from now on fail; -1: all fsyncs until the restart."""
         self.bound: dict[BatchId, bytes] = {}
         """What each identity means, as far as anybody has seen."""
-        self.live: dict[BatchId, Place] = {}
+        self.live: dict[BatchId, LogPosition] = {}
         """Accepted, not acked."""
         self.unsure: set[BatchId] = set()
         """Acked, but perhaps not for the log; or perhaps written."""
@@ -108,7 +108,7 @@ class History:
         for ticket in tickets:
             self._settle(ticket)
 
-    def _ticket(self) -> Ticket:
+    def _ticket(self) -> AppendRequest:
         numbers = self.log.next_sequences
         for entry in (entry for ticket in self.log._waiting for entry in ticket.entries):
             numbers[entry.header.id.lane] += 1
@@ -121,25 +121,25 @@ class History:
             data = made(id, self.tokens.to_bytes(TOKEN, "big"))
             if self.bound.get(id, data) != data:
                 raise Violation(f"{id} is given to a second batch")
-            entries.append(Entry(RecordType.BATCH, parse_header(data), data))
-        ticket = Ticket(entries, 0)
+            entries.append(LogEntry(RecordType.BATCH, parse_header(data), data))
+        ticket = AppendRequest(entries, 0)
         try:
             ticket = self.log.append(entries)
-        except SinkRefused as error:
+        except SinkRefusedError as error:
             ticket.error = error
         else:  # from now on a crash may leave it or not
             self.unsure.update(entry.header.id for entry in entries)
         return ticket
 
-    def _settle(self, ticket: Ticket) -> None:
+    def _settle(self, ticket: AppendRequest) -> None:
         for n, entry in enumerate(ticket.entries):
             id = entry.header.id
             if ticket.places is not None:
                 self.bound[id] = entry.payload
                 self.live[id] = ticket.places[n]
-            elif not isinstance(ticket.error, LogFailed):
+            elif not isinstance(ticket.error, LogWriteError):
                 self.never.add(entry.payload[-TOKEN:])
-            if not isinstance(ticket.error, LogFailed):
+            if not isinstance(ticket.error, LogWriteError):
                 self.unsure.discard(id)
 
     def _ack(self) -> None:

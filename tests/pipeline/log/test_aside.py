@@ -15,17 +15,17 @@ from typer.testing import CliRunner
 from artimon.cli import app
 from artimon.model.acks import Position
 from artimon.model.batch import BatchId
-from pipeline.delivery.intake import Intake
-from pipeline.delivery.tracker import POISON_TRIES, Tracker
-from pipeline.link.answers import Answer
+from pipeline.delivery.intake import WalSink
+from pipeline.delivery.tracker import QUARANTINE_AFTER, Tracker
+from pipeline.link.answers import MessageAnswer
 from pipeline.wal import aside
-from pipeline.wal.audit import Audit
+from pipeline.wal.audit import AcceptedCounts
 from pipeline.wal.framing import RECORD_BYTES, RecordType, header_bytes
-from pipeline.wal.log import Log
-from pipeline.wal.records import Place, encode_acked
+from pipeline.wal.log import WriteAheadLog
+from pipeline.wal.records import LogPosition, encode_acked
 from pipeline.wal.recovery import segment_path, segments_in
-from pipeline.wal.states import State
-from pipeline.wal.tool import NoLog, inspect, repair
+from pipeline.wal.states import BatchState
+from pipeline.wal.tool import LogNotFoundError, inspect, repair
 from scripts.proof.counts import accepted_counts
 from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, entry, open_log, polled
 from tests.pipeline.test_tracker import header
@@ -63,15 +63,15 @@ def held(folder: Path) -> list[BatchId]:
 def test_a_batch_refused_for_what_it_is_is_set_aside_in_the_end() -> None:
     """After so many refusals; those behind it went on all the time, and nobody sends it again."""
     tracker = Tracker()
-    item = tracker.add(header(0, 0), Place(1, 100, 50), 0)
+    item = tracker.add(header(0, 0), LogPosition(1, 100, 50), 0)
     now = 0.0
-    for tries in range(POISON_TRIES):
+    for tries in range(QUARANTINE_AFTER):
         now += 1000.0
         group = tracker.take(now)
         assert group is not None, tries
-        outcome = tracker.answered(group, [Answer(None, "damaged: digest", ours=True)], now)
+        outcome = tracker.answered(group, [MessageAnswer(None, "damaged: digest", ours=True)], now)
     assert [(one.id, why) for one, why in outcome.poison] == [(item.id, "damaged: digest")]
-    assert item.state is State.ERROR
+    assert item.state is BatchState.ERROR
     assert tracker.pending == 0
     assert tracker.take(now + 1000.0) is None
 
@@ -87,7 +87,7 @@ def test_set_aside_is_durable_counted_and_not_sent_after_a_restart(tmp_path: Pat
     assert wal.gauge().error_bytes > place.length
     wal.close()
     assert held(tmp_path) == [told.ids[0], told.ids[2]]
-    (one,) = aside.everything(tmp_path)
+    (one,) = aside.quarantined_files(tmp_path)
     assert one.why == "damaged: digest"
     assert [header.id for header in one.batches] == [told.ids[1]]
 
@@ -141,7 +141,7 @@ def test_a_batch_that_is_damaged_itself_does_not_come_back_and_is_kept(tmp_path:
     flip(segment_path(tmp_path, 1), told.placed[1][1].offset + 100)
     held(tmp_path)
     assert not repair(tmp_path, ["all"], NOW).brought_back
-    (one,) = aside.everything(tmp_path)
+    (one,) = aside.quarantined_files(tmp_path)
     assert not one.batches
     assert one.size == RECORD_BYTES + told.placed[1][1].length
 
@@ -151,16 +151,16 @@ def test_what_is_brought_back_is_not_counted_as_accepted_twice(tmp_path: Path) -
     log, accepted = tmp_path / "log", tmp_path / "accepted"
     told = Told()
     wal = open_log(log, told)
-    intake = Intake(wal, AGENT, log)
+    intake = WalSink(wal, AGENT, log)
     for number in range(3):
         intake.accept_now([polled("a", 5, MINUTE - 1000 + number)])
-    audit = Audit(accepted, NOW)
+    audit = AcceptedCounts(accepted, NOW)
     audit.add([(e.header.source, e.minutes, p) for e, p in told.placed[:2]], NOW)
     wal.set_aside([(told.placed[0][1], "refused")])
     wal.close()
     repair(log, ["all"], NOW)
     wal = open_log(log)
-    Audit(accepted, NOW).count_rest(log, wal.own_segment, NOW)
+    AcceptedCounts(accepted, NOW).count_rest(log, wal.own_segment, NOW)
     wal.close()
     assert accepted_counts(accepted) == {(MINUTE, "a"): 15}
 
@@ -263,7 +263,7 @@ def test_repair_does_what_the_next_start_would_and_keeps_what_it_cuts(tmp_path: 
 def test_repair_of_a_whole_log_begins_no_epoch(tmp_path: Path) -> None:
     told = filled(tmp_path)
     assert not repair(tmp_path, (), NOW).new_epoch_because
-    wal = Log(tmp_path, AGENT, 2, Told(), files=FastFiles(), host=HOST)
+    wal = WriteAheadLog(tmp_path, AGENT, 2, Told(), files=FastFiles(), host=HOST)
     assert not wal.new_epoch_because
     assert [header.id for header, _ in wal.recovered.batches] == told.ids
     wal.close()
@@ -296,7 +296,7 @@ def test_what_is_no_log_is_misuse(tmp_path: Path) -> None:
     near = RUN.invoke(app, ["wal", "verify", str(tmp_path)])
     assert near.exit_code == 2
     assert f"here: {tmp_path / 'log'}\n" in near.stderr, "it names the log that is below"
-    with pytest.raises(NoLog, match="no such file"):
+    with pytest.raises(LogNotFoundError, match="no such file"):
         repair(tmp_path / "log", ["nonsense.batch"], NOW)
 
 
@@ -316,12 +316,12 @@ def test_a_newer_log_is_said_to_be_newer(tmp_path: Path) -> None:
 def test_given_up_is_neither_sent_nor_waited_for() -> None:
     """What is shed leaves the tracker wherever it stands: waiting, on a call, sent."""
     tracker = Tracker()
-    places = [Place(1, 100 * n, 50) for n in range(4)]
+    places = [LogPosition(1, 100 * n, 50) for n in range(4)]
     tracker.add(header(0, 0), places[0], 0)
     tracker.add(header(0, 1), places[1], 0)
     first = tracker.take(1.0, 1)
     assert first is not None
-    tracker.answered(first, [Answer(Position("c", "t", 0, 7))], 1.0)
+    tracker.answered(first, [MessageAnswer(Position("c", "t", 0, 7))], 1.0)
     flying = tracker.take(2.0, 1)
     assert flying is not None
     tracker.add(header(0, 2), places[2], 0)

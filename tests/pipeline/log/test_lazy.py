@@ -10,8 +10,8 @@ from crc32c import crc32c
 
 from artimon.model.batch import BatchId
 from pipeline.wal.core import LogCore
-from pipeline.wal.framing import NewerFormat, RecordType, header_bytes
-from pipeline.wal.log import Log
+from pipeline.wal.framing import NewerFormatError, RecordType, header_bytes
+from pipeline.wal.log import WriteAheadLog
 from pipeline.wal.records import encode_acked
 from pipeline.wal.recovery import segment_path, segments_in
 from tests.pipeline.helpers import AGENT, HOST, FastFiles, Told, entry, ids_in, open_log
@@ -29,8 +29,10 @@ def filled(folder: Path, batches: int = 12) -> list[BatchId]:
     return told.ids
 
 
-def opened(folder: Path, told: Told | None = None) -> Log:
-    return Log(folder, AGENT, 2, told or Told(), files=FastFiles(), host=HOST, segment_bytes=SEGMENT, lazy=True)
+def opened(folder: Path, told: Told | None = None) -> WriteAheadLog:
+    return WriteAheadLog(
+        folder, AGENT, 2, told or Told(), files=FastFiles(), host=HOST, segment_bytes=SEGMENT, lazy=True
+    )
 
 
 def flip(path: Path, at: int) -> None:
@@ -124,7 +126,7 @@ def test_an_old_segment_of_a_newer_program_is_noticed_before_anything_is_changed
     path = segment_path(tmp_path, segments_in(tmp_path)[0])
     path.write_bytes(_newer(path.read_bytes()))
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.name != "lock"}
-    with pytest.raises(NewerFormat):
+    with pytest.raises(NewerFormatError):
         opened(tmp_path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.name != "lock"} == before
 

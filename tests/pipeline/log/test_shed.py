@@ -13,16 +13,23 @@ from artimon.model.batch import BatchHeader, BatchId
 from artimon.model.codec import decode_samples, decode_series, parse_header
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
-from artimon.model.protocols import SinkRefused
+from artimon.model.protocols import SinkRefusedError
 from artimon.model.ranges import LaneRanges
-from pipeline.delivery.intake import Intake
-from pipeline.delivery.numbering import Numbering
+from pipeline.delivery.intake import WalSink
+from pipeline.delivery.numbering import BatchNumberer
 from pipeline.wal.core import LogCore
 from pipeline.wal.framing import RecordType
-from pipeline.wal.log import Log
-from pipeline.wal.records import Place
+from pipeline.wal.log import WriteAheadLog
+from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import records_of, segments_in
-from pipeline.wal.shed import BATCHES, NAME, carried, records, shed_in, shed_source
+from pipeline.wal.shed import (
+    SHED_BATCHES_VARIABLE,
+    SHED_VARIABLE,
+    merge_shed_records,
+    shed_batches,
+    shed_records,
+    shed_source,
+)
 from tests.crash_disk import CrashDisk, PowerLoss
 from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, open_log, polled
 from tests.seeds import fixed_and_drawn
@@ -35,21 +42,21 @@ class GivingUp:
     """The sender, as far as shedding goes: nothing was sent but what stands in `sent`."""
 
     def __init__(self) -> None:
-        self.given: list[Place] = []
-        self.sent: set[Place] = set()
+        self.given: list[LogPosition] = []
+        self.sent: set[LogPosition] = set()
 
-    def __call__(self, places: Sequence[Place]) -> set[Place]:
+    def __call__(self, places: Sequence[LogPosition]) -> set[LogPosition]:
         self.given.extend(places)
         return self.sent & set(places)
 
 
-def opened(folder: Path, give_up: GivingUp | None) -> tuple[Log, Intake, Told]:
+def opened(folder: Path, give_up: GivingUp | None) -> tuple[WriteAheadLog, WalSink, Told]:
     told = Told()
     wal = open_log(folder, told, quota=QUOTA, segment=SEGMENT)
-    return wal, Intake(wal, AGENT, folder, give_up), told
+    return wal, WalSink(wal, AGENT, folder, give_up), told
 
 
-def fill(intake: Intake, polls: int, first: int = 0) -> None:
+def fill(intake: WalSink, polls: int, first: int = 0) -> None:
     for number in range(first, first + polls):
         intake.accept_now([polled(f"ctx/host{number % 3}/0", PER_POLL, MINUTE + number * 60_000 - 1000)])
 
@@ -64,7 +71,7 @@ def lost_in(payload: bytes, texts: dict[int, str]) -> Counter[str]:
 
 def test_by_default_a_full_log_refuses_and_counts(tmp_path: Path) -> None:
     wal, intake, _ = opened(tmp_path, None)
-    with pytest.raises(SinkRefused, match="quota"):
+    with pytest.raises(SinkRefusedError, match="quota"):
         fill(intake, 200)
     assert intake.refused["quota"] == 1
     assert intake.shed_batches == 0
@@ -100,10 +107,12 @@ def test_shedding_gives_up_the_oldest_and_says_what(tmp_path: Path) -> None:
     assert wal.used_bytes < QUOTA + SEGMENT
     wal.close()
     texts = {
-        fingerprint(canonical(NAME, {"agent": AGENT, "source": f"ctx/host{n}/0", "state": "unsent"})): f"host{n}"
+        fingerprint(
+            canonical(SHED_VARIABLE, {"agent": AGENT, "source": f"ctx/host{n}/0", "state": "unsent"})
+        ): f"host{n}"
         for n in range(3)
     }
-    texts[fingerprint(canonical(BATCHES, {"agent": AGENT}))] = "batches"
+    texts[fingerprint(canonical(SHED_BATCHES_VARIABLE, {"agent": AGENT}))] = "batches"
     again = open_log(tmp_path)
     assert not again.new_epoch_because
     ours = [(h, again.read(place)) for h, place in again.recovered.batches]
@@ -111,7 +120,7 @@ def test_shedding_gives_up_the_oldest_and_says_what(tmp_path: Path) -> None:
     lost = 0
     for header, payload in ours:
         if header.source == shed_source(AGENT):
-            ranges = shed_in(header, payload)
+            ranges = shed_batches(header, payload)
             new = {BatchId(*lane, n) for lane in ranges.lanes() for a, b in ranges[lane] for n in range(a, b)}
             assert not said & new
             said |= new
@@ -147,11 +156,11 @@ def test_the_series_of_a_record_are_announced(tmp_path: Path) -> None:
 def test_what_kafka_had_said_to_hold_is_told_apart(tmp_path: Path) -> None:
     told = Told()
     wal = open_log(tmp_path, told)
-    intake = Intake(wal, AGENT, tmp_path)
+    intake = WalSink(wal, AGENT, tmp_path)
     fill(intake, 2)
     batches = [(e.header, e.payload, n == 0) for n, (e, _) in enumerate(told.placed)]
-    (record,) = records(AGENT, batches)
-    states = {info.text for info in record.blocks[0].series if info.text.startswith(NAME + "{")}
+    (record,) = shed_records(AGENT, batches)
+    states = {info.text for info in record.blocks[0].series if info.text.startswith(SHED_VARIABLE + "{")}
     assert {'state="sent"' in text for text in states} == {True, False}
     wal.close()
 
@@ -165,7 +174,7 @@ def test_a_shed_record_that_is_shed_is_carried_over(tmp_path: Path) -> None:
     again = open_log(tmp_path)
     ranges = LaneRanges()
     for header, place in again.recovered.batches:
-        ranges.update(shed_in(header, again.read(place)))
+        ranges.update(shed_batches(header, again.read(place)))
     assert sum(ranges[lane].count() for lane in ranges.lanes()) == intake.shed_batches
     again.close()
 
@@ -173,12 +182,12 @@ def test_a_shed_record_that_is_shed_is_carried_over(tmp_path: Path) -> None:
 def test_carried_only_if_kafka_does_not_have_it(tmp_path: Path) -> None:
     told = Told()
     wal = open_log(tmp_path, told)
-    fill(Intake(wal, AGENT, tmp_path), 2)
-    (record,) = records(AGENT, [(e.header, e.payload, False) for e, _ in told.placed])
-    Intake(wal, AGENT, tmp_path).accept_now([record])
+    fill(WalSink(wal, AGENT, tmp_path), 2)
+    (record,) = shed_records(AGENT, [(e.header, e.payload, False) for e, _ in told.placed])
+    WalSink(wal, AGENT, tmp_path).accept_now([record])
     entry = next(e for e, _ in told.placed if e.header.source == shed_source(AGENT) and e.type == RecordType.BATCH)
-    assert len(list(carried(AGENT, [(entry.header, entry.payload, False)]))) == 1
-    assert not list(carried(AGENT, [(entry.header, entry.payload, True)]))
+    assert len(list(merge_shed_records(AGENT, [(entry.header, entry.payload, False)]))) == 1
+    assert not list(merge_shed_records(AGENT, [(entry.header, entry.payload, True)]))
     wal.close()
 
 
@@ -189,7 +198,7 @@ def test_a_crash_while_shedding_neither_loses_nor_delivers_what_is_said_to_be_lo
     files = CrashDisk()
     folder = Path("/log")
     core = LogCore(folder, AGENT, 2, files=files, host=HOST, segment_bytes=6000)
-    numbering = Numbering(core, AGENT)
+    numbering = BatchNumberer(core, AGENT)
     for number in range(12):
         numbering.begin([polled(f"ctx/host{number % 3}/0", 20, MINUTE + number * 60_000 - 1000)])
         core.flush()
@@ -204,7 +213,7 @@ def test_a_crash_while_shedding_neither_loses_nor_delivers_what_is_said_to_be_lo
     files.before = go_off
     try:
         victims = [core.read(place) for place in places]
-        for record in records(AGENT, ((parse_header(p), p, False) for p in victims)):
+        for record in shed_records(AGENT, ((parse_header(p), p, False) for p in victims)):
             numbering.begin([record])
             core.flush()
         core.release(places)
@@ -218,7 +227,7 @@ def test_a_crash_while_shedding_neither_loses_nor_delivers_what_is_said_to_be_lo
     said = {
         BatchId(*lane, n)
         for payload in held.values()
-        for ranges in [shed_in(parse_header(payload), payload)]
+        for ranges in [shed_batches(parse_header(payload), payload)]
         for lane in ranges.lanes()
         for a, b in ranges[lane]
         for n in range(a, b)
@@ -237,8 +246,8 @@ def _batches(files: CrashDisk, folder: Path) -> list[BatchHeader]:
 
 
 def test_a_log_of_one_segment_has_nothing_to_shed(tmp_path: Path) -> None:
-    wal = Log(tmp_path, AGENT, 2, Told(), files=FastFiles(), host=HOST, quota_bytes=30_000)
-    intake = Intake(wal, AGENT, tmp_path, GivingUp())
-    with pytest.raises(SinkRefused, match="quota"):
+    wal = WriteAheadLog(tmp_path, AGENT, 2, Told(), files=FastFiles(), host=HOST, quota_bytes=30_000)
+    intake = WalSink(wal, AGENT, tmp_path, GivingUp())
+    with pytest.raises(SinkRefusedError, match="quota"):
         fill(intake, 100)
     wal.close()

@@ -7,59 +7,61 @@ import threading
 
 import pytest
 
-from pipeline.wal.states import TABLE, Event, State, UnexpectedMove, move
+from pipeline.wal.states import TRANSITIONS, BatchEvent, BatchState, InvalidTransitionError, transition
 
 RETRY = {
-    State.SENT: State.LOGGED,
-    State.LOGGED: State.LOGGED,
-    State.SENDING: State.SENDING,
-    State.ACKED: State.ACKED,
-    State.ERROR: State.ERROR,
+    BatchState.SENT: BatchState.LOGGED,
+    BatchState.LOGGED: BatchState.LOGGED,
+    BatchState.SENDING: BatchState.SENDING,
+    BatchState.ACKED: BatchState.ACKED,
+    BatchState.ERROR: BatchState.ERROR,
 }
 """What a retry does; a batch that is still being written cannot meet with one."""
 MOVES = {
-    (State.WRITING, Event.DURABLE): State.LOGGED,
-    (State.LOGGED, Event.CLAIM): State.SENDING,
-    (State.SENDING, Event.BACK): State.LOGGED,
-    (State.SENDING, Event.PLACED): State.SENT,
-    (State.SENDING, Event.ACK): State.ACKED,
-    (State.SENT, Event.ACK): State.ACKED,
-    (State.ACKED, Event.ACK): State.ACKED,
-    (State.LOGGED, Event.ASIDE): State.ERROR,
-    (State.SENDING, Event.ASIDE): State.ERROR,
-    (State.ERROR, Event.ASIDE): State.ERROR,
-    (State.ERROR, Event.AGAIN): State.LOGGED,
-    **{(state, Event.RETRY): after for state, after in RETRY.items()},
+    (BatchState.WRITING, BatchEvent.DURABLE): BatchState.LOGGED,
+    (BatchState.LOGGED, BatchEvent.CLAIM): BatchState.SENDING,
+    (BatchState.SENDING, BatchEvent.BACK): BatchState.LOGGED,
+    (BatchState.SENDING, BatchEvent.PLACED): BatchState.SENT,
+    (BatchState.SENDING, BatchEvent.ACK): BatchState.ACKED,
+    (BatchState.SENT, BatchEvent.ACK): BatchState.ACKED,
+    (BatchState.ACKED, BatchEvent.ACK): BatchState.ACKED,
+    (BatchState.LOGGED, BatchEvent.ASIDE): BatchState.ERROR,
+    (BatchState.SENDING, BatchEvent.ASIDE): BatchState.ERROR,
+    (BatchState.ERROR, BatchEvent.ASIDE): BatchState.ERROR,
+    (BatchState.ERROR, BatchEvent.AGAIN): BatchState.LOGGED,
+    **{(state, BatchEvent.RETRY): after for state, after in RETRY.items()},
 }
 
 
 class Batch:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: BatchState) -> None:
         self.state = state
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
-def test_every_pair(state: State, event: Event) -> None:
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(BatchState, BatchEvent)))
+def test_every_pair(state: BatchState, event: BatchEvent) -> None:
     batch = Batch(state)
     after = MOVES.get((state, event))
     if after is None:
-        with pytest.raises(UnexpectedMove, match=f"event {event.value} is invalid for a batch in state {state.value}"):
-            move(batch, state, event)
+        with pytest.raises(
+            InvalidTransitionError, match=f"event {event.value} is invalid for a batch in state {state.value}"
+        ):
+            transition(batch, state, event)
         assert batch.state is state, "nothing was changed"
         return
-    assert move(batch, state, event) == (after is not state)
+    assert transition(batch, state, event) == (after is not state)
     assert batch.state is after
 
 
 def test_the_table_is_no_longer_than_what_is_tested() -> None:
-    assert MOVES == TABLE
+    assert MOVES == TRANSITIONS
 
 
-@pytest.mark.parametrize(("seen", "state", "event"), [(s, t, e) for (s, e) in MOVES for t in State if t is not s])
-def test_who_saw_an_older_state_changes_nothing(seen: State, state: State, event: Event) -> None:
+@pytest.mark.parametrize(("seen", "state", "event"), [(s, t, e) for (s, e) in MOVES for t in BatchState if t is not s])
+def test_who_saw_an_older_state_changes_nothing(seen: BatchState, state: BatchState, event: BatchEvent) -> None:
     """Compare and set: a retry that races with an ack, an answer that races with a retry."""
     batch = Batch(state)
-    assert not move(batch, seen, event)
+    assert not transition(batch, seen, event)
     assert batch.state is state
 
 
@@ -67,18 +69,18 @@ def test_of_two_moves_from_one_state_one_wins() -> None:
     """An ack and a retry that both saw the batch as sent, under their owner's lock, in any order."""
     lock = threading.Lock()
     for _ in range(200):
-        batch = Batch(State.SENT)
-        won: list[Event] = []
+        batch = Batch(BatchState.SENT)
+        won: list[BatchEvent] = []
 
-        def one(event: Event, batch: Batch = batch, won: list[Event] = won) -> None:
+        def one(event: BatchEvent, batch: Batch = batch, won: list[BatchEvent] = won) -> None:
             with lock:
-                if move(batch, State.SENT, event):
+                if transition(batch, BatchState.SENT, event):
                     won.append(event)
 
-        threads = [threading.Thread(target=one, args=(event,)) for event in (Event.ACK, Event.RETRY)]
+        threads = [threading.Thread(target=one, args=(event,)) for event in (BatchEvent.ACK, BatchEvent.RETRY)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
         assert len(won) == 1
-        assert batch.state is TABLE[State.SENT, won[0]]
+        assert batch.state is TRANSITIONS[BatchState.SENT, won[0]]

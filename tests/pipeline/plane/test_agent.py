@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.control import decide
-from pipeline.control.commands import Mode
+from pipeline.control.commands import AgentMode
 from pipeline.control.document import ConfigError
-from pipeline.control.tree import PlaneError
+from pipeline.control.tree import ControlPlaneError
 from pipeline.wal.recovery import segments_in
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.world import Operator, new_name, running, serving
@@ -121,21 +121,21 @@ def test_drain_pause_resume_and_roll(tmp_path: Path, zookeeper: str, operator: O
         assert store.messages == 5
         list(agent.sink.replay())
         eventually(lambda: segments_in(agent.log.folder)[0] > segment, "the rolled segment is gone")
-        assert agent.plane.mode is Mode.DRAINING
+        assert agent.plane.mode is AgentMode.DRAINING
     with running(name, tmp_path, "127.0.0.1:1") as agent:
-        assert agent.plane.mode is Mode.DRAINING, "also after a restart, without ZooKeeper"
+        assert agent.plane.mode is AgentMode.DRAINING, "also after a restart, without ZooKeeper"
     with running(name, tmp_path, zookeeper) as agent:
         again = operator.give(name, "drain", id=drain)
         resume = operator.give(name, "resume")
         eventually(lambda: operator.answer(name, resume) is not None, "it is resumed")
-        assert agent.plane.mode is Mode.RUNNING
+        assert agent.plane.mode is AgentMode.RUNNING
         assert operator.answer(name, again) == answer, "the old answer, and nothing done"
         late = operator.give(name, "pause", patience_ms=-1)
         eventually(lambda: operator.answer(name, late) is not None, "it is answered")
         expired = operator.answer(name, late)
         assert expired is not None
         assert expired.state == "expired"
-        assert agent.plane.mode is Mode.RUNNING
+        assert agent.plane.mode is AgentMode.RUNNING
 
 
 def test_agents_use_collectors_by_group_and_preference(tmp_path: Path, zookeeper: str, operator: Operator) -> None:
@@ -156,6 +156,6 @@ def test_agents_use_collectors_by_group_and_preference(tmp_path: Path, zookeeper
 def test_two_pushes_at_once_do_not_lose_one(operator: Operator) -> None:
     scope = f"agent/{new_name()}"
     operator.push(scope, poll="10s")
-    with pytest.raises(PlaneError, match="version 1, not 0"):
+    with pytest.raises(ControlPlaneError, match="version 1, not 0"):
         operator.tree.push(scope, {}, now_ms=0, by="other", expected=0)
     assert operator.push(scope, poll="20s").number == 2

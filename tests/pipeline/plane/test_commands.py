@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pipeline.control import commands
-from pipeline.control.commands import Answer, Book, Command, CommandError, Mode
+from pipeline.control.commands import AgentMode, Command, CommandAnswer, CommandError, CommandJournal
 
 LATE = 1_000
 
@@ -29,38 +29,38 @@ def test_a_command_travels_as_it_is() -> None:
 
 def test_drain_ends_when_nothing_waits_and_says_so() -> None:
     drain = command("drain")
-    book = commands.begun(Book(), drain, 0)
-    assert (book.mode, book.answers["1"].state) == (Mode.DRAINING, "begun")
-    assert commands.drained(book, 3, 10) == book
-    ended = commands.drained(book, 0, 20)
-    assert (ended.answers["1"].state, ended.mode, ended.drain) == ("done", Mode.DRAINING, None)
+    book = commands.after_begin(CommandJournal(), drain, 0)
+    assert (book.mode, book.answers["1"].state) == (AgentMode.DRAINING, "begun")
+    assert commands.after_drain_check(book, 3, 10) == book
+    ended = commands.after_drain_check(book, 0, 20)
+    assert (ended.answers["1"].state, ended.mode, ended.drain) == ("done", AgentMode.DRAINING, None)
 
 
 def test_a_drain_fails_at_its_deadline_or_by_another_command_and_keeps_its_answer() -> None:
-    book = commands.begun(Book(), command("drain"), 0)
-    late = commands.drained(book, 3, LATE)
+    book = commands.after_begin(CommandJournal(), command("drain"), 0)
+    late = commands.after_drain_check(book, 3, LATE)
     assert late.answers["1"].state == "failed"
     assert "3 batches" in late.answers["1"].text
-    assert late.mode is Mode.DRAINING
-    resumed = commands.begun(book, command("resume", "2"), 5)
-    assert (resumed.answers["1"].state, resumed.mode) == ("failed", Mode.RUNNING)
-    assert commands.answered(resumed, "1", Answer("done", "", 6)).answers["1"].state == "failed"
+    assert late.mode is AgentMode.DRAINING
+    resumed = commands.after_begin(book, command("resume", "2"), 5)
+    assert (resumed.answers["1"].state, resumed.mode) == ("failed", AgentMode.RUNNING)
+    assert commands.with_answer(resumed, "1", CommandAnswer("done", "", 6)).answers["1"].state == "failed"
 
 
 def test_what_is_late_or_unknown_is_not_begun() -> None:
-    expired = commands.refusal(command("pause"), LATE)
+    expired = commands.refusal_of(command("pause"), LATE)
     assert expired is not None
     assert expired.state == "expired"
-    unknown = commands.refusal(command("explode"), 0)
+    unknown = commands.refusal_of(command("explode"), 0)
     assert unknown is not None
     assert "drain, pause, resume, roll, release" in unknown.text
 
 
 def test_only_so_many_answers_are_kept() -> None:
-    book = Book()
-    for number in range(commands.REMEMBERED + 10):
-        book = commands.answered(book, str(number), Answer("done", "", number))
-    assert len(book.answers) == commands.REMEMBERED
+    book = CommandJournal()
+    for number in range(commands.MAX_ANSWERS + 10):
+        book = commands.with_answer(book, str(number), CommandAnswer("done", "", number))
+    assert len(book.answers) == commands.MAX_ANSWERS
     assert "9" not in book.answers
 
 
@@ -69,13 +69,13 @@ class World(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.book, self.disk = Book(), Book().to_json()
+        self.book, self.disk = CommandJournal(), CommandJournal().to_json()
         self.given: list[Command] = []
         self.begun: dict[str, int] = {}
-        self.final: dict[str, Answer] = {}
+        self.final: dict[str, CommandAnswer] = {}
         self.waiting, self.now = 0, 0
 
-    @rule(name=st.sampled_from((*commands.NAMES, "explode")), patience=st.integers(0, 400))
+    @rule(name=st.sampled_from((*commands.COMMAND_NAMES, "explode")), patience=st.integers(0, 400))
     def give(self, name: str, patience: int) -> None:
         number = len(self.given)
         self.given.append(Command(f"c{number}", name, {}, self.now, self.now + patience, number))
@@ -90,25 +90,25 @@ class World(RuleBasedStateMachine):
         command = commands.next_command(self.book, heard)
         if command is not None:
             assert all(c.id in self.book.answers for c in self.given if c.order < command.order), "in order"
-            answer = commands.refusal(command, self.now)
+            answer = commands.refusal_of(command, self.now)
             if answer is None:
                 self.begun[command.id] = self.begun.get(command.id, 0) + 1
-                self.book = commands.begun(self.book, command, self.now)
+                self.book = commands.after_begin(self.book, command, self.now)
                 self.disk = self.book.to_json()
                 if self.book.drain != command:
-                    answer = Answer("done", "", self.now)
+                    answer = CommandAnswer("done", "", self.now)
             if crash:
                 self._restart()
                 return
             if answer is not None:
-                self.book = commands.answered(self.book, command.id, answer)
+                self.book = commands.with_answer(self.book, command.id, answer)
             self.disk = self.book.to_json()
-        self.book = commands.drained(self.book, self.waiting, self.now)
+        self.book = commands.after_drain_check(self.book, self.waiting, self.now)
         self.disk = self.book.to_json()
 
     @rule()
     def _restart(self) -> None:
-        self.book = Book.from_json(json.loads(json.dumps(self.disk)))
+        self.book = CommandJournal.from_json(json.loads(json.dumps(self.disk)))
 
     @invariant()
     def final_answers_stay(self) -> None:
@@ -121,7 +121,7 @@ class World(RuleBasedStateMachine):
     @invariant()
     def a_drain_under_way_is_that_of_the_mode(self) -> None:
         if self.book.drain is not None:
-            assert self.book.mode is Mode.DRAINING
+            assert self.book.mode is AgentMode.DRAINING
             assert self.book.answers[self.book.drain.id].state == "begun"
 
     def teardown(self) -> None:
@@ -129,13 +129,13 @@ class World(RuleBasedStateMachine):
         if not hasattr(self, "book"):
             return
         while (command := commands.next_command(self.book, self.given)) is not None:
-            answer = commands.refusal(command, self.now)
+            answer = commands.refusal_of(command, self.now)
             if answer is None:
-                self.book = commands.begun(self.book, command, self.now)
-                answer = None if self.book.drain == command else Answer("done", "", self.now)
+                self.book = commands.after_begin(self.book, command, self.now)
+                answer = None if self.book.drain == command else CommandAnswer("done", "", self.now)
             if answer is not None:
-                self.book = commands.answered(self.book, command.id, answer)
-        self.book = commands.drained(self.book, 0, self.now)
+                self.book = commands.with_answer(self.book, command.id, answer)
+        self.book = commands.after_drain_check(self.book, 0, self.now)
         assert {c.id for c in self.given} == {id for id, answer in self.book.answers.items() if answer.final}
 
 

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pipeline.control import decide
-from pipeline.control.decide import ATTEMPTS, NONE, PROBATION_S, Act, Layer, Stamp, State
+from pipeline.control.decide import (
+    MAX_ATTEMPTS,
+    NO_CONFIGURATION,
+    PROBATION_S,
+    Layer,
+    RolloutAction,
+    RolloutState,
+    VersionId,
+)
 from pipeline.control.document import canonical
 
 SCOPES = ("group/default", "agent/a")
@@ -19,23 +27,23 @@ BAD = 1 << 20
 
 def layer(scope: str, number: int, value: int, lineage: str = "l") -> Layer:
     """A version whose document holds `value`."""
-    return Layer(Stamp(scope, lineage, number), canonical({"metrics": {"credits": value}}))
+    return Layer(VersionId(scope, lineage, number), canonical({"metrics": {"credits": value}}))
 
 
 def values(configuration: decide.Configuration) -> list[int]:
     return [json.loads(one.text)["metrics"]["credits"] for one in configuration.layers]
 
 
-def settle(state: State, now: float = 0.0) -> tuple[State, float]:
+def settle(state: RolloutState, now: float = 0.0) -> tuple[RolloutState, float]:
     """Let everything that is to happen happen, without faults."""
     for _ in range(10):
         step = decide.next_step(state, SCOPES, now, "")
-        if step.act is Act.TRY:
-            state = decide.begun(state, step.target, now)
-        elif step.act is Act.CONFIRM:
-            state = decide.confirmed(state)
-        elif step.act is Act.GO_BACK:
-            state = decide.went_back(state, step.reason)
+        if step.act is RolloutAction.TRY:
+            state = decide.after_begin(state, step.target, now)
+        elif step.act is RolloutAction.CONFIRM:
+            state = decide.after_success(state)
+        elif step.act is RolloutAction.GO_BACK:
+            state = decide.after_rollback(state, step.reason)
         elif state.trying is None:
             break
         now += PROBATION_S / 2
@@ -43,49 +51,49 @@ def settle(state: State, now: float = 0.0) -> tuple[State, float]:
 
 
 def test_a_new_version_is_tried_and_becomes_the_good_one() -> None:
-    state = decide.heard(State(), {"agent/a": layer("agent/a", 1, 7)})
+    state = decide.with_layers(RolloutState(), {"agent/a": layer("agent/a", 1, 7)})
     step = decide.next_step(state, SCOPES, 0.0, "")
-    assert (step.act, values(step.target)) == (Act.TRY, [7])
-    state = decide.begun(state, step.target, 0.0)
-    assert decide.next_step(state, SCOPES, PROBATION_S - 1, "").act is Act.NOTHING
-    assert decide.next_step(state, SCOPES, PROBATION_S, "").act is Act.CONFIRM
-    assert decide.confirmed(state).good == step.target
+    assert (step.act, values(step.target)) == (RolloutAction.TRY, [7])
+    state = decide.after_begin(state, step.target, 0.0)
+    assert decide.next_step(state, SCOPES, PROBATION_S - 1, "").act is RolloutAction.NOTHING
+    assert decide.next_step(state, SCOPES, PROBATION_S, "").act is RolloutAction.CONFIRM
+    assert decide.after_success(state).good == step.target
 
 
 def test_a_fault_during_the_trial_brings_the_last_good_one_back_for_good() -> None:
-    state, now = settle(decide.heard(State(), {"agent/a": layer("agent/a", 1, 7)}))
-    state = decide.heard(state, {"agent/a": layer("agent/a", 2, 8)})
-    state = decide.begun(state, decide.next_step(state, SCOPES, now, "").target, now)
+    state, now = settle(decide.with_layers(RolloutState(), {"agent/a": layer("agent/a", 1, 7)}))
+    state = decide.with_layers(state, {"agent/a": layer("agent/a", 2, 8)})
+    state = decide.after_begin(state, decide.next_step(state, SCOPES, now, "").target, now)
     step = decide.next_step(state, SCOPES, now + 1, "a flow does not start")
-    assert step.act is Act.GO_BACK
-    state = decide.went_back(state, step.reason)
+    assert step.act is RolloutAction.GO_BACK
+    state = decide.after_rollback(state, step.reason)
     assert values(state.running) == [7]
-    assert decide.next_step(state, SCOPES, now + 2, "").act is Act.NOTHING, "it is not tried again"
-    state = decide.heard(state, {"agent/a": layer("agent/a", 3, 9)})
-    assert decide.next_step(state, SCOPES, now + 3, "").act is Act.TRY, "a newer one is"
+    assert decide.next_step(state, SCOPES, now + 2, "").act is RolloutAction.NOTHING, "it is not tried again"
+    state = decide.with_layers(state, {"agent/a": layer("agent/a", 3, 9)})
+    assert decide.next_step(state, SCOPES, now + 3, "").act is RolloutAction.TRY, "a newer one is"
 
 
 def test_silence_and_older_versions_change_nothing() -> None:
-    state, now = settle(decide.heard(State(), {"agent/a": layer("agent/a", 5, 7)}))
+    state, now = settle(decide.with_layers(RolloutState(), {"agent/a": layer("agent/a", 5, 7)}))
     for found in ({}, {"agent/a": layer("agent/a", 4, 1)}):
-        after = decide.heard(state, found)
-        assert decide.next_step(after, SCOPES, now, "").act is Act.NOTHING
-    assert "older than the known version 5" in decide.heard(state, {"agent/a": layer("agent/a", 4, 1)}).stale
-    anew = decide.heard(state, {"agent/a": layer("agent/a", 1, 1, lineage="after a wipe")})
-    assert decide.next_step(anew, SCOPES, now, "").act is Act.TRY
+        after = decide.with_layers(state, found)
+        assert decide.next_step(after, SCOPES, now, "").act is RolloutAction.NOTHING
+    assert "older than the known version 5" in decide.with_layers(state, {"agent/a": layer("agent/a", 4, 1)}).stale
+    anew = decide.with_layers(state, {"agent/a": layer("agent/a", 1, 1, lineage="after a wipe")})
+    assert decide.next_step(anew, SCOPES, now, "").act is RolloutAction.TRY
 
 
 def test_a_version_that_ends_the_process_is_refused_after_some_attempts() -> None:
-    state, now = settle(decide.heard(State(), {"agent/a": layer("agent/a", 1, 7)}))
-    state = decide.heard(state, {"agent/a": layer("agent/a", 2, 8)})
-    state = decide.begun(state, decide.next_step(state, SCOPES, now, "").target, now)
-    for _ in range(ATTEMPTS - 1):
-        state = decide.restarted(decide.from_json(decide.to_json(state)), 0.0)
+    state, now = settle(decide.with_layers(RolloutState(), {"agent/a": layer("agent/a", 1, 7)}))
+    state = decide.with_layers(state, {"agent/a": layer("agent/a", 2, 8)})
+    state = decide.after_begin(state, decide.next_step(state, SCOPES, now, "").target, now)
+    for _ in range(MAX_ATTEMPTS - 1):
+        state = decide.after_restart(decide.from_json(decide.to_json(state)), 0.0)
         assert values(state.running) == [8]
-    state = decide.restarted(decide.from_json(decide.to_json(state)), 0.0)
+    state = decide.after_restart(decide.from_json(decide.to_json(state)), 0.0)
     assert values(state.running) == [7]
     assert "ended" in state.reason
-    assert decide.next_step(state, SCOPES, 1.0, "").act is Act.NOTHING
+    assert decide.next_step(state, SCOPES, 1.0, "").act is RolloutAction.NOTHING
 
 
 class World(RuleBasedStateMachine):
@@ -94,15 +102,15 @@ class World(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.state, self.disk, self.now = State(), decide.to_json(State()), 0.0
+        self.state, self.disk, self.now = RolloutState(), decide.to_json(RolloutState()), 0.0
         self.zookeeper: dict[str, Layer] = {}
         self.lineage = 0
         self.live: list[int] = []
         self.good: list[int] = []
         self.ends_since_trial = 0
-        self.broke: set[tuple[Stamp, ...]] = set()
+        self.broke: set[tuple[VersionId, ...]] = set()
 
-    def _stamps(self, configuration: decide.Configuration) -> tuple[Stamp, ...]:
+    def _stamps(self, configuration: decide.Configuration) -> tuple[VersionId, ...]:
         return tuple(one.stamp for one in configuration.layers)
 
     @rule(scope=st.sampled_from(SCOPES), value=st.one_of(st.integers(0, 5), st.integers(BAD, BAD + 1)))
@@ -116,7 +124,7 @@ class World(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        self.state = decide.heard(self.state, dict(self.zookeeper))
+        self.state = decide.with_layers(self.state, dict(self.zookeeper))
 
     @rule(seconds=st.floats(0.5, 20.0))
     def time_passes(self, seconds: float) -> None:
@@ -127,20 +135,20 @@ class World(RuleBasedStateMachine):
         broken = any(value >= BAD for value in self.live)
         fault = "it is broken" if broken and self.state.trying is not None else ""
         step = decide.next_step(self.state, SCOPES, self.now, fault)
-        if step.act is Act.TRY:
+        if step.act is RolloutAction.TRY:
             assert self._stamps(step.target) not in self.broke, "what broke the agent is tried again"
-            self.state = decide.begun(self.state, step.target, self.now)
+            self.state = decide.after_begin(self.state, step.target, self.now)
             self.ends_since_trial = 0
-        elif step.act is Act.CONFIRM:
+        elif step.act is RolloutAction.CONFIRM:
             assert not broken, "a version that breaks the agent became good"
-            self.state = decide.confirmed(self.state)
+            self.state = decide.after_success(self.state)
             self.good = list(self.live)
-        elif step.act is Act.GO_BACK:
+        elif step.act is RolloutAction.GO_BACK:
             if fault:
                 self.broke.add(self._stamps(self.state.running))
-            self.state = decide.went_back(self.state, step.reason)
+            self.state = decide.after_rollback(self.state, step.reason)
         self.disk = decide.to_json(self.state)
-        if crash != "before the act" and step.act in (Act.TRY, Act.GO_BACK):
+        if crash != "before the act" and step.act in (RolloutAction.TRY, RolloutAction.GO_BACK):
             self.live = values(step.target)
         if crash != "no":
             self._process_ends()
@@ -152,14 +160,14 @@ class World(RuleBasedStateMachine):
 
     def _process_ends(self) -> None:
         trial = self.state.trying
-        self.state = decide.restarted(decide.from_json(json.loads(json.dumps(self.disk))), self.now)
+        self.state = decide.after_restart(decide.from_json(json.loads(json.dumps(self.disk))), self.now)
         self.disk = decide.to_json(self.state)
         self.live = values(self.state.running)
         if trial is not None:
             self.ends_since_trial += 1
             if self.state.trying is None:
                 self.broke.add(self._stamps(trial))
-                assert self.ends_since_trial >= ATTEMPTS
+                assert self.ends_since_trial >= MAX_ATTEMPTS
 
     @invariant()
     def what_runs_is_the_trial_or_the_good_one(self) -> None:
@@ -182,11 +190,11 @@ class World(RuleBasedStateMachine):
         for _ in range(12):
             self.turn("no")
             self.now += PROBATION_S
-        wanted = decide.wanted(self.state, SCOPES)
+        wanted = decide.desired(self.state, SCOPES)
         assert self.state.trying is None
         if any(value >= BAD for value in values(wanted)) or self._stamps(wanted) in self.broke:
             assert self.state.running == self.state.good
-        elif wanted != NONE:
+        elif wanted != NO_CONFIGURATION:
             assert self.state.good == wanted
 
 

@@ -9,13 +9,13 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.model.clock import ManualClock
-from pipeline.control.commands import Mode
-from pipeline.control.decide import Layer, Stamp, State, heard
-from pipeline.control.document import ConfigError, canonical, difference, merge, parse, read_text
-from pipeline.control.local import LocalFile
-from pipeline.control.memory import Memory, MemoryFile
-from pipeline.control.plane import Plane
-from pipeline.control.runtime import Runtime
+from pipeline.control.commands import AgentMode
+from pipeline.control.decide import Layer, RolloutState, VersionId, with_layers
+from pipeline.control.document import ConfigError, canonical, difference, merge_layers, parse_document, read_text
+from pipeline.control.local import LocalConfig
+from pipeline.control.memory import ControlState, ControlStateFile
+from pipeline.control.plane import ControlPlane
+from pipeline.control.runtime import AgentControls
 
 GOOD = """
 [metrics]
@@ -33,7 +33,7 @@ type = "tail"
 
 def test_a_document_is_read_from_toml_and_json() -> None:
     found = read_text(GOOD)
-    document = parse(found)
+    document = parse_document(found)
     assert dict(document.metrics) == {
         "poll": 30_000,
         "level": "kafka",
@@ -65,7 +65,7 @@ def test_a_document_is_read_from_toml_and_json() -> None:
 )
 def test_what_cannot_be_used_is_refused_with_what_to_write(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        parse(read_text(text))
+        parse_document(read_text(text))
 
 
 def test_a_document_has_a_greatest_size() -> None:
@@ -82,15 +82,15 @@ def test_layers_lie_over_each_other_setting_by_setting() -> None:
         "metrics": {"poll": "10s"},
         "flow": [{"name": "b", "n": 2}, {"name": "a", "off": True}, {"name": "c"}],
     }
-    assert merge([group, own]) == {
+    assert merge_layers([group, own]) == {
         "metrics": {"poll": "10s", "level": "hdfs"},
         "flow": [{"name": "b", "n": 2}, {"name": "c"}],
     }
 
 
 def test_only_the_difference_is_named() -> None:
-    old = parse({"metrics": {"poll": "60s", "level": "hdfs"}, "flow": [{"name": "a"}, {"name": "b"}]})
-    new = parse({"metrics": {"poll": "30s", "level": "hdfs"}, "flow": [{"name": "b", "x": 1}, {"name": "c"}]})
+    old = parse_document({"metrics": {"poll": "60s", "level": "hdfs"}, "flow": [{"name": "a"}, {"name": "b"}]})
+    new = parse_document({"metrics": {"poll": "30s", "level": "hdfs"}, "flow": [{"name": "b", "x": 1}, {"name": "c"}]})
     change = difference(old, new)
     assert change.settings == {"poll": (60_000, 30_000)}
     assert (change.added, change.removed, change.changed) == (("c",), ("a",), ("b",))
@@ -99,7 +99,7 @@ def test_only_the_difference_is_named() -> None:
 
 def test_a_local_file_is_read_again_when_it_changes_and_kept_when_it_breaks(tmp_path: Path) -> None:
     path = tmp_path / "agent.toml"
-    file = LocalFile(path)
+    file = LocalConfig(path)
     assert file.read() is None
     path.write_text("[metrics]\npoll = '30s'")
     first = file.read()
@@ -121,14 +121,14 @@ def test_a_local_file_is_read_again_when_it_changes_and_kept_when_it_breaks(tmp_
 
 
 def test_memory_survives_and_damage_is_set_aside(tmp_path: Path) -> None:
-    layer = Layer(Stamp("agent/a", "l", 3), canonical({"metrics": {"poll": "30s"}}))
-    kept = Memory(heard(State(), {"agent/a": layer}), groups={"g": {"m": {"host": "h", "port": 1}}})
-    MemoryFile(tmp_path).save(kept)
-    assert MemoryFile(tmp_path).load() == kept
+    layer = Layer(VersionId("agent/a", "l", 3), canonical({"metrics": {"poll": "30s"}}))
+    kept = ControlState(with_layers(RolloutState(), {"agent/a": layer}), groups={"g": {"m": {"host": "h", "port": 1}}})
+    ControlStateFile(tmp_path).save(kept)
+    assert ControlStateFile(tmp_path).load() == kept
     path = tmp_path / "plane.json"
     path.write_text(path.read_text().replace("30s", "31s"))
-    damaged = MemoryFile(tmp_path)
-    assert damaged.load() == Memory()
+    damaged = ControlStateFile(tmp_path)
+    assert damaged.load() == ControlState()
     assert "digest" in damaged.damaged
     assert (tmp_path / "plane.damaged").exists()
 
@@ -136,22 +136,22 @@ def test_memory_survives_and_damage_is_set_aside(tmp_path: Path) -> None:
 def test_a_disk_that_refuses_leaves_what_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is done that is not on the disk, and the agent starts all the same."""
     done: list[object] = []
-    runtime = Runtime(done.append, lambda: 0, lambda: "")
+    runtime = AgentControls(done.append, lambda: 0, lambda: "")
     runtime.on_setting("poll", done.append)
     local = tmp_path / "agent.toml"
     local.write_text("[metrics]\npoll = '30s'")
-    plane = Plane(KazooClient("127.0.0.1:1"), "a", (), tmp_path / "plane", runtime, ManualClock(), local=local)
+    plane = ControlPlane(KazooClient("127.0.0.1:1"), "a", (), tmp_path / "plane", runtime, ManualClock(), local=local)
 
-    def full(memory: Memory) -> None:
+    def full(memory: ControlState) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(plane._file, "save", full)
     plane.begin()
-    assert done == [Mode.RUNNING]
+    assert done == [AgentMode.RUNNING]
     assert "No space left" in plane.problems()[0]
     monkeypatch.undo()
     plane._turn()
-    assert done == [Mode.RUNNING, 30_000]
+    assert done == [AgentMode.RUNNING, 30_000]
     assert plane.figures()["running"] == "file@0"
     local.write_text("[metrics]\npoll = 'broken'")
     plane._read_file()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.control.tree import PlaneError
-from pipeline.link.endpoints import Collectors, Endpoint, Mode
+from pipeline.control.tree import ControlPlaneError
+from pipeline.link.endpoints import CollectorEndpoint, CollectorMode, Collectors
 from tests.pipeline.plane.world import Operator, new_name, running
 from tests.waiting import eventually
 
@@ -18,24 +18,26 @@ def test_members_are_found_and_remembered(tmp_path: Path, zookeeper: str) -> Non
     with running(name, tmp_path, zookeeper) as agent:
         directory = agent.plane.directory
         assert directory.problem(group)
-        serving = directory.serve(group, "tier2-1", Endpoint("10.0.0.7", 4141))
-        eventually(lambda: directory.members(group) == {"tier2-1": Endpoint("10.0.0.7", 4141)}, "the member is known")
+        serving = directory.serve(group, "tier2-1", CollectorEndpoint("10.0.0.7", 4141))
+        eventually(
+            lambda: directory.members(group) == {"tier2-1": CollectorEndpoint("10.0.0.7", 4141)}, "the member is known"
+        )
         serving.stop()
         eventually(lambda: not operator.client.exists(f"/artimon/groups/{group}/tier2-1"), "it is gone")
         assert directory.members(group), "an empty group is not believed"
-        with pytest.raises(PlaneError):
+        with pytest.raises(ControlPlaneError):
             directory.members("10.0.0.7:4141")
         agent.plane.wake()
         eventually(lambda: group in (tmp_path / "plane" / "plane.json").read_text(), "it is on the disk")
     with running(name, tmp_path, "127.0.0.1:1") as agent:
-        assert agent.plane.directory.members(group) == {"tier2-1": Endpoint("10.0.0.7", 4141)}
+        assert agent.plane.directory.members(group) == {"tier2-1": CollectorEndpoint("10.0.0.7", 4141)}
     operator.close()
 
 
-FIRST, SECOND, THIRD = (Endpoint("h", port, group) for port, group in ((1, "near"), (2, "near"), (3, "far")))
+FIRST, SECOND, THIRD = (CollectorEndpoint("h", port, group) for port, group in ((1, "near"), (2, "near"), (3, "far")))
 
 
-def known(*groups: str, mode: Mode = Mode.FAILOVER) -> Collectors:
+def known(*groups: str, mode: CollectorMode = CollectorMode.FAILOVER) -> Collectors:
     collectors = Collectors("agent")
     collectors.update({"1": FIRST, "2": SECOND, "3": THIRD})
     collectors.prefer(groups, mode)
@@ -61,7 +63,7 @@ def test_the_preferred_group_as_long_as_one_of_it_may_be_tried() -> None:
 
 
 def test_round_robin_takes_turns_and_least_loaded_looks_at_calls_without_an_answer() -> None:
-    turns = known("near", mode=Mode.ROUND_ROBIN)
+    turns = known("near", mode=CollectorMode.ROUND_ROBIN)
     picked = []
     for _ in range(4):
         one = turns.pick(0.0)
@@ -70,7 +72,7 @@ def test_round_robin_takes_turns_and_least_loaded_looks_at_calls_without_an_answ
         picked.append(one)
     assert set(picked[:2]) == {FIRST, SECOND}
     assert picked[:2] == picked[2:]
-    loaded = known("near", mode=Mode.LEAST_LOADED)
+    loaded = known("near", mode=CollectorMode.LEAST_LOADED)
     for _ in range(2):
         loaded.chosen(FIRST)
     assert loaded.pick(0.0) == SECOND

@@ -17,9 +17,9 @@ from artimon.model.clock import SYSTEM_CLOCK
 from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.control import decide
 from pipeline.control.admission import COMMAND_KIND, CONFIG_KIND, signed_command, signed_version
-from pipeline.control.commands import Answer, Command
-from pipeline.control.signatures import Keys
-from pipeline.control.tree import Tree
+from pipeline.control.commands import Command, CommandAnswer
+from pipeline.control.signatures import SigningKeys
+from pipeline.control.tree import ControlTree
 from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.link.idl import collector_idl
 from tests.pipeline.helpers import started
@@ -59,26 +59,26 @@ def serving(
         server.stop()
 
 
-KEYS = Keys({"tests": b"the-secret-of-the-operators-of-these-tests"})
+KEYS = SigningKeys({"tests": b"the-secret-of-the-operators-of-these-tests"})
 
 
 class Operator:
     """Somebody at a terminal; `keys` as of `running`, None for somebody who signs nothing."""
 
-    def __init__(self, zookeeper: str, keys: Keys | None = KEYS) -> None:
+    def __init__(self, zookeeper: str, keys: SigningKeys | None = KEYS) -> None:
         self.keys = keys
         self.client = KazooClient(zookeeper, timeout=4.0, connection_retry={"max_tries": -1, "max_delay": 0.5})
         self.client.start(60)
-        self.tree = Tree(self.client)
+        self.tree = ControlTree(self.client)
 
     def close(self) -> None:
         self.client.stop()
         self.client.close()
 
-    def push(self, scope: str, **metrics: Any) -> decide.Stamp:
+    def push(self, scope: str, **metrics: Any) -> decide.VersionId:
         return self.push_document(scope, {"metrics": metrics})
 
-    def push_document(self, scope: str, document: dict[str, Any]) -> decide.Stamp:
+    def push_document(self, scope: str, document: dict[str, Any]) -> decide.VersionId:
         now_ms, keys = SYSTEM_CLOCK.now_ms(), self.keys
         sign = None if keys is None else (lambda version: keys.sign(CONFIG_KIND, signed_version(version)))
         return self.tree.push(scope, document, now_ms=now_ms, by="test", sign=sign)
@@ -91,7 +91,7 @@ class Operator:
         self.tree.give(agent, command)
         return command.id
 
-    def answer(self, agent: str, id: str) -> Answer | None:
+    def answer(self, agent: str, id: str) -> CommandAnswer | None:
         answer = self.tree.answer(agent, id)
         return answer if answer is not None and answer.final else None
 

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from artimon.cli import app
 from artimon.model.ranges import LaneRanges
-from pipeline.collector.direct.container import encode_head, encode_index, frame
-from pipeline.collector.direct.names import DATA, Final
+from pipeline.collector.direct.container import encode_batch_record, encode_header, encode_index
+from pipeline.collector.direct.names import DATA, FinishedName
 from pipeline.rolling.store import LocalStore
 from tests.pipeline.direct.test_container import put
 from tests.pipeline.direct.test_stream import batch
@@ -19,10 +19,10 @@ from tests.pipeline.direct.test_stream import batch
 
 def folder(place: Path, *sequences: int) -> str:
     """A folder with one closed file of these batches."""
-    data = encode_head("s", 0) + b"".join(frame(0, batch(n)[1]) for n in sequences)
+    data = encode_header("s", 0) + b"".join(encode_batch_record(0, batch(n)[1]) for n in sequences)
     index = encode_index(0, LaneRanges(), len(sequences))
     store = LocalStore(place)
-    put(store, f"{DATA}/2026-11-21T13/{Final('s', 0, len(data)).name}", data + index)
+    put(store, f"{DATA}/2026-11-21T13/{FinishedName('s', 0, len(data)).name}", data + index)
     return store.uri
 
 

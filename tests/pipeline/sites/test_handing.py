@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kazoo.client import KazooClient
 
-from artimon.model.acks import Position, Verdict
+from artimon.model.acks import AckDecision, Position
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
-from pipeline.link.answers import Answer
-from pipeline.sites.handing import Handing, Message, merge_offsets
-from pipeline.sites.handover import HandoverConfig, TopicHandover
-from pipeline.sites.verify import UnionError, common, compare
+from pipeline.link.answers import MessageAnswer
+from pipeline.sites.handing import MirrorProgress, SourceMessage, merge_offsets
+from pipeline.sites.handover import MirrorConfig, TopicMirror
+from pipeline.sites.verify import SitesUnionError, compare_stores, intersection
 
 
 def at(offset: int) -> Position:
     return Position("other", "topic", 0, 1000 + offset)
 
 
-def reading(count: int, compacted: bool = False) -> Handing:
-    handing = Handing(compacted=compacted)
+def reading(count: int, compacted: bool = False) -> MirrorProgress:
+    handing = MirrorProgress(compacted=compacted)
     for offset in range(count):
-        assert handing.read(Message(0, offset))
+        assert handing.read(SourceMessage(0, offset))
     return handing
 
 
@@ -38,22 +38,22 @@ class Record(NamedTuple):
     value: bytes
 
 
-class Interrupted(TopicHandover):
+class Interrupted(TopicMirror):
     """Takes one message a call. While its second call is on its way the other site says that it lost what the first
     one brought."""
 
     calls = 0
 
-    def _ask(self, messages: list[bytes]) -> list[Answer]:
+    def _ask(self, messages: list[bytes]) -> list[MessageAnswer]:
         self.calls += 1
         if self.calls == 2:
-            self.judged(Verdict(resend=((Message(0, 0), "lost"),)))
-        return [Answer(at(0)) for _ in messages[:1]]
+            self.judged(AckDecision(resend=((SourceMessage(0, 0), "lost"),)))
+        return [MessageAnswer(at(0)) for _ in messages[:1]]
 
 
 def test_what_was_on_its_way_when_something_was_lost_is_read_again_too() -> None:
     """What is left of the poll must not move the hand-over beyond what it goes back to."""
-    config = HandoverConfig("h", "127.0.0.1:1", "127.0.0.1:1", topic_prefix="t")
+    config = MirrorConfig("h", "127.0.0.1:1", "127.0.0.1:1", topic_prefix="t")
     running = Interrupted(config, "samples", KazooClient("127.0.0.1:1"), SYSTEM_CLOCK, False)
     running._hand([Record(0, offset, b"batch") for offset in range(4)], threading.Event())
     assert running.calls == 2
@@ -65,10 +65,10 @@ def test_what_was_on_its_way_when_something_was_lost_is_read_again_too() -> None
 def test_an_offset_is_handed_over_once_all_below_it_is(order: list[int], count: int) -> None:
     handing = reading(6)
     for offset in order:
-        handing.placed(Message(0, offset), at(offset), acked=False)
+        handing.placed(SourceMessage(0, offset), at(offset), acked=False)
     assert handing.until == {}, "placed is not acked"
     done = set(order[:count])
-    handing.judged(Verdict(tuple(Message(0, offset) for offset in done)))
+    handing.judged(AckDecision(tuple(SourceMessage(0, offset) for offset in done)))
     prefix = next(n for n in range(7) if n not in done)
     assert handing.until.get(0, 0) == prefix
     assert handing.flying == 6 - prefix
@@ -77,27 +77,27 @@ def test_an_offset_is_handed_over_once_all_below_it_is(order: list[int], count: 
 def test_what_was_lost_at_the_other_site_is_read_again() -> None:
     handing = reading(4)
     for offset in range(4):
-        handing.placed(Message(0, offset), at(offset), acked=False)
-    handing.judged(Verdict((Message(0, 0), Message(0, 3))))
-    assert handing.judged(Verdict(resend=((Message(0, 1), "lost"),))) == {0}
+        handing.placed(SourceMessage(0, offset), at(offset), acked=False)
+    handing.judged(AckDecision((SourceMessage(0, 0), SourceMessage(0, 3))))
+    assert handing.judged(AckDecision(resend=((SourceMessage(0, 1), "lost"),))) == {0}
     assert handing.next_offset(0) == 1
-    assert handing.read(Message(0, 1))
-    assert not handing.read(Message(0, 1)), "once"
+    assert handing.read(SourceMessage(0, 1))
+    assert not handing.read(SourceMessage(0, 1)), "once"
 
 
 def test_what_the_source_no_longer_has_is_counted() -> None:
     handing = reading(1)
-    handing.read(Message(0, 5))
+    handing.read(SourceMessage(0, 5))
     assert handing.lost == 4
     handing = reading(1, compacted=True)
-    handing.read(Message(0, 5))
+    handing.read(SourceMessage(0, 5))
     assert handing.lost == 0
 
 
 def test_what_is_no_batch_holds_nothing_up() -> None:
     handing = reading(2)
-    handing.skip(Message(0, 0))
-    handing.placed(Message(0, 1), at(1), acked=True)
+    handing.skip(SourceMessage(0, 0))
+    handing.placed(SourceMessage(0, 1), at(1), acked=True)
     assert handing.until == {0: 2}
     assert handing.skipped == 1
 
@@ -114,7 +114,7 @@ def held(*ranges: tuple[int, int], lane: int = 0) -> LaneRanges:
 
 
 def test_lanes_that_were_cut_between_sites_are_each_batch_once() -> None:
-    report = compare({"near": held((0, 57), (90, 100)), "far": held((57, 90))})
+    report = compare_stores({"near": held((0, 57), (90, 100)), "far": held((57, 90))})
     assert report.once
     assert report.stores_to_read() == ["near", "far"]
     assert report.union == 100
@@ -122,19 +122,19 @@ def test_lanes_that_were_cut_between_sites_are_each_batch_once() -> None:
 
 
 def test_a_site_that_was_handed_over_is_left_out_of_the_union() -> None:
-    report = compare({"edge": held((0, 50)), "whole": held((0, 80))})
+    report = compare_stores({"edge": held((0, 50)), "whole": held((0, 80))})
     assert report.stores_to_read() == ["whole"]
 
 
 def test_batches_that_two_sites_hold_are_named() -> None:
-    report = compare({"near": held((0, 57)), "far": held((50, 90))})
+    report = compare_stores({"near": held((0, 57)), "far": held((50, 90))})
     assert [list(one.ranges) for one in report.overlaps] == [[(50, 57)]]
-    with pytest.raises(UnionError, match="near"):
+    with pytest.raises(SitesUnionError, match="near"):
         report.stores_to_read()
 
 
 def test_numbers_that_no_site_has_are_named() -> None:
-    report = compare({"near": held((0, 10)), "far": held((20, 30))})
+    report = compare_stores({"near": held((0, 10)), "far": held((20, 30))})
     assert [list(gaps) for gaps in report.missing.values()] == [[(10, 20)]]
 
 
@@ -147,4 +147,4 @@ def ranges(of: set[int]) -> RangeSet:
 
 @given(numbers, numbers)
 def test_common_numbers(ones: set[int], twos: set[int]) -> None:
-    assert common(ranges(ones), ranges(twos)) == ranges(ones & twos)
+    assert intersection(ranges(ones), ranges(twos)) == ranges(ones & twos)

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 from artimon.model.acks import AckState, PartitionState
 from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.sites.handover import Handover, HandoverConfig
+from pipeline.sites.handover import MirrorConfig, SiteMirror
 from tests.pipeline.helpers import polled
 from tests.pipeline.kafka_helpers import deduplicated, read_topic
 from tests.pipeline.sites.test_links import Centre, centres
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.stack
 
 
 @contextmanager
-def handover(source: Centre, target: Centre) -> Iterator[Handover]:
-    config = HandoverConfig(
+def handover(source: Centre, target: Centre) -> Iterator[SiteMirror]:
+    config = MirrorConfig(
         source.name, source.kafka, target.site.zookeeper, topic_prefix=source.prefix, target_prefix=target.prefix
     )
-    running = Handover(config)
+    running = SiteMirror(config)
     running.start()
     try:
         yield running
@@ -35,7 +35,7 @@ def handover(source: Centre, target: Centre) -> Iterator[Handover]:
         running.stop()
 
 
-def publish(target: Centre, client: KazooClient, running: Handover, until: int) -> None:
+def publish(target: Centre, client: KazooClient, running: SiteMirror, until: int) -> None:
     """As the raw query of the target would."""
     for sent in running.samples.sent()[:1]:
         position = sent.position

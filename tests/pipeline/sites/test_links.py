@@ -12,9 +12,9 @@ from kazoo.client import KazooClient
 
 from artimon.model.acks import AckState, PartitionState
 from artimon.model.batch import BatchId
-from artimon.stack.topics import Topic, make_topics
+from artimon.stack.topics import TopicSpec, make_topics
 from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.sites.links import Site, join_figures, parse_sites
+from pipeline.sites.links import Site, merge_figures, parse_sites
 from tests.pipeline.helpers import figure, polled, started
 from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, read_topic
 from tests.waiting import eventually
@@ -33,7 +33,7 @@ class Centre:
         client.ensure_path(self._root)
         self.site = Site(name, zookeeper + self._root)
         names = (f"{self.prefix}.samples", f"{self.prefix}.series")
-        make_topics(kafka, tuple(Topic(one, 2, APPEND_TIME) for one in names))
+        make_topics(kafka, tuple(TopicSpec(one, 2, APPEND_TIME) for one in names))
 
     @contextmanager
     def collector(self) -> Iterator[None]:
@@ -133,7 +133,7 @@ def test_figures_of_several_sites_are_added_and_ages_are_the_greatest() -> None:
     first = {"pending": 1, "oldest_unacked_ms": 5, "buffer_full": "", "nacks": {"full": 1}}
     second = {"pending": 2, "oldest_unacked_ms": 9, "buffer_full": "yes", "nacks": {"full": 2, "kafka": 1}}
     lags = [{"source_lag_ms": {"a": 5}}, {"source_lag_ms": {"a": 3}}]
-    assert join_figures([{**first, **lags[0]}, {**second, **lags[1]}]) == {
+    assert merge_figures([{**first, **lags[0]}, {**second, **lags[1]}]) == {
         "pending": 3,
         "oldest_unacked_ms": 9,
         "buffer_full": "yes",

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from artimon.model.batch import BatchHeader
-from pipeline.sites.names import Names
+from pipeline.sites.names import AnnouncementCache
 
 
 def header(block: int) -> BatchHeader:
@@ -14,7 +14,7 @@ def header(block: int) -> BatchHeader:
 
 
 def test_a_block_that_is_dropped_while_a_site_takes_it_leaves_nothing_behind() -> None:
-    names = Names(held_bytes=10)
+    names = AnnouncementCache(held_bytes=10)
     names.note(header(1), b"x" * 10)
     taken = names.lacking("far")
     names.note(header(2), b"x" * 10)

@@ -10,15 +10,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from artimon.model.acks import Position, Verdict
+from artimon.model.acks import AckDecision, Position
 from artimon.model.batch import BatchHeader, BatchId, BatchKind
 from artimon.model.ranges import LaneId
-from pipeline.delivery.tracker import Group, Tracker
-from pipeline.link.answers import Answer
-from pipeline.sites.binding import Move, SiteBinding
-from pipeline.sites.placing import Placing
-from pipeline.sites.record import LaneRecord, Record
-from pipeline.wal.records import Place
+from pipeline.delivery.tracker import LaneCall, Tracker
+from pipeline.link.answers import MessageAnswer
+from pipeline.sites.binding import LaneMove, SiteAssignment
+from pipeline.sites.placing import SiteRouter
+from pipeline.sites.record import LaneRecord, SiteRecord
+from pipeline.wal.records import LogPosition
 
 SITES = ("near", "far", "last")
 PATIENCE, RETURN = 10.0, 20.0
@@ -29,9 +29,9 @@ def lane(number: int) -> LaneId:
     return LaneId(AGENT, EPOCH, number)
 
 
-def placing(record: Record | None = None) -> Placing:
-    binding = SiteBinding(SITES, PATIENCE, RETURN)
-    return Placing(binding, {site: Tracker() for site in SITES}, record or Record())
+def placing(record: SiteRecord | None = None) -> SiteRouter:
+    binding = SiteAssignment(SITES, PATIENCE, RETURN)
+    return SiteRouter(binding, {site: Tracker() for site in SITES}, record or SiteRecord())
 
 
 def header(number: int, sequence: int) -> BatchHeader:
@@ -41,7 +41,7 @@ def header(number: int, sequence: int) -> BatchHeader:
 
 class Logged(NamedTuple):
     header: BatchHeader
-    place: Place
+    place: LogPosition
 
 
 class World:
@@ -66,7 +66,7 @@ class World:
         self.released: set[BatchId] = set()
 
     def accept(self, number: int) -> None:
-        one = Logged(header(number, self.next[number]), Place(self.held[-1], sum(self.next), 10))
+        one = Logged(header(number, self.next[number]), LogPosition(self.held[-1], sum(self.next), 10))
         self.next[number] += 1
         self.log[one.header.id] = one
         self.agent.logged([one], 0)
@@ -91,7 +91,7 @@ class World:
         self._end(site, group, outcome, top, note)
         return len(group.items)
 
-    def _end(self, site: str, group: Group, outcome: str, top: int, note: bool) -> None:
+    def _end(self, site: str, group: LaneCall, outcome: str, top: int, note: bool) -> None:
         tracker = self.agent.trackers[site]
         if outcome in ("taken", "silent"):
             self.stored[site].update(item.id for item in group.items)
@@ -99,11 +99,11 @@ class World:
             tracker.failed(group, self.now)
         elif outcome == "refused":
             self.agent.withdraw(site, group, top)
-            tracker.answered(group, [Answer(None, "full: no")] * len(group.items), self.now)
+            tracker.answered(group, [MessageAnswer(None, "full: no")] * len(group.items), self.now)
         else:
             at = [Position(site, site, 0, item.id.sequence) for item in group.items]
             self.agent.served(site, group.lane)
-            tracker.answered(group, [Answer(p) for p in at], self.now)
+            tracker.answered(group, [MessageAnswer(p) for p in at], self.now)
             if note:
                 self.noted.update(zip((item.id for item in group.items), at, strict=True))
 
@@ -117,7 +117,7 @@ class World:
         """The site says that all it stored is durable; the agent forgets it. `noted`: so does its disk."""
         tracker = self.agent.trackers[site]
         waiting = [sent.key for sent in tracker.sent()]
-        for item in tracker.judged(Verdict(tuple(waiting))):
+        for item in tracker.judged(AckDecision(tuple(waiting))):
             assert item.id in self.stored[site]
             acked = self.log.pop(item.id)
             if not noted:
@@ -126,13 +126,13 @@ class World:
 
     def crash(self) -> None:
         """Only the log, its notes and the record that was saved last are left."""
-        record = Record(missing=True) if self.disk is None else Record.from_json(self.disk)
+        record = SiteRecord(missing=True) if self.disk is None else SiteRecord.from_json(self.disk)
         found = {**self.log, **self.unsure}
         self.log, self.unsure = {id: found[id] for id in sorted(found, key=lambda id: found[id].place)}, {}
         self.agent = placing(record)
         self.agent.restore((one.header, one.place, self.noted.get(id), 0) for id, one in self.log.items())
 
-    def tick(self, seconds: float = 0.0) -> list[Move]:
+    def tick(self, seconds: float = 0.0) -> list[LaneMove]:
         self.now += seconds
         return self.agent.tick(self.now, self.reachable(), self.held)
 
@@ -154,7 +154,7 @@ def test_a_lane_stays_while_the_patience_lasts_then_what_was_never_sent_goes_els
     world.up["near"] = False
     assert world.tick() == []
     assert world.tick(PATIENCE - 1) == []
-    assert world.tick(1) == [Move(lane(0), "near", "far")]
+    assert world.tick(1) == [LaneMove(lane(0), "near", "far")]
     assert world.send("far", "taken") == 1
     assert world.stored["far"] == {header(0, 0).id}
 
@@ -268,7 +268,7 @@ def test_what_was_acked_stays_with_its_site_if_a_crash_takes_the_note_of_the_ack
     world.ack("far", noted=False)
     world.up["near"] = True
     world.tick()
-    assert world.tick(RETURN) == [Move(lane(0), "far", "near")]
+    assert world.tick(RETURN) == [LaneMove(lane(0), "far", "near")]
     world.accept(0)
     assert world.send("near", "taken") == 1
     world.crash()
@@ -309,7 +309,7 @@ def test_release_gives_up_the_guarantee_for_that_lane_alone() -> None:
         world.accept(number)
         world.send("near", "taken")
     leave(world)
-    assert world.agent.release(0, world.reachable()) == [Move(lane(0), "near", "far")]
+    assert world.agent.release(0, world.reachable()) == [LaneMove(lane(0), "near", "far")]
     assert world.send("far", "taken") == 1
     assert world.agent.bound() == {"far": {str(lane(0)): 1}, "near": {str(lane(1)): 1}}
     assert world.agent.release(0, world.reachable()) == [], "nothing more to release"
@@ -322,7 +322,7 @@ def test_spans_are_forgotten_once_they_hold_nothing() -> None:
     one.prune(10)
     assert one.spans == [(10, "far"), (20, "near")]
     assert one.site_of(15) == "far"
-    assert Record.from_json(Record({lane(0): one}).to_json()).lanes[lane(0)] == one
+    assert SiteRecord.from_json(SiteRecord({lane(0): one}).to_json()).lanes[lane(0)] == one
 
 
 class Sites(RuleBasedStateMachine):

@@ -37,7 +37,7 @@ FIVE_MINUTES = 300_000
 def answer(query: str | Expr, world: World, now: int) -> Answer:
     """What the query answers; Refused if it has no answer."""
     root = (parse(query) if isinstance(query, str) else query).node
-    if nodes.on_samples(root):
+    if nodes.gives_samples(root):
         return sampled.answer(root, world, now)
     grid, base = planning.choose(root, world, now)
     found = Walk(world, now, base).table(root, grid)
@@ -86,7 +86,7 @@ class Walk:
     def series(self, node: nodes.Node, grid: Grid) -> Table:
         match node:
             case nodes.Fetch():
-                return self.window(node, "last", {}, grid.step, 0, nodes.Rules(), None, grid)
+                return self.window(node, "last", {}, grid.step, 0, nodes.NullRules(), None, grid)
             case nodes.Absent():
                 return self.absent(node, grid)
             case nodes.Offset(child=child, offset_ms=ms):
@@ -97,7 +97,7 @@ class Walk:
                 return self.window(
                     node.child, node.function, args, width, node.after_ms, node.rules, node.max_gap_ms, grid
                 )
-            case nodes.Bucketize() if nodes.on_samples(node.child):
+            case nodes.Bucketize() if nodes.gives_samples(node.child):
                 return Table(grid, sampled.bucketized(node, self.world, grid, self.now))
             case nodes.Bucketize():
                 return self.window(
@@ -110,7 +110,7 @@ class Walk:
             case nodes.Named(child=child, name=name):
                 rows = [replace(r, name=name) for r in self.table(child, grid).rows]
                 return Table(grid, in_order(rows))
-            case nodes.Step():
+            case nodes.Transform():
                 return steps.step(self, node, grid)
         raise NotImplementedError(type(node).__name__)
 
@@ -296,7 +296,7 @@ class Walk:
             if node.op in SETS:
                 return operators.sets(SETS[node.op], left, right, node.match)
             return operators.join(node.op, left, right, node.match)
-        if node.match != nodes.Match() or node.op in SETS:
+        if node.match != nodes.LabelMatching() or node.op in SETS:
             raise Refused("one side is a plain value: nothing to match")
         return operators.with_plain(node.op, left, right)
 

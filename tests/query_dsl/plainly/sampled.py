@@ -64,9 +64,9 @@ def made_of(node: nodes.Node, world: World, after: int, until: int, now: int) ->
             return windows(node, world, after, until, now)
         case nodes.Point(function=name):
             return pointed(streams(node.child, world, after, until, now), name, dict(node.args))
-        case nodes.Step(function="fits"):
+        case nodes.Transform(function="fits"):
             return fitting(streams(node.child, world, after, until, now), dict(node.args)["selector"])
-        case nodes.Step(function=name):
+        case nodes.Transform(function=name):
             args = dict(node.args)
             if name == "shift":
                 by = 0 if apart(node.child) else next(iter(args.values()))
@@ -153,7 +153,7 @@ def windows(node: nodes.Window, world: World, after: int, until: int, now: int) 
 
 def apart(node: nodes.Node) -> bool:
     """Whether times lie modulo a period, and no longer in the range."""
-    return any(isinstance(one, nodes.Step) and one.function == "modulo" for one in nodes.walk(node))
+    return any(isinstance(one, nodes.Transform) and one.function == "modulo" for one in nodes.walk(node))
 
 
 def bare(node: nodes.Node) -> nodes.Node:

@@ -36,7 +36,7 @@ Rows = list[Row]
 COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
-def step(walk: Walk, node: nodes.Step, grid: Grid) -> Table:
+def step(walk: Walk, node: nodes.Transform, grid: Grid) -> Table:
     args = dict(node.args)
     if node.family in ("fill", "presence") or node.function in ("shift", "deviation", "integrate"):
         return WIDER[node.family if node.family == "fill" else node.function](walk, node, args, grid)
@@ -135,7 +135,7 @@ def summary(name: str, values: list[Any]) -> Any:
 # --- fillers ---
 
 
-def fill(walk: Walk, node: nodes.Step, args: Mapping[str, Any], grid: Grid) -> Table:
+def fill(walk: Walk, node: nodes.Transform, args: Mapping[str, Any], grid: Grid) -> Table:
     gap = args.get("max_gap")
     looks_back = node.function in ("previous", "linear") and gap is not None
     extra = int(gap) // grid.step if looks_back and gap is not None else 0
@@ -201,13 +201,13 @@ def holes(values: list[Cell]) -> list[tuple[int, int]]:
 # --- those that ask for other grids ---
 
 
-def shift(walk: Walk, node: nodes.Step, args: Mapping[str, Any], grid: Grid) -> Table:
+def shift(walk: Walk, node: nodes.Transform, args: Mapping[str, Any], grid: Grid) -> Table:
     if next(iter(args.values())) % grid.step:
         raise Refused("shift by no multiple of the step")
     return Table(grid, walk.table(node.child, grid.earlier(next(iter(args.values())))).rows)
 
 
-def deviation(walk: Walk, node: nodes.Step, args: Mapping[str, Any], grid: Grid) -> Table:
+def deviation(walk: Walk, node: nodes.Transform, args: Mapping[str, Any], grid: Grid) -> Table:
     """How far the mean of the window lies from those of the weeks before, in their standard deviations."""
     window, weeks, robust = args.get("window", 3_600_000), args.get("weeks", 4), args.get("robust", False)
     found: list[dict[Any, Row]] = []
@@ -234,7 +234,7 @@ def far(now: Cell, past: list[Cell], robust: bool) -> Cell:
     return ieee(number(now) - adding(values) / len(values), (spread(values, 1) or 0.0) ** 0.5)
 
 
-def integrate(walk: Walk, node: nodes.Step, args: Mapping[str, Any], grid: Grid) -> Table:
+def integrate(walk: Walk, node: nodes.Transform, args: Mapping[str, Any], grid: Grid) -> Table:
     """Left rectangle over the values that are present, in seconds."""
     rows = []
     for row in numeric(walk.table(node.child, grid).rows):
@@ -280,7 +280,7 @@ def gone(rows: Rows, n: int) -> list[Cell]:
     return [all(r.values[i] is None for r in rows) for i in range(n)]
 
 
-def presence(walk: Walk, node: nodes.Step, args: Mapping[str, Any], grid: Grid) -> Table:
+def presence(walk: Walk, node: nodes.Transform, args: Mapping[str, Any], grid: Grid) -> Table:
     """stale and last_seen: from the newest sample at or before the end of each bucket."""
     child: nodes.Node = node.child
     moved = 0
@@ -302,7 +302,7 @@ def presence(walk: Walk, node: nodes.Step, args: Mapping[str, Any], grid: Grid) 
     return Table(grid, rows)
 
 
-WIDER: dict[str, Callable[[Any, nodes.Step, Mapping[str, Any], Grid], Table]] = {
+WIDER: dict[str, Callable[[Any, nodes.Transform, Mapping[str, Any], Grid], Table]] = {
     "fill": fill,
     "shift": shift,
     "deviation": deviation,
@@ -350,7 +350,7 @@ def expand(reference: re.Match[str], found: Any) -> str:
         return ""
 
 
-def join_labels(walk: Walk, node: nodes.Step, args: Mapping[str, Any], grid: Grid) -> Table:
+def join_labels(walk: Walk, node: nodes.Transform, args: Mapping[str, Any], grid: Grid) -> Table:
     mine, other = walk.table(node.child, grid), walk.table(node.others[0], grid)
     out = []
     for row in mine.rows:

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sources.dropin.file_source import GONE_POLLS
+from sources.dropin.file_source import END_AFTER_POLLS
 from tests.sources.dropin.world import MINUTE, T, World, lines
 
 
@@ -85,7 +85,7 @@ def test_what_went_and_comes_back_goes_on(tmp_path: Path) -> None:
         world.put("a.artimon", *told, *lines(T + 1, x=1, n=10, m=10))
         await world.poll()
         world.put("a.artimon", *told, *lines(T + 2, x=1))
-        await world.poll(GONE_POLLS)
+        await world.poll(END_AFTER_POLLS)
         assert world.values("n")[-1] is None
         world.put("a.artimon", *told, *lines(T + 30 * MINUTE, x=1, n=10, m=1))
         await world.poll(30)

@@ -12,8 +12,8 @@ import pytest
 from artimon.model.labels import parse_canonical
 from artimon.model.values import Kind
 from sources.delivery import file_thread
-from sources.dropin.file_source import GONE_POLLS
-from sources.state.keep_rules import Keeping, parse_keep_rules
+from sources.dropin.file_source import END_AFTER_POLLS
+from sources.state.keep_rules import RetentionDivider, parse_retention_rules
 from tests.sources.dropin.world import MINUTE, T, World, lines
 from tests.sources.helpers import HOST
 from tests.waiting import LIMIT_S
@@ -76,12 +76,12 @@ def test_a_sample_counts_once_whether_the_file_is_read_again_touched_or_the_agen
 def test_nothing_is_cached_of_a_file_that_is_gone(tmp_path: Path) -> None:
     async def run() -> None:
         world = World(tmp_path)
-        keeping = world.dropin._delivery.keeping = Keeping(parse_keep_rules(["n=short"]))
+        keeping = world.dropin._delivery.keeping = RetentionDivider(parse_retention_rules(["n=short"]))
         path = world.put("a.artimon", f"{T} n 1")
         await world.poll()
         assert keeping._known
         path.unlink()
-        await world.poll(GONE_POLLS + 1)
+        await world.poll(END_AFTER_POLLS + 1)
         assert not keeping._known
 
     asyncio.run(run())
@@ -150,7 +150,7 @@ def test_a_last_line_without_newline_waits_until_it_is_whole(tmp_path: Path) -> 
         path = world.put("a.artimon", f"{T} n 1", f"{T} m 12", end="")
         assert await world.poll() == 1
         assert world.problems == [f"{path}:2: no newline at its end: read again at the next poll"]
-        await world.poll(GONE_POLLS + 2)
+        await world.poll(END_AFTER_POLLS + 2)
         assert world.values("m") == []
         world.put("a.artimon", f"{T} n 1", f"{T} m 123")
         assert await world.poll() == 1
@@ -232,17 +232,17 @@ def test_a_file_that_is_gone_ends_its_series_after_five_polls_not_before(tmp_pat
         path = world.put("a.artimon", *lines(T, n=1))
         await world.poll()
         path.unlink()
-        await world.poll(GONE_POLLS - 1)
+        await world.poll(END_AFTER_POLLS - 1)
         world.put("a.artimon", *lines(world.now, n=2))
         await world.poll()
         path.unlink()
-        await world.poll(GONE_POLLS - 1)
+        await world.poll(END_AFTER_POLLS - 1)
         assert world.values("n") == [1, 2]
         await world.poll()
         assert world.values("n") == [1, 2, None]
         assert world.rows()[-1][1] == world.now
         assert world.told() == {}
-        await world.poll(GONE_POLLS)
+        await world.poll(END_AFTER_POLLS)
         world.put("a.artimon", *lines(T + 9 * MINUTE, n=2))
         await world.poll()
         assert world.values("n") == [1, 2, None, 2], "it goes on"
@@ -260,7 +260,7 @@ def test_a_series_that_left_its_file_ends_after_five_polls(tmp_path: Path) -> No
         world.put("b.artimon", *lines(T, x=1, y=1))
         await world.poll()
         world.put("b.artimon", *lines(world.now, x=2))
-        for _ in range(GONE_POLLS - 1):
+        for _ in range(END_AFTER_POLLS - 1):
             world.put("a.artimon", *lines(world.now, n=2))
             await world.poll()
         assert None not in world.values("m") + world.values("y")
@@ -269,7 +269,7 @@ def test_a_series_that_left_its_file_ends_after_five_polls(tmp_path: Path) -> No
         assert (world.values("m"), world.values("y")) == ([1, None], [1, None])
         await world.restart()
         (world.folder / "a.artimon").unlink()
-        await world.poll(GONE_POLLS)
+        await world.poll(END_AFTER_POLLS)
         assert world.values("n")[-1] is None
         assert world.values("x") == [1, 2]
 
@@ -313,7 +313,7 @@ def test_what_the_sink_refuses_is_taken_at_the_next_poll(tmp_path: Path) -> None
         assert world.values("n") == [1]
         (world.folder / "a.artimon").unlink()
         world.sink.refusing = "quota: full"
-        await world.poll(GONE_POLLS + 1)
+        await world.poll(END_AFTER_POLLS + 1)
         world.sink.refusing = ""
         await world.poll()
         assert world.values("n") == [1, None], "the end is said, late"
@@ -331,7 +331,7 @@ def test_a_file_system_that_hangs_holds_up_nothing_else(tmp_path: Path, monkeypa
             release.wait(30)
             return real(folder)
 
-        monkeypatch.setattr(file_thread, "READ_DEADLINE_S", 0.05)
+        monkeypatch.setattr(file_thread, "READ_TIMEOUT_S", 0.05)
         monkeypatch.setattr(os, "scandir", hanging)
         assert await world.poll(3) == 0
         assert "does not answer" in world.problems[0]
@@ -372,7 +372,7 @@ def test_the_age_of_each_file_and_its_lines_are_variables(tmp_path: Path) -> Non
 def test_labels_that_change_all_the_time_do_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sources.dropin.file_parser._MAX_KNOWN", 50)
+    monkeypatch.setattr("sources.dropin.file_parser._MAX_CACHED_LINES", 50)
 
     async def run() -> None:
         world = World(tmp_path)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from artimon.model.labels import canonical
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, Value
 from sources.base.errors import LineError
-from sources.dropin.line_grammar import CommentMetadata, parse_line, parse_told, parse_value
+from sources.dropin.line_grammar import CommentMetadata, parse_line, parse_metadata, parse_value
 
 LABELS: list[tuple[bytes, dict[str, str]]] = [
     (b"", {}),
@@ -107,7 +107,7 @@ def test_garbage_raises_nothing_but_the_typed_error(line: bytes) -> None:
     for text in (line, b"1 " + line, b"1 a{" + line, b"1 a " + line, b'1 a{b="' + line):
         with suppress(LineError):
             parse_line(text)
-    parse_told(b"#" + line)
+    parse_metadata(b"#" + line)
 
 
 HOSTILE = [
@@ -126,7 +126,7 @@ def test_no_line_takes_long(line: bytes) -> None:
     start = perf_counter()
     with pytest.raises(LineError):
         parse_line(line)
-    parse_told(b"# help a" + line)
+    parse_metadata(b"# help a" + line)
     assert perf_counter() - start < 5
 
 
@@ -142,10 +142,10 @@ def test_canonical_text_is_read_as_it_is(name: str, labels: dict[str, str]) -> N
 
 
 def test_comments_tell_or_are_for_people() -> None:
-    assert parse_told(b"# kind a.b counter") == CommentMetadata("kind", "a.b", Kind.COUNTER)
-    assert parse_told(b"#kind a.b gauge \r") == CommentMetadata("kind", "a.b", Kind.GAUGE)
-    assert parse_told(b"# unit a ms") == CommentMetadata("unit", "a", "ms")
-    assert parse_told(b"# help a  Time it  took") == CommentMetadata("help", "a", "Time it  took")
-    assert parse_told(b"# birth 1377269041486") == CommentMetadata("birth", "", 1377269041486)
+    assert parse_metadata(b"# kind a.b counter") == CommentMetadata("kind", "a.b", Kind.COUNTER)
+    assert parse_metadata(b"#kind a.b gauge \r") == CommentMetadata("kind", "a.b", Kind.GAUGE)
+    assert parse_metadata(b"# unit a ms") == CommentMetadata("unit", "a", "ms")
+    assert parse_metadata(b"# help a  Time it  took") == CommentMetadata("help", "a", "Time it  took")
+    assert parse_metadata(b"# birth 1377269041486") == CommentMetadata("birth", "", 1377269041486)
     for plain in (b"#", b"# kind of a mess", b"# kind a", b"# birth", b"# birth soon", b"# written by cron"):
-        assert parse_told(plain) is None
+        assert parse_metadata(plain) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sources.dropin.file_source import GONE_POLLS
+from sources.dropin.file_source import END_AFTER_POLLS
 from sources.dropin.folder_files import FileLimits
 from tests.sources.dropin.world import MINUTE, T, World, lines
 
@@ -66,7 +66,7 @@ def test_a_file_that_may_not_be_read_is_named_and_its_series_do_not_end(
         path = world.put("a.artimon", *lines(T, n=1))
         await world.poll()
         monkeypatch.setattr(os, "open", refusing)
-        await world.poll(GONE_POLLS + 1)
+        await world.poll(END_AFTER_POLLS + 1)
         assert world.problems == [f"{path}: Permission denied: let the agent read it"]
         assert world.values("n") == [1]
         monkeypatch.undo()
@@ -88,7 +88,7 @@ def test_a_folder_that_may_not_be_read_is_named_and_ends_nothing(
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr(os, "scandir", refusing)
-        await world.poll(GONE_POLLS + 1)
+        await world.poll(END_AFTER_POLLS + 1)
         assert world.problems == [f"{world.folder}: Permission denied: let the agent read it"]
         assert world.values("n") == [1]
 
@@ -144,7 +144,7 @@ def test_what_a_limit_hides_does_not_end(tmp_path: Path) -> None:
         world = World(tmp_path, SMALL)
         world.put("a.artimon", *lines(T, n=1, m=1))
         await world.poll()
-        for i in range(GONE_POLLS + 1):
+        for i in range(END_AFTER_POLLS + 1):
             world.put("a.artimon", *["#"] * 19, f"{T + 1 + i} n 1", f"{T + 1 + i} m 1")
             await world.poll()
         assert world.values("m") == [1]
@@ -177,10 +177,10 @@ def test_too_many_series_and_too_many_files_are_named(tmp_path: Path) -> None:
         await world.poll()
         assert f"{world.folder}: 5 drop-in files: at most 3 are read" in world.problems
         assert {source.split("/")[-1] for source in {p.source for p in world.sink.accepted}} == {"b", "a1", "a2"}
-        await world.poll(GONE_POLLS + 1)
+        await world.poll(END_AFTER_POLLS + 1)
         assert None not in world.values("n") + world.values("a")
         (world.folder / "b.artimon").unlink()
-        await world.poll(GONE_POLLS)
+        await world.poll(END_AFTER_POLLS)
         assert world.values("a")[-1] is None
         assert world.values("n") == [1, 1, 1], "a3 has taken its place"
 
@@ -195,7 +195,7 @@ def test_a_folder_too_full_to_be_listed_is_named_and_ends_nothing(
         world.put("a.artimon", *lines(T, n=1))
         await world.poll()
         monkeypatch.setattr("sources.dropin.folder_files.MAX_ENTRIES", 0)
-        await world.poll(GONE_POLLS + 1)
+        await world.poll(END_AFTER_POLLS + 1)
         assert world.problems == [f"{world.folder}: more than 0 entries: the others are ignored"]
         assert world.values("n") == [1]
 
@@ -211,7 +211,7 @@ def test_the_end_of_a_series_is_not_its_last_sample(tmp_path: Path) -> None:
         await world.poll()
         await world.store.flush()
         path.unlink()
-        await world.poll(GONE_POLLS)
+        await world.poll(END_AFTER_POLLS)
         assert world.values("n") == [1, None]
         await world.restart(saved=False)
         world.put("a.artimon", *lines(T, n=1), *lines(T + MINUTE, n=2))

@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 from artimon.model.values import Kind, ValueType
-from sources.dropin.file_source import GONE_POLLS
+from sources.dropin.file_source import END_AFTER_POLLS
 from sources.dropin.series_owners import META, SeriesOwners
 from sources.state.series_memory import SourceSeries
-from sources.state.series_rows import Description
+from sources.state.series_rows import SeriesDescription
 from tests.sources.dropin.world import T, World
 
 SAME = "room.celsius{context=room}"
@@ -32,7 +32,7 @@ def test_the_second_file_is_refused_by_name_and_takes_over_when_the_first_is_gon
         world.put("a.artimon", f"{T + 2} {SAME} 3")
         await world.poll()
         a.unlink()
-        await world.poll(GONE_POLLS - 1)
+        await world.poll(END_AFTER_POLLS - 1)
         assert world.values("room.celsius") == [1, 3]
         world.put("b.artimon", f"{T + 3} {SAME} 4", f"{T + 1} own 5")
         await world.poll(2)
@@ -59,7 +59,7 @@ def test_what_the_first_file_gave_does_not_count_again_in_the_second(tmp_path: P
         await world.poll()
         first.unlink()
         world.put("b.artimon", kind, f"{T + 4} n{{context=x}} 1", f"{T + 5} n{{context=x}} 2")
-        await world.poll(GONE_POLLS + 2)
+        await world.poll(END_AFTER_POLLS + 2)
         assert [value for _, _, _, value in world.rows()] == [10, 2, None]
         world.put("b.artimon", kind, f"{T + 7} n{{context=x}} 3")
         await world.poll()
@@ -75,10 +75,10 @@ def test_a_series_that_left_the_first_file_alone_may_come_from_the_second(tmp_pa
         world.put("b.artimon", f"{T + 1} {SAME} 2")
         await world.poll()
         world.put("a.artimon", f"{T + 1} other 2")
-        await world.poll(GONE_POLLS + 1)
+        await world.poll(END_AFTER_POLLS + 1)
         assert world.values("room.celsius") == [1, None, 2]
         world.put("a.artimon", f"{T + 2} other 3", f"{T + 2} {SAME} 3")
-        await world.poll(GONE_POLLS + 1)
+        await world.poll(END_AFTER_POLLS + 1)
         assert world.values("room.celsius") == [1, None, 2], "nor does its absence from the first end it again"
 
     asyncio.run(run())
@@ -134,7 +134,7 @@ def series_of(name: str, *prints: int, last_ms: int = 0) -> SourceSeries:
     series = SourceSeries(name)
     series.meta = {META: f"{name}.artimon"}
     for print_ in prints:
-        row = series.rows.add(print_, ValueType.INTEGER, Description("n{}", Kind.GAUGE, "", "", 0))
+        row = series.rows.add(print_, ValueType.INTEGER, SeriesDescription("n{}", Kind.GAUGE, "", "", 0))
         series.rows.state["live"][row], series.rows.state["last_ms"][row] = True, last_ms
     return series
 

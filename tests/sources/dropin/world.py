@@ -8,12 +8,12 @@ from pathlib import Path
 
 from artimon.model.clock import ManualClock
 from artimon.model.values import Value
-from sources.delivery.figures import Figures
+from sources.delivery.figures import SourceCounts
 from sources.delivery.reading_delivery import ReadingDelivery
-from sources.delivery.source_owners import Owners
+from sources.delivery.source_owners import SourceOwners
 from sources.dropin.folder import DropinFolder
 from sources.dropin.folder_files import FileLimits
-from sources.state.state_store import SeriesStore
+from sources.state.state_store import SourceStateStore
 from tests.sources.helpers import HOST, KeepingSink
 
 T = 1_800_000_000_000
@@ -35,8 +35,8 @@ class World:
 
     def start(self) -> None:
         """Begin with an empty memory; what is on disk is read by `restart` only."""
-        self.figures, self.owners = Figures(), Owners()
-        self.store = SeriesStore(self._state, self._max_series)
+        self.figures, self.owners = SourceCounts(), SourceOwners()
+        self.store = SourceStateStore(self._state, self._max_series)
         delivery = ReadingDelivery(self.sink, self.store, self.figures, self.clock)
         self.dropin = DropinFolder(self.folder, delivery, self.owners, LABELS, self._limits)
 

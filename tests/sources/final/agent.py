@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from artimon.model.batch import Polled
+from artimon.model.batch import PollResult
 from artimon.model.clock import ManualClock
-from pipeline.delivery.intake import Intake
-from pipeline.wal.log import Log
+from pipeline.delivery.intake import WalSink
+from pipeline.wal.log import WriteAheadLog
 from sources.poll import final_files, final_folder
 from sources.state import state_files as state
 from tests.crashing import kill_at
@@ -23,12 +23,12 @@ from tests.sources.final.world import MINUTE, Process, T, World
 OLD, NEW = Process(0, 1), Process(20, 2)
 
 
-class ProbedIntake(Intake):
+class ProbedIntake(WalSink):
     """Comes to points before and after the log has the samples."""
 
     probe: Callable[[str], None] = staticmethod(lambda _: None)
 
-    async def accept(self, polled: Sequence[Polled]) -> None:
+    async def accept(self, polled: Sequence[PollResult]) -> None:
         self.probe("before the log")
         await super().accept(polled)
         self.probe("after the log")
@@ -63,22 +63,22 @@ async def take(world: World) -> None:
 
 def ledger(place: Path) -> list[tuple[Any, ...]]:
     """Samples in the log, after their source."""
-    wal = Log(place / "log", "agent1", 2, lambda _: None, host="web1")
-    found = [(one.source, *row) for one in Intake(wal, "agent1", place / "log").replay() for row in one.samples.rows()]
+    wal = WriteAheadLog(place / "log", "agent1", 2, lambda _: None, host="web1")
+    found = [(one.source, *row) for one in WalSink(wal, "agent1", place / "log").replay() for row in one.samples.rows()]
     wal.close(3.0)
     return found
 
 
 def run(place: Path, step: Callable[[World], Coroutine[Any, Any, None]], point: str = "") -> None:
     """An agent's life; ends with -9 at `point`."""
-    wal = Log(place / "log", "agent1", 2, lambda _: None, host="web1")
+    wal = WriteAheadLog(place / "log", "agent1", 2, lambda _: None, host="web1")
     world = World(place, ProbedIntake(wal, "agent1", place / "log"), ManualClock(T + 30 * MINUTE))
     if point:
         probe = kill_at(point, 1)
         ProbedIntake.probe = staticmethod(probe)
-        state.write = probed(state.write, "before the state", "after the state", probe)
-        delete = probed(final_files.remove, "before the deletion", "after the deletion", probe)
-        setattr(final_folder, "remove", delete)  # noqa: B010 - a name that mypy does not see there
+        state.replace_file = probed(state.replace_file, "before the state", "after the state", probe)
+        delete = probed(final_files.remove_final, "before the deletion", "after the deletion", probe)
+        setattr(final_folder, "remove_final", delete)  # noqa: B010 - a name that mypy does not see there
     asyncio.run(step(world))
     world.close()
     wal.close(3.0)

@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.delivery.intake import Intake
-from pipeline.wal.log import Log
+from pipeline.delivery.intake import WalSink
+from pipeline.wal.log import WriteAheadLog
 from sources.artimon_source import ArtimonSource
 from sources.delivery.source_config import SourceConfig
 from tests.sources.helpers import HOST
 
 
 async def poll(place: Path, zookeeper: str) -> None:
-    wal = Log(place / "log", "agent1", 2, lambda _: None, host="web1")
+    wal = WriteAheadLog(place / "log", "agent1", 2, lambda _: None, host="web1")
     config = SourceConfig(
         "agent1",
         zookeeper,
@@ -31,7 +31,7 @@ async def poll(place: Path, zookeeper: str) -> None:
     )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    source = ArtimonSource(config, Intake(wal, "agent1", place / "log"), SYSTEM_CLOCK, hostname=HOST)
+    source = ArtimonSource(config, WalSink(wal, "agent1", place / "log"), SYSTEM_CLOCK, hostname=HOST)
     await source.run(stop)
     wal.close(3.0)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from artimon.model.batch import Polled
+from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.protocols import Since
+from artimon.model.protocols import NewestPoll
 from tests.sources.helpers import HOST, Application, KeepingSink, running
 from tests.waiting import until
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.stack
 class LoggingSink(KeepingSink):
     """Replays as the log does: what it accepted itself, but no samples of polls that the source remembers."""
 
-    def replay(self, since: Since | None = None) -> Iterable[Polled]:
+    def replay(self, since: NewestPoll | None = None) -> Iterable[PollResult]:
         for one in list(self.accepted):
             if since is None or not len(one.samples) or one.poll_ms >= since(one.source):
                 yield one

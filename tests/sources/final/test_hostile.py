@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.export.final import HEADER, MAGIC, MAX_BYTES
-from sources.base.errors import FileRefused
+from sources.base.errors import FileRefusedError
 from sources.dropin.folder_files import OpenFile
 from sources.poll.final_files import FinalLimits, make_folder
 from tests.sources.final.world import MINUTE, SOURCE, Process, World, increase_of, rows_of
@@ -205,13 +205,13 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (tmp_path / "final").symlink_to(other)
-    with pytest.raises(FileRefused, match="not a folder of this user"):
+    with pytest.raises(FileRefusedError, match="not a folder of this user"):
         make_folder(tmp_path)
     (tmp_path / "final").unlink()
     if os.geteuid() == 0:
         (tmp_path / "final").mkdir()
         os.chown(tmp_path / "final", 1000, -1)
-        with pytest.raises(FileRefused, match="delete it"):
+        with pytest.raises(FileRefusedError, match="delete it"):
             make_folder(tmp_path)
         (tmp_path / "final").rmdir()
     folder = make_folder(tmp_path)
@@ -226,7 +226,7 @@ def test_the_state_on_disk_comes_before_the_deletion(limited_world: World, monke
     async def run() -> None:
         await limited_world.put(OLD.file, GOOD)
         with monkeypatch.context() as patched:
-            patched.setattr("sources.state.state_files.write", _full)
+            patched.setattr("sources.state.state_files.replace_file", _full)
             assert await limited_world.finals.sweep() == 1
             assert await limited_world.finals.sweep() == 0
             assert limited_world.files() == [OLD.file]

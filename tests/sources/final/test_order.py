@@ -124,7 +124,7 @@ def test_births_that_another_agent_left(final_world: World) -> None:
         other = World(final_world.data / "other")
         await other.poll(OLD, 1, n=1)
         await other.poll(OLD, 2, n=2, late=1)
-        left = memo.encode(memo.late_of(other.store.get(SOURCE)))
+        left = memo.encode_memo(memo.late_series_of(other.store.get(SOURCE)))
         other.close()
         await final_world.put(OLD.file, OLD.final(4, {"n": 7, "late": 30}, poller="agent2", memo=left))
         assert await final_world.finals.sweep() == 1

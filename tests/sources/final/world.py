@@ -12,23 +12,23 @@ from typing import Any
 from artimon.model.clock import Clock, ManualClock
 from artimon.model.protocols import Sink
 from artimon.model.values import Kind, Value
-from bookkeeper.export.final import SUFFIX, encode
+from bookkeeper.export.final import SUFFIX, encode_final
 from bookkeeper.rpc.poll_service import idl
 from sources.base.endpoint_address import EndpointAddress
-from sources.delivery.commit_group import Gathering
-from sources.delivery.endpoint_status import Statuses
-from sources.delivery.figures import Figures
-from sources.delivery.placement import Placement
+from sources.delivery.commit_group import GroupCommitSink
+from sources.delivery.endpoint_status import EndpointStatuses
+from sources.delivery.figures import SourceCounts
+from sources.delivery.placement import PlacementResolver
 from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
-from sources.delivery.source_owners import Owners
+from sources.delivery.source_owners import SourceOwners
 from sources.poll.final_files import FinalLimits
 from sources.poll.final_folder import FinalFolder
 from sources.poll.poll_codec import check_columns
 from sources.state.reading import Reading
 from sources.state.series_memory import PORT
-from sources.state.state_store import SeriesStore
+from sources.state.state_store import SourceStateStore
 from tests.sources.helpers import HOST, KeepingSink, columns
 
 T = 1_800_000_000_000
@@ -59,7 +59,7 @@ class Process:
 
     def final(self, minute: float, counts: Mapping[str, Value], address: str = "127.0.0.1", **changes: Any) -> bytes:
         """The bytes that it leaves at its end."""
-        return encode(idl().Final(self.columns(minute, counts, **changes), address, 0))
+        return encode_final(idl().Final(self.columns(minute, counts, **changes), address, 0))
 
     @property
     def file(self) -> str:
@@ -80,11 +80,11 @@ class World:
     def start(self) -> None:
         config = SourceConfig("agent1", "127.0.0.1:1", self.data, dropin=self.dropin)
         config.folder.mkdir(exist_ok=True, parents=True)
-        self.figures, self.owners, clock = Figures(), Owners(), self.clock
-        self.store = SeriesStore(config.folder, config.max_series)
-        self.delivery = ReadingDelivery(Gathering(self.sink), self.store, self.figures, clock)
-        placement = Placement(config.folder / "names.json", (), clock, hostname=HOST)
-        statuses = Statuses(config.folder / "vanished.json", MINUTE)
+        self.figures, self.owners, clock = SourceCounts(), SourceOwners(), self.clock
+        self.store = SourceStateStore(config.folder, config.max_series)
+        self.delivery = ReadingDelivery(GroupCommitSink(self.sink), self.store, self.figures, clock)
+        placement = PlacementResolver(config.folder / "names.json", (), clock, hostname=HOST)
+        statuses = EndpointStatuses(config.folder / "vanished.json", MINUTE)
         self.shared = PollContext(
             config, clock, PollLimits(4, 64), self.delivery, placement, self.owners, statuses, self.figures
         )

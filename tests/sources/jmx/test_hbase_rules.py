@@ -6,7 +6,7 @@ import json
 
 from artimon.model.values import Kind
 from sources.scrape.jmx.bean_answer import parse_answers
-from sources.scrape.jmx.bean_mapper import Mapper
+from sources.scrape.jmx.bean_mapper import BeanMapper
 from sources.scrape.jmx.mapping_file import rule_set
 
 REGION = "Namespace_{}_table_{}_region_{}_metric_{}"
@@ -69,7 +69,7 @@ BEANS = [
 
 def test_regions_operations_and_servers() -> None:
     answer = parse_answers([json.dumps({"beans": BEANS}).encode()])
-    variables = Mapper(rule_set("hbase"), 5_000).variables(answer)
+    variables = BeanMapper(rule_set("hbase"), 5_000).variables(answer)
     assert answer.faults.counts == {}
     found = {(v.name, tuple(sorted(v.labels.items()))): v.value for v in variables}
     assert len(found) == len(variables), "none stands there twice"
@@ -98,4 +98,4 @@ def test_a_thousand_regions_take_no_time() -> None:
     evil = {"Namespace_" + "_table_" * 300 + "_region_" * 300 + "_metric_x": 1}
     bean = {"name": "Hadoop:service=HBase,name=RegionServer,sub=Regions", **names, **evil}
     answer = parse_answers([json.dumps({"beans": [bean]}).encode()])
-    assert len(Mapper(rule_set("hbase"), 5_000).variables(answer)) == 1_000
+    assert len(BeanMapper(rule_set("hbase"), 5_000).variables(answer)) == 1_000

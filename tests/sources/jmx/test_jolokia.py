@@ -21,9 +21,9 @@ from artimon.stack import jars
 from artimon.stack.java import find_java
 from artimon.stack.stack import Stack
 from sources.base.errors import PollError
-from sources.scrape.jmx.bean_answer import BeanAnswer, start_of
-from sources.scrape.jmx.bean_mapper import Mapper
-from sources.scrape.jmx.jolokia import Read, escaped, parse_bulk, parse_singles, reads
+from sources.scrape.jmx.bean_answer import BeanResponse, identity_of
+from sources.scrape.jmx.bean_mapper import BeanMapper
+from sources.scrape.jmx.jolokia import JolokiaRead, escape_path, parse_bulk, parse_singles, requests_for
 from sources.scrape.jmx.mapping_file import RULE_SETS, rule_set
 from tests.sockets import free_port
 from tests.sources.helpers import HOST, KeepingSink, registry, running
@@ -48,22 +48,22 @@ START = {"status": 200, "value": {"StartTime": 1_700_000_000_000, "Name": "1@x"}
 
 
 def bulk(*answers: Any) -> Any:
-    return parse_bulk(json.dumps([START, *answers]).encode(), reads(RULES))
+    return parse_bulk(json.dumps([START, *answers]).encode(), requests_for(RULES))
 
 
 def test_what_is_asked_for_is_what_the_rules_name() -> None:
-    assert reads(RULES) == (
-        Read("java.lang:type=Runtime", ("Name", "StartTime")),
-        Read("shop:type=Queue,name=*", ("Orders", "Size")),
-        Read("shop:type=Other,name=x*y,*", ()),
+    assert requests_for(RULES) == (
+        JolokiaRead("java.lang:type=Runtime", ("Name", "StartTime")),
+        JolokiaRead("shop:type=Queue,name=*", ("Orders", "Size")),
+        JolokiaRead("shop:type=Other,name=x*y,*", ()),
     )
-    runtime = [one for one in reads(rule_set("jvm")) if one.mbean == "java.lang:type=Runtime"]
-    assert runtime == [Read("java.lang:type=Runtime", ("Name", "StartTime", "Uptime"))]
+    runtime = [one for one in requests_for(rule_set("jvm")) if one.mbean == "java.lang:type=Runtime"]
+    assert runtime == [JolokiaRead("java.lang:type=Runtime", ("Name", "StartTime", "Uptime"))]
 
 
 def test_paths_of_questions_by_get() -> None:
-    assert escaped('a/b!c"d') == 'a!/b!!c!"d'
-    read = Read('shop:type=Queue,name="a/b"', ("Orders", "Size"))
+    assert escape_path('a/b!c"d') == 'a!/b!!c!"d'
+    read = JolokiaRead('shop:type=Queue,name="a/b"', ("Orders", "Size"))
     assert read.path("/jolokia").startswith(
         "/jolokia/read/shop:type=Queue,name=!%22a!/b!%22/Orders,Size?ignoreErrors=true"
     )
@@ -77,14 +77,14 @@ def test_beans_and_what_is_wrong_with_some() -> None:
         "shop:name=d,type=Queue": 7,
     }
     answer = bulk({"status": 200, "value": queues}, {"status": 404, "error": "InstanceNotFoundException"})
-    variables = Mapper(RULES, 100).variables(answer)
+    variables = BeanMapper(RULES, 100).variables(answer)
     assert [(v.name, dict(v.labels), v.value) for v in variables] == [
         ("shop.orders", {"queue": "a"}, 5),
         ("shop.size.bytes", {"queue": "a"}, 7),
     ]
     assert answer.faults.counts == {"attribute error": 1, "bad bean": 1}
     assert "broken" in answer.faults.examples["attribute error"]
-    start = start_of(answer)
+    start = identity_of(answer)
     assert start is not None
     assert start.time_ms == 1_700_000_000_000
 
@@ -109,7 +109,7 @@ def test_an_error_within_an_answer_is_counted_and_the_others_are_taken() -> None
 )
 def test_bad_answers(data: bytes, reason: str, text: str) -> None:
     with pytest.raises(PollError) as caught:
-        parse_bulk(data, reads(RULES))
+        parse_bulk(data, requests_for(RULES))
     assert caught.value.reason == reason
     assert text in str(caught.value)
 
@@ -126,14 +126,14 @@ JSON = st.recursive(
 
 @given(st.lists(JSON | st.fixed_dictionaries({"status": st.just(200), "value": JSON}), min_size=3, max_size=3))
 def test_no_json_makes_it_raise_anything_else(content: list[Any]) -> None:
-    asked = reads(RULES)
-    ways: list[Callable[[], BeanAnswer]] = [
+    asked = requests_for(RULES)
+    ways: list[Callable[[], BeanResponse]] = [
         lambda: parse_bulk(json.dumps(content).encode(), asked),
         lambda: parse_singles([json.dumps(one).encode() for one in content], asked),
     ]
     for way in ways:
         with contextlib.suppress(PollError):
-            Mapper(RULES, 10).variables(way())
+            BeanMapper(RULES, 10).variables(way())
 
 
 # --- real servers
@@ -142,7 +142,7 @@ def test_no_json_makes_it_raise_anything_else(content: list[Any]) -> None:
 def attach(stack: Stack, part: str) -> str:
     """host:port of an agent in the JVM of a part. Jolokia's launcher gives a busy machine half a second to start it."""
     java = find_java(settings.load())
-    folder = jars.ensure(settings.load(), java, ["jolokia"])
+    folder = jars.ensure_jars(settings.load(), java, ["jolokia"])
     (jar,) = (folder / "jolokia").glob("jolokia-jvm-*.jar")
     port, pid = str(free_port()), str(stack.pid(part))
     command = [str(java.program), "-jar", str(jar), "--host", "127.0.0.1", "--port", port, "start", pid]
@@ -231,6 +231,6 @@ def test_a_real_kafka(kafka_stack: Stack, tmp_path: Path) -> None:
 
 def test_all_rule_sets_can_be_asked_for() -> None:
     for name in RULE_SETS:
-        asked = reads(rule_set(name))
+        asked = requests_for(rule_set(name))
         assert asked[0].mbean == "java.lang:type=Runtime"
         assert len({one.mbean for one in asked}) == len(asked)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from artimon.model.values import Kind, Value
 from sources.base.errors import PollError
-from sources.scrape.jmx.bean_answer import parse_answers, start_of
-from sources.scrape.jmx.bean_mapper import Mapper
+from sources.scrape.jmx.bean_answer import identity_of, parse_answers
+from sources.scrape.jmx.bean_mapper import BeanMapper
 from sources.scrape.jmx.mapping_file import RULE_SETS, rule_set
 from sources.scrape.jmx.name_patterns import camel, parse_bean_pattern, parse_pattern, snake, split_bean_name
 from tests.sources.jmx.bean_server import parse_rules
@@ -48,7 +48,7 @@ def mapped(
 ) -> tuple[dict[str, Value], dict[str, int]]:
     """Name and labels -> value, and the faults."""
     answer = parse_answers([beans({"name": name, **attributes})])
-    made = Mapper(RULES, 100).variables(answer)
+    made = BeanMapper(RULES, 100).variables(answer)
     return {f"{v.name}{dict(v.labels)}": v.value for v in made}, dict(answer.faults.counts)
 
 
@@ -131,12 +131,12 @@ def test_one_bad_entry_of_a_table_does_not_lose_the_others() -> None:
 
 def test_a_bare_nan_is_no_value() -> None:
     answer = parse_answers([b'{"beans":[{"name":"shop:type=Queue,name=q","Nanos":NaN,"Size":NaN,"Done":1}]}'])
-    assert [v.value for v in Mapper(RULES, 100).variables(answer)] == [1]
+    assert [v.value for v in BeanMapper(RULES, 100).variables(answer)] == [1]
     assert not answer.faults
 
 
 def test_labels_follow_a_tag_that_changes() -> None:
-    mapper = Mapper(RULES, 100)
+    mapper = BeanMapper(RULES, 100)
     owners = []
     for owner in ("ann", "bob", None):
         bean = {"name": "shop:type=Queue,name=q", "Disks": {"d": {"free": 1}}, "tag.Owner": owner}
@@ -146,7 +146,7 @@ def test_labels_follow_a_tag_that_changes() -> None:
 
 def test_the_number_of_variables_is_limited() -> None:
     answer = parse_answers([beans(*({"name": f"shop:type=Queue,name={i}", "Size": i} for i in range(20)))])
-    assert [v.value for v in Mapper(RULES, 7).variables(answer)] == list(range(7))
+    assert [v.value for v in BeanMapper(RULES, 7).variables(answer)] == list(range(7))
     assert answer.faults.counts == {"too many series": 13}
     assert "7" in answer.faults.examples["too many series"]
 
@@ -155,13 +155,13 @@ def test_beans_that_come_twice_or_have_no_name_are_counted() -> None:
     bean = {"name": "shop:type=Queue,name=q", "Size": 1}
     first = beans(bean, {**bean, "Size": 2}, {"Size": 3})
     answer = parse_answers([first, beans(bean, "what", {"name": "odd", "Size": 1})])
-    assert [v.value for v in Mapper(RULES, 100).variables(answer)] == [1]
+    assert [v.value for v in BeanMapper(RULES, 100).variables(answer)] == [1]
     assert answer.faults.counts == {"bean twice": 1, "bad bean": 3}
 
 
 def test_of_an_attribute_that_comes_twice_the_last_counts() -> None:
     answer = parse_answers([b'{"beans":[{"name":"shop:type=Queue,name=q","Size":1,"Size":2}]}'])
-    assert [v.value for v in Mapper(RULES, 100).variables(answer)] == [2]
+    assert [v.value for v in BeanMapper(RULES, 100).variables(answer)] == [2]
     assert answer.faults.counts == {"attribute twice": 1}
 
 
@@ -188,7 +188,7 @@ def test_what_is_no_answer_is_garbage(data: bytes) -> None:
 @pytest.mark.parametrize("time_ms", [None, "1", -1, 0, True, 1.5, 2**60])
 def test_a_start_that_is_none_is_a_fault(time_ms: Any) -> None:
     answer = parse_answers([beans({"name": "java.lang:type=Runtime", "StartTime": time_ms})])
-    assert start_of(answer) is None
+    assert identity_of(answer) is None
     assert answer.faults.counts == {"no start": 1}
 
 
@@ -220,7 +220,7 @@ def test_no_json_makes_the_mapper_raise(found: list[Any], names: list[str]) -> N
         if isinstance(bean, dict):
             bean["name"] = name
     answer = parse_answers([json.dumps({"beans": found}).encode()])
-    mapper = Mapper(SHIPPED, 50)
+    mapper = BeanMapper(SHIPPED, 50)
     first = mapper.variables(answer)
     assert mapper.variables(answer) == first
     assert len(first) <= 50

@@ -13,7 +13,7 @@ from artimon.model.values import Kind, ValueType
 from artimon.runtime.config_file import MAX_BYTES, ConfigFileError
 from sources.base.errors import TargetError
 from sources.scrape.jmx.mapping_file import RULE_SETS, read_rules, rule_set
-from sources.scrape.jmx.mapping_rules import WHOLE, queries
+from sources.scrape.jmx.mapping_rules import ALL_BEANS, queries
 from sources.targets.bean_target import JmxTarget, parse_target
 from tests.sources.jmx.bean_server import parse_rules
 
@@ -117,7 +117,7 @@ def test_a_server_is_asked_for_the_domains_that_have_rules_the_start_first() -> 
     default = [rule for name in JmxTarget("", "", 0).rule_sets for rule in rule_set(name)]
     assert queries(default) == ("java.lang:*", "Hadoop:*", "java.nio:*")
     assert queries(parse_rules(GOOD, "x")) == ("java.lang:*", "shop:*")
-    assert queries(parse_rules(GOOD.replace("shop:type", "<any>:type"), "x")) == (WHOLE,)
+    assert queries(parse_rules(GOOD.replace("shop:type", "<any>:type"), "x")) == (ALL_BEANS,)
 
 
 def test_targets() -> None:

@@ -37,7 +37,7 @@ session.stop()
 
 @pytest.mark.slow
 def test_a_real_driver(tmp_path: Path) -> None:
-    folder = jars.ensure(settings.load(), find_java(settings.load()), ["jolokia"]) / "jolokia"
+    folder = jars.ensure_jars(settings.load(), find_java(settings.load()), ["jolokia"]) / "jolokia"
     (jar,) = folder.glob("jolokia-jvm-*.jar")
     port = free_port()
     options = [

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from artimon.model.values import Kind
 from sources.base.errors import LineError, PollError
-from sources.scrape.prometheus.page import Page, PageLimits, PageReader
+from sources.scrape.prometheus.page import Exposition, ExpositionLimits, ExpositionReader
 from sources.scrape.prometheus.page_text import parse_sample
 
 OM = b"""# TYPE foo counter
@@ -46,18 +46,18 @@ plain_total 1
 """
 
 
-def read(data: bytes, openmetrics: bool = False, ended: bool = True, **limits: int) -> Page:
-    return PageReader(limits=PageLimits(**limits)).read(data, openmetrics, ended)
+def read(data: bytes, openmetrics: bool = False, ended: bool = True, **limits: int) -> Exposition:
+    return ExpositionReader(limits=ExpositionLimits(**limits)).read(data, openmetrics, ended)
 
 
-def values(page: Page) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def values(page: Exposition) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     keys = [
         (name, frozenset(labels.items())) for name, labels in zip(page.schema.names, page.schema.labels, strict=True)
     ]
     return dict(zip(keys, page.values.tolist(), strict=True))
 
 
-def by_name(page: Page, column: Any) -> dict[str, int]:
+def by_name(page: Exposition, column: Any) -> dict[str, int]:
     return dict(zip(page.schema.names, column.tolist(), strict=True))
 
 
@@ -154,13 +154,13 @@ def test_a_series_that_stands_there_twice_counts_once() -> None:
 
 
 def test_labels_of_the_target_win_and_the_pages_own_are_exported() -> None:
-    reader = PageReader(frozenset({"job", "instance"}))
+    reader = ExpositionReader(frozenset({"job", "instance"}))
     page = reader.read(b'a{job="x",exported_job="y",instance=""} 1\n', False, True)
     assert page.schema.labels == [{"exported_exported_job": "x", "exported_job": "y"}]
 
 
 def test_the_schema_stays_until_the_page_has_other_series_or_says_other_things() -> None:
-    reader = PageReader()
+    reader = ExpositionReader()
     first = reader.read(b"# TYPE a gauge\na 1\nb 2\n", False, True)
     same = reader.read(b"# TYPE a gauge\na 3\nb 4\n", False, True)
     assert same.schema is first.schema
@@ -173,7 +173,7 @@ def test_the_schema_stays_until_the_page_has_other_series_or_says_other_things()
 
 
 def test_series_that_come_and_go_are_forgotten() -> None:
-    reader = PageReader(limits=PageLimits(series=10))
+    reader = ExpositionReader(limits=ExpositionLimits(series=10))
     for turn in range(50):
         page = reader.read(b"".join(b'a{n="%d"} 1\n' % (10 * turn + i) for i in range(10)), False, True)
         assert len(page.values) == 10
