@@ -46,8 +46,8 @@ class Shard:
 
     Locks, in this order: `moving` of `Ownership` for adopting and dropping; `_feeding` for a whole range, so that
     ranges are applied one after another and a position moves with its data; `_announcing` for one announced block;
-    `_cells` for one run, the slots of one block, or one copy for a reader; `_reading` for the groups and counts. The index has
-    its own, taken last. No I/O under any of them except `moving`.
+    `_cells` for one run, the slots of one block, or one copy for a reader; `_reading` for the groups and counts. The
+    index has its own, taken last. No I/O under any of them except `moving`.
     A reader may see a range half applied, never a run; it never waits longer than one run or one other reader.
     """
 
