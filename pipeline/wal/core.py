@@ -228,6 +228,7 @@ class LogCore:
                 count, size = self._fitting(groups)
                 self._write_group(groups[:count], size, tell)
                 del groups[:count]
+            self._roll_acked()
             self.tidy()
         except LogWriteError as error:
             _refuse_all(groups, error)
@@ -241,6 +242,14 @@ class LogCore:
         """Delete segments that are no longer needed."""
         if not self.keep_segments and self.complete and not self.problem:
             self._segments.delete_done(self.before_delete)
+
+    def _roll_acked(self) -> None:
+        """Begin a new segment if the active one fills half of the quota and no record is needed any more: the newest
+        segment is never deleted, so the log would refuse everything for ever."""
+        idle = not self.live and not self.keep_segments and self.complete and not self.problem
+        if idle and self._segments.active is not None and self._segments.size > self.quota_bytes // 2:
+            self._seal()
+            self._segments.begin(self.epoch, self._written)
 
     def _make_room(self) -> None:
         """Free space after a refused write: the disk may be full, and a later write may then fit."""

@@ -194,6 +194,27 @@ def test_a_log_holds_so_many_batches_however_small_they_are(tmp_path: Path, monk
     wal.close()
 
 
+def test_a_log_that_one_segment_fills_takes_batches_again_once_all_are_acked(tmp_path: Path) -> None:
+    """The newest segment is never deleted: a quota of about one segment was full for ever."""
+    told = Told()
+    wal = open_log(tmp_path, told, segment=4_000, quota=4_500)
+    number = 0
+    with pytest.raises(QuotaFull):
+        while True:
+            wal.append([entry(wal, 0, number)]).result(60)
+            number += 1
+    assert number >= 2
+    wal.note(RecordType.ACKED, encode_acked(told.ids))
+    wal.release([place for _, place in told.placed])
+    eventually(lambda: wal.used_bytes < 1_000)
+    wal.append([entry(wal, 0, number)]).result(60)
+    assert wal.used_bytes < 4_000
+    wal.close()
+    again = open_log(tmp_path)
+    assert [header.id.sequence for header, _ in again.recovered.batches] == [number]
+    again.close()
+
+
 def test_close_writes_what_waits(tmp_path: Path) -> None:
     told = Told()
     wal = open_log(tmp_path, told)

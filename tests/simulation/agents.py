@@ -280,8 +280,8 @@ class SimAgent(Process):
     # -- sending
 
     def pump(self) -> None:
-        """Send all that may go; come back when more may."""
-        while self._flying < THREADS:
+        """Send all that may go; come back when more may. It may lose its power on the way."""
+        while self.up and self._flying < THREADS:
             group = self.sending.next(self._scheduler.now, self._scheduler.now_ms)
             if not isinstance(group, LaneCall):
                 self._pump_later(group)

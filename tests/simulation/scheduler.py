@@ -85,7 +85,9 @@ class Scheduler:
             self._trace(f"{self.now:10.3f} {text}")
 
     def later(self, delay_s: float, action: Action, owner: Process | None = None) -> None:
-        """Let `action` happen, unless its owner is killed before."""
+        """Let `action` happen, unless its owner is killed before. What is dead already plans nothing."""
+        if owner is not None and not owner.up:
+            return
         self._number += 1
         heappush(self._heap, (self.now + delay_s, self._number, action, owner, 0 if owner is None else owner.life))
 

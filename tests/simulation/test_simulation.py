@@ -44,7 +44,19 @@ FRESH = 40
 """Fresh seeds of each run of the tests."""
 SEEDS_PRINTED = "seeds"
 """Property of a test whose value is printed at the end of the run (tests/conftest.py)."""
-ONCE_BROKEN = (920418, 5000190, 5000577, 77000116, 77004172, 77005185, 3000009355, 3000009535, 3000031959)
+ONCE_BROKEN = (
+    920418,
+    5000190,
+    5000577,
+    77000116,
+    77004172,
+    77005185,
+    3000009355,
+    3000009535,
+    3000031959,
+    3000050117,
+    3000058460,
+)
 OFTEN = ("late", "recreated", "checkpoint", "zombie")
 """Each must happen in at least 5 % of the runs."""
 QUICK = 100
