@@ -1,4 +1,4 @@
-"""A history that all tests here read and none changes."""
+"""Read-only history shared by all tests of this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random series, once in shards and once in the tables on HDFS."""
+"""Random series, stored both in shards and in the tables on HDFS."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def put(world: HistoryWorld, told: Sequence[Told], files: int = 7) -> None:
 
 
 def block_of(source: str, version: int, told: Sequence[Told], type_then: Callable[[Told], ValueType]) -> SeriesBlock:
-    """What a source announces."""
+    """Announcement of a source."""
     infos = [SeriesInfo(text_of(one), type_then(one), one.kind) for one in told if one.source == source]
     return SeriesBlock(source, 0, version, tuple(infos))
 

@@ -1,4 +1,4 @@
-"""`artimon history` and `artimon.history`, as a person uses them."""
+"""`artimon history` and `artimon.history`, as a user calls them."""
 
 from __future__ import annotations
 

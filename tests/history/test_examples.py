@@ -1,4 +1,4 @@
-"""The examples give what a plain loop over the same samples gives."""
+"""The examples agree with a plain loop over the same samples."""
 
 from __future__ import annotations
 

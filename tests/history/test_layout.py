@@ -1,4 +1,4 @@
-"""Runs of samples are moved as wholes, and give the order that sorting gives."""
+"""Moving whole runs of samples gives the same order as sorting."""
 
 from __future__ import annotations
 

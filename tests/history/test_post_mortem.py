@@ -1,4 +1,4 @@
-"""The post-mortem notebook, run in a kernel of this environment against a history of which the accident is known."""
+"""The post-mortem notebook, run in a kernel of this environment against a history with a known accident."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes back is what was appended, of all types, by both engines, and only files that matter are read."""
+"""Both engines return the appended samples of all types and read only the files they need."""
 
 from __future__ import annotations
 

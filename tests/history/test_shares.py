@@ -1,4 +1,4 @@
-"""Files of many row groups: read in shares by several threads, in two passes, and never another answer."""
+"""Files of many row groups: threads read them in shares, in two passes, with the same answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks bring more tasks; whatever ends them is said, and the rest is given up."""
+"""Tasks add further tasks; the first error is raised and cancels the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows are wanted, against looking at one after another."""
+"""Selection of rows against a loop over single rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A history of known content: series announced, samples appended, and the plain list that must come back."""
+"""A history of known content: series announced, samples appended, and the plain list expected back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class HistoryWorld:
             self.samples.append(Sample(text, source, time, time - 1000, type_name(value), value))
 
     def expected(self, texts: Iterable[str], after_ms: int, until_ms: int, sources: Iterable[str] = ()) -> list[str]:
-        """What a reading must give, as texts, sorted."""
+        """Expected rows of a read, as sorted texts."""
         wanted, of = set(texts), set(sources)
         return sorted(
             repr(one)

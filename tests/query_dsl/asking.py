@@ -1,4 +1,4 @@
-"""Random worlds and random queries, and what it means that two evaluators agree."""
+"""Random worlds and random queries, and the comparison of two evaluators' answers."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ def sampled_links(draw: Any, place: int) -> str:
 
 @st.composite
 def exact_questions(draw: Any) -> str:
-    """Whose answers are whole numbers that no float64 may touch."""
+    """Queries with integer answers that must not pass through float64."""
     name = draw(st.sampled_from([n for n in EXACT if n != "resets"]))
     text = f"fetch('m.*').map('{name}', '{draw(st.sampled_from([1, 3, 5]))}m')"
     more = [
@@ -344,7 +344,7 @@ def theirs(text: str, world: World, now: int = NOW) -> Answer | str:
 
 
 def differences(text: str, got: Matrix | RawSeries | str, wanted: Answer | str) -> list[str]:
-    """What is not equal, in words."""
+    """Descriptions of the differences."""
     if isinstance(got, str) or isinstance(wanted, str):
         return [] if isinstance(got, str) and isinstance(wanted, str) else [f"ours {got!r}, plain {wanted!r}"]
     if isinstance(got, RawSeries):
@@ -382,7 +382,7 @@ def irregular_differences(text: str, got: RawSeries, wanted: Answer) -> list[str
 
 
 def as_good(text: str, a: Any, b: Any) -> bool:
-    """Whether ours is equal to the plain value, or may be another one."""
+    """True if ours is equal to the plain value, or may be another one."""
     if agree(a, b) or ("quantile" in text and at_infinity(a, b)):
         return True
     return MAGNIFIES.search(text) is not None and None not in (a, b)

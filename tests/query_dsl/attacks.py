@@ -1,4 +1,4 @@
-"""Texts that want to run code, or to exhaust whoever reads or answers them. Run as a program, it tries them all in turn
+"""Texts that try to run code or to exhaust the parser or evaluator. Run as a program, it tries them all in turn
 with little memory to spare: see test_attacks.py."""
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def pattern_literal(pattern: str) -> str:
 
 
 def refusal(text: str, store: Crowd) -> str:
-    """How the text is refused; fails if it is not."""
+    """Error that refuses the text; fails if there is none."""
     try:
         found = evaluate(parse(text), store, NOW)
     except QueryError as problem:

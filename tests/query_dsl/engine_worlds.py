@@ -1,4 +1,4 @@
-"""The same samples for several engines, and what each makes of them in one form."""
+"""The same samples for several engines, with their answers in one form."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def made_of(buckets: Buckets, lives: bool = True) -> dict[int, Made]:
             found[name] = cells if plain else [shown(cell) for cell in cells]
         if one.type == ValueType.DOUBLE:  # the last bits of a sum depend on the order
             found["sum"] = [f"{float(total):.12g}" for total in found["sum"]]
-        for name in ("min", "max", "sum"):  # which of two zeros is the smaller one depends on their order
+        for name in ("min", "max", "sum"):  # min and max of zeros of both signs depend on their order
             found[name] = ["0" if str(cell) in ("-0.0", "0.0", "-0") else cell for cell in found[name]]
         if lives:
             mine = buckets.births[buckets.births["row"] == row]
@@ -131,7 +131,7 @@ def series(draw: st.DrawFn, number: int, minutes: int = 30) -> list[Told]:
             samples.append((at, birth, draw(whole if now == ValueType.INTEGER else VALUES[now])))
         if samples and draw(st.integers(0, 3)) == 0:
             samples.append((at + draw(st.integers(0, MINUTE)), 0, None))
-        if samples or not out:  # who announces a type and never sends anything is no twin to compare with
+        if samples or not out:  # an announced type without samples has no counterpart
             out.append(
                 Told(f"v{number}", (("k", str(number)),), counter, tuple(samples), source, SOURCES.index(source))
             )

@@ -1,4 +1,4 @@
-"""The history engine over samples in lists: it sees what lies on the grid that is asked for, and nothing else."""
+"""The history engine over samples in lists: it reads only samples within the requested grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random matrices, and running one node over them."""
+"""Random matrices, and the evaluation of one node over them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is meant to do harm is refused, quickly, with a clear error; the process lives and its memory stays flat."""
+"""Hostile queries are refused quickly with a clear error; the process survives and its memory stays flat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions in Python: immutable, without a truth value, and open to Python's own names."""
+"""Expressions in Python: immutable, without a truth value, and usable with Python's built-in functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tab key offers at every place of a query that is not finished."""
+"""Completions at every position of an unfinished query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory and history side by side answer what one long memory would, wherever the seam lies."""
+"""Memory and history side by side answer like one long memory, for every position of the seam."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw samples cut into buckets are what shards make of them, however the samples are split and in whatever order."""
+"""Raw samples cut into buckets equal those of shards, for any split and order of the samples."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def outcome(text: str, store: Any) -> Matrix | str:
 
 
 def differences(text: str, memory: Any, past: Any) -> list[Any]:
-    """What the two answer otherwise, first the memory's."""
+    """Differences of the two answers, the memory's first."""
     a, b = outcome(text, memory), outcome(text, past)
     if isinstance(a, str) or isinstance(b, str):
         return [] if isinstance(a, str) and isinstance(b, str) else [a, b]

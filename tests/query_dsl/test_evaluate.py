@@ -1,4 +1,4 @@
-"""Grids, levels, edges, what is asked of the store, and what the answer says."""
+"""Grids, levels, edges, requests to the store, and notes of the answer."""
 
 from __future__ import annotations
 

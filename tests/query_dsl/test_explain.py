@@ -1,4 +1,4 @@
-"""What answering does is told: grid, engine, level and why, what the store computes, what was read."""
+"""Explanations name the grid, engine, level and its reason, the store's computations, and the data read."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_operator(operator: Operator) -> None:
 
 @pytest.mark.parametrize("entry", [entry for _, entry in ENTRIES], ids=[f"{f}-{e.name}" for f, e in ENTRIES])
 def test_printed_example_parses(entry: Entry) -> None:
-    """What the documentation shows can be typed."""
+    """Examples of the documentation can be typed."""
     query = parse(entry.example)
     assert parse(str(query)).equals(query)
     assert entry.summary.endswith(".")

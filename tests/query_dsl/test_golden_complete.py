@@ -1,4 +1,4 @@
-"""No function without its golden rows: the ten cases of each, in each family that has it, or a reason why not."""
+"""Every function has its ten golden cases in each of its families, or a reason for an exception."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def family_of(node: nodes.Node) -> tuple[str, object]:
 
 
 def calls(case: Case, family: str, name: str) -> bool:
-    """Whether the query of the case calls this function of this family: its tree says so; of one that cannot be read
+    """True if the query of the case calls this function of this family, by its tree; for one that cannot be parsed
     (or whose tree has another name for it) the text."""
     try:
         tree = parse(case.query).node

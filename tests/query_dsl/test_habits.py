@@ -1,4 +1,4 @@
-"""Who comes from PromQL, pandas or a word processor is told what to write here."""
+"""Syntax hints for users of PromQL, pandas and word processors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROMQL = [
 
 @pytest.mark.parametrize(("text", "here"), PROMQL)
 def test_simple_promql_is_told_as_a_query(text: str, here: str | None) -> None:
-    """What is told parses, too."""
+    """The suggested query parses, too."""
     with pytest.raises(QueryError) as caught:
         parse(text)
     if here is not None:

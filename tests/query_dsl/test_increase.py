@@ -149,6 +149,6 @@ def test_delta_is_the_difference_to_the_value_before(steps: list[tuple[int, int]
 
 
 def test_difference_beyond_int64_is_missing() -> None:
-    """What int64 cannot hold is NA, never wrapped."""
+    """Differences outside int64 are NA, never wrapped."""
     store = PlainStore(level_table=((10, 50),)).add("g", {}, [(10, -(2**63)), (20, 2**63 - 1)])
     assert evaluate(fetch("g").delta().between(0, 20), store, 20 + SETTLE_MS).tolist(0) == [None, None]

@@ -1,4 +1,4 @@
-"""Raw samples: their forms, their transforms against plain loops, and the same buckets as a fetch."""
+"""Raw samples: their forms, their transforms against plain loops, and buckets equal to those of a fetch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query may cost: each limit by itself, soft and hard, and ending a query from outside."""
+"""Cost limits of a query, each by itself, soft and hard, and cancellation from outside."""
 
 from __future__ import annotations
 

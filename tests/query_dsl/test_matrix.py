@@ -1,4 +1,4 @@
-"""The matrix: exact values, NA beside NaN, immutability, and the forms it leaves in."""
+"""The matrix: exact values, NA beside NaN, immutability, and its export formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions as operators ask them: racks, volumes, counters that restart, histograms, joins, calendars, weeks, texts,
+"""Typical questions of operators: racks, volumes, counters that restart, histograms, joins, calendars, weeks, texts,
 truths, what is absent or stale, the worst of each site. Expected values were worked out by hand, or by numpy below.
 
 Each is asked of samples in lists and of two shards that hold the same. Values stand a minute apart and end at 08:00 on
@@ -107,7 +107,7 @@ RACKS = Given(
 
 
 def test_mean_temperature_of_each_rack() -> None:
-    """What lacks the rack forms a class of its own, and is reported; what is missing is left out of the mean."""
+    """Series without a rack form a reported class of their own; the mean leaves out missing values."""
     expect(
         RACKS,
         "fetch('temperature').mean(by=['dc', 'rack']).range('3m')",

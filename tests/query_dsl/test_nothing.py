@@ -1,4 +1,4 @@
-"""A query that selects nothing says which matcher is to blame, what comes near, and when anything was seen last: the
+"""A query that selects nothing names the failing matcher, similar names, and the time of the last sample: the
 memory store of several shards, the history, both, and lists of samples."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Samples in lists as a store: types, births, ends, any grid, and clear words for what is wrong."""
+"""Samples in lists as a store: types, births, ends, any grid, and clear errors."""
 
 from __future__ import annotations
 

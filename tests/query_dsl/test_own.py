@@ -1,4 +1,4 @@
-"""Own functions in whole queries: built in Python only, paired and grouped as the language's own, ended in time."""
+"""Own functions in whole queries: built in Python only, paired and grouped like built-in functions, ended in time."""
 
 from __future__ import annotations
 

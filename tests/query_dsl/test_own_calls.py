@@ -1,4 +1,4 @@
-"""Own functions as they are called: what they are given, what they may return, what is said of a mistake, and that one
+"""Calls of own functions: arguments, permitted results, error messages, and that one
 which never returns is ended."""
 
 from __future__ import annotations

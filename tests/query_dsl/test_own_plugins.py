@@ -1,4 +1,4 @@
-"""Functions of installed packages: found by name, usable in text, and no harm where they are broken."""
+"""Functions of installed packages: found by name, usable in text, and harmless if broken."""
 
 from __future__ import annotations
 

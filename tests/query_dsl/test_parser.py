@@ -1,4 +1,4 @@
-"""Text to tree and back, and everything that is no query."""
+"""Text to tree and back, and texts that are no query."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_printing_and_parsing_gives_the_same_tree(query: Expr) -> None:
 @given(st.text(alphabet="fetch('x').+-*/&|~<>=()[]{}\"\\\n abyn015,#:;@!lambda", max_size=60) | st.text(max_size=40))
 @settings(max_examples=500, deadline=None)
 def test_any_text_is_a_query_or_a_query_error(text: str) -> None:
-    """Whatever comes, nothing but QueryError is raised, with a place inside the text."""
+    """Any text raises at most QueryError, with a position inside the text."""
     problem: QueryError | None = None
     try:
         parse(text)

@@ -111,7 +111,7 @@ def test_integers_beyond_2_53_are_exact_at_length(world: World, asked: list[str]
 
 
 def test_the_plain_evaluator_is_no_copy() -> None:
-    """It may read the tree and the selector, no more of query_dsl, and nothing that computes in artimon.model."""
+    """It imports only the tree and the selector from query_dsl, and nothing that computes in artimon.model."""
     from pathlib import Path
 
     allowed = {"Expr", "parse", "parse_selector"}

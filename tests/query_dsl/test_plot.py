@@ -1,4 +1,4 @@
-"""Charts: what is drawn is what the matrix holds, gaps are gaps, and no text is read as a formula."""
+"""Charts draw the values of the matrix, keep gaps, and read no text as a formula."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def drawn(axes: Any) -> None:
 
 
 def texts(axes: Any) -> list[str]:
-    """What the legend says."""
+    """Texts of the legend."""
     return [text.get_text().strip() for text in axes.get_legend().get_texts()]
 
 

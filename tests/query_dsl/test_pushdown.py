@@ -1,4 +1,4 @@
-"""A query with push-down answers what it answers without: values, mask, labels, types, notes, and errors."""
+"""A query gives the same answer with and without push-down: values, mask, labels, types, notes, and errors."""
 
 from __future__ import annotations
 

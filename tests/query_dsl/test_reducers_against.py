@@ -34,7 +34,7 @@ def classes(found: Matrix, by: tuple[str, ...]) -> dict[str, list[int]]:
 
 
 def usable(found: Matrix, by: tuple[str, ...]) -> bool:
-    """Whether every label stands on some series."""
+    """True if every label is on some series."""
     return all(any(one.get(label) for one in found.keys) for label in by)
 
 
@@ -235,7 +235,7 @@ def test_how_often_each_value_occurs(found: Matrix, by: tuple[str, ...]) -> None
 @PROFILE
 @given(matrices(NUMBERS), BY, st.sampled_from(["skip", "propagate"]), st.sampled_from([None, 0, 1, 2, 3]))
 def test_min_count_and_nulls(found: Matrix, by: tuple[str, ...], nulls: str, least: int | None) -> None:
-    """Where a result stands, for reducers of every kind."""
+    """Positions of present results, for reducers of every kind."""
     if not usable(found, by):
         return
     kinds: list[tuple[str, dict[str, Any]]] = [
@@ -331,7 +331,7 @@ def _of_step(members: list[tuple[str, list[Any]]], q: float, step: int) -> float
 
 
 def test_numbers_that_only_look_like_one() -> None:
-    """What Python would read as a number and no histogram means."""
+    """Bounds that Python reads as a number but histograms do not use."""
     rows = [(key("b", le=le), float, [float(i)]) for i, le in enumerate(["1_0", " 1", "0x1", "nan", "1", "+Inf"])]
     assert table(reduce_(matrix(rows), "histogram_quantile", q=0.5)) == {"{}": [0.625]}
 

@@ -1,4 +1,4 @@
-"""The page for readers says what the code does."""
+"""The generated page of functions equals the registries."""
 
 from __future__ import annotations
 

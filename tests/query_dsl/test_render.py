@@ -1,4 +1,4 @@
-"""Tables: NA is not NaN, a terminal's width is kept, nothing a label holds can do harm."""
+"""Tables: NA is not NaN, lines fit the terminal, and labels cannot inject anything."""
 
 from __future__ import annotations
 

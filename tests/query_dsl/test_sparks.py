@@ -1,4 +1,4 @@
-"""Small charts: every mark has its meaning, and none of them is longer than it may be."""
+"""Small charts: each mark has a meaning, and no chart exceeds its maximum length."""
 
 from __future__ import annotations
 

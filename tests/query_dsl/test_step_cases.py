@@ -1,4 +1,4 @@
-"""The case that stands with each filter, filler, transform and presence function is what it does."""
+"""Each filter, filler, transform and presence function passes the case of its entry."""
 
 from __future__ import annotations
 

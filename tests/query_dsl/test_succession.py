@@ -1,4 +1,4 @@
-"""Lives that do not come one after another, or whose births go back: in every engine the same, and as lists say it."""
+"""Overlapping lives and births that go back give the same answer in every engine and in lists."""
 
 from __future__ import annotations
 

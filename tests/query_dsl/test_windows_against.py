@@ -1,4 +1,4 @@
-"""Window functions give what numpy, scipy, pandas and statsmodels give for the values of each window."""
+"""Window functions agree with numpy, scipy, pandas and statsmodels on the values of each window."""
 
 from __future__ import annotations
 

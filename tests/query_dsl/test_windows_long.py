@@ -1,4 +1,4 @@
-"""Long windows over raw samples that slide: each sample is not looked at once more for every window that it lies in."""
+"""Long sliding windows over raw samples do not visit each sample again for every window that holds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What window functions make of missing values, NaN, infinities, types, births and wrong arguments."""
+"""Window functions with missing values, NaN, infinities, types, births and wrong arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Window functions that shards compute themselves: the same as without."""
+"""Window functions computed by shards equal those computed by the evaluator."""
 
 from __future__ import annotations
 

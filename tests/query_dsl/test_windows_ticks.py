@@ -1,4 +1,4 @@
-"""Window functions at the times of raw samples: the worked examples of the reference, and what buckets answer."""
+"""Window functions at the times of raw samples: the worked examples of the reference, compared with buckets."""
 
 from __future__ import annotations
 

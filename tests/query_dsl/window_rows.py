@@ -1,4 +1,4 @@
-"""Rows of values as buckets of one sample each, windows over them, and what a function answers."""
+"""Rows of values as buckets of one sample each, windows over them, and answers of a function."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def mapped(name: str, data: Arrays, frame: WindowFrame, **args: Any) -> Mapped:
 
 
 def values(name: str, rows: Sequence[Row], width: int, **args: Any) -> list[list[float | int | None]]:
-    """What stands in each output, None where nothing does."""
+    """Value of each output, None if it is missing."""
     data = arrays_of(rows)
     column = mapped(name, data, trailing(data, width), **args).column
     shown: list[list[float | int | None]] = []

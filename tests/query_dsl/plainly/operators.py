@@ -37,7 +37,7 @@ def plain_type(side: Side) -> str:
 
 
 def takes(op: str, left: str, right: str) -> bool:
-    """Whether the operator can take values of these types."""
+    """True if the operator accepts values of these types."""
     if op in ("eq", "ne"):
         return True
     if op in ("and", "or"):
@@ -99,7 +99,7 @@ def values_of(op: str, left: Side, right: Side, n: int) -> list[Cell]:
 
 
 def key_of(row: Row, match: Any) -> tuple[tuple[str, str], ...]:
-    """What is compared: the labels of `on`, all but those of `ignoring`, or all; absent ones as ""."""
+    """Labels that are compared: those of `on`, all but those of `ignoring`, or all; absent ones as ""."""
     if match.on is not None:
         return tuple((label, row.labels.get(label, "")) for label in match.on)
     ignored = match.ignoring or ()

@@ -1,4 +1,4 @@
-"""Which grid and level a query has."""
+"""Grid and level of a query."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def said(root: nodes.Node) -> tuple[Any, ...] | None:
 
 
 def reach(node: nodes.Node) -> int:
-    """How far before the grid the farthest fetch is moved."""
+    """Distance before the grid of the farthest shifted fetch."""
     own = node.offset_ms if isinstance(node, nodes.Offset) else 0
     return own + max(map(reach, nodes.children(node)), default=0)
 

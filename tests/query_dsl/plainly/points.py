@@ -1,4 +1,4 @@
-"""Functions of single values, each of one value that is present."""
+"""Functions of single values that are present."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {"round": {"digits": 0}, "log": {"base": m
 
 
 def takes(name: str, kind: str) -> bool:
-    """Whether the function can take a series of this type."""
+    """True if the function accepts a series of this type."""
     if name in ("match", "replace"):
         return kind == "STRING"
     return name in CASTS or name == "calendar" or kind != "STRING"

@@ -127,7 +127,7 @@ def simple(name: str, members: list[Row], n: int, args: Args, rules: Any) -> lis
 
 
 def by_rules(name: str, members: list[Row], n: int, rules: Any) -> list[bool]:
-    """Whether the rules for missing values let a result stand, by step."""
+    """Mask by step: True if the rules for missing values allow a result."""
     least = rules.min_count if rules.min_count is not None else 0 if name.startswith("count") else 1
     counts = [sum(m.values[i] is not None for m in members) for i in range(n)]
     if rules.nulls == "error" and any(count < len(members) for count in counts):

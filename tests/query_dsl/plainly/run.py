@@ -1,4 +1,4 @@
-"""The tree, walked: every node asks its operands for the grid it needs and computes its own."""
+"""Tree walk: every node evaluates its operands on the grid it needs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIVE_MINUTES = 300_000
 
 
 def answer(query: str | Expr, world: World, now: int) -> Answer:
-    """What the query answers; Refused if it has no answer."""
+    """Answer of the query; raises Refused if it has none."""
     root = (parse(query) if isinstance(query, str) else query).node
     if nodes.gives_samples(root):
         return sampled.answer(root, world, now)
@@ -123,7 +123,7 @@ class Walk:
         return sorted(found, key=lambda s: order(Stream(s.name, dict(s.labels), s.type, [])))
 
     def visible(self, raw: Raw) -> list[Sample]:
-        """What the level holds, oldest first."""
+        """Samples that the level holds, oldest first."""
         return [s for s in in_succession(list(raw.samples)) if self.held < s.time <= self.settled]
 
     def absent(self, node: nodes.Absent, grid: Grid) -> Table:
@@ -159,7 +159,7 @@ class Walk:
         return Table(grid, later(rows, offset))
 
     def step_below(self, child: nodes.Node, grid: Grid) -> bool:
-        """Whether what is below is on the grid of the level."""
+        """True if the operand is on the grid of the level."""
         return not any(isinstance(n, nodes.Bucketize) for n in nodes.walk(child)) or grid.step == self.base
 
     def over_samples(self, fetch: nodes.Fetch, asked: Asked, grid: Grid) -> list[Row]:
@@ -326,7 +326,7 @@ class Asked:
     step: int
 
     def back(self) -> int:
-        """How far before the windows a predecessor may lie: whole buckets, and one that ends there."""
+        """Maximum distance of a predecessor before the windows: whole buckets, and one that ends there."""
         return (-(-self.gap // self.step) + 1) * self.step if self.function in LOOKS_BACK else 0
 
 

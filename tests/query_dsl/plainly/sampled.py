@@ -152,7 +152,7 @@ def windows(node: nodes.Window, world: World, after: int, until: int, now: int) 
 
 
 def apart(node: nodes.Node) -> bool:
-    """Whether times lie modulo a period, and no longer in the range."""
+    """True if times are modulo a period, not in the range."""
     return any(isinstance(one, nodes.Transform) and one.function == "modulo" for one in nodes.walk(node))
 
 

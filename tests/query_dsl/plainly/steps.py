@@ -57,7 +57,7 @@ def step(walk: Walk, node: nodes.Transform, grid: Grid) -> Table:
 
 
 def fetched(node: nodes.Node) -> bool:
-    """Whether the series are as they were fetched, but for the time."""
+    """True if the series are as fetched, except for a time shift."""
     while isinstance(node, nodes.Range | nodes.Between | nodes.At | nodes.Offset):
         node = node.child
     return isinstance(node, nodes.Fetch)
@@ -208,7 +208,7 @@ def shift(walk: Walk, node: nodes.Transform, args: Mapping[str, Any], grid: Grid
 
 
 def deviation(walk: Walk, node: nodes.Transform, args: Mapping[str, Any], grid: Grid) -> Table:
-    """How far the mean of the window lies from those of the weeks before, in their standard deviations."""
+    """Distance of the window's mean from those of earlier weeks, in their standard deviations."""
     window, weeks, robust = args.get("window", 3_600_000), args.get("weeks", 4), args.get("robust", False)
     found: list[dict[Any, Row]] = []
     for k in range(weeks + 1):

@@ -1,4 +1,4 @@
-"""What the plain evaluator works on and what it gives."""
+"""Inputs and outputs of the plain evaluator."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Stream:
 
 @dataclass
 class Answer:
-    """What is compared: series in order, their types, values by series; ends of the buckets, or times for samples."""
+    """Compared fields: series in order, their types, values by series; ends of the buckets, or times for samples."""
 
     series: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)

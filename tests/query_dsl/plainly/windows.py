@@ -153,7 +153,7 @@ def _first_known(w: Span, births: bool = True, least: bool = True) -> tuple[Any,
 
 
 def _lost(samples: list[Sample]) -> Any:
-    """What births hide: the last value of each life that another follows."""
+    """Sum of the last values of lives that another life follows."""
     return sum(older.value for older, newer in pairwise(samples) if older.birth != newer.birth)
 
 
@@ -209,7 +209,7 @@ def resets(w: Span) -> Cell:
 
 
 def _follows(w: Span, birth: int) -> bool:
-    """Whether a life begins in the window, soon after a sample of the series."""
+    """True if a life begins in the window, soon after a sample of the series."""
     begin = next(s.time for s in w.history if s.birth == birth)
     older = [s.time for s in w.history if s.time < begin]
     return begin > w.start and bool(older) and older[-1] >= begin - w.gap
