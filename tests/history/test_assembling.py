@@ -65,7 +65,7 @@ def sorted_by_arrow(rows: Any, found: FoundSeries, wanted: RowFilter) -> Any:
 @pytest.mark.parametrize("seed", fixed_and_drawn([1], "assembling"))
 @pytest.mark.parametrize("sizes", [[200], [1], [31, 0, 64], [7] * 30])
 @pytest.mark.parametrize("kinds", [[0], [1], [2, 3], [3], [4, 5], [6], list(range(7)), [0, 6], [5, 6, 6, 6, 6]])
-def test_as_arrow_sorts(kinds: list[int], sizes: list[int], seed: int) -> None:
+def test_order_equals_that_of_arrow(kinds: list[int], sizes: list[int], seed: int) -> None:
     """Of one type, of none, of all; batches with and without nulls in one column."""
     found, wanted = found_and_wanted()
     random = np.random.default_rng([len(kinds), seed])

@@ -183,14 +183,14 @@ def newest_of(name: str, until: int) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("until", [T, T - 20 * MINUTE, T - 2 * HOUR])
-def test_when_series_were_seen_last(history_store: HistoryStore, until: int) -> None:
+def test_newest_sample_of_each_series(history_store: HistoryStore, until: int) -> None:
     wanted = newest_of("v0", until)
     matchers = (Matcher(NAME, "=", "v0"),)
     assert history_store.newest(matchers, until) == wanted
     assert history_store.newest(matchers, until, list(wanted)[:1] or [5]) == dict(list(wanted.items())[:1])
 
 
-def test_when_anything_was_seen_last_is_said(history_store: HistoryStore) -> None:
+def test_the_newest_sample_of_an_empty_range_is_noted(history_store: HistoryStore) -> None:
     newest = max(newest_of("v3", T).values())
     found = evaluate(parse("fetch('v3').range('10m')"), history_store, NOW + HOUR)
     assert any(f"the newest sample of all is of {format_time(newest)}" in note for note in found.notes), found.notes
@@ -232,7 +232,7 @@ def test_no_history_yet_is_said(hdfs: str) -> None:
         evaluate(parse("fetch('v3')"), HistoryStore(history), NOW)
 
 
-def test_what_was_not_appended_yet_is_named(history_store: HistoryStore) -> None:
+def test_the_end_of_appended_data_is_noted(history_store: HistoryStore) -> None:
     found = evaluate(parse("fetch('v3').range('5m')"), history_store, NOW + 10 * MINUTE)
     assert any("appended until" in note for note in found.notes)
 

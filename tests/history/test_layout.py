@@ -10,7 +10,7 @@ from tests.seeds import fixed_and_drawn
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(20), "layout", 20))
-def test_as_sorting_does(seed: int) -> None:
+def test_layout_equals_sorting(seed: int) -> None:
     """Long and short runs, in one batch or several, times that rise in a run or not, series in several runs, equal
     times."""
     random = np.random.default_rng(seed)
@@ -56,7 +56,7 @@ def test_only_series_that_are_out_of_order_are_sorted() -> None:
     assert placed.tolist() == [5, 9, 1, 4, 8, 2, 3]
 
 
-def test_what_is_in_order_needs_no_moves() -> None:
+def test_ordered_rows_need_no_moves() -> None:
     number, time = np.array([0, 0, 1, 1, 0]), np.array([5, 9, 1, 8, 12])
     layout = RowLayout([runs_of(number[:3], time[:3]), runs_of(number[3:], time[3:])])
     placed = np.zeros(5, np.int64)
@@ -66,7 +66,7 @@ def test_what_is_in_order_needs_no_moves() -> None:
     assert layout.moves(placed, np.zeros(5, np.int64)) is None
 
 
-def test_nothing_at_all() -> None:
+def test_an_empty_layout_has_no_rows() -> None:
     layout = RowLayout([])
     assert (layout.rows, len(layout.number)) == (0, 0)
     nothing = np.zeros(0, np.int64)

@@ -57,7 +57,7 @@ def accident(hdfs: str) -> HistoryWorld:
 
 @pytest.mark.stack
 @pytest.mark.timeout(400)
-def test_it_finds_the_accident(accident: HistoryWorld, tmp_path: Path) -> None:
+def test_the_notebook_finds_the_accident(accident: HistoryWorld, tmp_path: Path) -> None:
     notebook = read_notebook(NAME)
     next(cell for cell in notebook.cells if cell.cell_type == "code").source = PARAMETERS
     told = run_notebook(notebook, CHECK, tmp_path, {"ARTIMON_HDFS": accident.hdfs}, timeout_s=120)

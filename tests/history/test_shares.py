@@ -76,7 +76,7 @@ def test_equals_the_plain_list(grouped: HistoryWorld, selector: str, after: int,
 
 
 @pytest.mark.usefixtures("sized")
-def test_nothing_in_the_time(grouped: HistoryWorld) -> None:
+def test_a_range_without_samples_keeps_its_series(grouped: HistoryWorld) -> None:
     """The series are known; files are pruned, or hold nothing of them."""
     for after, until in ((END_MS, END_MS + HOUR_MS), (START_MS + 1, START_MS + 2)):
         answer = History(grouped.hdfs).read('v{n="03"}', after, until, engine="local")
@@ -109,7 +109,7 @@ def test_progress_passes_through_both_halves(grouped: HistoryWorld, monkeypatch:
     assert any(0.5 < done < 1 for done in seen)
 
 
-def test_of_a_file_only_row_groups_that_matter_are_fetched(grouped: HistoryWorld) -> None:
+def test_only_needed_row_groups_are_fetched(grouped: HistoryWorld) -> None:
     one = History(grouped.hdfs).read(OTHER[:-2], START_MS - 1, END_MS, engine="local")
     assert len(one) == len(grouped.expected([OTHER], START_MS - 1, END_MS))
     assert one.touched.bytes < one.touched.of_bytes / 4

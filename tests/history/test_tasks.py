@@ -29,7 +29,7 @@ def test_all_are_done_and_counted() -> None:
     assert told == sorted(told)
 
 
-def test_none() -> None:
+def test_no_tasks_report_no_progress() -> None:
     told: list[int] = []
     TaskPool(threading.Event()).run([], told.append)
     assert told == []

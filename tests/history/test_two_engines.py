@@ -72,7 +72,7 @@ def session(place: str, shards: Any) -> Iterator[Session]:
         yield made
 
 
-def test_whoever_looks_for_series_says_where(place: str) -> None:
+def test_series_are_listed_from_the_chosen_engine(place: str) -> None:
     """Memory unless it is said: the history knows every series that there ever was."""
     memory = PlainStore().add("only.memory", {}, [(NOW - MINUTE, 1)])
     with Session(memory, "here", ManualClock(NOW), open_history=lambda: History(place)) as session:

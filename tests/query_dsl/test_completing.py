@@ -54,7 +54,7 @@ def disks() -> PlainStore:
         ("fetch('load').named('", "", []),
     ],
 )
-def test_what_is_offered(text: str, begun: str, words: list[str]) -> None:
+def test_completions_at_the_cursor(text: str, begun: str, words: list[str]) -> None:
     wanted = [word for word in words if word.startswith(begun)] if begun else words
     found = complete(text, None, disks())
     assert list(found.words) == wanted

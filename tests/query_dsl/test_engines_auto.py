@@ -194,7 +194,7 @@ def test_text_in_history_and_number_in_memory_shows_memory_and_says_so() -> None
     assert any("another type in the history" in note for note in found.notes)
 
 
-def test_when_series_were_seen_that_memory_has_forgotten_the_history_tells() -> None:
+def test_history_answers_last_seen_of_series_forgotten_by_memory() -> None:
     """But only where memory knows none that fits: what is long gone is not stale for ever beside what is there."""
     gone, here = counter("c.gone", until=T - 25 * MINUTE), counter("c.here")
     store = auto(Short(fed_shards([here], 1)), PastLists([gone, here], LEVELS))

@@ -58,7 +58,7 @@ def test_a_piece_of_nothing_is_nothing() -> None:
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_only_what_is_asked_for_is_held(statistic: str) -> None:
+def test_only_requested_statistics_are_kept(statistic: str) -> None:
     told = [Told("v0", (), 1, ((T - 10, 5, 3), (T - 5, 5, 4)), "s0", 0)]  # type: ignore[arg-type]
     rows, _ = rows_of(told)
     kept = BucketAccumulator(1, GRIDS[0], (statistic,))

@@ -132,7 +132,7 @@ def test_a_series_that_ended_and_went_on_did_not_end() -> None:
     assert values(told, "fetch('x').map('last', '4m').offset('5m').range('5m')") == [4, 4, 4, 4, None]
 
 
-def test_when_series_were_seen_is_known_beyond_what_was_read() -> None:
+def test_last_seen_reaches_before_the_range() -> None:
     """Of series silent for hours, of those that come and go, and of those that never were."""
     early = ((T - 70 * HOUR, 0, 1), (T - 9 * HOUR, 0, 2))
     told = [

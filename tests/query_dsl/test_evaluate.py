@@ -93,7 +93,7 @@ def test_equal_at_every_level(statistic: str, step: int) -> None:
         ("fetch('c').rate('5m')", {"last", "last_time", "min", "count"}),
     ],
 )
-def test_only_what_is_needed_is_asked_for(text: str, wanted: set[str]) -> None:
+def test_only_needed_statistics_are_requested(text: str, wanted: set[str]) -> None:
     store = ticking(100)
     asked(text, store)
     assert [set(r.statistics) for r in store.requests] == [wanted]
@@ -215,7 +215,7 @@ def test_a_sample_younger_than_the_range_is_said_to_be_in_the_open_bucket() -> N
     assert "is not over yet" in notes[0]
 
 
-def test_what_the_store_says_reaches_the_answer() -> None:
+def test_notes_of_the_store_reach_the_answer() -> None:
     store = ticking(50)
     store.notes, store.partial = ("shard 1 did not answer",), True
     matrix = asked("fetch('c').rate('5m').sum(by=[])", store)

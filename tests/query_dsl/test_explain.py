@@ -52,7 +52,7 @@ def test_a_run_tells_what_was_read() -> None:
     assert "c: 1 series x" in str(found)
 
 
-def test_what_the_store_reduced_is_marked() -> None:
+def test_fetches_reduced_in_the_store_are_marked() -> None:
     found = told("fetch('{k!=\"\"}').sum(by=[]).range('8m')", fed_shards([counter(), counter("d")], 2))
     assert [one.reduced for one in found.origin.fetched] == [True]
     assert "reduced in the store" in str(found)

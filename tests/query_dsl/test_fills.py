@@ -105,7 +105,7 @@ def test_linear(row: Row, gap: int | None) -> None:
     st.none() | st.integers(1, 8),
     st.integers(1, 8),
 )
-def test_what_lies_before_the_range(row: Row, name: str, gap: int | None, n: int) -> None:
+def test_a_part_of_the_range_is_filled_like_the_whole(row: Row, name: str, gap: int | None, n: int) -> None:
     """The answer over a part of the time is the part of the answer over all, if `max_gap` bounds how far one looks."""
     store = PlainStore()
     store.add("x", {}, [((i + 1) * MINUTE, v) for i, v in enumerate(row) if v is not None])

@@ -142,7 +142,7 @@ def test_labels_of_many_series() -> None:
 
 
 @pytest.mark.parametrize("name", ["last", "first", "any", "all", "min", "max", "mean", "size", "top", "bottom"])
-def test_nothing_in_nothing_out(name: str) -> None:
+def test_filters_of_no_series_give_none(name: str) -> None:
     store = PlainStore().add("x", {}, [(50 * MINUTE, 1)])
     args = {"top": "1", "bottom": "1"}.get(name, '"==", 1')
     query = parse(f"fetch('x').filter(\"{name}\", {args}).between(0, 60000)")

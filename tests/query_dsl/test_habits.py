@@ -57,7 +57,7 @@ def test_other_promql_is_recognised(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["fetch('a') fetch('b')", "fetch('rate(x[5m]) by (a)'", "1 +", "x" * 5_000 + "[5m]"])
-def test_what_is_no_promql_is_not_taken_for_it(text: str) -> None:
+def test_other_texts_get_no_promql_hint(text: str) -> None:
     assert promql_hint(text) == ""
 
 
@@ -112,7 +112,7 @@ MARKS = [
 
 
 @pytest.mark.parametrize(("text", "told"), MARKS)
-def test_what_is_meant_is_told(text: str, told: str) -> None:
+def test_errors_suggest_the_right_syntax(text: str, told: str) -> None:
     with pytest.raises(QueryError) as caught:
         parse(text)
     assert told in caught.value.message
@@ -139,7 +139,7 @@ def test_python_says_what_a_query_does_not_have() -> None:
     assert round(fetch("x")).equals(fetch("x").round())
 
 
-def test_what_there_is_instead_of_a_name() -> None:
+def test_unknown_names_list_existing_ones() -> None:
     store = offline({'load{host="h1"}': [(60_000, 1)], "http.requests": [(60_000, 1)]})
     for text, told in (
         ("fetch('nothing')", "there are: http.requests, load"),

@@ -309,7 +309,7 @@ def test_resample_is_a_method_too() -> None:
         answered("fetch('x').resample('10ms')", store)
 
 
-def test_what_lies_modulo_a_period_is_worked_on_like_any_other() -> None:
+def test_times_modulo_a_period_work_in_later_steps() -> None:
     """Its times are no longer in the range, which says what is read and nothing else."""
     store = of([(13, 1), (17, 2), (19, 2), (22, 5)])
     assert by_series(answered("samples('x').modulo('10ms').compact()", store)) == {

@@ -144,7 +144,7 @@ def _request() -> AggregateRequest:
     return AggregateRequest((), Grid(MINUTE, MINUTE, 1), windows, "sum", ())
 
 
-def test_what_nothing_can_end_is_asked_without_a_thread() -> None:
+def test_an_empty_budget_needs_no_wrapper() -> None:
     plain = numbered()
     assert plain.watching(QueryBudget()) is plain
 

@@ -418,7 +418,7 @@ def test_hosts_of_each_version() -> None:
         {'{version="2.0"}': [2, 1, 1], '{version="2.1"}': [1, 1, 2]})  # fmt: skip
 
 
-def test_who_is_not_up_to_date() -> None:
+def test_hosts_with_an_old_version() -> None:
     expect(BUILDS, "(fetch('build') != \"2.1\").at('now')", {
         '{dc="jb",host="h1"}': [False], '{dc="jb",host="h2"}': [False], '{dc="mu",host="h3"}': [True]})  # fmt: skip
     expect(BUILDS, "fetch('build').filter('last', '!=', '2.1').at('now')", {'build{dc="mu",host="h3"}': ["2.0"]})
@@ -436,7 +436,7 @@ def test_texts_under_numbers() -> None:
     )
 
 
-def test_what_is_absent_stale_or_seen_last() -> None:
+def test_absent_stale_and_last_seen() -> None:
     expected = "absent('load', expected=['host=\"h1\"', 'host=\"h2\"', 'host=\"h9\"']).range('2m')"
     expect(LOAD, expected, {'load{host="h1"}': [False, False], 'load{host="h2"}': [False, True],
                          'load{host="h9"}': [True, True]})  # fmt: skip
@@ -544,7 +544,7 @@ def test_hosts_named_by_their_rack() -> None:
     refuse(given, "fetch('up').relabel('host', 'same').at('now')", "up")
 
 
-def test_nothing_is_not_zero() -> None:
+def test_missing_is_not_zero() -> None:
     """A count of nothing is 0, all else is missing; division by zero is no error."""
     expect(LOAD, "fetch('load').count(by=[]).range('3m')", {"{}": [2, 2, 1]})
     expect(LOAD, "fetch('load{host=\"h2\"}').map('count').range('2m')", {'load{host="h2"}': [1, 0]})

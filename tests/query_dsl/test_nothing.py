@@ -81,7 +81,7 @@ def test_the_matcher_to_blame(store: Callable[[], Any], selector: str, blamed: s
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_when_it_was_seen_last(store: Callable[[], Any]) -> None:
+def test_the_newest_sample_before_the_range_is_named(store: Callable[[], Any]) -> None:
     """Series fit, but none has a sample in the range."""
     found = evaluate(parse("fetch('old.load').range('10m')"), store(), NOW)
     assert len(found) == 0
@@ -102,7 +102,7 @@ def forgetful() -> Any:
     return AutoStore(fed_shards(SERIES[:3], 2), past, ManualClock(NOW))
 
 
-def test_what_only_the_history_knows_is_said() -> None:
+def test_series_known_only_to_the_history_are_named() -> None:
     with pytest.raises(NothingSelected) as caught:
         evaluate(parse("fetch('old.load').range('10m')"), forgetful(), NOW)
     assert 'only the history knows such series as old.load{host="h1"}, whose newest sample is of ' in str(caught.value)

@@ -212,7 +212,7 @@ def test_masks_with_plain_values() -> None:
         joined("mask", nodes.Scalar(1), left)
 
 
-def test_what_is_not_boolean_is_left_out_of_logic() -> None:
+def test_logic_leaves_out_series_that_are_not_boolean() -> None:
     left = matrix([flags(True, h="1"), (key("up", h="2"), int, [1]), (key("up", h="3"), str, ["x"])])
     asked = context()
     assert table(joined("and", left, left, asked)) == {'{h="1"}': [True]}

@@ -193,7 +193,7 @@ def test_text_names_no_own_function(text: str) -> None:
         parse(text)
 
 
-def test_what_an_own_function_may_not_be_given() -> None:
+def test_invalid_arguments_of_own_functions_are_refused() -> None:
     wrongs: tuple[Callable[[], Expr], ...] = (
         lambda: USED.map(spread, "2m", 5),
         lambda: USED.map(spread, "2m", gives="FLOAT"),
@@ -223,7 +223,7 @@ def test_one_that_never_returns_ends_with_the_query() -> None:
     assert len(disk_store().query(USED)) == 2
 
 
-def test_whoever_asked_may_call_it_off() -> None:
+def test_an_own_function_can_be_cancelled() -> None:
     stop, entered = threading.Event(), threading.Event()
 
     def stuck(*_: Any) -> float:

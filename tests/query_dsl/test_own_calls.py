@@ -117,7 +117,7 @@ def test_empty_windows_are_missing_and_not_asked() -> None:
         ("warm", "STRING", "warm"),
     ],
 )
-def test_what_may_be_returned(returned: Any, gives: str, wanted: Any) -> None:
+def test_valid_return_values(returned: Any, gives: str, wanted: Any) -> None:
     assert values(window(lambda *_: returned, floats((1.0, 2.0, 3.0, 4.0)), gives=gives)) == [wanted] * 3
 
 
@@ -141,7 +141,7 @@ def test_nan_is_a_value() -> None:
         (object(), "DOUBLE", "object"),
     ],
 )
-def test_what_may_not_be_returned(returned: Any, gives: str, told: str) -> None:
+def test_invalid_return_values_are_refused(returned: Any, gives: str, told: str) -> None:
     with pytest.raises(QueryError, match=told) as wrong:
         window(lambda *_: returned, floats((1.0, 2.0, 3.0, 4.0)), gives=gives)
     assert 'x{a="1"}' in str(wrong.value)
@@ -346,7 +346,7 @@ def test_a_function_that_never_returns_is_ended() -> None:
     assert own_threads() == []
 
 
-def test_one_that_will_not_end_is_given_up() -> None:
+def test_a_function_that_ignores_the_interrupt_is_abandoned() -> None:
     released = threading.Event()
 
     def stubborn(*_: Any) -> float:
@@ -369,7 +369,7 @@ def test_one_that_will_not_end_is_given_up() -> None:
     assert not left.is_alive()  # and it was not called for the other windows
 
 
-def test_whoever_watches_may_end_it() -> None:
+def test_an_error_of_the_check_ends_the_function() -> None:
     looks = []
 
     class Stopped(Exception):
@@ -392,7 +392,7 @@ def test_a_limit_of_the_caller_is_no_timeout() -> None:
         window(_for_ever, floats((1.0,) * 4), watch=QueryBudget(Limits(seconds=30), (check,)))
 
 
-def test_only_a_few_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abandoned_threads_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     threads = [
         threading.Thread(target=release.wait, name="artimon-own-function-given-up", daemon=True) for _ in range(8)

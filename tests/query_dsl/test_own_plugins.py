@@ -181,7 +181,7 @@ def test_they_are_found_when_they_are_asked(installed: Path) -> None:
         ("_one", "query_dsl.tree.errors:near", "not a valid function name"),
     ],
 )
-def test_what_is_left_out_and_why(name: str, value: str, told: str) -> None:
+def test_unusable_plugins_are_skipped_with_a_reason(name: str, value: str, told: str) -> None:
     found, problems = load([EntryPoint(name, value, GROUP)], built_in_names())
     assert not found
     assert told in problems[0]

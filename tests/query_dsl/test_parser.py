@@ -254,7 +254,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("text", "message"), ERRORS)
-def test_what_is_no_query_says_why(text: str, message: str) -> None:
+def test_invalid_queries_are_refused_with_a_reason(text: str, message: str) -> None:
     with pytest.raises(QueryError) as caught:
         parse(text)
     assert any(part in str(caught.value) for part in message.split("|")), str(caught.value)

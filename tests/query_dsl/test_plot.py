@@ -73,7 +73,7 @@ def test_the_time_axis_is_utc() -> None:
     assert any(tick.startswith((f"{hour:02}:", f"{hour + 1:02}:")) for tick in ticks), ticks
 
 
-def test_it_draws_on_given_axes_with_given_style() -> None:
+def test_plot_draws_on_given_axes_with_given_style() -> None:
     from matplotlib import pyplot
 
     _, axes = pyplot.subplots()

@@ -85,7 +85,7 @@ def test_nan_stays(call: str) -> None:
 
 
 @pytest.mark.parametrize("call", [".sqrt()", ".log(base=3)", ".pow(0.5)"])
-def test_what_is_not_real_is_nan(call: str) -> None:
+def test_results_that_are_not_real_are_nan(call: str) -> None:
     assert math.isnan(asked(call, -1.0)[1][0])
 
 

@@ -208,7 +208,7 @@ def test_push_down_changes_nothing_at_length(made: tuple[list[Told], int], asked
 
 @settings(max_examples=40, deadline=None)
 @given(worlds(), st.lists(questions(), min_size=1, max_size=3), st.integers(0, 30))
-def test_what_is_kept_between_questions_never_shows(made: tuple[list[Told], int], asked: list[str], ago: int) -> None:
+def test_caches_between_queries_do_not_change_answers(made: tuple[list[Told], int], asked: list[str], ago: int) -> None:
     """The same questions before and after the newest samples, and those of some series, came."""
     told, shards = made
     cut = T - ago * MINUTE

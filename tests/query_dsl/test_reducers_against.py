@@ -216,7 +216,7 @@ def as_text(value: Any) -> str:
 
 @PROFILE
 @given(matrices(VALUES), BY)
-def test_how_often_each_value_occurs(found: Matrix, by: tuple[str, ...]) -> None:
+def test_count_of_each_value(found: Matrix, by: tuple[str, ...]) -> None:
     if not usable(found, by):
         return
     got = reduce_(found, "count_values", by, label="value")

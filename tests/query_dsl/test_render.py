@@ -41,7 +41,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert render_table(matrix, width=width).count("rather long") > 0
 
 
-def test_what_gives_way_first() -> None:
+def test_narrow_tables_drop_columns_before_labels() -> None:
     matrix = asked(typed_store())
     wide = render_table(matrix, sparks=True, width=200)
     assert f'v{{host="{"a" * 30}",t="int"}}' in wide

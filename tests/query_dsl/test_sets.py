@@ -119,7 +119,7 @@ def test_labels_that_nobody_has_are_an_error() -> None:
         joined("set_and", side, side, on=("hots",))
 
 
-def test_nothing_on_a_side() -> None:
+def test_sets_with_an_empty_side() -> None:
     side, nothing = matrix([one("x", 1)]), matrix([], 1)
     assert table(joined("set_or", nothing, side)) == table(joined("set_or", side, nothing)) == {"x": [1]}
     assert table(joined("set_unless", side, nothing)) == {"x": [1]}

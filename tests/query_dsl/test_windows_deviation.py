@@ -46,7 +46,7 @@ def test_weeks_without_a_value_are_left_out() -> None:
     assert value("fetch('x').deviation(robust=True)", 5.0, None, None, None, None) is None
 
 
-def test_only_so_many_weeks() -> None:
+def test_weeks_limits_the_compared_weeks() -> None:
     assert value("fetch('x').deviation(weeks=2)", 5.0, 1.0, 3.0, 100.0, 100.0) == pytest.approx(3 / math.sqrt(2))
     assert value("fetch('x').deviation(weeks=1)", 5.0, 1.0) is None
 
@@ -97,7 +97,7 @@ def test_wrong_arguments_are_named(call: str, problem: str) -> None:
         parse(f"fetch('x').{call}")
 
 
-def test_it_prints_and_parses() -> None:
+def test_deviation_prints_and_parses() -> None:
     query = parse("fetch('x').map('deviation', '2h', 3, robust=True)")
     assert parse(str(query)).equals(query)
     assert str(parse("fetch('x').deviation(window='1h', weeks=4)")) == str(parse("fetch('x').deviation()"))

@@ -107,7 +107,7 @@ def test_sliding_windows_of_many_samples_are_no_work(name: str, monkeypatch: pyt
     assert value == pytest.approx(wanted, rel=1e-12)
 
 
-def test_what_needs_every_sample_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_of_all_samples_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """And so are windows of very many lives."""
     monkeypatch.setattr(ticking, "MAX_CELLS", 100_000)
     args = bind_params("median", FUNCTIONS["median"].params, ())

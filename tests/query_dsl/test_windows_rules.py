@@ -40,7 +40,7 @@ def test_nan_poisons_its_windows_only(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_LAST)
-def test_nothing_gives_nothing(name: str) -> None:
+def test_windows_without_values_are_missing(name: str) -> None:
     assert values(name, [[None, None, None]], 3, **OF_LAST[name]) == [[None]]
 
 

@@ -48,5 +48,5 @@ def test_the_same_as_from_buckets(call: str, both_shards: Together) -> None:
     assert not both_shards.refused
 
 
-def test_what_does_not_fit_is_said(both_shards: Together) -> None:
+def test_invalid_arguments_are_refused_by_shards_too(both_shards: Together) -> None:
     assert "at most 1" in str(same("fetch('m0').map('quantile', '5m', 2).sum(by=[]).range('15m')", both_shards))

@@ -186,7 +186,7 @@ def test_texts_and_truth() -> None:
     assert run("mean", ticks_of(at(FOUR, (1, 0, 0, 1)), kind=BOOLEAN), 20) == [1, 0.5, 0, 0.5]
 
 
-def test_what_ended_has_no_last() -> None:
+def test_an_ended_series_has_no_last() -> None:
     ticks = ticks_of(at(FOUR, (1, 2, 3, 4)), ended=40)
     assert run("last", ticks, 10) == [1, 2, 3, None]
     assert run("sum", ticks, 10) == [1, 2, 3, 4]
@@ -199,7 +199,7 @@ def test_two_samples_of_one_time() -> None:
     assert run("derivative", ticks, 20)[2] == pytest.approx(300)
 
 
-def test_nothing_at_all() -> None:
+def test_empty_series_are_accepted() -> None:
     assert run("mean", ticks_of(), 10) == []
     function = FUNCTIONS["changes"]
     out = run_at_each_sample(function, ticks_of([], [(10, 1.0)]), 10)
@@ -213,7 +213,7 @@ def test_a_window_holds_its_sample(before: int, after: int) -> None:
         run_at_each_sample(FUNCTIONS["sum"], ticks_of(), before, after)
 
 
-def test_whoever_asked_may_stop_it() -> None:
+def test_an_error_of_the_check_stops_the_computation() -> None:
     def check() -> None:
         raise TimeoutError
 
