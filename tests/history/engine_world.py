@@ -22,7 +22,7 @@ Values = list[Value | None]
 
 
 def some_series(seed: int, many: int = 40, minutes: int = 50) -> list[Told]:
-    """Of all types and kinds, of one source or two, with restarts, changes of type, ends, and gaps."""
+    """Series of all types and kinds, of one source or two, with restarts, changes of type, ends, and gaps."""
     chance = random.Random(seed)
     out: list[Told] = []
     for number in range(many):
@@ -105,5 +105,5 @@ def file_of(rows: Sequence[tuple[int, int, int, int, Value | None]], future: boo
 
 
 def text_of(told: Told) -> str:
-    """Canonical."""
+    """Canonical text of the series."""
     return canonical(told.name, dict(told.labels))

@@ -66,7 +66,7 @@ def sorted_by_arrow(rows: Any, found: FoundSeries, wanted: RowFilter) -> Any:
 @pytest.mark.parametrize("sizes", [[200], [1], [31, 0, 64], [7] * 30])
 @pytest.mark.parametrize("kinds", [[0], [1], [2, 3], [3], [4, 5], [6], list(range(7)), [0, 6], [5, 6, 6, 6, 6]])
 def test_order_equals_that_of_arrow(kinds: list[int], sizes: list[int], seed: int) -> None:
-    """Of one type, of none, of all; batches with and without nulls in one column."""
+    """Samples of one type, of none, of all; batches with and without nulls in one column."""
     found, wanted = found_and_wanted()
     random = np.random.default_rng([len(kinds), seed])
     parts = [
@@ -82,7 +82,7 @@ def test_order_equals_that_of_arrow(kinds: list[int], sizes: list[int], seed: in
 
 
 def plainly(table: Any) -> Any:
-    """Without dictionaries."""
+    """The table without dictionary encoding."""
     columns = [c.cast(pa.utf8()) if pa.types.is_dictionary(c.type) else c for c in table.columns]
     return pa.table(columns, names=table.column_names)
 

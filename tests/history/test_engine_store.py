@@ -70,7 +70,7 @@ def history_store(place: str) -> Iterator[HistoryStore]:
 
 
 def upto_now(found: dict[int, Any]) -> dict[int, Any]:
-    """Without ends that lie after the grid."""
+    """The buckets without ends after the grid."""
     assert any(0 < made["ended"] <= T for made in found.values())
     return {print_: {**made, "ended": made["ended"] if made["ended"] <= T else 0} for print_, made in found.items()}
 
@@ -109,7 +109,7 @@ def test_spark_answers_the_same(place: str, session: SparkSession, shards: Any, 
 
 
 class Running(threading.Event):
-    """Set as soon as Spark runs a task of the session."""
+    """Event that is set as soon as Spark runs a task of the session."""
 
     def __init__(self, session: SparkSession) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ def test_finding(history_store: HistoryStore) -> None:
 
 
 def newest_of(name: str, until: int) -> dict[int, int]:
-    """By fingerprint, of what was told."""
+    """Newest samples by fingerprint, from the test's own list."""
     found: dict[int, int] = {}
     for one in TOLD:
         times = [time for time, _, value in one.samples if one.name == name and value is not None and time <= until]

@@ -44,7 +44,7 @@ def test_layout_equals_sorting(seed: int) -> None:
 
 
 def test_only_series_that_are_out_of_order_are_sorted() -> None:
-    """Series 1 came late in part, the others are left alone."""
+    """Part of series 1 came late; the other series are not moved."""
     number, time = np.array([0, 0, 1, 1, 2, 2, 1]), np.array([5, 9, 1, 8, 2, 3, 4])
     layout = RowLayout([runs_of(number, time)])
     placed = np.zeros(7, np.int64)

@@ -84,7 +84,7 @@ def test_both_engines_give_the_very_same_table(history: History) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_files_out_of_range_are_not_read(hdfs: str, history: History, engine: Engine) -> None:
-    """All other files are destroyed, and nobody notices."""
+    """The read succeeds although all other files are destroyed."""
     history_world = HistoryWorld(f"{hdfs}/p{engine}")
     from tests.series.world import block
 
@@ -111,7 +111,7 @@ def test_files_out_of_range_are_not_read(hdfs: str, history: History, engine: En
 
 
 def test_row_groups_out_of_range_are_not_fetched(history_world: HistoryWorld, history: History) -> None:
-    """Keys are looked at first; values only where there is something."""
+    """Keys are read first; values only for row groups with matches."""
     little = history.read(f"rack.temp{LATE[9:]}", START_MS, START_MS + 100_000)
     much = history.read("rack.*", START_MS, END_MS)
     assert little.touched.bytes < much.touched.bytes / 2
@@ -168,7 +168,7 @@ def test_no_table_and_no_hdfs_are_said(hdfs: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_interrupted(history: History, engine: Engine) -> None:
-    """While it reads; and the next question is answered."""
+    """A stop event during a read ends it; the next read succeeds."""
     stop = threading.Event()
     seen: list[float] = []
 
@@ -182,7 +182,7 @@ def test_interrupted(history: History, engine: Engine) -> None:
 
 
 class _Soon(threading.Event):
-    """Set from the second look on, when the reading is under way."""
+    """Event that is set from the second check on, during the read."""
 
     def __init__(self, stop: threading.Event) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ def test_a_file_that_goes_while_it_is_read_begins_the_reading_again(
 
 
 def test_forms(history: History) -> None:
-    """pandas keeps integers exact; JSON and CSV say what is no number; Arrow comes back as it was."""
+    """pandas keeps integers exact; JSON and CSV mark values that are no number; Arrow is unchanged."""
     answer = history.read("odd", START_MS - 1, END_MS)
     frame = answer.to_pandas()
     assert frame["integer"].dropna().tolist() == [2**63 - 1, -(2**63), 2**53 + 1]

@@ -11,7 +11,7 @@ from query_dsl.stores.history.tasks import Task, TaskPool, TaskResult
 
 
 def splitting(size: int, done: list[int]) -> Task:
-    """A task that does one and leaves the rest to two others."""
+    """Task that does one unit and splits the rest between two others."""
 
     def task() -> TaskResult:
         done.append(1)

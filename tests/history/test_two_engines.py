@@ -73,7 +73,7 @@ def session(place: str, shards: Any) -> Iterator[Session]:
 
 
 def test_series_are_listed_from_the_chosen_engine(place: str) -> None:
-    """Memory unless it is said: the history knows every series that there ever was."""
+    """Memory is the default; the history knows every past series."""
     memory = PlainStore().add("only.memory", {}, [(NOW - MINUTE, 1)])
     with Session(memory, "here", ManualClock(NOW), open_history=lambda: History(place)) as session:
         assert session.names() == ["only.memory"]

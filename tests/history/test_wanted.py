@@ -12,7 +12,7 @@ from tests.seeds import fixed_and_drawn
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(12), "wanted rows", 12))
 def test_selection_equals_a_loop_over_rows(seed: int) -> None:
-    """Sorted and unsorted rows, long and short runs, sources and series that nobody wants."""
+    """Sorted and unsorted rows, long and short runs, sources and series that are not selected."""
     random = np.random.default_rng(seed)
     wanted_pairs = {(int(a), int(b)) for a, b in random.integers(-3, 4, (int(random.integers(1, 12)), 2))}
     source, series = (np.array(column) for column in zip(*wanted_pairs, strict=True))

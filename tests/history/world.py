@@ -22,7 +22,7 @@ Given = tuple[str, str, int, Value | None]
 
 
 class HistoryWorld:
-    """One HDFS folder; `samples` is everything that was appended."""
+    """One HDFS folder; `samples` are all appended samples."""
 
     def __init__(self, hdfs: str) -> None:
         self.hdfs = hdfs
@@ -32,7 +32,7 @@ class HistoryWorld:
         self._announced = 0
 
     def announce(self, blocks: Sequence[SeriesBlock]) -> None:
-        """Into the table of series, as its keeper does."""
+        """Write to the table of series, as the product does."""
         rows, refused = rows_of(blocks, self.sources.allot(block.source for block in blocks))
         assert not refused
         before = {0: self._announced}

@@ -37,7 +37,7 @@ def test_attacks_are_refused_at_once(text: str) -> None:
 
 
 def test_no_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even the functions that everything ends in are reached."""
+    """Not even the functions at the end of every evaluation are reached."""
 
     def caught(*_: object) -> None:
         raise AssertionError("code of the text ran")
@@ -66,7 +66,7 @@ def test_harmless_queries_are_answered_quickly(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(HARMLESS_PATTERNS))
 def test_patterns_that_backtrack_elsewhere_do_not_here(name: str) -> None:
-    """RE2 is linear; each subject of 9,900 characters would take others longer than the universe."""
+    """RE2 is linear; a backtracking engine would never finish a subject of 9,900 characters."""
     pattern, store = HARMLESS_PATTERNS[name], Crowd()
     begun = time.process_time()
     evaluate(parse(f"fetch('x{{host!~\"{escaped(pattern)}\"}}')"), store, NOW)
@@ -79,7 +79,7 @@ def test_patterns_that_backtrack_elsewhere_do_not_here(name: str) -> None:
     "text", ["fetch('x')", "fetch('x').sum(by=['host'])", "fetch('x') + fetch('x')", "fetch('x').stale('5m')"]
 )
 def test_a_million_series_are_refused(text: str) -> None:
-    """By the limit that each request carries, before anything is copied."""
+    """The limit of each request refuses them before anything is copied."""
     store = Crowd(MANY)
     begun = time.process_time()
     said = refusal(text, store)
@@ -90,7 +90,7 @@ def test_a_million_series_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("grow", [lambda q: -(q + 1), lambda q: q.abs(), lambda q: 1 + q, lambda q: (q > 1) & (q < 2)])
 def test_trees_built_in_python_are_as_deep_as_texts_may_be(grow) -> None:  # type: ignore[no-untyped-def]
-    """Neither builder nor printer recurses out."""
+    """Neither builder nor printer exceeds the recursion limit."""
     before = query = fetch("x")
     begun = time.process_time()
 
@@ -115,7 +115,7 @@ def test_a_long_sum_prints_and_parses() -> None:
 
 
 def test_names_of_builtins_are_just_texts() -> None:
-    """In quotes anything is data."""
+    """Quoted text is data."""
     matrix = evaluate(fetch("x").named("__import__('os')").at("now"), Crowd(), NOW)
     assert matrix.names == ["__import__('os')"] * 3
 
@@ -126,7 +126,7 @@ def test_deep_ones_name_the_limit() -> None:
 
 
 def test_memory_stays_flat_under_all_of_them() -> None:
-    """In a process of its own with a limited address space, twice over."""
+    """Run all twice in a process with a limited address space."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.query_dsl.attacks"], capture_output=True, text=True, timeout=120, check=False
     )

@@ -41,7 +41,7 @@ TEXTS = [
 
 @dataclass
 class Long(EngineStore):
-    """One store that holds all samples and answers any grid, with the levels of the short memory."""
+    """Store of all samples that answers any grid, with the levels of the short memory."""
 
     told: list[Told]
     engine: Any = "history"
@@ -77,7 +77,7 @@ class Long(EngineStore):
 
 @dataclass
 class Short:
-    """Shards that are asked for what the short levels hold only."""
+    """Shards that serve only the range of the short levels."""
 
     store: Any
     asked: list[Grid] = field(default_factory=list)
@@ -113,7 +113,7 @@ def outcome(text: str, store: Any) -> Matrix | str:
 
 
 def plain(found: Matrix | str) -> Any:
-    """Without notes, and without the sign of zero."""
+    """The answer without notes and without the sign of zero."""
     if isinstance(found, str):
         return found
     rows = [
@@ -136,7 +136,7 @@ def auto(memory: Any, past: Any, now: int = NOW) -> AutoStore:
 
 
 def counter(name: str = "c", start: int = T - 40 * MINUTE, until: int = T, step: int = MINUTE, first: int = 0) -> Told:
-    """One that grows by its own number every step."""
+    """Counter that grows by its own number every step."""
     times = range(start, until + 1, step)
     samples = tuple((time, start, first + i) for i, time in enumerate(times))
     return Told(name, (("k", name),), Kind.COUNTER, samples, "s0", 0)
@@ -195,7 +195,7 @@ def test_text_in_history_and_number_in_memory_shows_memory_and_says_so() -> None
 
 
 def test_history_answers_last_seen_of_series_forgotten_by_memory() -> None:
-    """But only where memory knows none that fits: what is long gone is not stale for ever beside what is there."""
+    """Only if no series in memory matches: long-gone series are not stale for ever beside present ones."""
     gone, here = counter("c.gone", until=T - 25 * MINUTE), counter("c.here")
     store = auto(Short(fed_shards([here], 1)), PastLists([gone, here], LEVELS))
     seen = evaluate(parse("fetch('c.gone').last_seen().range('3m')"), store, NOW)

@@ -20,7 +20,7 @@ from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told, fed_shards
 RENAMED = {
     "m.*": "v.*", "m.a": "v0", "m.b": "v1", 'host=~"h[0-4]"': 'k=~"[0-9]"', "'host'": "'k'", "'dc', ": "", "dc": "rack",
 }  # fmt: skip
-"""What the questions of asking.py name, as the series here are called."""
+"""Names in the queries of asking.py and the names of the series here."""
 TIMES = [
     ".range('10m')", ".range('20m')", ".range('2h')", ".at('now')",
     f".between({T - 12 * MINUTE}, {T - 3 * MINUTE})", f".between({T - 30 * MINUTE}, {T - 20 * MINUTE})",
@@ -82,7 +82,7 @@ def two_sources(first: list[tuple[int, int, int]], second: list[tuple[int, int, 
 
 
 def values(told: list[Told], text: str) -> list[Any]:
-    """Of the one series; equal in both engines."""
+    """Answer for the one series; equal in both engines."""
     memory = fed_shards(told, 2)
     assert not differences(text, memory, PastLists(told, memory.levels()))
     found = outcome(text, memory)
@@ -109,7 +109,7 @@ def test_a_source_that_takes_over_and_is_older_begins_anew_too() -> None:
 
 
 def test_a_process_that_was_born_before_the_one_it_follows_begins_anew_too() -> None:
-    """Of one source: the clock had gone back, or the older process waited for its place."""
+    """One source: its clock went back, or the older process was delayed."""
     told = two_sources([(9, 60, 10), (8, 60, 20), (6, 90, 5), (5, 90, 9)], [])[:1]
     assert values(told, "fetch('c').increase().range('8m')") == [None, 5, 4, None, None, None, None, None]
     assert values(told, "fetch('c').increase().sum(by=[]).range('8m')") == [None, 5, 4, None, None, None, None, None]
@@ -133,7 +133,7 @@ def test_a_series_that_ended_and_went_on_did_not_end() -> None:
 
 
 def test_last_seen_reaches_before_the_range() -> None:
-    """Of series silent for hours, of those that come and go, and of those that never were."""
+    """Series silent for hours, intermittent series, and unknown series."""
     early = ((T - 70 * HOUR, 0, 1), (T - 9 * HOUR, 0, 2))
     told = [
         Told("x", (("k", "old"),), Kind.GAUGE, early, "s0", 0),

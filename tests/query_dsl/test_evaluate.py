@@ -106,7 +106,7 @@ def test_one_request_for_equal_fetches() -> None:
 
 
 def test_a_window_that_begins_before_what_memory_holds_says_so() -> None:
-    """At the left edge: fewer samples where a mean may have fewer, missing where an increase would be too small."""
+    """At the left edge a mean has fewer samples; an increase that would be too small is missing."""
     mean = asked("fetch('c').map(mean, '30m').range('1h')")
     assert mean.present.all()
     assert "12 points begins before what memory holds" in " ".join(mean.notes)
@@ -119,7 +119,7 @@ def test_a_window_that_begins_before_what_memory_holds_says_so() -> None:
 
 
 def test_a_window_of_ten_minutes_over_the_whole_hour_is_whole() -> None:
-    """The spare rows serve it, with its predecessor."""
+    """The spare rows hold the window and its predecessor."""
     matrix = asked("fetch('c').increase('10m').range('1h')")
     assert matrix.tolist(0) == [10] * 60
     assert matrix.notes == ()

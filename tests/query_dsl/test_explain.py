@@ -13,13 +13,15 @@ from tests.query_dsl.test_engines_auto import NOW, Long, Short, auto, counter
 from tests.query_dsl.test_pushdown import MINUTE, T, fed_shards
 
 
-def told(text: str, store: Any, **options: Any) -> Any:
+def explained(text: str, store: Any, **options: Any) -> Any:
     return explain(parse(text), store, NOW, **options)
 
 
 def test_the_plan_is_a_line_a_node() -> None:
     store = fed_shards([counter("a"), counter("b")], 1)
-    found = told("(fetch('a').rate('5m').sum(by=[\"k\"]) / fetch('b').max(without=[])).range('10m')", store, run=False)
+    found = explained(
+        "(fetch('a').rate('5m').sum(by=[\"k\"]) / fetch('b').max(without=[])).range('10m')", store, run=False
+    )
     assert [(line.depth, line.text) for line in found.lines] == [
         (0, ".range('10m')"),
         (1, "div"),
@@ -39,12 +41,12 @@ def test_the_plan_is_a_line_a_node() -> None:
 
 def test_without_a_run_nothing_is_asked() -> None:
     memory = Short(fed_shards([counter()], 1))
-    found = told("fetch('c').range('5m')", memory, run=False)
+    found = explained("fetch('c').range('5m')", memory, run=False)
     assert (found.ran, found.origin.fetched, memory.asked) == (False, (), [])
 
 
 def test_a_run_tells_what_was_read() -> None:
-    found = told("fetch('c').increase('2m').range('8m')", fed_shards([counter(), counter("d")], 1))
+    found = explained("fetch('c').increase('2m').range('8m')", fed_shards([counter(), counter("d")], 1))
     (one,) = found.origin.fetched
     assert (one.selector, one.series, one.reduced) == ("c", 1, False)
     assert one.bytes == one.series * one.grid.n * len(one.statistics) * 8
@@ -53,23 +55,23 @@ def test_a_run_tells_what_was_read() -> None:
 
 
 def test_fetches_reduced_in_the_store_are_marked() -> None:
-    found = told("fetch('{k!=\"\"}').sum(by=[]).range('8m')", fed_shards([counter(), counter("d")], 2))
+    found = explained("fetch('{k!=\"\"}').sum(by=[]).range('8m')", fed_shards([counter(), counter("d")], 2))
     assert [one.reduced for one in found.origin.fetched] == [True]
     assert "reduced in the store" in str(found)
 
 
 def test_both_engines_are_named_with_their_times() -> None:
     tale = [counter()]
-    found = told("fetch('c').range('30m')", auto(Short(fed_shards(tale, 1)), Long(tale)))
+    found = explained("fetch('c').range('30m')", auto(Short(fed_shards(tale, 1)), Long(tale)))
     assert found.origin.engine == "memory and history"
     assert [part.engine for part in found.origin.fetched[0].parts] == ["history", "memory"]
     assert "no level reaches back to the range; 5m suits its length" in str(found)
-    planned = told("fetch('c').range('30m')", auto(Short(fed_shards(tale, 1)), Long(tale)), run=False)
+    planned = explained("fetch('c').range('30m')", auto(Short(fed_shards(tale, 1)), Long(tale)), run=False)
     assert "engine  memory and history" in str(planned)
 
 
 def test_json_is_whole() -> None:
-    found = told("fetch('c').range('5m')", fed_shards([counter()], 1))
+    found = explained("fetch('c').range('5m')", fed_shards([counter()], 1))
     data = json.loads(found.to_json())
     assert data == json.loads(json.dumps(found.to_dict()))
     assert data["origin"]["fetched"][0]["series"] == 1
@@ -84,12 +86,12 @@ def test_raw_samples_are_explained() -> None:
 
 def test_errors_are_those_of_the_query() -> None:
     with pytest.raises(QueryError, match="no variable is named 'y'"):
-        told("fetch('y')", fed_shards([counter()], 1))
+        explained("fetch('y')", fed_shards([counter()], 1))
 
 
 def test_a_long_sum_is_no_matter() -> None:
     text = " + ".join(["fetch('c')"] * 150)
-    found = told(text, fed_shards([counter()], 1), run=False)
+    found = explained(text, fed_shards([counter()], 1), run=False)
     assert len(found.lines) == 299
 
 

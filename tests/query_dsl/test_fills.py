@@ -106,7 +106,7 @@ def test_linear(row: Row, gap: int | None) -> None:
     st.integers(1, 8),
 )
 def test_a_part_of_the_range_is_filled_like_the_whole(row: Row, name: str, gap: int | None, n: int) -> None:
-    """The answer over a part of the time is the part of the answer over all, if `max_gap` bounds how far one looks."""
+    """The answer over a part of the range equals that part of the whole answer, if `max_gap` bounds the fill."""
     store = PlainStore()
     store.add("x", {}, [((i + 1) * MINUTE, v) for i, v in enumerate(row) if v is not None])
     args = ("0, " if name == "value" else "") + (f'max_gap="{gap}m"' if gap else "max_gap=None")
@@ -126,7 +126,7 @@ def test_a_part_of_the_range_is_filled_like_the_whole(row: Row, name: str, gap: 
 
 
 def test_looking_back_is_bounded_and_said() -> None:
-    """A level holds no more than its rows: what a value before them might have filled is named."""
+    """A level holds only its rows: a note names cells that an earlier value might have filled."""
     store = PlainStore(level_table=((MINUTE, 4),))
     store.add("x", {}, [(MINUTE, 1), (39 * MINUTE, 2)])
     found = ask('fetch(\'x\').fill("previous", max_gap="1h").range("4m")', store, 40 * MINUTE)

@@ -94,6 +94,6 @@ def test_whole_numbers_stay_exact(text: str, expect: float) -> None:
 
 
 def test_abs_of_the_least_integer_is_missing() -> None:
-    """64 bits do not hold it; a wrong neighbour is not shown in its place."""
+    """Values beyond 64 bits are not replaced by a wrong neighbour."""
     store = PlainStore(level_table=((10, 10),)).add("b", {}, [(10, -(2**63))]).add("b", {"i": "1"}, [(10, 1 - 2**63)])
     assert evaluate(parse("fetch('b').abs().at(10)"), store, 10 + SETTLE_MS).latest() == [None, 2**63 - 1]

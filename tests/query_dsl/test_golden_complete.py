@@ -17,7 +17,7 @@ WANTED = (
     "coarse level",
 )  # fmt: skip
 EXCEPTIONS: dict[tuple[str, str, str], str] = {}
-"""(family, function, case) -> why there is none."""
+"""(family, function, case) -> reason for a missing case."""
 FUNCTIONS = [(family, name) for family, table in TABLES.items() for name in table]
 
 

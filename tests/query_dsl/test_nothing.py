@@ -19,7 +19,7 @@ from tests.query_dsl.plain_store import PlainStore
 from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told, fed_shards
 
 
-def told(name: str, at: int, **labels: str) -> Told:
+def one_sample(name: str, at: int, **labels: str) -> Told:
     return Told(
         name,
         tuple(sorted(labels.items())),
@@ -31,11 +31,11 @@ def told(name: str, at: int, **labels: str) -> Told:
 
 
 SERIES = [
-    told("rack.temp", T - MINUTE, host="h1", rack="r1"),
-    told("rack.temp", T - 2 * MINUTE, host="h22", rack="r2"),
-    told("rack.door", T - MINUTE, host="h1", rack="r1"),
-    told("old.load", T - 9 * HOUR, host="h1"),
-    told("old.load", T - 8 * HOUR, host="h22"),
+    one_sample("rack.temp", T - MINUTE, host="h1", rack="r1"),
+    one_sample("rack.temp", T - 2 * MINUTE, host="h22", rack="r2"),
+    one_sample("rack.door", T - MINUTE, host="h1", rack="r1"),
+    one_sample("old.load", T - 9 * HOUR, host="h1"),
+    one_sample("old.load", T - 8 * HOUR, host="h22"),
 ]
 
 

@@ -254,13 +254,13 @@ def irregular() -> Any:
     return offline({**points, "word": [(1_000, "b"), (2_000, "a")]})
 
 
-def told(answer: Any) -> dict[str, Any]:
+def samples_of(answer: Any) -> dict[str, Any]:
     return {name: answer.tolist(i) for i, name in enumerate(answer.series)}
 
 
 def test_a_window_at_each_sample() -> None:
     query = samples("x").map(lambda t, v, _l: len(t), "4s", after="1s", gives="INTEGER").between(0, 200_000)
-    assert told(irregular().query(query)) == {
+    assert samples_of(irregular().query(query)) == {
         'x{a="1"}': [(1000, 2), (2000, 2), (5000, 2), (61_000, 2), (62_000, 2), (130_000, 1)],
         'x{a="2"}': [(1000, 2), (2000, 2)],
     }
@@ -268,24 +268,24 @@ def test_a_window_at_each_sample() -> None:
 
 def test_windows_reach_before_the_range_and_may_have_no_value() -> None:
     query = samples('x{a="1"}').map(lambda _t, v, _l: v[0] if len(v) > 1 else None, "4s").between(4_000, 70_000)
-    assert told(irregular().query(query)) == {'x{a="1"}': [(5000, 2.0), (62_000, 61.0)]}
+    assert samples_of(irregular().query(query)) == {'x{a="1"}': [(5000, 2.0), (62_000, 61.0)]}
 
 
 def test_exact_integers_and_texts_of_samples() -> None:
     newest = samples('x{a="2"}').map(lambda _t, v, _l: v[-1], "1s", gives="INTEGER").between(0, 10_000)
-    assert told(irregular().query(newest)) == {'x{a="2"}': [(1000, BIG), (2000, BIG + 1)]}
+    assert samples_of(irregular().query(newest)) == {'x{a="2"}': [(1000, BIG), (2000, BIG + 1)]}
     words = (
         samples("word").map(lambda _t, v, own: own["__name__"] + "".join(v), "5s", gives="STRING").between(0, 10_000)
     )
-    assert told(irregular().query(words)) == {"word": [(1000, "wordb"), (2000, "wordba")]}
+    assert samples_of(irregular().query(words)) == {"word": [(1000, "wordb"), (2000, "wordba")]}
 
 
 def test_buckets_of_all_samples() -> None:
     found = irregular().query(samples("x").bucketize(lambda _t, v, _l: len(v), "1m").between(0, 180_000))
-    assert told(found) == {'x{a="1"}': [3.0, 2.0, 1.0], 'x{a="2"}': [2.0, None, None]}
+    assert samples_of(found) == {'x{a="1"}': [3.0, 2.0, 1.0], 'x{a="2"}': [2.0, None, None]}
     assert not found.notes
     counted = irregular().query(samples("x").bucketize(lambda _t, v, _l: len(v), "1m", min_count=0).between(0, 180_000))
-    assert told(counted)['x{a="2"}'] == [2.0, 0.0, 0.0]
+    assert samples_of(counted)['x{a="2"}'] == [2.0, 0.0, 0.0]
 
 
 def test_an_error_at_a_sample_names_it() -> None:

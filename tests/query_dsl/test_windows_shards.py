@@ -18,7 +18,7 @@ CALLS = [
 ]  # fmt: skip
 
 
-def told(i: int, value: type) -> Told:
+def sampled(i: int, value: type) -> Told:
     """40 minutes, a sample every 50 s, with pauses and restarts."""
     out: list[Any] = []
     birth = T - 3_600_000
@@ -34,7 +34,7 @@ def told(i: int, value: type) -> Told:
 
 @pytest.fixture(scope="module")
 def both_shards() -> Together:
-    return fed_shards([told(i, float if i % 3 else int) for i in range(7)], 2)
+    return fed_shards([sampled(i, float if i % 3 else int) for i in range(7)], 2)
 
 
 @pytest.mark.parametrize("call", CALLS)
