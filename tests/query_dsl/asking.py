@@ -19,7 +19,7 @@ T = 1_800_000_000_000 // 3_600_000 * 3_600_000
 NOW = T + SETTLE_MS
 LEVELS = ((MINUTE, 1_000), (5 * MINUTE, 2_000))
 COARSE = 5
-"""How many minutes a bucket of coarse questions has."""
+"""Minutes of a bucket of coarse queries."""
 COARSE_LEVELS = ((COARSE * MINUTE, 2_000),)
 BIG = 2**53
 KINDS = {"INTEGER": ("COUNTER", "GAUGE", "UNKNOWN"), "DOUBLE": ("COUNTER", "GAUGE"), "BOOLEAN": ("UNKNOWN",)}
@@ -260,7 +260,7 @@ def coarse_questions(draw: Any) -> str:
 
 
 BY_VALUE = ["'compact'", "'compact', ranges=True", "'value_split'", "'mode'"]
-"""What tells values apart that differ in their last bits: asked of samples alone."""
+"""Calls that distinguish values by their last bits: used on samples only."""
 SAMPLED = [
     "'shift', '90s'", "'dedup'", "'split', '3m'", "'modulo', '5m'", "'merge'", "'integrate'", "'integrate', initial=3",
     "'limit', 2", "'rename', 'n'",
@@ -269,7 +269,7 @@ SAMPLED = [
 ]  # fmt: skip
 FITS = ["'{rack=\"rack1\"}'", "'m.a'"]
 OF_LIVES = ("increase", "delta", "rate", "irate", "resets", "last")
-"""What depends on births or ends: asked of samples alone, for the plain evaluator keeps none through other steps."""
+"""Calls that depend on births or ends: used on samples only, as the plain evaluator drops both in other steps."""
 
 
 @st.composite

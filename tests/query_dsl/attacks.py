@@ -24,7 +24,7 @@ MANY = 1_000_000
 
 @dataclass
 class Crowd:
-    """A store that holds more series than anybody may ask for, and says so as a shard does."""
+    """Store with more series than any limit allows; it refuses them as a shard does."""
 
     size: int = 3
     asked: list[SelectRequest] = field(default_factory=list)
@@ -213,7 +213,7 @@ HARMLESS: dict[str, str] = {
     "comment in any alphabet": f"{F}  # \u0430\U0001d4ee",
     "name in any alphabet": "fetch('x{host!=\"\u0430\"}')",
 }
-"""Looks dangerous, is answered at once."""
+"""Queries that look dangerous but are answered at once."""
 HARMLESS_PATTERNS: dict[str, str] = {
     "class, counted": "[\\x{0}-\\x{10ffff}]{1000}",
     "nested groups": "(" * 450 + "a" + ")" * 450,
@@ -245,7 +245,7 @@ BROKEN: dict[str, str] = {
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """(name, text) of all that is refused, whatever the store."""
+    """(name, text) of all queries that every store refuses."""
     yield from RUNS_CODE.items()
     for group in (DEEP, HUGE):
         yield from ((name, make()) for name, make in group.items())
@@ -274,7 +274,7 @@ def refusal(text: str, store: Crowd) -> str:
 
 
 def resident() -> int:
-    """Kilobytes."""
+    """Memory in kilobytes."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize() // 1024
 

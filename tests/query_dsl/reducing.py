@@ -24,7 +24,7 @@ from tests.query_dsl.plain_store import LEVELS, PlainStore
 MINUTE = 60_000
 KINDS = {int: INTEGER, float: DOUBLE, bool: BOOLEAN, str: STRING}
 Row = tuple[SeriesKey, type, Any]
-"""What a series is called, the type of its values, and the values, None where missing."""
+"""Name of a series, type of its values, and the values, None where missing."""
 
 
 def key(name: str = "x", **labels: str) -> SeriesKey:
@@ -53,7 +53,7 @@ def _cell(kind: type, value: Any, strings: list[str]) -> int:
 
 
 def context() -> QueryEvaluator:
-    """One that has asked nothing yet."""
+    """Context without requests."""
     tree = parse("fetch('x').range('5m')").node
     return QueryEvaluator(PlainStore(), plan(tree, LEVELS, MINUTE * 1000), tree)
 

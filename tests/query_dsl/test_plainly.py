@@ -77,7 +77,7 @@ def test_coarse_answers_are_those_of_the_plain_evaluator(world: World, asked: li
 @effort(10)
 @given(*SCENES["samples"], SAMPLING)
 def test_answers_of_samples_are_those_of_the_plain_evaluator(world: World, asked: list[str], store: str) -> None:
-    """Of raw samples, on a grid or not."""
+    """Queries of raw samples, on a grid or not."""
     check(world, asked, store)
 
 

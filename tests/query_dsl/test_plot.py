@@ -42,7 +42,7 @@ def matrix(*series: tuple[dict[str, str], Sequence[Value | None]], name: str = "
 
 
 def drawn(axes: Any) -> None:
-    """Everything is laid out and drawn, which is when a wrong formula fails."""
+    """Lay out and draw everything; a wrong formula fails only then."""
     axes.figure.canvas.draw()
 
 

@@ -42,7 +42,7 @@ class Told:
 
 
 def fed_shards(told: list[Told], shards: int) -> Together:
-    """Shards that were fed all of it, one batch a minute and source."""
+    """Shards fed with all samples, one batch a minute and source."""
     made = [Shard(str(i), capacity=200) for i in range(shards)]
     for i, shard in enumerate(made):
         mine = [t for t in told if t.shard % shards == i]
@@ -86,7 +86,7 @@ def both(text: str, store: Together) -> tuple[Matrix | str, Matrix | str]:
 
 
 def same(text: str, store: Together) -> Matrix | str:
-    """The answer with push-down, after it was found to be the answer without."""
+    """The answer with push-down, checked against the answer without."""
     pushed, plain = both(text, store)
     if isinstance(pushed, str) or isinstance(plain, str):
         assert pushed == plain, text

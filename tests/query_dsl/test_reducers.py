@@ -64,7 +64,7 @@ def test_types_are_those_of_the_members(values: tuple[Any, ...], kind: int, firs
 
 
 def test_a_member_without_values_counts_for_the_type() -> None:
-    """So that the type does not depend on what is there today."""
+    """The type does not depend on the values present."""
     rows = [(key("x", i="0"), int, [7]), (key("x", i="1"), float, [None])]
     assert reduce_(matrix(rows), "first").tolist(0) == [7.0]
 

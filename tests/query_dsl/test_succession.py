@@ -57,7 +57,7 @@ def test_a_life_that_is_older_by_its_birth_begins_when_the_one_before_was_over(s
 
 @pytest.mark.parametrize("name", ["increase", "rate", "irate", "resets"])
 def test_raw_samples_know_the_same_lives(name: str) -> None:
-    """One sample a bucket: what fetch says at a bucket, samples say at its sample."""
+    """One sample a bucket: samples answer at the sample like fetch at its bucket."""
     for world in WORLDS.values():
         store = offline_store(world)
         on_grid = asking.ours(f"fetch('c').map('{name}', '4m').range('10m')", store)

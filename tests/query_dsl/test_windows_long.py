@@ -108,7 +108,7 @@ def test_sliding_windows_of_many_samples_are_no_work(name: str, monkeypatch: pyt
 
 
 def test_functions_of_all_samples_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And so are windows of very many lives."""
+    """Windows of very many lives are limited, too."""
     monkeypatch.setattr(ticking, "MAX_CELLS", 100_000)
     args = bind_params("median", FUNCTIONS["median"].params, ())
     with pytest.raises(WindowsTooWide, match="use shorter windows"):

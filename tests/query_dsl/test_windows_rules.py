@@ -68,7 +68,7 @@ def test_gaps_are_no_values(name: str) -> None:
 )
 @pytest.mark.parametrize("base", [0, BIG, BIG * 5 + 1, -(2**62), INT64_MAX - 2])
 def test_whole_numbers_differ_exactly(name: str, expect: float, base: int) -> None:
-    """base, base, base + 2: how large they are does not matter."""
+    """base, base, base + 2: the result does not depend on base."""
     assert values(name, [[base, base, base + 2]], 3) == [[pytest.approx(expect, rel=1e-15)]]
 
 

@@ -144,7 +144,7 @@ ALL: dict[str, dict[str, Any]] = {name: {} for name in FUNCTIONS} | {
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("name", ALL)
 def test_as_one_bucket_each(name: str, stored: bool) -> None:
-    """Samples on a grid, one a bucket, with births: what fetch answers, samples answer."""
+    """Samples on a grid, one a bucket, with births: samples answer like fetch."""
     random = np.random.default_rng(drawn("one bucket each") if stored else 7)
     samples, birth, value = [], -40, 0
     for tick in range(10, 600, 10):
