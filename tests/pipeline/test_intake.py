@@ -1,4 +1,4 @@
-"""Intake and audit of the log: numbers without gaps, splits within the limits, counts that survive kills."""
+"""Intake and audit of the log: numbers without gaps, splits at the limits, counts that survive kills."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def open_intake(folder: Path, **options: int) -> tuple[WriteAheadLog, WalSink, T
     return wal, WalSink(wal, AGENT, folder), told
 
 
-def test_it_is_a_sink(tmp_path: Path) -> None:
+def test_an_intake_is_a_sink(tmp_path: Path) -> None:
     wal, intake, _ = open_intake(tmp_path)
     sink: Sink = intake
     asyncio.run(sink.accept([polled("a"), polled("b")]))
@@ -57,7 +57,7 @@ def test_each_lane_is_numbered_without_gaps_in_log_order(tmp_path: Path) -> None
     wal.close()
 
 
-def test_a_replay_leaves_out_what_the_sources_remember_themselves(tmp_path: Path) -> None:
+def test_a_replay_leaves_out_samples_that_the_sources_have(tmp_path: Path) -> None:
     wal, intake, _ = open_intake(tmp_path)
     for minute in range(3):
         intake.accept_now([polled("a", 3, MINUTE + minute), polled("b", 3, MINUTE + minute, announce=minute == 0)])
@@ -115,14 +115,14 @@ def test_announcements_stand_before_the_samples_they_explain(tmp_path: Path) -> 
     wal.close()
 
 
-def test_nothing_is_kept_of_what_is_refused(tmp_path: Path) -> None:
+def test_nothing_of_a_refused_call_is_kept(tmp_path: Path) -> None:
     wal, intake, told = open_intake(tmp_path, quota=3000)
     with pytest.raises(SinkRefusedError, match="quota"):
         intake.accept_now([polled("a"), polled("b", 5000)])
     assert told.ids == []
     assert intake.refused == {"quota": 1}
     intake.accept_now([polled("a")])
-    assert [id.sequence for id in told.ids] == [0], "the refused call gave no number away"
+    assert [id.sequence for id in told.ids] == [0], "the refused call used no number"
     wal.close()
 
 
@@ -134,7 +134,7 @@ def test_an_empty_poll_is_no_batch(tmp_path: Path) -> None:
     wal.close()
 
 
-def test_replay_gives_back_what_was_polled(tmp_path: Path) -> None:
+def test_replay_returns_the_polled_samples(tmp_path: Path) -> None:
     wal, intake, _ = open_intake(tmp_path, segment=2000)
     given = [polled(f"source-{n}", 3, MINUTE + n, announce=n % 3 == 0) for n in range(12)]
     for one in given:
@@ -163,8 +163,8 @@ def test_minutes_count_values_by_the_end_of_their_minute() -> None:
     assert minutes_of(samples(7, MINUTE - 5)) == ((MINUTE, 7),)
 
 
-def test_the_audit_goes_on_where_it_was_cut(tmp_path: Path) -> None:
-    """Cut anywhere: what is left counts exactly up to its position, and counting from there gives the same sums."""
+def test_the_audit_continues_after_a_truncation(tmp_path: Path) -> None:
+    """From any truncation on, the audit counts exactly up to its position; counting from there gives the same sums."""
     entries = [
         (f"shop/h,{n}/0", ((MINUTE + 60_000 * (n % 2), n + 1),), LogPosition(1, 100 * (n + 1), 9)) for n in range(6)
     ]
@@ -183,7 +183,7 @@ def test_the_audit_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         assert accepted_counts(folder) == expected
 
 
-def test_what_a_full_disk_did_not_take_is_counted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_counts_refused_by_a_full_disk_are_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     audit = AcceptedCounts(tmp_path, 0)
     audit.add([("s", ((MINUTE, 1),), LogPosition(1, 1, 9))], 0)
     write = os.pwrite
@@ -203,7 +203,7 @@ def test_what_a_full_disk_did_not_take_is_counted_later(tmp_path: Path, monkeypa
     assert AcceptedCounts(tmp_path, 0).position == (1, 3)
 
 
-def test_old_audit_files_go(tmp_path: Path) -> None:
+def test_old_audit_files_are_deleted(tmp_path: Path) -> None:
     audit = AcceptedCounts(tmp_path, 0)
     hour = 3_600_000
     for n in range(30):
@@ -211,8 +211,8 @@ def test_old_audit_files_go(tmp_path: Path) -> None:
     assert sorted(int(p.stem) // hour for p in tmp_path.iterdir()) == list(range(4, 30))
 
 
-def test_the_agent_counts_what_a_kill_left_uncounted(tmp_path: Path) -> None:
-    """The audit file is lost behind the log by a kill between fsync and the file: the next start makes it whole."""
+def test_a_start_counts_batches_that_a_kill_left_uncounted(tmp_path: Path) -> None:
+    """A kill between the fsync of the log and the audit file leaves the audit behind; the next start completes it."""
     config = AgentConfig(AGENT, tmp_path, NOWHERE)
     agent = Agent(config)
     for n in range(5):
@@ -231,7 +231,7 @@ def test_the_agent_counts_what_a_kill_left_uncounted(tmp_path: Path) -> None:
     third.log.close()
 
 
-def test_a_new_log_under_an_old_audit_is_counted_from_its_beginning(tmp_path: Path) -> None:
+def test_a_new_log_beside_an_old_audit_is_counted_from_its_beginning(tmp_path: Path) -> None:
     import shutil
 
     config = AgentConfig(AGENT, tmp_path, NOWHERE)
@@ -246,8 +246,8 @@ def test_a_new_log_under_an_old_audit_is_counted_from_its_beginning(tmp_path: Pa
     assert accepted_counts(tmp_path / "accepted") == {(MINUTE, "a"): 19}
 
 
-def test_figures_and_a_bounded_stop_with_nobody_there(tmp_path: Path) -> None:
-    """ZooKeeper, collectors and Kafka are all absent: the agent accepts, says so, and stops in time."""
+def test_an_agent_without_servers_accepts_and_stops_in_time(tmp_path: Path) -> None:
+    """Without ZooKeeper, collectors and Kafka the agent accepts, reports that, and stops in time."""
     import time
 
     agent = Agent(AgentConfig(AGENT, tmp_path, NOWHERE))

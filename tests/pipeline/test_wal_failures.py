@@ -1,4 +1,4 @@
-"""Power failures, full and failing disks: what was accepted is there, what was not is not promised."""
+"""Power failures, full and failing disks: accepted batches survive; others are not promised."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLDER = Path("/data/log")
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(8), "power failures of the log", 8))
 def test_accepted_batches_survive_a_power_failure(seed: int) -> None:
-    """Whatever the disk makes of writes that were not synced, accepted batches are whole and no identity is lost."""
+    """Whatever remains of unsynced writes, accepted batches are whole and no identity is lost."""
     rng = random.Random(seed)
     files, told = CrashDisk(), Told()
     wal = open_log(FOLDER, told, files=files, segment=2500)
@@ -47,8 +47,9 @@ def test_accepted_batches_survive_a_power_failure(seed: int) -> None:
     after.close()
 
 
-def test_nothing_is_told_or_answered_before_fsync() -> None:
-    """The listener (audit, sender) and those who wait learn of a batch only after the fsync that made it durable."""
+def test_no_listener_or_caller_learns_of_a_batch_before_fsync() -> None:
+    """The listener (audit, sender) and the waiting callers learn of a batch only after the fsync that
+    made it durable."""
     seen: list[int] = []
 
     class Watching(CrashDisk):
@@ -66,8 +67,8 @@ def test_nothing_is_told_or_answered_before_fsync() -> None:
     wal.close()
 
 
-def test_one_fsync_serves_all_that_wait(tmp_path: Path) -> None:
-    """Group commit: while one fsync runs, everything that comes waits for one more."""
+def test_one_fsync_serves_all_waiting_callers(tmp_path: Path) -> None:
+    """Group commit: everything that arrives during an fsync shares the next one."""
     import threading
 
     gate = threading.Event()
@@ -88,7 +89,7 @@ def test_one_fsync_serves_all_that_wait(tmp_path: Path) -> None:
 
 
 def test_a_failed_fsync_is_never_retried_as_good() -> None:
-    """The log takes nothing more; after a restart what was not accepted is not delivered, and a new epoch begins."""
+    """The log accepts nothing more. After a restart refused batches are not delivered, and a new epoch begins."""
     files, told = CrashDisk(), Told()
     wal = open_log(FOLDER, told, files=files)
     epoch = wal.epoch
@@ -101,7 +102,7 @@ def test_a_failed_fsync_is_never_retried_as_good() -> None:
     assert wal.problem
     with pytest.raises(SinkRefusedError, match="restart"):
         wal.append([entry(wal, 0, 2)])
-    assert files.fsyncs <= count + 1, "only the note of the failure may be tried"
+    assert files.fsyncs <= count + 1, "only the note of the failure may be written"
     assert told.ids == good
     wal.close()
     files.before = allow
@@ -118,7 +119,7 @@ def test_the_note_of_a_failed_fsync_cuts_what_was_never_accepted() -> None:
     told = Told()
 
     class FailOnce(CrashDisk):
-        """The fsync of the log fails; the little file beside it can still be written."""
+        """The fsync of the log fails; the small file beside it can still be written."""
 
         armed = False
 
@@ -145,7 +146,7 @@ def test_the_note_of_a_failed_fsync_cuts_what_was_never_accepted() -> None:
 
 
 def test_a_full_disk_refuses_and_resumes() -> None:
-    """Half a write is cut back at once, so that nothing that comes later stands behind garbage."""
+    """Half a write is truncated at once, so that no later record follows garbage."""
     files, told = CrashDisk(), Told()
     wal = open_log(FOLDER, told, files=files)
     wal.append([entry(wal, 0, 0)]).result(60)
@@ -180,8 +181,8 @@ def test_a_disk_full_at_a_new_segment_refuses_and_resumes() -> None:
     again.close()
 
 
-def test_a_log_holds_so_many_batches_however_small_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in memory of each has a limit, too; what is acked makes room."""
+def test_a_log_limits_the_number_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of batches has a limit too, since each takes memory; acks make room."""
     monkeypatch.setattr(core, "MAX_BATCHES", 5)
     told = Told()
     wal = open_log(tmp_path, told)
@@ -195,7 +196,7 @@ def test_a_log_holds_so_many_batches_however_small_they_are(tmp_path: Path, monk
 
 
 def test_a_log_that_one_segment_fills_takes_batches_again_once_all_are_acked(tmp_path: Path) -> None:
-    """The newest segment is never deleted: a quota of about one segment was full for ever."""
+    """The newest segment is never deleted, so a quota of about one segment would stay full for ever."""
     told = Told()
     wal = open_log(tmp_path, told, segment=4_000, quota=4_500)
     number = 0
@@ -215,7 +216,7 @@ def test_a_log_that_one_segment_fills_takes_batches_again_once_all_are_acked(tmp
     again.close()
 
 
-def test_close_writes_what_waits(tmp_path: Path) -> None:
+def test_close_writes_waiting_batches(tmp_path: Path) -> None:
     told = Told()
     wal = open_log(tmp_path, told)
     futures = [wal.append([entry(wal, 0, number)]) for number in range(20)]
@@ -237,7 +238,7 @@ def test_notes_of_acks_survive_a_restart(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_record_that_rots_on_the_disk_is_not_sent(tmp_path: Path) -> None:
+def test_a_damaged_record_is_not_sent(tmp_path: Path) -> None:
     from pipeline.wal.segments import CorruptRecordError
 
     told = Told()
@@ -253,8 +254,8 @@ def test_a_record_that_rots_on_the_disk_is_not_sent(tmp_path: Path) -> None:
     wal.close()
 
 
-def test_a_record_that_rots_holds_up_no_younger_segment(tmp_path: Path) -> None:
-    """Else a log would be full one day for one bit, until somebody starts its agent anew. The bytes are kept."""
+def test_a_damaged_record_does_not_keep_later_segments(tmp_path: Path) -> None:
+    """Otherwise one bad bit would fill the log until a restart. The bytes are kept."""
     told = Told()
     wal = open_log(tmp_path, told, segment=2500)
     for number in range(12):
