@@ -1,4 +1,4 @@
-"""A full log: refused by default; with `shed` the oldest go, once a record that says so is durable."""
+"""Full log: it refuses by default; with `shed` the oldest batches are deleted after a durable record of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PER_POLL = 40
 
 
 class GivingUp:
-    """The sender, as far as shedding goes: nothing was sent but what stands in `sent`."""
+    """The sender's part in shedding: only the batches of `sent` were sent."""
 
     def __init__(self) -> None:
         self.given: list[LogPosition] = []
@@ -78,8 +78,8 @@ def test_by_default_a_full_log_refuses_and_counts(tmp_path: Path) -> None:
     wal.close()
 
 
-def test_a_record_that_rotted_does_not_stop_shedding(tmp_path: Path) -> None:
-    """Its bytes are kept for an operator, its batch is given up, and everything goes on without a restart."""
+def test_a_damaged_record_does_not_stop_shedding(tmp_path: Path) -> None:
+    """Its bytes are quarantined, its batch is given up, and the log goes on without a restart."""
     give_up = GivingUp()
     wal, intake, _ = opened(tmp_path, give_up)
     fill(intake, 20)
@@ -96,9 +96,9 @@ def test_a_record_that_rotted_does_not_stop_shedding(tmp_path: Path) -> None:
     wal.close()
 
 
-def test_shedding_gives_up_the_oldest_and_says_what(tmp_path: Path) -> None:
-    """Everything that was accepted is in the log or in exactly one shed record; the log never grows beyond its quota by
-    more than the record."""
+def test_shedding_deletes_the_oldest_and_records_it(tmp_path: Path) -> None:
+    """Every accepted batch is in the log or in exactly one shed record; the log exceeds its quota by at most that
+    record."""
     give_up = GivingUp()
     wal, intake, told = opened(tmp_path, give_up)
     fill(intake, 200)
@@ -153,7 +153,7 @@ def test_the_series_of_a_record_are_announced(tmp_path: Path) -> None:
     assert told <= announced
 
 
-def test_what_kafka_had_said_to_hold_is_told_apart(tmp_path: Path) -> None:
+def test_shed_batches_that_kafka_holds_are_listed_separately(tmp_path: Path) -> None:
     told = Told()
     wal = open_log(tmp_path, told)
     intake = WalSink(wal, AGENT, tmp_path)
@@ -166,7 +166,7 @@ def test_what_kafka_had_said_to_hold_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_shed_record_that_is_shed_is_carried_over(tmp_path: Path) -> None:
-    """However often the log is full, what was lost first is still said."""
+    """The first losses stay recorded when the log fills up repeatedly."""
     give_up = GivingUp()
     wal, intake, _ = opened(tmp_path, give_up)
     fill(intake, 250)
@@ -179,7 +179,7 @@ def test_a_shed_record_that_is_shed_is_carried_over(tmp_path: Path) -> None:
     again.close()
 
 
-def test_carried_only_if_kafka_does_not_have_it(tmp_path: Path) -> None:
+def test_a_shed_record_in_kafka_is_not_carried_over(tmp_path: Path) -> None:
     told = Told()
     wal = open_log(tmp_path, told)
     fill(WalSink(wal, AGENT, tmp_path), 2)
@@ -192,7 +192,7 @@ def test_carried_only_if_kafka_does_not_have_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(8), "shedding", 8))
-def test_a_crash_while_shedding_neither_loses_nor_delivers_what_is_said_to_be_lost(seed: int) -> None:
+def test_after_a_crash_while_shedding_each_batch_is_either_delivered_or_recorded_as_lost(seed: int) -> None:
     """The machine goes off at a random operation between the record and the deletion."""
     rng = random.Random(seed)
     files = CrashDisk()
@@ -232,8 +232,8 @@ def test_a_crash_while_shedding_neither_loses_nor_delivers_what_is_said_to_be_lo
         for a, b in ranges[lane]
         for n in range(a, b)
     }
-    assert not said & held.keys(), "it is said to be lost and delivered"
-    assert before <= held.keys() | said, "it is gone and nobody says so"
+    assert not said & held.keys(), "recorded as lost and delivered"
+    assert before <= held.keys() | said, "lost without a record"
 
 
 def _batches(files: CrashDisk, folder: Path) -> list[BatchHeader]:
