@@ -200,7 +200,7 @@ def test_a_log_that_one_segment_fills_takes_batches_again_once_all_are_acked(tmp
     told = Told()
     wal = open_log(tmp_path, told, segment=4_000, quota=4_500)
     number = 0
-    with pytest.raises(QuotaFull):
+    with pytest.raises(QuotaExceededError):
         while True:
             wal.append([entry(wal, 0, number)]).result(60)
             number += 1
