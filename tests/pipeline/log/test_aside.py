@@ -218,7 +218,7 @@ def test_verify_names_the_damage_and_changes_nothing(tmp_path: Path, damage: str
 
 
 def _wrong_digest(folder: Path) -> None:
-    """A record whose checksum is right around a batch whose digest is wrong."""
+    """Write a record with a valid checksum around a batch with a wrong digest."""
     wal = open_log(folder)
     one = entry(wal, 0, 4)
     payload = bytearray(one.payload)

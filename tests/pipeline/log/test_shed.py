@@ -193,7 +193,7 @@ def test_a_shed_record_in_kafka_is_not_carried_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(8), "shedding", 8))
 def test_after_a_crash_while_shedding_each_batch_is_either_delivered_or_recorded_as_lost(seed: int) -> None:
-    """The machine goes off at a random operation between the record and the deletion."""
+    """The power fails at a random operation between the record and the deletion."""
     rng = random.Random(seed)
     files = CrashDisk()
     folder = Path("/log")

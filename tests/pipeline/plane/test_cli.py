@@ -143,6 +143,6 @@ def test_commands_are_answered(tmp_path: Path, chroots: list[str]) -> None:
     assert "agent nobody is not live" in unheard.stderr
 
 
-def test_help_lists_the_commands() -> None:
+def test_help_shows_the_usage() -> None:
     for words in (("agents", "--help"), ("flows", "--help"), ("config", "--help")):
         assert "Usage" in run_cli(*words).stdout

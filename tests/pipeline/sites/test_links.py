@@ -141,7 +141,7 @@ def test_figures_of_sites_are_summed_and_ages_are_the_maximum() -> None:
 
 
 @pytest.mark.parametrize("texts", [["paris"], ["=h:1"], ["a=h:1", "a=h:2"], ["a b=h:1"]])
-def test_unknown_sites_are_refused(texts: list[str]) -> None:
+def test_invalid_sites_are_refused(texts: list[str]) -> None:
     with pytest.raises(ValueError, match="site"):
         parse_sites(texts)
     assert parse_sites(["a-1=h:1,g:2/root"]) == (Site("a-1", "h:1,g:2/root"),)
