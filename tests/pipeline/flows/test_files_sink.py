@@ -68,7 +68,7 @@ def test_delivered_events_are_in_a_file_once_it_is_finished(tmp_path: Path, loca
     assert lines(local_store) == ["1", "2", "3"]
 
 
-def test_an_existing_name_is_not_used_again(local_store: LocalStore) -> None:
+def test_store_errors_name_the_file_once(local_store: LocalStore) -> None:
     for path in ("a", "b"):
         local_store.create(path).close()
     with pytest.raises(StoreError) as refused:
@@ -267,7 +267,7 @@ def test_a_file_of_the_last_run_is_finished_without_new_events(tmp_path: Path, l
     again.stop(5)
 
 
-def test_two_sinks_share_a_folder_and_one_loses_its_state(tmp_path: Path, local_store: LocalStore) -> None:
+def test_two_sinks_of_one_folder_keep_each_others_files(tmp_path: Path, local_store: LocalStore) -> None:
     for folder in ("s1", "s2"):
         files = sink(tmp_path / folder, local_store.uri)
         files.deliver([sealed("x")])

@@ -118,7 +118,7 @@ def test_best_effort_delivers_the_rest_when_it_stops(tmp_path: Path) -> None:
     assert sinks["one"].numbers == list(range(100))
 
 
-def test_permanently_refused_parcels_are_quarantined_and_the_rest_is_delivered(tmp_path: Path) -> None:
+def test_permanently_refused_parcels_are_rejected_and_the_rest_is_delivered(tmp_path: Path) -> None:
     """Scenario 28 at the end of the flow."""
     sinks = Sinks()
     sinks["one"].fails = lambda parcels: SinkFailed("bad", retry=False) if 3 in numbers_of(parcels) else None
@@ -512,7 +512,7 @@ type = "list"
     running.stop()
 
 
-def test_events_refused_by_an_interceptor_are_dropped_with_an_error(tmp_path: Path) -> None:
+def test_a_failing_interceptor_refuses_the_put(tmp_path: Path) -> None:
     class Broken:
         def __call__(self, parcels: Sequence[EventBatch]) -> Sequence[EventBatch]:
             raise ZeroDivisionError

@@ -164,7 +164,7 @@ def test_a_message_of_a_failed_poll_is_taken_again(monkeypatch: pytest.MonkeyPat
     assert numbers_of(channel.take(10, 0.0).parcels) == [7]
 
 
-def test_without_kafka_puts_and_takes_are_errors() -> None:
+def test_start_without_kafka_is_an_error() -> None:
     channel = KafkaChannel(KafkaOptions(bootstrap="127.0.0.1:1", topic="t", call_s=2), "a", "f")
     with pytest.raises(ChannelFailed, match="127"):
         channel.start()
