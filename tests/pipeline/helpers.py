@@ -71,7 +71,7 @@ class FastFiles(LocalFileSystem):
         pass
 
 
-class Told:
+class RecordingListener:
     """Listener of the log that records every call."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Told:
 
 def open_log(
     folder: Path,
-    told: Told | None = None,
+    recorded: RecordingListener | None = None,
     files: FileSystem | None = None,
     lanes: int = 2,
     quota: int = 1 << 30,
@@ -100,7 +100,7 @@ def open_log(
         folder,
         agent,
         lanes,
-        told or Told(),
+        recorded or RecordingListener(),
         files=files or FastFiles(),
         host=host,
         quota_bytes=quota,

@@ -24,7 +24,7 @@ from pipeline.link.credits import MIN_CREDIT_BYTES
 from pipeline.link.endpoints import CollectorEndpoint
 from pipeline.link.idl import collector_idl
 from pipeline.link.link import CollectorLink
-from tests.pipeline.helpers import AGENT, FastFiles, Told, entry, open_log
+from tests.pipeline.helpers import AGENT, FastFiles, RecordingListener, entry, open_log
 from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import Store
 from tests.security.serving import tokens
@@ -157,7 +157,7 @@ def test_a_batch_is_kept_when_file_descriptors_run_out(tmp_path: Path) -> None:
     first.append([entry(first, 0, 0)]).result(60)
     first.close()
     files, store, tracker = NoDescriptors(), Store(), Tracker(ack_on_sent=True)
-    wal = open_log(tmp_path, Told(), files)
+    wal = open_log(tmp_path, RecordingListener(), files)
     sender = Sender(wal, tracker, AGENT, 2, SYSTEM_CLOCK)
     sender.restore(wal.recovered, SYSTEM_CLOCK.now_ms(), True)
     files.count = 2

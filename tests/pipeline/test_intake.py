@@ -21,15 +21,15 @@ from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import records_of, segments_in
 from pipeline.wal.shed import minutes_of
 from scripts.proof.counts import accepted_counts
-from tests.pipeline.helpers import AGENT, MINUTE, Told, open_log, polled, samples
+from tests.pipeline.helpers import AGENT, MINUTE, RecordingListener, open_log, polled, samples
 
 NOWHERE = "127.0.0.1:1"
 
 
-def open_intake(folder: Path, **options: int) -> tuple[WriteAheadLog, WalSink, Told]:
-    told = Told()
-    wal = open_log(folder, told, **options)  # type: ignore[arg-type]
-    return wal, WalSink(wal, AGENT, folder), told
+def open_intake(folder: Path, **options: int) -> tuple[WriteAheadLog, WalSink, RecordingListener]:
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded, **options)  # type: ignore[arg-type]
+    return wal, WalSink(wal, AGENT, folder), recorded
 
 
 def test_an_intake_is_a_sink(tmp_path: Path) -> None:
@@ -42,14 +42,14 @@ def test_an_intake_is_a_sink(tmp_path: Path) -> None:
 
 
 def test_each_lane_is_numbered_without_gaps_in_log_order(tmp_path: Path) -> None:
-    wal, intake, told = open_intake(tmp_path, lanes=4)
+    wal, intake, recorded = open_intake(tmp_path, lanes=4)
 
     async def many() -> None:
         await asyncio.gather(*(intake.accept([polled(f"source-{n}") for n in range(k, k + 5)]) for k in range(60)))
 
     asyncio.run(many())
     by_lane: dict[int, list[int]] = {}
-    for entry, _ in told.placed:
+    for entry, _ in recorded.placed:
         assert entry.header.id.lane == lane_of(entry.header.source, 4)
         by_lane.setdefault(entry.header.id.lane, []).append(entry.header.id.sequence)
     assert sorted(by_lane) == [0, 1, 2, 3]
@@ -79,17 +79,17 @@ def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
     wal, intake, _ = open_intake(tmp_path)
     intake.accept_now([polled("a")])
     wal.close()
-    wal, intake, told = open_intake(tmp_path)
+    wal, intake, recorded = open_intake(tmp_path)
     intake.accept_now([polled("a")])
-    assert [id.sequence for id in told.ids] == [1]
+    assert [id.sequence for id in recorded.ids] == [1]
     wal.close()
 
 
 def test_more_than_ten_thousand_samples_are_split(tmp_path: Path) -> None:
-    wal, intake, told = open_intake(tmp_path)
+    wal, intake, recorded = open_intake(tmp_path)
     intake.accept_now([polled("big", MAX_SAMPLES * 2 + 1)])
-    assert [e.header.rows for e, _ in told.placed] == [MAX_SAMPLES, MAX_SAMPLES, 1]
-    fingerprints = [f for e, _ in told.placed for f in decode_samples(e.header, e.payload).fingerprint.tolist()]
+    assert [e.header.rows for e, _ in recorded.placed] == [MAX_SAMPLES, MAX_SAMPLES, 1]
+    fingerprints = [f for e, _ in recorded.placed for f in decode_samples(e.header, e.payload).fingerprint.tolist()]
     assert fingerprints == list(range(MAX_SAMPLES * 2 + 1))
     wal.close()
 
@@ -98,39 +98,39 @@ def test_more_than_512_kib_are_split_and_an_impossible_sample_is_counted(tmp_pat
     rng = random.Random(1)
     rows = [(n, MINUTE - 1, 1, rng.randbytes(50_000).hex()) for n in range(20)]
     rows.insert(7, (99, MINUTE - 1, 1, rng.randbytes(MAX_BYTES).hex()))
-    wal, intake, told = open_intake(tmp_path)
+    wal, intake, recorded = open_intake(tmp_path)
     intake.accept_now([PollResult("s", bytes(16), 1, MINUTE, Samples.of(rows))])
-    assert all(len(e.payload) <= MAX_BYTES and verify(e.payload) for e, _ in told.placed)
-    values = [row for e, _ in told.placed for row in decode_samples(e.header, e.payload).rows()]
+    assert all(len(e.payload) <= MAX_BYTES and verify(e.payload) for e, _ in recorded.placed)
+    values = [row for e, _ in recorded.placed for row in decode_samples(e.header, e.payload).rows()]
     assert values == [row for row in rows if row[0] != 99]
     assert intake.refused == {"sample": 1}
-    assert [id.sequence for id in told.ids] == list(range(len(told.ids)))
+    assert [id.sequence for id in recorded.ids] == list(range(len(recorded.ids)))
     wal.close()
 
 
 def test_announcements_stand_before_the_samples_they_explain(tmp_path: Path) -> None:
-    wal, intake, told = open_intake(tmp_path)
+    wal, intake, recorded = open_intake(tmp_path)
     intake.accept_now([polled("a", announce=True)])
-    assert [e.type.name for e, _ in told.placed] == ["SERIES", "BATCH"]
+    assert [e.type.name for e, _ in recorded.placed] == ["SERIES", "BATCH"]
     wal.close()
 
 
 def test_nothing_of_a_refused_call_is_kept(tmp_path: Path) -> None:
-    wal, intake, told = open_intake(tmp_path, quota=3000)
+    wal, intake, recorded = open_intake(tmp_path, quota=3000)
     with pytest.raises(SinkRefusedError, match="quota"):
         intake.accept_now([polled("a"), polled("b", 5000)])
-    assert told.ids == []
+    assert recorded.ids == []
     assert intake.refused == {"quota": 1}
     intake.accept_now([polled("a")])
-    assert [id.sequence for id in told.ids] == [0], "the refused call used no number"
+    assert [id.sequence for id in recorded.ids] == [0], "the refused call used no number"
     wal.close()
 
 
 def test_an_empty_poll_is_no_batch(tmp_path: Path) -> None:
-    wal, intake, told = open_intake(tmp_path)
+    wal, intake, recorded = open_intake(tmp_path)
     intake.accept_now([polled("a", 0)])
     asyncio.run(intake.accept([]))
-    assert told.ids == []
+    assert recorded.ids == []
     wal.close()
 
 

@@ -17,7 +17,7 @@ from pipeline.wal.files import LogLockedError
 from pipeline.wal.framing import RECORD_BYTES, header_bytes
 from pipeline.wal.log import WriteAheadLog
 from pipeline.wal.recovery import segment_path, segments_in
-from tests.pipeline.helpers import AGENT, HOST, Told, entry, ids_in, open_log
+from tests.pipeline.helpers import AGENT, HOST, RecordingListener, entry, ids_in, open_log
 from tests.waiting import eventually
 
 LANES = 2
@@ -25,14 +25,14 @@ LANES = 2
 
 def fill(folder: Path, count: int) -> tuple[list[int], list[BatchId], int]:
     """Folder with `count` batches in lane 0 of segment 1, as a kill leaves it: offsets, ids, epoch."""
-    told = Told()
-    wal = open_log(folder, told)
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded)
     epoch = wal.epoch
     for number in range(count):
         wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
-    starts = [place.offset - RECORD_BYTES for _, place in told.placed]
-    return [*starts, segment_path(folder, 1).stat().st_size], told.ids, epoch
+    starts = [place.offset - RECORD_BYTES for _, place in recorded.placed]
+    return [*starts, segment_path(folder, 1).stat().st_size], recorded.ids, epoch
 
 
 def survivors(wal: WriteAheadLog) -> list[BatchId]:
@@ -156,13 +156,13 @@ def test_a_flipped_bit_loses_at_most_its_record(tmp_path: Path) -> None:
 
 def rolled(folder: Path, batches: int = 12) -> list[BatchId]:
     """Several segments with several batches each."""
-    told = Told()
-    wal = open_log(folder, told, segment=2500)
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded, segment=2500)
     for number in range(batches):
         wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
     assert len(segments_in(folder)) > 3
-    return told.ids
+    return recorded.ids
 
 
 def test_segments_roll_and_are_read_in_order(tmp_path: Path) -> None:
@@ -310,30 +310,30 @@ def test_the_same_process_is_refused_as_well(tmp_path: Path) -> None:
 
 def test_quota_refuses_whole_calls_and_resumes(tmp_path: Path) -> None:
     """Beyond the quota nothing of a call is kept; deleted segments make room."""
-    told = Told()
-    wal = open_log(tmp_path, told, quota=6000, segment=2000)
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded, quota=6000, segment=2000)
     number = 0
     while wal.used_bytes < 5000:
         wal.append([entry(wal, 0, number)]).result(60)
         number += 1
-    assert len(told.ids) == number
+    assert len(recorded.ids) == number
     with pytest.raises(SinkRefusedError, match="quota"):
         wal.append([entry(wal, 0, number)])
     with pytest.raises(SinkRefusedError):
         wal.append([entry(wal, 0, number), entry(wal, 0, number + 1)])
-    wal.release([place for _, place in told.placed])
+    wal.release([place for _, place in recorded.placed])
     eventually(lambda: wal.used_bytes < 4000, "done segments are deleted")
     wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
 
 
 def test_segments_are_deleted_oldest_first_and_only_when_done(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told, segment=2500)
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded, segment=2500)
     for number in range(12):
         wal.append([entry(wal, 0, number)]).result(60)
-    first = [place for _, place in told.placed if place.segment == 1]
-    rest = [place for _, place in told.placed if place.segment != 1]
+    first = [place for _, place in recorded.placed if place.segment == 1]
+    rest = [place for _, place in recorded.placed if place.segment != 1]
     wal.release(rest)
     wal.append([entry(wal, 0, 12)]).result(60)
     assert segments_in(tmp_path)[0] == 1, "a later segment holds the acks of this one"

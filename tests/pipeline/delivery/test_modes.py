@@ -18,7 +18,7 @@ from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.sites.links import Site
 from pipeline.wal.log import WriteAheadLog
 from pipeline.wal.recovery import segments_in
-from tests.pipeline.helpers import Told, entry, figure, ids_in, polled, started
+from tests.pipeline.helpers import RecordingListener, entry, figure, ids_in, polled, started
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics, read_topic
 from tests.waiting import eventually
 
@@ -134,14 +134,14 @@ def test_a_route_waits_longer_after_each_failure_and_never_overtakes_the_log() -
 
 def test_a_log_in_memory_behaves_like_a_log_on_disk(tmp_path: Path) -> None:
     folder = tmp_path / "memory"
-    files, told = MemoryFileSystem(folder), Told()
-    wal = WriteAheadLog(folder, "agent-1", 2, told, files=files, host="here", segment_bytes=2_000)
+    files, recorded = MemoryFileSystem(folder), RecordingListener()
+    wal = WriteAheadLog(folder, "agent-1", 2, recorded, files=files, host="here", segment_bytes=2_000)
     places = [wal.append([entry(wal, n % 2, n // 2)]).result(60)[0] for n in range(12)]
-    assert [wal.read(place) for place in places] == [one.payload for one, _ in told.placed]
+    assert [wal.read(place) for place in places] == [one.payload for one, _ in recorded.placed]
     assert len(segments_in(folder, files)) > 1
     wal.release(places)
     wal.close()
-    again = WriteAheadLog(folder, "agent-1", 2, Told(), files=files, host="here")
+    again = WriteAheadLog(folder, "agent-1", 2, RecordingListener(), files=files, host="here")
     assert again.epoch == wal.epoch
     again.close()
     assert not folder.exists(), "no write to the disk"

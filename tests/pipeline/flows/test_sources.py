@@ -280,7 +280,7 @@ def test_the_error_stream_waits_for_room_too(source: Made, into: Into) -> None:
     assert into.wait(1) == [b"late"]
 
 
-def test_a_truncated_request_is_ignored(source: Made, into: Into) -> None:
+def test_a_truncated_request_is_refused(source: Made, into: Into) -> None:
     web = source("http")
     with connect(web) as sock:
         sock.sendall(b"POST / HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\none\ntw")
@@ -345,7 +345,7 @@ def test_a_long_counted_message_is_cut(source: Made, into: Into) -> None:
         assert [len(body) for body in into.wait(2)] == [476, 1]
 
 
-def test_stop_kills_a_program_that_ignores_signals(source: Made, into: Into) -> None:
+def test_stop_kills_a_program_that_ignores_sigterm(source: Made, into: Into) -> None:
     running = source("exec", command=["/bin/sh", "-c", "trap '' TERM; echo a; while :; do sleep 1; done"])
     into.wait(1)
     running.stop(4.0)

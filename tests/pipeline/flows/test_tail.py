@@ -264,7 +264,7 @@ def test_each_byte_arrives_once_after_random_faults(tmp_path: Path, seed: int) -
     st.lists(st.sampled_from([b"a", b"bb", b"\n", b"\r\n", b"ccc"]), max_size=30), st.integers(1, 5), st.integers(1, 9)
 )
 def test_cuts_are_repeatable(parts: list[bytes], longest: int, most: int) -> None:
-    """What a piece was cut into does not depend on what stands behind it."""
+    """The cut of a piece is independent of the bytes after it."""
     data = b"".join(parts)
     used, lines = split_lines(data, longest, False, most)
     assert split_lines(data[:used], longest, False, most) == (used, lines)

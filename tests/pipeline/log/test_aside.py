@@ -28,20 +28,20 @@ from pipeline.wal.recovery import segment_path, segments_in
 from pipeline.wal.states import BatchState
 from pipeline.wal.tool import LogNotFoundError, inspect, repair
 from scripts.proof.counts import accepted_counts
-from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, entry, open_log, polled
+from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, RecordingListener, entry, open_log, polled
 from tests.pipeline.test_tracker import header
 
 NOW = MINUTE + 60_000
 RUN = CliRunner()
 
 
-def filled(folder: Path, batches: int = 4) -> Told:
-    told = Told()
-    wal = open_log(folder, told)
+def filled(folder: Path, batches: int = 4) -> RecordingListener:
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded)
     for number in range(batches):
         wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
-    return told
+    return recorded
 
 
 def flip(path: Path, at: int) -> None:
@@ -78,30 +78,30 @@ def test_a_permanently_refused_batch_is_quarantined() -> None:
 
 
 def test_quarantined_batches_are_durable_counted_and_not_sent_after_a_restart(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told)
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded)
     for number in range(3):
         wal.append([entry(wal, 0, number)]).result(60)
-    place = told.placed[1][1]
+    place = recorded.placed[1][1]
     assert wal.set_aside([(place, "damaged: digest")]) == [place]
     assert wal.gauge().errors == 1
     assert wal.gauge().error_bytes > place.length
     wal.close()
-    assert held(tmp_path) == [told.ids[0], told.ids[2]]
+    assert held(tmp_path) == [recorded.ids[0], recorded.ids[2]]
     (one,) = aside.quarantined_files(tmp_path)
     assert one.why == "damaged: digest"
-    assert [header.id for header in one.batches] == [told.ids[1]]
+    assert [header.id for header in one.batches] == [recorded.ids[1]]
 
 
 def test_a_lost_note_costs_only_a_repeat(tmp_path: Path) -> None:
     """A kill between the copy and the note: the batch is sent again, refused again, and quarantined under the same
     name."""
-    told = filled(tmp_path)
+    recorded = filled(tmp_path)
     wal = open_log(tmp_path)
     header, place = wal.recovered.batches[0]
     wal._core.set_aside(place, "first")
     wal.close()
-    assert held(tmp_path) == told.ids
+    assert held(tmp_path) == recorded.ids
     wal = open_log(tmp_path)
     wal.set_aside([(next(p for h, p in wal.recovered.batches if h.id == header.id), "second")])
     assert wal.gauge().errors == 1
@@ -109,17 +109,17 @@ def test_a_lost_note_costs_only_a_repeat(tmp_path: Path) -> None:
 
 
 def test_quarantined_batches_are_restored_under_their_identity(tmp_path: Path) -> None:
-    told = filled(tmp_path)
+    recorded = filled(tmp_path)
     wal = open_log(tmp_path)
     wal.set_aside([(wal.recovered.batches[1][1], "refused")])
     wal.close()
-    assert told.ids[1] not in held(tmp_path)
+    assert recorded.ids[1] not in held(tmp_path)
     done = repair(tmp_path, ["all"], NOW)
-    assert [header.id for _, header in done.brought_back] == [told.ids[1]]
+    assert [header.id for _, header in done.brought_back] == [recorded.ids[1]]
     wal = open_log(tmp_path)
-    assert sorted(header.id for header, _ in wal.recovered.batches) == told.ids
-    place = next(place for header, place in wal.recovered.batches if header.id == told.ids[1])
-    assert wal.read(place) == told.placed[1][0].payload
+    assert sorted(header.id for header, _ in wal.recovered.batches) == recorded.ids
+    place = next(place for header, place in wal.recovered.batches if header.id == recorded.ids[1])
+    assert wal.read(place) == recorded.placed[1][0].payload
     assert wal.next_sequences == [4, 0], "a restored old number is not used twice"
     assert not wal.new_epoch_because
     assert wal.gauge().errors == 0
@@ -130,35 +130,35 @@ def test_quarantined_batches_are_restored_under_their_identity(tmp_path: Path) -
 @pytest.mark.parametrize("at", [0, 5, 9, 13])
 def test_an_intact_batch_in_a_damaged_record_is_restored(tmp_path: Path, at: int) -> None:
     """The mark, type, length or checksum of its record is wrong; its own digest is right."""
-    told = filled(tmp_path)
-    flip(segment_path(tmp_path, 1), told.placed[1][1].offset - RECORD_BYTES + at)
-    assert held(tmp_path) == [id for n, id in enumerate(told.ids) if n != 1]
+    recorded = filled(tmp_path)
+    flip(segment_path(tmp_path, 1), recorded.placed[1][1].offset - RECORD_BYTES + at)
+    assert held(tmp_path) == [id for n, id in enumerate(recorded.ids) if n != 1]
     done = repair(tmp_path, ["all"], NOW)
-    assert [header.id for _, header in done.brought_back] == [told.ids[1]]
-    assert sorted(held(tmp_path)) == told.ids
+    assert [header.id for _, header in done.brought_back] == [recorded.ids[1]]
+    assert sorted(held(tmp_path)) == recorded.ids
 
 
 def test_a_damaged_batch_is_kept_and_not_restored(tmp_path: Path) -> None:
-    told = filled(tmp_path)
-    flip(segment_path(tmp_path, 1), told.placed[1][1].offset + 100)
+    recorded = filled(tmp_path)
+    flip(segment_path(tmp_path, 1), recorded.placed[1][1].offset + 100)
     held(tmp_path)
     assert not repair(tmp_path, ["all"], NOW).brought_back
     (one,) = aside.quarantined_files(tmp_path)
     assert not one.batches
-    assert one.size == RECORD_BYTES + told.placed[1][1].length
+    assert one.size == RECORD_BYTES + recorded.placed[1][1].length
 
 
 def test_restored_batches_are_not_counted_as_accepted_twice(tmp_path: Path) -> None:
     """Proofs of delivery start from the agent's own count."""
     log, accepted = tmp_path / "log", tmp_path / "accepted"
-    told = Told()
-    wal = open_log(log, told)
+    recorded = RecordingListener()
+    wal = open_log(log, recorded)
     intake = WalSink(wal, AGENT, log)
     for number in range(3):
         intake.accept_now([polled("a", 5, MINUTE - 1000 + number)])
     audit = AcceptedCounts(accepted, NOW)
-    audit.add([(e.header.source, e.minutes, p) for e, p in told.placed[:2]], NOW)
-    wal.set_aside([(told.placed[0][1], "refused")])
+    audit.add([(e.header.source, e.minutes, p) for e, p in recorded.placed[:2]], NOW)
+    wal.set_aside([(recorded.placed[0][1], "refused")])
     wal.close()
     repair(log, ["all"], NOW)
     wal = open_log(log)
@@ -194,10 +194,10 @@ def test_verify_accepts_a_whole_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["payload", "tail", "missing", "digest", "epoch", "failed"])
 def test_verify_names_the_damage_and_changes_nothing(tmp_path: Path, damage: str) -> None:
-    told = filled(tmp_path)
+    recorded = filled(tmp_path)
     path = segment_path(tmp_path, 1)
     if damage == "payload":
-        flip(path, told.placed[2][1].offset + 30)
+        flip(path, recorded.placed[2][1].offset + 30)
     elif damage == "tail":
         os.truncate(path, path.stat().st_size - 3)
     elif damage == "missing":
@@ -249,9 +249,9 @@ def test_repair_of_a_log_in_use_is_refused_with_the_owner(tmp_path: Path) -> Non
 
 
 def test_repair_acts_like_the_next_start_and_keeps_the_cut_bytes(tmp_path: Path) -> None:
-    told = filled(tmp_path)
+    recorded = filled(tmp_path)
     path = segment_path(tmp_path, 1)
-    flip(path, told.placed[1][1].offset + 30)
+    flip(path, recorded.placed[1][1].offset + 30)
     whole = path.read_bytes()
     found = RUN.invoke(app, ["wal", "repair", str(tmp_path), "--json"])
     assert found.exit_code == 0, found.stderr
@@ -259,20 +259,20 @@ def test_repair_acts_like_the_next_start_and_keeps_the_cut_bytes(tmp_path: Path)
     (kept,) = (tmp_path / "damaged").iterdir()
     assert kept.read_bytes() in whole
     assert RUN.invoke(app, ["wal", "verify", str(tmp_path)]).exit_code == 0
-    assert held(tmp_path) == [id for n, id in enumerate(told.ids) if n != 1]
+    assert held(tmp_path) == [id for n, id in enumerate(recorded.ids) if n != 1]
 
 
 def test_repair_of_a_whole_log_begins_no_epoch(tmp_path: Path) -> None:
-    told = filled(tmp_path)
+    recorded = filled(tmp_path)
     assert not repair(tmp_path, (), NOW).new_epoch_because
-    wal = WriteAheadLog(tmp_path, AGENT, 2, Told(), files=FastFiles(), host=HOST)
+    wal = WriteAheadLog(tmp_path, AGENT, 2, RecordingListener(), files=FastFiles(), host=HOST)
     assert not wal.new_epoch_because
-    assert [header.id for header, _ in wal.recovered.batches] == told.ids
+    assert [header.id for header, _ in wal.recovered.batches] == recorded.ids
     wal.close()
 
 
 def test_inspect_lists_segments_and_quarantine(tmp_path: Path) -> None:
-    told = filled(tmp_path)
+    recorded = filled(tmp_path)
     wal = open_log(tmp_path)
     wal.set_aside([(wal.recovered.batches[0][1], "refused: too odd")])
     wal.close()
@@ -339,14 +339,14 @@ def test_shed_batches_are_neither_sent_nor_waited_for() -> None:
 
 def test_a_reframed_batch_is_acked_and_deleted(tmp_path: Path) -> None:
     """Its record was damaged and rewritten: an ack of its old identity deletes it for good."""
-    told = filled(tmp_path)
-    flip(segment_path(tmp_path, 1), told.placed[1][1].offset - RECORD_BYTES)
+    recorded = filled(tmp_path)
+    flip(segment_path(tmp_path, 1), recorded.placed[1][1].offset - RECORD_BYTES)
     held(tmp_path)
     repair(tmp_path, ["all"], NOW)
     wal = open_log(tmp_path)
     batches = wal.recovered.batches
-    assert sorted(header.id for header, _ in batches) == told.ids
-    wal.note(RecordType.ACKED, encode_acked(told.ids))
+    assert sorted(header.id for header, _ in batches) == recorded.ids
+    wal.note(RecordType.ACKED, encode_acked(recorded.ids))
     wal.release([place for _, place in batches])
     wal.tidy()
     assert len(segments_in(tmp_path)) == 1

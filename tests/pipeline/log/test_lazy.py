@@ -14,24 +14,31 @@ from pipeline.wal.framing import NewerFormatError, RecordType, header_bytes
 from pipeline.wal.log import WriteAheadLog
 from pipeline.wal.records import encode_acked
 from pipeline.wal.recovery import segment_path, segments_in
-from tests.pipeline.helpers import AGENT, HOST, FastFiles, Told, entry, ids_in, open_log
+from tests.pipeline.helpers import AGENT, HOST, FastFiles, RecordingListener, entry, ids_in, open_log
 
 SEGMENT = 2500
 
 
 def filled(folder: Path, batches: int = 12) -> list[BatchId]:
-    told = Told()
-    wal = open_log(folder, told, segment=SEGMENT)
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded, segment=SEGMENT)
     for number in range(batches):
         wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
     assert len(segments_in(folder)) > 3
-    return told.ids
+    return recorded.ids
 
 
-def opened(folder: Path, told: Told | None = None) -> WriteAheadLog:
+def opened(folder: Path, recorded: RecordingListener | None = None) -> WriteAheadLog:
     return WriteAheadLog(
-        folder, AGENT, 2, told or Told(), files=FastFiles(), host=HOST, segment_bytes=SEGMENT, lazy=True
+        folder,
+        AGENT,
+        2,
+        recorded or RecordingListener(),
+        files=FastFiles(),
+        host=HOST,
+        segment_bytes=SEGMENT,
+        lazy=True,
     )
 
 
@@ -44,8 +51,8 @@ def flip(path: Path, at: int) -> None:
 def test_a_log_accepts_before_it_has_been_read(tmp_path: Path) -> None:
     """Numbers continue; nothing old is reported before all of it has been read; then all of it, in order."""
     ids = filled(tmp_path)
-    told = Told()
-    wal = opened(tmp_path, told)
+    recorded = RecordingListener()
+    wal = opened(tmp_path, recorded)
     assert not wal.complete
     assert wal.next_sequences == [12, 0]
     wal.append([entry(wal, 0, 12)]).result(60)
@@ -54,7 +61,7 @@ def test_a_log_accepts_before_it_has_been_read(tmp_path: Path) -> None:
     assert [header.id for header, _ in wal.recovered.batches] == ids
     assert not wal.new_epoch_because
     wal.close()
-    assert ids_in(tmp_path) == [*ids, told.ids[0]]
+    assert ids_in(tmp_path) == [*ids, recorded.ids[0]]
 
 
 def test_segments_are_read_before_they_are_deleted(tmp_path: Path) -> None:
@@ -72,15 +79,15 @@ def test_segments_are_read_before_they_are_deleted(tmp_path: Path) -> None:
 
 
 def test_notes_of_later_segments_apply_to_old_batches(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told, segment=SEGMENT)
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded, segment=SEGMENT)
     for number in range(12):
         wal.append([entry(wal, 0, number)]).result(60)
-    wal.note(RecordType.ACKED, encode_acked([told.ids[0], told.ids[11]]))
+    wal.note(RecordType.ACKED, encode_acked([recorded.ids[0], recorded.ids[11]]))
     wal.close()
     wal = opened(tmp_path)
     wal.recover()
-    assert [header.id for header, _ in wal.recovered.batches] == told.ids[1:11]
+    assert [header.id for header, _ in wal.recovered.batches] == recorded.ids[1:11]
     wal.close()
 
 

@@ -31,7 +31,7 @@ from pipeline.wal.shed import (
     shed_source,
 )
 from tests.crash_disk import CrashDisk, PowerLoss
-from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, open_log, polled
+from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, RecordingListener, open_log, polled
 from tests.seeds import fixed_and_drawn
 
 SEGMENT, QUOTA = 20_000, 100_000
@@ -50,10 +50,10 @@ class GivingUp:
         return self.sent & set(places)
 
 
-def opened(folder: Path, give_up: GivingUp | None) -> tuple[WriteAheadLog, WalSink, Told]:
-    told = Told()
-    wal = open_log(folder, told, quota=QUOTA, segment=SEGMENT)
-    return wal, WalSink(wal, AGENT, folder, give_up), told
+def opened(folder: Path, give_up: GivingUp | None) -> tuple[WriteAheadLog, WalSink, RecordingListener]:
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded, quota=QUOTA, segment=SEGMENT)
+    return wal, WalSink(wal, AGENT, folder, give_up), recorded
 
 
 def fill(intake: WalSink, polls: int, first: int = 0) -> None:
@@ -100,7 +100,7 @@ def test_shedding_deletes_the_oldest_and_records_it(tmp_path: Path) -> None:
     """Every accepted batch is in the log or in exactly one shed record; the log exceeds its quota by at most that
     record."""
     give_up = GivingUp()
-    wal, intake, told = opened(tmp_path, give_up)
+    wal, intake, recorded = opened(tmp_path, give_up)
     fill(intake, 200)
     assert intake.shed_batches
     assert intake.refused["quota"] == 0
@@ -126,12 +126,12 @@ def test_shedding_deletes_the_oldest_and_records_it(tmp_path: Path) -> None:
             said |= new
             lost += sum(count for text, count in lost_in(payload, texts).items() if text != "batches")
     held = {header.id for header, _ in ours}
-    accepted = {id for id in told.ids if id.lane != 65535}
+    accepted = {id for id in recorded.ids if id.lane != 65535}
     assert held | said == accepted
     assert not held & said
     shed_of_polls = {id for id in said if id in accepted}
     assert lost == PER_POLL * len(
-        [e for e, _ in told.placed if e.header.id in shed_of_polls and "ctx" in e.header.source]
+        [e for e, _ in recorded.placed if e.header.id in shed_of_polls and "ctx" in e.header.source]
     )
     again.close()
 
@@ -141,24 +141,24 @@ def test_the_series_of_a_record_are_announced(tmp_path: Path) -> None:
     fill(intake, 200)
     wal.close()
     announced: set[int] = set()
-    told: set[int] = set()
+    recorded: set[int] = set()
     for segment in segments_in(tmp_path):
         for record, payload in records_of(tmp_path, segment):
             if record.type == RecordType.SERIES:
                 block = decode_series(parse_header(payload), payload)
                 announced |= {fingerprint(info.text) for info in block.series}
             elif record.type == RecordType.BATCH and parse_header(payload).source == shed_source(AGENT):
-                told |= {row[0] for row in decode_samples(parse_header(payload), payload).rows()}
-    assert told
-    assert told <= announced
+                recorded |= {row[0] for row in decode_samples(parse_header(payload), payload).rows()}
+    assert recorded
+    assert recorded <= announced
 
 
 def test_shed_batches_that_kafka_holds_are_listed_separately(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told)
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded)
     intake = WalSink(wal, AGENT, tmp_path)
     fill(intake, 2)
-    batches = [(e.header, e.payload, n == 0) for n, (e, _) in enumerate(told.placed)]
+    batches = [(e.header, e.payload, n == 0) for n, (e, _) in enumerate(recorded.placed)]
     (record,) = shed_records(AGENT, batches)
     states = {info.text for info in record.blocks[0].series if info.text.startswith(SHED_VARIABLE + "{")}
     assert {'state="sent"' in text for text in states} == {True, False}
@@ -180,12 +180,12 @@ def test_a_shed_record_that_is_shed_is_carried_over(tmp_path: Path) -> None:
 
 
 def test_a_shed_record_in_kafka_is_not_carried_over(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told)
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded)
     fill(WalSink(wal, AGENT, tmp_path), 2)
-    (record,) = shed_records(AGENT, [(e.header, e.payload, False) for e, _ in told.placed])
+    (record,) = shed_records(AGENT, [(e.header, e.payload, False) for e, _ in recorded.placed])
     WalSink(wal, AGENT, tmp_path).accept_now([record])
-    entry = next(e for e, _ in told.placed if e.header.source == shed_source(AGENT) and e.type == RecordType.BATCH)
+    entry = next(e for e, _ in recorded.placed if e.header.source == shed_source(AGENT) and e.type == RecordType.BATCH)
     assert len(list(merge_shed_records(AGENT, [(entry.header, entry.payload, False)]))) == 1
     assert not list(merge_shed_records(AGENT, [(entry.header, entry.payload, True)]))
     wal.close()
@@ -246,7 +246,7 @@ def _batches(files: CrashDisk, folder: Path) -> list[BatchHeader]:
 
 
 def test_a_log_of_one_segment_has_nothing_to_shed(tmp_path: Path) -> None:
-    wal = WriteAheadLog(tmp_path, AGENT, 2, Told(), files=FastFiles(), host=HOST, quota_bytes=30_000)
+    wal = WriteAheadLog(tmp_path, AGENT, 2, RecordingListener(), files=FastFiles(), host=HOST, quota_bytes=30_000)
     intake = WalSink(wal, AGENT, tmp_path, GivingUp())
     with pytest.raises(SinkRefusedError, match="quota"):
         fill(intake, 100)
