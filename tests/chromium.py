@@ -1,4 +1,4 @@
-"""The browser of the tests: the Chromium that ./scripts/setup finds or fetches, without a sandbox where we are root."""
+"""Browser of the tests: the Chromium that ./scripts/setup finds or fetches, without a sandbox when run as root."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.programs import require
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """While it is open an event loop runs in this thread, and nobody else can have one."""
+    """Open browser. Its event loop occupies this thread until it is closed."""
     program = require("chromium")
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:

@@ -1,6 +1,6 @@
-"""Real servers for the whole test run: each starts when a test first asks for it, and ends with this process.
+"""Real servers for the whole test run: each starts at its first use and ends with this process.
 
-Parallel workers (pytest-xdist) are processes: each has servers of its own, on ports of its own."""
+Parallel workers (pytest-xdist) are processes with servers and ports of their own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A parallel worker is like a host of its own: programs of one never take the instance numbers of another."""
+    """Give each parallel worker its own host identity, so that instance numbers of programs never collide."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = tempfile.mkdtemp(prefix="artimon-run-")
         os.environ["ARTIMON_RUN"] = folder
@@ -58,7 +58,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # after the order was made random
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what this checkout cannot run, and say why; the tests of TOGETHER come first."""
+    """Leave out tests that this checkout cannot run, with the reason; the tests of TOGETHER come first."""
     missing = pytest.mark.skip(reason="../shared does not exist beside this checkout")
     for item in items:
         if item.get_closest_marker("shared") and not SHARED.is_dir():
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    """Place among the tests of its group: that of its mark, else 0, or LATE_TURN for what waits."""
+    """Position within the group of a test: that of its mark, else 0, or LATE_TURN for tests of LATE."""
     mark = item.get_closest_marker("turn")
     if mark:
         return int(mark.args[0])
@@ -77,7 +77,7 @@ def _turn(item: pytest.Item) -> int:
 
 
 def _group(nodeid: str) -> tuple[int, str]:
-    """What a parallel worker takes as a whole: all of a row of TOGETHER, or the file of the test; in this order."""
+    """Unit of distribution to parallel workers: all of a row of TOGETHER, or the file of the test; sortable."""
     file = nodeid.partition("::")[0]
     names = {path := file.removeprefix("tests/"), path.partition("/")[0]}
     row = next((row for row, together in enumerate(TOGETHER) if not names.isdisjoint(together)), len(TOGETHER))
@@ -86,7 +86,7 @@ def _group(nodeid: str) -> tuple[int, str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hands `_group`s to the workers, in the order of the tests."""
+    """Distribute `_group`s to the workers, in the order of the tests."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
@@ -106,7 +106,7 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker hands its counts to the run that started it."""
+    """Hand the counts of a worker to the run that started it."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         counts: Counter[str] = session.config.stash.get(LEFT_OUT, Counter())
@@ -115,14 +115,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Every worker collects all tests, so the counts of any one that came to its end are those of the run."""
+    """Every worker collects all tests, so the counts of any finished worker are those of the run."""
     counts = getattr(node, "workeroutput", {}).get("left_out")
     if counts:
         node.config.stash[LEFT_OUT] = Counter(counts)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say how many tests of which files were left out, and why; those that were skipped are listed by pytest itself."""
+    """Print the number of tests left out by reason and file; pytest itself lists skipped ones."""
     left_out = config.stash.get(LEFT_OUT, Counter())
     if left_out:
         terminalreporter.section(f"{left_out.total()} tests left out")
@@ -140,19 +140,19 @@ def _one(tmp_path_factory: pytest.TempPathFactory, part: str) -> Iterator[Stack]
 
 @pytest.fixture(scope="session")
 def zookeeper_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The stack that runs ZooKeeper only; stop and start the part through it, and leave it running."""
+    """Stack with only ZooKeeper; a test that stops it starts it again."""
     yield from _one(tmp_path_factory, "zookeeper")
 
 
 @pytest.fixture(scope="session")
 def kafka_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The stack that runs Kafka only."""
+    """Stack with only Kafka."""
     yield from _one(tmp_path_factory, "kafka")
 
 
 @pytest.fixture(scope="session")
 def hdfs_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The stack that runs HDFS only."""
+    """Stack with only HDFS."""
     yield from _one(tmp_path_factory, "hdfs")
 
 

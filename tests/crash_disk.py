@@ -1,10 +1,9 @@
-"""Disk in memory for crash tests and the simulation. It keeps apart what is read and what a loss of power leaves.
+"""Disk in memory for crash tests and the simulation. It separates readable state from durable state.
 
-Content and folder entries become durable one by one, each by an fsync of its own. Until then every write, truncation,
+Content and folder entries become durable one by one, each by its own fsync. Until then every write, truncation,
 creation, rename and removal is one operation that a loss of power applies or drops, independently of all others; a
-write may be torn or have holes. A failed fsync drops what it should have written: it can still be read, and no later
-fsync makes it durable.
-"""
+write may be torn or have holes. A failed fsync drops its pending writes: they stay readable, and no later fsync
+makes them durable."""
 
 from __future__ import annotations
 
@@ -28,12 +27,12 @@ Hook = Callable[[str, Path], None]
 
 
 class PowerLoss(BaseException):
-    """The machine goes off here. Only the test catches it."""
+    """Loss of power. Only the test catches it."""
 
 
 @dataclass(slots=True, eq=False)
 class File:
-    """Content as it is read, as it is durable, and the changes since: (offset, data), or a new length."""
+    """Readable content, durable content, and the changes since: (offset, data), or a new length."""
 
     inode: int
     data: bytearray = field(default_factory=bytearray)
@@ -41,14 +40,14 @@ class File:
     pending: list[tuple[int, bytes] | int] = field(default_factory=list)
 
     def flip(self, at: int, bits: int) -> None:
-        """Change bits of a byte that is durable."""
+        """Change bits of a durable byte."""
         self.data[at] ^= bits
         self.durable[at] ^= bits
 
 
 @dataclass(slots=True, eq=False)
 class Folder:
-    """Entries as they are seen, as they are durable, and the changes since: each a set of names that change at once."""
+    """Readable entries, durable entries, and the changes since: each a set of names that change at once."""
 
     entries: dict[str, File | Folder] = field(default_factory=dict)
     durable: dict[str, File | Folder] = field(default_factory=dict)
@@ -92,19 +91,19 @@ class CrashDisk:
     # -- the machine
 
     def kill(self) -> None:
-        """The process ends; the machine goes on."""
+        """End the process; the machine stays up."""
         with self._lock:
             self._open.clear()
             self._locked.clear()
 
     def power_off(self, rng: random.Random) -> None:
-        """The machine goes off and comes back with one of the states that the disk may have."""
+        """Restart the machine with one of the possible states of the disk."""
         with self._lock:
             self.kill()
             _after_crash(self._root, rng)
 
     def survivor(self, rng: random.Random) -> CrashDisk:
-        """Disk as it comes back after a loss of power at this moment. This one goes on."""
+        """Disk after a loss of power at this moment. This one stays in use."""
         found = CrashDisk()
         with self._lock:
             found._root, found._inodes = copy.deepcopy(self._root), self._inodes
@@ -182,7 +181,7 @@ class CrashDisk:
 
     def close(self, descriptor: int) -> None:
         with self._lock:
-            self._open.pop(descriptor, None)  # nothing, if the process was killed meanwhile
+            self._open.pop(descriptor, None)  # no-op after the process was killed
 
     def make_folder(self, path: Path) -> None:
         self.before("make_folder", path)
@@ -309,7 +308,7 @@ def _tear(file: File, rng: random.Random) -> None:
 
 
 def _put_partly(data: bytearray, offset: int, part: bytes, rng: random.Random) -> None:
-    """All of a write, its beginning, or some pieces of it with holes between them."""
+    """Apply all of a write, its beginning, or some pieces of it with holes between them."""
     lot = rng.random()
     if lot < 0.4:
         _put(data, offset, part)

@@ -1,4 +1,4 @@
-"""The end of a program that a test kills from inside, at a named point."""
+"""Kills a program from inside at a named point."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def kill_at(point: str, nth: int) -> Callable[[str], None]:
-    """A probe that kills this process with -9 when it comes to `point` for the `nth` time."""
+    """Probe that kills this process with -9 when it reaches `point` for the `nth` time."""
     met = 0
 
     def probe(here: str) -> None:

@@ -1,4 +1,4 @@
-"""Example notebooks: read, and run in a kernel of this very environment."""
+"""Example notebooks: read, and run in a kernel of the current environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLDER = ROOT / "examples" / "notebooks"
 
 
 class OwnKernel(AsyncKernelManager):
-    """A kernel of this very environment, whatever kernels are installed for the user."""
+    """Kernel of the current environment; kernels installed for the user are ignored."""
 
     @property
     def kernel_spec(self) -> KernelSpec:
@@ -30,14 +30,14 @@ class OwnKernel(AsyncKernelManager):
 
 
 def read_notebook(name: str) -> NotebookNode:
-    """The notebook of that name among the examples."""
+    """Read the example notebook of that name."""
     library: Any = nbformat  # its functions have no types
     notebook: NotebookNode = library.read(FOLDER / name, as_version=4)
     return notebook
 
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
-    """Its cells of code, of a notebook that is valid and kept without outputs."""
+    """Code cells of a notebook that is valid and stored without outputs."""
     library: Any = nbformat
     library.validate(notebook)
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -48,8 +48,8 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
 def run_notebook(
     notebook: NotebookNode, check: str, folder: Path, places: Mapping[str, str], timeout_s: int = 60
 ) -> dict[str, Any]:
-    """Run it with `places` in the kernel's environment, its outputs kept in it; the JSON that `check`, a cell behind
-    all others, prints. `folder` is the kernel's own."""
+    """Run the notebook with `places` in the kernel's environment and keep its outputs in it. Returns the JSON that
+    `check`, an added last cell, prints. `folder` is the kernel's working folder."""
     library: Any = nbformat
     notebook.cells.append(library.v4.new_code_cell(check, id="check"))
     environment = {

@@ -1,4 +1,4 @@
-"""Debian programs that tests use: found, or the test is left out with the reason, which under CI is a failure."""
+"""Debian programs that tests use. A test without its program is skipped with the reason; under CI it fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _found(name: str) -> Program | None:
 
 
 def require(name: str) -> Program:
-    """The program, or the test is skipped: ./scripts/test says how to get it. Fails under CI."""
+    """Path of the program. Without it the test is skipped with the remedy, or fails under CI."""
     program = _found(name)
     if program is None:
         text = f"{name} is not on this machine: `./scripts/setup --programs {name}` fetches it"

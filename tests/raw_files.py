@@ -1,4 +1,4 @@
-"""Files of the raw table, as tasks of the raw query write them."""
+"""Files of the raw table in the form that tasks of the raw query write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain TCP from the client's side."""
+"""TCP client helpers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import socket
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 on which nothing listens just now."""
+    """Unused port of 127.0.0.1."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
 
 
 def to_end(connection: socket.socket) -> bytes:
-    """What comes until the other side closes."""
+    """Read until the other side closes."""
     found = b""
     try:
         while more := connection.recv(65536):

@@ -1,7 +1,6 @@
-"""Waiting for what another thread or process does.
+"""Waiting for another thread or process.
 
-One limit for all, so large that only what never comes exceeds it: how quick the machine is at the moment is no concern
-of a test. A test that asserts that something is quick measures it."""
+One timeout for all, large enough that a slow machine never exceeds it. A test that asserts speed measures it."""
 
 from __future__ import annotations
 
@@ -17,14 +16,14 @@ FIRST_S = 0.01
 
 
 class _Turns:
-    """Seconds between looks: few at first, `pause` in the end."""
+    """Pauses between polls in seconds: short at first, `pause` in the end."""
 
     def __init__(self, what: object, seconds: float, pause: float) -> None:
         self._what, self._seconds, self._pause = what, seconds, pause
         self._deadline, self._next = monotonic() + seconds, min(FIRST_S, pause)
 
     def next(self, answer: object) -> float:
-        """Seconds to wait; AssertionError if the time is over."""
+        """Seconds to wait. Raises AssertionError after the timeout."""
         assert monotonic() < self._deadline, f"{self._what}: not within {self._seconds:.0f} s, but {answer!r}"
         wait, self._next = self._next, min(1.5 * self._next, self._pause)
         return wait
@@ -33,7 +32,7 @@ class _Turns:
 def eventually(
     check: Callable[[], T | Literal[False] | None], what: str = "", seconds: float = LIMIT_S, pause: float = 0.1
 ) -> T:
-    """The first true answer of `check`; fails, and says `what`, if none comes in time."""
+    """Return the first true answer of `check`; fail with `what` after the timeout."""
     turns, wait = _Turns(what or check, seconds, pause), threading.Event()
     while not (answer := check()):
         wait.wait(turns.next(answer))

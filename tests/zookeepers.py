@@ -1,4 +1,4 @@
-"""Clients of ZooKeeper for tests, and trees that no other test uses."""
+"""ZooKeeper clients for tests, and trees that no other test uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.waiting import LIMIT_S
 
 @contextmanager
 def connected(hosts: str, **options: Any) -> Iterator[KazooClient]:
-    """A client with a session; `options` are those of kazoo."""
+    """Client with a session; `options` are those of kazoo."""
     client = KazooClient(hosts, **options)
     client.start(LIMIT_S)
     try:
@@ -27,12 +27,12 @@ def connected(hosts: str, **options: Any) -> Iterator[KazooClient]:
 
 @contextmanager
 def own_tree(zookeeper: str, **options: Any) -> Iterator[str]:
-    """Hosts with a path that is somebody's own; all below it goes in the end."""
+    """Hosts with a unique path; everything below it is deleted at the end."""
     path = f"/t{uuid.uuid4().hex[:12]}"
     with connected(zookeeper, **options) as client:
         client.ensure_path(path)
         try:
             yield zookeeper + path
         finally:
-            with suppress(NotEmptyError):  # who was left behind makes its node again
+            with suppress(NotEmptyError):  # a client that is still running recreates its node
                 client.delete(path, recursive=True)

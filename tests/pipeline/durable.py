@@ -1,4 +1,4 @@
-"""What the real disk holds for sure: which files and entries of folders were fsynced, as they are now."""
+"""Durable state of the real disk: files and folder entries that were fsynced as they are now."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Durable:
     @classmethod
     @contextmanager
     def watched(cls) -> Iterator[Durable]:
-        """Every fsync meanwhile."""
+        """Record every fsync inside the block."""
         found = cls()
         with mock.patch.object(os, "fsync", found.fsync):
             yield found
 
     def fsync(self, descriptor: int) -> None:
-        """Instead of os.fsync."""
+        """Replacement of os.fsync."""
         self.fsyncs += 1
         about = os.fstat(descriptor)
         if stat.S_ISDIR(about.st_mode):
@@ -39,11 +39,11 @@ class Durable:
             self._content[about.st_ino] = about.st_size, about.st_mtime_ns
 
     def fsync_path(self, folder: Path) -> None:
-        """As if somebody had fsynced this folder."""
+        """Record an fsync of this folder without calling one."""
         self._entries[folder.stat().st_ino] = _names(folder)
 
     def lacking(self, folder: Path) -> list[str]:
-        """What a loss of power could take from this folder, or bring back; empty if all of it is durable."""
+        """Changes of this folder that a loss of power could undo; empty if all of it is durable."""
         found: list[str] = []
         here, durable = _names(folder), self._entries.get(folder.stat().st_ino, {})
         found += [f"entry {folder / name}" for name, inode in here.items() if durable.get(name) != inode]

@@ -1,4 +1,4 @@
-"""What the transport's tests share: small batches, waiting on a condition, a file layer that misbehaves."""
+"""Helpers of the transport's tests: small batches, waiting on a condition, a file layer that injects faults."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def entry(wal: WriteAheadLog | LogCore, lane: int, sequence: int, count: int = 3
 
 @contextmanager
 def started(agent: Agent) -> Iterator[Agent]:
-    """The agent, while it runs."""
+    """Run the agent and stop it at the end."""
     agent.start()
     try:
         yield agent
@@ -57,12 +57,12 @@ def started(agent: Agent) -> Iterator[Agent]:
 
 
 def figure(agent: Agent, name: str) -> Any:
-    """One of its counts."""
+    """Value of one of the agent's counters."""
     return agent.figures()[name]
 
 
 class FastFiles(LocalFileSystem):
-    """The real disk without waiting for it: for tests in which nothing crashes but processes."""
+    """Real disk without fsync, for tests in which only processes crash."""
 
     def fsync(self, descriptor: int) -> None:
         pass
@@ -71,8 +71,8 @@ class FastFiles(LocalFileSystem):
         pass
 
 
-class Told:
-    """A listener of the log that remembers."""
+class RecordingListener:
+    """Listener of the log that records every call."""
 
     def __init__(self) -> None:
         self.placed: list[tuple[LogEntry, LogPosition]] = []
@@ -87,7 +87,7 @@ class Told:
 
 def open_log(
     folder: Path,
-    told: Told | None = None,
+    recorded: RecordingListener | None = None,
     files: FileSystem | None = None,
     lanes: int = 2,
     quota: int = 1 << 30,
@@ -95,12 +95,12 @@ def open_log(
     agent: str = AGENT,
     host: str = HOST,
 ) -> WriteAheadLog:
-    """A log for tests; close it."""
+    """Open a log for a test. The caller closes it."""
     return WriteAheadLog(
         folder,
         agent,
         lanes,
-        told or Told(),
+        recorded or RecordingListener(),
         files=files or FastFiles(),
         host=host,
         quota_bytes=quota,

@@ -1,4 +1,4 @@
-"""Topics of one's own, and what stands in them."""
+"""Topics of a single test, and readers of their messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ run_collector(CollectorConfig(sys.argv[3], sys.argv[1], sys.argv[2], topic_prefi
 
 
 def own_topics(kafka: str, partitions: int = 3) -> str:
-    """A fresh prefix with topics `.samples` and `.series`, whose partitions all have a leader that knows of it."""
+    """Fresh prefix with topics `.samples` and `.series`; every partition has a leader that knows of it."""
     prefix = f"t{uuid.uuid4().hex[:12]}"
     names = [f"{prefix}.{name}" for name in ("samples", "series")]
     make_topics(kafka, tuple(TopicSpec(name, partitions, APPEND_TIME) for name in names))
@@ -45,7 +45,7 @@ def own_topics(kafka: str, partitions: int = 3) -> str:
 def _known(consumer: KafkaConsumer, names: list[str], partitions: int) -> bool:
     try:
         consumer.end_offsets([TopicPartition(name, p) for name in names for p in range(partitions)])
-    except KeyError:  # the client has not heard of the topic yet
+    except KeyError:  # the client's metadata lacks the topic
         return False
     return True
 
@@ -53,12 +53,12 @@ def _known(consumer: KafkaConsumer, names: list[str], partitions: int) -> bool:
 def _partitions(consumer: KafkaConsumer, topic: str) -> list[int]:
     try:
         return sorted(consumer.partitions_for_topic(topic) or ())
-    except KafkaError:  # a broker that was stopped a moment ago may not know of itself yet
+    except KafkaError:  # a broker that has just restarted may be missing from its own metadata
         return []
 
 
 def read_topic(kafka: str, topic: str) -> list[tuple[int, int, bytes | None, bytes]]:
-    """Everything that stands in a topic now: (partition, offset, key, value), by partition and offset."""
+    """All messages in a topic now: (partition, offset, key, value), by partition and offset."""
     consumer = KafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, consumer_timeout_ms=15_000)
     try:
         parts = [TopicPartition(topic, p) for p in eventually(lambda: _partitions(consumer, topic), topic)]

@@ -1,4 +1,4 @@
-"""artimon.model.acks: acked only by what the table says, sent again only on evidence of loss."""
+"""artimon.model.acks: batches are acked only by the published state and sent again only on evidence of loss."""
 
 from __future__ import annotations
 
@@ -60,10 +60,11 @@ def test_a_decision_needs_evidence(published: AckState, since: int | None, outco
     assert bool(verdict.resend) == (outcome == "resend")
 
 
-def test_the_same_offset_of_a_log_that_was_cut_is_another_message() -> None:
-    """Written under epoch 4 at 100; the log was cut at 90 and has grown again, under epoch 6: whatever the table says
-    of offset 100, it is not ours. Ours is what was written under 6, or below the cut; and what knows of no epoch. Of a
-    greater epoch the state does not speak yet: its `until` may be of the log before the next cut."""
+def test_an_offset_of_another_leader_epoch_is_another_message() -> None:
+    """A leader epoch identifies the message behind an offset. Written at 100 under epoch 4; the log was cut at 90 and
+    grew under epoch 6, so the state of offset 100 is about another message. Accepted are epoch 6, offsets below the
+    cut, and positions without an epoch. An epoch above the state's decides nothing: its `until` may date from
+    before the next cut."""
     cut = PartitionState(500, 0, 1000, (), ((0, 0), (4, 50), (6, 90)))
     published = AckState("cluster-1", TOPIC, "topic-a", 0, {2: cut}, 10)
     assert AckState.from_json(published.to_json(), 10) == published
@@ -79,19 +80,20 @@ def test_no_state_no_decision() -> None:
     assert decide() == AckDecision()
 
 
-def test_an_old_topic_id_that_is_still_described_is_read_to_its_end() -> None:
-    """A successor alone is no evidence while the old topic id has a state: its rest may yet be read or named lost."""
+def test_an_old_topic_id_with_a_state_is_read_to_its_end() -> None:
+    """A successor alone is no evidence of loss while the old topic id has a state: its rest may still be read or named
+    lost."""
     new = state(topic_id="topic-b", version=50)
     assert decide(state(until=90), new, since=1) == AckDecision()
     assert decide(state(until=101), new, since=1).acked == ("batch",)
     assert decide(state(until=90, lost=((90, 2**62),)), new, since=1).resend
 
 
-def test_the_first_look_is_remembered() -> None:
+def test_the_first_state_is_remembered() -> None:
     assert decide(state(version=7)).looked == (("batch", 7),)
     assert decide(state(version=7), since=7).looked == ()
     assert decide(state(version=7), since=5).looked == ()
-    assert decide(state(version=2), since=7).looked == (("batch", 2),), "ZooKeeper was wiped: versions begin anew"
+    assert decide(state(version=2), since=7).looked == (("batch", 2),), "ZooKeeper was wiped: versions restart"
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300), st.none() | st.integers(0, 20))
@@ -120,6 +122,6 @@ def test_states_round_trip(partitions: dict[int, PartitionState]) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"cluster": 1}', b'{"partitions": {"x": {}}}', b"\xff"])
-def test_a_state_that_is_none_is_refused(data: bytes) -> None:
+def test_invalid_states_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
         AckState.from_json(data)

@@ -1,4 +1,4 @@
-"""pipeline.collector.broker against a real Kafka: offsets, topic ids, order, and deadlines when nobody answers."""
+"""pipeline.collector.broker against a real Kafka: offsets, topic ids, order, and timeouts without a broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def positions(results: list[Position | str]) -> list[Position]:
     return [r for r in results if isinstance(r, Position)]
 
 
-def test_offsets_are_those_of_the_messages(kafka: str, broker: KafkaWriter) -> None:
+def test_answers_hold_the_offsets_of_the_messages(kafka: str, broker: KafkaWriter) -> None:
     topic = f"{own_topics(kafka)}.samples"
     messages = [KafkaMessage(topic, n % 3, f"value-{n}".encode(), f"k{n}".encode()) for n in range(100)]
     got = positions(broker.write(messages) + broker.write(messages[:10]))
@@ -58,8 +58,8 @@ def test_ids_are_printed_as_kafka_prints_them(kafka: str, broker: KafkaWriter) -
     assert sorted(info.leaders) == [0, 1, 2]
 
 
-def test_much_for_one_partition_stays_in_order(kafka: str, broker: KafkaWriter) -> None:
-    """More than one record batch: several requests on their way at once, still in order."""
+def test_many_messages_for_one_partition_stay_in_order(kafka: str, broker: KafkaWriter) -> None:
+    """Several record batches for one partition, with several requests in flight, keep their order."""
     topic = f"{own_topics(kafka)}.samples"
     messages = [KafkaMessage(topic, 1, bytes([n]) * 400_000) for n in range(12)]
     got = positions(broker.write(messages))
@@ -83,8 +83,8 @@ def test_callers_share_one_broker(kafka: str, broker: KafkaWriter) -> None:
     assert len(offsets) == 400
 
 
-def test_a_topic_made_again_never_passes_for_the_old_one(kafka: str, broker: KafkaWriter) -> None:
-    """The description is a minute old at most; the broker itself refuses a topic id that is gone."""
+def test_a_recreated_topic_is_not_taken_for_the_old_one(kafka: str, broker: KafkaWriter) -> None:
+    """The cached topic description is at most a minute old; the broker itself refuses a deleted topic id."""
     topic = f"{own_topics(kafka)}.samples"
     old = positions(broker.write([KafkaMessage(topic, 0, b"old")]))[0]
     admin = KafkaAdminClient(bootstrap_servers=kafka)
@@ -107,14 +107,14 @@ def test_a_topic_made_again_never_passes_for_the_old_one(kafka: str, broker: Kaf
     assert positions(results)[0].offset == 0
 
 
-def test_an_unknown_topic_is_named(broker: KafkaWriter) -> None:
+def test_an_unknown_topic_is_named_in_the_error(broker: KafkaWriter) -> None:
     with pytest.raises(KafkaWriteError, match=r"nowhere\.samples"):
         broker.topic("nowhere.samples")
 
 
 @pytest.mark.parametrize("kind", ["refused", "silent"])
-def test_no_kafka_is_an_answer_in_time(kind: str) -> None:
-    """A port that refuses, and one that takes the connection and says nothing."""
+def test_an_unreachable_kafka_is_an_error_within_the_timeout(kind: str) -> None:
+    """A port that refuses connections, and one that accepts them and never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         if kind == "silent":

@@ -1,4 +1,4 @@
-"""The collector as agents meet it: over Thrift, against a real Kafka and ZooKeeper."""
+"""Collector over Thrift, against a real Kafka and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def message(lane: int, sequence: int, agent: str = "agent-1") -> bytes:
     return encode_samples(id, f"source-{lane}", bytes(16), 0, 0, "default", samples(5)).data
 
 
-def test_messages_stand_where_the_answers_say(running: Running, kafka: str) -> None:
+def test_messages_are_at_the_answered_offsets(running: Running, kafka: str) -> None:
     sent = [message(lane, number) for number in range(20) for lane in range(4)]
     answers = running.send(sent)
     stored = {(p, o): value for p, o, _, value in read_topic(kafka, f"{running.prefix}.samples")}
@@ -96,7 +96,7 @@ def test_messages_stand_where_the_answers_say(running: Running, kafka: str) -> N
         assert answer.cluster
 
 
-def test_poisoned_bytes_are_nacked_with_a_reason_and_stop_nothing(running: Running, kafka: str) -> None:
+def test_invalid_messages_are_nacked_with_a_reason_and_stop_nothing(running: Running, kafka: str) -> None:
     good = message(0, 0)
     flipped = bytearray(good)
     flipped[len(flipped) // 2] ^= 4
@@ -109,7 +109,7 @@ def test_poisoned_bytes_are_nacked_with_a_reason_and_stop_nothing(running: Runni
     assert len(read_topic(kafka, f"{running.prefix}.samples")) == 2
 
 
-def test_announcements_go_to_their_own_topic_under_their_key(running: Running, kafka: str) -> None:
+def test_announcements_go_to_their_own_topic_with_a_key(running: Running, kafka: str) -> None:
     blocks = [
         SeriesBlock(f"s{n}", 3, 17 + v, (SeriesInfo("a{}", ValueType.DOUBLE),)) for n in range(4) for v in range(2)
     ]
@@ -132,26 +132,26 @@ def test_events_have_a_topic_of_their_own(running: Running) -> None:
     events[_FIXED.size : HEADER_BYTES] = _digest(bytes(events[: _FIXED.size]), bytes(events[HEADER_BYTES:]))
     answer = running.send([bytes(events)])[0]
     assert not answer.ok
-    assert f"{running.prefix}.events" in answer.reason  # which this stack has not made
+    assert f"{running.prefix}.events" in answer.reason  # absent from this stack
 
 
-def test_limits_of_a_call(running: Running) -> None:
+def test_a_call_beyond_the_limits_is_refused(running: Running) -> None:
     answers = running.send([b"x"] * (MAX_MESSAGES + 1))
     assert all(not a.ok and a.reason.startswith("full:") for a in answers)
     with pytest.raises((FramedError, OSError)):
         running.send([bytes(FRAME_BYTES)])
-    assert running.send([message(1, 0)])[0].ok, "the next connection is as good as any"
+    assert running.send([message(1, 0)])[0].ok, "the next connection works"
 
 
-def test_half_a_frame_and_garbage_harm_nobody(running: Running) -> None:
+def test_truncated_frames_and_garbage_do_not_disturb_other_clients(running: Running) -> None:
     for raw in (b"\x00\x00\x10\x00half", b"\xff\xff\xff\xff", b"GET / HTTP/1.0\r\n\r\n", b"\x00\x00\x00\x05hello"):
         with socket.create_connection(("127.0.0.1", running.port), 5) as peer:
             peer.sendall(raw)
     assert running.send([message(1, 0)])[0].ok
 
 
-def test_beyond_its_bytes_it_says_full(kafka: str) -> None:
-    """Two calls that together exceed the limit: the second is refused while the first is held."""
+def test_a_call_beyond_the_byte_limit_is_refused_as_full(kafka: str) -> None:
+    """Of two calls that together exceed the byte limit, the second is refused while the first is in progress."""
     entered, leave = threading.Event(), threading.Event()
 
     class Stuck(KafkaWriter):
@@ -175,7 +175,9 @@ def test_beyond_its_bytes_it_says_full(kafka: str) -> None:
     assert tested.figures()["nacks"] == {"full": 1}
 
 
-def test_without_kafka_it_waits_says_so_and_stops(tmp_path: Path, zookeeper: str, zk: KazooClient) -> None:
+def test_without_kafka_the_collector_waits_reports_it_and_stops(
+    tmp_path: Path, zookeeper: str, zk: KazooClient
+) -> None:
     stop, health = threading.Event(), tmp_path / "health.json"
     config = CollectorConfig("waiting", zookeeper, "127.0.0.1:1", health=health)
     thread = threading.Thread(target=run_collector, args=(config, stop))
@@ -186,13 +188,13 @@ def test_without_kafka_it_waits_says_so_and_stops(tmp_path: Path, zookeeper: str
         return found is not None and found.state == "starting" and "127.0.0.1:1" in found.problem
 
     eventually(starting, "health says what it waits for")
-    assert zk.exists(f"{COLLECTORS_PATH}/waiting") is None, "agents are not told of a collector that cannot carry"
+    assert zk.exists(f"{COLLECTORS_PATH}/waiting") is None, "a collector without Kafka is not registered"
     stop.set()
     thread.join(60)
     assert not thread.is_alive()
 
 
-def test_a_port_in_use_is_named(zookeeper: str, kafka: str) -> None:
+def test_a_port_in_use_is_named_in_the_error(zookeeper: str, kafka: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -201,7 +203,9 @@ def test_a_port_in_use_is_named(zookeeper: str, kafka: str) -> None:
             run_collector(config, threading.Event())
 
 
-def test_it_is_registered_again_when_its_node_is_deleted(running: Running, zookeeper: str, zk: KazooClient) -> None:
+def test_a_collector_registers_again_when_its_node_is_deleted(
+    running: Running, zookeeper: str, zk: KazooClient
+) -> None:
     path = f"{COLLECTORS_PATH}/{running.prefix}"
     before = zk.get(path)[1].czxid
     zk.delete(path)
@@ -214,7 +218,7 @@ def test_it_is_registered_again_when_its_node_is_deleted(running: Running, zooke
 
 
 def test_sigkill_and_restart_take_over_the_registration(zookeeper: str, kafka: str, zk: KazooClient) -> None:
-    """The successor does not wait for the dead session to time out."""
+    """The successor registers without waiting for the dead session to time out."""
     prefix = own_topics(kafka)
     process = subprocess.Popen([sys.executable, "-c", COLLECTOR, zookeeper, kafka, prefix])
     try:

@@ -1,4 +1,4 @@
-"""A collector's memory is bounded whatever agents do: fifty of them that heed no credit, and a Kafka that is slow."""
+"""The memory of a collector is bounded with fifty agents that ignore credits and a slow Kafka."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def serving(limit: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 def bodies(count: int) -> list[bytes]:
-    """Batches near the limit of 512 KiB."""
+    """Bodies near the limit of 512 KiB."""
     generator = np.random.default_rng(5)
     rows, made = 10_000, []
     for number in range(count):
@@ -129,12 +129,12 @@ def test_fifty_greedy_agents_and_a_slow_kafka_do_not_exhaust_a_limited_collector
             thread.join(120)
         assert process.poll() is None, "the collector died"
         assert peak_bytes(process.pid) < LIMIT
-        assert {answered.get(name, 0) >= rounds for name in names} == {True}, "none was left out"
+        assert {answered.get(name, 0) >= rounds for name in names} == {True}, "every agent was served"
         assert min(credits) == max(MIN_CREDIT_BYTES, MAX_BYTES_IN_FLIGHT // AGENTS)
 
 
-def test_the_limit_would_be_felt() -> None:
-    """The proof above proves something: a process under the same limit that reads all it is sent does not live."""
+def test_an_unbounded_reader_dies_under_the_same_limit() -> None:
+    """Control experiment: under the same limit a process that reads everything it receives dies."""
     code = f"import resource; resource.setrlimit(resource.RLIMIT_DATA, ({LIMIT},) * 2); x = bytearray({LIMIT})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert "MemoryError" in done.stderr

@@ -1,5 +1,4 @@
-"""Connections, and what goes over them: nothing is left open, nothing goes unsecured, nothing is given up that the
-disk still has."""
+"""Connections: none is leaked, none is unsecured, and no batch that is still on the disk is given up."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from pipeline.link.credits import MIN_CREDIT_BYTES
 from pipeline.link.endpoints import CollectorEndpoint
 from pipeline.link.idl import collector_idl
 from pipeline.link.link import CollectorLink
-from tests.pipeline.helpers import AGENT, FastFiles, Told, entry, open_log
+from tests.pipeline.helpers import AGENT, FastFiles, RecordingListener, entry, open_log
 from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import Store
 from tests.security.serving import tokens
@@ -41,7 +40,7 @@ def serving(store: Store, security: Security | None = None) -> Iterator[tuple[Fr
         server.stop(2.0)
 
 
-def test_what_led_to_a_collector_that_is_gone_is_closed_when_another_is_reached() -> None:
+def test_connections_to_a_lost_collector_are_closed_after_failover() -> None:
     with serving(Store()) as (_, first), serving(Store()) as (_, second), serving(Store()) as (_, third):
         known = {first, second}
         made = ConnectionPool(lambda: known)
@@ -61,12 +60,12 @@ def test_what_led_to_a_collector_that_is_gone_is_closed_when_another_is_reached(
         assert not other.connected
         with made.borrow(second) as client:
             made.close()
-            assert client.connected, "it is on loan"
+            assert client.connected, "it is in use"
         assert not clients[1].connected
 
 
 def client_of(*endpoints: CollectorEndpoint) -> CollectorClient:
-    """A client that knows these, in the order of its own."""
+    """Client that knows these endpoints and tries them in the given order."""
     client = CollectorClient(CollectorLink.of("a", 60.0), SYSTEM_CLOCK)
     client.update({str(endpoint.port): endpoint for endpoint in endpoints})
     return client
@@ -81,16 +80,16 @@ def test_a_client_sends_what_the_credit_allows_and_at_least_one_message() -> Non
         first = client.send(messages)
         assert first.endpoint == endpoint
         assert [answer.position is not None for answer in first.answers] == [True] * 2
-        assert client.link.credits.room(endpoint) > MIN_CREDIT_BYTES, "what the answer grants"
+        assert client.link.credits.room(endpoint) > MIN_CREDIT_BYTES, "the credit of the answer"
         assert len(client.send(messages[2:]).answers) == 3
         client.link.credits.ended(endpoint, 0, 1)
-        assert len(client.send(messages).answers) == 1, "nothing is on its way: one may go"
+        assert len(client.send(messages).answers) == 1, "nothing is in flight: one message may go"
         assert client.link.flying_bytes == 0
         client.close()
     assert [id.sequence for id in store.ids()] == [0, 1, 2, 3, 4, 0]
 
 
-def test_a_client_says_whom_it_could_not_reach() -> None:
+def test_the_error_names_the_unreachable_endpoints() -> None:
     client = client_of()
     with pytest.raises(CollectorCallError, match="no collector is known") as nobody:
         client.send([batch(0)])
@@ -107,7 +106,7 @@ def test_a_client_says_whom_it_could_not_reach() -> None:
     client.close()
 
 
-def test_calls_that_wait_for_credit_go_once_there_is_some() -> None:
+def test_calls_that_wait_for_credit_go_once_it_is_granted() -> None:
     with serving(Store()) as (_, endpoint):
         client = client_of(endpoint)
         with client.cond:
@@ -125,8 +124,8 @@ def test_calls_that_wait_for_credit_go_once_there_is_some() -> None:
         client.close()
 
 
-def test_disk_failover_shows_the_collector_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without that all of it would go through the log."""
+def test_disk_failover_authenticates_to_the_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the agent's token every batch would go through the log."""
     secured = tokens(tmp_path / "tokens", "agent-1 0123456789abcdef0123456789abcdef")
     monkeypatch.setattr(connections, "security", lambda: secured)
     wal, store = open_log(tmp_path / "log"), Store()
@@ -142,7 +141,7 @@ def test_disk_failover_shows_the_collector_who_it_is(tmp_path: Path, monkeypatch
 
 
 class NoDescriptors(FastFiles):
-    """While `count` lasts no file can be opened."""
+    """File opens fail while `count` lasts."""
 
     count = 0
 
@@ -153,12 +152,12 @@ class NoDescriptors(FastFiles):
         return super().open(path)
 
 
-def test_a_batch_is_not_given_up_for_want_of_descriptors(tmp_path: Path) -> None:
+def test_a_batch_is_kept_when_file_descriptors_run_out(tmp_path: Path) -> None:
     first = open_log(tmp_path)
     first.append([entry(first, 0, 0)]).result(60)
     first.close()
     files, store, tracker = NoDescriptors(), Store(), Tracker(ack_on_sent=True)
-    wal = open_log(tmp_path, Told(), files)
+    wal = open_log(tmp_path, RecordingListener(), files)
     sender = Sender(wal, tracker, AGENT, 2, SYSTEM_CLOCK)
     sender.restore(wal.recovered, SYSTEM_CLOCK.now_ms(), True)
     files.count = 2

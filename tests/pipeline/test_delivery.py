@@ -1,4 +1,4 @@
-"""Agent -> collector -> Kafka with real servers: every accepted batch is in Kafka, and acked only when it may be."""
+"""Agent -> collector -> Kafka with real servers: every accepted batch is in Kafka and is acked only when durable."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pending(agent: Agent) -> int:
 
 @pytest.fixture
 def raw(zookeeper: str) -> Iterator[Publisher]:
-    """Stands in for the raw query's publications."""
+    """Substitute for the publications of the raw query."""
     made = publisher(zookeeper)
     yield made
     made.close()
@@ -73,7 +73,7 @@ def test_everything_arrives_once_and_the_log_empties(tmp_path: Path, zookeeper: 
 
 
 def states(found: list[Position], until: int, lost: tuple[tuple[int, int], ...] = ()) -> AckState:
-    """What the raw query would say of every partition."""
+    """Ack states of every partition, as the raw query publishes them."""
     first = found[0]
     parts = {p: PartitionState(until, 0, 1000, lost) for p in {at.partition for at in found}}
     return AckState(first.cluster, "", first.topic_id, 0, parts)
@@ -86,7 +86,8 @@ def positions(agent: Agent) -> dict[BatchId, Position]:
 def test_at_level_hdfs_acks_follow_the_published_until(
     tmp_path: Path, zookeeper: str, kafka: str, raw: Publisher
 ) -> None:
-    """Not before; exactly those below; not again after a restart; and again only on evidence of loss."""
+    """Acks cover exactly the offsets below the published `until`, are kept over a restart, and are undone only on
+    evidence of loss."""
     prefix = own_topics(kafka)
     settings = config(prefix, tmp_path, zookeeper, "hdfs")
     agent = Agent(settings)
@@ -134,7 +135,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_collector_killed_in_the_middle_loses_nothing(tmp_path: Path, zookeeper: str, kafka: str) -> None:
-    """Killed under load three times; what it may have written before it died is sent again under the same identity."""
+    """Killed three times under load. Batches that may have been written are sent again under the same identity."""
     prefix = own_topics(kafka)
     agent = Agent(config(prefix, tmp_path, zookeeper))
     agent.start()
@@ -174,8 +175,8 @@ while True:
 
 
 def test_kill_9_of_the_agent_in_a_loop_keeps_every_accepted_batch(tmp_path: Path, zookeeper: str, kafka: str) -> None:
-    """The ledger is written by the caller after each accept, beside the log. What it names is in Kafka, exactly once by
-    identity; at most the one accept that was cut off by each kill may be there without being named."""
+    """The caller writes a ledger after each accept. Every batch of the ledger is in Kafka, exactly once by identity;
+    each kill may add at most one accepted batch that the ledger lacks."""
     prefix = own_topics(kafka)
     ledger = tmp_path / "ledger"
     rounds = 6
@@ -195,7 +196,7 @@ def test_kill_9_of_the_agent_in_a_loop_keeps_every_accepted_batch(tmp_path: Path
         agent.stop()
     stored = deduplicated(kafka, f"{prefix}.samples")
     times = [int(decode_samples(verify(data), data).time_ms[0]) for data in stored.values()]
-    assert len(times) == len(set(times)), "no poll got two identities"
+    assert len(times) == len(set(times)), "no poll has two identities"
     numbers = {t - MINUTE for t in times}
     accepted = set(_lines(ledger))
     assert accepted <= numbers
@@ -208,7 +209,7 @@ def _lines(path: Path) -> list[int]:
     return [int(line) for line in path.read_text().splitlines()]
 
 
-def test_without_zookeeper_data_flows_on(tmp_path: Path, zookeeper: str, kafka: str, zookeeper_stack: Stack) -> None:
+def test_data_flows_without_zookeeper(tmp_path: Path, zookeeper: str, kafka: str, zookeeper_stack: Stack) -> None:
     prefix = own_topics(kafka)
     agent = Agent(config(prefix, tmp_path, zookeeper))
     agent.start()

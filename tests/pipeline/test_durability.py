@@ -1,5 +1,5 @@
-"""Everything that was promised to survive a loss of power is fsynced by then, with the entries of its folders. Leaving
-out a single fsync fails one of these tests, or for pipeline/wal tests/pipeline/log/test_crashes.py."""
+"""Every change that must survive a loss of power is fsynced by then, with its folder entries. Without any single fsync
+one of these tests fails; for pipeline/wal that is tests/pipeline/log/test_crashes.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def durable() -> Iterator[Durable]:
         yield found
 
 
-def test_the_watch_sees_what_is_not_durable(tmp_path: Path, durable: Durable) -> None:
+def test_durable_reports_changes_without_fsync(tmp_path: Path, durable: Durable) -> None:
     descriptor = LOCAL_FILE_SYSTEM.create(tmp_path / "a")
     LOCAL_FILE_SYSTEM.write(descriptor, 0, b"x")
     assert len(durable.lacking(tmp_path)) == 2
@@ -50,7 +50,7 @@ def test_the_watch_sees_what_is_not_durable(tmp_path: Path, durable: Durable) ->
     assert durable.lacking(tmp_path) == [f"removal of {tmp_path / 'a'}"]
 
 
-def test_small_files_and_folders(tmp_path: Path, durable: Durable) -> None:
+def test_small_files_and_folders_are_durable(tmp_path: Path, durable: Durable) -> None:
     ensure_folder(LOCAL_FILE_SYSTEM, tmp_path / "a" / "b" / "c")
     assert durable.lacking(tmp_path) == []
     for content in (b"1", b"22"):
@@ -58,7 +58,7 @@ def test_small_files_and_folders(tmp_path: Path, durable: Durable) -> None:
         assert durable.lacking(tmp_path) == []
 
 
-def test_what_an_agent_remembers_of_its_control_plane(tmp_path: Path, durable: Durable) -> None:
+def test_control_plane_state_of_an_agent_is_durable(tmp_path: Path, durable: Durable) -> None:
     file = ControlStateFile(tmp_path / "data" / "plane")
     file.save(ControlState())
     assert durable.lacking(tmp_path) == []
@@ -66,13 +66,13 @@ def test_what_an_agent_remembers_of_its_control_plane(tmp_path: Path, durable: D
     assert durable.lacking(tmp_path) == []
 
 
-def test_which_site_has_what(tmp_path: Path, durable: Durable) -> None:
+def test_site_assignments_are_durable(tmp_path: Path, durable: Durable) -> None:
     save_record(tmp_path, b"{}")
     assert durable.lacking(tmp_path) == []
 
 
-def test_a_mode_of_delivery_that_begins_and_ends(tmp_path: Path, durable: Durable) -> None:
-    """With disk failover each start begins a new epoch; whoever comes back to end-to-end as well, once."""
+def test_a_change_of_delivery_mode_is_durable(tmp_path: Path, durable: Durable) -> None:
+    """Disk failover begins a new epoch at each start; the first start back in end-to-end begins one as well."""
     folder = tmp_path / "data" / "log"
     prepare_log(folder, DeliveryMode.DISK_FAILOVER)
     assert durable.lacking(tmp_path) == []
@@ -85,7 +85,7 @@ def test_a_mode_of_delivery_that_begins_and_ends(tmp_path: Path, durable: Durabl
     assert durable.lacking(tmp_path) == []
 
 
-def test_files_of_a_folder_as_a_store(tmp_path: Path, durable: Durable) -> None:
+def test_files_of_a_folder_store_are_durable(tmp_path: Path, durable: Durable) -> None:
     store = LocalStore(tmp_path)
     writing = store.create("day/hour/.open")
     writing.write(b"1")
@@ -100,7 +100,7 @@ def test_files_of_a_folder_as_a_store(tmp_path: Path, durable: Durable) -> None:
 
 
 @pytest.mark.parametrize("scheme", Scheme)
-def test_a_collector_that_writes_files_acks_what_is_durable(tmp_path: Path, durable: Durable, scheme: Scheme) -> None:
+def test_an_hdfs_collector_acks_only_durable_files(tmp_path: Path, durable: Durable, scheme: Scheme) -> None:
     stream = Stream(
         LocalStore(tmp_path), "s", "t.samples", SYSTEM_CLOCK, lambda: None, scheme, RollConfig(seconds=600), 0.01
     )
@@ -117,7 +117,7 @@ def test_a_collector_that_writes_files_acks_what_is_durable(tmp_path: Path, dura
 
 
 @pytest.mark.parametrize("channel", ["file", "spill"])
-def test_what_a_flow_has_taken(tmp_path: Path, durable: Durable, channel: str) -> None:
+def test_events_taken_by_a_flow_are_durable(tmp_path: Path, durable: Durable, channel: str) -> None:
     sinks = Sinks()
     sinks["one"].gate.clear()
     text = PLAIN.format(delivery="end-to-end", channel=f'[flow.channel]\ntype = "{channel}"\n')
@@ -132,12 +132,12 @@ def test_what_a_flow_has_taken(tmp_path: Path, durable: Durable, channel: str) -
         running.stop()
 
 
-def test_what_a_sink_of_files_has_taken(tmp_path: Path, durable: Durable) -> None:
-    """Also after a failure, when a file of before is cut to what was committed."""
+def test_events_delivered_to_a_file_sink_are_durable(tmp_path: Path, durable: Durable) -> None:
+    """Also after a failure, when an earlier file is cut to its committed length."""
     (tmp_path / "out").mkdir()
     durable.fsync_path(tmp_path)
     files: FilesSink = sink(tmp_path / "state", f"file://{tmp_path / 'out'}", path="%Y/{host}", roll_bytes=10)
-    durable.fsync_path(tmp_path)  # the folder of a flow: made by the flow
+    durable.fsync_path(tmp_path)  # folder of the flow, created by the flow
     for n in range(4):
         files.deliver([sealed(f"line {n}", host=f"h{n % 2}")])
         assert durable.lacking(tmp_path) == []
@@ -145,7 +145,7 @@ def test_what_a_sink_of_files_has_taken(tmp_path: Path, durable: Durable) -> Non
     assert durable.lacking(tmp_path) == []
 
 
-def test_a_file_that_is_cut_to_what_was_committed(tmp_path: Path, durable: Durable) -> None:
+def test_a_file_cut_to_its_committed_length_is_durable(tmp_path: Path, durable: Durable) -> None:
     store = LocalStore(tmp_path / "out")
     (tmp_path / "out").mkdir()
     files = sink(tmp_path / "state", store.uri)
@@ -162,12 +162,12 @@ def test_a_file_that_is_cut_to_what_was_committed(tmp_path: Path, durable: Durab
     again.stop(5)
 
 
-def test_what_is_set_aside(tmp_path: Path, durable: Durable) -> None:
+def test_quarantined_files_are_durable(tmp_path: Path, durable: Durable) -> None:
     SinkQuarantine(tmp_path / "rejected").add(parcel(1), "bad")
     assert durable.lacking(tmp_path) == []
 
 
-def test_a_journal_knows_what_is_about_to_be_put(tmp_path: Path, durable: Durable) -> None:
+def test_a_journal_entry_is_durable_before_the_put(tmp_path: Path, durable: Durable) -> None:
     journal = SourceJournal(tmp_path / "journal", "a", "tail/f")
     journal.intend(1, {"from": 0}, {"at": 10})
     assert durable.lacking(tmp_path) == []

@@ -1,4 +1,4 @@
-"""Credits, pace, live data first, and slow collectors: decided purely, tried with the test's own time."""
+"""Credits, pacing, live data first and slow collectors: pure decisions under the test's own clock."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.pipeline.transit import ONE, TWO, Transit
 KIB = 1024
 
 
-def test_a_share_is_what_is_left_to_each_of_those_that_called_lately() -> None:
+def test_the_free_bytes_are_shared_among_recent_callers() -> None:
     shares = CollectorCredits(64 * MiB)
     assert shares.share("a", 0.0) == 64 * MiB
     assert shares.share("b", 1.0) == 32 * MiB
     assert shares.share("a", 2.0) == 32 * MiB
     assert shares.share("a", 11.5) == 64 * MiB, "b has been silent for ten seconds"
     assert [shares.share(f"agent-{n}", 12.0) for n in range(200)][-1] == MIN_CREDIT_BYTES, (
-        "any message fits, however many they are"
+        "any message fits, with any number of agents"
     )
     assert shares.agents == 201
 
@@ -49,17 +49,17 @@ def test_credit_before_the_first_answer_after_it_and_after_silence() -> None:
     credits.ended("c", 700 * KIB, 8 * MiB)
     assert credits.room("c") == 8 * MiB - 324 * KIB
     credits.ended("c", 324 * KIB, None)
-    assert credits.room("c") == MIN_CREDIT_BYTES, "who does not answer is asked carefully"
+    assert credits.room("c") == MIN_CREDIT_BYTES, "credit shrinks without an answer"
     credits.ended("c", 0, NO_CREDIT_INFO)
-    assert credits.room("c") > 1 << 60, "a collector of before credits"
+    assert credits.room("c") > 1 << 60, "a collector version without credits"
     credits.keep(set())
     assert credits.room("c") == MIN_CREDIT_BYTES
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(1, 9)), min_size=1, max_size=80))
-def test_an_agent_never_has_more_on_its_way_than_its_credit(steps: list[tuple[int, bool, int]]) -> None:
-    """Lanes begin calls and answers come in any order, with credits that change: at the beginning of each call what is
-    on its way is at most the last credit."""
+def test_bytes_in_flight_never_exceed_the_credit(steps: list[tuple[int, bool, int]]) -> None:
+    """Calls begin and answers arrive in any order, with changing credits: at the beginning of each call the bytes in
+    flight are at most the last credit."""
     transit = Transit()
     for n in range(60):
         place = LogPosition(1, n, 300 * KIB)
@@ -85,7 +85,7 @@ def _header(lane: int, sequence: int) -> BatchHeader:
     return parse_header(batch(sequence, lane=lane))
 
 
-def test_a_credit_that_is_used_up_waits_for_an_answer_not_for_a_clock() -> None:
+def test_a_used_up_credit_waits_for_an_answer_not_for_a_timeout() -> None:
     transit = Transit()
     for n in range(8):
         transit.sending.tracker.add(_header(n % 4, n), LogPosition(1, n, 500 * KIB), transit.ms)
@@ -97,7 +97,7 @@ def test_a_credit_that_is_used_up_waits_for_an_answer_not_for_a_clock() -> None:
     assert transit.sending.link.flying_bytes == 1000 * KIB
 
 
-def test_the_budget_of_a_server_is_first_come_first_served() -> None:
+def test_the_byte_budget_of_a_server_is_first_come_first_served() -> None:
     budget, order = ByteBudget(100), list[int]()
     assert budget.take(90, 0.1)
     assert not budget.take(20, 0.05)
@@ -112,7 +112,7 @@ def test_the_budget_of_a_server_is_first_come_first_served() -> None:
         threads[-1].start()
         while budget.waiting <= number:
             pass
-    assert order == [], "what is small does not overtake"
+    assert order == [], "small requests do not overtake"
     budget.give(90)
     threads[0].join(60)
     threads[1].join(60)
@@ -139,7 +139,7 @@ def test_a_backlog_goes_at_its_rate_and_at_least_twice_as_fast_as_new_data_comes
     assert pacing._speed() > 30 * MiB, "20 MiB a second come"
 
 
-def test_a_backlog_trickles_while_the_table_is_behind() -> None:
+def test_a_backlog_is_slowed_while_the_table_is_behind() -> None:
     pacing = BacklogLimiter(rate=16 * MiB)
     assert pacing.room(0.0, 0.0) == 16 * MiB, "a restart begins at once"
     assert pacing.room(1.0, 44.0) == 16 * MiB
@@ -149,12 +149,12 @@ def test_a_backlog_trickles_while_the_table_is_behind() -> None:
     assert pacing.wait_s() == pytest.approx(1.0, abs=0.01)
 
 
-def test_without_a_rate_everything_goes() -> None:
+def test_without_a_rate_a_backlog_is_not_paced() -> None:
     assert BacklogLimiter(rate=0).room(0.0, 1e9) > 1 << 60
 
 
 def backlog(live_first: bool, rate: float) -> Transit:
-    """An hour of a lane's batches that nobody took, one a second."""
+    """One hour of undelivered batches of a lane, one a second."""
     transit = Transit(tracker=Tracker(ack_on_sent=True, live_first=live_first))
     transit.sending.pacing.rate = rate
     for n in range(600):
@@ -163,7 +163,7 @@ def backlog(live_first: bool, rate: float) -> Transit:
 
 
 def drain(transit: Transit, seconds: float) -> dict[int, float]:
-    """A new batch every second; how long each of them took to Kafka."""
+    """Add a batch every second; return the delay of each until Kafka has it."""
     came, took, next_ = dict[int, float](), dict[int, float](), 600
     until = transit.now + seconds
     while transit.now < until:
@@ -194,7 +194,7 @@ def test_live_data_first_is_not_delayed_by_a_paced_backlog_which_stays_in_order(
     assert len(order) == len(set(order))
 
 
-def test_otherwise_a_lane_goes_in_order_and_new_data_waits_for_the_backlog_before_it() -> None:
+def test_without_live_first_new_data_waits_for_the_backlog() -> None:
     size = len(batch(0))
     transit = backlog(False, rate=10 * size)
     took = drain(transit, 100)
@@ -203,7 +203,7 @@ def test_otherwise_a_lane_goes_in_order_and_new_data_waits_for_the_backlog_befor
     assert [id.sequence for id in transit.store.ids()] == sorted(id.sequence for id in transit.store.ids())
 
 
-def test_what_failed_on_its_way_keeps_its_place_among_live_and_old() -> None:
+def test_failed_batches_keep_their_place_among_live_and_old() -> None:
     transit = backlog(True, rate=0)
     for n in range(5):
         transit.accept(batch(600 + n))
@@ -235,10 +235,10 @@ def begin(transit: Transit) -> tuple[PlannedCall, list[bytes]]:
     return begun
 
 
-def test_a_collector_that_keeps_a_call_waiting_is_left_for_another_before_it_is_given_up() -> None:
+def test_a_slow_collector_is_left_for_another_before_its_call_times_out() -> None:
     transit = two_collectors()
     call, _ = begin(transit)
-    assert call.flight.deadline_s == ALTERNATIVE_DEADLINE_S, "there is another one to turn to"
+    assert call.flight.deadline_s == ALTERNATIVE_DEADLINE_S, "another collector is available"
     transit.now += SLOW_S + 0.1
     other, _ = begin(transit)
     assert other.flight.endpoint != call.flight.endpoint
@@ -255,7 +255,7 @@ def test_a_collector_that_cannot_reach_kafka_is_left_for_another() -> None:
     assert begin(transit)[0].flight.endpoint != call.flight.endpoint
 
 
-def test_one_that_failed_is_tried_with_one_call_while_the_rest_goes_elsewhere() -> None:
+def test_a_failed_collector_is_probed_with_one_call_while_the_rest_goes_elsewhere() -> None:
     transit = two_collectors()
     call, _ = begin(transit)
     transit.sending.silent(call, transit.now, late=True)
@@ -275,9 +275,8 @@ def test_the_only_collector_is_used_however_slow() -> None:
     assert begin(transit)[0].flight.endpoint == call.flight.endpoint
 
 
-def test_without_a_collector_that_may_be_tried_nobody_looks_all_the_time() -> None:
-    """A thread a lane that looks fifty times a second costs a core for nothing: until one is known, or its pause is
-    over."""
+def test_lanes_do_not_poll_while_no_collector_may_be_tried() -> None:
+    """A lane thread sleeps until a collector is known or its pause ends; polling fifty times a second costs a core."""
     transit = Transit()
     for n in range(8):
         transit.accept(batch(n, lane=n % 4))
@@ -291,7 +290,7 @@ def test_without_a_collector_that_may_be_tried_nobody_looks_all_the_time() -> No
         transit.now += 20
         call, _ = begin(transit)
     assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.0, 1.0, 1.0])
-    assert transit.sending.link.carried_bytes == call.flight.size, "what got no connection was not sent"
+    assert transit.sending.link.carried_bytes == call.flight.size, "calls without a connection send nothing"
     nobody = Transit()
     nobody.sending.link.collectors = Collectors("agent-1")
     nobody.accept(batch(0))
@@ -303,7 +302,7 @@ def test_without_a_collector_that_may_be_tried_nobody_looks_all_the_time() -> No
     assert isinstance(nobody.sending.next(0.0, nobody.ms), LaneCall)
 
 
-def test_waits_are_told_to_a_fifth_and_sources_are_bounded() -> None:
+def test_wait_histograms_have_20_percent_resolution_and_bounded_sources() -> None:
     waits = DelayHistogram()
     for n in range(1, 1001):
         waits.add(n)
@@ -318,6 +317,6 @@ def test_waits_are_told_to_a_fifth_and_sources_are_bounded() -> None:
     assert ages.figures()["ack_waits_ms"] == 500 * 20
 
 
-def test_the_least_credit_lets_any_message_through() -> None:
+def test_the_smallest_credit_admits_any_message() -> None:
     assert MIN_CREDIT_BYTES >= MAX_BYTES
     assert MAX_BYTES_IN_FLIGHT >= MIN_CREDIT_BYTES

@@ -1,4 +1,4 @@
-"""pipeline.wal.framing: whole records are found, whatever stands between them. docs/formats/wal.md and golden bytes."""
+"""pipeline.wal.framing: whole records are found between damaged bytes. docs/formats/wal.md and golden bytes."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def golden_segment() -> bytes:
     return encode_header(HEADER) + b"".join(encode_record(5, type_, payload) for type_, payload in records)
 
 
-def test_golden_bytes() -> None:
-    """What the first version wrote is read for ever; bodies of batches are compared by tests/model/test_codec.py."""
+def test_golden_bytes_are_readable() -> None:
+    """The bytes of the first version stay readable; tests/model/test_codec.py compares the bodies of batches."""
     data = (GOLDEN / "segment.bin").read_bytes()
     expected = json.loads((GOLDEN / "segment.json").read_text())
     found = scan_segment(data, 5)
@@ -79,8 +79,8 @@ def test_golden_bytes() -> None:
     assert decode_end(payloads[RecordType.END]) == 6
 
 
-def test_what_is_written_is_golden() -> None:
-    """Every record but the two with compressed bodies comes out byte for byte."""
+def test_written_bytes_are_the_golden_ones() -> None:
+    """Every record but the two with compressed bodies is written byte for byte as the golden one."""
     data, ours = (GOLDEN / "segment.bin").read_bytes(), golden_segment()
     golden = {r.type: data[r.start : r.end] for r in scan_segment(data, 5).records}
     made = {r.type: ours[r.start : r.end] for r in scan_segment(ours, 5).records}
@@ -123,7 +123,7 @@ def payloads(data: bytes, segment: int = 5) -> list[bytes]:
 
 @given(RECORDS, st.data())
 @settings(max_examples=200)
-def test_a_cut_leaves_the_whole_records(records: list[tuple[RecordType, bytes]], data: st.DataObject) -> None:
+def test_whole_records_survive_a_cut(records: list[tuple[RecordType, bytes]], data: st.DataObject) -> None:
     whole, starts = build(records)
     size = data.draw(st.integers(0, len(whole)))
     left = sum(1 for end in starts[1:] if end <= size)
@@ -135,8 +135,8 @@ def test_a_cut_leaves_the_whole_records(records: list[tuple[RecordType, bytes]],
 
 @given(RECORDS.filter(bool), st.data())
 @settings(max_examples=200)
-def test_garbage_in_the_middle_costs_only_itself(records: list[tuple[RecordType, bytes]], data: st.DataObject) -> None:
-    """Marks, lengths and parts of records inside of it confuse nobody."""
+def test_garbage_between_records_loses_no_record(records: list[tuple[RecordType, bytes]], data: st.DataObject) -> None:
+    """Marks, lengths and partial records inside the garbage are not taken for records."""
     whole, starts = build(records)
     at = data.draw(st.sampled_from(starts[:-1]))
     noise = st.one_of(
@@ -149,15 +149,15 @@ def test_garbage_in_the_middle_costs_only_itself(records: list[tuple[RecordType,
     assert found.damage == [(at, at + len(garbage))]
 
 
-def test_a_record_of_another_segment_is_none() -> None:
-    """Stale bytes of a reused block, or a record inside the payload of another, do not count."""
+def test_a_record_of_another_segment_is_ignored() -> None:
+    """Stale bytes of a reused block, or a record inside the payload of another one, do not count."""
     inner = encode_record(4, RecordType.BATCH, b"old")
     data = encode_header(HEADER) + encode_record(5, RecordType.BATCH, b"a") + inner
     assert payloads(data) == [b"a"]
     assert scan_segment(data, 5).tail == len(data) - len(inner)
 
 
-def test_a_whole_header_of_another_segment_is_none() -> None:
+def test_a_whole_header_of_another_segment_is_ignored() -> None:
     assert decode_header(encode_header(HEADER), 6) is None
     assert decode_header(encode_header(HEADER)[:-1], 5) is None
     assert decode_header(encode_header(HEADER), 5) == HEADER
@@ -172,13 +172,13 @@ def test_skips_fill_exactly_the_damage(length: int) -> None:
     assert [data[r.payload_at : r.end] for r in found.records if r.type != RecordType.SKIP] == [b"after"]
 
 
-def test_a_record_too_long_is_refused() -> None:
+def test_a_record_beyond_the_size_limit_is_refused() -> None:
     with pytest.raises(ValueError, match="at most"):
         encode_record(5, RecordType.BATCH, bytes(MAX_PAYLOAD + 1))
 
 
 @pytest.mark.parametrize("decode", [decode_sent, decode_acked, decode_forgotten, decode_end])
-def test_payloads_that_make_no_sense_are_refused(decode: object) -> None:
+def test_invalid_payloads_are_refused(decode: object) -> None:
     for payload in (b"\x01", b"\xff\xff" + bytes(9), bytes(3)):
         with pytest.raises(InvalidPayloadError):
             decode(payload)  # type: ignore[operator]
@@ -192,7 +192,7 @@ def test_positions_of_several_topics_go_into_several_records() -> None:
 
 
 def test_positions_keep_their_leader_epoch() -> None:
-    """A record that knows of none reads as -1, as those written before."""
+    """A record without an epoch reads as -1, as do those of older versions."""
     epochs = [-1, 0, 2**31 - 1]
     known = [(id, at._replace(leader_epoch=epoch)) for (id, at), epoch in zip(SENT, epochs, strict=True)]
     made = [decode_sent(payload) for payload in encode_sent("agent-1", known)]

@@ -1,4 +1,4 @@
-"""Intake and audit of the log: numbers without gaps, splits within the limits, counts that survive kills."""
+"""Intake and audit of the log: numbers without gaps, splits at the limits, counts that survive kills."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import records_of, segments_in
 from pipeline.wal.shed import minutes_of
 from scripts.proof.counts import accepted_counts
-from tests.pipeline.helpers import AGENT, MINUTE, Told, open_log, polled, samples
+from tests.pipeline.helpers import AGENT, MINUTE, RecordingListener, open_log, polled, samples
 
 NOWHERE = "127.0.0.1:1"
 
 
-def open_intake(folder: Path, **options: int) -> tuple[WriteAheadLog, WalSink, Told]:
-    told = Told()
-    wal = open_log(folder, told, **options)  # type: ignore[arg-type]
-    return wal, WalSink(wal, AGENT, folder), told
+def open_intake(folder: Path, **options: int) -> tuple[WriteAheadLog, WalSink, RecordingListener]:
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded, **options)  # type: ignore[arg-type]
+    return wal, WalSink(wal, AGENT, folder), recorded
 
 
-def test_it_is_a_sink(tmp_path: Path) -> None:
+def test_an_intake_is_a_sink(tmp_path: Path) -> None:
     wal, intake, _ = open_intake(tmp_path)
     sink: Sink = intake
     asyncio.run(sink.accept([polled("a"), polled("b")]))
@@ -42,14 +42,14 @@ def test_it_is_a_sink(tmp_path: Path) -> None:
 
 
 def test_each_lane_is_numbered_without_gaps_in_log_order(tmp_path: Path) -> None:
-    wal, intake, told = open_intake(tmp_path, lanes=4)
+    wal, intake, recorded = open_intake(tmp_path, lanes=4)
 
     async def many() -> None:
         await asyncio.gather(*(intake.accept([polled(f"source-{n}") for n in range(k, k + 5)]) for k in range(60)))
 
     asyncio.run(many())
     by_lane: dict[int, list[int]] = {}
-    for entry, _ in told.placed:
+    for entry, _ in recorded.placed:
         assert entry.header.id.lane == lane_of(entry.header.source, 4)
         by_lane.setdefault(entry.header.id.lane, []).append(entry.header.id.sequence)
     assert sorted(by_lane) == [0, 1, 2, 3]
@@ -57,7 +57,7 @@ def test_each_lane_is_numbered_without_gaps_in_log_order(tmp_path: Path) -> None
     wal.close()
 
 
-def test_a_replay_leaves_out_what_the_sources_remember_themselves(tmp_path: Path) -> None:
+def test_a_replay_leaves_out_samples_that_the_sources_have(tmp_path: Path) -> None:
     wal, intake, _ = open_intake(tmp_path)
     for minute in range(3):
         intake.accept_now([polled("a", 3, MINUTE + minute), polled("b", 3, MINUTE + minute, announce=minute == 0)])
@@ -79,17 +79,17 @@ def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
     wal, intake, _ = open_intake(tmp_path)
     intake.accept_now([polled("a")])
     wal.close()
-    wal, intake, told = open_intake(tmp_path)
+    wal, intake, recorded = open_intake(tmp_path)
     intake.accept_now([polled("a")])
-    assert [id.sequence for id in told.ids] == [1]
+    assert [id.sequence for id in recorded.ids] == [1]
     wal.close()
 
 
 def test_more_than_ten_thousand_samples_are_split(tmp_path: Path) -> None:
-    wal, intake, told = open_intake(tmp_path)
+    wal, intake, recorded = open_intake(tmp_path)
     intake.accept_now([polled("big", MAX_SAMPLES * 2 + 1)])
-    assert [e.header.rows for e, _ in told.placed] == [MAX_SAMPLES, MAX_SAMPLES, 1]
-    fingerprints = [f for e, _ in told.placed for f in decode_samples(e.header, e.payload).fingerprint.tolist()]
+    assert [e.header.rows for e, _ in recorded.placed] == [MAX_SAMPLES, MAX_SAMPLES, 1]
+    fingerprints = [f for e, _ in recorded.placed for f in decode_samples(e.header, e.payload).fingerprint.tolist()]
     assert fingerprints == list(range(MAX_SAMPLES * 2 + 1))
     wal.close()
 
@@ -98,43 +98,43 @@ def test_more_than_512_kib_are_split_and_an_impossible_sample_is_counted(tmp_pat
     rng = random.Random(1)
     rows = [(n, MINUTE - 1, 1, rng.randbytes(50_000).hex()) for n in range(20)]
     rows.insert(7, (99, MINUTE - 1, 1, rng.randbytes(MAX_BYTES).hex()))
-    wal, intake, told = open_intake(tmp_path)
+    wal, intake, recorded = open_intake(tmp_path)
     intake.accept_now([PollResult("s", bytes(16), 1, MINUTE, Samples.of(rows))])
-    assert all(len(e.payload) <= MAX_BYTES and verify(e.payload) for e, _ in told.placed)
-    values = [row for e, _ in told.placed for row in decode_samples(e.header, e.payload).rows()]
+    assert all(len(e.payload) <= MAX_BYTES and verify(e.payload) for e, _ in recorded.placed)
+    values = [row for e, _ in recorded.placed for row in decode_samples(e.header, e.payload).rows()]
     assert values == [row for row in rows if row[0] != 99]
     assert intake.refused == {"sample": 1}
-    assert [id.sequence for id in told.ids] == list(range(len(told.ids)))
+    assert [id.sequence for id in recorded.ids] == list(range(len(recorded.ids)))
     wal.close()
 
 
 def test_announcements_stand_before_the_samples_they_explain(tmp_path: Path) -> None:
-    wal, intake, told = open_intake(tmp_path)
+    wal, intake, recorded = open_intake(tmp_path)
     intake.accept_now([polled("a", announce=True)])
-    assert [e.type.name for e, _ in told.placed] == ["SERIES", "BATCH"]
+    assert [e.type.name for e, _ in recorded.placed] == ["SERIES", "BATCH"]
     wal.close()
 
 
-def test_nothing_is_kept_of_what_is_refused(tmp_path: Path) -> None:
-    wal, intake, told = open_intake(tmp_path, quota=3000)
+def test_nothing_of_a_refused_call_is_kept(tmp_path: Path) -> None:
+    wal, intake, recorded = open_intake(tmp_path, quota=3000)
     with pytest.raises(SinkRefusedError, match="quota"):
         intake.accept_now([polled("a"), polled("b", 5000)])
-    assert told.ids == []
+    assert recorded.ids == []
     assert intake.refused == {"quota": 1}
     intake.accept_now([polled("a")])
-    assert [id.sequence for id in told.ids] == [0], "the refused call gave no number away"
+    assert [id.sequence for id in recorded.ids] == [0], "the refused call used no number"
     wal.close()
 
 
 def test_an_empty_poll_is_no_batch(tmp_path: Path) -> None:
-    wal, intake, told = open_intake(tmp_path)
+    wal, intake, recorded = open_intake(tmp_path)
     intake.accept_now([polled("a", 0)])
     asyncio.run(intake.accept([]))
-    assert told.ids == []
+    assert recorded.ids == []
     wal.close()
 
 
-def test_replay_gives_back_what_was_polled(tmp_path: Path) -> None:
+def test_replay_returns_the_polled_samples(tmp_path: Path) -> None:
     wal, intake, _ = open_intake(tmp_path, segment=2000)
     given = [polled(f"source-{n}", 3, MINUTE + n, announce=n % 3 == 0) for n in range(12)]
     for one in given:
@@ -163,8 +163,8 @@ def test_minutes_count_values_by_the_end_of_their_minute() -> None:
     assert minutes_of(samples(7, MINUTE - 5)) == ((MINUTE, 7),)
 
 
-def test_the_audit_goes_on_where_it_was_cut(tmp_path: Path) -> None:
-    """Cut anywhere: what is left counts exactly up to its position, and counting from there gives the same sums."""
+def test_the_audit_continues_after_a_truncation(tmp_path: Path) -> None:
+    """From any truncation on, the audit counts exactly up to its position; counting from there gives the same sums."""
     entries = [
         (f"shop/h,{n}/0", ((MINUTE + 60_000 * (n % 2), n + 1),), LogPosition(1, 100 * (n + 1), 9)) for n in range(6)
     ]
@@ -183,7 +183,7 @@ def test_the_audit_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         assert accepted_counts(folder) == expected
 
 
-def test_what_a_full_disk_did_not_take_is_counted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_counts_refused_by_a_full_disk_are_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     audit = AcceptedCounts(tmp_path, 0)
     audit.add([("s", ((MINUTE, 1),), LogPosition(1, 1, 9))], 0)
     write = os.pwrite
@@ -203,7 +203,7 @@ def test_what_a_full_disk_did_not_take_is_counted_later(tmp_path: Path, monkeypa
     assert AcceptedCounts(tmp_path, 0).position == (1, 3)
 
 
-def test_old_audit_files_go(tmp_path: Path) -> None:
+def test_old_audit_files_are_deleted(tmp_path: Path) -> None:
     audit = AcceptedCounts(tmp_path, 0)
     hour = 3_600_000
     for n in range(30):
@@ -211,8 +211,8 @@ def test_old_audit_files_go(tmp_path: Path) -> None:
     assert sorted(int(p.stem) // hour for p in tmp_path.iterdir()) == list(range(4, 30))
 
 
-def test_the_agent_counts_what_a_kill_left_uncounted(tmp_path: Path) -> None:
-    """The audit file is lost behind the log by a kill between fsync and the file: the next start makes it whole."""
+def test_a_start_counts_batches_that_a_kill_left_uncounted(tmp_path: Path) -> None:
+    """A kill between the fsync of the log and the audit file leaves the audit behind; the next start completes it."""
     config = AgentConfig(AGENT, tmp_path, NOWHERE)
     agent = Agent(config)
     for n in range(5):
@@ -231,7 +231,7 @@ def test_the_agent_counts_what_a_kill_left_uncounted(tmp_path: Path) -> None:
     third.log.close()
 
 
-def test_a_new_log_under_an_old_audit_is_counted_from_its_beginning(tmp_path: Path) -> None:
+def test_a_new_log_beside_an_old_audit_is_counted_from_its_beginning(tmp_path: Path) -> None:
     import shutil
 
     config = AgentConfig(AGENT, tmp_path, NOWHERE)
@@ -246,8 +246,8 @@ def test_a_new_log_under_an_old_audit_is_counted_from_its_beginning(tmp_path: Pa
     assert accepted_counts(tmp_path / "accepted") == {(MINUTE, "a"): 19}
 
 
-def test_figures_and_a_bounded_stop_with_nobody_there(tmp_path: Path) -> None:
-    """ZooKeeper, collectors and Kafka are all absent: the agent accepts, says so, and stops in time."""
+def test_an_agent_without_servers_accepts_and_stops_in_time(tmp_path: Path) -> None:
+    """Without ZooKeeper, collectors and Kafka the agent accepts, reports that, and stops in time."""
     import time
 
     agent = Agent(AgentConfig(AGENT, tmp_path, NOWHERE))

@@ -1,4 +1,4 @@
-"""The byte quota of Kafka: what a collector counts, when it says `buffer full`, and how little an agent then sends."""
+"""Byte quota of Kafka: the collector's count, its `buffer full` answers, and the agent's probes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Said:
     results: list[Disk] = field(default_factory=list)
 
 
-def test_of_several_brokers_the_largest_replica_counts() -> None:
+def test_the_largest_replica_counts() -> None:
     answers = [
         Said([Disk([OfTopic("s", [Part(0, 10), Part(1, 7)]), OfTopic("other", [Part(0, 999)])], 5_000)]),
         Said([Disk([OfTopic("s", [Part(0, 12), Part(2, 1), Part(2, 99, True)])], 4_000), Disk([], 1)]),
@@ -72,7 +72,7 @@ def known(size: int, clock: ManualClock | None = None) -> KafkaQuotaGate:
     return quota
 
 
-def test_full_at_95_percent_and_again_below_90() -> None:
+def test_kafka_is_full_at_95_percent_and_has_room_below_90() -> None:
     quota = known(940_000)
     assert quota.admit(0, 10_000) == ""
     refused = quota.admit(0, 1_000)
@@ -86,8 +86,8 @@ def test_full_at_95_percent_and_again_below_90() -> None:
     assert (quota.admit(0, 1), quota.problem) == ("", "")
 
 
-def test_what_is_on_its_way_counts_until_kafka_was_asked_after_the_answer() -> None:
-    """A message in flight while Kafka is asked may or may not be in the answer: it counts on top."""
+def test_bytes_in_flight_count_until_a_measurement_after_their_answer() -> None:
+    """A message in flight during a measurement may be missing from it, so it counts on top."""
     quota = known(0)
     assert quota.admit(0, 400_000) == ""
     quota.measure(lambda: LogSizes({0: 100}))
@@ -110,7 +110,7 @@ def fails() -> LogSizes:
     raise QuotaError("no broker answers")
 
 
-def test_a_measure_that_fails_keeps_the_last_one_and_goes_on_more_carefully() -> None:
+def test_a_failed_measurement_keeps_the_last_one_and_doubles_own_bytes() -> None:
     clock = ManualClock(0)
     quota = known(500_000, clock)
     assert quota.admit(0, 200_000) == ""
@@ -123,7 +123,7 @@ def test_a_measure_that_fails_keeps_the_last_one_and_goes_on_more_carefully() ->
     assert quota.admit(0, 60_000).startswith("buffer full:")
 
 
-def test_a_partition_that_no_broker_speaks_of_keeps_its_size() -> None:
+def test_a_partition_absent_from_the_measurement_keeps_its_size() -> None:
     quota = KafkaQuotaGate(LIMIT, ManualClock(0))
     quota.measure(lambda: LogSizes({0: 300_000, 1: 300_000}))
     quota.measure(lambda: LogSizes({0: 1}))
@@ -148,23 +148,23 @@ def test_without_a_quota_nothing_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "size"), [("0", 0), ("20GiB", 20 * 2**30), ("25 m", 25 * 2**20), ("30000000", 30_000_000)]
 )
-def test_quota_as_people_write_it(text: str, size: int) -> None:
+def test_quotas_with_units_are_parsed(text: str, size: int) -> None:
     assert parse_quota(text) == size
     assert load({"HOME": "/h", "ARTIMON_KAFKA_QUOTA": text}).kafka_quota_bytes == size
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1e9", str(MIN_KAFKA_QUOTA - 1), "20 GiB free"])
-def test_a_quota_that_cannot_be_is_refused(text: str) -> None:
+def test_invalid_quotas_are_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="ARTIMON_KAFKA_QUOTA"):
         parse_quota(text)
 
 
-def test_probes_are_single_and_jittered_and_grow_once_there_is_room() -> None:
+def test_probes_are_single_jittered_and_grow_once_there_is_room() -> None:
     probing = SlowStart(_random=random.Random(1))
     assert probing.allowed(0, False) is None
     probing.refused("buffer full: x", 0.0, probe=False)
     probing.refused("buffer full: x", 0.0, probe=False)
-    assert probing.refusals == 1, "calls that were on their way at once are one refusal"
+    assert probing.refusals == 1, "simultaneous calls are one refusal"
     pauses, now = [], 0.0
     for _ in range(12):
         assert probing.allowed(now, False) == 0
@@ -184,8 +184,8 @@ def test_probes_are_single_and_jittered_and_grow_once_there_is_room() -> None:
     assert probing.reason == ""
 
 
-def test_a_full_kafka_is_no_fault_of_the_lane() -> None:
-    """Refused batches stand first in their lane again, in order, and the lane itself waits for nothing."""
+def test_a_full_kafka_does_not_delay_the_lane() -> None:
+    """Refused batches are first in their lane again, in order, and the lane has no back-off."""
     tracker = Tracker()
     for sequence in range(5):
         id = BatchId("a", 1, 0, sequence)
@@ -202,7 +202,7 @@ def test_a_full_kafka_is_no_fault_of_the_lane() -> None:
     assert tracker.nacks == {"buffer full": 2}
 
 
-def test_whatever_a_collector_says_does_not_grow() -> None:
+def test_reasons_of_collectors_are_counted_in_bounded_memory() -> None:
     tracker = Tracker()
     tracker.add(_header(BatchId("a", 1, 0, 0)), LogPosition(0, 0, 10), 0)
     for n in range(200):
@@ -238,12 +238,12 @@ def test_a_collector_refuses_samples_and_still_carries_announcements(kafka: str)
     assert all(answer.reason.startswith("buffer full:") for answer in answers[:-1] if not answer.ok)
     assert tested.figures()["nacks"] == {"buffer full": 40 - sum(taken)}
     eventually(measured, "Kafka says the size")
-    assert 0.5 * 10_000 < quota.figures()["bytes"] <= 10_000, "what was counted is what Kafka says, or more"
+    assert 0.5 * 10_000 < quota.figures()["bytes"] <= 10_000, "the count is at least Kafka's"
     broker.close()
 
 
 @pytest.mark.stack
-def test_a_collector_that_was_never_told_a_size_takes_nothing_yet(kafka: str) -> None:
+def test_a_collector_takes_nothing_before_its_first_measurement(kafka: str) -> None:
     broker = KafkaWriter("127.0.0.1:1")
     quota = KafkaQuotaGate(LIMIT)
     quota.measure(lambda: broker.log_sizes("x"))
@@ -256,7 +256,7 @@ SMALL = 300_000
 
 
 class Bounded:
-    """An agent, a collector with a small quota, and topics whose segments are small against it."""
+    """An agent, a collector with a small quota, and topics with segments far smaller than the quota."""
 
     def __init__(self, folder: Path, zookeeper: str, kafka: str) -> None:
         self.kafka, self.prefix = kafka, own_topics(kafka, partitions=1)
@@ -274,7 +274,7 @@ class Bounded:
 
 
 @pytest.mark.stack
-def test_an_agent_sends_next_to_nothing_while_kafka_is_full_and_everything_afterwards(
+def test_an_agent_only_probes_while_kafka_is_full_and_sends_everything_afterwards(
     tmp_path: Path, zookeeper: str, kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = threading.Event()
@@ -291,7 +291,7 @@ def test_an_agent_sends_next_to_nothing_while_kafka_is_full_and_everything_after
         threading.Event().wait(2.0)
         probes = world.figures()["carried_bytes"] - before
         size = world.figures()["accepted_bytes"] / world.count
-        assert probes <= 8 * size, "single messages only, ever more rarely"
+        assert probes <= 8 * size, "single messages, less and less often"
         assert world.figures()["unsent_batches"] > 400
         room.set()
         eventually(lambda: world.figures()["pending_batches"] == 0, "everything drains")

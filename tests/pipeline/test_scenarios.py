@@ -1,5 +1,5 @@
-"""What may become of a batch between log and store, by the numbers of docs/transport_scenarios.md: whatever is lost,
-repeated or changed on the way, the store holds every batch as it was accepted, and once by identity."""
+"""Faults of a batch between log and store, by the numbers of docs/transport_scenarios.md: after any loss, repeat or
+change on the way, the store holds every batch as it was accepted, once by identity."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ def batch(sequence: int, rows: Samples | None = None, lane: int = 0) -> bytes:
 
 
 def other_rows(data: bytes, rows: Samples) -> bytes:
-    """The header of `data` word for word, digest included, before a body of other rows."""
+    """The header of `data` unchanged, digest included, before a body of other rows."""
     head = parse_header(data)
     altered = encode_samples(head.id, head.source, bytes(16), 1, 2, head.keep, rows).data
     begin = len(data) - (len(data) - head.body_at)
     body = altered[parse_header(altered).body_at :]
     fixed = bytearray(data[:begin])
-    fixed[: len(fixed)] = altered[:begin]  # lengths and counts fit the new body
-    fixed[70:86] = data[70:86]  # the digest is that of what was accepted
+    fixed[: len(fixed)] = altered[:begin]  # lengths and counts match the new body
+    fixed[70:86] = data[70:86]  # the digest is that of the accepted body
     return bytes(fixed) + body
 
 
 def picked(rows: Samples, order: list[int]) -> Samples:
-    """These rows of them, in this order."""
+    """These rows, in this order."""
     return Samples(
         rows.fingerprint[order], rows.time_ms[order], rows.birth_ms[order], rows.type[order], rows.cell[order]
     )
 
 
 def only_at_first(change: Damage) -> Damage:
-    """The first two calls are hit, also the one that tries again."""
+    """Damage the first two calls only; the second one is the retry."""
     return lambda call, messages: change(call, messages) if call <= 2 else messages
 
 
@@ -65,12 +65,12 @@ def hit(change: object) -> Damage:
 
 
 def is_whole(transit: Transit, accepted: list[bytes]) -> None:
-    """Everything is there as it was accepted; a batch that was held back alone may stand behind later ones."""
+    """Every batch is stored as it was accepted; a batch that was held back may follow later ones."""
     stored = {parse_header(message.value).id: message.value for message in transit.store.messages}
     assert sorted(stored.values()) == sorted(accepted)
 
 
-def test_scenario_01_without_a_fault_all_is_acked_once() -> None:
+def test_scenario_01_without_a_fault_every_batch_is_acked_once() -> None:
     transit, accepted = Transit(), [batch(n) for n in range(40)]
     for data in accepted:
         transit.accept(data)
@@ -92,16 +92,16 @@ SIX = samples(6)
         pytest.param(lambda data: other_rows(data, picked(SIX, [0, 0, 1, 2, 3, 4, 5])), id="07_a_sample_twice"),
     ],
 )
-def test_scenarios_02_to_07_what_is_not_as_it_was_accepted_is_refused_and_sent_again(change: object) -> None:
+def test_scenarios_02_to_07_changed_batches_are_refused_and_sent_again(change: object) -> None:
     transit, accepted = Transit(), [batch(n) for n in range(4)]
     for data in accepted:
         transit.accept(data)
     transit.run(hit(change))
     is_whole(transit, accepted)
-    assert transit.tracker.nacks == {"damaged": 2}, "refused with its reason, twice, and the rest went on"
+    assert transit.tracker.nacks == {"damaged": 2}, "refused twice with its reason; the other batches are sent"
 
 
-def test_scenario_08_an_even_number_of_equal_samples_that_is_lost_is_noticed() -> None:
+def test_scenario_08_loss_of_an_even_number_of_equal_samples_is_detected() -> None:
     equal = samples(1)  # whatever is XORed over an even number of equal ones cancels
     transit, whole = Transit(), batch(0, picked(equal, [0] * 6))
     transit.accept(whole)
@@ -110,7 +110,7 @@ def test_scenario_08_an_even_number_of_equal_samples_that_is_lost_is_noticed() -
     assert transit.tracker.nacks == {"damaged": 2}
 
 
-def test_scenario_05_an_answer_that_is_lost_costs_a_repeat_under_the_same_identity() -> None:
+def test_scenario_05_a_lost_answer_repeats_the_batch_under_the_same_identity() -> None:
     transit, accepted = Transit(), [batch(n) for n in range(5)]
     for data in accepted:
         transit.accept(data)
@@ -121,7 +121,7 @@ def test_scenario_05_an_answer_that_is_lost_costs_a_repeat_under_the_same_identi
 
 
 class Parts:
-    """A tracker with one batch in a given state."""
+    """Tracker with one batch in a given state."""
 
     def __init__(self, state: BatchState) -> None:
         self.tracker = Tracker()
@@ -138,8 +138,8 @@ class Parts:
 @pytest.mark.parametrize("state", [BatchState.LOGGED, BatchState.SENDING, BatchState.SENT])
 @pytest.mark.parametrize("event", ["evidence", "ack", "evidence and ack", "ack and evidence"])
 def test_scenario_13_a_retry_that_races_with_sending_and_acks(state: BatchState, event: str) -> None:
-    """Evidence of loss sends a sent batch again and is no matter otherwise; an ack forgets a sent one, once, and is no
-    matter otherwise: whatever comes in whatever order nothing is lost before its ack, and nothing stands twice."""
+    """Evidence of loss sends a sent batch again and is ignored otherwise; an ack forgets a sent batch once and is
+    ignored otherwise. In every order nothing is lost before its ack and nothing is queued twice."""
     parts = Parts(state)
     evidence = AckDecision(resend=((parts.key, "its offset was named lost"),))
     for word in event.split(" and "):
@@ -152,7 +152,7 @@ def test_scenario_13_a_retry_that_races_with_sending_and_acks(state: BatchState,
         assert len(parts.tracker.sent()) == 1
     elif left:
         assert parts.tracker.take(1.0) is not None
-        assert parts.tracker.take(1.0) is None, "it stands in the queue once"
+        assert parts.tracker.take(1.0) is None, "it is in the queue once"
 
 
 def test_scenario_19_collectors_absent_late_and_flapping() -> None:
@@ -160,7 +160,7 @@ def test_scenario_19_collectors_absent_late_and_flapping() -> None:
     transit.sending.link.collectors = Collectors("agent-1")
     for data in accepted:
         transit.accept(data)
-    assert transit.take() is None, "nobody is known"
+    assert transit.take() is None, "no collector is known"
     transit.now += 100
     turns = [{"one": ONE}, {"two": TWO}, {"one": ONE, "two": TWO}]
     for number in range(12):
@@ -199,9 +199,9 @@ def test_scenarios_20_and_24_no_collector_can_be_resolved(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("answer_s", [3.0, 14.0, 30.0, 59.0])
-def test_scenario_22_answers_that_come_after_the_timer_make_no_storm(answer_s: float) -> None:
-    """Every call takes as long, for five minutes, while batches go on to come: the timer learns, and in the end each
-    batch is sent about once, however late the answers are."""
+def test_scenario_22_late_answers_cause_no_retry_storm(answer_s: float) -> None:
+    """Every call takes as long for five minutes while batches arrive: the timer adapts, and each batch is sent about
+    once."""
     transit, number = Transit(), 0
     flying: list[tuple[float, PlannedCall, list[bytes]]] = []
     while transit.now < 300:
@@ -229,8 +229,8 @@ def test_scenario_22_answers_that_come_after_the_timer_make_no_storm(answer_s: f
     assert oldest is None or transit.ms - oldest < 200_000
 
 
-def test_scenario_22_an_ack_that_never_comes_sends_nothing_again() -> None:
-    """At level `hdfs`: a batch that has an offset waits for evidence, not for a clock."""
+def test_scenario_22_a_missing_ack_causes_no_retry() -> None:
+    """At level `hdfs` a batch with an offset waits for evidence, not for a timeout."""
     transit = Transit(tracker=Tracker())
     for n in range(20):
         transit.accept(batch(n))
@@ -258,7 +258,7 @@ def resident_mb() -> int:
     return int(status.split("RssAnon:")[1].split()[0]) // 1024
 
 
-def test_scenario_41_thousands_of_batches_leave_handles_threads_and_memory_as_they_were(tmp_path: Path) -> None:
+def test_scenario_41_thousands_of_batches_leak_no_handles_threads_or_memory(tmp_path: Path) -> None:
     store = Store()
     server, endpoint = serving(store)
     agent = Agent(AgentConfig("agent-1", tmp_path, "127.0.0.1:1", "kafka", segment_bytes=64 * 1024))

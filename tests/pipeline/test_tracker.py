@@ -1,4 +1,4 @@
-"""pipeline.delivery.tracker, timer and collectors: pure, so every order of events can be tried."""
+"""pipeline.delivery.tracker, timer and collectors: pure, tested in every order of events."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def ok(group: LaneCall) -> list[MessageAnswer]:
     return [MessageAnswer(position(item.id.sequence)) for item in group.items]
 
 
-def test_a_lane_goes_in_order_one_group_at_a_time() -> None:
+def test_a_lane_is_sent_in_order_one_group_at_a_time() -> None:
     tracker = Tracker()
     for number in range(4):
         add(tracker, 0, number)
     group = take(tracker)
     assert [item.id.sequence for item in group.items] == [0, 1, 2, 3]
     add(tracker, 0, 4)
-    assert tracker.take(0.0) is None, "the lane is on its way"
+    assert tracker.take(0.0) is None, "the lane has a call in flight"
     tracker.answered(group, ok(group), 0.0)
     assert [item.id.sequence for item in take(tracker).items] == [4]
 
 
-def test_groups_are_bounded_and_one_huge_batch_still_goes() -> None:
+def test_groups_are_bounded_and_one_huge_batch_is_sent_alone() -> None:
     tracker = Tracker()
     for number in range(3):
         add(tracker, 0, number, size=MAX_CALL_BYTES // 2)
@@ -64,7 +64,7 @@ def test_groups_are_bounded_and_one_huge_batch_still_goes() -> None:
     assert sizes == {0: 2, 1: 1}
 
 
-def test_a_lane_that_fails_waits_and_holds_up_no_other() -> None:
+def test_a_failed_lane_waits_and_delays_no_other() -> None:
     tracker = Tracker()
     add(tracker, 0, 0)
     add(tracker, 1, 0)
@@ -82,7 +82,7 @@ def test_a_lane_that_fails_waits_and_holds_up_no_other() -> None:
     assert tracker.nacks == {"kafka": 1}
 
 
-def test_no_answer_means_the_same_again() -> None:
+def test_a_call_without_an_answer_is_repeated_unchanged() -> None:
     tracker = Tracker()
     for number in range(3):
         add(tracker, 0, number)
@@ -93,7 +93,7 @@ def test_no_answer_means_the_same_again() -> None:
     assert tracker.pending == 3
 
 
-def test_a_batch_at_fault_does_not_hold_up_those_behind_it() -> None:
+def test_a_refused_batch_does_not_delay_those_behind_it() -> None:
     tracker = Tracker()
     for number in range(3):
         add(tracker, 0, number)
@@ -150,7 +150,7 @@ def test_announcements_are_forgotten_once_kafka_has_them() -> None:
     assert tracker.pending == 0
 
 
-def test_evidence_of_loss_sends_again_and_counts() -> None:
+def test_evidence_of_loss_is_counted_and_sends_again() -> None:
     tracker = Tracker()
     tracker.restore_sent(header(0, 7), LogPosition(1, 16, 10), position(7), 0)
     id = header(0, 7).id
@@ -162,7 +162,7 @@ def test_evidence_of_loss_sends_again_and_counts() -> None:
     assert tracker.resent_count == 1
 
 
-def test_unreadable_batches_are_given_up_and_the_rest_goes() -> None:
+def test_unreadable_batches_are_given_up_and_the_rest_is_sent() -> None:
     tracker = Tracker()
     for number in range(3):
         add(tracker, 0, number)
@@ -172,8 +172,8 @@ def test_unreadable_batches_are_given_up_and_the_rest_goes() -> None:
     assert tracker.pending == 2
 
 
-def test_what_was_shed_meanwhile_is_not_lost_by_the_disk() -> None:
-    """Its segment was deleted while a sender had it in hand: it is counted as shed, and as nothing else."""
+def test_a_batch_shed_during_its_read_is_not_counted_as_unreadable() -> None:
+    """A segment that was deleted while a sender held its batch is counted as shed only."""
     tracker = Tracker()
     for number in range(3):
         add(tracker, 0, number)
@@ -185,7 +185,7 @@ def test_what_was_shed_meanwhile_is_not_lost_by_the_disk() -> None:
     assert [item.id.sequence for item in take(tracker).items] == [2]
 
 
-def test_the_oldest_is_known_whatever_its_state() -> None:
+def test_the_oldest_batch_is_known_in_any_state() -> None:
     tracker = Tracker()
     assert tracker.oldest_ms() is None
     tracker.restore_sent(header(0, 5), LogPosition(1, 16, 10), position(5), 5)
@@ -193,7 +193,7 @@ def test_the_oldest_is_known_whatever_its_state() -> None:
     assert tracker.oldest_ms() == 5
 
 
-def test_what_kafka_does_not_have_ages_on_its_way_too() -> None:
+def test_batches_in_flight_count_for_the_age_of_unsent_data() -> None:
     tracker = Tracker()
     tracker.restore_sent(header(0, 5), LogPosition(1, 16, 10), position(5), 5)
     assert (tracker.unsent, tracker.oldest_unsent_ms()) == (0, None)
@@ -201,7 +201,7 @@ def test_what_kafka_does_not_have_ages_on_its_way_too() -> None:
     tracker.add(header(1, 1), LogPosition(1, 16, 10), 90)
     assert (tracker.unsent, tracker.oldest_unsent_ms()) == (2, 70)
     group = take(tracker)
-    assert (tracker.unsent, tracker.oldest_unsent_ms()) == (2, 70), "a call that hangs hides nothing"
+    assert (tracker.unsent, tracker.oldest_unsent_ms()) == (2, 70), "a hanging call hides nothing"
     tracker.failed(group, 0.0)
     assert tracker.oldest_unsent_ms() == 70
     group = take(tracker, 100.0)
@@ -217,7 +217,7 @@ STEPS = st.lists(
 @given(STEPS)
 @settings(max_examples=200)
 def test_no_batch_is_ever_forgotten_before_its_ack(steps: list[tuple[str, int]]) -> None:
-    """Whatever happens in whatever order: what is not acked is ready, held, on its way or waits for its ack."""
+    """In any order of events every batch that is not acked is ready, held, in flight or waits for its ack."""
     tracker = Tracker()
     added: set[BatchId] = set()
     acked: set[BatchId] = set()
@@ -272,7 +272,7 @@ def test_backoff_is_clamped_before_it_overflows_and_never_zero() -> None:
 A, B = CollectorEndpoint("127.0.0.1", 1), CollectorEndpoint("127.0.0.1", 2)
 
 
-def test_failover_and_return() -> None:
+def test_failed_collectors_are_left_and_used_again() -> None:
     collectors = Collectors("agent-1")
     assert collectors.pick(0.0) is None
     collectors.update({"a": A, "b": B})
@@ -289,7 +289,7 @@ def test_failover_and_return() -> None:
     assert collectors.up() == 1
 
 
-def test_many_calls_that_fail_at_once_count_once() -> None:
+def test_simultaneous_failures_count_once() -> None:
     collectors = Collectors("agent-1")
     collectors.update({"a": A})
     for _ in range(50):
@@ -297,7 +297,7 @@ def test_many_calls_that_fail_at_once_count_once() -> None:
     assert collectors.pick(1.0) == A
 
 
-def test_an_empty_list_is_not_believed() -> None:
+def test_an_empty_list_of_collectors_is_ignored() -> None:
     collectors = Collectors("agent-1")
     collectors.update({"a": A})
     collectors.update({})
@@ -316,6 +316,6 @@ def test_agents_spread_over_collectors() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"host": "x"}', b'{"host": "x", "port": "y"}', b"[1]"])
-def test_a_collector_that_is_none_is_refused(data: bytes) -> None:
+def test_invalid_collectors_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
         parse_endpoint(data)

@@ -1,4 +1,4 @@
-"""Power failures, full and failing disks: what was accepted is there, what was not is not promised."""
+"""Power failures, full and failing disks: accepted batches survive; others are not promised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.wal.log import LogWriteError
 from pipeline.wal.records import LogPosition, encode_acked
 from pipeline.wal.recovery import segment_path, segments_in
 from tests.crash_disk import CrashDisk, allow, refuse
-from tests.pipeline.helpers import FastFiles, Told, entry, ids_in, open_log
+from tests.pipeline.helpers import FastFiles, RecordingListener, entry, ids_in, open_log
 from tests.seeds import fixed_and_drawn
 from tests.waiting import eventually
 
@@ -26,14 +26,14 @@ FOLDER = Path("/data/log")
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(8), "power failures of the log", 8))
 def test_accepted_batches_survive_a_power_failure(seed: int) -> None:
-    """Whatever the disk makes of writes that were not synced, accepted batches are whole and no identity is lost."""
+    """Whatever remains of unsynced writes, accepted batches are whole and no identity is lost."""
     rng = random.Random(seed)
-    files, told = CrashDisk(), Told()
-    wal = open_log(FOLDER, told, files=files, segment=2500)
+    files, recorded = CrashDisk(), RecordingListener()
+    wal = open_log(FOLDER, recorded, files=files, segment=2500)
     accepted = []
     for number in range(rng.randrange(1, 20)):
         wal.append([entry(wal, 0, number)]).result(60)
-        accepted = list(told.ids)
+        accepted = list(recorded.ids)
         wal.note(RecordType.ACKED, encode_acked([]))
         if rng.random() < 0.3:
             wal.note(RecordType.SKIP, [bytes(rng.randrange(50))])
@@ -47,27 +47,28 @@ def test_accepted_batches_survive_a_power_failure(seed: int) -> None:
     after.close()
 
 
-def test_nothing_is_told_or_answered_before_fsync() -> None:
-    """The listener (audit, sender) and those who wait learn of a batch only after the fsync that made it durable."""
+def test_no_listener_or_caller_learns_of_a_batch_before_fsync() -> None:
+    """The listener (audit, sender) and the waiting callers learn of a batch only after the fsync that
+    made it durable."""
     seen: list[int] = []
 
     class Watching(CrashDisk):
         def fsync(self, descriptor: int) -> None:
-            seen.append(len(told.ids))
+            seen.append(len(recorded.ids))
             super().fsync(descriptor)
 
-    told, files = Told(), Watching()
-    wal = open_log(FOLDER, told, files=files)
+    recorded, files = RecordingListener(), Watching()
+    wal = open_log(FOLDER, recorded, files=files)
     before = files.fsyncs
     wal.append([entry(wal, 0, 0)]).result(60)
     assert files.fsyncs > before
     assert seen[-1] == 0
-    assert len(told.ids) == 1
+    assert len(recorded.ids) == 1
     wal.close()
 
 
-def test_one_fsync_serves_all_that_wait(tmp_path: Path) -> None:
-    """Group commit: while one fsync runs, everything that comes waits for one more."""
+def test_one_fsync_serves_all_waiting_callers(tmp_path: Path) -> None:
+    """Group commit: everything that arrives during an fsync shares the next one."""
     import threading
 
     gate = threading.Event()
@@ -88,12 +89,12 @@ def test_one_fsync_serves_all_that_wait(tmp_path: Path) -> None:
 
 
 def test_a_failed_fsync_is_never_retried_as_good() -> None:
-    """The log takes nothing more; after a restart what was not accepted is not delivered, and a new epoch begins."""
-    files, told = CrashDisk(), Told()
-    wal = open_log(FOLDER, told, files=files)
+    """The log accepts nothing more. After a restart refused batches are not delivered, and a new epoch begins."""
+    files, recorded = CrashDisk(), RecordingListener()
+    wal = open_log(FOLDER, recorded, files=files)
     epoch = wal.epoch
     wal.append([entry(wal, 0, 0)]).result(60)
-    good = list(told.ids)
+    good = list(recorded.ids)
     files.before = refuse("fsync")
     with pytest.raises(LogWriteError):
         wal.append([entry(wal, 0, 1)]).result(60)
@@ -101,8 +102,8 @@ def test_a_failed_fsync_is_never_retried_as_good() -> None:
     assert wal.problem
     with pytest.raises(SinkRefusedError, match="restart"):
         wal.append([entry(wal, 0, 2)])
-    assert files.fsyncs <= count + 1, "only the note of the failure may be tried"
-    assert told.ids == good
+    assert files.fsyncs <= count + 1, "only the note of the failure may be written"
+    assert recorded.ids == good
     wal.close()
     files.before = allow
     again = open_log(FOLDER, files=files)
@@ -115,10 +116,10 @@ def test_a_failed_fsync_is_never_retried_as_good() -> None:
 
 
 def test_the_note_of_a_failed_fsync_cuts_what_was_never_accepted() -> None:
-    told = Told()
+    recorded = RecordingListener()
 
     class FailOnce(CrashDisk):
-        """The fsync of the log fails; the little file beside it can still be written."""
+        """The fsync of the log fails; the small file beside it can still be written."""
 
         armed = False
 
@@ -129,7 +130,7 @@ def test_the_note_of_a_failed_fsync_cuts_what_was_never_accepted() -> None:
             super().fsync(descriptor)
 
     files = FailOnce()
-    wal = open_log(FOLDER, told, files=files)
+    wal = open_log(FOLDER, recorded, files=files)
     epoch = wal.epoch
     wal.append([entry(wal, 0, 0)]).result(60)
     files.armed = True
@@ -138,16 +139,16 @@ def test_the_note_of_a_failed_fsync_cuts_what_was_never_accepted() -> None:
     wal.close()
     assert len(ids_in(FOLDER, files)) == 2, "the page cache still shows it"
     again = open_log(FOLDER, files=files)
-    assert [header.id for header, _ in again.recovered.batches] == told.ids
+    assert [header.id for header, _ in again.recovered.batches] == recorded.ids
     assert again.epoch != epoch
     assert again.recovered.cut_bytes
     again.close()
 
 
 def test_a_full_disk_refuses_and_resumes() -> None:
-    """Half a write is cut back at once, so that nothing that comes later stands behind garbage."""
-    files, told = CrashDisk(), Told()
-    wal = open_log(FOLDER, told, files=files)
+    """Half a write is truncated at once, so that no later record follows garbage."""
+    files, recorded = CrashDisk(), RecordingListener()
+    wal = open_log(FOLDER, recorded, files=files)
     wal.append([entry(wal, 0, 0)]).result(60)
     files.full = True
     with pytest.raises(SinkRefusedError, match="No space left"):
@@ -162,8 +163,8 @@ def test_a_full_disk_refuses_and_resumes() -> None:
 
 
 def test_a_disk_full_at_a_new_segment_refuses_and_resumes() -> None:
-    files, told = CrashDisk(), Told()
-    wal = open_log(FOLDER, told, files=files, segment=2500)
+    files, recorded = CrashDisk(), RecordingListener()
+    wal = open_log(FOLDER, recorded, files=files, segment=2500)
     number = 0
     while len(segments_in(FOLDER, files)) < 2:
         wal.append([entry(wal, 0, number)]).result(60)
@@ -180,32 +181,32 @@ def test_a_disk_full_at_a_new_segment_refuses_and_resumes() -> None:
     again.close()
 
 
-def test_a_log_holds_so_many_batches_however_small_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in memory of each has a limit, too; what is acked makes room."""
+def test_a_log_limits_the_number_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of batches has a limit too, since each takes memory; acks make room."""
     monkeypatch.setattr(core, "MAX_BATCHES", 5)
-    told = Told()
-    wal = open_log(tmp_path, told)
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded)
     for number in range(5):
         wal.append([entry(wal, 0, number)]).result(60)
     with pytest.raises(QuotaExceededError, match="holds 5 batches without ack, at most 5"):
         wal.append([entry(wal, 0, 5)])
-    wal.release([told.placed[0][1]])
+    wal.release([recorded.placed[0][1]])
     wal.append([entry(wal, 0, 5)]).result(60)
     wal.close()
 
 
 def test_a_log_that_one_segment_fills_takes_batches_again_once_all_are_acked(tmp_path: Path) -> None:
-    """The newest segment is never deleted: a quota of about one segment was full for ever."""
-    told = Told()
-    wal = open_log(tmp_path, told, segment=4_000, quota=4_500)
+    """The newest segment is never deleted, so a quota of about one segment would stay full for ever."""
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded, segment=4_000, quota=4_500)
     number = 0
-    with pytest.raises(QuotaFull):
+    with pytest.raises(QuotaExceededError):
         while True:
             wal.append([entry(wal, 0, number)]).result(60)
             number += 1
     assert number >= 2
-    wal.note(RecordType.ACKED, encode_acked(told.ids))
-    wal.release([place for _, place in told.placed])
+    wal.note(RecordType.ACKED, encode_acked(recorded.ids))
+    wal.release([place for _, place in recorded.placed])
     eventually(lambda: wal.used_bytes < 1_000)
     wal.append([entry(wal, 0, number)]).result(60)
     assert wal.used_bytes < 4_000
@@ -215,9 +216,9 @@ def test_a_log_that_one_segment_fills_takes_batches_again_once_all_are_acked(tmp
     again.close()
 
 
-def test_close_writes_what_waits(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told)
+def test_close_writes_waiting_batches(tmp_path: Path) -> None:
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded)
     futures = [wal.append([entry(wal, 0, number)]) for number in range(20)]
     wal.close()
     assert all(future.done() and not future.exception() for future in futures)
@@ -226,24 +227,24 @@ def test_close_writes_what_waits(tmp_path: Path) -> None:
 
 
 def test_notes_of_acks_survive_a_restart(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told)
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded)
     for number in range(3):
         wal.append([entry(wal, 0, number)]).result(60)
-    wal.note(RecordType.ACKED, encode_acked([told.ids[1]]))
+    wal.note(RecordType.ACKED, encode_acked([recorded.ids[1]]))
     wal.close()
     again = open_log(tmp_path)
     assert [header.id.sequence for header, _ in again.recovered.batches] == [0, 2]
     again.close()
 
 
-def test_a_record_that_rots_on_the_disk_is_not_sent(tmp_path: Path) -> None:
+def test_a_damaged_record_is_not_sent(tmp_path: Path) -> None:
     from pipeline.wal.segments import CorruptRecordError
 
-    told = Told()
-    wal = open_log(tmp_path, told)
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded)
     wal.append([entry(wal, 0, 0)]).result(60)
-    place = told.placed[0][1]
+    place = recorded.placed[0][1]
     path = next(tmp_path.glob("*.wal"))
     with path.open("r+b") as file:
         file.seek(place.offset + 30)
@@ -253,13 +254,13 @@ def test_a_record_that_rots_on_the_disk_is_not_sent(tmp_path: Path) -> None:
     wal.close()
 
 
-def test_a_record_that_rots_holds_up_no_younger_segment(tmp_path: Path) -> None:
-    """Else a log would be full one day for one bit, until somebody starts its agent anew. The bytes are kept."""
-    told = Told()
-    wal = open_log(tmp_path, told, segment=2500)
+def test_a_damaged_record_does_not_keep_later_segments(tmp_path: Path) -> None:
+    """Otherwise one bad bit would fill the log until a restart. The bytes are kept."""
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded, segment=2500)
     for number in range(12):
         wal.append([entry(wal, 0, number)]).result(60)
-    place, rest = told.placed[0][1], [place for _, place in told.placed[1:]]
+    place, rest = recorded.placed[0][1], [place for _, place in recorded.placed[1:]]
     path = segment_path(tmp_path, place.segment)
     with path.open("r+b") as file:
         file.seek(place.offset + 30)
@@ -301,14 +302,14 @@ def test_a_deleted_segment_counts_as_held_until_no_loss_of_power_brings_it_back(
 
 
 def test_a_listener_that_fails_does_not_stop_the_log(tmp_path: Path) -> None:
-    told = Told()
+    recorded = RecordingListener()
 
     def listener(placed: object) -> None:
-        told(placed)  # type: ignore[arg-type]
+        recorded(placed)  # type: ignore[arg-type]
         raise RuntimeError("listener")
 
     wal = open_log(tmp_path, listener)  # type: ignore[arg-type]
     for number in range(3):
         wal.append([entry(wal, 0, number)]).result(60)
-    eventually(lambda: len(told.ids) == 3, "the listener was told of all")
+    eventually(lambda: len(recorded.ids) == 3, "the listener was told of all")
     wal.close()

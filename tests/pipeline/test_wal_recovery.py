@@ -1,4 +1,4 @@
-"""The crash table of the log: a fault, what survives it, and then the log goes on. A cut-off write is not damage."""
+"""Crash table of the log: fault, survivors, then further writes. A cut-off write is not damage."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from pipeline.wal.files import LogLockedError
 from pipeline.wal.framing import RECORD_BYTES, header_bytes
 from pipeline.wal.log import WriteAheadLog
 from pipeline.wal.recovery import segment_path, segments_in
-from tests.pipeline.helpers import AGENT, HOST, Told, entry, ids_in, open_log
+from tests.pipeline.helpers import AGENT, HOST, RecordingListener, entry, ids_in, open_log
 from tests.waiting import eventually
 
 LANES = 2
 
 
 def fill(folder: Path, count: int) -> tuple[list[int], list[BatchId], int]:
-    """A folder with `count` batches in lane 0 of segment 1, as a kill leaves it: where each starts, ids, epoch."""
-    told = Told()
-    wal = open_log(folder, told)
+    """Folder with `count` batches in lane 0 of segment 1, as a kill leaves it: offsets, ids, epoch."""
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded)
     epoch = wal.epoch
     for number in range(count):
         wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
-    starts = [place.offset - RECORD_BYTES for _, place in told.placed]
-    return [*starts, segment_path(folder, 1).stat().st_size], told.ids, epoch
+    starts = [place.offset - RECORD_BYTES for _, place in recorded.placed]
+    return [*starts, segment_path(folder, 1).stat().st_size], recorded.ids, epoch
 
 
 def survivors(wal: WriteAheadLog) -> list[BatchId]:
@@ -40,7 +40,7 @@ def survivors(wal: WriteAheadLog) -> list[BatchId]:
 
 
 def goes_on(wal: WriteAheadLog, folder: Path) -> None:
-    """The log accepts a batch after recovery, under an identity that was never used, and finds it again."""
+    """After recovery the log accepts a batch under an unused identity and reads it back."""
     lane = 0
     number = wal.next_sequences[lane]
     fresh = entry(wal, lane, number)
@@ -107,7 +107,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("damage", "left", "trouble"), TABLE)
 def test_every_intact_record_survives(tmp_path: Path, damage: Damage, left: list[int], trouble: str) -> None:
-    """After any fault every intact batch is there, what was lost is counted, and the log goes on."""
+    """After any fault every intact batch is readable, lost ones are counted, and the log accepts new ones."""
     starts, ids, epoch = fill(tmp_path, 4)
     damage(segment_path(tmp_path, 1), starts)
     wal = open_log(tmp_path)
@@ -126,8 +126,8 @@ def test_every_intact_record_survives(tmp_path: Path, damage: Damage, left: list
     goes_on(wal, tmp_path)
 
 
-def test_cut_anywhere_in_the_last_records(tmp_path: Path) -> None:
-    """Whatever the length of the file, the whole records are there and nothing else."""
+def test_whole_records_survive_a_cut_at_any_byte(tmp_path: Path) -> None:
+    """For any length of the file the whole records are readable and nothing else."""
     starts, ids, _ = fill(tmp_path / "origin", 3)
     for size in [*range(starts[1] - 2, starts[1] + 20), *range(starts[2], starts[3], 13)]:
         folder = tmp_path / str(size)
@@ -140,8 +140,8 @@ def test_cut_anywhere_in_the_last_records(tmp_path: Path) -> None:
         shutil.rmtree(folder)
 
 
-def test_a_flip_anywhere_loses_at_most_that_record(tmp_path: Path) -> None:
-    """No flipped bit disturbs any record but its own."""
+def test_a_flipped_bit_loses_at_most_its_record(tmp_path: Path) -> None:
+    """A flipped bit damages no record but its own."""
     starts, ids, _ = fill(tmp_path / "origin", 3)
     for at in [*range(starts[1], starts[1] + 18), *range(starts[1] + 18, starts[2], 29)]:
         folder = tmp_path / str(at)
@@ -155,14 +155,14 @@ def test_a_flip_anywhere_loses_at_most_that_record(tmp_path: Path) -> None:
 
 
 def rolled(folder: Path, batches: int = 12) -> list[BatchId]:
-    """Several segments of some batches each."""
-    told = Told()
-    wal = open_log(folder, told, segment=2500)
+    """Several segments with several batches each."""
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded, segment=2500)
     for number in range(batches):
         wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
     assert len(segments_in(folder)) > 3
-    return told.ids
+    return recorded.ids
 
 
 def test_segments_roll_and_are_read_in_order(tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_segments_roll_and_are_read_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1, -2, -1])
-def test_a_missing_segment_is_noticed(tmp_path: Path, which: int) -> None:
-    """The oldest may have been deleted because it was done; any other that is gone begins a new epoch, once."""
+def test_a_missing_segment_begins_a_new_epoch(tmp_path: Path, which: int) -> None:
+    """The oldest one may have been deleted after its acks; any other missing one begins a new epoch, once."""
     ids = rolled(tmp_path)
     number = segments_in(tmp_path)[which]
     gone = [i for i in ids if i not in _ids_without(tmp_path, number)]
@@ -210,7 +210,7 @@ def test_a_full_segment_that_was_cut_short_is_damage_not_a_torn_tail(tmp_path: P
     goes_on(wal, tmp_path)
 
 
-def test_empty_segments_one_and_two_in_a_row(tmp_path: Path) -> None:
+def test_one_or_two_empty_segments_are_recovered(tmp_path: Path) -> None:
     ids = rolled(tmp_path)
     numbers = segments_in(tmp_path)
     gone: list[BatchId] = []
@@ -233,7 +233,7 @@ def test_a_crash_while_recovering_leads_to_the_same_epoch_decision(tmp_path: Pat
     second_epoch = first.epoch
     first.close()
     segment_path(tmp_path, 2).unlink()
-    segment_path(tmp_path, 1).write_bytes(before)  # as if the crash had come before the repair
+    segment_path(tmp_path, 1).write_bytes(before)  # simulate a crash before the repair
     second = open_log(tmp_path)
     assert second.epoch not in (epoch, second_epoch)
     second.close()
@@ -256,7 +256,7 @@ def test_a_folder_that_moved_begins_a_new_epoch(tmp_path: Path, change: dict[str
 
 
 def test_a_restored_copy_of_the_folder_begins_a_new_epoch(tmp_path: Path) -> None:
-    """An old copy does not know which sequences its original gave away since."""
+    """An old copy does not know the sequences that its original has used since."""
     _, _, epoch = fill(tmp_path / "origin", 2)
     shutil.copytree(tmp_path / "origin", tmp_path / "copy")
     wal = open_log(tmp_path / "copy")
@@ -275,7 +275,7 @@ def test_an_unreadable_epoch_file_begins_a_new_epoch(tmp_path: Path, content: st
     goes_on(wal, tmp_path)
 
 
-def test_the_epoch_stays_over_clean_restarts(tmp_path: Path) -> None:
+def test_clean_restarts_keep_the_epoch(tmp_path: Path) -> None:
     epochs = set()
     for number in range(3):
         wal = open_log(tmp_path)
@@ -286,7 +286,7 @@ def test_the_epoch_stays_over_clean_restarts(tmp_path: Path) -> None:
     assert len(epochs) == 1
 
 
-def test_a_second_process_is_refused_and_told_by_whom(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_with_the_owner(tmp_path: Path) -> None:
     wal = open_log(tmp_path)
     code = (
         "import sys; from pathlib import Path; from pipeline.wal.log import Log\n"
@@ -309,42 +309,42 @@ def test_the_same_process_is_refused_as_well(tmp_path: Path) -> None:
 
 
 def test_quota_refuses_whole_calls_and_resumes(tmp_path: Path) -> None:
-    """Beyond the quota nothing of a call is kept; once segments are done there is room again."""
-    told = Told()
-    wal = open_log(tmp_path, told, quota=6000, segment=2000)
+    """Beyond the quota nothing of a call is kept; deleted segments make room."""
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded, quota=6000, segment=2000)
     number = 0
     while wal.used_bytes < 5000:
         wal.append([entry(wal, 0, number)]).result(60)
         number += 1
-    assert len(told.ids) == number
+    assert len(recorded.ids) == number
     with pytest.raises(SinkRefusedError, match="quota"):
         wal.append([entry(wal, 0, number)])
     with pytest.raises(SinkRefusedError):
         wal.append([entry(wal, 0, number), entry(wal, 0, number + 1)])
-    wal.release([place for _, place in told.placed])
+    wal.release([place for _, place in recorded.placed])
     eventually(lambda: wal.used_bytes < 4000, "done segments are deleted")
     wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
 
 
-def test_segments_go_oldest_first_and_only_when_done(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told, segment=2500)
+def test_segments_are_deleted_oldest_first_and_only_when_done(tmp_path: Path) -> None:
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded, segment=2500)
     for number in range(12):
         wal.append([entry(wal, 0, number)]).result(60)
-    first = [place for _, place in told.placed if place.segment == 1]
-    rest = [place for _, place in told.placed if place.segment != 1]
+    first = [place for _, place in recorded.placed if place.segment == 1]
+    rest = [place for _, place in recorded.placed if place.segment != 1]
     wal.release(rest)
     wal.append([entry(wal, 0, 12)]).result(60)
-    assert segments_in(tmp_path)[0] == 1, "a later segment tells what became of the batches of this one"
+    assert segments_in(tmp_path)[0] == 1, "a later segment holds the acks of this one"
     wal.release(first)
     eventually(lambda: len(segments_in(tmp_path)) == 1, "all but the open segment are deleted")
     wal.close()
     again = open_log(tmp_path)
-    assert again.next_sequences == [13, 0], "the header of the open segment remembers what was given away"
+    assert again.next_sequences == [13, 0], "the header of the open segment holds the used sequences"
     assert not again.new_epoch_because
     again.close()
 
 
-def test_header_length_is_what_the_page_says() -> None:
+def test_header_length_matches_the_page() -> None:
     assert header_bytes(4) == 24 + 4 * 8 + 4

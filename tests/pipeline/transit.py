@@ -1,4 +1,4 @@
-"""A way from a log to a store in memory, step by step, with every fault that a network has; time is the test's own."""
+"""In-memory path from a log to a store, step by step, with every network fault; the test controls the clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Damage = Callable[[int, list[bytes]], list[bytes]]
 
 @dataclass
 class Store:
-    """Stands in for Kafka: what is written stands there, in order; `refuses` says why nothing is taken."""
+    """Substitute for Kafka: keeps what is written, in order; `refuses` is the reason of a refusal."""
 
     refuses: str = ""
     messages: list[KafkaMessage] = field(default_factory=list)
@@ -42,13 +42,13 @@ class Store:
         return [Position("cluster", "t", m.partition, at + n, 0) for n, m in enumerate(messages)]
 
     def ids(self) -> list[BatchId]:
-        """In the order in which they were written, repeats too."""
+        """Identities in the order of their writes, repeats included."""
         return [verify(message.value).id for message in self.messages]
 
 
 @dataclass
 class Transit:
-    """An agent's decisions, a collector, a store. `sends` counts how often each batch was sent."""
+    """Delivery decisions of an agent, a collector and a store. `sends` counts how often each batch was sent."""
 
     tracker: Tracker = field(default_factory=lambda: Tracker(ack_on_sent=True))
     store: Store = field(default_factory=Store)
@@ -64,7 +64,7 @@ class Transit:
         self.sending.collectors.update({"one": ONE})
 
     def accept(self, data: bytes, now_ms: int | None = None) -> None:
-        """A batch is in the log."""
+        """Add a batch to the log."""
         place = LogPosition(1, len(self.log), len(data))
         self.log[place] = data
         self.sending.logged([(verify(data), place)], self.ms if now_ms is None else now_ms)
@@ -74,7 +74,7 @@ class Transit:
         return 1_000_000 + round(self.now * 1000)
 
     def take(self) -> LaneCall | None:
-        """What goes next, now."""
+        """Select the next batches to send."""
         group = self.sending.next(self.now, self.ms)
         return group if isinstance(group, LaneCall) else None
 
@@ -88,14 +88,15 @@ class Transit:
         return call, messages
 
     def answer(self, call: PlannedCall, messages: list[bytes]) -> CallOutcome:
-        """The collector gets these, and its answers arrive."""
+        """Deliver these messages to the collector and its answers to the agent."""
         answers = [decode_answer(raw) for raw in self.collector.send(messages)]
         return self.sending.answered(call, answers, self.now)
 
     def run(
         self, damage: Damage | None = None, lost: Callable[[int], bool] | None = None, seconds: float = 600
     ) -> None:
-        """Go on until nothing is left: `damage` is done to what arrives, and the answers of `lost` calls never come."""
+        """Run until nothing is left. `damage` changes the messages on arrival; the answers of `lost` calls are
+        dropped."""
         until = self.now + seconds
         while self.tracker.pending and self.now < until:
             group = self.take()

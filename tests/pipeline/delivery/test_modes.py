@@ -1,4 +1,4 @@
-"""What each mode of delivery does with and without a collector, and what it counts as lost."""
+"""Delivery modes with and without a collector, and the losses they count."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.flows.runtime.agent import Agent, AgentConfig
 from pipeline.sites.links import Site
 from pipeline.wal.log import WriteAheadLog
 from pipeline.wal.recovery import segments_in
-from tests.pipeline.helpers import Told, entry, figure, ids_in, polled, started
+from tests.pipeline.helpers import RecordingListener, entry, figure, ids_in, polled, started
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics, read_topic
 from tests.waiting import eventually
 
@@ -41,11 +41,11 @@ def test_disk_failover_uses_the_log_only_while_no_collector_works(tmp_path: Path
     with agent(prefix, tmp_path, zookeeper, "disk-failover") as one:
         with collector(zookeeper, kafka, prefix):
             eventually(lambda: figure(one, "collectors_up") == 1, "it is known")
-            # a broker that is slow with its new topic lets some fall into the log first; those are sent from there
+            # while the broker creates the topic, some batches may go through the log
             eventually(lambda: _direct(one, 20), "accepted means that Kafka has it")
             eventually(lambda: figure(one, "pending_batches") == 0, "what was in the log is sent")
             before = figure(one, "failed_over_batches")
-            assert len(ids_in(tmp_path / "log")) <= before, "what went past the log is not in it"
+            assert len(ids_in(tmp_path / "log")) <= before, "direct batches are not in the log"
         logged = set(ids_in(tmp_path / "log"))
         accept(one, 10)
         assert len(set(ids_in(tmp_path / "log")) - logged) == 10
@@ -65,15 +65,15 @@ def test_disk_failover_uses_the_log_only_while_no_collector_works(tmp_path: Path
 
 
 def _direct(one: Agent, count: int) -> bool:
-    """All of the next `count` batches go past the log."""
+    """All of the next `count` batches bypass the log."""
     direct, logged = figure(one, "direct_batches"), figure(one, "failed_over_batches")
     accept(one, count)
     return bool(figure(one, "direct_batches") == direct + count and figure(one, "failed_over_batches") == logged)
 
 
 @pytest.mark.stack
-def test_no_number_is_given_twice_though_the_log_never_saw_it(tmp_path: Path, zookeeper: str, kafka: str) -> None:
-    """Every start of disk failover begins an epoch, and so does the first one after it that uses the log."""
+def test_numbers_are_not_reused_by_batches_that_bypass_the_log(tmp_path: Path, zookeeper: str, kafka: str) -> None:
+    """Every start of disk failover begins an epoch, and so does the first later start that uses the log."""
     prefix = own_topics(kafka)
     with collector(zookeeper, kafka, prefix):
         for delivery in ("disk-failover", "disk-failover", "end-to-end", "end-to-end"):
@@ -88,8 +88,9 @@ def test_no_number_is_given_twice_though_the_log_never_saw_it(tmp_path: Path, zo
 
 
 @pytest.mark.stack
-def test_best_effort_is_bounded_and_counts_what_it_gives_up(tmp_path: Path, zookeeper: str, kafka: str) -> None:
-    """No disk, no collector: the oldest go, with a record that says so; what is left is delivered when one comes."""
+def test_best_effort_is_bounded_and_counts_dropped_batches(tmp_path: Path, zookeeper: str, kafka: str) -> None:
+    """Without a disk and a collector the oldest batches are dropped and recorded; the rest is delivered to a later
+    collector."""
     prefix = own_topics(kafka)
     quota = 600_000
     with agent(prefix, tmp_path, zookeeper, "best-effort", quota_bytes=quota, segment_bytes=100_000) as one:
@@ -104,12 +105,12 @@ def test_best_effort_is_bounded_and_counts_what_it_gives_up(tmp_path: Path, zook
     headers = [verify(value) for value in deduplicated(kafka, f"{prefix}.samples").values()]
     kept = [header for header in headers if header.source.startswith("source-")]
     assert len(kept) + lost >= count
-    assert len(headers) > len(kept), "the loss can be asked for"
+    assert len(headers) > len(kept), "the loss is recorded"
     assert not (tmp_path / "log").exists()
     assert list((tmp_path / "memory").iterdir()) == []
 
 
-def test_only_end_to_end_knows_which_site_has_what(tmp_path: Path) -> None:
+def test_only_end_to_end_supports_several_sites(tmp_path: Path) -> None:
     config = AgentConfig("a", tmp_path, "h:1", sites=(Site("x", "h:1"),), delivery="best-effort")
     with pytest.raises(ValueError, match="several sites"):
         Agent(config)
@@ -131,16 +132,16 @@ def test_a_route_waits_longer_after_each_failure_and_never_overtakes_the_log() -
     assert route.direct(100.0, backlog=False, reachable=True)
 
 
-def test_a_log_in_memory_is_a_log_like_any_other(tmp_path: Path) -> None:
+def test_a_log_in_memory_behaves_like_a_log_on_disk(tmp_path: Path) -> None:
     folder = tmp_path / "memory"
-    files, told = MemoryFileSystem(folder), Told()
-    wal = WriteAheadLog(folder, "agent-1", 2, told, files=files, host="here", segment_bytes=2_000)
+    files, recorded = MemoryFileSystem(folder), RecordingListener()
+    wal = WriteAheadLog(folder, "agent-1", 2, recorded, files=files, host="here", segment_bytes=2_000)
     places = [wal.append([entry(wal, n % 2, n // 2)]).result(60)[0] for n in range(12)]
-    assert [wal.read(place) for place in places] == [one.payload for one, _ in told.placed]
+    assert [wal.read(place) for place in places] == [one.payload for one, _ in recorded.placed]
     assert len(segments_in(folder, files)) > 1
     wal.release(places)
     wal.close()
-    again = WriteAheadLog(folder, "agent-1", 2, Told(), files=files, host="here")
+    again = WriteAheadLog(folder, "agent-1", 2, RecordingListener(), files=files, host="here")
     assert again.epoch == wal.epoch
     again.close()
-    assert not folder.exists(), "nothing of it touched the disk"
+    assert not folder.exists(), "no write to the disk"

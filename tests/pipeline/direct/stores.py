@@ -1,4 +1,4 @@
-"""A store that misbehaves as it is told, over a folder of this machine."""
+"""Store with injected faults, over a local folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Announcements that share a file, and the node of a stream: nothing is said to be there that may not be."""
+"""Announcements that share a file, and the node of a stream: only durable batches are published."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.waiting import eventually
 
 
 class Defect(LocalStore):
-    """Fails as no store should."""
+    """Raises an exception that no store should raise."""
 
     def create(self, path: str) -> FileWriter:
         raise ZeroDivisionError(path)
 
 
-def test_a_defect_while_a_shared_file_is_written_is_an_answer_to_nobody(tmp_path: Path) -> None:
+def test_a_defect_while_a_shared_file_is_written_acks_no_caller(tmp_path: Path) -> None:
     announcements = AnnouncementWriter(Defect(tmp_path), "stream", SYSTEM_CLOCK)
     answers: list[Any] = []
 
@@ -35,7 +35,7 @@ def test_a_defect_while_a_shared_file_is_written_is_an_answer_to_nobody(tmp_path
             answers.append("raised")
 
     threads = [threading.Thread(target=put) for _ in range(2)]
-    with announcements._writing:  # both come while another file is being written
+    with announcements._writing:  # both arrive while another file is being written
         for thread in threads:
             thread.start()
         eventually(lambda: len(announcements._gathering.messages) == 2, "both share a file")
@@ -45,7 +45,7 @@ def test_a_defect_while_a_shared_file_is_written_is_an_answer_to_nobody(tmp_path
 
 
 class Silent:
-    """A ZooKeeper that takes calls, and answers none in time."""
+    """ZooKeeper that accepts calls and never answers in time."""
 
     connected = True
 
@@ -56,7 +56,7 @@ class Silent:
         raise KazooTimeoutError(f"{timeout:g} s")
 
 
-def test_a_node_of_which_no_answer_comes_is_not_published_and_said_to_be_so() -> None:
+def test_a_node_without_an_answer_is_reported_as_unpublished() -> None:
     client: Any = Silent()
     publisher = AckPublisher(
         client, lambda: AckState("c", "t", "s", 0), "s", lambda: pytest.fail("taken"), SYSTEM_CLOCK

@@ -1,4 +1,4 @@
-"""Bytes of a file of batches (docs/formats/direct.md), whole, cut off, damaged; what a reader makes of a folder."""
+"""Files of batches (docs/formats/direct.md): whole, cut off and damaged bytes, and reading a folder."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def whole() -> bytes:
     )
 
 
-def test_bytes_are_the_golden_ones() -> None:
+def test_written_bytes_are_the_golden_bytes() -> None:
     assert whole() == GOLDEN.read_bytes()
     content = decode(GOLDEN.read_bytes())
     assert content is not None
@@ -86,7 +86,7 @@ def test_every_whole_record_survives(damage: Damage, survivors: int, damaged: bo
     assert bool(content.damage) is damaged
 
 
-def test_what_is_no_file_of_batches_says_so() -> None:
+def test_a_file_of_another_format_is_an_error() -> None:
     assert decode(b"AR") is None, "cut off, not damaged"
     for raw in (b"PAR1" * 20, whole()[:4] + b"\x09" + whole()[5:], whole()[:8] + b"\xff" + whole()[9:]):
         with pytest.raises(BatchFileError):
@@ -94,10 +94,10 @@ def test_what_is_no_file_of_batches_says_so() -> None:
     other = encode_header(STREAM, BASE + 1) + encode_batch_record(BASE, b"x")
     content = decode(other)
     assert content is not None
-    assert content.records == [], "a record of another file is none of this one"
+    assert content.records == [], "a record of another file is ignored"
 
 
-def test_names() -> None:
+def test_names_of_files_are_parsed() -> None:
     stream = stream_name("host.a/b", 1000, 7)
     final, open_file = FinishedName(stream, 5, 900), UnfinishedName(stream, 5, Scheme.LENGTH, 2)
     assert parse_finished(f"{DATA}/2026-11-21T13/{final.name}") == final
@@ -119,7 +119,7 @@ def records(base: int, *sequences: int) -> bytes:
     return encode_header("s", base) + b"".join(encode_batch_record(base, batch(n)[1]) for n in sequences)
 
 
-def test_a_reader_drops_repeats_by_identity_and_names_what_is_damaged(tmp_path: Path) -> None:
+def test_a_reader_drops_repeats_by_identity_and_names_damaged_files(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     first, second = records(0, 0, 1, 2), records(5000, 2, 3)
     put(
@@ -133,7 +133,7 @@ def test_a_reader_drops_repeats_by_identity_and_names_what_is_damaged(tmp_path: 
     report = reader.report
     assert (report.batches, report.repeats, report.open_files) == (5, 1, 1)
     assert len(report.damaged) == 1, "only the file that is shorter than its name says"
-    assert all(one.data == batch(one.header.id.sequence)[1] for one in FolderReader(store).batches()), "the very bytes"
+    assert all(one.data == batch(one.header.id.sequence)[1] for one in FolderReader(store).batches()), "the same bytes"
 
 
 def test_the_newest_announcement_of_each_block_counts(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_the_newest_announcement_of_each_block_counts(tmp_path: Path) -> None:
     assert [block.version for block in blocks.values()] == [9]
 
 
-def test_a_store_never_writes_over_what_is_there(tmp_path: Path) -> None:
+def test_a_store_never_overwrites_files(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     put(store, f"{OPEN}/a", b"1")
     with pytest.raises(StoreError):

@@ -1,4 +1,4 @@
-"""Rolling and acking without I/O: schedules of writes, closes, failures and crashes, against what agents conclude."""
+"""Rolling and acking without I/O: schedules of writes, closes, failures and crashes, and the agents' conclusions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def finish(one: StreamState, file: StreamFile) -> None:
 
 
 def acked(one: StreamState, *offsets: int) -> list[bool]:
-    """What an agent that holds these offsets concludes: True acked, False sent again; those that wait are absent."""
+    """Conclusions of an agent with these offsets: True acked, False sent again; undecided ones are absent."""
     state = AckState(FOLDER, TOPIC, STREAM, 0, {0: one.state()}, 10)
     sent = [SentBatch(at, Position(FOLDER, STREAM, 0, at), 0) for at in offsets]
     verdict = decide_acks(sent, {STREAM: state}, TOPIC)
@@ -51,11 +51,11 @@ def test_scenario_14_a_file_whose_close_fails_acks_none_of_its_batches() -> None
     third, at4 = put(one)
     one.roll()
     finish(one, third)
-    assert acked(one, at, at2, at3, at4) == [False, False, True, True], "a later close does not ack what died"
+    assert acked(one, at, at2, at3, at4) == [False, False, True, True], "a later close does not ack lost batches"
 
 
 def test_scenario_15_a_call_over_two_files_of_which_the_first_is_lost() -> None:
-    """A batch is always whole in one file; of a call that lies over two only the batches of the good one are acked."""
+    """A batch is always whole in one file; of a call over two files only the batches of the good file are acked."""
     one = core(size=HEAD + 100)
     placed = [put(one) for _ in range(4)]
     (first, _), (second, _) = placed[0], placed[2]
@@ -81,7 +81,7 @@ def test_scenario_16_never_acked_before_the_file_is_closed(gap: int) -> None:
     assert acked(one, at, at2, at3) == [True, True]
 
 
-def test_by_committed_length_exactly_what_is_covered_is_acked() -> None:
+def test_by_committed_length_exactly_the_covered_batches_are_acked() -> None:
     one = core(Scheme.LENGTH, size=10_000)
     file, at = put(one)
     _, at2 = put(one)
@@ -90,12 +90,12 @@ def test_by_committed_length_exactly_what_is_covered_is_acked() -> None:
     one.reached(file, at + 1)
     assert acked(one, at, at2) == [True]
     one.reached(file, 5)
-    assert acked(one, at, at2) == [True], "a length that goes back takes nothing back"
+    assert acked(one, at, at2) == [True], "a smaller length revokes no ack"
     one.fail(file, "write failed")
     assert acked(one, at, at2) == [True, False]
 
 
-def test_rolled_by_size_by_count_and_by_time() -> None:
+def test_files_roll_by_size_by_count_and_by_time() -> None:
     one = core(size=HEAD + 100, count=99, seconds=99)
     assert [put(one)[0].base for _ in range(3)] == [0, 0, HEAD + 100]
     one = core(size=9999, count=2, seconds=99)
@@ -108,7 +108,7 @@ def test_rolled_by_size_by_count_and_by_time() -> None:
     assert put(core(size=10), 5000)[0].count == 1, "one that is larger than a file has a file of its own"
 
 
-def test_memory_is_bounded_and_a_worn_stream_says_so() -> None:
+def test_memory_is_bounded_and_an_exhausted_stream_is_reported() -> None:
     one = StreamState(Scheme.ROLL, RollConfig(10_000, 100, 10, held_bytes=300))
     file, _ = put(one, 200)
     assert one.refuse(200)
@@ -122,11 +122,12 @@ def test_memory_is_bounded_and_a_worn_stream_says_so() -> None:
         one.roll()
         finish(one, good)
     assert one.worn
-    assert len(one.lost) == 2 * MAX_LOST_RANGES, "a lost range is never forgotten: that would ack what is lost"
+    assert len(one.lost) == 2 * MAX_LOST_RANGES, "a lost range is never forgotten: its batches would be acked"
 
 
 class Rolling(RuleBasedStateMachine):
-    """A collector, its disk, an agent. `durable` is what a reader finds; the agent asks only what is published."""
+    """Collector, its disk, and an agent. `durable` is the content for readers; the agent reads only the published
+    state."""
 
     @initialize(scheme=st.sampled_from(list(Scheme)))
     def begin(self, scheme: Scheme) -> None:
@@ -186,7 +187,7 @@ class Rolling(RuleBasedStateMachine):
     @precondition(lambda self: not self.dead)
     @rule()
     def crash_and_sweep(self) -> None:
-        """Another collector reads the disk: under `length` it keeps the durable part of what was under way."""
+        """Another collector recovers the disk: under `length` it keeps the durable part of open files."""
         files = [(file.base, file.end) for file in self.closed]
         if self.core.scheme is Scheme.LENGTH:
             files += [(file.base, file.base + length) for file, length in self.open.items()]
@@ -194,7 +195,7 @@ class Rolling(RuleBasedStateMachine):
 
     @rule()
     def agents_look_again(self) -> None:
-        """Nothing happens; the invariant is checked once more."""
+        """No operation; the invariant is checked once more."""
 
     def durable(self, at: int) -> bool:
         file = self.batches[at]
@@ -212,24 +213,25 @@ class Rolling(RuleBasedStateMachine):
         assert all(self.durable(at) for at in verdict.acked)
         told = dict.fromkeys(verdict.acked, True) | {at: False for at, _ in verdict.resend}
         for at, good in self.verdicts.items():
-            assert told.get(at) == good, "a verdict is never taken back"
+            assert told.get(at) == good, "a verdict never changes"
         self.verdicts = told
         if self.dead:
-            assert len(told) == len(sent), "after the last word nobody waits"
+            assert len(told) == len(sent), "a closed stream leaves no batch undecided"
 
 
 Rolling.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestRolling = Rolling.TestCase
 
 
-def test_after_the_last_word_offsets_that_were_never_published_are_lost_too() -> None:
+def test_closing_a_stream_declares_unpublished_offsets_lost() -> None:
     last = final_state(PartitionState(50, 0, 80), [(50, 70), (90, 120)])
     assert (last.until, last.lost) == (120, ((70, 90), (120, END_OF_LOG)))
     assert last.closed
 
 
-def test_a_stream_that_nobody_knows_any_more_is_sent_again_only_while_its_neighbours_speak() -> None:
-    """Kafka's topics say nothing of a folder, nor one folder of another, nor the dead of the living."""
+def test_batches_of_an_unknown_stream_are_sent_again_only_while_other_streams_of_its_folder_are_known() -> None:
+    """A topic of Kafka says nothing about a folder, a folder nothing about another one, a dead stream nothing about
+    live ones."""
     mine = SentBatch("b", Position(FOLDER, "gone", 0, 5), 3)
 
     def seen(cluster: str, version: int, closed: bool = False) -> bool:
@@ -238,7 +240,7 @@ def test_a_stream_that_nobody_knows_any_more_is_sent_again_only_while_its_neighb
         return bool(decide_acks([mine], {"other": state}, TOPIC).resend)
 
     assert seen(FOLDER, 5)
-    assert not seen(FOLDER, 4), "it may have been read before we looked"
+    assert not seen(FOLDER, 4), "it may have been read earlier"
     assert not seen(FOLDER, 5, closed=True)
     assert not seen("hdfs://y:1/f", 5)
     assert not seen("kafka-cluster", 5)

@@ -1,5 +1,5 @@
-"""Agents, collectors that write files themselves, ZooKeeper and HDFS, all real: every accepted batch is in the folder,
-and acked only when it is durable there."""
+"""Real agents, collectors that write files, ZooKeeper and HDFS: every accepted batch is in the folder, and is acked
+only when durable there."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ run_direct_collector(config, threading.Event())
 
 @pytest.fixture
 def chroot(zookeeper: str) -> Iterator[str]:
-    """A ZooKeeper of one's own."""
+    """Unique ZooKeeper tree."""
     with own_tree(zookeeper) as place:
         yield place
 
@@ -56,7 +56,7 @@ def folder(hdfs: str) -> str:
 
 @contextmanager
 def collector(id: str, zookeeper: str, folder: str, scheme: Scheme, seconds: float = 1.0) -> Iterator[None]:
-    """In a thread of this process; must stop in time."""
+    """Run a collector in a thread of this process; it must stop in time."""
     stop = threading.Event()
     config = HdfsCollectorConfig(
         id, zookeeper, folder, scheme, RollConfig(seconds=seconds), scan_s=0.5, grace_s=1.0, sync_s=0.1, stop_s=4.0
@@ -127,7 +127,7 @@ def test_everything_is_in_the_folder_once_and_the_log_empties(
 
 
 def test_an_open_file_acks_nothing_at_any_level(tmp_path: Path, chroot: str, folder: str) -> None:
-    """Level `kafka` takes an answer for an ack; here the answer says only where the batch will stand."""
+    """Level `kafka` takes an answer for an ack; here the answer holds only the future position of the batch."""
     with agent(tmp_path, chroot, "kafka") as one, collector("c", chroot, folder, Scheme.ROLL, 3600.0):
         one.intake.accept_now([polled("a")])
         eventually(lambda: sent(one) == 1, "it has a position")
@@ -136,7 +136,7 @@ def test_an_open_file_acks_nothing_at_any_level(tmp_path: Path, chroot: str, fol
 
 @pytest.mark.parametrize("scheme", list(Scheme))
 def test_scenario_23_a_collector_killed_in_the_middle_of_a_file(tmp_path: Path, chroot: str, scheme: Scheme) -> None:
-    """Another one has the last word on its stream: what was durable is kept, all else is sent again, stored once."""
+    """Another collector closes its stream: durable batches are kept, all others are sent again, each stored once."""
     killed_in_the_middle(tmp_path / "agent", chroot, f"file://{tmp_path / 'store'}", scheme)
 
 
@@ -158,7 +158,7 @@ def killed_in_the_middle(data: Path, chroot: str, folder: str, scheme: Scheme) -
             if scheme is Scheme.LENGTH:
                 eventually(lambda: pending(one) == 0, "acked before the file is closed")
             else:
-                if folder.startswith("file:"):  # a position is given before the batch is written
+                if folder.startswith("file:"):  # the position is assigned before the batch is written
                     eventually(lambda: any(f.length for f in open_store(folder).listing(OPEN)), "the file is begun")
                 assert pending(one) == 20, "an unclosed file acks nothing"
         finally:
@@ -177,13 +177,13 @@ def killed_in_the_middle(data: Path, chroot: str, folder: str, scheme: Scheme) -
 
 
 def foreign(folder: str, mine: str) -> list[str]:
-    """Files under way that are not of the collector `mine`."""
+    """Open files of other collectors than `mine`."""
     return [found.path for found in open_store(folder).listing(OPEN) if not found.path.startswith(f"{OPEN}/{mine}-")]
 
 
 @pytest.mark.slow
 def test_hdfs_down_for_a_while_loses_nothing(tmp_path: Path, chroot: str, folder: str, hdfs_stack: Stack) -> None:
-    """Scenarios 17 and 21: while the NameNode is down agents keep what they have, and it drains when it is back."""
+    """Scenarios 17 and 21: while the NameNode is down agents keep their batches; they are sent once it is back."""
     with agent(tmp_path, chroot) as one, collector("c", chroot, folder, Scheme.ROLL):
         one.intake.accept_now([polled("a")])
         eventually(lambda: pending(one) == 0, "the way is open")
@@ -220,7 +220,7 @@ def test_scenario_17_stop_is_bounded_while_hdfs_is_down(
 
 
 def test_scenario_42_zookeeper_gone_and_wiped(tmp_path: Path, chroot: str, folder: str) -> None:
-    """The nodes of acks are lost while batches wait for them: the living collector says it all again."""
+    """The ack nodes are lost while batches wait for them: the living collector publishes them again."""
     with (
         connected(chroot) as client,
         agent(tmp_path, chroot) as one,

@@ -1,4 +1,4 @@
-"""A stream over a store that fails, hangs and comes back: nothing is acked that a reader does not find."""
+"""Stream over a store that fails, hangs and recovers: only batches that a reader finds are acked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batch(sequence: int, lane: int = 0, count: int = 5) -> Made:
 
 
 class Sending:
-    """An agent in short: what it sent, where it was told that stands, and what it concludes."""
+    """Minimal agent: sent batches, their answered positions, and the resulting verdicts."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -110,7 +110,7 @@ def test_acked_on_close_and_rename_only(make: Make, faulty: FaultyStore) -> None
 
 
 def test_scenario_18_rotation_while_an_append_is_slow(make: Make, faulty: FaultyStore) -> None:
-    """Nobody who hands over waits; files follow one another; what does not fit is refused, and nothing is lost."""
+    """No caller waits; files follow one another; batches beyond the limit are refused, and nothing is lost."""
     size = len(batch(0)[1])
     one = make(config=RollConfig(bytes=3 * size, seconds=600, held_bytes=20 * size))
     faulty.slow = {"write"}
@@ -169,7 +169,7 @@ def test_scenario_17_the_store_down_at_open_loses_nothing_and_stops_in_time(make
     assert one.again == {batch(5)[0].id}, "nothing of it was acked"
 
 
-def test_a_store_that_stays_away_gives_the_batches_back_to_the_agents(make: Make, faulty: FaultyStore) -> None:
+def test_a_long_outage_of_the_store_returns_the_batches_to_the_agents(make: Make, faulty: FaultyStore) -> None:
     one = make(open_s=0.2)
     faulty.failing = {"create"}
     one.put(batch(0))
@@ -194,7 +194,7 @@ def test_committed_length_acks_before_the_file_is_closed(make: Make, faulty: Fau
     one.put(*map(batch, range(3)))
     eventually(lambda: one.acked == set(one.at), "the durable length covers them")
     assert len(faulty.listing(OPEN)) == 1
-    assert found(faulty) == one.acked, "a reader reads what is durable of an open file"
+    assert found(faulty) == one.acked, "a reader reads the durable part of an open file"
     faulty.failing = {"sync"}
     one.put(batch(3))
     eventually(lambda: one.again == {batch(3)[0].id}, "the rest is lost")
@@ -202,7 +202,7 @@ def test_committed_length_acks_before_the_file_is_closed(make: Make, faulty: Fau
 
 
 def test_a_thread_of_a_stream_survives_a_defect(make: Make, faulty: FaultyStore) -> None:
-    """Scenario 40: what nobody foresaw ends the stream, loudly, and the collector begins another."""
+    """Scenario 40: an unexpected exception ends the stream with an error, and the collector begins another one."""
     one = make()
     boom = threading.Event()
 
@@ -217,6 +217,6 @@ def test_a_thread_of_a_stream_survives_a_defect(make: Make, faulty: FaultyStore)
     assert one.again == set(one.at)
 
 
-def test_no_file_lies_in_aborted_unless_a_sweep_put_it_there(make: Make, faulty: FaultyStore) -> None:
+def test_only_a_sweep_moves_files_to_aborted(make: Make, faulty: FaultyStore) -> None:
     make().put(batch(0))
     assert faulty.listing(ABORTED) == []

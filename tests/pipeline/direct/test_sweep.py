@@ -1,4 +1,4 @@
-"""What dead collectors leave behind, and who may have the last word on a stream; with a real ZooKeeper."""
+"""Recovery of the files of dead collectors, and the right to close a stream; with a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GRACE_S = 30.0
 
 
 class World:
-    """A folder with a file under way, its stream's node, and a sweeper of another collector."""
+    """Folder with an open file, the node of its stream, and the sweeper of another collector."""
 
     def __init__(self, folder: Path, zookeeper: str, scheme: Scheme) -> None:
         self.client = KazooClient(zookeeper)
@@ -50,7 +50,7 @@ class World:
         return AckState.from_json(data), bool(json.loads(data)["closed"])
 
     def wait(self) -> None:
-        """The grace goes by."""
+        """Advance the clock past the grace period."""
         self.sweeper.turn()
         self.clock.advance(int(GRACE_S * 1000))
 
@@ -66,7 +66,7 @@ def sweep_world(request: pytest.FixtureRequest, tmp_path: Path, chroot: str) -> 
     made.close()
 
 
-def test_nobody_is_dead_before_the_grace_is_over_or_while_its_owner_is_there(sweep_world: World) -> None:
+def test_a_stream_is_kept_during_the_grace_period_and_while_its_owner_is_registered(sweep_world: World) -> None:
     assert sweep_world.sweeper.turn().closed == []
     sweep_world.clock.advance(int(GRACE_S * 1000) - 1)
     assert sweep_world.sweeper.turn().closed == []
@@ -74,10 +74,10 @@ def test_nobody_is_dead_before_the_grace_is_over_or_while_its_owner_is_there(swe
     sweep_world.clock.advance(100_000)
     assert sweep_world.sweeper.turn().closed == []
     sweep_world.client.delete(f"{OWNERS_PATH}/dead")
-    assert sweep_world.sweeper.turn().closed == [], "the grace begins anew"
+    assert sweep_world.sweeper.turn().closed == [], "the grace period restarts"
 
 
-def test_the_last_word_keeps_what_was_durable_and_names_the_rest_lost(sweep_world: World) -> None:
+def test_a_sweep_keeps_durable_batches_and_declares_the_rest_lost(sweep_world: World) -> None:
     put(sweep_world.store, series_path("dead", 1), b"half an announcement")
     sweep_world.wait()
     assert sweep_world.sweeper.turn().closed == ["dead"]
@@ -93,7 +93,7 @@ def test_the_last_word_keeps_what_was_durable_and_names_the_rest_lost(sweep_worl
     assert sweep_world.sweeper.turn().closed == [], "once"
 
 
-def test_an_owner_that_comes_back_too_late_learns_that_it_lost_its_stream(sweep_world: World) -> None:
+def test_an_owner_that_returns_too_late_learns_that_it_lost_its_stream(sweep_world: World) -> None:
     sweep_world.wait()
     sweep_world.sweeper.turn()
     with pytest.raises(StreamTakenOverError):
@@ -102,7 +102,7 @@ def test_an_owner_that_comes_back_too_late_learns_that_it_lost_its_stream(sweep_
 
 
 def test_an_owner_that_publishes_meanwhile_keeps_its_stream(sweep_world: World) -> None:
-    """The sweeper names the version that it saw; a newer one is not written over."""
+    """The sweeper writes conditionally on the version it read; a newer one is kept."""
     sweep_world.wait()
     real = sweep_world.sweeper._settle_all
 
@@ -116,7 +116,7 @@ def test_an_owner_that_publishes_meanwhile_keeps_its_stream(sweep_world: World) 
     assert (state.partitions[0].until, closed) == (7, False)
 
 
-def test_one_collector_at_a_time(sweep_world: World) -> None:
+def test_only_one_collector_sweeps_at_a_time(sweep_world: World) -> None:
     sweep_world.wait()
     sweep_world.client.create("/artimon/direct-sweeps/dead", b"third", ephemeral=True, makepath=True)
     assert sweep_world.sweeper.turn().closed == []
@@ -124,18 +124,18 @@ def test_one_collector_at_a_time(sweep_world: World) -> None:
     assert sweep_world.sweeper.turn().closed == ["dead"]
 
 
-def test_files_of_its_own_that_failed_are_taken_care_of_at_once_and_no_others(sweep_world: World) -> None:
+def test_a_collector_recovers_its_own_failed_files_at_once_and_no_others(sweep_world: World) -> None:
     sweep_world.own = {"dead": {sweep_world.file.name}}
     sweep_world.clock.advance(1_000_000)
     sweep_world.sweeper.turn()
-    assert len(sweep_world.store.listing(OPEN)) == 1, "it is being written"
+    assert len(sweep_world.store.listing(OPEN)) == 1, "the file is open"
     sweep_world.own = {"dead": set()}
     sweep_world.sweeper.turn()
     assert sweep_world.store.listing(OPEN) == []
     assert not sweep_world.published()[1], "its stream goes on"
 
 
-def test_the_last_word_is_forgotten_after_a_week(sweep_world: World) -> None:
+def test_the_node_of_a_closed_stream_is_deleted_after_a_week(sweep_world: World) -> None:
     sweep_world.wait()
     sweep_world.sweeper.turn()
     sweep_world.clock.advance(KEEP_MS)

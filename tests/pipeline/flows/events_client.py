@@ -1,4 +1,4 @@
-"""Client of the Thrift source (events.thrift), as an application would write one."""
+"""Client of the Thrift source (events.thrift) in the style of an application."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pipeline.link.timer import backoff_s
 
 
 class EventsRefused(RuntimeError):
-    """The flow did not take these events. The text says why."""
+    """The flow refused these events. The text holds the reason."""
 
 
 class EventsClient:
-    """Hands events to a flow, each call once, whatever is lost on the way. Used by one thread at a time."""
+    """Sends events to a flow, each call once in spite of lost replies. For one thread at a time."""
 
     def __init__(self, host: str, port: int, timeout_s: float = 30.0, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = FramedClient(events_idl().Events, host, port, timeout_s, security=security())
@@ -29,8 +29,9 @@ class EventsClient:
         self._producer, self._sequence = secrets.token_bytes(16), 0
 
     def send(self, events: Sequence[Event], patience_s: float = 60.0) -> None:
-        """Returns once the flow has them. While there is no room or no connection it tries again, for `patience_s`.
-        Raises EventsRefused: whether it has them is then only known if the reason begins with `bad` or `full`."""
+        """Return once the flow has the events. Retries without room or connection for `patience_s`.
+
+        Raises EventsRefused: the flow certainly lacks the events only if the reason begins with `bad` or `full`."""
         idl, until, failures = events_idl(), self._clock.monotonic() + patience_s, 0
         rows = [idl.Event(dict(event.headers), event.body) for event in events]
         sequence, now = self._sequence, self._clock.now_ms()

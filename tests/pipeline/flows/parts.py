@@ -1,4 +1,4 @@
-"""What the tests of flows share: small events, sinks that remember or fail, flows in a folder."""
+"""Helpers of the tests of flows: small events, sinks that record or fail, flows in a folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbers_of(parcels: Sequence[EventBatch]) -> list[int]:
 
 
 class ListSink:
-    """Remembers what it was given; fails while `fails` says why; waits while `gate` is closed."""
+    """Records delivered events; fails with the text of `fails`; waits while `gate` is closed."""
 
     def __init__(self) -> None:
         self.parcels: list[EventBatch] = []
@@ -78,13 +78,13 @@ class ListSink:
 
 
 class ListOptions(Options):
-    """`id`: which of the sinks of the test."""
+    """`id`: the sink of the test to use."""
 
     id: str = "one"
 
 
 class Sinks(dict[str, ListSink]):
-    """The list sinks of a test, by id; made when first asked for."""
+    """List sinks of a test by id, made at their first use."""
 
     def __missing__(self, id: str) -> ListSink:
         made = self[id] = ListSink()
@@ -92,7 +92,7 @@ class Sinks(dict[str, ListSink]):
 
 
 def registry(sinks: Sinks, **more: Component) -> Registry:
-    """Ours with the sink `list`, and sources of `more` by their names."""
+    """The product's registry with the sink `list`, and the sources of `more` by their names."""
     found = builtin_registry()
     found.add(ComponentKind.SINK, Component("list", ListOptions, lambda options, _: sinks[options.id]))
     found.add(ComponentKind.SOURCE, *more.values())
@@ -104,13 +104,13 @@ def context(folder: Path, sinks: Sinks, agent: str = "agent-1", shared: Mapping[
 
 
 def flow(text: str, folder: Path, sinks: Sinks, agent: str = "agent-1") -> Flow:
-    """The one flow that `text` (TOML) describes."""
+    """The only flow in `text` (TOML)."""
     (config,) = parse_flows(text, registry(sinks))
     return Flow(config, context(folder, sinks, agent))
 
 
 def until_full(put: Callable[[int], None]) -> int:
-    """Call `put` with 0, 1, 2, … until it refuses with ChannelFull; how many it took."""
+    """Call `put` with 0, 1, 2, … until it raises ChannelFull; return the number of successful calls."""
     for count in range(10_000):
         try:
             put(count)
@@ -120,6 +120,6 @@ def until_full(put: Callable[[int], None]) -> int:
 
 
 def eventually_has(sink: ListSink, numbers: Sequence[int], seconds: float = 20.0) -> None:
-    """Return once the sink has exactly these, in order."""
+    """Wait until the sink has exactly these, in order."""
     eventually(lambda: len(sink.numbers) >= len(numbers), f"{len(numbers)} events", seconds)
     assert sink.numbers == list(numbers)

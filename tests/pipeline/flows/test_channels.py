@@ -1,4 +1,4 @@
-"""What every channel promises, tried on each of those that live in this process."""
+"""Contract of every channel, tested on each of those within this process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Make(Protocol):
 
 @pytest.fixture(params=["memory", "file", "spill", "sql"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
-    """Opens the channel of the test, again and again in the same folder."""
+    """Open the channel of the test, repeatedly in the same folder."""
     opened: list[Any] = []
 
     def build(branches: Branches | None = None, small: bool = False) -> Any:
@@ -63,7 +63,7 @@ def taken(channel: Any, most: int = 100) -> list[int]:
         return numbers_of(take.parcels)
 
 
-def test_in_order_and_gone_after_commit(make: Make) -> None:
+def test_parcels_are_taken_in_order_and_deleted_after_commit(make: Make) -> None:
     channel = make()
     channel.put([parcel(1, 2), parcel(3)], 30.0)
     channel.put([parcel(4)], 30.0)
@@ -73,7 +73,7 @@ def test_in_order_and_gone_after_commit(make: Make) -> None:
     assert channel.waiting == 0
 
 
-def test_every_parcel_has_an_identity_that_stays(make: Make) -> None:
+def test_every_parcel_has_a_stable_identity(make: Make) -> None:
     channel = make()
     channel.put([parcel(1), parcel(2)], 30.0)
     take = channel.take(10, 30.0)
@@ -86,17 +86,17 @@ def test_every_parcel_has_an_identity_that_stays(make: Make) -> None:
     assert len(set(first)) == 2
 
 
-def test_rolled_back_comes_again_first_and_in_order(make: Make) -> None:
+def test_rolled_back_parcels_are_taken_again_first_and_in_order(make: Make) -> None:
     channel = make()
     channel.put([parcel(n) for n in range(6)], 30.0)
     one, two = channel.take(2, 30.0), channel.take(2, 1.0)
     two.rollback()
     one.rollback()
-    one.commit()  # too late: without effect
+    one.commit()  # too late: no effect
     assert taken(channel) == list(range(6))
 
 
-def test_commits_in_any_order(make: Make) -> None:
+def test_takes_may_be_committed_in_any_order(make: Make) -> None:
     channel = make()
     channel.put([parcel(n) for n in range(3)], 30.0)
     takes = [channel.take(1, 30.0) for _ in range(3)]
@@ -106,7 +106,7 @@ def test_commits_in_any_order(make: Make) -> None:
 
 
 def test_scenario_25_put_without_commit_is_absent_take_without_commit_comes_again(make: Make) -> None:
-    """As transactions of third parties have it; the crash between take and commit is in test_file_channel.py."""
+    """As in transactions of third parties; test_file_channel.py has the crash between take and commit."""
     channel = make()
     transaction = channel.transaction()
     transaction.begin()
@@ -122,7 +122,7 @@ def test_scenario_25_put_without_commit_is_absent_take_without_commit_comes_agai
     assert channel.waiting == 0
 
 
-def test_transactions_keep_their_order_of_calls(make: Make) -> None:
+def test_transactions_reject_calls_out_of_order(make: Make) -> None:
     channel = make()
     transaction = channel.transaction()
     with pytest.raises(TransactionPhaseError):
@@ -170,7 +170,7 @@ def test_a_put_waits_for_room(make: Make) -> None:
     assert got == list(range(count + 1))
 
 
-def test_a_durable_channel_goes_on_after_a_restart(make: Make) -> None:
+def test_a_durable_channel_continues_after_a_restart(make: Make) -> None:
     branches = {"a": BranchPolicy(), "b": BranchPolicy()}
     channel = make(branches)
     durable = not isinstance(channel, MemoryChannel)
@@ -212,7 +212,7 @@ def test_a_repeat_is_dropped_and_counted(make: Make) -> None:
     assert channel.done(id)
 
 
-def test_announcements_are_never_repeats_though_they_share_an_identity(make: Make) -> None:
+def test_announcements_with_one_identity_are_not_repeats(make: Make) -> None:
     blocks = [SeriesBlock(f"s{n}", 0, 5, (SeriesInfo("a{}", ValueType.INTEGER),)) for n in range(3)]
     announced = [encode_series("elsewhere", block) for block in blocks]
     parcels = [EventBatch((), batch.header.id, batch.data) for batch in announced]
@@ -224,8 +224,8 @@ def test_announcements_are_never_repeats_though_they_share_an_identity(make: Mak
     assert channel.repeats == 0
 
 
-def test_lanes_of_programs_that_are_gone_do_not_pile_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each program that sends brings lanes of its own. The newest are known, also after a restart."""
+def test_lanes_of_ended_programs_are_forgotten(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sending program brings its own lanes. The newest are remembered, also after a restart."""
     monkeypatch.setattr(seen, "MAX_LANES", 20)
     ids = [BatchId("elsewhere", epoch, 0, 0) for epoch in range(60)]
     parcels = [EventBatch((), id, encode_events(id, "s", 1, [event(id.epoch)]).data) for id in ids]
@@ -233,7 +233,7 @@ def test_lanes_of_programs_that_are_gone_do_not_pile_up(make: Make, monkeypatch:
     for one in parcels:
         channel.put([one], 30.0)
         taken(channel)
-    if not isinstance(channel, FileChannel):  # which forgets them with the segments that brought them
+    if not isinstance(channel, FileChannel):  # which forgets them together with their segments
         assert len(channel._seen.lanes) <= 20
     channel.put(parcels[-5:], 30.0)
     assert channel.repeats == 5
@@ -244,7 +244,7 @@ def test_lanes_of_programs_that_are_gone_do_not_pile_up(make: Make, monkeypatch:
         assert 5 <= len(again._seen.lanes) <= 21, "the database has forgotten them too"
 
 
-def test_a_take_wakes_on_data_and_on_stop(make: Make) -> None:
+def test_a_waiting_take_returns_on_data_and_on_stop(make: Make) -> None:
     channel = make()
     found: list[Any] = []
 
@@ -284,7 +284,7 @@ def test_branches_have_cursors_of_their_own(make: Make) -> None:
         channel.reader("c")
 
 
-def test_scenario_37_an_optional_branch_that_is_stuck_holds_up_nobody(make: Make) -> None:
+def test_scenario_37_a_stuck_optional_branch_delays_no_other(make: Make) -> None:
     channel = make({"must": BranchPolicy(), "may": BranchPolicy(required=False, behind_bytes=20_000)}, small=True)
     must, may = channel.reader("must"), channel.reader("may")
     stuck = may.take(1, 0.0)
@@ -294,7 +294,7 @@ def test_scenario_37_an_optional_branch_that_is_stuck_holds_up_nobody(make: Make
         channel.put([EventBatch((event(n, 3000),))], 30.0)
         with must.take(10, 30.0) as take:
             got += numbers_of(take.parcels)
-    assert got == list(range(100))  # each once, whatever becomes of the other branch
+    assert got == list(range(100))  # each once, independently of the other branch
     late = []
     while (found := may.take(10, 0.05)).parcels:
         late += numbers_of(found.parcels)
@@ -304,7 +304,7 @@ def test_scenario_37_an_optional_branch_that_is_stuck_holds_up_nobody(make: Make
     assert channel.figures()["branches"]["may"]["skipped"] == 100 - len(late)
 
 
-def test_done_is_what_the_required_branches_have(make: Make) -> None:
+def test_parcels_are_done_once_the_required_branches_have_them(make: Make) -> None:
     channel = make({"must": BranchPolicy(), "may": BranchPolicy(required=False)})
     id = BatchId("elsewhere", 77, 0, 5)
     channel.put([EventBatch((), id, encode_events(id, "s", 1, [event(5)]).data)], 30.0)
@@ -315,7 +315,7 @@ def test_done_is_what_the_required_branches_have(make: Make) -> None:
     assert not channel.done(id._replace(sequence=6))
 
 
-def test_many_threads_put_and_take_each_once(make: Make) -> None:
+def test_concurrent_puts_and_takes_deliver_each_parcel_once(make: Make) -> None:
     channel = make()
     got: list[int] = []
     lock = threading.Lock()

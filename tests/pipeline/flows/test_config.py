@@ -1,4 +1,4 @@
-"""Files of flows: what is right is read, what is wrong is said all at once, with its line."""
+"""Flow files: valid ones are read; all errors of an invalid one are reported together with their lines."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def problems(text: str, form: FileFormat = "toml", registry: Registry | None = N
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_what_is_right_is_read_from_both_forms(tmp_path: Path) -> None:
+def test_valid_flows_are_read_from_toml_and_json(tmp_path: Path) -> None:
     import tomllib
 
     registry = builtin_registry()
@@ -101,7 +101,7 @@ def test_what_is_right_is_read_from_both_forms(tmp_path: Path) -> None:
     assert read_flows(path, registry) == [first, second]
 
 
-def test_everything_that_is_wrong_is_said_at_once_with_its_line() -> None:
+def test_all_errors_are_reported_together_with_their_lines() -> None:
     found = problems(BAD)
     for line, word in (
         (3, "name"),
@@ -117,7 +117,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_line() -> None:
     assert found == sorted(found, key=lambda text: int(text.split(":")[1]))
 
 
-def test_lines_of_json() -> None:
+def test_errors_in_json_have_lines() -> None:
     text = '{"flow": [\n {"name": "a",\n  "source": {"type": "api"},\n  "sink": {"type": "null",\n   "port": 1}}]}'
     (problem,) = problems(text, "json")
     assert problem == "flows:5:4: flow[0].sink.port: unknown key; there are type"
@@ -134,11 +134,11 @@ def test_lines_of_json() -> None:
         ("flow = [5]", "toml", "write a mapping"),
     ],
 )
-def test_files_that_cannot_be_read(text: str, form: FileFormat, word: str) -> None:
+def test_unreadable_files_are_errors(text: str, form: FileFormat, word: str) -> None:
     assert any(word in problem for problem in problems(text, form))
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigFileError, match="cannot be read"):
         read_flows(tmp_path / "none.toml", builtin_registry())
 
@@ -164,7 +164,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_contradicts_the_delivery_is_refused(delivery: str, channel: str, sinks: str, word: str) -> None:
+def test_settings_that_contradict_the_delivery_mode_are_refused(
+    delivery: str, channel: str, sinks: str, word: str
+) -> None:
     more = 'bootstrap = "x:1"\ntopic = "t"' if channel == "kafka" else ""
     text = f"""
 [[flow]]
@@ -181,7 +183,7 @@ type = "{channel}"
     assert word in problem
 
 
-def test_names_are_unique() -> None:
+def test_duplicate_names_are_refused() -> None:
     one = '[[flow]]\nname = "a"\nsource = {type = "api"}\nsink = {type = "null"}\n'
     assert any("flow a is defined a second time" in text for text in problems(one + one))
     group = '[[flow]]\nname = "b"\nsource = {type = "api"}\n[flow.group]\ntype = "failover"\n'
@@ -205,7 +207,7 @@ def third_party(**made: Any) -> Registry:
     return Registry(lambda group: entries if group == "artimon.flows.sinks" else [])
 
 
-def test_components_of_third_parties_come_by_entry_points() -> None:
+def test_components_of_third_parties_are_found_by_entry_points() -> None:
     component = Component("third", ThirdOptions, lambda options, context: NullSink())
     registry = third_party(third=component, broken=ImportError("no module"), odd=5)
     assert registry.find(ComponentKind.SINK, "third") is component
@@ -221,7 +223,7 @@ def test_components_of_third_parties_come_by_entry_points() -> None:
         registry.add(ComponentKind.SINK, Component("own", ThirdOptions, component.build))
 
 
-def test_an_encoding_that_is_not_known_is_named() -> None:
+def test_an_unknown_encoding_is_named() -> None:
     text = """
 [[flow]]
 name = "a"

@@ -1,4 +1,4 @@
-"""The parts that decide, without I/O, clock or threads: ledger, standings, restarts, progress."""
+"""Decision logic without I/O, clock or threads: ledger, standings, restarts, progress."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ BEHIND = 5
 
 @given(STEPS)
 @settings(max_examples=150)
-def test_a_ledger_against_a_plain_model(steps: list[tuple[str, int, int]]) -> None:
-    """Each branch sees each item once unless it is rolled back, in order; an item is free exactly when no branch wants
-    it; c is optional and never wants more than BEHIND items of size 1."""
+def test_a_ledger_agrees_with_a_simple_model(steps: list[tuple[str, int, int]]) -> None:
+    """Each branch sees each item once unless it is rolled back, in order; an item is free exactly when every branch is
+    done with it; c is optional and its backlog never exceeds BEHIND items of size 1."""
     policies = {"a": BranchPolicy(), "b": BranchPolicy(), "c": BranchPolicy(required=False, behind_bytes=BEHIND)}
     ledger: BranchLedger[int] = BranchLedger(policies)
     wants: dict[str, list[int]] = {name: [] for name in NAMES}
@@ -72,7 +72,7 @@ def test_a_take_is_bounded_by_bytes_but_never_empty() -> None:
     assert [n for n, _ in ledger.take("", 3, 100)] == [0, 1, 2]
 
 
-def test_who_is_tried_next() -> None:
+def test_healthy_sinks_are_tried_before_failed_ones() -> None:
     near, far = SinkHealth("near"), SinkHealth("far")
     assert [s.name for s in by_priority([near, far], 0.0)] == ["near", "far"]
     near.failed(0.0)
@@ -86,7 +86,7 @@ def test_who_is_tried_next() -> None:
     assert least_loaded([near, far], 100.0, 0) == [near]
 
 
-def test_fault_12_slow_is_not_dead_but_others_go_first() -> None:
+def test_fault_12_slow_sinks_are_used_after_the_others() -> None:
     near, far = SinkHealth("near"), SinkHealth("far")
     near.worked(3.0, 10.0, slow_s=2.0)
     assert by_priority([near, far], 10.0) == [far]
@@ -95,7 +95,7 @@ def test_fault_12_slow_is_not_dead_but_others_go_first() -> None:
     assert by_priority([near, far], 20.0) == [near, far]
 
 
-def test_restarts_come_ever_later_and_start_anew_after_a_calm_time() -> None:
+def test_restart_delays_grow_and_reset_after_a_calm_time() -> None:
     restarts, now, pauses = RestartBackoff(), 0.0, []
     for _ in range(30):
         assert restarts.due(now)
@@ -109,7 +109,7 @@ def test_restarts_come_ever_later_and_start_anew_after_a_calm_time() -> None:
     assert (restarts.row, restarts.deaths) == (1, 31)
 
 
-def test_an_alarm_is_one_for_each_time_that_work_is_stuck() -> None:
+def test_each_standstill_raises_one_alarm() -> None:
     progress = StallDetector(10.0)
     assert progress.stuck_s(100.0) == 0.0  # it waits for work
     progress.busy(100.0)

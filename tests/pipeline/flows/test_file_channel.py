@@ -1,4 +1,4 @@
-"""The channel over the log: what a crash, a full disk, a damaged disk and a restart leave of it."""
+"""Channel over the log after a crash, a full disk, a damaged disk and a restart."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def opened(
 
 
 def rest(channel: FileChannel) -> list[EventBatch]:
-    """Everything that waits, committed."""
+    """All waiting parcels, committed."""
     found: list[EventBatch] = []
     while channel.waiting:
         with channel.take(3, 5.0) as take:
@@ -57,7 +57,7 @@ def foreign(sequence: int, size: int = 0) -> EventBatch:
 
 
 class NoDescriptors(FastFiles):
-    """While `on` no file can be opened."""
+    """File opens fail while `on`."""
 
     on = False
 
@@ -67,7 +67,7 @@ class NoDescriptors(FastFiles):
         return super().open(path)
 
 
-def test_nothing_is_given_up_for_want_of_descriptors(tmp_path: Path) -> None:
+def test_parcels_are_kept_when_file_descriptors_run_out(tmp_path: Path) -> None:
     channel = opened(tmp_path / "log")
     channel.put([parcel(1)], 30.0)
     channel.stop(30.0)
@@ -83,9 +83,9 @@ def test_nothing_is_given_up_for_want_of_descriptors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(4), "file channel", 4))
-def test_scenario_26_power_fails_at_any_moment_and_the_replay_is_exact(seed: int) -> None:
-    """Small segments, so that the file of identities is written in the middle of puts and takes. What a put returned
-    for comes again unless it was committed, in order, under the same identity; what comes twice is known as such."""
+def test_scenario_26_replay_is_exact_after_a_power_failure_at_any_moment(seed: int) -> None:
+    """With small segments the file of identities is written during puts and takes. A parcel of a completed put is
+    taken again unless it was committed, in order and under the same identity; repeats are recognised."""
     rng = random.Random(seed)
     files = CrashDisk()
     channel = opened(FOLDER, files, segment=8192)
@@ -119,7 +119,7 @@ def test_scenario_26_power_fails_at_any_moment_and_the_replay_is_exact(seed: int
     after.stop(30.0)
 
 
-def test_a_take_that_was_open_comes_again_after_a_restart(tmp_path: Path) -> None:
+def test_an_open_take_is_repeated_after_a_restart(tmp_path: Path) -> None:
     channel = opened(tmp_path)
     channel.put([parcel(n) for n in range(5)], 30.0)
     channel.take(2, 5.0).commit()
@@ -130,7 +130,7 @@ def test_a_take_that_was_open_comes_again_after_a_restart(tmp_path: Path) -> Non
     channel.stop(30.0)
 
 
-def test_a_commit_after_stop_says_so(tmp_path: Path) -> None:
+def test_a_commit_after_stop_is_an_error(tmp_path: Path) -> None:
     channel = opened(tmp_path)
     channel.put([parcel(1)], 30.0)
     take = channel.take(1, 5.0)
@@ -159,7 +159,7 @@ def test_scenario_30_a_folder_has_one_owner(tmp_path: Path) -> None:
     channel.stop(30.0)
 
 
-def test_scenario_32_at_the_border_of_the_spill_order_is_kept_over_a_restart(tmp_path: Path) -> None:
+def test_scenario_32_order_at_the_spill_boundary_survives_a_restart(tmp_path: Path) -> None:
     channel = opened(tmp_path, cache=5_000)
     for n in range(20):
         channel.put([EventBatch((event(n, 1000),))], 30.0)
@@ -173,7 +173,7 @@ def test_scenario_32_at_the_border_of_the_spill_order_is_kept_over_a_restart(tmp
     channel.stop(30.0)
 
 
-def test_scenario_28_a_damaged_record_is_counted_and_the_rest_flows(tmp_path: Path) -> None:
+def test_scenario_28_a_damaged_record_is_counted_and_the_rest_is_taken(tmp_path: Path) -> None:
     channel = opened(tmp_path)
     channel.put([parcel(n) for n in range(4)], 30.0)
     (segment,) = segments_in(tmp_path)
@@ -187,7 +187,7 @@ def test_scenario_28_a_damaged_record_is_counted_and_the_rest_flows(tmp_path: Pa
     channel.stop(30.0)
 
 
-def test_scenario_29_a_full_disk_refuses_keeps_and_goes_on() -> None:
+def test_scenario_29_a_full_disk_refuses_and_loses_nothing() -> None:
     files = CrashDisk()
     channel = opened(FOLDER, files)
     channel.put([parcel(1)], 30.0)
@@ -213,11 +213,11 @@ def test_a_failed_fsync_is_never_retried_as_good() -> None:
     assert channel.figures()["problems"]
     channel.stop(30.0)
     channel = opened(FOLDER, files)
-    assert numbers_of(rest(channel)) in ([1], [1, 2])  # of 2 nobody was told that it is safe, nor that it is lost
+    assert numbers_of(rest(channel)) in ([1], [1, 2])  # the outcome of 2 is unknown
     channel.stop(30.0)
 
 
-def test_scenario_33_what_was_had_long_ago_is_known_when_its_segment_is_gone(tmp_path: Path) -> None:
+def test_scenario_33_old_identities_are_known_after_their_segment_is_deleted(tmp_path: Path) -> None:
     channel = opened(tmp_path, segment=8192)
     for n in range(20):
         channel.put([foreign(n, 1500)], 30.0)
@@ -232,8 +232,8 @@ def test_scenario_33_what_was_had_long_ago_is_known_when_its_segment_is_gone(tmp
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(2), "identities of a file channel", 2))
-def test_power_fails_and_every_identity_that_was_had_is_known(seed: int) -> None:
-    """The file of identities is on the disk before the segments go that hold them."""
+def test_identities_survive_a_power_failure(seed: int) -> None:
+    """The file of identities is durable before the segments with these identities are deleted."""
     rng, files = random.Random(seed), CrashDisk()
     channel = opened(FOLDER, files, segment=8192)
     count = rng.randrange(20, 60)
@@ -253,7 +253,7 @@ def test_power_fails_and_every_identity_that_was_had_is_known(seed: int) -> None
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped", "old"])
 def test_scenario_27_the_file_of_identities_is_rebuilt_from_the_log(tmp_path: Path, damage: str) -> None:
-    """As far as the log reaches: repeats of what is in it are known whatever became of the file."""
+    """Repeats of batches in the log are recognised in any state of the file."""
     path = tmp_path / "seen"
     channel = opened(tmp_path)
     channel.put([foreign(1)], 30.0)
@@ -309,7 +309,7 @@ def test_identities_of_silent_lanes_are_forgotten() -> None:
     assert AcceptedIds.decode(seen.encode()) == seen
 
 
-def test_golden_bytes_of_a_cursor() -> None:
+def test_a_cursor_has_the_golden_bytes() -> None:
     golden = bytes.fromhex("0400") + b"hdfs" + bytes.fromhex("0500000000000000" + "bc02000000000000")
     assert encode_cursor("hdfs", 5, 700) == golden
     assert decode_cursor(golden) == ("hdfs", (5, 700))
@@ -318,7 +318,7 @@ def test_golden_bytes_of_a_cursor() -> None:
 
 
 def test_fsyncs_are_counted_and_shared(tmp_path: Path) -> None:
-    """Fault 28: one fsync a put, none for takes and commits."""
+    """Fault 28: one fsync per put, none for takes and commits."""
     channel = opened(tmp_path)
     before = channel.figures()["fsyncs"]
     channel.put([parcel(n) for n in range(50)], 30.0)

@@ -1,4 +1,4 @@
-"""Files that roll: each event once through failures and restarts; on this machine, and on HDFS."""
+"""Rolling file sink: each event is written once in spite of failures and restarts; on local disk and on HDFS."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def local_store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path / "out")
 
 
-def test_what_is_delivered_stands_in_a_file_once_it_is_finished(tmp_path: Path, local_store: LocalStore) -> None:
+def test_delivered_events_are_in_a_file_once_it_is_finished(tmp_path: Path, local_store: LocalStore) -> None:
     files = sink(tmp_path / "s", local_store.uri)
     files.deliver([sealed("1", "2"), sealed("3")])
     assert finished(local_store) == {}
@@ -68,7 +68,7 @@ def test_what_is_delivered_stands_in_a_file_once_it_is_finished(tmp_path: Path, 
     assert lines(local_store) == ["1", "2", "3"]
 
 
-def test_a_name_that_exists_is_named_once(local_store: LocalStore) -> None:
+def test_store_errors_name_the_file_once(local_store: LocalStore) -> None:
     for path in ("a", "b"):
         local_store.create(path).close()
     with pytest.raises(StoreError) as refused:
@@ -80,7 +80,7 @@ def test_a_name_that_exists_is_named_once(local_store: LocalStore) -> None:
         local_store.length("c")
 
 
-def test_what_comes_again_is_not_written_again(tmp_path: Path, local_store: LocalStore) -> None:
+def test_repeated_parcels_are_not_written_again(tmp_path: Path, local_store: LocalStore) -> None:
     files, parcel = sink(tmp_path / "s", local_store.uri), sealed("1")
     files.deliver([parcel])
     files.deliver([parcel, sealed("2")])
@@ -92,7 +92,7 @@ def test_what_comes_again_is_not_written_again(tmp_path: Path, local_store: Loca
     assert again.figures()["repeats"] == 1
 
 
-def test_folders_by_time_and_header_never_lead_elsewhere(tmp_path: Path, local_store: LocalStore) -> None:
+def test_folders_by_time_and_header_stay_below_the_root(tmp_path: Path, local_store: LocalStore) -> None:
     files = sink(tmp_path / "s", local_store.uri, path="{host}/%Y-%m-%d/%H")
     files.deliver([sealed("1", host="../../x", time_ms="1065910455003"), sealed("2", host="..")])
     files.stop(5)
@@ -101,12 +101,12 @@ def test_folders_by_time_and_header_never_lead_elsewhere(tmp_path: Path, local_s
 
 
 @pytest.mark.parametrize("path", ["../x", "a/%Q", "a/{b", "a/../b", "a\\b"])
-def test_paths_that_are_refused(path: str) -> None:
+def test_invalid_paths_are_refused(path: str) -> None:
     with pytest.raises(ValueError, match="folders of letters"):
         FilesOptions(uri="file:///x", path=path)
 
 
-def test_files_roll_by_size_by_age_and_when_there_are_too_many(tmp_path: Path, local_store: LocalStore) -> None:
+def test_files_roll_by_size_by_age_and_by_number(tmp_path: Path, local_store: LocalStore) -> None:
     files = sink(tmp_path / "s", local_store.uri, roll_bytes=10, open_files=2, path="{k}", idle_s=600)
     files.deliver([sealed("0123456789", k="big"), sealed("a", k="a"), sealed("b", k="b")])
     assert len(finished(local_store, "big")) == 1
@@ -120,7 +120,7 @@ def test_files_roll_by_size_by_age_and_when_there_are_too_many(tmp_path: Path, l
     old.stop(5)
 
 
-def test_compressed_files(tmp_path: Path, local_store: LocalStore) -> None:
+def test_compressed_files_are_readable(tmp_path: Path, local_store: LocalStore) -> None:
     files = sink(tmp_path / "s", local_store.uri, compression="gzip", encoding="json")
     files.deliver([sealed("1", a="b")])
     files.deliver([sealed("2")])
@@ -132,13 +132,13 @@ def test_compressed_files(tmp_path: Path, local_store: LocalStore) -> None:
 
 
 def killed(files: FilesSink) -> None:
-    """The process ends without a word."""
+    """End the process without a stop."""
     files._stop.set()
     for file in files._open.values():
         file.writing.abandon()
 
 
-def test_what_was_written_and_not_delivered_is_cut_off(tmp_path: Path, local_store: LocalStore) -> None:
+def test_undelivered_bytes_are_truncated_after_a_kill(tmp_path: Path, local_store: LocalStore) -> None:
     files = sink(tmp_path / "s", local_store.uri)
     files.deliver([sealed("1")])
     (open_file,) = files._open.values()
@@ -151,8 +151,10 @@ def test_what_was_written_and_not_delivered_is_cut_off(tmp_path: Path, local_sto
 
 
 @pytest.mark.parametrize("step", ["write", "sync", "close", "rename", "create"])
-def test_a_store_that_fails_at_any_step(tmp_path: Path, local_store: LocalStore, step: str, monkeypatch: Any) -> None:
-    """It says so, keeps trying, and in the end has everything once."""
+def test_failures_of_the_store_at_any_step_lose_nothing(
+    tmp_path: Path, local_store: LocalStore, step: str, monkeypatch: Any
+) -> None:
+    """The sink reports the error, retries, and in the end has everything once."""
     files = sink(tmp_path / "s", local_store.uri, roll_bytes=2)
     broken = {"on": False, "count": 0}
 
@@ -187,7 +189,7 @@ def test_a_store_that_fails_at_any_step(tmp_path: Path, local_store: LocalStore,
             broken["on"] = False
             files.deliver([parcel])
         broken["on"] = False
-    files.deliver(parcels)  # all of it again
+    files.deliver(parcels)  # the whole delivery again
     files.stop(5)
     again = sink(tmp_path / "s", local_store.uri)
     again.deliver(parcels)
@@ -197,10 +199,10 @@ def test_a_store_that_fails_at_any_step(tmp_path: Path, local_store: LocalStore,
 
 
 @pytest.mark.parametrize("open_files", [1, 64])
-def test_a_delivery_into_several_folders_that_fails_half_way(
+def test_a_delivery_that_fails_half_way_leaves_no_events(
     tmp_path: Path, local_store: LocalStore, open_files: int, monkeypatch: Any
 ) -> None:
-    """What was written of it into the first folders is no part of them."""
+    """The part that was written into the first folders is discarded."""
     files = sink(tmp_path / "s", local_store.uri, path="{k}", open_files=open_files)
     parcel, real = sealed("x", k="c"), files._store.create
     both = [sealed("1", k="a"), sealed("2", k="b"), parcel]
@@ -222,7 +224,9 @@ def test_a_delivery_into_several_folders_that_fails_half_way(
 
 
 @pytest.mark.parametrize("step", ["delete", "create", "write", "close", "rename"])
-def test_a_kill_while_a_file_is_being_cut(tmp_path: Path, local_store: LocalStore, step: str, monkeypatch: Any) -> None:
+def test_a_kill_during_a_truncation_loses_nothing(
+    tmp_path: Path, local_store: LocalStore, step: str, monkeypatch: Any
+) -> None:
     files = sink(tmp_path / "s", local_store.uri)
     files.deliver([sealed("1")])
     (open_file,) = files._open.values()
@@ -254,7 +258,7 @@ def test_a_kill_while_a_file_is_being_cut(tmp_path: Path, local_store: LocalStor
     assert [p.name for p in (local_store.root / "p").iterdir() if p.name.startswith(".")] == []
 
 
-def test_a_file_of_the_last_run_is_finished_though_nothing_comes(tmp_path: Path, local_store: LocalStore) -> None:
+def test_a_file_of_the_last_run_is_finished_without_new_events(tmp_path: Path, local_store: LocalStore) -> None:
     files = sink(tmp_path / "s", local_store.uri)
     files.deliver([sealed("1")])
     killed(files)
@@ -263,7 +267,7 @@ def test_a_file_of_the_last_run_is_finished_though_nothing_comes(tmp_path: Path,
     again.stop(5)
 
 
-def test_two_sinks_may_share_a_folder_and_one_may_lose_its_state(tmp_path: Path, local_store: LocalStore) -> None:
+def test_two_sinks_of_one_folder_keep_each_others_files(tmp_path: Path, local_store: LocalStore) -> None:
     for folder in ("s1", "s2"):
         files = sink(tmp_path / folder, local_store.uri)
         files.deliver([sealed("x")])
@@ -271,7 +275,7 @@ def test_two_sinks_may_share_a_folder_and_one_may_lose_its_state(tmp_path: Path,
     assert lines(local_store) == ["x", "x"]
 
 
-def test_a_time_of_strange_digits_is_no_time(tmp_path: Path, local_store: LocalStore) -> None:
+def test_a_time_in_non_ascii_digits_is_ignored(tmp_path: Path, local_store: LocalStore) -> None:
     files = sink(tmp_path / "s", local_store.uri, path="%Y")
     files.deliver([sealed("1", time_ms="\u00b2")])
     files.stop(5)
@@ -285,7 +289,7 @@ def test_one_delivery_may_hold_the_same_parcel_twice(tmp_path: Path, local_store
     assert (lines(local_store), files.figures()["repeats"]) == (["1"], 1)
 
 
-def test_samples_are_no_events_and_are_refused(tmp_path: Path, local_store: LocalStore) -> None:
+def test_samples_are_refused(tmp_path: Path, local_store: LocalStore) -> None:
     files = sink(tmp_path / "s", local_store.uri)
     samples = encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 1, 1, "default", Samples.of([(1, 1, 1, 5)]))
     with pytest.raises(SinkFailed, match="takes only events") as refused:
@@ -294,7 +298,7 @@ def test_samples_are_no_events_and_are_refused(tmp_path: Path, local_store: Loca
     files.stop(5)
 
 
-def test_a_state_that_cannot_be_read_is_named(tmp_path: Path, local_store: LocalStore) -> None:
+def test_an_unreadable_state_file_is_named(tmp_path: Path, local_store: LocalStore) -> None:
     sink(tmp_path / "s", local_store.uri).deliver([sealed("1")])
     (tmp_path / "s" / "files.files.json").write_text("{}")
     with pytest.raises(StoreError, match="move it away"):
@@ -302,7 +306,7 @@ def test_a_state_that_cannot_be_read_is_named(tmp_path: Path, local_store: Local
 
 
 @pytest.mark.stack
-def test_on_hdfs_with_a_kill_between(tmp_path: Path, hdfs: str) -> None:
+def test_a_kill_on_hdfs_loses_nothing(tmp_path: Path, hdfs: str) -> None:
     uri = f"{hdfs}/flows-{tmp_path.name}"
     local_store = open_store(uri)
     files = sink(tmp_path / "s", uri)

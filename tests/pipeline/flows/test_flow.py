@@ -1,4 +1,4 @@
-"""One flow at work: delivery modes, faults of sinks and sources, groups, lifecycle, supervision."""
+"""One running flow: delivery modes, faults of sinks and sources, groups, lifecycle, supervision."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def plain(folder: Path, sinks: Sinks, delivery: str = "end-to-end", channel: str
 
 
 @pytest.mark.parametrize("delivery", ["end-to-end", "disk-failover", "best-effort"])
-def test_what_is_put_arrives_once_and_in_order(tmp_path: Path, delivery: str) -> None:
+def test_events_arrive_once_and_in_order(tmp_path: Path, delivery: str) -> None:
     sinks = Sinks()
     running = plain(tmp_path, sinks, delivery)
     for n in range(50):
@@ -56,7 +56,7 @@ def test_what_is_put_arrives_once_and_in_order(tmp_path: Path, delivery: str) ->
 
 
 @pytest.mark.parametrize("delivery", ["end-to-end", "disk-failover", "best-effort"])
-def test_a_sink_that_fails_is_tried_again_until_it_takes_them(tmp_path: Path, delivery: str) -> None:
+def test_a_failing_sink_is_retried_until_it_succeeds(tmp_path: Path, delivery: str) -> None:
     sinks = Sinks()
     sinks["one"].down()
     running = plain(tmp_path, sinks, delivery)
@@ -72,7 +72,7 @@ def test_a_sink_that_fails_is_tried_again_until_it_takes_them(tmp_path: Path, de
     running.stop()
 
 
-def test_disk_failover_goes_straight_while_the_sink_works(tmp_path: Path) -> None:
+def test_disk_failover_bypasses_the_log_while_the_sink_works(tmp_path: Path) -> None:
     sinks = Sinks()
     running = plain(tmp_path, sinks, "disk-failover")
     running.put([parcel(0)])
@@ -96,7 +96,7 @@ def test_disk_failover_goes_straight_while_the_sink_works(tmp_path: Path) -> Non
     running.stop()
 
 
-def test_what_was_logged_by_disk_failover_survives_a_restart(tmp_path: Path) -> None:
+def test_events_logged_by_disk_failover_survive_a_restart(tmp_path: Path) -> None:
     sinks = Sinks()
     running = plain(tmp_path, sinks, "disk-failover")
     running.put([parcel(0)])
@@ -109,7 +109,7 @@ def test_what_was_logged_by_disk_failover_survives_a_restart(tmp_path: Path) -> 
     running.stop()
 
 
-def test_best_effort_hands_over_the_rest_when_it_stops(tmp_path: Path) -> None:
+def test_best_effort_delivers_the_rest_when_it_stops(tmp_path: Path) -> None:
     sinks = Sinks()
     running = plain(tmp_path, sinks, "best-effort")
     for n in range(100):
@@ -118,7 +118,7 @@ def test_best_effort_hands_over_the_rest_when_it_stops(tmp_path: Path) -> None:
     assert sinks["one"].numbers == list(range(100))
 
 
-def test_what_a_sink_never_takes_is_set_aside_and_the_rest_flows(tmp_path: Path) -> None:
+def test_permanently_refused_parcels_are_rejected_and_the_rest_is_delivered(tmp_path: Path) -> None:
     """Scenario 28 at the end of the flow."""
     sinks = Sinks()
     sinks["one"].fails = lambda parcels: SinkFailed("bad", retry=False) if 3 in numbers_of(parcels) else None
@@ -134,7 +134,7 @@ def test_what_a_sink_never_takes_is_set_aside_and_the_rest_flows(tmp_path: Path)
     running.stop()
 
 
-def test_an_event_beyond_the_limits_is_refused_and_nothing_of_its_call_kept(tmp_path: Path) -> None:
+def test_an_event_beyond_the_limits_refuses_its_whole_call(tmp_path: Path) -> None:
     sinks = Sinks()
     running = plain(tmp_path, sinks)
     with pytest.raises(EventError, match="at most"):
@@ -148,7 +148,7 @@ def test_an_event_beyond_the_limits_is_refused_and_nothing_of_its_call_kept(tmp_
     running.stop()
 
 
-def test_pause_and_drain(tmp_path: Path) -> None:
+def test_pause_stops_delivery_and_drain_empties_the_channel(tmp_path: Path) -> None:
     sinks = Sinks()
     running = plain(tmp_path, sinks)
     running.pause()
@@ -181,8 +181,8 @@ sinks = [
 
 
 @pytest.mark.parametrize("delivery", ["end-to-end", "best-effort"])
-def test_scenario_37_branches_go_on_without_one_that_is_dead(tmp_path: Path, delivery: str) -> None:
-    """Fault 25: what one branch has is not delivered to it again because another one failed."""
+def test_scenario_37_branches_continue_without_a_dead_optional_one(tmp_path: Path, delivery: str) -> None:
+    """Fault 25: a failure of one branch does not repeat deliveries to another."""
     sinks = Sinks()
     sinks["c"].down()
     running = flow(FAN_OUT.format(delivery=delivery), tmp_path, sinks)
@@ -205,7 +205,7 @@ def test_scenario_37_branches_go_on_without_one_that_is_dead(tmp_path: Path, del
     running.stop()
 
 
-def test_a_required_branch_that_is_dead_holds_up_the_flow_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_dead_required_branch_blocks_the_flow_and_loses_nothing(tmp_path: Path) -> None:
     sinks = Sinks()
     sinks["b"].down()
     text = FAN_OUT.format(delivery="best-effort") + "[flow.channel]\nbytes = 20000\n"
@@ -229,7 +229,7 @@ sinks = [{{ type = "list", id = "a", name = "a" }}, {{ type = "list", id = "b", 
 """
 
 
-def test_failover_goes_on_with_the_next_and_back(tmp_path: Path) -> None:
+def test_failover_switches_to_the_next_sink_and_back(tmp_path: Path) -> None:
     sinks = Sinks()
     running = flow(GROUP.format(kind="failover"), tmp_path, sinks)
     running.start()
@@ -250,7 +250,7 @@ def test_failover_goes_on_with_the_next_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["round-robin", "least-loaded"])
-def test_balance_uses_all_and_leaves_out_those_that_fail(tmp_path: Path, kind: str) -> None:
+def test_balance_uses_all_sinks_but_failing_ones(tmp_path: Path, kind: str) -> None:
     sinks = Sinks()
     running = flow(GROUP.format(kind=kind), tmp_path, sinks)
     running.start()
@@ -271,7 +271,7 @@ def test_balance_uses_all_and_leaves_out_those_that_fail(tmp_path: Path, kind: s
 
 
 class Dying:
-    """A pollable source whose thread dies now and then: SystemExit is no Exception."""
+    """Pollable source whose thread dies sometimes, by SystemExit, which is no Exception."""
 
     def __init__(self) -> None:
         self.next = 0
@@ -349,7 +349,7 @@ def test_scenario_40_work_without_progress_is_an_alarm(tmp_path: Path) -> None:
     running.stop()
 
 
-def test_fault_29_a_source_that_had_nothing_for_long_is_polled_at_once_when_it_wakes(tmp_path: Path) -> None:
+def test_fault_29_an_idle_source_is_polled_at_once_when_it_wakes(tmp_path: Path) -> None:
     sinks, polls = Sinks(), []
     there = threading.Event()
 
@@ -382,8 +382,8 @@ def test_fault_29_a_source_that_had_nothing_for_long_is_polled_at_once_when_it_w
     running.stop()
 
 
-def test_fault_23_a_stop_that_comes_while_the_source_forgets_its_wake_is_seen() -> None:
-    """Else it would wait for its idle time, and be left behind."""
+def test_fault_23_a_stop_while_the_source_clears_its_wake_is_not_missed() -> None:
+    """Otherwise the source would sleep for its idle time and outlive the stop."""
 
     class Source(Dying):
         def poll(self, put: Any) -> bool:
@@ -391,7 +391,7 @@ def test_fault_23_a_stop_that_comes_while_the_source_forgets_its_wake_is_seen() 
             return False
 
     class Late(threading.Event):
-        """`stop` comes just before what woke the thread is forgotten."""
+        """`stop` arrives just before the wake event is cleared."""
 
         def clear(self) -> None:
             runner._stop.set()
@@ -405,7 +405,7 @@ def test_fault_23_a_stop_that_comes_while_the_source_forgets_its_wake_is_seen() 
     assert not runner._thread.is_alive()  # type: ignore[union-attr]
 
 
-def test_fault_23_stop_ends_in_bounded_time_whatever_hangs(tmp_path: Path) -> None:
+def test_fault_23_stop_is_bounded_when_any_part_hangs(tmp_path: Path) -> None:
     sinks = Sinks()
     sinks["one"].gate.clear()
     text = PLAIN.format(delivery="end-to-end", channel="").replace('name = "plain"', 'name = "plain"\nstop_s = 0.5')
@@ -418,18 +418,18 @@ def test_fault_23_stop_ends_in_bounded_time_whatever_hangs(tmp_path: Path) -> No
     assert monotonic() - began < 15
     assert any("sink sink" in text for text in problems)
     assert running.state is LifecycleState.ERROR
-    assert sinks["one"].stopped == 1  # stopping goes on past what failed
-    sinks["one"].gate.set()  # what was left behind comes back: it must not commit
+    assert sinks["one"].stopped == 1  # the stop continues after a failure
+    sinks["one"].gate.set()  # the abandoned delivery returns: it must not commit
     again = plain(tmp_path, sinks)
     eventually(lambda: sinks["one"].numbers[-1:] == [1] and again.waiting == 0, "the event")
     again.stop()
 
 
 @pytest.mark.parametrize("channel", ["memory", "file", "sql", "disk-failover", "fan-out"])
-def test_stop_waits_for_no_take_that_waits_for_data(
+def test_stop_interrupts_a_take_that_waits_for_data(
     tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long that is."""
+    """For any length of the wait."""
     monkeypatch.setattr("pipeline.flows.runtime.runner.TAKE_WAIT_S", 120.0)
     sinks = Sinks()
     if channel == "disk-failover":
@@ -447,7 +447,7 @@ def test_stop_waits_for_no_take_that_waits_for_data(
     assert monotonic() - began < 30
 
 
-def test_a_flow_that_cannot_start_is_tried_again(tmp_path: Path) -> None:
+def test_a_failed_start_of_a_flow_is_retried(tmp_path: Path) -> None:
     sinks = Sinks()
     first = plain(tmp_path, sinks)
     second = flow(PLAIN.format(delivery="end-to-end", channel=""), tmp_path, sinks)
@@ -472,7 +472,7 @@ def test_scenario_36_stop_just_after_start(tmp_path: Path) -> None:
     running.stop()
 
 
-def test_interceptors_change_what_passes(tmp_path: Path) -> None:
+def test_interceptors_change_events(tmp_path: Path) -> None:
     sinks = Sinks()
     text = """
 [[flow]]
@@ -512,7 +512,7 @@ type = "list"
     running.stop()
 
 
-def test_what_an_interceptor_raises_is_not_kept_and_said(tmp_path: Path) -> None:
+def test_a_failing_interceptor_refuses_the_put(tmp_path: Path) -> None:
     class Broken:
         def __call__(self, parcels: Sequence[EventBatch]) -> Sequence[EventBatch]:
             raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""All flows of an agent: start, change, modes, stop; and how an agent's process runs them."""
+"""All flows of an agent: start, change, modes, stop; and flows in an agent's process."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def flows(tmp_path: Path, sinks: Sinks) -> Iterator[Flows]:
 
 
 def running(flows: Flows, *names: str) -> None:
-    """Wait until exactly these run."""
+    """Wait until exactly these flows run."""
     eventually(
         lambda: {r["name"]: r["state"] for r in flows.report()} == dict.fromkeys(names, "running"), f"{names} run"
     )
 
 
-def test_it_is_what_the_control_plane_expects(flows: Flows) -> None:
+def test_flows_implement_the_protocol_of_the_control_plane(flows: Flows) -> None:
     plane: PlaneFlows = flows
     assert plane.fault() == ""
 
 
-def test_flows_come_and_go_and_the_others_stay(flows: Flows, sinks: Sinks) -> None:
+def test_added_and_removed_flows_leave_the_others_running(flows: Flows, sinks: Sinks) -> None:
     running(flows, "fixed")
     flows.change([one("a", "a"), one("b", "b")])
     running(flows, "fixed", "a", "b")
@@ -81,7 +81,7 @@ def test_flows_come_and_go_and_the_others_stay(flows: Flows, sinks: Sinks) -> No
         flows.flow("a")
 
 
-def test_fault_31_what_is_wrong_changes_nothing(flows: Flows, sinks: Sinks) -> None:
+def test_fault_31_an_invalid_configuration_changes_nothing(flows: Flows, sinks: Sinks) -> None:
     flows.change([one("a", "a")])
     before = flows.flow("a")
     with pytest.raises(ConfigFileError, match="did you mean"):
@@ -92,8 +92,8 @@ def test_fault_31_what_is_wrong_changes_nothing(flows: Flows, sinks: Sinks) -> N
     assert before.state == "running"
 
 
-def test_scenario_36_what_a_stopped_flow_holds_comes_when_it_is_back(flows: Flows, sinks: Sinks) -> None:
-    """Reconfigured while at work: nothing is lost, nothing hangs."""
+def test_scenario_36_a_stopped_flow_delivers_its_events_after_its_return(flows: Flows, sinks: Sinks) -> None:
+    """Reconfigured under load: nothing is lost, nothing hangs."""
     sinks["a"].down()
     for round_ in range(5):
         flows.change([one("a", "a", batch=round_ + 1)])
@@ -118,7 +118,7 @@ def test_a_new_flow_that_cannot_start_is_an_error_and_the_others_run(flows: Flow
     eventually(lambda: flows.fault() == "", "the port is free again")
 
 
-def test_modes(flows: Flows, sinks: Sinks) -> None:
+def test_modes_apply_to_every_flow(flows: Flows, sinks: Sinks) -> None:
     running(flows, "fixed")
     flows.set_mode(AgentMode.PAUSED)
     flow = flows.flow("fixed")
@@ -134,14 +134,14 @@ def test_modes(flows: Flows, sinks: Sinks) -> None:
     eventually_has(sinks["fixed"], [1, 3])
 
 
-def test_roll_reaches_the_sinks_that_can(flows: Flows, sinks: Sinks) -> None:
+def test_roll_reaches_sinks_that_support_it(flows: Flows, sinks: Sinks) -> None:
     running(flows, "fixed")
     assert flows.roll() == 0
     sinks["fixed"].roll = lambda: None  # type: ignore[attr-defined]
     assert flows.roll("fixed") == 1
 
 
-def test_one_flow_that_hangs_takes_no_time_from_the_others(flows: Flows, sinks: Sinks) -> None:
+def test_a_hanging_flow_does_not_delay_the_others(flows: Flows, sinks: Sinks) -> None:
     flows.change([one("hangs", "hangs", stop_s=30), one("fine", "fine")])
     running(flows, "fixed", "hangs", "fine")
     sinks["hangs"].gate.clear()
@@ -156,7 +156,7 @@ def test_one_flow_that_hangs_takes_no_time_from_the_others(flows: Flows, sinks: 
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_the_supervisor_is_watched_too(flows: Flows, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_supervisor_is_restarted(flows: Flows, monkeypatch: pytest.MonkeyPatch) -> None:
     running(flows, "fixed")
 
     def die(self: Flow) -> None:
@@ -169,8 +169,8 @@ def test_the_supervisor_is_watched_too(flows: Flows, monkeypatch: pytest.MonkeyP
     eventually(lambda: any(t.name == "flows" for t in threading.enumerate()), "another one")
 
 
-def test_scenario_41_thousands_of_batches_leave_nothing_behind(flows: Flows, sinks: Sinks) -> None:
-    """Handles and threads stay as they were, and so does memory but for what the test itself keeps."""
+def test_scenario_41_thousands_of_batches_leak_nothing(flows: Flows, sinks: Sinks) -> None:
+    """Handles and threads return to their number; memory grows only by the data of the test itself."""
     running(flows, "fixed")
     flow, sink = flows.flow("fixed"), sinks["fixed"]
     me = psutil.Process()
@@ -193,8 +193,8 @@ def test_scenario_41_thousands_of_batches_leave_nothing_behind(flows: Flows, sin
     assert after[2] < memory + 8 * 1024 * 1024
 
 
-def test_an_agents_process_runs_the_flows_of_a_file_beside_its_polls(tmp_path: Path) -> None:
-    """ZooKeeper is not there, and need not be."""
+def test_an_agent_process_runs_flows_of_a_file_and_polls(tmp_path: Path) -> None:
+    """ZooKeeper is absent and not needed."""
     file, health = tmp_path / "flows.toml", tmp_path / "health.json"
     file.write_text(
         '[[flow]]\nname = "numbers"\n[flow.source]\ntype = "sequence"\ncount = 1000\n[flow.sink]\ntype = "null"\n'
@@ -219,7 +219,7 @@ def delivered(health: Path) -> int:
         return 0
 
 
-def test_an_agent_does_not_start_with_flows_that_are_wrong(tmp_path: Path) -> None:
+def test_an_agent_does_not_start_with_invalid_flows(tmp_path: Path) -> None:
     file = tmp_path / "flows.toml"
     file.write_text('[[flow]]\nname = "x"\n[flow.sink]\ntype = "nul"\n')
     command = [sys.executable, "-m", "artimon.cli", "agent", "--data", str(tmp_path / "data"), "--flows", str(file)]

@@ -1,4 +1,4 @@
-"""Senders that name a group and never a host: agents that registered, and the platform's collectors."""
+"""Senders that name a group instead of a host: registered agents, and the platform's collectors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ group = "{group}"
 
 
 class Looking(ZooKeeperWatcher):
-    """Asks ZooKeeper about the groups of a directory, as the control plane of an agent does."""
+    """Reads the groups of a directory from ZooKeeper, as the control plane of an agent does."""
 
     def __init__(self, zookeeper: str) -> None:
         super().__init__(zookeeper_client(zookeeper), "groups", 0.2)
@@ -72,9 +72,7 @@ def started(text: str, folder: Path, sinks: Sinks, agent: str, directory: GroupD
 
 
 @pytest.mark.stack
-def test_a_sender_finds_the_members_of_a_group_and_goes_on_with_another(
-    tmp_path: Path, directory: GroupDirectory
-) -> None:
+def test_a_sender_discovers_members_of_a_group_and_fails_over(tmp_path: Path, directory: GroupDirectory) -> None:
     sinks = Sinks()
     names = ("agent-2", "agent-3")
     receivers = {name: started(RECEIVER.format(agent=name), tmp_path, sinks, name, directory) for name in names}

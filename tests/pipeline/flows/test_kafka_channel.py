@@ -1,4 +1,4 @@
-"""The channel in a topic, on a real broker: fault 27 (a commit that fails is said, a put is whole or absent)."""
+"""Channel in a topic of a real broker: fault 27 (a failed commit is an error, a put is whole or absent)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def opened(kafka: str) -> Iterator[Opened]:
 
 
 def taken(channel: KafkaChannel, count: int) -> list[EventBatch]:
-    """The next parcels, at least `count`, committed one take after another."""
+    """Next parcels, at least `count`, committed one take after another."""
     found: list[EventBatch] = []
 
     def more() -> bool:
@@ -56,7 +56,7 @@ def taken(channel: KafkaChannel, count: int) -> list[EventBatch]:
 
 
 @pytest.mark.stack
-def test_puts_takes_rollbacks_and_restarts(opened: Opened) -> None:
+def test_puts_takes_and_rollbacks_survive_restarts(opened: Opened) -> None:
     channel = opened()
     channel.put([parcel(1), parcel(2)], 60.0)
     channel.put([parcel(3)], 60.0)
@@ -76,7 +76,7 @@ def test_puts_takes_rollbacks_and_restarts(opened: Opened) -> None:
     assert numbers_of(again) == [1, 2, 3]
     assert [p.id for p in again][: len(ids)] == ids
     channel.put([parcel(4)], 60.0)
-    channel.put(again, 60.0)  # had before: dropped
+    channel.put(again, 60.0)  # repeat: dropped
     assert channel.repeats == 3
     channel.stop(10.0)
     channel = opened()
@@ -84,8 +84,8 @@ def test_puts_takes_rollbacks_and_restarts(opened: Opened) -> None:
 
 
 @pytest.mark.stack
-def test_what_was_not_committed_comes_to_the_next_owner_and_a_failed_commit_is_said(opened: Opened) -> None:
-    """Scenario 38 for this channel, and fault 27: a zombie's put and commit fail loudly."""
+def test_uncommitted_parcels_go_to_the_next_owner_and_a_failed_commit_is_an_error(opened: Opened) -> None:
+    """Scenario 38 for this channel, and fault 27: puts and commits of a fenced owner are errors."""
     old = opened()
     old.put([parcel(1), parcel(2)], 60.0)
     take: Any = None
@@ -104,13 +104,13 @@ def test_what_was_not_committed_comes_to_the_next_owner_and_a_failed_commit_is_s
     new.put([parcel(3)], 60.0)
     with pytest.raises(ChannelFailed):
         old.put([parcel(4)], 60.0)  # its producer was fenced: nothing of it is read
-    new._producer = None  # and so it is fenced in its turn once `old` opened another
+    new._producer = None  # and is fenced itself once `old` opened another producer
     new.put([parcel(5)], 60.0)
     assert numbers_of(taken(new, 2)) == [3, 5]
 
 
 @pytest.mark.stack
-def test_it_refuses_when_too_much_waits(opened: Opened) -> None:
+def test_a_full_channel_refuses_puts(opened: Opened) -> None:
     channel = opened(behind=2)
     with pytest.raises(ChannelFull, match="at most 2"):
         channel.put([parcel(1), parcel(2), parcel(3)], 60.0)
@@ -119,7 +119,7 @@ def test_it_refuses_when_too_much_waits(opened: Opened) -> None:
 
 
 class Record(NamedTuple):
-    """As the consumer brings it."""
+    """Message in the shape of Kafka's consumer."""
 
     topic: str
     partition: int
@@ -128,7 +128,7 @@ class Record(NamedTuple):
 
 
 class Unsteady:
-    """A consumer that has one message, and cannot say where it stands while `fails`."""
+    """Consumer with one message whose position is unavailable while `fails`."""
 
     def __init__(self, fails: bool) -> None:
         self._fails, self._left = fails, [0]
@@ -153,8 +153,8 @@ class Unsteady:
         pass
 
 
-def test_what_a_consumer_brought_that_then_failed_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would be passed over by the next commit, or every later take be refused."""
+def test_a_message_of_a_failed_poll_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the next commit would skip it, or every later take would be refused."""
     channel = KafkaChannel(KafkaOptions(bootstrap="127.0.0.1:1", topic="t", call_s=60), "a", "f")
     consumers = [Unsteady(True), Unsteady(False)]
     monkeypatch.setattr(channel, "_new_consumer", lambda: consumers.pop(0))
@@ -164,7 +164,7 @@ def test_what_a_consumer_brought_that_then_failed_comes_again(monkeypatch: pytes
     assert numbers_of(channel.take(10, 0.0).parcels) == [7]
 
 
-def test_without_kafka_it_says_so() -> None:
+def test_start_without_kafka_is_an_error() -> None:
     channel = KafkaChannel(KafkaOptions(bootstrap="127.0.0.1:1", topic="t", call_s=2), "a", "f")
     with pytest.raises(ChannelFailed, match="127"):
         channel.start()

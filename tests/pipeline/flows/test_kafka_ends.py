@@ -1,4 +1,4 @@
-"""Kafka as a source and as a sink of flows: a real broker."""
+"""Kafka as a source and as a sink of flows, with a real broker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def about(folder: Path) -> Context:
 
 
 class Into:
-    """A channel that drops repeats; `crash` ends the process after it took something."""
+    """Channel that drops repeats; `crash` ends the process after a put."""
 
     def __init__(self) -> None:
         self.arrived: dict[BatchId, EventBatch] = {}
@@ -77,7 +77,7 @@ def drain(source: KafkaSource, into: Into, count: int) -> list[bytes]:
     return sorted(event.body for event in into.events)
 
 
-def test_messages_as_events_once_through_refusals_and_kills(kafka: str, prefix: str, tmp_path: Path) -> None:
+def test_messages_become_events_once_in_spite_of_refusals_and_kills(kafka: str, prefix: str, tmp_path: Path) -> None:
     topic, into = f"{prefix}.events", Into()
     options = KafkaSourceOptions(bootstrap=kafka, topic=topic, messages=3)
     produce(kafka, topic, [b"%d" % n for n in range(5)], key=b"k", headers=[("h", b"v")])
@@ -90,7 +90,7 @@ def test_messages_as_events_once_through_refusals_and_kills(kafka: str, prefix: 
     with pytest.raises(KeyboardInterrupt):
         source.poll(into)
     into.crash = False
-    again = KafkaSource(options, about(tmp_path))  # the first one was killed
+    again = KafkaSource(options, about(tmp_path))  # the first run was killed
     again.start()
     assert drain(again, into, 5) == [b"%d" % n for n in range(5)]
     assert into.events[0].headers == {"key": "k", "h": "v"}
@@ -135,7 +135,7 @@ def test_batches_keep_identity_and_bytes_from_sink_to_source(kafka: str, prefix:
     source.stop(2)
 
 
-def test_a_topic_or_a_broker_that_is_not_there(kafka: str, tmp_path: Path) -> None:
+def test_a_missing_topic_or_broker_is_an_error(kafka: str, tmp_path: Path) -> None:
     source = KafkaSource(KafkaSourceOptions(bootstrap=kafka, topic="no.such", call_s=5), about(tmp_path))
     source.start()
     with pytest.raises(ChannelFailed, match=r"topic no\.such does not exist"):

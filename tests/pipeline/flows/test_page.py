@@ -1,4 +1,4 @@
-"""docs/flows.md: its examples run, and it names every component and option that it is about."""
+"""docs/flows.md: its examples run, and it names every component and option."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", blocks("toml"))
-def test_the_configurations_are_right(text: str) -> None:
+def test_the_configurations_are_valid(text: str) -> None:
     assert parse_flows(text, builtin_registry())
 
 

@@ -1,4 +1,4 @@
-"""What sinks will never take: kept within a bound, and no longer counted once a person has taken it away."""
+"""Parcels that sinks refuse for good: bounded, and no longer counted once an operator has removed them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def named(sequence: int) -> EventBatch:
     return EventBatch((event(sequence),), BatchId("a", 1, 0, sequence))
 
 
-def test_whoever_empties_the_folder_lets_it_go_on(tmp_path: Path) -> None:
-    """Two sinks of a flow share a folder, and its bound."""
+def test_an_emptied_folder_accepts_parcels_again(tmp_path: Path) -> None:
+    """Two sinks of a flow share the folder and its limit."""
     SinkQuarantine(tmp_path / "one", FastFiles()).add(named(0), "bad")
     size = sum(path.stat().st_size for path in (tmp_path / "one").iterdir())
     one, other = (SinkQuarantine(tmp_path / "rejected", FastFiles(), most_bytes=2 * size) for _ in range(2))
@@ -34,7 +34,7 @@ def test_whoever_empties_the_folder_lets_it_go_on(tmp_path: Path) -> None:
     assert one.count == other.count == 1
 
 
-def test_the_same_parcel_is_there_once(tmp_path: Path) -> None:
+def test_a_rejected_parcel_is_kept_once(tmp_path: Path) -> None:
     rejected = SinkQuarantine(tmp_path / "rejected", FastFiles())
     for _ in range(2):
         rejected.add(named(1), "bad")

@@ -1,4 +1,4 @@
-"""Sources that listen or run programs: netcat, syslog, HTTP, exec. Real sockets and processes."""
+"""Sources that listen or run programs: netcat, syslog, HTTP, exec. With real sockets and processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.waiting import eventually
 
 
 class Into:
-    """What a source puts; full while it is told so."""
+    """Collects the puts of a source; refuses them as full on demand."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -86,16 +86,16 @@ def connect(source: Any) -> socket.socket:
     return socket.create_connection(("127.0.0.1", source.port), 10)
 
 
-def test_lines_over_tcp(source: Made, into: Into) -> None:
+def test_lines_over_tcp_become_events(source: Made, into: Into) -> None:
     with connect(source("netcat", headers={"from": "nc"})) as sock:
         sock.sendall(b"one\ntwo\r\nthr")
         assert into.wait(2) == [b"one", b"two"]
         sock.sendall(b"ee")
-    assert into.wait(3)[2] == b"three"  # its end is the end of the connection
+    assert into.wait(3)[2] == b"three"  # the end of the connection ends it
     assert into.events[0].headers == {"from": "nc"}
 
 
-def test_answers_say_what_became_of_each_line(source: Made, into: Into) -> None:
+def test_each_line_is_answered_with_its_outcome(source: Made, into: Into) -> None:
     with connect(source("netcat", answer=True)) as sock, sock.makefile("rb") as answers:
         sock.sendall(b"one\n")
         assert answers.readline() == b"OK\n"
@@ -115,7 +115,7 @@ def test_a_sender_is_held_back_while_there_is_no_room(source: Made, into: Into) 
         into.wait(1)
 
 
-def test_a_peer_that_brings_nothing_or_no_end_is_left(source: Made, into: Into) -> None:
+def test_peers_without_data_or_line_ends_are_disconnected(source: Made, into: Into) -> None:
     netcat = source("netcat", idle_s=0.2, connections=2)
     with connect(netcat) as sock:
         assert sock.recv(1) == b""
@@ -123,7 +123,7 @@ def test_a_peer_that_brings_nothing_or_no_end_is_left(source: Made, into: Into) 
     assert netcat.figures()["idle_connections"] == 1
 
 
-def test_no_more_connections_than_allowed(source: Made) -> None:
+def test_the_number_of_connections_is_limited(source: Made) -> None:
     netcat = source("netcat", connections=1)
     with connect(netcat) as first:
         first.sendall(b"x\n")
@@ -133,13 +133,13 @@ def test_no_more_connections_than_allowed(source: Made) -> None:
     assert netcat.figures()["connections_refused"] == 1
 
 
-def test_a_port_that_is_taken_is_named(source: Made) -> None:
+def test_a_port_in_use_is_named(source: Made) -> None:
     port = source("netcat").port
     with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
         source("netcat", port=port)
 
 
-def test_syslog_over_udp_and_tcp(source: Made, into: Into) -> None:
+def test_syslog_over_udp_and_tcp_becomes_events(source: Made, into: Into) -> None:
     udp = source("syslog")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"<34>Oct 11 22:14:15 mymachine su[42]: 'su root' failed", ("127.0.0.1", udp.port))
@@ -162,7 +162,7 @@ def test_syslog_over_udp_and_tcp(source: Made, into: Into) -> None:
 NEW = b'<165>1 2003-10-11T22:14:15.003Z host.example evntslog 17 ID47 [x@1 a="1\\"\\]" b="2"][y@2] \xef\xbb\xbfAn event'
 
 
-def test_the_newer_form_of_syslog() -> None:
+def test_syslog_of_rfc_5424_is_parsed() -> None:
     event = parse_message(NEW)
     assert event.body == b"An event"
     assert event.headers == {
@@ -180,14 +180,14 @@ def test_the_newer_form_of_syslog() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"no priority", b"<192>x", b"<>", b"<13", b"\xff\xfe"])
-def test_what_is_no_syslog_comes_whole(data: bytes) -> None:
+def test_a_malformed_syslog_message_becomes_the_body(data: bytes) -> None:
     assert parse_message(data) == Event({"bad": "no syslog priority"}, data)
 
 
-def test_a_counted_message_beyond_all_measure_ends_the_connection() -> None:
+def test_a_huge_counted_message_ends_the_connection() -> None:
     with pytest.raises(ValueError, match="9999999 bytes"):
         list(split_frames(b"9999999 <1>x", 1000, False))
-    assert list(split_frames(b"10 <1>x", 1000, False)) == []  # more is to come
+    assert list(split_frames(b"10 <1>x", 1000, False)) == []  # incomplete
     assert list(split_frames(b"5 <1>xy6 <1>abc", 1000, True)) == [(7, b"<1>xy"), (15, b"<1>abc")]
 
 
@@ -200,7 +200,7 @@ def post(source: Any, body: bytes, kind: str = "application/json", **headers: st
     return answer.status, text
 
 
-def test_events_by_http(source: Made, into: Into) -> None:
+def test_events_over_http_are_accepted(source: Made, into: Into) -> None:
     web = source("http")
     assert post(web, json.dumps([{"headers": {"a": "1"}, "body": "x"}]).encode()) == (200, '{"events": 1}')
     assert post(web, b'{"headers": {}, "base64": "/w=="}\n', "application/x-ndjson")[0] == 200
@@ -209,7 +209,7 @@ def test_events_by_http(source: Made, into: Into) -> None:
     assert into.events[0].headers == {"a": "1"}
 
 
-def test_requests_of_which_nothing_is_kept(source: Made, into: Into) -> None:
+def test_invalid_requests_are_refused_whole(source: Made, into: Into) -> None:
     web = source("http", bytes=1024)
     assert post(web, b"{}")[0] == 400
     assert post(web, b'[{"body": 1')[0] == 400
@@ -220,44 +220,44 @@ def test_requests_of_which_nothing_is_kept(source: Made, into: Into) -> None:
     assert into.bodies == []
 
 
-def test_a_body_that_no_batch_can_hold_is_refused(source: Made, into: Into) -> None:
+def test_a_body_beyond_the_batch_limit_is_refused(source: Made, into: Into) -> None:
     web = source("http")
     status, text = post(web, json.dumps([{"headers": {}, "body": "x" * (MAX_BODY_BYTES + 1)}]).encode())
     assert (status, "at most" in text) == (400, True)
     assert into.bodies == []
 
 
-def test_a_program_that_runs_for_long_is_started_again(source: Made, into: Into) -> None:
+def test_an_ended_program_is_restarted(source: Made, into: Into) -> None:
     running = source("exec", command=["/bin/sh", "-c", "echo a; echo b >&2; exit 3"], headers={"p": "sh"})
     assert set(into.wait(2)) == {b"a"}
     eventually(lambda: "ended with 3: b" in "".join(running.figures()["problems"]), "its end is told")
     assert into.events[0].headers == {"p": "sh"}
 
 
-def test_a_program_that_runs_every_so_often(source: Made, into: Into) -> None:
+def test_a_program_is_run_periodically(source: Made, into: Into) -> None:
     running = source("exec", command=["/bin/echo", "tick; not a shell"], every_s=0.2)
     assert set(into.wait(3)) == {b"tick; not a shell"}
     assert running.figures()["problems"] == []
 
 
-def test_a_run_that_takes_too_long_is_ended_with_its_children(source: Made, into: Into) -> None:
+def test_a_run_beyond_the_timeout_is_killed_with_its_children(source: Made, into: Into) -> None:
     running = source("exec", command=["/bin/sh", "-c", "echo a; sleep 600 & wait"], every_s=0.5, most_s=0.5)
     into.wait(2)
     assert running.figures()["overdue"] >= 1
 
 
-def test_both_streams(source: Made, into: Into) -> None:
+def test_output_and_error_streams_are_read(source: Made, into: Into) -> None:
     source("exec", command=["/bin/sh", "-c", "echo a; echo b >&2"], errors=True, every_s=60)
     into.wait(2)
     assert {event.headers["stream"]: event.body for event in into.events} == {"output": b"a", "error": b"b"}
 
 
-def test_a_program_that_is_not_there(source: Made) -> None:
+def test_a_missing_program_is_an_error(source: Made) -> None:
     running = source("exec", command=["/nowhere/at-all"])
     eventually(lambda: "No such file" in "".join(running.figures()["problems"]), "it is told")
 
 
-def test_what_a_program_started_ends_with_the_source_though_the_program_is_gone(source: Made, into: Into) -> None:
+def test_children_of_an_ended_program_end_with_the_source(source: Made, into: Into) -> None:
     running = source("exec", command=["/bin/sh", "-c", "sleep 600 & echo $!"])
     child = int(into.wait(1)[0])
     running.stop(6.0)
@@ -272,7 +272,7 @@ def _state(pid: int) -> str:
         return "Z"
 
 
-def test_what_stands_on_the_error_stream_waits_for_room_too(source: Made, into: Into) -> None:
+def test_the_error_stream_waits_for_room_too(source: Made, into: Into) -> None:
     into.full = True
     running = source("exec", command=["/bin/sh", "-c", "echo late >&2"], errors=True, every_s=600)
     eventually(lambda: running.figures().get("refused", 0) >= 6, "it was refused for more than a second")
@@ -280,7 +280,7 @@ def test_what_stands_on_the_error_stream_waits_for_room_too(source: Made, into: 
     assert into.wait(1) == [b"late"]
 
 
-def test_half_a_request_is_none(source: Made, into: Into) -> None:
+def test_a_truncated_request_is_refused(source: Made, into: Into) -> None:
     web = source("http")
     with connect(web) as sock:
         sock.sendall(b"POST / HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\none\ntw")
@@ -289,15 +289,15 @@ def test_half_a_request_is_none(source: Made, into: Into) -> None:
     assert into.bodies == []
 
 
-def test_a_request_that_would_fill_the_memory_is_refused(source: Made, into: Into) -> None:
+def test_a_request_beyond_the_memory_limit_is_refused(source: Made, into: Into) -> None:
     web = source("http")
     assert post(web, b"x\n" * 100_001, "text/plain")[0] == 400
     assert post(web, b"[" * 100_000)[0] == 400
-    assert post(web, b'[{"body": "x"}]')[0] == 200  # no headers are no mistake
+    assert post(web, b'[{"body": "x"}]')[0] == 200  # an event without headers is valid
     assert into.bodies == [b"x"]
 
 
-def test_connections_that_are_kept_open_end_with_the_source(source: Made) -> None:
+def test_open_connections_end_with_the_source(source: Made) -> None:
     web = source("http")
     with connect(web) as sock:
         sock.sendall(b"POST / HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 1\r\n\r\nx")
@@ -307,7 +307,7 @@ def test_connections_that_are_kept_open_end_with_the_source(source: Made) -> Non
             pass
 
 
-def test_a_channel_with_a_defect_ends_no_thread(source: Made, into: Into) -> None:
+def test_a_failing_channel_ends_no_thread(source: Made, into: Into) -> None:
     udp, real = source("syslog"), into.parcels
 
     class Broken:
@@ -323,7 +323,7 @@ def test_a_channel_with_a_defect_ends_no_thread(source: Made, into: Into) -> Non
     assert into.wait(1) == [b"two"]
 
 
-def test_many_datagrams_at_once_cost_few_puts(source: Made, into: Into) -> None:
+def test_simultaneous_datagrams_share_puts(source: Made, into: Into) -> None:
     udp = source("syslog")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, into._lock:
         for n in range(500):
@@ -333,7 +333,7 @@ def test_many_datagrams_at_once_cost_few_puts(source: Made, into: Into) -> None:
     assert udp.figures().get("lost", 0) == 0
 
 
-def test_syslog_with_more_in_its_headers_than_an_event_may_have_comes_whole() -> None:
+def test_syslog_with_too_many_headers_becomes_the_body() -> None:
     data = b'<165>1 - h a p i [x@1 a="' + b"x" * 40_000 + b'"] hello'
     event = parse_message(data)
     assert (event.body, "headers of" in event.headers["bad"]) == (data, True)
@@ -345,14 +345,14 @@ def test_a_long_counted_message_is_cut(source: Made, into: Into) -> None:
         assert [len(body) for body in into.wait(2)] == [476, 1]
 
 
-def test_stop_ends_a_program_that_does_not_want_to(source: Made, into: Into) -> None:
+def test_stop_kills_a_program_that_ignores_sigterm(source: Made, into: Into) -> None:
     running = source("exec", command=["/bin/sh", "-c", "trap '' TERM; echo a; while :; do sleep 1; done"])
     into.wait(1)
     running.stop(4.0)
     assert running._process is None
 
 
-def test_events_by_thrift_once_through_lost_replies(source: Made, into: Into) -> None:
+def test_thrift_events_arrive_once_in_spite_of_lost_replies(source: Made, into: Into) -> None:
     thrift = source("thrift")
     client = EventsClient("127.0.0.1", thrift.port, 5)
     client.send([Event({"a": "1"}, b"x"), Event({}, b"y")])
@@ -369,8 +369,8 @@ def test_events_by_thrift_once_through_lost_replies(source: Made, into: Into) ->
     assert thrift.figures()["refused"].keys() == {"full", "bad"}
 
 
-def test_a_number_that_is_used_again_for_other_events_is_refused(source: Made, into: Into) -> None:
-    """The channel would drop them as a repeat. What was refused for want of room leaves its number free."""
+def test_a_reused_number_with_other_events_is_refused(source: Made, into: Into) -> None:
+    """The channel would drop them as a repeat. A call that was refused as full leaves its number free."""
     thrift = source("thrift")
     client = EventsClient("127.0.0.1", thrift.port, 5)
     into.full = True
@@ -388,7 +388,7 @@ def test_a_number_that_is_used_again_for_other_events_is_refused(source: Made, i
     assert into.bodies == [b"first", b"second"]
 
 
-def test_only_the_last_calls_are_remembered() -> None:
+def test_only_the_latest_calls_are_remembered() -> None:
     calls = Calls(most=2)
     assert [calls.claim(1, number, number) for number in (0, 1, 1, 2)] == [True, True, False, True]
     with pytest.raises(NumberUsed):
@@ -399,8 +399,8 @@ def test_only_the_last_calls_are_remembered() -> None:
 
 
 @pytest.mark.parametrize("name", ["thrift", "agent"])
-def test_large_calls_wait_with_their_senders(source: Made, into: Into, name: str) -> None:
-    """Not in the memory of the agent: of eight calls of 900 KiB one is read, since `held_bytes` is 1 MiB."""
+def test_large_calls_wait_unread(source: Made, into: Into, name: str) -> None:
+    """Of eight calls of 900 KiB the agent reads one, since `held_bytes` is 1 MiB."""
     server = source(name, held_bytes=1024 * 1024)
     with into._lock, ThreadPoolExecutor(8) as pool:
         sent = [pool.submit(SEND[name], server.port, n) for n in range(8)]
@@ -431,7 +431,7 @@ def _by_hop(port: int, n: int) -> bool:
 
 
 def _large(n: int) -> list[Event]:
-    """Four events of 225 KiB that do not become smaller."""
+    """Four events of 225 KiB of incompressible bytes."""
     return [Event({}, b"%d" % n + random.Random(n).randbytes(225 * 1024)) for _ in range(4)]
 
 

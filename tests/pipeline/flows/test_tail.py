@@ -1,4 +1,4 @@
-"""Files that are tailed: through rename, truncation, restarts and crashes each byte comes once (scenario 39)."""
+"""Tailed files: each byte arrives once in spite of rename, truncation, restarts and crashes (scenario 39)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.seeds import fixed_and_drawn
 
 
 class Tail:
-    """A source over a folder, which can be killed; what arrives goes through a channel that drops repeats."""
+    """Source over a folder that can be killed; its events go through a channel that drops repeats."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.logs, self._state = folder / "logs", folder / "state"
@@ -40,7 +40,7 @@ class Tail:
         self.source.start()
 
     def kill(self) -> None:
-        """The process ends without a word."""
+        """End the process without a stop."""
         for file in self.source._files.values():
             os.close(file.descriptor)
         self.begin()
@@ -74,7 +74,7 @@ def append(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def test_lines_as_they_come(tail: Tail) -> None:
+def test_appended_lines_become_events(tail: Tail) -> None:
     path = tail.logs / "a.log"
     append(path, "one\ntwo\nthr")
     assert tail.drain() == [b"one", b"two"]
@@ -83,18 +83,18 @@ def test_lines_as_they_come(tail: Tail) -> None:
     assert events_of(next(iter(tail.arrived.values())))[0].headers == {"file": str(path)}
 
 
-def test_a_file_that_is_renamed_is_read_to_its_end_and_the_new_one_from_its_beginning(tail: Tail) -> None:
+def test_a_renamed_file_is_read_to_its_end_and_the_new_one_from_its_beginning(tail: Tail) -> None:
     path = tail.logs / "a.log"
     append(path, "1\n2")
     tail.drain()
     path.rename(tail.logs / "a.log.1")
     append(path, "4\n")
-    append(tail.logs / "a.log.1", "\n3")  # its program has it still open
+    append(tail.logs / "a.log.1", "\n3")  # its program still has it open
     assert sorted(tail.drain()) == [b"1", b"2", b"3", b"4"]  # and the last line of the old one, without an end
     assert tail.source.figures()["files"] == 1
 
 
-def test_a_file_renamed_while_the_agent_was_down(tail: Tail) -> None:
+def test_a_file_renamed_while_the_agent_was_down_is_read_on(tail: Tail) -> None:
     path = tail.logs / "a.log"
     append(path, "1\n")
     tail.drain()
@@ -106,7 +106,7 @@ def test_a_file_renamed_while_the_agent_was_down(tail: Tail) -> None:
     assert sorted(tail.drain()) == [b"1", b"2", b"3"]
 
 
-def test_a_file_that_was_truncated_begins_anew(tail: Tail) -> None:
+def test_a_truncated_file_is_read_from_its_beginning(tail: Tail) -> None:
     path = tail.logs / "a.log"
     append(path, "first\nsecond\n")
     tail.drain()
@@ -117,7 +117,7 @@ def test_a_file_that_was_truncated_begins_anew(tail: Tail) -> None:
     assert tail.source.figures()["truncated"] == 2
 
 
-def test_what_the_channel_refuses_comes_again(tail: Tail) -> None:
+def test_refused_lines_are_put_again(tail: Tail) -> None:
     append(tail.logs / "a.log", "1\n")
     tail.refuse = True
     for _ in range(3):
@@ -128,7 +128,7 @@ def test_what_the_channel_refuses_comes_again(tail: Tail) -> None:
     assert tail.drain() == [b"1", b"2"]
 
 
-def test_a_deleted_file_is_left_once_it_was_read(tail: Tail) -> None:
+def test_a_deleted_file_is_closed_once_it_was_read(tail: Tail) -> None:
     path = tail.logs / "a.log"
     append(path, "1\n")
     tail.source.look()
@@ -138,7 +138,7 @@ def test_a_deleted_file_is_left_once_it_was_read(tail: Tail) -> None:
     assert tail.source.figures()["files"] == 0
 
 
-def test_only_what_comes_after_the_first_look(tmp_path: Path) -> None:
+def test_existing_lines_are_skipped_on_request(tmp_path: Path) -> None:
     tail = Tail(tmp_path, start="end")
     append(tail.logs / "a.log", "old\n")
     tail.drain()
@@ -147,8 +147,8 @@ def test_only_what_comes_after_the_first_look(tmp_path: Path) -> None:
     assert tail.drain() == [b"new", b"whole"]
 
 
-def test_a_file_that_was_rewritten_before_a_piece_could_be_put_again(tail: Tail) -> None:
-    """Other bytes never come under an identity that was given."""
+def test_a_file_rewritten_before_a_retry_gets_new_identities(tail: Tail) -> None:
+    """Other bytes never get an identity that is in use."""
     path = tail.logs / "a.log"
     append(path, "1\n2\n")
     tail.crash = True
@@ -161,7 +161,7 @@ def test_a_file_that_was_rewritten_before_a_piece_could_be_put_again(tail: Tail)
     assert tail.source.figures()["unknown"] == 1
 
 
-def test_nothing_is_put_that_the_journal_could_not_keep(tail: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_put_only_after_their_journal_entry(tail: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tail.logs / "a.log", "1\n")
     tail.source.look()
     journal = tail.source._open_journal()
@@ -175,7 +175,7 @@ def test_nothing_is_put_that_the_journal_could_not_keep(tail: Tail, monkeypatch:
     assert tail.drain() == [b"1", b"2"]
 
 
-def test_what_comes_while_the_agent_is_down_is_new_though_nothing_was_there_at_first(tmp_path: Path) -> None:
+def test_lines_written_while_the_agent_was_down_are_new(tmp_path: Path) -> None:
     tail = Tail(tmp_path, start="end")
     assert tail.drain() == []
     tail.source.stop(1)
@@ -184,13 +184,13 @@ def test_what_comes_while_the_agent_is_down_is_new_though_nothing_was_there_at_f
     assert tail.drain() == [b"new"]
 
 
-def test_a_name_that_is_no_text(tail: Tail) -> None:
+def test_a_name_that_is_not_utf_8_is_read(tail: Tail) -> None:
     with open(os.fsencode(tail.logs) + b"/\xff.log", "wb") as file:
         file.write(b"1\n")
     assert tail.drain() == [b"1"]
 
 
-def test_an_interceptor_may_add_to_what_a_source_has_named(tail: Tail) -> None:
+def test_an_interceptor_may_extend_events_that_have_an_identity(tail: Tail) -> None:
     append(tail.logs / "a.log", "1\n")
     tail.drain()
     (parcel,) = tail.arrived.values()
@@ -203,7 +203,7 @@ def test_an_interceptor_may_add_to_what_a_source_has_named(tail: Tail) -> None:
     assert host.figures()["final"] == 1
 
 
-def test_a_state_that_cannot_be_read_is_set_aside_and_said(tail: Tail, tmp_path: Path) -> None:
+def test_an_unreadable_state_file_is_quarantined_and_reported(tail: Tail, tmp_path: Path) -> None:
     append(tail.logs / "a.log", "1\n")
     tail.drain()
     tail.source.stop(1)
@@ -213,7 +213,7 @@ def test_a_state_that_cannot_be_read_is_set_aside_and_said(tail: Tail, tmp_path:
     assert (tmp_path / "state" / "tail.json.damaged").exists()
 
 
-def test_too_many_files_are_named(tmp_path: Path) -> None:
+def test_too_many_files_are_reported(tmp_path: Path) -> None:
     tail = Tail(tmp_path, files=1)
     append(tail.logs / "a.log", "1\n")
     append(tail.logs / "b.log", "2\n")
@@ -222,7 +222,7 @@ def test_too_many_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(6), "tail", 6))
-def test_each_byte_once_whatever_happens(tmp_path: Path, seed: int) -> None:
+def test_each_byte_arrives_once_after_random_faults(tmp_path: Path, seed: int) -> None:
     """Random appends, renames, kills before and after a put, refusals."""
     rng, tail = random.Random(seed), Tail(tmp_path, settle_s=0.0)
     path, number, wrote = tail.logs / "app.log", 0, []
@@ -235,11 +235,11 @@ def test_each_byte_once_whatever_happens(tmp_path: Path, seed: int) -> None:
                 append(path, "".join(f"{line}\n" for line in lines))
             case "rename" if path.exists():
                 if tail.source._open_journal().pending is None:
-                    tail.source.look()  # what is there and gone again between two looks cannot be found
+                    tail.source.look()  # a file created and deleted between two scans cannot be found
                     path.rename(tail.logs / f"app.log.{number}")
             case "kill":
                 tail.kill()
-            case "crash":  # after the channel took it, before the source knows
+            case "crash":  # between the put and its note in the journal
                 tail.crash = True
                 try:
                     tail.source.poll(tail.put)
@@ -263,8 +263,8 @@ def test_each_byte_once_whatever_happens(tmp_path: Path, seed: int) -> None:
 @given(
     st.lists(st.sampled_from([b"a", b"bb", b"\n", b"\r\n", b"ccc"]), max_size=30), st.integers(1, 5), st.integers(1, 9)
 )
-def test_cutting_again_gives_the_same(parts: list[bytes], longest: int, most: int) -> None:
-    """What a piece was cut into does not depend on what stands behind it."""
+def test_cuts_are_repeatable(parts: list[bytes], longest: int, most: int) -> None:
+    """The cut of a piece is independent of the bytes after it."""
     data = b"".join(parts)
     used, lines = split_lines(data, longest, False, most)
     assert split_lines(data[:used], longest, False, most) == (used, lines)

@@ -1,4 +1,4 @@
-"""Flows over several agents: client -> agent -> agent -> sink. Real sockets, real logs."""
+"""Flows over several agents: client -> agent -> agent -> sink, with real sockets and logs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ARROW = ArrowCodec()
 
 
 def tier(folder: Path, sinks: Sinks, agent: str, sink: str = LAST, port: int = 0) -> Flow:
-    """An agent with one flow that listens."""
+    """Agent with one flow that listens."""
     running = flow(TIER.format(name="tier", port=port, sink=sink), folder / agent, sinks, agent)
     running.start()
     assert running.state is LifecycleState.RUNNING, running.problem
@@ -63,20 +63,20 @@ def to(running: Flow, more: str = "") -> str:
 
 
 def message(n: int, size: int = 2000) -> bytes:
-    """What a client sends: incompressible, under an identity of its own."""
+    """Message of a client: incompressible, with a unique identity."""
     body = random.Random(n).randbytes(size)
     return encode_events(BatchId("client", 1, 0, n), "c", 1, [event(n).__class__({"n": str(n)}, body)]).data
 
 
 class Client:
-    """Sends one message after another, and keeps what is refused."""
+    """Sends one message after another and keeps refused ones."""
 
     def __init__(self, running: Flow) -> None:
         self._client = FramedClient(collector_idl().Collector, "127.0.0.1", port_of(running))
         self.next = 0
 
     def send(self) -> str:
-        """The next message; "" or why it was refused (then it comes again)."""
+        """Send the next message. Returns "" or the reason of the refusal; a refused message is sent again."""
         (answer,) = self._client.call("send", [message(self.next)], timeout=30.0)
         if answer.ok:
             self.next += 1
@@ -84,8 +84,8 @@ class Client:
 
 
 def test_tiers_fill_from_the_end_and_drain_in_order(tmp_path: Path) -> None:
-    """Cut the last link: the second tier fills, then the first, then the client is refused; restored, everything comes
-    in order, each event once, with the bytes that the client gave it. Scenario 31 over three processes' worth."""
+    """Without the last link the second tier fills, then the first, then the client is refused. After its repair every
+    event arrives in order, once, with the bytes of the client. Scenario 31 over three agents."""
     sinks = Sinks()
     sinks["one"].down("the last link is cut")
     second = tier(tmp_path, sinks, "agent-2")
@@ -101,7 +101,7 @@ def test_tiers_fill_from_the_end_and_drain_in_order(tmp_path: Path) -> None:
     refused_at = client.next
     full = second.figures()["channel"]
     assert full["log_bytes"] > full["quota_bytes"] * 0.75
-    assert second.waiting + first.waiting >= refused_at  # some stand in both: taken there, not yet forgotten here
+    assert second.waiting + first.waiting >= refused_at  # some are in both: accepted there, not yet deleted here
     assert second.waiting > 15
     assert first.waiting > 15
     eventually(lambda: any("full" in text for text in first.figures()["problems"]), "the first tier says so")
@@ -119,7 +119,7 @@ def test_tiers_fill_from_the_end_and_drain_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.stack
 def test_tiers_fill_and_drain_into_hdfs(tmp_path: Path, hdfs: str) -> None:
-    """The same with HDFS at the end: nobody reaches its NameNode at first."""
+    """The same with HDFS at the end; its NameNode is unreachable at first."""
     proxy = NameNodeProxy()
     folder = f"hdfs://127.0.0.1:{proxy.port}/tiers-{tmp_path.name}"
     end = f'type = "files"\nuri = "{folder}"\npath = ""\nroll_s = 1.0\nencoding = "arrow"'
@@ -174,8 +174,8 @@ def test_tiers_survive_restarts_in_the_middle(tmp_path: Path) -> None:
 
 @contextmanager
 def lossy(target: int, replies_to_lose: int) -> Iterator[tuple[int, dict[str, int]]]:
-    """A port in front of `target` that passes requests on and closes the connection instead of handing back the first
-    replies: what was asked for is done, and nobody hears of it."""
+    """Proxy in front of `target` that forwards requests and closes the connection instead of returning the first
+    replies: the calls take effect, their results are lost."""
     counts = {"lost": 0}
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -214,9 +214,9 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("delivery", ["end-to-end", "disk-failover", "best-effort"])
-def test_scenario_33_a_reply_that_is_lost_stores_nothing_twice(tmp_path: Path, delivery: str) -> None:
-    """Fault 26: the next agent has committed, the answer does not arrive, the parcels come again under the same
-    identity, whatever kind of channel gave it to them."""
+def test_scenario_33_a_lost_reply_stores_nothing_twice(tmp_path: Path, delivery: str) -> None:
+    """Fault 26: the next agent has committed, the answer is lost, and the parcels are sent again under the same
+    identity, from any kind of channel."""
     sinks = Sinks()
     second = tier(tmp_path, sinks, "agent-2")
     with lossy(port_of(second), replies_to_lose=3) as (port, counts):
@@ -243,9 +243,9 @@ to = ["127.0.0.1:{port}"]
     second.stop()
 
 
-def test_scenario_34_a_peer_that_does_not_answer_costs_a_deadline_and_no_more(tmp_path: Path) -> None:
-    """The first address accepts connections and says nothing; the call ends, the connection goes, the other one is
-    tried."""
+def test_scenario_34_a_peer_without_answer_costs_one_timeout(tmp_path: Path) -> None:
+    """The first address accepts connections and never answers; the call times out, the connection is closed, and the
+    other address is tried."""
     sinks = Sinks()
     second = tier(tmp_path, sinks, "agent-2")
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -262,8 +262,8 @@ def test_scenario_34_a_peer_that_does_not_answer_costs_a_deadline_and_no_more(tm
     second.stop()
 
 
-def test_scenario_35_a_peer_that_is_down_for_long_is_asked_ever_less_often(tmp_path: Path) -> None:
-    """Fault 24: the pause grows up to its cap, never over it, never to 0, however many failures there are."""
+def test_scenario_35_retries_of_a_dead_peer_back_off(tmp_path: Path) -> None:
+    """Fault 24: the pause grows up to its cap, never over it, never to 0, for any number of failures."""
     from pipeline.flows.groups.choice import MAX_PAUSE_S, SinkHealth
 
     standing, now, pauses = SinkHealth("primary"), 0.0, []
@@ -280,8 +280,8 @@ def test_scenario_35_a_peer_that_is_down_for_long_is_asked_ever_less_often(tmp_p
     assert standing.not_before - now == MAX_PAUSE_S
 
 
-def test_the_end_of_the_flow_can_be_waited_for(tmp_path: Path) -> None:
-    """`ack = "terminal"`: the first agent keeps what the second has taken until the sink there has it."""
+def test_terminal_acks_wait_for_the_last_sink(tmp_path: Path) -> None:
+    """`ack = "terminal"`: the first agent keeps its parcels until the sink behind the second agent has them."""
     sinks = Sinks()
     sinks["one"].down()
     second = tier(tmp_path, sinks, "agent-2")
@@ -297,7 +297,7 @@ def test_the_end_of_the_flow_can_be_waited_for(tmp_path: Path) -> None:
     second.stop()
 
 
-def test_what_is_damaged_on_the_way_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_parcels_damaged_in_transit_are_refused_with_the_reason(tmp_path: Path) -> None:
     sinks = Sinks()
     running = tier(tmp_path, sinks, "agent-1")
     client = FramedClient(collector_idl().Collector, "127.0.0.1", port_of(running))
@@ -310,7 +310,7 @@ def test_what_is_damaged_on_the_way_is_refused_with_the_reason(tmp_path: Path) -
     running.stop()
 
 
-def test_the_sink_says_what_is_wrong_with_its_peers(tmp_path: Path) -> None:
+def test_the_sink_reports_problems_of_its_peers(tmp_path: Path) -> None:
     about = context(tmp_path, Sinks())
     sink = AgentSink(AgentSinkOptions(to=["127.0.0.1:1"]), about)
     sink.start()
@@ -322,8 +322,8 @@ def test_the_sink_says_what_is_wrong_with_its_peers(tmp_path: Path) -> None:
     sink.stop(1.0)
 
 
-def test_an_identity_keeps_its_bytes_from_try_to_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parcels of a memory channel are encoded by the sink: once."""
+def test_retries_send_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sink encodes parcels of a memory channel once."""
     calls: list[list[bytes]] = []
 
     def send(messages: Sequence[bytes]) -> Reply:
@@ -341,14 +341,14 @@ def test_an_identity_keeps_its_bytes_from_try_to_try(tmp_path: Path, monkeypatch
     sink.stop(1.0)
 
 
-def test_ids_as_text() -> None:
+def test_ids_survive_a_round_trip_as_text() -> None:
     id = BatchId("host/with/slashes", 2**64 - 1, 3, 2**63)
     assert parse_id(str(id)) == id
     assert parse_id("nonsense") is None
     assert parse_id("a/b/c/d") is None
 
 
-def test_a_full_flow_says_so_to_its_own_program(tmp_path: Path) -> None:
+def test_a_full_flow_refuses_puts_of_its_own_program(tmp_path: Path) -> None:
     sinks = Sinks()
     sinks["one"].down()
     running = tier(tmp_path, sinks, "agent-1")

@@ -1,8 +1,7 @@
-"""Random histories of a log on a disk that fails, and what must hold after every restart.
+"""Random histories of a log on a failing disk, and the invariants after every restart.
 
-What the outside has seen of a batch (it was accepted, or it was delivered after a restart) binds the log: it is there
-with these bytes until it is acked, and its identity never names anything else.
-"""
+A batch that was accepted, or delivered after a restart, binds the log: it keeps these bytes until the ack, and its
+identity never names anything else."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def _template() -> bytes:
 
 
 def made(id: BatchId, token: bytes) -> bytes:
-    """A message of this identity that ends with `token`; its digest is nobody's business here."""
+    """Message of this identity that ends with `token`; the digest is not checked here."""
     data = bytearray(_template())
     struct.pack_into("<HQQ", data, 6, id.lane, id.epoch, id.sequence)
     data[-TOKEN:] = token
@@ -46,10 +45,10 @@ def made(id: BatchId, token: bytes) -> bytes:
 
 
 class History:
-    """One log, its outside, and a machine that fails. Every choice comes from `rng`."""
+    """One log, its observers, and a machine that fails. Every choice comes from `rng`."""
 
     def __init__(self, seed: int, files: CrashDisk, crash_at: int | None = None) -> None:
-        """`crash_at`: the machine goes off before the operation of this number; None: now and then."""
+        """`crash_at`: number of the operation before which the power fails; None: at random."""
         self.rng = random.Random(seed)
         self.files = files
         files.before = self._before
@@ -76,7 +75,7 @@ class History:
         self.log: LogCore = None  # type: ignore[assignment]
 
     def run(self, steps: int) -> None:
-        """Everything, to a last restart after a power failure."""
+        """Run the whole history, to a last restart after a power failure."""
         self._guarded(self._start)
         for _ in range(steps):
             step = self.rng.choice(self._steps())
@@ -127,7 +126,7 @@ class History:
             ticket = self.log.append(entries)
         except SinkRefusedError as error:
             ticket.error = error
-        else:  # from now on a crash may leave it or not
+        else:  # a crash from here on may keep it or not
             self.unsure.update(entry.header.id for entry in entries)
         return ticket
 
@@ -156,7 +155,7 @@ class History:
             self.log.flush()
 
     def _more(self) -> None:
-        """A lazy log looks at one more segment, or at all."""
+        """Read one more segment of a lazy log, or all of it."""
         if not self.log.complete and self.log.recover_more():
             before = self.log.epoch
             self.log.recover_rest()
@@ -179,7 +178,7 @@ class History:
         self._start()
 
     def _rot(self) -> None:
-        """The disk changes a bit of a batch that is kept; everything in it but that bit must stay findable."""
+        """Flip one bit of a batch that is still needed; everything but that bit must stay readable."""
         if not self.live or self.rng.random() < 0.5:
             return
         id = self.rng.choice(list(self.live))
@@ -191,12 +190,12 @@ class History:
         at = place.offset - self.rng.randrange(1, 17)
         file.flip(at, 4)
         self.damaged.append(self.bound[id][-TOKEN:])
-        self.unsure.add(id)  # what says that it is acked may never have been written: then it is damage twice
+        self.unsure.add(id)  # the note of its ack may be missing: then it is damage twice
         self.trouble = True
         self._kill()
 
     def _lose(self) -> None:
-        """The disk loses a whole segment."""
+        """Delete a whole segment."""
         numbers = segments_in(FOLDER, self.files)[1:]
         if len(numbers) < 2 or self.rng.random() < 0.7:
             return
@@ -218,7 +217,9 @@ class History:
         self._append()
         if self.log.problem:
             self.trouble = True
-            with_power = self.fail_fsync < 0 or self.rng.random() < 0.5  # a disk that takes no note is not asked again
+            with_power = (
+                self.fail_fsync < 0 or self.rng.random() < 0.5
+            )  # a disk that refused the note is not tried again
             self.fail_fsync = 0
             self.files.power_off(self.rng) if with_power else self.files.kill()
             self._start()
@@ -251,7 +252,7 @@ class History:
             raise OSError(5, "Input/output error")
 
     def _guarded(self, step: object) -> None:
-        """Do it; the machine may go off meanwhile, again and again."""
+        """Run the operation; the power may fail meanwhile, repeatedly."""
         try:
             step()  # type: ignore[operator]
         except PowerLoss:
@@ -294,7 +295,7 @@ class History:
     # -- what must hold
 
     def _check(self) -> None:
-        """The log has looked at all that it held when it was opened."""
+        """Check the invariants. The log has read everything that it held when it was opened."""
         self.trouble = False
         held = {header.id: place for header, place in self.log.recovered.batches}
         own = self.log.own_segment

@@ -1,4 +1,4 @@
-"""An agent on a big log: it accepts at once, then sends what was there before what came meanwhile."""
+"""Agent on a large log: accepts at once, then sends old batches before new ones."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_a_small_log_is_read_at_once(tmp_path: Path) -> None:
     second.stop()
 
 
-def test_an_agent_that_may_shed_takes_what_is_new(tmp_path: Path) -> None:
-    """What it gave up is neither sent nor waited for, and is counted in its figures."""
+def test_an_agent_that_may_shed_accepts_new_batches(tmp_path: Path) -> None:
+    """Shed batches are neither sent nor waited for, and are counted in the figures."""
     one = agent(tmp_path, 30_000, quota_bytes=150_000, shed="oldest")
-    list(one.intake.replay())  # the sources have read what they need: segments may go
+    list(one.intake.replay())  # the sources have read what they need: segments may be deleted
     fill(one, 400)
     figures = one.figures()
     assert figures["shed_batches"] > 0

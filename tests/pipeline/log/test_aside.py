@@ -1,4 +1,5 @@
-"""What is set aside is kept, counted and brought back under its own identity; `artimon wal` shows, checks and mends."""
+"""Quarantined batches are kept, counted and restored under their identity; `artimon wal` lists,
+verifies and repairs."""
 
 from __future__ import annotations
 
@@ -27,20 +28,20 @@ from pipeline.wal.recovery import segment_path, segments_in
 from pipeline.wal.states import BatchState
 from pipeline.wal.tool import LogNotFoundError, inspect, repair
 from scripts.proof.counts import accepted_counts
-from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, entry, open_log, polled
+from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, RecordingListener, entry, open_log, polled
 from tests.pipeline.test_tracker import header
 
 NOW = MINUTE + 60_000
 RUN = CliRunner()
 
 
-def filled(folder: Path, batches: int = 4) -> Told:
-    told = Told()
-    wal = open_log(folder, told)
+def filled(folder: Path, batches: int = 4) -> RecordingListener:
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded)
     for number in range(batches):
         wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
-    return told
+    return recorded
 
 
 def flip(path: Path, at: int) -> None:
@@ -60,8 +61,8 @@ def held(folder: Path) -> list[BatchId]:
     return ids
 
 
-def test_a_batch_refused_for_what_it_is_is_set_aside_in_the_end() -> None:
-    """After so many refusals; those behind it went on all the time, and nobody sends it again."""
+def test_a_permanently_refused_batch_is_quarantined() -> None:
+    """Quarantined after the limit of refusals and not sent again; later batches are sent all the time."""
     tracker = Tracker()
     item = tracker.add(header(0, 0), LogPosition(1, 100, 50), 0)
     now = 0.0
@@ -76,49 +77,50 @@ def test_a_batch_refused_for_what_it_is_is_set_aside_in_the_end() -> None:
     assert tracker.take(now + 1000.0) is None
 
 
-def test_set_aside_is_durable_counted_and_not_sent_after_a_restart(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told)
+def test_quarantined_batches_are_durable_counted_and_not_sent_after_a_restart(tmp_path: Path) -> None:
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded)
     for number in range(3):
         wal.append([entry(wal, 0, number)]).result(60)
-    place = told.placed[1][1]
+    place = recorded.placed[1][1]
     assert wal.set_aside([(place, "damaged: digest")]) == [place]
     assert wal.gauge().errors == 1
     assert wal.gauge().error_bytes > place.length
     wal.close()
-    assert held(tmp_path) == [told.ids[0], told.ids[2]]
+    assert held(tmp_path) == [recorded.ids[0], recorded.ids[2]]
     (one,) = aside.quarantined_files(tmp_path)
     assert one.why == "damaged: digest"
-    assert [header.id for header in one.batches] == [told.ids[1]]
+    assert [header.id for header in one.batches] == [recorded.ids[1]]
 
 
-def test_a_note_that_was_lost_costs_a_repeat_only(tmp_path: Path) -> None:
-    """A kill between the copy and the note: the batch is sent again, refused again, set aside under the same name."""
-    told = filled(tmp_path)
+def test_a_lost_note_costs_only_a_repeat(tmp_path: Path) -> None:
+    """A kill between the copy and the note: the batch is sent again, refused again, and quarantined under the same
+    name."""
+    recorded = filled(tmp_path)
     wal = open_log(tmp_path)
     header, place = wal.recovered.batches[0]
     wal._core.set_aside(place, "first")
     wal.close()
-    assert held(tmp_path) == told.ids
+    assert held(tmp_path) == recorded.ids
     wal = open_log(tmp_path)
     wal.set_aside([(next(p for h, p in wal.recovered.batches if h.id == header.id), "second")])
     assert wal.gauge().errors == 1
     wal.close()
 
 
-def test_brought_back_under_its_identity(tmp_path: Path) -> None:
-    told = filled(tmp_path)
+def test_quarantined_batches_are_restored_under_their_identity(tmp_path: Path) -> None:
+    recorded = filled(tmp_path)
     wal = open_log(tmp_path)
     wal.set_aside([(wal.recovered.batches[1][1], "refused")])
     wal.close()
-    assert told.ids[1] not in held(tmp_path)
+    assert recorded.ids[1] not in held(tmp_path)
     done = repair(tmp_path, ["all"], NOW)
-    assert [header.id for _, header in done.brought_back] == [told.ids[1]]
+    assert [header.id for _, header in done.brought_back] == [recorded.ids[1]]
     wal = open_log(tmp_path)
-    assert sorted(header.id for header, _ in wal.recovered.batches) == told.ids
-    place = next(place for header, place in wal.recovered.batches if header.id == told.ids[1])
-    assert wal.read(place) == told.placed[1][0].payload
-    assert wal.next_sequences == [4, 0], "an old number that comes back gives nothing away twice"
+    assert sorted(header.id for header, _ in wal.recovered.batches) == recorded.ids
+    place = next(place for header, place in wal.recovered.batches if header.id == recorded.ids[1])
+    assert wal.read(place) == recorded.placed[1][0].payload
+    assert wal.next_sequences == [4, 0], "a restored old number is not used twice"
     assert not wal.new_epoch_because
     assert wal.gauge().errors == 0
     wal.close()
@@ -126,37 +128,37 @@ def test_brought_back_under_its_identity(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 5, 9, 13])
-def test_a_batch_whose_record_is_damaged_and_that_is_whole_comes_back(tmp_path: Path, at: int) -> None:
-    """Mark, type, length or checksum of its record is wrong, its own digest is right."""
-    told = filled(tmp_path)
-    flip(segment_path(tmp_path, 1), told.placed[1][1].offset - RECORD_BYTES + at)
-    assert held(tmp_path) == [id for n, id in enumerate(told.ids) if n != 1]
+def test_an_intact_batch_in_a_damaged_record_is_restored(tmp_path: Path, at: int) -> None:
+    """The mark, type, length or checksum of its record is wrong; its own digest is right."""
+    recorded = filled(tmp_path)
+    flip(segment_path(tmp_path, 1), recorded.placed[1][1].offset - RECORD_BYTES + at)
+    assert held(tmp_path) == [id for n, id in enumerate(recorded.ids) if n != 1]
     done = repair(tmp_path, ["all"], NOW)
-    assert [header.id for _, header in done.brought_back] == [told.ids[1]]
-    assert sorted(held(tmp_path)) == told.ids
+    assert [header.id for _, header in done.brought_back] == [recorded.ids[1]]
+    assert sorted(held(tmp_path)) == recorded.ids
 
 
-def test_a_batch_that_is_damaged_itself_does_not_come_back_and_is_kept(tmp_path: Path) -> None:
-    told = filled(tmp_path)
-    flip(segment_path(tmp_path, 1), told.placed[1][1].offset + 100)
+def test_a_damaged_batch_is_kept_and_not_restored(tmp_path: Path) -> None:
+    recorded = filled(tmp_path)
+    flip(segment_path(tmp_path, 1), recorded.placed[1][1].offset + 100)
     held(tmp_path)
     assert not repair(tmp_path, ["all"], NOW).brought_back
     (one,) = aside.quarantined_files(tmp_path)
     assert not one.batches
-    assert one.size == RECORD_BYTES + told.placed[1][1].length
+    assert one.size == RECORD_BYTES + recorded.placed[1][1].length
 
 
-def test_what_is_brought_back_is_not_counted_as_accepted_twice(tmp_path: Path) -> None:
-    """The agent's own count is where a proof starts."""
+def test_restored_batches_are_not_counted_as_accepted_twice(tmp_path: Path) -> None:
+    """Proofs of delivery start from the agent's own count."""
     log, accepted = tmp_path / "log", tmp_path / "accepted"
-    told = Told()
-    wal = open_log(log, told)
+    recorded = RecordingListener()
+    wal = open_log(log, recorded)
     intake = WalSink(wal, AGENT, log)
     for number in range(3):
         intake.accept_now([polled("a", 5, MINUTE - 1000 + number)])
     audit = AcceptedCounts(accepted, NOW)
-    audit.add([(e.header.source, e.minutes, p) for e, p in told.placed[:2]], NOW)
-    wal.set_aside([(told.placed[0][1], "refused")])
+    audit.add([(e.header.source, e.minutes, p) for e, p in recorded.placed[:2]], NOW)
+    wal.set_aside([(recorded.placed[0][1], "refused")])
     wal.close()
     repair(log, ["all"], NOW)
     wal = open_log(log)
@@ -165,8 +167,8 @@ def test_what_is_brought_back_is_not_counted_as_accepted_twice(tmp_path: Path) -
     assert accepted_counts(accepted) == {(MINUTE, "a"): 15}
 
 
-def test_a_torn_tail_is_kept_and_old_ones_go(tmp_path: Path) -> None:
-    """Valid prefix kept, the rest in quarantine; crashes do not fill the disk."""
+def test_torn_tails_are_quarantined_and_old_ones_deleted(tmp_path: Path) -> None:
+    """The valid prefix is kept, the rest is quarantined; repeated crashes do not fill the disk."""
     filled(tmp_path)
     for number in range(12):
         path = segment_path(tmp_path, segments_in(tmp_path)[-1])
@@ -181,7 +183,7 @@ def test_a_torn_tail_is_kept_and_old_ones_go(tmp_path: Path) -> None:
 # --- the tool
 
 
-def test_verify_a_whole_log(tmp_path: Path) -> None:
+def test_verify_accepts_a_whole_log(tmp_path: Path) -> None:
     filled(tmp_path)
     before = everything(tmp_path)
     found = RUN.invoke(app, ["wal", "verify", str(tmp_path), "--json"])
@@ -191,11 +193,11 @@ def test_verify_a_whole_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["payload", "tail", "missing", "digest", "epoch", "failed"])
-def test_verify_names_what_is_wrong_and_changes_nothing(tmp_path: Path, damage: str) -> None:
-    told = filled(tmp_path)
+def test_verify_names_the_damage_and_changes_nothing(tmp_path: Path, damage: str) -> None:
+    recorded = filled(tmp_path)
     path = segment_path(tmp_path, 1)
     if damage == "payload":
-        flip(path, told.placed[2][1].offset + 30)
+        flip(path, recorded.placed[2][1].offset + 30)
     elif damage == "tail":
         os.truncate(path, path.stat().st_size - 3)
     elif damage == "missing":
@@ -216,7 +218,7 @@ def test_verify_names_what_is_wrong_and_changes_nothing(tmp_path: Path, damage: 
 
 
 def _wrong_digest(folder: Path) -> None:
-    """A record whose checksum is right around a batch whose digest is wrong."""
+    """Write a record with a valid checksum around a batch with a wrong digest."""
     wal = open_log(folder)
     one = entry(wal, 0, 4)
     payload = bytearray(one.payload)
@@ -225,7 +227,7 @@ def _wrong_digest(folder: Path) -> None:
     wal.close()
 
 
-def test_verify_while_in_use_takes_what_is_being_written_for_no_damage(tmp_path: Path) -> None:
+def test_verify_of_a_log_in_use_ignores_the_tail_under_way(tmp_path: Path) -> None:
     wal = open_log(tmp_path)
     wal.append([entry(wal, 0, 0)]).result(60)
     with segment_path(tmp_path, 1).open("ab") as file:
@@ -236,7 +238,7 @@ def test_verify_while_in_use_takes_what_is_being_written_for_no_damage(tmp_path:
     wal.close()
 
 
-def test_repair_is_refused_while_in_use_and_says_by_whom(tmp_path: Path) -> None:
+def test_repair_of_a_log_in_use_is_refused_with_the_owner(tmp_path: Path) -> None:
     wal = open_log(tmp_path)
     before = {p.name: p.read_bytes() for p in tmp_path.glob("*.wal")}
     found = RUN.invoke(app, ["wal", "repair", str(tmp_path)])
@@ -246,10 +248,10 @@ def test_repair_is_refused_while_in_use_and_says_by_whom(tmp_path: Path) -> None
     wal.close()
 
 
-def test_repair_does_what_the_next_start_would_and_keeps_what_it_cuts(tmp_path: Path) -> None:
-    told = filled(tmp_path)
+def test_repair_acts_like_the_next_start_and_keeps_the_cut_bytes(tmp_path: Path) -> None:
+    recorded = filled(tmp_path)
     path = segment_path(tmp_path, 1)
-    flip(path, told.placed[1][1].offset + 30)
+    flip(path, recorded.placed[1][1].offset + 30)
     whole = path.read_bytes()
     found = RUN.invoke(app, ["wal", "repair", str(tmp_path), "--json"])
     assert found.exit_code == 0, found.stderr
@@ -257,20 +259,20 @@ def test_repair_does_what_the_next_start_would_and_keeps_what_it_cuts(tmp_path: 
     (kept,) = (tmp_path / "damaged").iterdir()
     assert kept.read_bytes() in whole
     assert RUN.invoke(app, ["wal", "verify", str(tmp_path)]).exit_code == 0
-    assert held(tmp_path) == [id for n, id in enumerate(told.ids) if n != 1]
+    assert held(tmp_path) == [id for n, id in enumerate(recorded.ids) if n != 1]
 
 
 def test_repair_of_a_whole_log_begins_no_epoch(tmp_path: Path) -> None:
-    told = filled(tmp_path)
+    recorded = filled(tmp_path)
     assert not repair(tmp_path, (), NOW).new_epoch_because
-    wal = WriteAheadLog(tmp_path, AGENT, 2, Told(), files=FastFiles(), host=HOST)
+    wal = WriteAheadLog(tmp_path, AGENT, 2, RecordingListener(), files=FastFiles(), host=HOST)
     assert not wal.new_epoch_because
-    assert [header.id for header, _ in wal.recovered.batches] == told.ids
+    assert [header.id for header, _ in wal.recovered.batches] == recorded.ids
     wal.close()
 
 
-def test_inspect_shows_what_there_is(tmp_path: Path) -> None:
-    told = filled(tmp_path)
+def test_inspect_lists_segments_and_quarantine(tmp_path: Path) -> None:
+    recorded = filled(tmp_path)
     wal = open_log(tmp_path)
     wal.set_aside([(wal.recovered.batches[0][1], "refused: too odd")])
     wal.close()
@@ -288,7 +290,7 @@ def test_inspect_shows_what_there_is(tmp_path: Path) -> None:
     assert told_json["agent"] == AGENT
 
 
-def test_what_is_no_log_is_misuse(tmp_path: Path) -> None:
+def test_a_folder_without_a_log_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for command in (["inspect"], ["verify"], ["repair"]):
         assert RUN.invoke(app, ["wal", *command, str(tmp_path / "empty")]).exit_code == 2
@@ -300,7 +302,7 @@ def test_what_is_no_log_is_misuse(tmp_path: Path) -> None:
         repair(tmp_path / "log", ["nonsense.batch"], NOW)
 
 
-def test_a_newer_log_is_said_to_be_newer(tmp_path: Path) -> None:
+def test_a_log_of_a_newer_version_is_named_as_such(tmp_path: Path) -> None:
     filled(tmp_path)
     path = segment_path(tmp_path, 1)
     data, end = path.read_bytes(), header_bytes(2)
@@ -313,8 +315,8 @@ def test_a_newer_log_is_said_to_be_newer(tmp_path: Path) -> None:
     assert {Path(name).name for name in changed} <= {"lock"}
 
 
-def test_given_up_is_neither_sent_nor_waited_for() -> None:
-    """What is shed leaves the tracker wherever it stands: waiting, on a call, sent."""
+def test_shed_batches_are_neither_sent_nor_waited_for() -> None:
+    """A shed batch leaves the tracker from any state: waiting, on a call, sent."""
     tracker = Tracker()
     places = [LogPosition(1, 100 * n, 50) for n in range(4)]
     tracker.add(header(0, 0), places[0], 0)
@@ -335,16 +337,16 @@ def test_given_up_is_neither_sent_nor_waited_for() -> None:
     assert tracker.take(200.0) is None
 
 
-def test_a_batch_that_was_reframed_is_acked_and_deleted(tmp_path: Path) -> None:
-    """Its record was damaged and written anew: an ack of its old identity lets go of it, for good."""
-    told = filled(tmp_path)
-    flip(segment_path(tmp_path, 1), told.placed[1][1].offset - RECORD_BYTES)
+def test_a_reframed_batch_is_acked_and_deleted(tmp_path: Path) -> None:
+    """Its record was damaged and rewritten: an ack of its old identity deletes it for good."""
+    recorded = filled(tmp_path)
+    flip(segment_path(tmp_path, 1), recorded.placed[1][1].offset - RECORD_BYTES)
     held(tmp_path)
     repair(tmp_path, ["all"], NOW)
     wal = open_log(tmp_path)
     batches = wal.recovered.batches
-    assert sorted(header.id for header, _ in batches) == told.ids
-    wal.note(RecordType.ACKED, encode_acked(told.ids))
+    assert sorted(header.id for header, _ in batches) == recorded.ids
+    wal.note(RecordType.ACKED, encode_acked(recorded.ids))
     wal.release([place for _, place in batches])
     wal.tidy()
     assert len(segments_in(tmp_path)) == 1

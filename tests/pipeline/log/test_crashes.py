@@ -1,4 +1,4 @@
-"""Power failures and kills at every point of random histories; and every fsync of the log is there for a reason."""
+"""Power failures and kills at every point of random histories; every fsync of the log is necessary."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OURS = sorted(LOG.glob("*.py"))
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Thousands of recoveries, each with its warnings."""
+    """Silence the warnings of thousands of recoveries."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -33,20 +33,20 @@ SEEDS = [pytest.param(seed, marks=[SLOW] if seed >= 1 else []) for seed in range
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_what_was_promised_holds_after_any_crash(block: int) -> None:
-    """Failures now and then, in random histories."""
+def test_accepted_batches_survive_any_crash(block: int) -> None:
+    """Random failures in random histories."""
     for seed in range(block * 50, block * 50 + 50):
         History(seed, CrashDisk()).run(40)
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn([], "histories of the log", 50))
-def test_what_was_promised_holds_after_any_crash_of_a_new_history(seed: int) -> None:
+def test_accepted_batches_survive_any_crash_of_a_new_history(seed: int) -> None:
     History(seed, CrashDisk()).run(40)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_crash_after_each_operation(seed: int) -> None:
-    """The same history, cut off at its first operation, its second, …; then it goes on from what was left."""
+def test_accepted_batches_survive_a_crash_after_each_operation(seed: int) -> None:
+    """The same history, cut off at its first operation, its second, …; then it continues from the remains."""
     whole = History(seed, CrashDisk(), crash_at=-1)
     whole.run(25)
     for crash_at in range(1, whole.operations + 1):
@@ -54,7 +54,7 @@ def test_a_crash_after_each_operation(seed: int) -> None:
 
 
 def fsyncs_in(path: Path) -> list[int]:
-    """Lines that call fsync or fsync_folder, but for the file layer itself."""
+    """Lines that call fsync or fsync_folder, except in the file layer itself."""
     tree = ast.parse(path.read_text())
     layer = {"SystemFiles", "Files"}
     tree.body = [node for node in tree.body if not (isinstance(node, ast.ClassDef) and node.name in layer)]
@@ -71,7 +71,7 @@ SITES = [pytest.param(path, line, id=f"{path.name}:{line}") for path in OURS for
 
 
 class Without(CrashDisk):
-    """One line of the code calls fsync in vain."""
+    """Disk on which the fsync calls of one line of the code have no effect."""
 
     def __init__(self, path: Path, line: int) -> None:
         super().__init__()
@@ -93,13 +93,13 @@ class Without(CrashDisk):
             super().fsync_folder(folder)
 
 
-def test_the_sites_are_found() -> None:
+def test_fsync_calls_are_found() -> None:
     assert len(SITES) >= 10
 
 
 @pytest.mark.parametrize(("path", "line"), SITES)
-def test_no_fsync_can_be_left_out(path: Path, line: int) -> None:
-    """Without any single one of them some history breaks a promise."""
+def test_every_fsync_is_necessary(path: Path, line: int) -> None:
+    """Without any single fsync some history breaks an invariant."""
     used = 0
     for seed in range(3000):
         files = Without(path, line)

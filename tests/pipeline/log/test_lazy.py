@@ -1,4 +1,4 @@
-"""A big log accepts at once and is read beside what goes on; what is found then is treated as at any start."""
+"""A large log accepts at once and is read in the background; damage found then is handled as at any start."""
 
 from __future__ import annotations
 
@@ -14,24 +14,31 @@ from pipeline.wal.framing import NewerFormatError, RecordType, header_bytes
 from pipeline.wal.log import WriteAheadLog
 from pipeline.wal.records import encode_acked
 from pipeline.wal.recovery import segment_path, segments_in
-from tests.pipeline.helpers import AGENT, HOST, FastFiles, Told, entry, ids_in, open_log
+from tests.pipeline.helpers import AGENT, HOST, FastFiles, RecordingListener, entry, ids_in, open_log
 
 SEGMENT = 2500
 
 
 def filled(folder: Path, batches: int = 12) -> list[BatchId]:
-    told = Told()
-    wal = open_log(folder, told, segment=SEGMENT)
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded, segment=SEGMENT)
     for number in range(batches):
         wal.append([entry(wal, 0, number)]).result(60)
     wal.close()
     assert len(segments_in(folder)) > 3
-    return told.ids
+    return recorded.ids
 
 
-def opened(folder: Path, told: Told | None = None) -> WriteAheadLog:
+def opened(folder: Path, recorded: RecordingListener | None = None) -> WriteAheadLog:
     return WriteAheadLog(
-        folder, AGENT, 2, told or Told(), files=FastFiles(), host=HOST, segment_bytes=SEGMENT, lazy=True
+        folder,
+        AGENT,
+        2,
+        recorded or RecordingListener(),
+        files=FastFiles(),
+        host=HOST,
+        segment_bytes=SEGMENT,
+        lazy=True,
     )
 
 
@@ -41,11 +48,11 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def test_accepts_before_it_has_read_what_it_holds(tmp_path: Path) -> None:
-    """Numbers go on; nothing old is reported before all of it has been read; then all of it, in order."""
+def test_a_log_accepts_before_it_has_been_read(tmp_path: Path) -> None:
+    """Numbers continue; nothing old is reported before all of it has been read; then all of it, in order."""
     ids = filled(tmp_path)
-    told = Told()
-    wal = opened(tmp_path, told)
+    recorded = RecordingListener()
+    wal = opened(tmp_path, recorded)
     assert not wal.complete
     assert wal.next_sequences == [12, 0]
     wal.append([entry(wal, 0, 12)]).result(60)
@@ -54,10 +61,10 @@ def test_accepts_before_it_has_read_what_it_holds(tmp_path: Path) -> None:
     assert [header.id for header, _ in wal.recovered.batches] == ids
     assert not wal.new_epoch_because
     wal.close()
-    assert ids_in(tmp_path) == [*ids, told.ids[0]]
+    assert ids_in(tmp_path) == [*ids, recorded.ids[0]]
 
 
-def test_nothing_is_deleted_before_it_was_read(tmp_path: Path) -> None:
+def test_segments_are_read_before_they_are_deleted(tmp_path: Path) -> None:
     filled(tmp_path)
     wal = opened(tmp_path)
     before = segments_in(tmp_path)
@@ -71,21 +78,21 @@ def test_nothing_is_deleted_before_it_was_read(tmp_path: Path) -> None:
     wal.close()
 
 
-def test_what_a_later_segment_says_of_an_old_batch_counts(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told, segment=SEGMENT)
+def test_notes_of_later_segments_apply_to_old_batches(tmp_path: Path) -> None:
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded, segment=SEGMENT)
     for number in range(12):
         wal.append([entry(wal, 0, number)]).result(60)
-    wal.note(RecordType.ACKED, encode_acked([told.ids[0], told.ids[11]]))
+    wal.note(RecordType.ACKED, encode_acked([recorded.ids[0], recorded.ids[11]]))
     wal.close()
     wal = opened(tmp_path)
     wal.recover()
-    assert [header.id for header, _ in wal.recovered.batches] == told.ids[1:11]
+    assert [header.id for header, _ in wal.recovered.batches] == recorded.ids[1:11]
     wal.close()
 
 
 def test_damage_in_an_old_segment_begins_a_new_epoch_while_in_use(tmp_path: Path) -> None:
-    """What was accepted in between keeps the old epoch; numbers of the new one begin at 0; the rest is delivered."""
+    """Batches accepted meanwhile keep the old epoch; the new epoch starts at number 0; the rest is delivered."""
     ids = filled(tmp_path)
     path = segment_path(tmp_path, segments_in(tmp_path)[1])
     flip(path, 200)
@@ -110,7 +117,7 @@ def test_damage_in_an_old_segment_begins_a_new_epoch_while_in_use(tmp_path: Path
     again.close()
 
 
-def test_a_missing_old_segment_is_noticed_at_once(tmp_path: Path) -> None:
+def test_a_missing_old_segment_is_detected_at_once(tmp_path: Path) -> None:
     filled(tmp_path)
     number = segments_in(tmp_path)[2]
     segment_path(tmp_path, number).unlink()
@@ -121,7 +128,7 @@ def test_a_missing_old_segment_is_noticed_at_once(tmp_path: Path) -> None:
     wal.close()
 
 
-def test_an_old_segment_of_a_newer_program_is_noticed_before_anything_is_changed(tmp_path: Path) -> None:
+def test_an_old_segment_of_a_newer_version_is_detected_before_any_change(tmp_path: Path) -> None:
     filled(tmp_path)
     path = segment_path(tmp_path, segments_in(tmp_path)[0])
     path.write_bytes(_newer(path.read_bytes()))
@@ -132,13 +139,13 @@ def test_an_old_segment_of_a_newer_program_is_noticed_before_anything_is_changed
 
 
 def _newer(data: bytes) -> bytes:
-    """A segment whose header names version 2, and whose checksum says so too."""
+    """Segment with version 2 in its header and a matching checksum."""
     end = header_bytes(2)
     header = data[:4] + bytes([2]) + data[5 : end - 4]
     return header + struct.pack("<I", crc32c(header)) + data[end:]
 
 
-def test_a_log_that_is_closed_meanwhile_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_log_closed_before_it_was_read_is_unchanged(tmp_path: Path) -> None:
     ids = filled(tmp_path)
     wal = opened(tmp_path)
     assert not wal.recover(lambda: True)

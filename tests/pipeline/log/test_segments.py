@@ -1,4 +1,4 @@
-"""Deletion of segments, and the states that a loss of power may leave."""
+"""Deletion of segments, and the possible states after a loss of power."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FULL = 5
 
 
 def full_log() -> tuple[CrashDisk, Segments]:
-    """Log of five full segments, of which no record is needed, and the active one."""
+    """Log of five full segments without needed records, and the active one."""
     disk = CrashDisk()
     disk.make_folder(FOLDER)
     disk.fsync_folder(FOLDER.parent)
@@ -29,7 +29,7 @@ def full_log() -> tuple[CrashDisk, Segments]:
 
 
 @pytest.mark.parametrize("survived", range(2 * FULL))
-def test_a_loss_of_power_never_brings_back_a_segment_without_the_later_ones(survived: int) -> None:
+def test_a_loss_of_power_restores_no_deleted_segment_without_the_later_ones(survived: int) -> None:
     for seed in range(20):
         disk, segments = full_log()
         operations = 0
@@ -50,7 +50,7 @@ def test_a_loss_of_power_never_brings_back_a_segment_without_the_later_ones(surv
         assert min(left) >= segments.deleted_below, f"seed {seed}"
 
 
-def test_after_a_deletion_that_fails_the_segments_before_it_are_gone() -> None:
+def test_a_failed_deletion_leaves_the_earlier_segments_deleted() -> None:
     disk, segments = full_log()
 
     def refuse_the_third(operation: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A full log: refused by default; with `shed` the oldest go, once a record that says so is durable."""
+"""Full log: it refuses by default; with `shed` the oldest batches are deleted after a durable record of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pipeline.wal.shed import (
     shed_source,
 )
 from tests.crash_disk import CrashDisk, PowerLoss
-from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, Told, open_log, polled
+from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, RecordingListener, open_log, polled
 from tests.seeds import fixed_and_drawn
 
 SEGMENT, QUOTA = 20_000, 100_000
@@ -39,7 +39,7 @@ PER_POLL = 40
 
 
 class GivingUp:
-    """The sender, as far as shedding goes: nothing was sent but what stands in `sent`."""
+    """The sender's part in shedding: only the batches of `sent` were sent."""
 
     def __init__(self) -> None:
         self.given: list[LogPosition] = []
@@ -50,10 +50,10 @@ class GivingUp:
         return self.sent & set(places)
 
 
-def opened(folder: Path, give_up: GivingUp | None) -> tuple[WriteAheadLog, WalSink, Told]:
-    told = Told()
-    wal = open_log(folder, told, quota=QUOTA, segment=SEGMENT)
-    return wal, WalSink(wal, AGENT, folder, give_up), told
+def opened(folder: Path, give_up: GivingUp | None) -> tuple[WriteAheadLog, WalSink, RecordingListener]:
+    recorded = RecordingListener()
+    wal = open_log(folder, recorded, quota=QUOTA, segment=SEGMENT)
+    return wal, WalSink(wal, AGENT, folder, give_up), recorded
 
 
 def fill(intake: WalSink, polls: int, first: int = 0) -> None:
@@ -78,8 +78,8 @@ def test_by_default_a_full_log_refuses_and_counts(tmp_path: Path) -> None:
     wal.close()
 
 
-def test_a_record_that_rotted_does_not_stop_shedding(tmp_path: Path) -> None:
-    """Its bytes are kept for an operator, its batch is given up, and everything goes on without a restart."""
+def test_a_damaged_record_does_not_stop_shedding(tmp_path: Path) -> None:
+    """Its bytes are quarantined, its batch is given up, and the log goes on without a restart."""
     give_up = GivingUp()
     wal, intake, _ = opened(tmp_path, give_up)
     fill(intake, 20)
@@ -96,11 +96,11 @@ def test_a_record_that_rotted_does_not_stop_shedding(tmp_path: Path) -> None:
     wal.close()
 
 
-def test_shedding_gives_up_the_oldest_and_says_what(tmp_path: Path) -> None:
-    """Everything that was accepted is in the log or in exactly one shed record; the log never grows beyond its quota by
-    more than the record."""
+def test_shedding_deletes_the_oldest_and_records_it(tmp_path: Path) -> None:
+    """Every accepted batch is in the log or in exactly one shed record; the log exceeds its quota by at most that
+    record."""
     give_up = GivingUp()
-    wal, intake, told = opened(tmp_path, give_up)
+    wal, intake, recorded = opened(tmp_path, give_up)
     fill(intake, 200)
     assert intake.shed_batches
     assert intake.refused["quota"] == 0
@@ -126,12 +126,12 @@ def test_shedding_gives_up_the_oldest_and_says_what(tmp_path: Path) -> None:
             said |= new
             lost += sum(count for text, count in lost_in(payload, texts).items() if text != "batches")
     held = {header.id for header, _ in ours}
-    accepted = {id for id in told.ids if id.lane != 65535}
+    accepted = {id for id in recorded.ids if id.lane != 65535}
     assert held | said == accepted
     assert not held & said
     shed_of_polls = {id for id in said if id in accepted}
     assert lost == PER_POLL * len(
-        [e for e, _ in told.placed if e.header.id in shed_of_polls and "ctx" in e.header.source]
+        [e for e, _ in recorded.placed if e.header.id in shed_of_polls and "ctx" in e.header.source]
     )
     again.close()
 
@@ -141,24 +141,24 @@ def test_the_series_of_a_record_are_announced(tmp_path: Path) -> None:
     fill(intake, 200)
     wal.close()
     announced: set[int] = set()
-    told: set[int] = set()
+    recorded: set[int] = set()
     for segment in segments_in(tmp_path):
         for record, payload in records_of(tmp_path, segment):
             if record.type == RecordType.SERIES:
                 block = decode_series(parse_header(payload), payload)
                 announced |= {fingerprint(info.text) for info in block.series}
             elif record.type == RecordType.BATCH and parse_header(payload).source == shed_source(AGENT):
-                told |= {row[0] for row in decode_samples(parse_header(payload), payload).rows()}
-    assert told
-    assert told <= announced
+                recorded |= {row[0] for row in decode_samples(parse_header(payload), payload).rows()}
+    assert recorded
+    assert recorded <= announced
 
 
-def test_what_kafka_had_said_to_hold_is_told_apart(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told)
+def test_shed_batches_that_kafka_holds_are_listed_separately(tmp_path: Path) -> None:
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded)
     intake = WalSink(wal, AGENT, tmp_path)
     fill(intake, 2)
-    batches = [(e.header, e.payload, n == 0) for n, (e, _) in enumerate(told.placed)]
+    batches = [(e.header, e.payload, n == 0) for n, (e, _) in enumerate(recorded.placed)]
     (record,) = shed_records(AGENT, batches)
     states = {info.text for info in record.blocks[0].series if info.text.startswith(SHED_VARIABLE + "{")}
     assert {'state="sent"' in text for text in states} == {True, False}
@@ -166,7 +166,7 @@ def test_what_kafka_had_said_to_hold_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_shed_record_that_is_shed_is_carried_over(tmp_path: Path) -> None:
-    """However often the log is full, what was lost first is still said."""
+    """The first losses stay recorded when the log fills up repeatedly."""
     give_up = GivingUp()
     wal, intake, _ = opened(tmp_path, give_up)
     fill(intake, 250)
@@ -179,21 +179,21 @@ def test_a_shed_record_that_is_shed_is_carried_over(tmp_path: Path) -> None:
     again.close()
 
 
-def test_carried_only_if_kafka_does_not_have_it(tmp_path: Path) -> None:
-    told = Told()
-    wal = open_log(tmp_path, told)
+def test_a_shed_record_in_kafka_is_not_carried_over(tmp_path: Path) -> None:
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded)
     fill(WalSink(wal, AGENT, tmp_path), 2)
-    (record,) = shed_records(AGENT, [(e.header, e.payload, False) for e, _ in told.placed])
+    (record,) = shed_records(AGENT, [(e.header, e.payload, False) for e, _ in recorded.placed])
     WalSink(wal, AGENT, tmp_path).accept_now([record])
-    entry = next(e for e, _ in told.placed if e.header.source == shed_source(AGENT) and e.type == RecordType.BATCH)
+    entry = next(e for e, _ in recorded.placed if e.header.source == shed_source(AGENT) and e.type == RecordType.BATCH)
     assert len(list(merge_shed_records(AGENT, [(entry.header, entry.payload, False)]))) == 1
     assert not list(merge_shed_records(AGENT, [(entry.header, entry.payload, True)]))
     wal.close()
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(8), "shedding", 8))
-def test_a_crash_while_shedding_neither_loses_nor_delivers_what_is_said_to_be_lost(seed: int) -> None:
-    """The machine goes off at a random operation between the record and the deletion."""
+def test_after_a_crash_while_shedding_each_batch_is_either_delivered_or_recorded_as_lost(seed: int) -> None:
+    """The power fails at a random operation between the record and the deletion."""
     rng = random.Random(seed)
     files = CrashDisk()
     folder = Path("/log")
@@ -232,8 +232,8 @@ def test_a_crash_while_shedding_neither_loses_nor_delivers_what_is_said_to_be_lo
         for a, b in ranges[lane]
         for n in range(a, b)
     }
-    assert not said & held.keys(), "it is said to be lost and delivered"
-    assert before <= held.keys() | said, "it is gone and nobody says so"
+    assert not said & held.keys(), "recorded as lost and delivered"
+    assert before <= held.keys() | said, "lost without a record"
 
 
 def _batches(files: CrashDisk, folder: Path) -> list[BatchHeader]:
@@ -246,7 +246,7 @@ def _batches(files: CrashDisk, folder: Path) -> list[BatchHeader]:
 
 
 def test_a_log_of_one_segment_has_nothing_to_shed(tmp_path: Path) -> None:
-    wal = WriteAheadLog(tmp_path, AGENT, 2, Told(), files=FastFiles(), host=HOST, quota_bytes=30_000)
+    wal = WriteAheadLog(tmp_path, AGENT, 2, RecordingListener(), files=FastFiles(), host=HOST, quota_bytes=30_000)
     intake = WalSink(wal, AGENT, tmp_path, GivingUp())
     with pytest.raises(SinkRefusedError, match="quota"):
         fill(intake, 100)

@@ -1,4 +1,4 @@
-"""Every pair of states and events: the retry table of the reference, and that no move is made twice."""
+"""Every pair of states and events: the retry table of the reference; each transition happens once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Batch:
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(BatchState, BatchEvent)))
-def test_every_pair(state: BatchState, event: BatchEvent) -> None:
+def test_every_pair_of_state_and_event_follows_the_table(state: BatchState, event: BatchEvent) -> None:
     batch = Batch(state)
     after = MOVES.get((state, event))
     if after is None:
@@ -53,20 +53,22 @@ def test_every_pair(state: BatchState, event: BatchEvent) -> None:
     assert batch.state is after
 
 
-def test_the_table_is_no_longer_than_what_is_tested() -> None:
+def test_every_entry_of_the_table_is_tested() -> None:
     assert MOVES == TRANSITIONS
 
 
 @pytest.mark.parametrize(("seen", "state", "event"), [(s, t, e) for (s, e) in MOVES for t in BatchState if t is not s])
-def test_who_saw_an_older_state_changes_nothing(seen: BatchState, state: BatchState, event: BatchEvent) -> None:
-    """Compare and set: a retry that races with an ack, an answer that races with a retry."""
+def test_a_transition_from_an_outdated_state_changes_nothing(
+    seen: BatchState, state: BatchState, event: BatchEvent
+) -> None:
+    """Compare and set: a retry races with an ack, an answer with a retry."""
     batch = Batch(state)
     assert not transition(batch, seen, event)
     assert batch.state is state
 
 
-def test_of_two_moves_from_one_state_one_wins() -> None:
-    """An ack and a retry that both saw the batch as sent, under their owner's lock, in any order."""
+def test_one_of_two_concurrent_transitions_wins() -> None:
+    """An ack and a retry that both read the state `sent`, under their owner's lock, in any order."""
     lock = threading.Lock()
     for _ in range(200):
         batch = Batch(BatchState.SENT)

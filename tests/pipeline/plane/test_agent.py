@@ -1,4 +1,4 @@
-"""An agent and its control plane, with a real ZooKeeper: pushes, refusals, roll-backs, commands, groups."""
+"""Agent and control plane with a real ZooKeeper: pushes, refusals, rollbacks, commands, groups."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_push_is_applied_reported_and_kept_for_a_start_without_zookeeper(
     assert [one.stamp.number for one in operator.tree.history(f"group/{group}")] == [1]
 
 
-def test_what_cannot_be_used_is_refused_and_the_last_one_goes_on(
+def test_an_invalid_version_is_refused_and_the_last_one_stays(
     tmp_path: Path, zookeeper: str, operator: Operator
 ) -> None:
     name = new_name()
@@ -59,7 +59,7 @@ def test_what_cannot_be_used_is_refused_and_the_last_one_goes_on(
     operator.push(scope, quota="100MiB")
     with running(name, tmp_path, zookeeper) as agent:
         eventually(lambda: agent.plane.figures()["good"] == f"{scope}@1", "the first is good")
-        operator.push(scope, quota="200MiB", delivery="best-effort")  # an agent of an older version, say
+        operator.push(scope, quota="200MiB", delivery="best-effort")  # as by an agent of an older version
         agent.runtime._appliers.pop("delivery", None)
         eventually(lambda: bool(operator.report(name)["config"]["refused"]), "it says why")
         told = operator.report(name)["config"]
@@ -88,7 +88,7 @@ def test_a_version_that_fails_while_it_is_applied_or_tried_is_rolled_back(
         eventually(lambda: agent.plane.figures()["good"] == f"{scope}@1", "the first is good")
         operator.push(scope, quota="200MiB", poll="7s")
         eventually(lambda: "no thread for that" in agent.plane.figures()["refused"], "it is refused")
-        assert agent.log.quota_bytes == 100 * 2**20, "what was applied before it failed is taken back"
+        assert agent.log.quota_bytes == 100 * 2**20, "settings applied before the failure are rolled back"
         assert polls[-1] == 60_000
         fault: list[str] = []
         agent.runtime._fault = lambda: fault[0] if fault else ""
@@ -100,7 +100,7 @@ def test_a_version_that_fails_while_it_is_applied_or_tried_is_rolled_back(
 
 
 def test_drain_pause_resume_and_roll(tmp_path: Path, zookeeper: str, operator: Operator) -> None:
-    """Each is answered once, whoever asks how often; a restart does not forget what was told."""
+    """Each command is answered once, however often it is read; a restart keeps its effect."""
     name, group = new_name(), new_name()
     operator.push(f"agent/{name}", collectors=[group])
     with serving(operator.client, new_name(), group) as store, running(name, tmp_path, zookeeper) as agent:
@@ -129,7 +129,7 @@ def test_drain_pause_resume_and_roll(tmp_path: Path, zookeeper: str, operator: O
         resume = operator.give(name, "resume")
         eventually(lambda: operator.answer(name, resume) is not None, "it is resumed")
         assert agent.plane.mode is AgentMode.RUNNING
-        assert operator.answer(name, again) == answer, "the old answer, and nothing done"
+        assert operator.answer(name, again) == answer, "the old answer, and no action"
         late = operator.give(name, "pause", patience_ms=-1)
         eventually(lambda: operator.answer(name, late) is not None, "it is answered")
         expired = operator.answer(name, late)
@@ -139,7 +139,7 @@ def test_drain_pause_resume_and_roll(tmp_path: Path, zookeeper: str, operator: O
 
 
 def test_agents_use_collectors_by_group_and_preference(tmp_path: Path, zookeeper: str, operator: Operator) -> None:
-    """Clients name groups, never hosts; the preferred one as long as it answers, and again when it is back."""
+    """Clients name groups, never hosts; the preferred group is used while it answers, and again once it is back."""
     name, first, second = new_name(), new_name(), new_name()
     operator.push(f"agent/{name}", collectors=[first, second])
     with running(name, tmp_path, zookeeper) as agent:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def chroots(zookeeper: str) -> Iterator[list[str]]:
-    """Two trees of their own, as two clusters."""
+    """Two ZooKeeper trees, as of two clusters."""
     paths = [f"/c{uuid.uuid4().hex[:10]}" for _ in range(2)]
     client = KazooClient(zookeeper)
     client.start(60)
@@ -41,7 +41,7 @@ def _short_probation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The operator at the terminal has the key of the agents."""
+    """Give the operator at the terminal the key of the agents."""
     monkeypatch.setenv("ARTIMON_CONFIG_KEYS", str(key_file(tmp_path / "operator")))
 
 
@@ -76,7 +76,7 @@ def test_push_history_diff_show_and_rollback(tmp_path: Path, chroots: list[str])
     assert "group/web@3" in run_cli("config", "history", *one).stdout
 
 
-def test_what_cannot_run_is_not_pushed(tmp_path: Path, chroots: list[str]) -> None:
+def test_invalid_configurations_are_not_pushed(tmp_path: Path, chroots: list[str]) -> None:
     file = tmp_path / "bad.toml"
     file.write_text('[metrics]\npoll = "soon"\n')
     refused = run_cli("config", "push", str(file), "--agent", "a", "--zookeeper", chroots[0])
@@ -143,6 +143,6 @@ def test_commands_are_answered(tmp_path: Path, chroots: list[str]) -> None:
     assert "agent nobody is not live" in unheard.stderr
 
 
-def test_help_still_helps() -> None:
+def test_help_shows_the_usage() -> None:
     for words in (("agents", "--help"), ("flows", "--help"), ("config", "--help")):
         assert "Usage" in run_cli(*words).stdout

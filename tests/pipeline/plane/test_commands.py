@@ -1,4 +1,4 @@
-"""pipeline.control.commands: each command once, in order, answered for good."""
+"""pipeline.control.commands: each command runs once, in order, and keeps its answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def command(name: str, id: str = "1", order: int = 0, deadline_ms: int = LATE) -
     return Command(id, name, {}, 0, deadline_ms, order)
 
 
-def test_a_command_travels_as_it_is() -> None:
+def test_commands_survive_a_round_trip() -> None:
     one = Command("a.b-1", "release", {"lane": "3"}, 5, 9, 7)
     assert Command.parse("a.b-1", one.to_json(), 7) == one
     for id, data in (("a/b", one.to_json()), ("a", b"{}"), ("a", b"x"), ("a", b'{"name": 1, "arguments": []}')):
@@ -27,7 +27,7 @@ def test_a_command_travels_as_it_is() -> None:
             Command.parse(id, data)
 
 
-def test_drain_ends_when_nothing_waits_and_says_so() -> None:
+def test_a_drain_ends_and_is_answered_when_nothing_waits() -> None:
     drain = command("drain")
     book = commands.after_begin(CommandJournal(), drain, 0)
     assert (book.mode, book.answers["1"].state) == (AgentMode.DRAINING, "begun")
@@ -47,7 +47,7 @@ def test_a_drain_fails_at_its_deadline_or_by_another_command_and_keeps_its_answe
     assert commands.with_answer(resumed, "1", CommandAnswer("done", "", 6)).answers["1"].state == "failed"
 
 
-def test_what_is_late_or_unknown_is_not_begun() -> None:
+def test_late_and_unknown_commands_are_not_started() -> None:
     expired = commands.refusal_of(command("pause"), LATE)
     assert expired is not None
     assert expired.state == "expired"
@@ -56,7 +56,7 @@ def test_what_is_late_or_unknown_is_not_begun() -> None:
     assert "drain, pause, resume, roll, release" in unknown.text
 
 
-def test_only_so_many_answers_are_kept() -> None:
+def test_the_number_of_kept_answers_is_bounded() -> None:
     book = CommandJournal()
     for number in range(commands.MAX_ANSWERS + 10):
         book = commands.with_answer(book, str(number), CommandAnswer("done", "", number))
@@ -65,7 +65,7 @@ def test_only_so_many_answers_are_kept() -> None:
 
 
 class World(RuleBasedStateMachine):
-    """An agent that hears commands again and again, in any portion, and whose process ends anywhere."""
+    """Agent that reads commands repeatedly, in any portion, and whose process ends anywhere."""
 
     @initialize()
     def begin(self) -> None:
@@ -125,7 +125,7 @@ class World(RuleBasedStateMachine):
             assert self.book.answers[self.book.drain.id].state == "begun"
 
     def teardown(self) -> None:
-        """Every command is answered for good in the end."""
+        """Every command has a final answer in the end."""
         if not hasattr(self, "book"):
             return
         while (command := commands.next_command(self.book, self.given)) is not None:

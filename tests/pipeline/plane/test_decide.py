@@ -1,4 +1,4 @@
-"""pipeline.control.decide: desired against running, with any order of pushes, faults, crashes and silences."""
+"""pipeline.control.decide: desired against running versions, with any order of pushes, faults, crashes and outages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BAD = 1 << 20
 
 
 def layer(scope: str, number: int, value: int, lineage: str = "l") -> Layer:
-    """A version whose document holds `value`."""
+    """Version whose document holds `value`."""
     return Layer(VersionId(scope, lineage, number), canonical({"metrics": {"credits": value}}))
 
 
@@ -35,7 +35,7 @@ def values(configuration: decide.Configuration) -> list[int]:
 
 
 def settle(state: RolloutState, now: float = 0.0) -> tuple[RolloutState, float]:
-    """Let everything that is to happen happen, without faults."""
+    """Run all pending steps without faults."""
     for _ in range(10):
         step = decide.next_step(state, SCOPES, now, "")
         if step.act is RolloutAction.TRY:
@@ -73,7 +73,7 @@ def test_a_fault_during_the_trial_brings_the_last_good_one_back_for_good() -> No
     assert decide.next_step(state, SCOPES, now + 3, "").act is RolloutAction.TRY, "a newer one is"
 
 
-def test_silence_and_older_versions_change_nothing() -> None:
+def test_outages_and_older_versions_change_nothing() -> None:
     state, now = settle(decide.with_layers(RolloutState(), {"agent/a": layer("agent/a", 5, 7)}))
     for found in ({}, {"agent/a": layer("agent/a", 4, 1)}):
         after = decide.with_layers(state, found)
@@ -97,8 +97,8 @@ def test_a_version_that_ends_the_process_is_refused_after_some_attempts() -> Non
 
 
 class World(RuleBasedStateMachine):
-    """An agent whose state goes to the disk before each act, while operators push, ZooKeeper comes and goes, versions
-    break it, and its process ends anywhere."""
+    """Agent that saves its state before each action, with pushes, outages of ZooKeeper, harmful versions and crashes
+    at any point."""
 
     @initialize()
     def begin(self) -> None:
@@ -136,7 +136,7 @@ class World(RuleBasedStateMachine):
         fault = "it is broken" if broken and self.state.trying is not None else ""
         step = decide.next_step(self.state, SCOPES, self.now, fault)
         if step.act is RolloutAction.TRY:
-            assert self._stamps(step.target) not in self.broke, "what broke the agent is tried again"
+            assert self._stamps(step.target) not in self.broke, "a harmful version is tried again"
             self.state = decide.after_begin(self.state, step.target, self.now)
             self.ends_since_trial = 0
         elif step.act is RolloutAction.CONFIRM:
@@ -172,7 +172,7 @@ class World(RuleBasedStateMachine):
     @invariant()
     def what_runs_is_the_trial_or_the_good_one(self) -> None:
         assert self.live == values(self.state.running)
-        assert values(self.state.good) == self.good, "the good one changes only by a trial that went well"
+        assert values(self.state.good) == self.good, "only a successful trial changes the good version"
         assert not any(value >= BAD for value in self.good)
 
     @invariant()
@@ -183,7 +183,7 @@ class World(RuleBasedStateMachine):
                 assert known.stamp.number <= at.stamp.number
 
     def teardown(self) -> None:
-        """Whatever happened: with nobody pushing any more, what is wanted runs, or is refused and the good one runs."""
+        """Without further pushes the desired version runs in the end, or is refused and the good one runs."""
         if not hasattr(self, "state"):
             return
         self.look()

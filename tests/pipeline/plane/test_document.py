@@ -1,4 +1,4 @@
-"""pipeline.control.document: what configuration may say, and what differs."""
+"""pipeline.control.document: valid configuration documents, and their differences."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ def test_a_document_is_read_from_toml_and_json() -> None:
         pytest.param("a = [", "neither TOML nor JSON", id="garbage"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_what_to_write(text: str, said: str) -> None:
+def test_invalid_documents_are_refused_with_the_remedy(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse_document(read_text(text))
 
 
-def test_a_document_has_a_greatest_size() -> None:
+def test_the_size_of_a_document_is_limited() -> None:
     with pytest.raises(ConfigError, match="512 KiB"):
         canonical({"flow": [{"name": "a", "text": "x" * 600_000}]})
 
 
-def test_layers_lie_over_each_other_setting_by_setting() -> None:
+def test_layers_are_merged_setting_by_setting() -> None:
     group: dict[str, Any] = {
         "metrics": {"poll": "60s", "level": "hdfs"},
         "flow": [{"name": "a", "n": 1}, {"name": "b", "n": 1}],
@@ -88,7 +88,7 @@ def test_layers_lie_over_each_other_setting_by_setting() -> None:
     }
 
 
-def test_only_the_difference_is_named() -> None:
+def test_only_changed_settings_are_named() -> None:
     old = parse_document({"metrics": {"poll": "60s", "level": "hdfs"}, "flow": [{"name": "a"}, {"name": "b"}]})
     new = parse_document({"metrics": {"poll": "30s", "level": "hdfs"}, "flow": [{"name": "b", "x": 1}, {"name": "c"}]})
     change = difference(old, new)
@@ -120,7 +120,7 @@ def test_a_local_file_is_read_again_when_it_changes_and_kept_when_it_breaks(tmp_
     assert not file.problem
 
 
-def test_memory_survives_and_damage_is_set_aside(tmp_path: Path) -> None:
+def test_saved_state_survives_and_damaged_state_is_quarantined(tmp_path: Path) -> None:
     layer = Layer(VersionId("agent/a", "l", 3), canonical({"metrics": {"poll": "30s"}}))
     kept = ControlState(with_layers(RolloutState(), {"agent/a": layer}), groups={"g": {"m": {"host": "h", "port": 1}}})
     ControlStateFile(tmp_path).save(kept)
@@ -133,8 +133,8 @@ def test_memory_survives_and_damage_is_set_aside(tmp_path: Path) -> None:
     assert (tmp_path / "plane.damaged").exists()
 
 
-def test_a_disk_that_refuses_leaves_what_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is done that is not on the disk, and the agent starts all the same."""
+def test_a_full_disk_leaves_the_running_version_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No action without a saved state; the agent starts all the same."""
     done: list[object] = []
     runtime = AgentControls(done.append, lambda: 0, lambda: "")
     runtime.on_setting("poll", done.append)
@@ -155,4 +155,4 @@ def test_a_disk_that_refuses_leaves_what_runs_as_it_is(tmp_path: Path, monkeypat
     assert plane.figures()["running"] == "file@0"
     local.write_text("[metrics]\npoll = 'broken'")
     plane._read_file()
-    assert any("poll" in text for text in plane.problems()), "a file that cannot be used is no secret"
+    assert any("poll" in text for text in plane.problems()), "an unusable file is reported"

@@ -1,4 +1,4 @@
-"""Flows by configuration: added, changed and removed while the agent runs; what cannot run is refused or taken back."""
+"""Flows by configuration: added, changed and removed while the agent runs; invalid flows are refused or rolled back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _short_probation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def with_flows(name: str, folder: Path, zookeeper: str) -> Iterator[tuple[Agent, Flows]]:
-    """An agent that runs flows, as `artimon agent` wires it."""
+    """Agent that runs flows, as `artimon agent` wires it."""
     keys, allow = key_file(folder), folder / "allow.toml"
     allow.write_text(
         f'[folder.in]\npath = "{folder.parent}"\n[folder.out]\npath = "{folder.parent / "out"}"\nwrite = true\n'
@@ -55,13 +55,13 @@ def tail(name: str, source: Path, **more: Any) -> dict[str, Any]:
 
 
 def arrived(folder: Path) -> list[str]:
-    """Bodies of the lines that stand in closed files below a folder."""
+    """Bodies of the lines in closed files below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".", "_")))
     lines = [line for path in files for line in path.read_text().splitlines()]
     return [str(json.loads(line).get("body", line)) for line in lines if line.startswith("{")]
 
 
-def test_a_pushed_flow_runs_changes_and_goes(tmp_path: Path, zookeeper: str) -> None:
+def test_a_pushed_flow_is_started_changed_and_removed(tmp_path: Path, zookeeper: str) -> None:
     name, operator = new_name(), Operator(zookeeper)
     source, target = tmp_path / "in.log", tmp_path / "out"
     source.write_text("one\ntwo\n")
@@ -77,7 +77,7 @@ def test_a_pushed_flow_runs_changes_and_goes(tmp_path: Path, zookeeper: str) -> 
         kept = flows.flow("a")
         push(tail("a", source), {**tail("b", source), "sink": {"type": "null"}})
         eventually(lambda: agent.plane.figures()["good"] == f"agent/{name}@2", "a second flow runs beside it")
-        assert flows.flow("a") is kept, "what did not change was left alone"
+        assert flows.flow("a") is kept, "unchanged flows keep running"
         push(tail("a", source, colour="red"))
         eventually(lambda: "colour" in agent.plane.figures()["refused"], "an unknown option is refused")
         assert flows.flow("a") is kept

@@ -1,4 +1,5 @@
-"""Groups: clients name one, servers are in one; the last known members hold, also after a restart without ZooKeeper."""
+"""Groups of servers: clients name a group; its last known members stay valid, also after a restart
+without ZooKeeper."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def test_members_are_found_and_remembered(tmp_path: Path, zookeeper: str) -> Non
         )
         serving.stop()
         eventually(lambda: not operator.client.exists(f"/artimon/groups/{group}/tier2-1"), "it is gone")
-        assert directory.members(group), "an empty group is not believed"
+        assert directory.members(group), "an empty group is ignored"
         with pytest.raises(ControlPlaneError):
             directory.members("10.0.0.7:4141")
         agent.plane.wake()
@@ -44,7 +45,7 @@ def known(*groups: str, mode: CollectorMode = CollectorMode.FAILOVER) -> Collect
     return collectors
 
 
-def test_the_preferred_group_as_long_as_one_of_it_may_be_tried() -> None:
+def test_the_preferred_group_is_used_while_one_of_its_members_may_be_tried() -> None:
     collectors = known("near", "far")
     used = set()
     for now in (0.0, 0.01):
@@ -62,7 +63,7 @@ def test_the_preferred_group_as_long_as_one_of_it_may_be_tried() -> None:
     assert known().pick(0.0) is not None
 
 
-def test_round_robin_takes_turns_and_least_loaded_looks_at_calls_without_an_answer() -> None:
+def test_round_robin_alternates_and_least_loaded_counts_calls_in_flight() -> None:
     turns = known("near", mode=CollectorMode.ROUND_ROBIN)
     picked = []
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Scenario 42, the control plane gone: ZooKeeper killed, wiped, cut off. Data flows, and what was told last holds."""
+"""Scenario 42, control plane lost: ZooKeeper killed, wiped, cut off. Data flows, and the last configuration stays."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def chroot(zookeeper: str) -> Iterator[str]:
-    """A tree of its own, so that it can be wiped."""
+    """ZooKeeper tree that the test may wipe."""
     with own_tree(zookeeper) as place:
         yield place
 
 
 def wipe(client: KazooClient) -> None:
-    """Every node goes; those who live make theirs again at once."""
+    """Delete every node; living processes recreate theirs at once."""
     for name in client.get_children("/artimon"):
         with suppress(NotEmptyError):
             client.delete(f"/artimon/{name}", recursive=True)
@@ -49,7 +49,7 @@ def operator(chroot: str) -> Iterator[Operator]:
 
 
 def test_scenario_42_zookeeper_killed(tmp_path: Path, zookeeper_stack: Stack, chroot: str, operator: Operator) -> None:
-    """Data flows; a restart meanwhile goes on with the last configuration; a push is taken once it is back."""
+    """Data flows; a restart uses the last configuration; a push is applied once ZooKeeper is back."""
     name, group = new_name(), new_name()
     operator.push(f"agent/{name}", collectors=[group], quota="100MiB")
     with serving(operator.client, new_name(), group) as store, running(name, tmp_path, chroot) as agent:
@@ -79,8 +79,8 @@ def test_scenario_42_zookeeper_killed(tmp_path: Path, zookeeper_stack: Stack, ch
 
 
 def test_scenario_42_zookeeper_wiped(tmp_path: Path, chroot: str, operator: Operator) -> None:
-    """Nothing is believed of an empty tree: configuration, collectors and the mode stay. What is pushed then counts,
-    although its number is small."""
+    """An empty tree changes nothing: configuration, collectors and the mode stay. Later pushes count in spite of their
+    small version number."""
     name, group = new_name(), new_name()
     for megabytes in (100, 101, 102):
         operator.push(f"agent/{name}", collectors=[group], quota=f"{megabytes}MiB")
@@ -100,8 +100,8 @@ def test_scenario_42_zookeeper_wiped(tmp_path: Path, chroot: str, operator: Oper
 def test_scenario_42_cut_off_from_zookeeper_past_its_session(
     tmp_path: Path, zookeeper_stack: Stack, chroot: str, operator: Operator
 ) -> None:
-    """Longer than its session: others see it gone; it goes on; then it is back, and does what it was told meanwhile,
-    unless that is too late."""
+    """The session expires and others see the agent gone. Once reconnected it obeys commands given meanwhile, unless
+    they are too late."""
     name, group = new_name(), new_name()
     wire = Wire(int(zookeeper_stack.zookeeper.rpartition(":")[2]))
     cut_off = f"127.0.0.1:{wire.port}{chroot[chroot.index('/') :]}"

@@ -34,7 +34,7 @@ def operator(zookeeper: str) -> Iterator[Operator]:
 
 @contextmanager
 def registered(operator: Operator, host: str, port: int, group: str) -> Iterator[None]:
-    """A collector that is told of, whoever answers there."""
+    """Register a collector endpoint, with or without a server behind it."""
     path = f"/artimon/collectors/{new_name()}"
     data = json.dumps({"host": host, "port": port, "group": group}).encode()
     operator.client.create(path, data, ephemeral=True, makepath=True)
@@ -53,7 +53,7 @@ def stop_of(agent: Agent) -> float:
 def test_scenario_20_stop_is_bounded_with_a_dead_peer_and_bad_names(
     tmp_path: Path, zookeeper: str, operator: Operator
 ) -> None:
-    """One peer takes connections and never answers, one has no address; what was accepted is there afterwards."""
+    """One peer accepts connections and never answers, one has no address; accepted batches stay in the log."""
     name, group = new_name(), new_name()
     operator.push(f"agent/{name}", collectors=[group])
     with (
@@ -75,7 +75,7 @@ def test_scenario_20_stop_is_bounded_with_a_dead_peer_and_bad_names(
 
 
 def test_scenario_24_no_collector_can_be_resolved(tmp_path: Path, zookeeper: str, operator: Operator) -> None:
-    """Nothing is acked and nothing lost; as soon as one can be reached, all of it goes."""
+    """Nothing is acked or lost; every batch is sent as soon as a collector can be reached."""
     name, group = new_name(), new_name()
     operator.push(f"agent/{name}", collectors=[group])
     with registered(operator, "no-such-host.invalid", 4141, group), running(name, tmp_path, zookeeper) as agent:
@@ -90,7 +90,7 @@ def test_scenario_24_no_collector_can_be_resolved(tmp_path: Path, zookeeper: str
 
 
 class Ledger(Store):
-    """Remembers which batches came."""
+    """Records the batches that arrive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,8 +104,8 @@ class Ledger(Store):
 def test_scenario_36_reconfigured_live_and_stopped_just_after_its_start(
     tmp_path: Path, zookeeper: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While one version follows the other batches are accepted and sent; then starts and stops at once. Every accepted
-    batch arrives, and nothing hangs."""
+    """Batches are accepted and sent while versions follow one another; then starts are followed at once by stops.
+    Every accepted batch arrives, and nothing hangs."""
     monkeypatch.setattr(decide, "PROBATION_S", 0.2)
     name, one, other = new_name(), new_name(), new_name()
     ledger, accepted = Ledger(), 0

@@ -1,4 +1,4 @@
-"""A network that can be cut: carries bytes to a server, or holds them back while both ends believe in it."""
+"""TCP proxy that can be cut: forwards bytes to a server, or holds them back while both ends stay connected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Wire:
-    """Listens on a free port and leads to `port`. While `cut`, nothing passes and nobody is told."""
+    """Listens on a free port and forwards to `port`. While `cut`, no byte passes and no connection is closed."""
 
     def __init__(self, port: int) -> None:
         self._target, self._open = port, threading.Event()

@@ -1,4 +1,4 @@
-"""An agent with a collector that answers at once, and an operator: everything but ZooKeeper in this process."""
+"""Agent, collector that answers at once, and operator: everything but ZooKeeper in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.pipeline.helpers import started
 
 
 class Store:
-    """Takes every batch while `open`; offsets count up."""
+    """Accepts every batch while `open`; offsets count up."""
 
     def __init__(self) -> None:
         self.lock, self.open, self.messages = threading.Lock(), True, 0
@@ -44,7 +44,7 @@ class Store:
 def serving(
     operator: KazooClient, name: str, group: str, store: Store | None = None, **options: Any
 ) -> Iterator[Store]:
-    """A collector of a group."""
+    """Serve a collector of a group."""
     store = store or Store()
     server = FramedServer(collector_idl().Collector, store, **options)
     port = server.start()
@@ -63,7 +63,7 @@ KEYS = SigningKeys({"tests": b"the-secret-of-the-operators-of-these-tests"})
 
 
 class Operator:
-    """Somebody at a terminal; `keys` as of `running`, None for somebody who signs nothing."""
+    """Operator at a terminal; `keys` as of `running`, None for unsigned pushes."""
 
     def __init__(self, zookeeper: str, keys: SigningKeys | None = KEYS) -> None:
         self.keys = keys
@@ -104,7 +104,7 @@ def new_name() -> str:
 
 
 def key_file(folder: Path) -> Path:
-    """The file of KEYS, as an agent is given it."""
+    """Key file of KEYS in the form that agents read."""
     file = folder / "config.keys"
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(f"{id} {secret.decode()}\n" for id, secret in KEYS.secrets.items()))

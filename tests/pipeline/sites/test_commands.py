@@ -57,5 +57,5 @@ def test_stores_of_several_sites_are_compared(tmp_path: Path) -> None:
     assert "near" in found["problem"]
     whole = folder(tmp_path / "w", 0, 1, 2, 3)
     code, found = run("sites", "verify", f"near=batches:{near}", f"whole=batches:{whole}", "--json")
-    assert (code, found["read"]) == (0, ["whole"]), "handed over: the one that holds it all is read"
+    assert (code, found["read"]) == (0, ["whole"]), "mirrored: only the complete store is read"
     assert run("sites", "verify", "near")[0] == 2

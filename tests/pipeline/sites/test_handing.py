@@ -1,4 +1,4 @@
-"""What counts as handed over, in whatever order the other site answers; and what two stores hold together."""
+"""Mirror progress for any order of the other site's answers, and the union of two stores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reading(count: int, compacted: bool = False) -> MirrorProgress:
 
 
 class Record(NamedTuple):
-    """As Kafka's consumer brings it."""
+    """Message in the shape of Kafka's consumer."""
 
     partition: int
     offset: int
@@ -39,8 +39,7 @@ class Record(NamedTuple):
 
 
 class Interrupted(TopicMirror):
-    """Takes one message a call. While its second call is on its way the other site says that it lost what the first
-    one brought."""
+    """Accepts one message a call. During its second call the other site reports the loss of the first message."""
 
     calls = 0
 
@@ -51,8 +50,8 @@ class Interrupted(TopicMirror):
         return [MessageAnswer(at(0)) for _ in messages[:1]]
 
 
-def test_what_was_on_its_way_when_something_was_lost_is_read_again_too() -> None:
-    """What is left of the poll must not move the hand-over beyond what it goes back to."""
+def test_messages_in_flight_during_a_loss_are_read_again() -> None:
+    """The rest of the poll must not move the hand-over past the offset it returns to."""
     config = MirrorConfig("h", "127.0.0.1:1", "127.0.0.1:1", topic_prefix="t")
     running = Interrupted(config, "samples", KazooClient("127.0.0.1:1"), SYSTEM_CLOCK, False)
     running._hand([Record(0, offset, b"batch") for offset in range(4)], threading.Event())
@@ -62,7 +61,7 @@ def test_what_was_on_its_way_when_something_was_lost_is_read_again_too() -> None
 
 
 @given(st.permutations(range(6)), st.integers(0, 6))
-def test_an_offset_is_handed_over_once_all_below_it_is(order: list[int], count: int) -> None:
+def test_an_offset_counts_once_all_below_it_are_handed_over(order: list[int], count: int) -> None:
     handing = reading(6)
     for offset in order:
         handing.placed(SourceMessage(0, offset), at(offset), acked=False)
@@ -74,7 +73,7 @@ def test_an_offset_is_handed_over_once_all_below_it_is(order: list[int], count: 
     assert handing.flying == 6 - prefix
 
 
-def test_what_was_lost_at_the_other_site_is_read_again() -> None:
+def test_messages_lost_at_the_other_site_are_read_again() -> None:
     handing = reading(4)
     for offset in range(4):
         handing.placed(SourceMessage(0, offset), at(offset), acked=False)
@@ -85,7 +84,7 @@ def test_what_was_lost_at_the_other_site_is_read_again() -> None:
     assert not handing.read(SourceMessage(0, 1)), "once"
 
 
-def test_what_the_source_no_longer_has_is_counted() -> None:
+def test_messages_deleted_at_the_source_are_counted() -> None:
     handing = reading(1)
     handing.read(SourceMessage(0, 5))
     assert handing.lost == 4
@@ -94,7 +93,7 @@ def test_what_the_source_no_longer_has_is_counted() -> None:
     assert handing.lost == 0
 
 
-def test_what_is_no_batch_holds_nothing_up() -> None:
+def test_invalid_messages_do_not_stop_the_hand_over() -> None:
     handing = reading(2)
     handing.skip(SourceMessage(0, 0))
     handing.placed(SourceMessage(0, 1), at(1), acked=True)
@@ -102,7 +101,7 @@ def test_what_is_no_batch_holds_nothing_up() -> None:
     assert handing.skipped == 1
 
 
-def test_offsets_of_two_hand_overs_never_go_back() -> None:
+def test_offsets_of_two_hand_overs_never_decrease() -> None:
     assert merge_offsets({0: 5, 1: 2}, {0: 3, 2: 9}) == {0: 5, 1: 2, 2: 9}
 
 
@@ -113,7 +112,7 @@ def held(*ranges: tuple[int, int], lane: int = 0) -> LaneRanges:
     return lanes
 
 
-def test_lanes_that_were_cut_between_sites_are_each_batch_once() -> None:
+def test_lanes_split_between_sites_yield_each_batch_once() -> None:
     report = compare_stores({"near": held((0, 57), (90, 100)), "far": held((57, 90))})
     assert report.once
     assert report.stores_to_read() == ["near", "far"]
@@ -121,7 +120,7 @@ def test_lanes_that_were_cut_between_sites_are_each_batch_once() -> None:
     assert report.missing == {}
 
 
-def test_a_site_that_was_handed_over_is_left_out_of_the_union() -> None:
+def test_a_mirrored_site_is_left_out_of_the_union() -> None:
     report = compare_stores({"edge": held((0, 50)), "whole": held((0, 80))})
     assert report.stores_to_read() == ["whole"]
 

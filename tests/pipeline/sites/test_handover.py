@@ -1,5 +1,5 @@
-"""From the Kafka of one site to the collectors of another, real ones: the same bytes, once by identity, and an offset
-is kept only when the other site acked everything below it."""
+"""Mirroring from the Kafka of one site to the collectors of another, with real servers: the same bytes, once by
+identity; an offset is committed only when the other site has acked everything below it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def handover(source: Centre, target: Centre) -> Iterator[SiteMirror]:
 
 
 def publish(target: Centre, client: KazooClient, running: SiteMirror, until: int) -> None:
-    """As the raw query of the target would."""
+    """Publish ack states as the raw query of the target."""
     for sent in running.samples.sent()[:1]:
         position = sent.position
         parts = {n: PartitionState(until, 0, 1000) for n in range(2)}
@@ -46,7 +46,7 @@ def publish(target: Centre, client: KazooClient, running: SiteMirror, until: int
         client.set(path, state.to_json())
 
 
-def test_handed_over_with_the_same_bytes_and_gone_on_with_after_a_restart(
+def test_batches_are_mirrored_unchanged_and_a_restart_continues(
     tmp_path: Path, centres: tuple[Centre, Centre], zookeeper: str
 ) -> None:
     source, target = centres

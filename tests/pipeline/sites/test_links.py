@@ -1,4 +1,4 @@
-"""An agent of two data centres with real servers: two ensembles (chroots), two Kafkas' worth of topics, two stores."""
+"""Agent of two data centres with real servers: two ensembles (chroots), two sets of topics, two stores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE, RETURN = 1.0, 1.0
 
 
 class Centre:
-    """A site: a ZooKeeper of its own, and topics of its own (under a prefix that its collector knows)."""
+    """Site with a ZooKeeper tree and topics of its own (under a prefix that its collector knows)."""
 
     def __init__(self, name: str, zookeeper: str, kafka: str, client: KazooClient) -> None:
         self.name, self.kafka, self._client = name, kafka, client
@@ -44,11 +44,11 @@ class Centre:
         return set(deduplicated(self.kafka, f"{self.prefix}.samples"))
 
     def named(self) -> int:
-        """Announcements that stand in its topic."""
+        """Announcements in its topic."""
         return len(read_topic(self.kafka, f"{self.prefix}.series"))
 
     def ack(self, agent: Agent) -> None:
-        """As its raw query would, say that all is in the table that this agent sent here."""
+        """Publish, as its raw query, that everything this agent sent here is in the table."""
         for sent in agent._sender.sent():
             position = sent.position
             parts = {n: PartitionState(1000, 0, 1000) for n in range(2)}
@@ -78,11 +78,9 @@ def accept(one: Agent, count: int, announce: bool = False) -> None:
 
 
 @pytest.mark.stack
-def test_a_site_goes_and_comes_back_and_each_batch_is_at_one_of_them(
-    tmp_path: Path, centres: tuple[Centre, Centre]
-) -> None:
-    """Sent and not acked when the near site goes: that stays bound, through a restart of the agent too. What was never
-    sent goes to the far site with its announcements, and new data returns once the near one is back."""
+def test_after_the_outage_of_a_site_each_batch_is_at_one_site(tmp_path: Path, centres: tuple[Centre, Centre]) -> None:
+    """Batches sent and not acked stay bound to the lost near site, also through a restart of the agent. Unsent ones go
+    to the far site with their announcements, and new data returns once the near site is back."""
     near, far = centres
     with agent(tmp_path, near, far) as one:
         with near.collector():
@@ -129,7 +127,7 @@ def test_an_operator_releases_a_lane(tmp_path: Path, centres: tuple[Centre, Cent
     assert not (near.stored() - far.stored())
 
 
-def test_figures_of_several_sites_are_added_and_ages_are_the_greatest() -> None:
+def test_figures_of_sites_are_summed_and_ages_are_the_maximum() -> None:
     first = {"pending": 1, "oldest_unacked_ms": 5, "buffer_full": "", "nacks": {"full": 1}}
     second = {"pending": 2, "oldest_unacked_ms": 9, "buffer_full": "yes", "nacks": {"full": 2, "kafka": 1}}
     lags = [{"source_lag_ms": {"a": 5}}, {"source_lag_ms": {"a": 3}}]
@@ -143,7 +141,7 @@ def test_figures_of_several_sites_are_added_and_ages_are_the_greatest() -> None:
 
 
 @pytest.mark.parametrize("texts", [["paris"], ["=h:1"], ["a=h:1", "a=h:2"], ["a b=h:1"]])
-def test_what_names_no_site_is_refused(texts: list[str]) -> None:
+def test_invalid_sites_are_refused(texts: list[str]) -> None:
     with pytest.raises(ValueError, match="site"):
         parse_sites(texts)
     assert parse_sites(["a-1=h:1,g:2/root"]) == (Site("a-1", "h:1,g:2/root"),)

@@ -13,7 +13,7 @@ def header(block: int) -> BatchHeader:
     return cast(BatchHeader, SimpleNamespace(source="a", block=block, poll_ms=1))
 
 
-def test_a_block_that_is_dropped_while_a_site_takes_it_leaves_nothing_behind() -> None:
+def test_a_block_dropped_while_a_site_reads_it_leaves_no_entry() -> None:
     names = AnnouncementCache(held_bytes=10)
     names.note(header(1), b"x" * 10)
     taken = names.lacking("far")

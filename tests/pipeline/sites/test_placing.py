@@ -1,5 +1,5 @@
-"""An agent of several sites without I/O: whatever fails, hangs, crashes or comes back, no batch is at two sites, and
-nothing is forgotten that no site has."""
+"""Agent of several sites without I/O: after any failure, hang, crash or recovery no batch is at two sites, and no
+batch is forgotten that no site has."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Logged(NamedTuple):
 
 
 class World:
-    """Three sites that store what reaches them, and an agent with its log and its record on the disk."""
+    """Three sites that store every batch they receive, and an agent with its log and its record on the disk."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -108,13 +108,13 @@ class World:
                 self.noted.update(zip((item.id for item in group.items), at, strict=True))
 
     def roll(self) -> None:
-        """A new segment begins; the oldest ones go that hold nothing to keep."""
+        """Begin a new segment; delete the oldest ones without needed batches."""
         newest = self.held.stop
         self.held = range(min((one.place.segment for one in self.log.values()), default=newest), newest + 1)
         self.unsure = {id: one for id, one in self.unsure.items() if one.place.segment in self.held}
 
     def ack(self, site: str, noted: bool = True) -> None:
-        """The site says that all it stored is durable; the agent forgets it. `noted`: so does its disk."""
+        """The site acks everything it stored; the agent forgets it. `noted`: its disk does too."""
         tracker = self.agent.trackers[site]
         waiting = [sent.key for sent in tracker.sent()]
         for item in tracker.judged(AckDecision(tuple(waiting))):
@@ -125,7 +125,7 @@ class World:
             self.durable_acks.add(item.id)
 
     def crash(self) -> None:
-        """Only the log, its notes and the record that was saved last are left."""
+        """Keep only the log, its notes and the last saved record."""
         record = SiteRecord(missing=True) if self.disk is None else SiteRecord.from_json(self.disk)
         found = {**self.log, **self.unsure}
         self.log, self.unsure = {id: found[id] for id in sorted(found, key=lambda id: found[id].place)}, {}
@@ -141,14 +141,14 @@ class World:
 
 
 def leave(world: World) -> None:
-    """The near site is gone for longer than the patience."""
+    """Let the near site be down for longer than the patience."""
     world.up["near"] = False
     world.send("near", "taken")
     world.tick()
     world.tick(PATIENCE)
 
 
-def test_a_lane_stays_while_the_patience_lasts_then_what_was_never_sent_goes_elsewhere() -> None:
+def test_a_lane_stays_during_the_patience_then_its_unsent_batches_move() -> None:
     world = World()
     world.accept(0)
     world.up["near"] = False
@@ -160,7 +160,7 @@ def test_a_lane_stays_while_the_patience_lasts_then_what_was_never_sent_goes_els
 
 
 @pytest.mark.parametrize("outcome", ["taken", "silent", "lost"])
-def test_what_a_site_may_have_stays_with_it(outcome: str) -> None:
+def test_batches_that_a_site_may_have_stay_with_it(outcome: str) -> None:
     world = World()
     world.accept(0)
     world.send("near", outcome)
@@ -169,7 +169,7 @@ def test_what_a_site_may_have_stays_with_it(outcome: str) -> None:
     assert world.at(0) == "far"
     world.now += 100
     assert world.send("far", "taken") == 1
-    assert world.stored["far"] == {header(0, 1).id}, "only what was never sent"
+    assert world.stored["far"] == {header(0, 1).id}, "only unsent batches"
     assert world.agent.bound()["near"] == {str(lane(0)): 1}
     world.up["near"] = True
     world.send("near", "taken")
@@ -179,7 +179,7 @@ def test_what_a_site_may_have_stays_with_it(outcome: str) -> None:
     assert world.agent.bound() == {}
 
 
-def test_what_was_refused_or_never_reached_the_site_may_go() -> None:
+def test_refused_and_undelivered_batches_may_move() -> None:
     world = World()
     world.accept(0)
     world.send("near", "refused")
@@ -188,8 +188,8 @@ def test_what_was_refused_or_never_reached_the_site_may_go() -> None:
     assert world.send("far", "taken") == 1
 
 
-def test_what_could_not_be_saved_is_saved_before_the_next_call() -> None:
-    """Else it went to a site without a word on the disk, and after a crash to another one too."""
+def test_an_unsaved_record_is_saved_before_the_next_call() -> None:
+    """Otherwise it would go to a site without a record on the disk, and after a crash to another site too."""
     world = World()
     world.accept(0)
     agent, tracker = world.agent, world.agent.trackers["near"]
@@ -206,7 +206,7 @@ def test_what_could_not_be_saved_is_saved_before_the_next_call() -> None:
     assert not agent.expose("near", group)
 
 
-def test_it_comes_back_one_lane_first() -> None:
+def test_a_recovered_site_is_probed_with_one_lane_first() -> None:
     world = World()
     for number in (0, 1):
         world.accept(number)
@@ -217,16 +217,16 @@ def test_it_comes_back_one_lane_first() -> None:
     world.up["near"] = True
     world.tick()
     moves = world.tick(RETURN)
-    assert len(moves) == 1, "a scout"
+    assert len(moves) == 1, "a probe"
     assert world.tick(1) == []
     world.now += 100
     world.accept(moves[0].lane.lane)
     world.send("near", "taken")
-    assert len(world.tick(RETURN)) == 1, "served: the other one follows"
+    assert len(world.tick(RETURN)) == 1, "the probe succeeded: the other lane follows"
     assert {world.at(0), world.at(1)} == {"near"}
 
 
-def test_a_site_that_fails_again_is_left_alone_longer_each_time() -> None:
+def test_the_pause_of_a_site_grows_with_each_failure() -> None:
     world = World()
     world.accept(0)
     away = []
@@ -241,7 +241,7 @@ def test_a_site_that_fails_again_is_left_alone_longer_each_time() -> None:
     assert away[0] < away[1] < away[2]
 
 
-def test_a_crash_binds_what_may_have_been_sent_and_no_more_than_the_record_says() -> None:
+def test_a_crash_binds_only_batches_that_may_have_been_sent_according_to_the_record() -> None:
     world = World()
     for _ in range(3):
         world.accept(0)
@@ -258,7 +258,7 @@ def test_a_crash_binds_what_may_have_been_sent_and_no_more_than_the_record_says(
 
 
 @pytest.mark.parametrize("note", [True, False])
-def test_what_was_acked_stays_with_its_site_if_a_crash_takes_the_note_of_the_ack(note: bool) -> None:
+def test_an_acked_batch_stays_with_its_site_after_its_note_is_lost(note: bool) -> None:
     """The lane has left that site meanwhile, and the record on the disk is younger than the ack."""
     world = World()
     world.accept(0)
@@ -315,7 +315,7 @@ def test_release_gives_up_the_guarantee_for_that_lane_alone() -> None:
     assert world.agent.release(0, world.reachable()) == [], "nothing more to release"
 
 
-def test_spans_are_forgotten_once_they_hold_nothing() -> None:
+def test_empty_spans_are_forgotten() -> None:
     one = LaneRecord([(0, "near"), (10, "far"), (20, "near")])
     one.prune(9)
     assert len(one.spans) == 3
@@ -326,7 +326,7 @@ def test_spans_are_forgotten_once_they_hold_nothing() -> None:
 
 
 class Sites(RuleBasedStateMachine):
-    """Everything at once."""
+    """All operations in any order."""
 
     @initialize()
     def begin(self) -> None:
@@ -377,7 +377,7 @@ class Sites(RuleBasedStateMachine):
         assert held == len(world.log), "each batch that is not acked is with exactly one tracker"
 
     def teardown(self) -> None:
-        """With all sites up, everything is stored and acked at last."""
+        """With all sites up, every batch is stored and acked in the end."""
         if not hasattr(self, "world"):
             return
         world = self.world
