@@ -49,8 +49,8 @@ def test_golden_bytes_are_still_read() -> None:
 def test_what_is_written_is_what_the_page_says() -> None:
     """Column names and types, in order, of all three parts."""
     page = (ROOT / "docs" / "formats" / "feed.md").read_text()
-    told = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| `")]
-    names = [(name.strip(" `"), kind.split(",")[0].strip()) for name, kind in told]
+    documented = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| `")]
+    names = [(name.strip(" `"), kind.split(",")[0].strip()) for name, kind in documented]
     written = []
     for part in encode_range(RANGE)[:2]:
         with pa.ipc.open_stream(pa.py_buffer(part)) as reader:

@@ -50,7 +50,7 @@ def test_golden_bytes_are_still_read() -> None:
     assert Manifest.from_bytes((GOLDEN / "manifest.json").read_bytes(), "golden") == MANIFEST
 
 
-def told() -> dict[str, dict[str, str]]:
+def documented_kinds() -> dict[str, dict[str, str]]:
     """Kinds and columns as the page has them; types are looked up in what is written."""
     page = (ROOT / "docs" / "formats" / "image.md").read_text()
     section = page.split("## 2.")[1].split("## 3.")[0]
@@ -66,7 +66,7 @@ def test_what_is_written_is_what_the_page_says() -> None:
     parts = list(export)
     export.close()
     kinds: list[str] = []
-    pages = told()
+    pages = documented_kinds()
     for frame in map(decode_frame, parts):
         kinds.append(frame.kind)
         for name in frame.columns:

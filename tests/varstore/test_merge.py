@@ -32,10 +32,10 @@ def answer(type_: ValueType, *values: int) -> Buckets:
                    births["last_ms"] if n else np.zeros(1, np.int64))  # fmt: skip
 
 
-@pytest.mark.parametrize("told", [ValueType.STRING, ValueType.BOOLEAN, ValueType.DOUBLE])
-def test_a_twin_that_was_only_announced_hides_nothing(told: ValueType) -> None:
+@pytest.mark.parametrize("announced_type", [ValueType.STRING, ValueType.BOOLEAN, ValueType.DOUBLE])
+def test_a_twin_that_was_only_announced_hides_nothing(announced_type: ValueType) -> None:
     """Whichever of them comes first."""
-    silent, spoken = answer(told), answer(ValueType.INTEGER, 3, 4)
+    silent, spoken = answer(announced_type), answer(ValueType.INTEGER, 3, 4)
     for parts in ([silent, spoken], [spoken, silent]):
         found = merge_answers(parts, REQUEST)
         assert [(one.type, found.statistics["last"].tolist()) for one in found.series] == [

@@ -385,11 +385,11 @@ def test_without_zookeeper_and_kafka_it_serves_and_says_so(tmp_path: Path) -> No
     thread = threading.Thread(target=run_shard, args=(config, stop), daemon=True)
     thread.start()
 
-    def told() -> bool:
+    def is_reported() -> bool:
         health = read_health(path)
         return health is not None and "not registered in ZooKeeper" in health.problem and health.state == "starting"
 
-    eventually(told)
+    eventually(is_reported)
     health = read_health(path)
     assert health is not None
     with FramedClient(idl().Shard, "127.0.0.1", int(health.figures["port"])) as client:
@@ -405,7 +405,7 @@ def test_who_is_no_member_is_idle_and_says_so(zookeeper: str, kafka: str, tmp_pa
     """What ZooKeeper says goes before the command line."""
     health = tmp_path / "health.json"
 
-    def told() -> bool:
+    def is_reported() -> bool:
         found = read_health(health)
         return found is not None and "not among the members 7, and holds nothing: it can be stopped" in found.problem
 
@@ -415,7 +415,7 @@ def test_who_is_no_member_is_idle_and_says_so(zookeeper: str, kafka: str, tmp_pa
         config = ShardConfig("0", ("0",), place, kafka, capacity=1_000, health=health)
         thread = threading.Thread(target=run_shard, args=(config, stop), daemon=True)
         thread.start()
-        eventually(told)
+        eventually(is_reported)
         stop.set()
         thread.join(60)
 
