@@ -214,7 +214,7 @@ class Cluster:
             return f"it is partial: {answer.notes}"
         found, expected = table([answer], request), table([whole], request)
         if found.keys() != expected.keys():
-            return f"{len(expected.keys() - found.keys())} series are missing, {len(found.keys() - expected.keys())} are new"
+            return f"{len(expected.keys() - found.keys())} series missing, {len(found.keys() - expected.keys())} new"
         wrong = [p for p, cells in expected.items() if found[p] != cells]
         return f"{len(wrong)} series differ: {found[wrong[0]]} for {expected[wrong[0]]}" if wrong else ""
 
