@@ -1,4 +1,4 @@
-"""Answers of several shards as one, where two of them know the same series."""
+"""Answers of several shards merged into one, where two of them know the same series."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REQUEST = SelectRequest((Matcher(NAME, "=", "x"),), GRID, STATISTICS)
 
 
 def answer(type_: ValueType, *values: int) -> Buckets:
-    """A series with these values, one a bucket; without values it was only announced."""
+    """Return a series with these values, one a bucket; without values it was only announced."""
     n = len(values)
     cells = np.zeros((1, 2), np.int64)
     cells[0, :n] = values
@@ -34,7 +34,7 @@ def answer(type_: ValueType, *values: int) -> Buckets:
 
 @pytest.mark.parametrize("announced_type", [ValueType.STRING, ValueType.BOOLEAN, ValueType.DOUBLE])
 def test_a_twin_that_was_only_announced_hides_nothing(announced_type: ValueType) -> None:
-    """Whichever of them comes first."""
+    """The order of the answers does not matter."""
     silent, spoken = answer(announced_type), answer(ValueType.INTEGER, 3, 4)
     for parts in ([silent, spoken], [spoken, silent]):
         found = merge_answers(parts, REQUEST)
@@ -46,7 +46,7 @@ def test_a_twin_that_was_only_announced_hides_nothing(announced_type: ValueType)
         assert found.notes == ()
 
 
-def test_twins_of_two_types_that_both_sent_are_told() -> None:
+def test_twins_of_two_types_with_samples_are_reported() -> None:
     """One of them is shown."""
     found = merge_answers([answer(ValueType.INTEGER, 3), answer(ValueType.BOOLEAN, 1, 1)], REQUEST)
     assert found.statistics["last"].tolist() == [[3, 0]]
