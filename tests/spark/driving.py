@@ -1,4 +1,4 @@
-"""Runs one query of the application inside a test, and waits for what it must reach."""
+"""Runs one query of the application inside a test, and waits for its progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.spark.suspects import Suspects
 
 @contextmanager
 def running(name: str, run: Callable[[threading.Event], None]) -> Iterator[SupervisedThread]:
-    """`run` under its supervisor, as in the application."""
+    """Run `run` under its supervisor, as in the application."""
     stop = threading.Event()
     life = SupervisedThread(name, run, stop)
     life.start()
@@ -56,7 +56,7 @@ def buckets_query(
 
 
 def reached(query: RawQuery, batches: int) -> Callable[[], bool]:
-    """Whether the table has that many batches and nothing is left in the log."""
+    """Return a condition that holds once the table has that many batches."""
 
     def done() -> bool:
         figures: dict[str, Any] = query.figures()

@@ -1,5 +1,5 @@
-"""Tables on a local folder, for tests that make thousands of appends: what artimon.runtime.files needs of a file
-system, with the times of the test's own clock. Delta itself reads and writes file:// as it does hdfs://."""
+"""Tables on a local folder, for tests that make thousands of appends: the file system calls of artimon.runtime.files,
+with the times of the test's own clock. Delta itself reads and writes file:// like hdfs://."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class LocalClient:
 
 @contextmanager
 def local_files(clock: Clock) -> Iterator[LocalClient]:
-    """Within, file:///folder is a file system as hdfs://host:port is one outside."""
+    """Make file:///folder usable as a file system in place of hdfs://host:port."""
     client = LocalClient(clock)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "_client", lambda _authority: client)
