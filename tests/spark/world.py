@@ -196,9 +196,9 @@ class World:
         self.reference.follow(self.mended)
         version, state = RawTable(self.uri).head()
         for topic in state.topics:
-            told = acks_document(state, version, topic, {}, self.clock.now_ms())["partitions"]
+            published = acks_document(state, version, topic, {}, self.clock.now_ms())["partitions"]
             known = self.reference.until[topic.topic_id]
-            assert {int(p): one["until"] for p, one in told.items()} == known
+            assert {int(p): one["until"] for p, one in published.items()} == known
 
     def check_rows(self) -> None:
         """Check that the table holds exactly the rows of the reference."""
