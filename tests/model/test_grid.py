@@ -31,7 +31,7 @@ def test_the_ends_of_a_grid_are_consecutive(end: int, step: int, n: int, before:
     assert grid.widen(before).ends().tolist()[before:] == ends
 
 
-def test_default_levels() -> None:
+def test_default_levels_are_unchanged() -> None:
     assert [(level.step_s, level.count) for level in DEFAULT_LEVELS] == [(60, 60), (300, 48), (900, 96), (3600, 72)]
     assert DEFAULT_LEVELS[3].span_ms == 72 * 3_600_000
 

@@ -17,7 +17,7 @@ from tests.waiting import eventually
 HOUR_S = 3_600.0
 
 
-class Counting(ZooKeeperWatcher):
+class CountingWatcher(ZooKeeperWatcher):
     """Counts its checks; each calls `act`."""
 
     def __init__(self, act: Callable[[], None] = lambda: None) -> None:
@@ -34,7 +34,7 @@ class Counting(ZooKeeperWatcher):
         self.left += 1
 
 
-class Late(threading.Event):
+class LateEvent(threading.Event):
     """Event that calls `stop` just before the thread clears it."""
 
     stop: threading.Event
@@ -46,7 +46,7 @@ class Late(threading.Event):
 
 
 def test_the_watcher_checks_on_every_event_and_leaves_once() -> None:
-    watcher = Counting()
+    watcher = CountingWatcher()
     watcher.start()
 
     def session(state: str) -> None:
@@ -69,8 +69,8 @@ def test_the_watcher_checks_on_every_event_and_leaves_once() -> None:
 
 
 def test_a_stop_while_the_wake_event_is_cleared_is_not_missed() -> None:
-    watcher = Counting()
-    watcher._wake = late = Late()
+    watcher = CountingWatcher()
+    watcher._wake = late = LateEvent()
     late.stop = watcher._stop
     watcher.start()
     watcher._thread.join(60.0)
@@ -93,7 +93,7 @@ def test_a_failed_check_is_reported_and_the_next_one_follows(error: Exception, p
         if faults:
             raise faults.pop()
 
-    watcher = Counting(act)
+    watcher = CountingWatcher(act)
     watcher.look()
     assert watcher.problem == problem
     watcher.look()
@@ -102,6 +102,6 @@ def test_a_failed_check_is_reported_and_the_next_one_follows(error: Exception, p
 
 
 def test_a_watcher_that_was_never_started_stops_at_once() -> None:
-    watcher = Counting()
+    watcher = CountingWatcher()
     watcher.stop()
     assert watcher.left == 0

@@ -155,14 +155,14 @@ def test_merging_keeps_all_rows_in_fewer_files(keeper_world: World, monkeypatch:
     assert (small.full, small.rows_before, small.rows) == (False, 93, 32)
     assert stored_rows(keeper_world) == expected(made)
     assert table.tidy() is None
-    tomorrow = SeriesTable(keeper_world.hdfs, Later(DAY_MS))
+    tomorrow = SeriesTable(keeper_world.hdfs, ClockAhead(DAY_MS))
     full = tomorrow.tidy()
     assert full is not None
     assert (full.full, full.rows) == (True, 32)
     assert all(file.is_base for file in tomorrow.live())
     assert stored_rows(keeper_world) == expected(made)
     assert tomorrow.sweep() == []  # readers may still use them
-    tomorrow._clock = Later(2 * DAY_MS)
+    tomorrow._clock = ClockAhead(2 * DAY_MS)
     dead = tomorrow.sweep()
     assert len(dead) >= 4
     assert stored_rows(keeper_world) == expected(made)
@@ -184,7 +184,7 @@ def test_a_stopped_or_conflicting_merge_leaves_no_file(keeper_world: World) -> N
     assert unnamed == {file.path for file in other.live()}
 
 
-class Later:
+class ClockAhead:
     """The system's clock, some time ahead."""
 
     def __init__(self, ahead_ms: int) -> None:

@@ -141,7 +141,7 @@ class SimAgent(Process):
         self._flying = 0
         self._looking = self.keeps_damaged = False
         self._looks_later = True
-        """It knows no collector yet."""
+        """A look is due once a batch waits: the agent knows no collector yet."""
         client: Any = SimClient(self._zookeeper, self._scheduler, self)
         self._control = _Control(client, self)
         self._look_later(CONTROL_S)
@@ -206,11 +206,11 @@ class SimAgent(Process):
             raise ticket.error
 
     def hold(self, on: bool) -> None:
-        """An operator pauses it, or lets it go."""
+        """Pause the agent or resume it, as an operator does."""
         self.sending.held = on
         self.pump()
 
-    # Pause the agent or resume it, as an operator does.
+    # -- the log
 
     def _flush_later(self, delay_s: float) -> None:
         at = self._scheduler.now + delay_s

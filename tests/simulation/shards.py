@@ -311,7 +311,7 @@ class SimCalls:
         lot = self._scheduler.random.random()
         if lot < 0.3:  # the request is lost
             return FeedOutcome(None, "CallTimeout: no reply in time")
-        again = _Late(self, shard, range_)
+        again = _LateRange(self, shard, range_)
         if lot < 0.5:  # it arrives after the timeout
             self._scheduler.later(1 + self._scheduler.random.random() * 20, again)
             return FeedOutcome(None, "CallTimeout: no reply in time")
@@ -339,7 +339,7 @@ class SimCalls:
             one()
 
 
-class _Late:
+class _LateRange:
     """A range that arrives late. (Not after its log was truncated: docs/simulation.md.)"""
 
     def __init__(self, calls: SimCalls, shard: Live, range_: FeedRange) -> None:

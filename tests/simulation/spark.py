@@ -34,7 +34,7 @@ ACKS_S = 10.0
 TRIM_S = 15.0
 
 
-class Sources:
+class Broadcast:
     """Stand-in for Spark's broadcast."""
 
     def __init__(self, value: Mapping[str, int]) -> None:
@@ -50,7 +50,7 @@ class SimRawRun(raw.RawRun):
     simulated: SimRaw
 
     def share_with_tasks(self, ids: Mapping[str, int]) -> Any:
-        return Sources(ids)
+        return Broadcast(ids)
 
     def run_tasks(self, frame: Any, plan: RawPlan, hour: str) -> list[RawResult]:
         del hour

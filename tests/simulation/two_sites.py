@@ -57,7 +57,7 @@ class SimSite:
 
 
 class SiteAgent(Process):
-    """One agent with a tracker and a sending for each site; as pipeline.sites.links drives them."""
+    """One agent with a tracker and a sending for each site, driven as by pipeline.sites.links."""
 
     def __init__(self, scheduler: Scheduler, sites: Sequence[SimSite], accepted: set[BatchId]) -> None:
         super().__init__(AGENT)

@@ -19,7 +19,7 @@ class Stat(NamedTuple):
 
 
 class SimZookeeper:
-    """The ensemble."""
+    """The ZooKeeper ensemble."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

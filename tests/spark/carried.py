@@ -97,15 +97,15 @@ class Carried:
     @contextmanager
     def spark(self) -> Iterator[RawQuery]:
         """Run raw query, publication of acks and retention, as the application does."""
-        lives: list[SupervisedThread] = []
+        threads: list[SupervisedThread] = []
         acks = AcksPublisher(self.config, self._client)
-        query = RawQuery(self.config, self._session, lambda: lives[0].healthy() if lives else None, acks.wake)
+        query = RawQuery(self.config, self._session, lambda: threads[0].healthy() if threads else None, acks.wake)
         retention = TopicTrimmer(self.config)
         with ExitStack() as all_:
             all_.callback(acks.wake)
             all_.enter_context(running("acks", acks.run))
             all_.enter_context(running("retention", retention.run))
-            lives.append(all_.enter_context(running("raw", query.run)))
+            threads.append(all_.enter_context(running("raw", query.run)))
             yield query
 
     def figures(self) -> dict[str, Any]:

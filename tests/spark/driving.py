@@ -22,13 +22,13 @@ from pipeline.spark.suspects import Suspects
 def running(name: str, run: Callable[[threading.Event], None]) -> Iterator[SupervisedThread]:
     """Run `run` under its supervisor, as in the application."""
     stop = threading.Event()
-    life = SupervisedThread(name, run, stop)
-    life.start()
+    thread = SupervisedThread(name, run, stop)
+    thread.start()
     try:
-        yield life
+        yield thread
     finally:
         stop.set()
-        life.join(30)
+        thread.join(30)
 
 
 @contextmanager
@@ -39,10 +39,10 @@ def raw_query(
     name: str = "raw",
     suspects: Suspects | None = None,
 ) -> Iterator[RawQuery]:
-    lives: list[SupervisedThread] = []
-    query = RawQuery(config, session, lambda: lives[0].healthy() if lives else None, probe=probe, suspects=suspects)
-    with running(name, query.run) as life:
-        lives.append(life)
+    threads: list[SupervisedThread] = []
+    query = RawQuery(config, session, lambda: threads[0].healthy() if threads else None, probe=probe, suspects=suspects)
+    with running(name, query.run) as thread:
+        threads.append(thread)
         yield query
 
 

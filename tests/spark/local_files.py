@@ -17,7 +17,7 @@ from artimon.model.clock import Clock
 from artimon.runtime import files
 
 
-class Listed(NamedTuple):
+class FileStatus(NamedTuple):
     path: str
     length: int
     modification_time: int
@@ -89,12 +89,12 @@ class LocalClient:
             raise FileExistsError(to)
         Path(path).rename(to)
 
-    def list_status(self, path: str, recursive: bool) -> Iterator[Listed]:
+    def list_status(self, path: str, recursive: bool) -> Iterator[FileStatus]:
         if not Path(path).is_dir():
             raise FileNotFoundError(path)
         for found in sorted(Path(path).rglob("*") if recursive else Path(path).iterdir()):
             stat = found.stat()
-            yield Listed(str(found), stat.st_size, stat.st_mtime_ns // 1_000_000, found.is_dir())
+            yield FileStatus(str(found), stat.st_size, stat.st_mtime_ns // 1_000_000, found.is_dir())
 
 
 @contextmanager

@@ -23,13 +23,13 @@ from pipeline.spark.messages import FUTURE_MS
 from pipeline.spark.tasks import KafkaRecord
 from tests.spark.memory_log import MemoryLog
 
-Held = tuple[str, int, int, int, bool, str, str, bytes]
+StoredRow = tuple[str, int, int, int, bool, str, str, bytes]
 """(source, series, time, birth, future, keep, type, bits of the value)."""
 Rows = list[tuple[int, int, int, Value | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class AgentBatch:
     """A batch, as the agent that made it knows it."""
 
     id: BatchId
@@ -60,12 +60,12 @@ class Reference:
     """Expected rows; `made` is every valid batch by its bytes, and any other message is a dead letter."""
 
     log: MemoryLog
-    made: dict[bytes, Made]
+    made: dict[bytes, AgentBatch]
     uri: str
     version: int = 0
     until: dict[str, dict[int, int]] = field(default_factory=dict)
     seen: set[BatchId] = field(default_factory=set)
-    rows: Counter[Held] = field(default_factory=Counter)
+    rows: Counter[StoredRow] = field(default_factory=Counter)
     dead: int = 0
     append: int = 0
 
@@ -133,11 +133,11 @@ class Reference:
         assert found[0].reason
 
 
-def table_rows(hdfs: str) -> Counter[Held]:
+def table_rows(hdfs: str) -> Counter[StoredRow]:
     """Return the rows of the table."""
     table = RawTable(hdfs)
     names = read_sources(SOURCES.format(hdfs))
-    held: Counter[Held] = Counter()
+    held: Counter[StoredRow] = Counter()
     for row in read_raw(table.uri).cast(_plain(read_raw(table.uri).schema)).to_pylist():
         given = [row[name] for name in ("integer", "double", "boolean", "string") if row[name] is not None]
         assert len(given) <= 1
@@ -160,6 +160,6 @@ def _plain(schema: Any) -> Any:
     return pa.schema([pa.field(f.name, pa.int64()) if f.name in ("time", "birth") else f for f in schema])
 
 
-def difference(wanted: Counter[Held], held: Counter[Held]) -> Mapping[str, Any]:
+def difference(wanted: Counter[StoredRow], held: Counter[StoredRow]) -> Mapping[str, Any]:
     """Return the missing and the surplus rows; both empty if the table is exact."""
     return {"missing": dict(wanted - held), "too much": dict(held - wanted)}

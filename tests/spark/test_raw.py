@@ -190,7 +190,7 @@ def test_two_drivers_at_once_store_every_row_once(config: SparkConfig, session: 
 
 
 def test_a_driver_that_was_overtaken_begins_again(config: SparkConfig, session: SparkSession) -> None:
-    """It is held between its files and its commit while another appends the same offsets."""
+    """The first driver is held between its files and its commit while another appends the same offsets."""
     (sender,) = senders(config, 1)
     sender.numbers("a/h/0", 5)
     held, go_on = threading.Event(), threading.Event()

@@ -33,7 +33,7 @@ from pipeline.spark.topic import TopicError
 from tests.simulation.log import CLUSTER
 from tests.spark.local_files import LocalClient
 from tests.spark.memory_log import NAME, Frame, LocalSession, MemoryLog, MemoryTopic
-from tests.spark.reference import Made, Reference, Rows, difference, table_rows
+from tests.spark.reference import AgentBatch, Reference, Rows, difference, table_rows
 
 PARTITIONS = 3
 START_MS = 1_795_000_000_000
@@ -175,9 +175,9 @@ class World:
         self.faults: deque[str] = deque()
         self.mended = False
         self._epochs, self._sequences = {0: 1, 1: 1}, dict[tuple[str, int, int], int]()
-        self._batches: list[Made] = []
-        self._held: list[Made] = []
-        self.made: dict[bytes, Made] = {}
+        self._batches: list[AgentBatch] = []
+        self._held: list[AgentBatch] = []
+        self.made: dict[bytes, AgentBatch] = {}
         self._sent: dict[bytes, SentBatch[bytes]] = {}
         """Batches that their agents keep until they are acked."""
         self._acked: set[bytes] = set()
@@ -234,7 +234,7 @@ class World:
 
     # events
 
-    def make(self, a: int, b: int, c: int) -> Made:
+    def make(self, a: int, b: int, c: int) -> AgentBatch:
         """Make a batch that its agent keeps for now."""
         agent, lane = f"agent-{a % 2}", a // 2 % 2
         epoch = self._epochs[a % 2]
@@ -250,7 +250,7 @@ class World:
         batch = encode_samples(
             BatchId(agent, epoch, lane, sequence), source, bytes(16), 0, poll, keep, Samples.of(rows)
         )
-        made = Made(batch.header.id, source, poll, keep, rows, batch.data, source.startswith("buggy"))
+        made = AgentBatch(batch.header.id, source, poll, keep, rows, batch.data, source.startswith("buggy"))
         self._batches.append(made)
         self._held.append(made)
         self.made[batch.data] = made
@@ -403,7 +403,7 @@ class World:
 
     # helpers of the events
 
-    def _write(self, made: Made) -> None:
+    def _write(self, made: AgentBatch) -> None:
         partition = partition_of(*made.id.lane_id, PARTITIONS)
         log = self.log.partitions[partition]
         position = Position(CLUSTER, self.log.id, partition, log.end, log.epoch)

@@ -107,11 +107,11 @@ def empty(owned: int = ALL, capacity: int = 1_000) -> Shard:
     shard = Shard(capacity=capacity, owned=frozenset())
     if owned:
         shard.adopt(owned)
-        tell(shard)
+        announce_sources(shard)
     return shard
 
 
-def tell(shard: Shard) -> None:
+def announce_sources(shard: Shard) -> None:
     """Announce all series once more."""
     for source, series in SERIES.items():
         announce(shard, series, source)

@@ -16,7 +16,7 @@ Key = int | tuple[int, int]
 """Virtual shard and fingerprint, the identity of a series in the store; the fingerprint alone if there is one virtual
 shard."""
 LEVELS = ((60_000, 60, 19), (300_000, 48, 4), (900_000, 96, 4), (3_600_000, 72, 4))
-"""step, buckets, spare rows."""
+"""(step, buckets, spare rows) of each level."""
 
 
 @dataclass
@@ -35,11 +35,11 @@ class Known:
     samples: list[Sample] = field(default_factory=list)
     in_level: dict[int, list[Sample]] = field(default_factory=lambda: defaultdict(list))
     lives: dict[int, list[Sample]] = field(default_factory=dict)
-    """By birth."""
+    """Samples by birth."""
 
 
 def end_of(time: int, step: int) -> int:
-    """End of the bucket of `time`."""
+    """Return the end of the bucket of `time`."""
     return time + (-time) % step
 
 

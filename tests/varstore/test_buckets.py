@@ -153,7 +153,7 @@ def test_many_samples_of_one_series_in_one_batch_are_all_counted() -> None:
     assert [tuple(life)[1:] for life in buckets.births.tolist()] == [(NOW, NOW - 9_999, NOW, 0)]
 
 
-def test_every_order_of_births_gives_the_same_lives() -> None:
+def test_every_order_of_births_gives_the_same_incarnations() -> None:
     """Three births in all six orders."""
     rows = [(print_of(0), NOW + i, NOW - i % 3, i) for i in range(6)]
     found = set()

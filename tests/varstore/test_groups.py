@@ -19,6 +19,7 @@ from tests.varstore.keeping import (
     START,
     VSHARDS,
     Log,
+    announce_sources,
     catch_up,
     check,
     empty,
@@ -27,7 +28,6 @@ from tests.varstore.keeping import (
     position,
     random_log,
     range_for,
-    tell,
 )
 from tests.varstore.worlds import TOPIC, positions, print_of
 from varstore.shard.shard import Shard
@@ -70,7 +70,7 @@ def test_groups_at_the_same_offsets_are_merged(log: Log) -> None:
     shard = empty(masks(["s0", "s1"]))
     catch_up(shard, log)
     shard.adopt(masks(["s2"]))
-    tell(shard)
+    announce_sources(shard)
     assert [from_hex(g["vshards"]) for g in shard.groups()] == [masks(["s0", "s1"]), masks(["s2"])]
     for _ in range(3):
         feed(shard, log, shard.groups()[-1], 0, 5)
@@ -85,7 +85,7 @@ def test_groups_that_are_not_ready_stay_apart(log: Log) -> None:
     shard = empty(masks(["s0", "s1"]))
     catch_up(shard, log)
     shard.adopt(masks(["s2"]), ready=False)
-    tell(shard)
+    announce_sources(shard)
     catch_up(shard, log)
     assert shard.ready == masks(["s0", "s1"])
     assert len(shard.groups()) == 2
@@ -101,7 +101,7 @@ def test_groups_that_saw_different_batches_stay_apart(log: Log) -> None:
     shard = empty(masks(["s0"]))
     catch_up(shard, log)
     shard.adopt(masks(["s2"]))
-    tell(shard)
+    announce_sources(shard)
     late = next(g for g in shard.groups() if from_hex(g["vshards"]) == masks(["s2"]))
     assert position(late, 0) == 0
     skipped = range_for(log, masks(["s2"]), 0, 0, 0)
@@ -124,7 +124,7 @@ def test_dropped_series_are_gone_and_complete_after_adoption(log: Log) -> None:
     assert all(name not in shard.names() for name in ("test.v0", "test.v2"))
     check(shard, log)
     shard.adopt(masks(["s0"]))
-    tell(shard)
+    announce_sources(shard)
     catch_up(shard, log)
     check(shard, log, ALL)
     assert len(shard.groups()) == 1
@@ -168,7 +168,7 @@ def test_an_image_is_consistent(log: Log, fed: int) -> None:
     assert not shard._store.captures
     other.adopt(ALL, parts)
     assert other.groups() == positions
-    tell(other)  # series dropped meanwhile lack their labels
+    announce_sources(other)  # series dropped meanwhile lack their labels
     catch_up(other, log)
     check(other, log, ALL)
     catch_up(shard, log)
@@ -243,7 +243,7 @@ def test_a_damaged_image_leaves_nothing(log: Log, what: str) -> None:
 
 
 def test_an_image_that_lacks_wanted_virtual_shards_is_refused(log: Log) -> None:
-    """Nothing is held then."""
+    """The shard holds nothing afterwards."""
     giver, taker = empty(masks(["s0"])), empty(0)
     catch_up(giver, log)
     with pytest.raises(SnapshotFormatError, match="lacks"):
@@ -296,7 +296,7 @@ def test_a_log_that_was_truncated_and_grew_again_is_read_again(log: Log, tmp_pat
         parts = list(shard.holdings.export(ALL))
         shard = empty(0)
         shard.adopt(ALL, parts)
-    tell(shard)
+    announce_sources(shard)
     lost = log.partitions[0][-4:]
     del log.partitions[0][-4:]
     kept = len(log.partitions[0])

@@ -31,7 +31,7 @@ class World:
         """Reason why the table cannot be used for refills yet; empty if it can."""
         self.has_it, self.asked = True, 0
         self.refill_s = 30.0
-        self.shards = {id_: Fake(self, id_) for id_ in ids}
+        self.shards = {id_: FakeShard(self, id_) for id_ in ids}
 
     def has_lost(self, lost: Mapping[Partition, LostRange]) -> bool:
         assert lost == LOST
@@ -60,7 +60,7 @@ class World:
         return [v for v in range(256) if not any(mask >> v & 1 for mask in having)]
 
 
-class Fake:
+class FakeShard:
     """A shard that is refilled in some seconds, and copies at once."""
 
     def __init__(self, world: World, id_: str) -> None:

@@ -80,7 +80,7 @@ def test_encoded_columns_match_the_page() -> None:
     assert firsts == order
 
 
-def test_types_of_columns() -> None:
+def test_column_types_of_the_image_are_stable() -> None:
     """Types of columns that readers in other languages rely on."""
     frames = {frame.kind: frame for frame in map(decode_frame, golden())}
     types = {name: str(pa.array(column).type) for name, column in frames["row"].columns.items() if name != "text"}

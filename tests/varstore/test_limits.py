@@ -204,7 +204,7 @@ def test_a_silent_series_begins_anew_even_before_it_is_swept() -> None:
     assert births["first_ms"].tolist() == [NOW + 81 * HOUR]
 
 
-def test_retention_of_silent_series_and_older_incarnations() -> None:
+def test_retention_depends_on_append_time_alone() -> None:
     """Retention depends on append time alone: 80 hours for series, 150 for older incarnations, from the end of the
     hour."""
     shard = Shard(capacity=10)

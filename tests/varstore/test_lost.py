@@ -21,6 +21,7 @@ from tests.varstore.keeping import (
     HOUR,
     START,
     Log,
+    announce_sources,
     catch_up,
     check,
     empty,
@@ -28,7 +29,6 @@ from tests.varstore.keeping import (
     masks,
     position,
     random_log,
-    tell,
 )
 from tests.varstore.raw_log import RawLog
 from tests.varstore.test_refill import legal
@@ -216,7 +216,7 @@ class World:
     @contextmanager
     def again(self) -> Iterator[None]:
         yield
-        tell(self.shard)
+        announce_sources(self.shard)
         self.while_refilling()
 
     def step(self, seconds: float) -> None:
@@ -271,7 +271,7 @@ def test_a_shard_is_refilled_once_the_table_is_past_the_lost_range(lossy_world: 
         Snapshots(lossy_world.shard, lossy_world.folder / "snapshots").take()
         lossy_world.hold(empty(0))
         assert Snapshots(lossy_world.shard, lossy_world.folder / "snapshots").load()
-        tell(lossy_world.shard)
+        announce_sources(lossy_world.shard)
     lossy_world.store(0.9)
     lossy_world.step(REPAIR_DELAY_S + 2 * TABLE_CHECK_S)
     assert (lossy_world.shard.lost(), lossy_world.healing.problems) == ([], [])
@@ -342,5 +342,5 @@ def test_a_copy_with_lost_ranges_is_not_restored(lossy_world: World, hdfs: str) 
     bringing = Restore(fresh, lossy_world.again, lossy_world.span, lambda _: True, hdfs, f"{hdfs}/copies")
     bringing.bring(ALL_VSHARDS)
     assert fresh.lost() == []
-    tell(fresh)
+    announce_sources(fresh)
     check(fresh, lossy_world.log)

@@ -47,7 +47,7 @@ def test_a_twin_that_was_only_announced_hides_nothing(announced_type: ValueType)
 
 
 def test_twins_of_two_types_with_samples_are_reported() -> None:
-    """One of them is shown."""
+    """Only one of them is shown, with a note."""
     found = merge_answers([answer(ValueType.INTEGER, 3), answer(ValueType.BOOLEAN, 1, 1)], REQUEST)
     assert found.statistics["last"].tolist() == [[3, 0]]
     assert found.notes == ("a series of x has two types on two shards: only one is shown",)

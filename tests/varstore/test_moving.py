@@ -24,14 +24,14 @@ class World:
     def __init__(self, ids: str, replicas: int) -> None:
         self.membership = Membership(tuple(ids), replicas)
         self.now = 0.0
-        self.shards: dict[str, Fake] = {}
+        self.shards: dict[str, FakeShard] = {}
         self.gone: set[str] = set()
         self.copied = 0
         for id_ in ids:
             self.begin(id_)
 
     def begin(self, id_: str) -> None:
-        self.shards[id_] = Fake(self, id_)
+        self.shards[id_] = FakeShard(self, id_)
         self.gone.discard(id_)
 
     def seen(self) -> ClusterState:
@@ -66,7 +66,7 @@ class World:
         )
 
 
-class Fake:
+class FakeShard:
     """A shard that copies at once, and is complete when the test says so."""
 
     def __init__(self, world: World, id_: str) -> None:

@@ -11,7 +11,19 @@ import pytest
 from artimon.model.clock import SYSTEM_CLOCK
 from tests.seeds import fixed_and_drawn
 from tests.spark.local_files import local_files
-from tests.varstore.keeping import ALL, HOUR, START, Log, catch_up, check, empty, feed, masks, random_log, tell
+from tests.varstore.keeping import (
+    ALL,
+    HOUR,
+    START,
+    Log,
+    announce_sources,
+    catch_up,
+    check,
+    empty,
+    feed,
+    masks,
+    random_log,
+)
 from tests.varstore.raw_log import RawLog
 from tests.varstore.worlds import TOPIC, positions, print_of
 from varstore.shard.shard import Shard
@@ -44,7 +56,7 @@ def refilled(hdfs: str, vshards: int = ALL) -> Shard:
     """Return a new shard that was refilled."""
     shard = empty(0)
     assert Refill(shard, hdfs).run(vshards, accept_any_head)
-    tell(shard)
+    announce_sources(shard)
     return shard
 
 
@@ -80,7 +92,7 @@ def test_a_shard_is_fed_while_it_is_refilled(hdfs: str) -> None:
     shard = empty(0)
 
     def begun() -> None:
-        tell(shard)
+        announce_sources(shard)
         assert shard.ready == 0
         feed(shard, log, shard.groups()[0], 0, 7)
 
@@ -123,5 +135,5 @@ def test_a_refill_with_a_missing_file_leaves_nothing(hdfs: str, tmp_path: Path) 
     assert (shard.vshards, shard._store.slots.live) == (0, 0)
     victim.write_bytes(kept)
     assert Refill(shard, hdfs).run(ALL, accept_any_head)
-    tell(shard)
+    announce_sources(shard)
     check(shard, log, ALL)

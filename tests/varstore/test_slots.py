@@ -195,7 +195,7 @@ def test_a_repeated_series_begins_a_new_run() -> None:
     assert (len(two), two[0]) == (2, one[1])
     assert [len(run) for run in runs(intake, batch(0, "s0", 6), batch(1, "s0", 7, 7), batch(2, "s0", 8))] == [1, 2, 1]
     hours = [batch(i, "s0", i, append_ms=1_800_000_000_000 + after) for i, after in enumerate([0, 1, 3_600_000])]
-    assert [len(run) for run in runs(intake, *hours)] == [1, 2]  # what is forgotten may differ from hour to hour
+    assert [len(run) for run in runs(intake, *hours)] == [1, 2]  # retention may differ from hour to hour
 
 
 def test_cached_slots_are_not_used_after_they_were_freed() -> None:

@@ -23,13 +23,13 @@ from tests.varstore.keeping import (
     SOURCES,
     START,
     Log,
+    announce_sources,
     catch_up,
     check,
     empty,
     feed,
     masks,
     random_log,
-    tell,
 )
 from tests.varstore.worlds import print_of
 from varstore.shard.shard import Shard
@@ -136,7 +136,7 @@ def test_only_changed_rows_are_written(tmp_path: Path) -> None:
     assert first.rows >= 30
     assert second.rows <= 8
     assert len(list(tmp_path.glob("series-*"))) == 1
-    tell(shard)  # nothing new
+    announce_sources(shard)  # nothing new
     from artimon.model.batch import SeriesBlock, SeriesInfo
     from artimon.model.values import Kind, ValueType
 
@@ -183,7 +183,7 @@ def test_incomplete_virtual_shards_are_not_saved(log: Log, tmp_path: Path) -> No
     shard = empty(masks(["s0"]))
     snapshots = Snapshots(shard, tmp_path)
     shard.adopt(masks(["s1", "s2"]), ready=False)
-    tell(shard)
+    announce_sources(shard)
     catch_up(shard, log)
     snapshots.take()
     after = restarted(tmp_path)
@@ -205,7 +205,7 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
-class Breaking(LocalFolder):
+class BreakingFolder(LocalFolder):
     """Folder that fails at the n-th operation, before or in the middle of it."""
 
     def __init__(self, path: Path, at: int, error: BaseException) -> None:
@@ -246,7 +246,7 @@ def test_an_interrupted_snapshot_leaves_a_complete_one(log: Log, tmp_path: Path,
     advance(shard, log, 5)
     Snapshots(shard, tmp_path).take()
     advance(shard, log, 5)
-    breaking = Snapshots(shard, Breaking(tmp_path, at, error))
+    breaking = Snapshots(shard, BreakingFolder(tmp_path, at, error))
     try:
         breaking.take()
     except (Killed, SnapshotWriteError):
@@ -260,7 +260,7 @@ def test_an_interrupted_snapshot_leaves_a_complete_one(log: Log, tmp_path: Path,
 def test_the_snapshot_after_a_failure_is_complete(log: Log, tmp_path: Path) -> None:
     """Announcements made before the failure are included."""
     shard = empty()
-    folder = Breaking(tmp_path, 0, OSError(errno.ENOSPC, "no space left"))
+    folder = BreakingFolder(tmp_path, 0, OSError(errno.ENOSPC, "no space left"))
     snapshots = Snapshots(shard, folder)
     advance(shard, log, 4)
     snapshots.take()
@@ -398,7 +398,7 @@ def test_copies_restore_a_shard_on_another_machine(log: Log, tmp_path: Path) -> 
         for id_, held in (("a", ["s0"]), ("b", ["s1", "s2"])):
             shard = Shard(id_, capacity=1_000, owned=frozenset())
             shard.adopt(masks(held))
-            tell(shard)
+            announce_sources(shard)
             snapshots = Snapshots(shard, tmp_path / id_, root)
             for _ in range(3):
                 advance(shard, log, 4)
@@ -413,7 +413,7 @@ def test_copies_restore_a_shard_on_another_machine(log: Log, tmp_path: Path) -> 
         Restore(other, lambda: memoryview(b""), lambda: None, lambda _: True, None, root).bring(masks(["s0", "s2"]))  # type: ignore[arg-type,return-value]
         assert other.vshards == masks(["s0", "s2"])
         for shard in (after, other):
-            tell(shard)
+            announce_sources(shard)
             catch_up(shard, log)
             check(shard, log)
 

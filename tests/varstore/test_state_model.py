@@ -23,13 +23,13 @@ from tests.varstore.keeping import (
     SOURCES,
     VSHARDS,
     Log,
+    announce_sources,
     catch_up,
     check,
     empty,
     position,
     random_log,
     range_for,
-    tell,
 )
 from tests.varstore.raw_log import RawLog
 from tests.varstore.worlds import TOPIC, print_of
@@ -117,14 +117,14 @@ class World:
         missing = held & ~self.shards[number].vshards
         if missing:
             self.shards[number].adopt(missing)
-        tell(self.shards[number])
+        announce_sources(self.shards[number])
 
     def adopt(self, number: int, mask: int, *_: int) -> None:
         """Adopt more virtual shards, empty."""
         fresh = mask & ~self.shards[number].vshards
         if fresh:
             self.shards[number].adopt(fresh)
-            tell(self.shards[number])
+            announce_sources(self.shards[number])
 
     def drop(self, number: int, mask: int, *_: int) -> None:
         """Drop some virtual shards."""
@@ -154,7 +154,7 @@ class World:
 
         taker.adopt(mask, parts())  # type: ignore[arg-type]
         export.close()
-        tell(taker)
+        announce_sources(taker)
 
     def append(self, _number: int, _mask: int, one: int, other: int) -> None:
         """Advance the raw query."""
@@ -173,7 +173,7 @@ class World:
             refill = Refill(self.shards[number], self._hdfs)
             if not refill.run(fresh, lambda _: True, lambda: self.feed(number, 0, at, count)):
                 self.shards[number].adopt(fresh)
-            tell(self.shards[number])
+            announce_sources(self.shards[number])
 
     def clear(self, number: int, *_: int) -> None:
         """Lose the process with its disk, and refill its virtual shards."""
