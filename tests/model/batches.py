@@ -49,7 +49,7 @@ GOLDEN_BLOCK = SeriesBlock(
 
 
 def golden_samples() -> Batch:
-    """The batch of tests/golden/batch/samples.bin."""
+    """Return the batch of tests/golden/batch/samples.bin."""
     samples = Samples.of(GOLDEN_ROWS)
     return encode_samples(
         GOLDEN_ID, "shop/host-1/0", bytes(range(16)), 1_699_999_000_000, 1_700_000_001_000, "default", samples
@@ -57,5 +57,5 @@ def golden_samples() -> Batch:
 
 
 def golden_series() -> Batch:
-    """The announcement of tests/golden/batch/series.bin."""
+    """Return the announcement of tests/golden/batch/series.bin."""
     return encode_series("agent-1", GOLDEN_BLOCK)

@@ -1,4 +1,4 @@
-"""artimon.model.codec: what goes in comes out, bit by bit, and what was damaged is refused. docs/formats/batch.md."""
+"""Codec of batches: round trips are exact bit by bit, and damage is refused; docs/formats/batch.md."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Row = tuple[int, int, int, Value | None]
 
 
 def bits(rows: list[Row]) -> list[tuple[object, ...]]:
-    """Rows that are equal if and only if type and bits are: NaN equals itself, 1 is not True, 0.0 is not -0.0."""
+    """Make rows comparable by type and bits: NaN equals itself, 1 is not True, 0.0 is not -0.0."""
     return [
         (*row[:3], type(row[3]).__name__, double_to_cell(row[3]) if isinstance(row[3], float) else row[3])
         for row in rows
@@ -78,8 +78,8 @@ def test_golden_bytes_are_read() -> None:
     assert decode_series(verify(series), series) == GOLDEN_BLOCK
 
 
-def test_golden_headers_are_written() -> None:
-    """The header's bytes are ours and never change; those of the body may change with Arrow or zstd."""
+def test_encoded_headers_equal_the_golden_ones() -> None:
+    """The bytes of the header never change; those of the body may change with Arrow or zstd."""
     for made, name in ((golden_samples(), "samples.bin"), (golden_series(), "series.bin")):
         data = (GOLDEN / name).read_bytes()
         lengths = slice(60, 64)  # of the body
@@ -91,7 +91,7 @@ def test_golden_headers_are_written() -> None:
 
 
 def test_the_page_describes_the_golden_header() -> None:
-    """docs/formats/batch.md names each field with its offset; the golden bytes hold at these offsets what it says."""
+    """The page names each field with its offset and size, and the golden bytes have the expected values there."""
     page = (Path(__file__).parents[2] / "docs" / "formats" / "batch.md").read_text()
     data = (GOLDEN / "samples.bin").read_bytes()
     fields = {
@@ -117,7 +117,7 @@ def test_any_changed_bit_is_found(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_any_cut_is_found(data: st.DataObject) -> None:
+def test_any_truncation_is_found(data: st.DataObject) -> None:
     whole = golden_samples().data
     with pytest.raises(BatchError):
         verify(whole[: data.draw(st.integers(0, len(whole) - 1))])
@@ -130,7 +130,7 @@ def test_garbage_is_refused(data: bytes) -> None:
             verify(bytes_)
 
 
-def test_limits() -> None:
+def test_batches_beyond_the_limits_are_refused() -> None:
     too_many = Samples.of([(n, 0, 0, 1) for n in range(MAX_SAMPLES + 1)])
     with pytest.raises(BatchError, match="split"):
         encode_samples(GOLDEN_ID, "s", bytes(16), 0, 0, "d", too_many)

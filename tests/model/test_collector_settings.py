@@ -1,4 +1,4 @@
-"""Freezing the garbage collector ends with the process part that asked for it."""
+"""The settings of the garbage collector are restored when the part of the process that changed them ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ with settled():
 """
 
 
-def test_the_collector_is_as_before_afterwards() -> None:
+def test_the_garbage_collector_settings_are_restored() -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     with gc_tuned():
         assert gc.get_threshold()[2] == OLD
@@ -30,7 +30,7 @@ def test_the_collector_is_as_before_afterwards() -> None:
 
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="duckdb reports at exit what was not freed")
 def test_no_library_reports_leaks_at_exit() -> None:
-    """duckdb counts its own objects when the interpreter ends: frozen ones filled the end of a test run."""
+    """duckdb counts its own objects when the interpreter exits: frozen ones filled the end of a test run."""
     done = subprocess.run(
         [sys.executable, "-c", EXIT.format(library="duckdb")], capture_output=True, text=True, timeout=120, check=False
     )

@@ -1,4 +1,4 @@
-"""artimon.model.event_codec: batches of events. docs/formats/batch.md."""
+"""Codec of batches of events; docs/formats/batch.md."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_same_events_have_the_same_bytes() -> None:
 
 
 def test_golden_bytes_are_read() -> None:
-    """Bytes written by the first version stay readable for ever; the header's are ours and never change."""
+    """Bytes written by the first version stay readable for ever, and the header's bytes never change."""
     data = GOLDEN.read_bytes()
     assert verify(data).id == ID
     assert decode_events(data) == EVENTS
@@ -83,7 +83,7 @@ def test_columns_of_another_shape_are_refused() -> None:
         decode_events(data)
 
 
-def test_limits_of_an_event() -> None:
+def test_events_beyond_the_limits_are_refused() -> None:
     check_limits(Event({str(n): "" for n in range(MAX_HEADERS)}, bytes(MAX_BODY_BYTES)))
     check_limits(Event({"h": "x" * (32 * 1024 - 1)}, b""))
     for bad in (
@@ -98,7 +98,7 @@ def test_limits_of_an_event() -> None:
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn([1], "cut events"))
-def test_what_is_cut_fits_whatever_it_holds(seed: int) -> None:
+def test_split_events_fit_into_batches(seed: int) -> None:
     noise = random.Random(seed)
     events = [
         Event({"h": noise.randbytes(2000).hex()}, noise.randbytes(noise.randrange(MAX_BODY_BYTES))) for _ in range(20)

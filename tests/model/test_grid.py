@@ -1,4 +1,4 @@
-"""artimon.model.grid: a bucket is named by its end e and covers (e - step, e]."""
+"""Grid of buckets: a bucket is named by its end e and covers (e - step, e]."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_time_is_in_the_bucket_that_ends_at_or_after_it(time: int, step: int) 
 
 
 @given(TIMES, STEPS, st.integers(1, 50), st.integers(0, 10))
-def test_ends_follow_one_another(end: int, step: int, n: int, before: int) -> None:
+def test_the_ends_of_a_grid_are_consecutive(end: int, step: int, n: int, before: int) -> None:
     grid = Grid(end, step, n)
     ends = grid.ends().tolist()
     assert len(ends) == n
@@ -31,13 +31,13 @@ def test_ends_follow_one_another(end: int, step: int, n: int, before: int) -> No
     assert grid.widen(before).ends().tolist()[before:] == ends
 
 
-def test_default_levels() -> None:
+def test_default_levels_are_unchanged() -> None:
     assert [(level.step_s, level.count) for level in DEFAULT_LEVELS] == [(60, 60), (300, 48), (900, 96), (3600, 72)]
     assert DEFAULT_LEVELS[3].span_ms == 72 * 3_600_000
 
 
 @pytest.mark.parametrize(("step", "n"), [(0, 1), (-1, 1), (1, 0)])
-def test_a_grid_that_cannot_be_is_refused(step: int, n: int) -> None:
+def test_an_invalid_grid_is_refused(step: int, n: int) -> None:
     with pytest.raises(GridError):
         Grid(0, step, n)
     with pytest.raises(GridError):

@@ -1,4 +1,5 @@
-"""A process of Artimon as an endpoint: found under its instance, polled, gone quickly; never held up by ZooKeeper."""
+"""A process of Artimon as an endpoint: it is found under its instance, polled, exits quickly, and never waits for
+ZooKeeper."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def mine(client: KazooClient, instance: str) -> list[Node]:
 def registered(
     zookeeper: str, client: KazooClient, instance: str, folder: Path, before: str = ""
 ) -> tuple[subprocess.Popen[str], Node]:
-    """A process that is publishing, and its node."""
+    """Start a process that is publishing, and return it with its node."""
     process = application(before + script(zookeeper, instance), folder)
     hear(process)
     eventually(lambda: mine(client, instance))
@@ -83,24 +84,22 @@ def test_a_process_is_polled_under_its_instance(
 
 
 @pytest.mark.stack
-def test_with_somebody_who_polls_it_leaves_at_once(
-    zookeeper: str, client: KazooClient, instance: str, tmp_path: Path
-) -> None:
+def test_a_polled_process_exits_at_once(zookeeper: str, client: KazooClient, instance: str, tmp_path: Path) -> None:
     process, node = registered(zookeeper, client, instance, tmp_path, PATIENT)
     with connect(node.port) as calls:
         calls.getVars()
         say(process, "end")
         eventually(lambda: not mine(client, instance))
         assert calls.getVars()
-        assert float(hear(process)) < 60, "it would wait for 100 s"
+        assert float(hear(process)) < 60, "it must not wait for 100 s"
     end(process)
 
 
 @pytest.mark.stack
-def test_two_with_one_instance_both_register_and_the_agent_tells_them_apart(
+def test_two_processes_with_one_instance_both_register(
     zookeeper: str, client: KazooClient, instance: str, tmp_path: Path
 ) -> None:
-    """tests/sources/test_bad_endpoints.py shows that the second is refused and named."""
+    """The agent refuses and names the second, as tests/sources/test_bad_endpoints.py shows."""
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()
@@ -115,7 +114,7 @@ def test_two_with_one_instance_both_register_and_the_agent_tells_them_apart(
 
 
 @pytest.mark.parametrize("zookeeper_at", ["127.0.0.1:1", "no such host", "192.0.2.1:2181"])
-def test_without_zookeeper_nothing_waits(zookeeper_at: str, instance: str, tmp_path: Path) -> None:
+def test_a_process_does_not_wait_for_zookeeper(zookeeper_at: str, instance: str, tmp_path: Path) -> None:
     process = application(script(zookeeper_at, instance), tmp_path)
     assert float(hear(process)) < 0.5, "publishing"
     say(process, "end")
@@ -123,7 +122,7 @@ def test_without_zookeeper_nothing_waits(zookeeper_at: str, instance: str, tmp_p
     end(process)
 
 
-def test_a_name_that_zookeeper_refuses_is_made_to_fit(instance: str, tmp_path: Path) -> None:
+def test_an_instance_name_that_zookeeper_refuses_is_adapted(instance: str, tmp_path: Path) -> None:
     process = application(script("127.0.0.1:1", f"agent/{instance}") + REFUSALS, tmp_path)
     hear(process)
     say(process, "end")

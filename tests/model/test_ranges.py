@@ -1,4 +1,4 @@
-"""artimon.model.ranges: a set of numbers as ranges behaves as a set."""
+"""Range sets of numbers, compared with plain sets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ LANE = LaneId("host-1", 0xFFEE, 3)
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=30), st.lists(st.integers(0, 60)))
-def test_a_range_set_is_a_set(ranges: list[tuple[int, int]], singles: list[int]) -> None:
-    """After any additions the same numbers are in it as in a set, as sorted ranges that do not touch."""
+def test_a_range_set_behaves_like_a_set(ranges: list[tuple[int, int]], singles: list[int]) -> None:
+    """After any additions it has the same numbers as the set, as sorted ranges that do not touch."""
     tested, model = RangeSet(), set[int]()
     for start, length in ranges:
         tested.add_range(start, start + length)
@@ -36,7 +36,7 @@ def test_a_lane_without_gaps_is_one_range() -> None:
     assert list(lanes[LANE]) == [(0, 1000)]
 
 
-def test_a_number_that_never_comes_costs_one_range() -> None:
+def test_a_missing_number_costs_one_range() -> None:
     lanes = LaneRanges()
     for n in (*range(10), *range(11, 20)):
         lanes.add(LANE, n)
@@ -62,7 +62,7 @@ def test_lanes_round_trip_through_json(content: dict[LaneId, list[int]]) -> None
     assert LaneRanges.from_json(lanes.to_json()) == lanes
 
 
-def test_update_and_copy_do_not_share() -> None:
+def test_update_and_copy_share_no_state() -> None:
     first, second = LaneRanges(), LaneRanges()
     first.add_range(LANE, 0, 5)
     second.add_range(LANE, 5, 9)
@@ -75,6 +75,6 @@ def test_update_and_copy_do_not_share() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "zz/1/a", "1/x/a"])
-def test_a_lane_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_lane_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         LaneId.parse(text)

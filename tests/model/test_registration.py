@@ -1,4 +1,4 @@
-"""artimon.runtime.zookeeper against a real ZooKeeper: an ephemeral node that comes back."""
+"""Ephemeral nodes on a real ZooKeeper, which are restored after the loss of a session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def path() -> str:
 
 @pytest.fixture
 def clients(zookeeper: str) -> Iterator[list[KazooClient]]:
-    """Three clients, started in the background as processes do."""
+    """Three clients, started in the background as in processes."""
     made = [zookeeper_client(zookeeper) for _ in range(3)]
     for client in made:
         client.start_async()
@@ -37,7 +37,7 @@ def owner(client: KazooClient, path: str) -> int:
     return int(stat.ephemeralOwner) if stat else 0
 
 
-def test_it_registers_updates_and_goes(clients: list[KazooClient], path: str) -> None:
+def test_a_node_is_created_updated_and_removed(clients: list[KazooClient], path: str) -> None:
     registration = EphemeralNode(clients[0], path, b"one")
     registration.start()
     eventually(lambda: registration.registered, "it is registered")
@@ -47,7 +47,7 @@ def test_it_registers_updates_and_goes(clients: list[KazooClient], path: str) ->
     assert clients[1].exists(path) is None
 
 
-def test_it_comes_back_after_its_session_expired(clients: list[KazooClient], path: str, zookeeper: str) -> None:
+def test_a_node_is_restored_after_its_session_expired(clients: list[KazooClient], path: str, zookeeper: str) -> None:
     registration = EphemeralNode(clients[0], path, b"x")
     registration.start()
     eventually(lambda: registration.registered, "it is registered")
@@ -61,8 +61,8 @@ def test_it_comes_back_after_its_session_expired(clients: list[KazooClient], pat
     registration.stop()
 
 
-def test_a_predecessor_is_replaced_and_a_second_process_is_not(clients: list[KazooClient], path: str) -> None:
-    """The node of a killed process is taken over; a living one that took over ours is left alone, until it goes."""
+def test_a_dead_node_is_replaced_and_a_live_one_is_not(clients: list[KazooClient], path: str) -> None:
+    """The node of a killed process is replaced; that of a live process that replaced ours is left until it goes."""
     clients[2].create(path, b"dead", ephemeral=True, makepath=True)
     first = EphemeralNode(clients[0], path, b"first")
     first.start()
@@ -77,7 +77,7 @@ def test_a_predecessor_is_replaced_and_a_second_process_is_not(clients: list[Kaz
     first.stop()
 
 
-def test_stop_is_bounded_when_nobody_answers() -> None:
+def test_stop_is_bounded_without_zookeeper() -> None:
     client = zookeeper_client("127.0.0.1:1")
     client.start_async()
     registration = EphemeralNode(client, "/artimon/x", b"")

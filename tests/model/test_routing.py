@@ -1,4 +1,4 @@
-"""artimon.model.routing is a contract between processes of different versions: results never change."""
+"""Routing is a contract between processes of different versions: results never change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_lanes_and_shards_are_spread() -> None:
     assert len({virtual_shard(s) for s in SOURCES}) == VIRTUAL_SHARDS
 
 
-def test_a_new_member_moves_only_what_it_gets() -> None:
+def test_only_virtual_shards_of_a_new_member_move() -> None:
     before, after = ownership(["0", "1"]), ownership(["0", "1", "2"])
     assert set().union(*before.values()) == set(range(VIRTUAL_SHARDS))
     for member in before:

@@ -1,4 +1,4 @@
-"""Followers of a topic outlive any error, say why they wait, and go on."""
+"""Retry loops and supervised threads survive any error, report it, and continue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import eventually
 
 
 class Clock(ManualClock):
-    """Waits take no time, and are noted; the test ends with the last of them."""
+    """Waits take no time, and are recorded; the test ends with the last of them."""
 
     def __init__(self, waits: int) -> None:
         super().__init__(0)
@@ -49,7 +49,7 @@ def run(activity: Callable[[], None], waits: int) -> tuple[RetryLoop, Clock]:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("has no topic"), AssertionError(), KeyError("x"), TypeError("bug")])
-def test_whatever_is_raised_is_tried_again_with_back_off(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_any_exception_is_retried_with_back_off(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     retry, clock = run(failing(error), 8)
     assert clock.waited == [1.0, 2.0, 4.0, 8.0, 16.0, MAX_PAUSE_S, MAX_PAUSE_S, MAX_PAUSE_S]
     assert retry.problem.startswith(type(error).__name__)
@@ -57,7 +57,7 @@ def test_whatever_is_raised_is_tried_again_with_back_off(error: Exception, caplo
     assert f"reader stopped: {retry.problem}; again in 1.0 s" in caplog.text
 
 
-def test_what_ran_for_long_is_tried_again_soon() -> None:
+def test_back_off_is_reset_after_a_long_run() -> None:
     clock = Clock(6)
     calls = iter([0.0, 0.0, 0.0, BACKOFF_RESET_S + 1, 0.0, 0.0])
 
@@ -69,14 +69,14 @@ def test_what_ran_for_long_is_tried_again_soon() -> None:
     assert clock.waited == [1.0, 2.0, 4.0, FIRST_PAUSE_S, 2.0, 4.0]
 
 
-def test_what_works_has_no_problem() -> None:
+def test_a_healthy_loop_has_no_problem() -> None:
     retry = RetryLoop("reader", Clock(1))
     assert retry.problem == "starting"
     retry.healthy()
     assert retry.problem == ""
 
 
-def test_a_thread_goes_on_until_it_is_stopped() -> None:
+def test_a_supervised_thread_continues_until_it_is_stopped() -> None:
     stop, calls = threading.Event(), list[int]()
 
     def activity(_stop: threading.Event) -> None:
@@ -91,7 +91,7 @@ def test_a_thread_goes_on_until_it_is_stopped() -> None:
     life.join(5)
 
 
-def test_a_turn_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repeated_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     turns = LoopGuard("acks are not published")
     with caplog.at_level(logging.ERROR):
         for _ in range(3):

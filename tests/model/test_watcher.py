@@ -1,4 +1,4 @@
-"""artimon.runtime.watcher: the thread that looks at ZooKeeper, without one."""
+"""The thread that watches ZooKeeper, tested without one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.waiting import eventually
 HOUR_S = 3_600.0
 
 
-class Counting(ZooKeeperWatcher):
-    """Counts its looks; each does what `act` does."""
+class CountingWatcher(ZooKeeperWatcher):
+    """Counts its checks; each calls `act`."""
 
     def __init__(self, act: Callable[[], None] = lambda: None) -> None:
         super().__init__(KazooClient("127.0.0.1:1"), "counting", HOUR_S)
@@ -34,8 +34,8 @@ class Counting(ZooKeeperWatcher):
         self.left += 1
 
 
-class Late(threading.Event):
-    """`stop` is called just before the thread forgets what woke it."""
+class LateEvent(threading.Event):
+    """Event that calls `stop` just before the thread clears it."""
 
     stop: threading.Event
 
@@ -45,8 +45,8 @@ class Late(threading.Event):
         super().clear()
 
 
-def test_it_looks_when_woken_when_a_watch_fires_and_when_the_session_changes_and_leaves_once() -> None:
-    watcher = Counting()
+def test_the_watcher_checks_on_every_event_and_leaves_once() -> None:
+    watcher = CountingWatcher()
     watcher.start()
 
     def session(state: str) -> None:
@@ -68,9 +68,9 @@ def test_it_looks_when_woken_when_a_watch_fires_and_when_the_session_changes_and
     assert not watcher._client.state_listeners
 
 
-def test_a_stop_that_comes_while_the_thread_forgets_what_woke_it_is_seen() -> None:
-    watcher = Counting()
-    watcher._wake = late = Late()
+def test_a_stop_while_the_wake_event_is_cleared_is_not_missed() -> None:
+    watcher = CountingWatcher()
+    watcher._wake = late = LateEvent()
     late.stop = watcher._stop
     watcher.start()
     watcher._thread.join(60.0)
@@ -86,14 +86,14 @@ def test_a_stop_that_comes_while_the_thread_forgets_what_woke_it_is_seen() -> No
         pytest.param(ZeroDivisionError("x"), "counting: ZeroDivisionError('x')", id="anything_else"),
     ],
 )
-def test_a_look_that_fails_says_so_and_the_next_one_follows(error: Exception, problem: str) -> None:
+def test_a_failed_check_is_reported_and_the_next_one_follows(error: Exception, problem: str) -> None:
     faults = [error]
 
     def act() -> None:
         if faults:
             raise faults.pop()
 
-    watcher = Counting(act)
+    watcher = CountingWatcher(act)
     watcher.look()
     assert watcher.problem == problem
     watcher.look()
@@ -101,7 +101,7 @@ def test_a_look_that_fails_says_so_and_the_next_one_follows(error: Exception, pr
     assert watcher.looks == 2
 
 
-def test_one_that_was_never_started_stops_at_once() -> None:
-    watcher = Counting()
+def test_a_watcher_that_was_never_started_stops_at_once() -> None:
+    watcher = CountingWatcher()
     watcher.stop()
     assert watcher.left == 0

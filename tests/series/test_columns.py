@@ -1,4 +1,4 @@
-"""One row a series of a source, whatever the order and the number of its announcements."""
+"""Rows of the table of series: one for each series of a source, whatever the order and number of its announcements."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def announcements(draw: st.DrawFn) -> list[SeriesBlock]:
             max_size=8,
         )
     )
-    # one version of a block is one announcement; a series stands in one block at a time
+    # one version of a block is one announcement; a series is in one block at a time
     return list({(b.source, b.version): b for b in made}.values())
 
 
@@ -66,10 +66,10 @@ def test_a_text_that_is_not_canonical_is_left_out_and_the_rest_stays() -> None:
 
 
 @pytest.mark.parametrize("texts", [("x{}", "y{}"), ('x{a="1"}', 'x{a="2"}'), ('x{a="1"}', 'x{a="1",b="1"}')])
-def test_a_fingerprint_with_two_texts_keeps_both_rows_and_is_told(
+def test_a_fingerprint_with_two_texts_keeps_both_rows_and_is_reported(
     monkeypatch: pytest.MonkeyPatch, texts: tuple[str, str]
 ) -> None:
-    """Of one source and of two; beside series that are none of it."""
+    """Texts of one source and of two, beside unrelated series."""
     monkeypatch.setattr(columns, "fingerprint", lambda text: 7 if text in texts else len(text) + 8)
     blocks = [
         block("a", 0, 5, [texts[0], 'z{a="1"}']),
@@ -88,14 +88,14 @@ def test_a_fingerprint_with_two_texts_keeps_both_rows_and_is_told(
         assert (again.clashes, again.table) == ((7,), merged.table)
 
 
-def test_statistics_name_the_least_and_the_greatest() -> None:
+def test_statistics_have_the_minimum_and_the_maximum() -> None:
     import json
 
     rows, _ = rows_of([block("a", 0, 0, ["b{}", "a{}"]), block("b", 0, 1500, ["c{}"])], SOURCES)
-    told = json.loads(statistics_of(rows, PRUNED))
-    assert (told["minValues"]["name"], told["maxValues"]["name"]) == ("a", "c")
-    assert (told["minValues"]["source"], told["maxValues"]["source"]) == (1, 2)
-    assert told["maxValues"]["last_seen"] == "2026-11-18T00:00:01.500Z"
+    found = json.loads(statistics_of(rows, PRUNED))
+    assert (found["minValues"]["name"], found["maxValues"]["name"]) == ("a", "c")
+    assert (found["minValues"]["source"], found["maxValues"]["source"]) == (1, 2)
+    assert found["maxValues"]["last_seen"] == "2026-11-18T00:00:01.500Z"
 
 
 @pytest.mark.parametrize("passes", [0, 1, 2, 3, 7])

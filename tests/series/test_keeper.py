@@ -1,4 +1,4 @@
-"""Announcements on a real broker become rows on a real HDFS, once, whatever happens to whoever carries them."""
+"""Announcements on a real broker become rows on a real HDFS exactly once, whatever fails in between."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from artimon.rawtable.schema import DAY_MS
 from artimon.rawtable.series import SeriesTable
 from artimon.runtime import files
 from pipeline.spark.keeper import SeriesWriter
-from tests.series.world import World, block, expected, held, make_topic, make_world
+from tests.series.world import World, block, expected, make_topic, make_world, stored_rows
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
 
 
 class Died(RuntimeError):
-    """The process ended here."""
+    """Stands for the end of the process."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def texts(count: int, name: str = "x") -> list[str]:
 
 
 def read_all(keeper_world: World, probe: Callable[[str], None] = lambda _: None) -> SeriesWriter:
-    """Turns until nothing is left, as one process makes them."""
+    """Run turns until nothing is left, as one process does."""
     keeper = SeriesWriter(keeper_world.kafka, keeper_world.topic, keeper_world.hdfs, probe=probe)
     consumer = keeper._consumer()
     try:
@@ -57,41 +57,45 @@ def die_at(point: str) -> Callable[[str], None]:
     return probe
 
 
-def test_announcements_become_rows_and_late_old_and_repeated_ones_change_nothing(keeper_world: World) -> None:
-    told = {"type": ValueType.DOUBLE, "kind": Kind.GAUGE, "help": "grüße", "unit": "ms"}
-    first = [block("a/h/0", 0, 10, texts(3)), block("a/h/0", 1, 10, texts(2, "y"), **told), block("b", 0, 4, texts(3))]
+def test_announcements_become_rows_and_old_and_repeated_ones_change_nothing(keeper_world: World) -> None:
+    metadata = {"type": ValueType.DOUBLE, "kind": Kind.GAUGE, "help": "grüße", "unit": "ms"}
+    first = [
+        block("a/h/0", 0, 10, texts(3)),
+        block("a/h/0", 1, 10, texts(2, "y"), **metadata),
+        block("b", 0, 4, texts(3)),
+    ]
     keeper_world.send([*first, first[0]])
     read_all(keeper_world)
-    assert held(keeper_world) == expected(first)
+    assert stored_rows(keeper_world) == expected(first)
     later = [block("a/h/0", 0, 5, texts(4), help="old"), block("a/h/0", 0, 30, texts(2), help="new"), first[1]]
     keeper_world.send(later)
     read_all(keeper_world)
-    assert held(keeper_world) == expected([*first, *later])
+    assert stored_rows(keeper_world) == expected([*first, *later])
     read_all(keeper_world)  # nothing new: no commit
     table = SeriesTable(keeper_world.hdfs)
     assert table.refresh().version() == 2
 
 
-def test_what_is_no_announcement_is_counted_and_stops_nothing(keeper_world: World) -> None:
+def test_invalid_announcements_are_counted_and_stop_nothing(keeper_world: World) -> None:
     good = block("a", 0, 1, texts(2))
     keeper_world.send_bytes([(b"k", b"nonsense"), (b"k", None)])
     keeper_world.send([good, block("a", 1, 1, ["not canonical"])])
     keeper = read_all(keeper_world)
-    assert held(keeper_world) == expected([good])
+    assert stored_rows(keeper_world) == expected([good])
     assert keeper.figures()["refused"] == 2
 
 
 @pytest.mark.parametrize("point", ["read", "added"])
-def test_a_process_that_dies_between_two_steps(keeper_world: World, point: str) -> None:
+def test_rows_are_complete_after_a_process_died_between_two_steps(keeper_world: World, point: str) -> None:
     made = [block("a", n, n, texts(5, f"n{n}")) for n in range(4)]
     keeper_world.send(made)
     with pytest.raises(Died):
         read_all(keeper_world, die_at(point))
     read_all(keeper_world)
-    assert held(keeper_world) == expected(made)
+    assert stored_rows(keeper_world) == expected(made)
 
 
-def test_a_commit_whose_answer_is_lost_is_found(keeper_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_whose_answer_is_lost_is_recognized(keeper_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [block("a", 0, 1, texts(3))]
     keeper_world.send(made)
     real = SeriesTable.commit
@@ -102,11 +106,11 @@ def test_a_commit_whose_answer_is_lost_is_found(keeper_world: World, monkeypatch
 
     monkeypatch.setattr(SeriesTable, "commit", lost)
     read_all(keeper_world)
-    assert held(keeper_world) == expected(made)
+    assert stored_rows(keeper_world) == expected(made)
     assert SeriesTable(keeper_world.hdfs).refresh().version() == 1
 
 
-def test_two_drivers_at_once(keeper_world: World) -> None:
+def test_concurrent_keepers_store_every_series_once(keeper_world: World) -> None:
     made = [block(f"s{n % 3}", n, n, texts(20, f"n{n}")) for n in range(30)]
     keeper_world.send(made)
     threads = [threading.Thread(target=read_all, args=(keeper_world,)) for _ in range(3)]
@@ -114,14 +118,14 @@ def test_two_drivers_at_once(keeper_world: World) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert held(keeper_world) == expected(made)
+    assert stored_rows(keeper_world) == expected(made)
     table = SeriesTable(keeper_world.hdfs)
     assert sum(file.rows for file in table.live()) == 600
     named = {file.path for file in table.live()}
     assert {path for path, _, _ in files.list_files(table.uri) if not path.startswith("_")} == named
 
 
-def test_a_topic_that_was_made_again_is_read_from_its_beginning(keeper_world: World) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning(keeper_world: World) -> None:
     first = block("a", 0, 1, texts(3))
     keeper_world.send([first])
     read_all(keeper_world)
@@ -133,11 +137,11 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(keeper_world: Wo
     second = block("a", 0, 9, texts(4))
     keeper_world.send([second])
     read_all(keeper_world)
-    assert held(keeper_world) == expected([first, second])
+    assert stored_rows(keeper_world) == expected([first, second])
 
 
-def test_merging_leaves_what_was_and_fewer_files(keeper_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small files become few, then everything one sorted file a span; dead files go later."""
+def test_merging_keeps_all_rows_in_fewer_files(keeper_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files are merged into few, then into one sorted file a span; dead files are deleted later."""
     monkeypatch.setattr(table_module, "MAX_DELTAS", 3)
     monkeypatch.setattr(table_module, "MERGE_PASS_ROWS", 40)
     made = []
@@ -149,24 +153,24 @@ def test_merging_leaves_what_was_and_fewer_files(keeper_world: World, monkeypatc
     small = table.tidy()
     assert small is not None
     assert (small.full, small.rows_before, small.rows) == (False, 93, 32)
-    assert held(keeper_world) == expected(made)
+    assert stored_rows(keeper_world) == expected(made)
     assert table.tidy() is None
-    tomorrow = SeriesTable(keeper_world.hdfs, Later(DAY_MS))
+    tomorrow = SeriesTable(keeper_world.hdfs, ClockAhead(DAY_MS))
     full = tomorrow.tidy()
     assert full is not None
     assert (full.full, full.rows) == (True, 32)
     assert all(file.is_base for file in tomorrow.live())
-    assert held(keeper_world) == expected(made)
-    assert tomorrow.sweep() == []  # somebody may read them still
-    tomorrow._clock = Later(2 * DAY_MS)
+    assert stored_rows(keeper_world) == expected(made)
+    assert tomorrow.sweep() == []  # readers may still use them
+    tomorrow._clock = ClockAhead(2 * DAY_MS)
     dead = tomorrow.sweep()
     assert len(dead) >= 4
-    assert held(keeper_world) == expected(made)
-    read_all(keeper_world)  # positions outlive merges
+    assert stored_rows(keeper_world) == expected(made)
+    read_all(keeper_world)  # positions survive merges
     assert SeriesTable(keeper_world.hdfs).refresh().version() == tomorrow.refresh().version()
 
 
-def test_a_merge_that_stops_or_loses_leaves_no_file(keeper_world: World) -> None:
+def test_a_stopped_or_conflicting_merge_leaves_no_file(keeper_world: World) -> None:
     made = [block("a", 0, 1, texts(30))]
     keeper_world.send(made)
     read_all(keeper_world)
@@ -175,12 +179,12 @@ def test_a_merge_that_stops_or_loses_leaves_no_file(keeper_world: World) -> None
     old = table.live()
     assert other.merge(other.live(), True) is not None
     assert table.merge(old, True) is None
-    assert held(keeper_world) == expected(made)
+    assert stored_rows(keeper_world) == expected(made)
     unnamed = {path for path, _, _ in files.list_files(table.uri) if path.startswith("base")}
     assert unnamed == {file.path for file in other.live()}
 
 
-class Later:
+class ClockAhead:
     """The system's clock, some time ahead."""
 
     def __init__(self, ahead_ms: int) -> None:
@@ -208,7 +212,7 @@ def running(keeper_world: World) -> Iterator[tuple[SeriesWriter, threading.Event
     assert not thread.is_alive()
 
 
-def test_the_loop_follows(keeper_world: World, running: tuple[SeriesWriter, threading.Event]) -> None:
+def test_the_keeper_follows_its_topic(keeper_world: World, running: tuple[SeriesWriter, threading.Event]) -> None:
     keeper, _ = running
     made = [block("a", 0, 1, texts(3))]
     keeper_world.send(made)
@@ -216,11 +220,11 @@ def test_the_loop_follows(keeper_world: World, running: tuple[SeriesWriter, thre
     made.append(block("a", 0, 2, texts(4)))
     keeper_world.send(made[1:])
     eventually(lambda: keeper.figures()["series"] == 7, "the second")
-    assert held(keeper_world) == expected(made)
+    assert stored_rows(keeper_world) == expected(made)
 
 
-def test_it_waits_for_its_topic(kafka: str, hdfs: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A process that starts beside its topics, on a broker whose metadata is late."""
+def test_the_keeper_waits_for_its_topic(kafka: str, hdfs: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The process starts before its topic exists, on a broker whose metadata is late."""
     name = f"t{uuid.uuid4().hex[:10]}"
     late = World(kafka, f"{name}.series", f"{hdfs}/{name}")
     stop = threading.Event()
@@ -236,4 +240,4 @@ def test_it_waits_for_its_topic(kafka: str, hdfs: str, caplog: pytest.LogCapture
     assert "has no topic" in caplog.text
     stop.set()
     thread.join(30)
-    assert held(late) == expected(made)
+    assert stored_rows(late) == expected(made)

@@ -1,4 +1,4 @@
-"""Announcements of known content, and what the table of series must hold of them, worked out plainly."""
+"""Announcements of known content, and the expected rows of the table of series."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Plain = dict[tuple[str, str], tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class World:
-    """A topic of its own on the broker, and an HDFS folder of its own."""
+    """A separate topic on the broker, and a separate HDFS folder."""
 
     kafka: str
     topic: str
@@ -59,14 +59,14 @@ def make_topic(kafka: str, topic: str) -> None:
     admin.close()
 
 
-def block(source: str, number: int, version: int, texts: Iterable[str], **told: Any) -> SeriesBlock:
-    """A block announced at START_MS + version."""
-    known = {"type": ValueType.INTEGER, "kind": Kind.COUNTER, "help": "", "unit": "", "first_seen_ms": 0, **told}
+def block(source: str, number: int, version: int, texts: Iterable[str], **details: Any) -> SeriesBlock:
+    """Return a block announced at START_MS + version."""
+    known = {"type": ValueType.INTEGER, "kind": Kind.COUNTER, "help": "", "unit": "", "first_seen_ms": 0, **details}
     return SeriesBlock(source, number, START_MS + version, tuple(SeriesInfo(text, **known) for text in texts))
 
 
 def expected(blocks: Iterable[SeriesBlock]) -> Plain:
-    """What must stand in the table: of each series of a source the newest announcement, and the earliest sight."""
+    """Return the expected rows: of each series of a source the newest announcement, and the earliest sighting."""
     plain: Plain = {}
     first: dict[tuple[str, str], int] = {}
     for one in sorted(blocks, key=lambda b: (b.version, b.block)):
@@ -74,13 +74,13 @@ def expected(blocks: Iterable[SeriesBlock]) -> Plain:
             key = one.source, info.text
             seen = min(info.first_seen_ms or one.version, one.version)
             first[key] = min(first.get(key, seen), seen)
-            told = info.type.name.lower(), info.kind.name.lower(), info.unit, info.help, one.block
-            plain[key] = (signed(fingerprint(info.text)), *told, first[key], one.version)
+            details = info.type.name.lower(), info.kind.name.lower(), info.unit, info.help, one.block
+            plain[key] = (signed(fingerprint(info.text)), *details, first[key], one.version)
     return plain
 
 
-def held(world: World) -> Plain:
-    """What the table holds once its files are read together."""
+def stored_rows(world: World) -> Plain:
+    """Return the rows of the table, merged over its files."""
     from artimon.rawtable.schema import sources_uri
     from artimon.rawtable.sources import read_sources
 
@@ -94,10 +94,10 @@ def plain(rows: Any, sources: Mapping[int, str]) -> Plain:
     for row in rows.to_pylist() if rows is not None else ():
         text = canonical(row["name"], dict(row["labels"]))
         assert parse_canonical(text)[0] == row["name"]
-        told = tuple(row[name] for name in ("series", "type", "kind", "unit", "help", "block"))
+        details = tuple(row[name] for name in ("series", "type", "kind", "unit", "help", "block"))
         key = sources[row["source"]], text
         assert key not in found
-        found[key] = (*told, ms(row["first_seen"]), ms(row["last_seen"]))
+        found[key] = (*details, ms(row["first_seen"]), ms(row["last_seen"]))
     return found
 
 

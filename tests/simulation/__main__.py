@@ -1,4 +1,4 @@
-"""The work of ./scripts/simulate: the transport runs through thousands of simulated histories of faults."""
+"""Command of ./scripts/simulate: runs the transport through thousands of simulated histories of faults."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ SEEDS = 1_000
 
 @app.command()
 def simulate(
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many runs; 1000 unless told.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="The first seed; 1 unless told, with --minutes one that is drawn.")
-    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of runs; 1000 by default.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The first seed; 1 by default, drawn with --minutes.")] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0.0, help="Run fresh seeds until one breaks a promise or the time is up.")
     ] = None,
@@ -43,29 +41,29 @@ def simulate(
         first = fresh_seed() if seed is None else seed
         print_error(f"seeds from {first} for {minutes:g} minutes")
         summary = run_for(first, minutes, processes or None)
-    told = summary.to_json()
+    result = summary.to_json()
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(result, indent=2))
     else:
-        _tell(told)
+        _print_summary(result)
     raise typer.Exit(1 if summary.violations else 0)
 
 
-def _tell(told: dict[str, Any]) -> None:
-    figures = told["figures"]
-    first, count = told["first_seed"], told["seeds"]
-    pace = f"in {told['took_s']:.1f} s, {told['seeds_per_s']:.1f} a second"
+def _print_summary(result: dict[str, Any]) -> None:
+    figures = result["figures"]
+    first, count = result["first_seed"], result["seeds"]
+    pace = f"in {result['took_s']:.1f} s, {result['seeds_per_s']:.1f} a second"
     print(f"{count} seeds, {first} to {first + count - 1}, {pace}")
-    print(f"again: {told['again']}")
-    print(f"{told['events']} events, {told['virtual_s'] / 86_400:.1f} days of virtual time")
+    print(f"again: {result['again']}")
+    print(f"{result['events']} events, {result['virtual_s'] / 86_400:.1f} days of virtual time")
     names = ("batches", "produced", "duplicates", "calls", "appends", "agent_starts", "gaps")
     print(", ".join(f"{name.replace('_', ' ')} {figures.get(name, 0)}" for name in names))
-    for said, kind in (("planned in so many of them", "special: "), ("took effect", "happened: ")):
-        share = {name.removeprefix(kind): n / told["seeds"] for name, n in figures.items() if name.startswith(kind)}
-        print(f"{said}: " + ", ".join(f"{name} {part:.0%}" for name, part in sorted(share.items())))
-    for one in told["violations"]:
+    for title, kind in (("planned in this share of them", "special: "), ("took effect", "happened: ")):
+        share = {name.removeprefix(kind): n / result["seeds"] for name, n in figures.items() if name.startswith(kind)}
+        print(f"{title}: " + ", ".join(f"{name} {part:.0%}" for name, part in sorted(share.items())))
+    for one in result["violations"]:
         print_error(f"seed {one['seed']}: {one['what']}\n  replay: {one['replay']}")
-    print(f"{len(told['violations'])} violations" if told["violations"] else "every promise was kept")
+    print(f"{len(result['violations'])} violations" if result["violations"] else "every promise was kept")
 
 
 if __name__ == "__main__":

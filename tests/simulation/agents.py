@@ -33,44 +33,44 @@ LANES = 2
 THREADS = LANES + 2
 SEGMENT_BYTES = 2_000
 SHED_SEGMENT_BYTES = 8_000
-"""Of an agent that sheds: a record must be smaller than what it gives up."""
+"""Segment size of an agent that sheds: a record must be smaller than the batches that it gives up."""
 CONTROL_S = 12.0
 
 
 class Ledger(Protocol):
-    """Who checks what an agent does."""
+    """Observer that checks the actions of an agent."""
 
     def offered(self, agent: str, header: BatchHeader, data: bytes) -> None:
-        """It has an identity and bytes."""
+        """A batch got an identity and bytes."""
         ...
 
     def sends(self, agent: str, items: Sequence[TrackedBatch], messages: Sequence[bytes]) -> None:
-        """These leave it."""
+        """Messages leave the agent."""
         ...
 
     def accepted(self, agent: str, header: BatchHeader) -> None:
-        """The source was told that it is durable."""
+        """The source was informed that a batch is durable."""
         ...
 
     def announced(self, agent: str, header: BatchHeader) -> None:
-        """The same of an announcement."""
+        """The source of an announcement was informed that it is durable."""
         ...
 
     def recovered(self, agent: str, found: set[BatchId]) -> None:
-        """What an agent goes on with after a start."""
+        """Batches that an agent continues with after a start."""
         ...
 
     def forgets(self, agent: str, items: Sequence[TrackedBatch], level: str) -> None:
-        """It will not keep these any longer."""
+        """The agent will not keep these batches any longer."""
         ...
 
     def damaged(self, agent: str, items: Sequence[TrackedBatch]) -> None:
-        """It can no longer read these."""
+        """The agent can no longer read these batches."""
         ...
 
 
 class SimAgent(Process):
-    """One agent. Its disk outlives it."""
+    """One agent, whose disk survives it."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class SimAgent(Process):
         self.host = "host"
         self.starts = 0
 
-    # -- life
+    # -- start and end
 
     def start(self) -> None:
-        """Recover the log, then go on."""
+        """Recover the log, then continue."""
         self.started()
         try:
             self._start()
@@ -132,7 +132,7 @@ class SimAgent(Process):
         )
         log: Any = _SheddableLog(self)
         appender: QuotaBypass[AppendRequest] = QuotaBypass(log)
-        self._numbering = numbering = _ToldNumbering(appender, self, RealEncoder() if self._sheds else SimEncoder())
+        self._numbering = numbering = _RecordingNumberer(appender, self, RealEncoder() if self._sheds else SimEncoder())
         self.at = {place: header.id for header, place in (*self.log.recovered.batches, *self.log.recovered.series)}
         self._shedder = Shedder(log, self.name, numbering, appender, self.tracker.give_up, self._wait)
         self._tickets: list[tuple[AppendRequest, Any]] = []
@@ -141,7 +141,7 @@ class SimAgent(Process):
         self._flying = 0
         self._looking = self.keeps_damaged = False
         self._looks_later = True
-        """It knows no collector yet."""
+        """A look is due once a batch waits: the agent knows no collector yet."""
         client: Any = SimClient(self._zookeeper, self._scheduler, self)
         self._control = _Control(client, self)
         self._look_later(CONTROL_S)
@@ -149,7 +149,7 @@ class SimAgent(Process):
         self.pump()
 
     def kill(self, power: bool) -> None:
-        """End; with the machine or without it."""
+        """End the process, with the machine or without it."""
         self.died()
         if power:
             self.disk.power_failure()
@@ -157,7 +157,7 @@ class SimAgent(Process):
             self.disk.kill()
 
     def stop(self) -> None:
-        """An orderly end: what waits is written."""
+        """Flush the log and end in an orderly way."""
         self._flush()
         if not self.up:
             return
@@ -170,34 +170,34 @@ class SimAgent(Process):
 
     @property
     def idle(self) -> bool:
-        """Nothing is left to do."""
+        """True if nothing is left to do."""
         return self.up and not self.tracker.pending and not self._tickets
 
     # -- sources
 
-    def offer(self, polled: Sequence[PollResult], told: Any) -> None:
-        """A source hands over what it polled; `told(True)` once it is accepted, `told(False)` if nothing is kept."""
+    def offer(self, polled: Sequence[PollResult], on_result: Any) -> None:
+        """Accept polls of a source; `on_result(True)` once they are accepted, `on_result(False)` if nothing is kept."""
         try:
             begun = (self._shedder if self._sheds else self._numbering).begin(polled)
         except (SinkRefusedError, LogWriteError):
-            told(False)
+            on_result(False)
             return
         except Killed:
             return
         if begun is None:
-            told(True)
+            on_result(True)
             return
-        self._tickets.append((begun[1], told))
+        self._tickets.append((begun[1], on_result))
         self._flush_later(0.001 + self._scheduler.random.random() * 0.02)
 
     def numbered(self, entries: Sequence[LogEntry]) -> None:
-        """These have an identity and bytes."""
+        """Record batches that got an identity and bytes."""
         for entry in entries:
             self._ledger.offered(self.name, entry.header, entry.payload)
 
     def _wait(self, ticket: AppendRequest) -> None:
-        """A shed record is durable when this returns. Raises Killed, SinkRefused, LogFailed."""
-        self._tickets.append((ticket, _nobody))
+        """Return once a shed record is durable. Raises Killed, SinkRefusedError, LogWriteError."""
+        self._tickets.append((ticket, _ignore_result))
         life = self.life
         self._flush()
         if self.life != life:
@@ -206,7 +206,7 @@ class SimAgent(Process):
             raise ticket.error
 
     def hold(self, on: bool) -> None:
-        """An operator pauses it, or lets it go."""
+        """Pause the agent or resume it, as an operator does."""
         self.sending.held = on
         self.pump()
 
@@ -219,7 +219,7 @@ class SimAgent(Process):
             self._scheduler.later(delay_s, self._flush_in_turn, self)
 
     def _flush_in_turn(self) -> None:
-        if self._flush_at <= self._scheduler.now:  # else there was a turn meanwhile
+        if self._flush_at <= self._scheduler.now:  # else it was flushed meanwhile
             self._flush()
 
     def _flush(self) -> None:
@@ -232,15 +232,15 @@ class SimAgent(Process):
             return
         self._logged(placed)
         waiting, self._tickets = self._tickets, []
-        for ticket, told in waiting:
+        for ticket, on_result in waiting:
             if not ticket.done:
-                self._tickets.append((ticket, told))
+                self._tickets.append((ticket, on_result))
             elif ticket.error is not None:
-                told(False)
+                on_result(False)
             else:
                 self._accept(ticket)
-                told(True)
-        if self.log.problem:  # a person restarts it
+                on_result(True)
+        if self.log.problem:  # an operator restarts it
             self.kill(power=False)
             self._scheduler.later(2.0, self.start)
 
@@ -260,8 +260,8 @@ class SimAgent(Process):
             self.pump()
 
     def _release(self, places: Iterable[LogPosition]) -> None:
-        """Also of nothing: after a start old segments may hold nothing that is needed. The flusher of the shipped log
-        deletes such at its next turn; a turn that has nothing to do is left out here."""
+        """Release places, also none: after a start, old segments may hold nothing that is needed. The flusher of the
+        shipped log deletes such at its next turn; a turn that has nothing to do is left out here."""
         self.log.release(places)
         self._flush_later(MAX_NOTE_DELAY_S)
 
@@ -280,7 +280,7 @@ class SimAgent(Process):
     # -- sending
 
     def pump(self) -> None:
-        """Send all that may go; come back when more may. It may lose its power on the way."""
+        """Send all that may go now, and return when more may. The power may fail meanwhile."""
         while self.up and self._flying < THREADS:
             group = self.sending.next(self._scheduler.now, self._scheduler.now_ms)
             if not isinstance(group, LaneCall):
@@ -301,7 +301,7 @@ class SimAgent(Process):
         self.pump()
 
     def _send(self, group: LaneCall) -> None:
-        """Mostly at once; now and then it takes a while to read the log."""
+        """Read and send a group, mostly at once; now and then reading the log takes a while."""
         self._flying += 1
         if self._scheduler.chance(0.08):
             self._scheduler.later(self._scheduler.random.random() * 0.5, lambda: self._read(group), self)
@@ -334,7 +334,7 @@ class SimAgent(Process):
             self.pump()
 
     def lose(self, bad: Sequence[TrackedBatch]) -> None:
-        """Give up what cannot be read, as pipeline.wal.log.WriteAheadLog.keep_damaged."""
+        """Give up unreadable records, as pipeline.wal.log.WriteAheadLog.keep_damaged."""
         self._ledger.damaged(self.name, bad)
         for item in bad:
             try:
@@ -350,7 +350,7 @@ class SimAgent(Process):
         self._pump_later(0.05)
 
     def answered(self, call: PlannedCall, answers: Sequence[MessageAnswer]) -> None:
-        """A collector said what became of a group."""
+        """Process the answers of a collector to a group."""
         self._flying -= 1
         outcome = self.sending.answered(call, answers, self._scheduler.now)
         self._note(notes_of_sent(outcome.sent))
@@ -358,24 +358,24 @@ class SimAgent(Process):
         self.pump()
 
     def silent(self, call: PlannedCall, late: bool) -> None:
-        """Nobody answered."""
+        """Process a call without an answer."""
         self._flying -= 1
         self.sending.silent(call, self._scheduler.now, late)
         self.pump()
 
-    # -- what the control asks and says (as pipeline.delivery.sender.Sender)
+    # -- interface of the control (as pipeline.delivery.sender.Sender)
 
     def update_collectors(self, found: dict[str, CollectorEndpoint], *_more: Any, **_named: Any) -> None:
-        """What ZooKeeper lists."""
+        """Update the collectors that ZooKeeper lists."""
         self.sending.collectors.update(found, *_more, **_named)
         self.pump()
 
     def sent(self) -> list[Any]:
-        """What waits for acks."""
+        """Return the batches that wait for acks."""
         return self.tracker.sent()
 
     def judged(self, verdict: AckDecision[BatchId]) -> None:
-        """What followed from the published states."""
+        """Process the decisions that follow from the published states."""
         if self._scheduler.tracing:
             for key, why in verdict.resend:
                 self._scheduler.say(f"{self.name}: {key} again: {why}")
@@ -383,7 +383,7 @@ class SimAgent(Process):
         self.pump()
 
     def wake(self) -> None:
-        """A watch fired. An agent that waits for nothing looks once it does: nobody can tell the difference."""
+        """React to a watch. An agent that waits for nothing looks once it does, which makes no difference."""
         self._looks_later = not self.tracker.pending
         if not self._looking and not self._looks_later:
             self._looking = True
@@ -406,7 +406,7 @@ class SimAgent(Process):
 
 
 class _Flight:
-    """One call; its first end counts."""
+    """One call, which ends once; later ends are ignored."""
 
     __slots__ = ("_agent", "_call", "_life", "_over")
 
@@ -432,12 +432,12 @@ class _Flight:
             self._agent.silent(self._call, late=True)
 
 
-def _nobody(_good: bool) -> None:
-    """Waits for a shed record."""
+def _ignore_result(_good: bool) -> None:
+    """Result callback of a shed record, which does nothing."""
 
 
 class _SheddableLog:
-    """The log of an agent that sheds, as pipeline.wal.log.WriteAheadLog."""
+    """Log of an agent that sheds, as pipeline.wal.log.WriteAheadLog."""
 
     def __init__(self, agent: SimAgent) -> None:
         self._agent = agent
@@ -446,15 +446,15 @@ class _SheddableLog:
         return getattr(self._agent.log, name)
 
     def keep_damaged(self, places: Iterable[LogPosition]) -> None:
-        """Raise Killed if the agent ends meanwhile."""
+        """Give up damaged records; raises Killed if the agent ends meanwhile."""
         agent, life = self._agent, self._agent.life
         agent.lose([TrackedBatch(agent.at[place], place, 0, 0) for place in places])
         if agent.life != life:
             raise Killed
 
 
-class _ToldNumbering(BatchNumberer[AppendRequest]):
-    """Tells the ledger what got a number."""
+class _RecordingNumberer(BatchNumberer[AppendRequest]):
+    """Reports numbered batches to the ledger."""
 
     def __init__(self, log: QuotaBypass[AppendRequest], agent: SimAgent, encoder: BatchEncoder) -> None:
         super().__init__(log, agent.name, encoder)
@@ -468,7 +468,7 @@ class _ToldNumbering(BatchNumberer[AppendRequest]):
 
 
 class _Control(AckWatcher):
-    """It has no thread: whoever wakes it wakes the agent."""
+    """Watcher without a thread: its wake-ups go to the agent."""
 
     def __init__(self, client: Any, agent: Any) -> None:
         super().__init__(client, agent, "artimon.samples")

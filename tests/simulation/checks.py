@@ -1,4 +1,5 @@
-"""What must hold, at every step and at the end: the ledger of what was accepted against the table and every shard."""
+"""Invariants of a run, at every step and at the end: the ledger of accepted batches against the table and every
+shard."""
 
 from __future__ import annotations
 
@@ -21,40 +22,40 @@ from tests.simulation.table import Row, TableStore
 from varstore.store.positions import vshard_of
 
 MAX_COPIES = 4
-"""Times that one batch may be written to Kafka on average, faults and all."""
+"""Maximum of writes to Kafka for each batch on average, faults included."""
 
 
 class Checks:
-    """The ledger (agents.Ledger) and every check."""
+    """Ledger of the agents (agents.Ledger) with every check."""
 
     def __init__(self, kafka: SimKafka, store: TableStore) -> None:
         self._kafka, self._store = kafka, store
         self.data: dict[BatchId, bytes] = {}
-        """The bytes of each identity that anybody but its agent knows of."""
+        """Bytes of each identity that left its agent or was accepted."""
         self._given: dict[BatchId, bytes] = {}
         self._tokens: dict[BatchId, int] = {}
         self._poll: dict[int, BatchId] = {}
         self._accepted: dict[str, dict[BatchId, int]] = {}
         """By agent: accepted and not yet forgotten, with the token."""
         self.tokens: dict[int, BatchId] = {}
-        """Every poll that was accepted."""
+        """Every accepted poll."""
         self._announced: dict[bytes, str] = {}
         self._in_table: Counter[int] = Counter()
         self.rotten: set[str] = set()
         """Agents whose disk changed a bit, until their next start."""
         self._records: dict[BatchId, LaneRanges] = {}
-        """Shed records, and which batches each gives up."""
+        """Shed records, and the batches that each gives up."""
         self._durable: set[BatchId] = set()
-        """Those of them that a log was seen to hold."""
+        """Shed records that a log was seen to hold."""
         self.shed: set[int] = set()
         """Polls that a durable shed record gave up before they were acked."""
         self.shedders: set[str] = set()
-        """Agents that give up what is oldest when their log is full."""
+        """Agents that give up their oldest batches when the log is full."""
         self.excused: set[int] = set()
         """Polls that a disk destroyed before they were acked."""
         self.wiped = False
-        """ZooKeeper has lost everything: a driver that was stopped in the midst of publishing may meet a node of the
-        very version that it read before, and write an older state over a newer one, once (docs/simulation.md)."""
+        """ZooKeeper has lost everything: a driver suspended while publishing may meet a node of the same version that
+        it read before, and write an older state over a newer one, once (docs/simulation.md)."""
         self._letters = 0
         self._dead: set[BatchId] = set()
         self._newest: dict[str, tuple[int, int]] = {}
@@ -62,7 +63,7 @@ class Checks:
     # -- agents
 
     def offered(self, agent: str, header: BatchHeader, data: bytes) -> None:
-        """An identity is given to bytes: to no others, if anybody knows of those."""
+        """Check that an identity is not given to other bytes than those already known outside the agent."""
         if header.id in self.data and self.data[header.id] != data:
             raise Violation(f"{agent}: identity {header.id} is given to two batches")
         self._given[header.id] = data
@@ -70,7 +71,7 @@ class Checks:
             self._records[header.id] = given_up
 
     def sends(self, agent: str, items: Sequence[TrackedBatch], messages: Sequence[bytes]) -> None:
-        """It leaves the agent: the same bytes each time."""
+        """Check that the same bytes are sent each time."""
         for item, data in zip(items, messages, strict=True):
             if not item.is_series:
                 self._know(agent, item.id, data)
@@ -87,7 +88,7 @@ class Checks:
             raise Violation(f"{agent}: identity {id} has two forms")
 
     def accepted(self, agent: str, header: BatchHeader) -> None:
-        """The source was told."""
+        """Record a batch whose source was informed that it is accepted."""
         token = token_of(header)
         self._know(agent, header.id, self._given[header.id])
         self.tokens[token] = header.id
@@ -96,33 +97,33 @@ class Checks:
             self._gives_up(agent, header.id)
 
     def _gives_up(self, agent: str, record: BatchId) -> None:
-        """A shed record is durable: what it names need not be stored, as long as the record is."""
+        """Excuse the batches of a durable shed record: they need not be stored, as long as the record is."""
         self._durable.add(record)
         named, held = self._records[record], self._accepted.get(agent, {})
         for id in [id for id in held if named.seen(id.lane_id, id.sequence)]:
             self.shed.add(held.pop(id))
 
     def announced(self, agent: str, header: BatchHeader) -> None:
-        """The source of an announcement was told."""
-        if agent not in self.shedders:  # what an agent sheds of these is repeated daily
+        """Record an announcement whose source was informed that it is accepted."""
+        if agent not in self.shedders:  # announcements that an agent sheds are repeated daily
             self._announced[f"{header.source}/{header.block}/{header.poll_ms}".encode()] = agent
 
     def recovered(self, agent: str, found: set[BatchId]) -> None:
-        """All that was accepted and not forgotten is still there."""
+        """Check that all accepted and not forgotten batches are still there."""
         held = self._accepted.get(agent, {})
         for record in found & self._records.keys():
             self._gives_up(agent, record)
         lost = [id for id in held if id not in found]
-        if agent in self.rotten:  # what the disk destroyed may or may not be in Kafka already
+        if agent in self.rotten:  # batches destroyed by the disk may or may not be in Kafka already
             self.rotten.discard(agent)
             for id in lost:
                 self.excused.add(held.pop(id))
             self._announced = {key: by for key, by in self._announced.items() if by != agent}
         elif lost:
-            raise Violation(f"{agent} accepted {lost[0]} and {len(lost) - 1} more, and a restart does not find them")
+            raise Violation(f"{agent} accepted {lost[0]} and {len(lost) - 1} more, and a restart does not recover them")
 
     def forgets(self, agent: str, items: Sequence[TrackedBatch], level: str) -> None:
-        """Nothing is forgotten that is not durable at the level."""
+        """Check that only batches durable at the level are forgotten."""
         for item in items:
             if item.is_series:
                 continue
@@ -141,7 +142,7 @@ class Checks:
         raise Violation(f"{agent} forgets {item.id}, which is not in Kafka")
 
     def damaged(self, agent: str, items: Sequence[TrackedBatch]) -> None:
-        """No disk changes what was synced, but for those of which we know."""
+        """Check that unreadable records are only those of a disk known to be damaged."""
         if not items:
             return
         if agent in self.rotten:
@@ -154,7 +155,7 @@ class Checks:
         raise Violation(f"{agent} can no longer read {items[0].id} in its log")
 
     def dead(self) -> set[BatchId]:
-        """Batches that belong into the topic of dead letters, and are there."""
+        """Return the batches that belong into the topic of dead letters, and are there."""
         for letter, value in self._kafka.letters[self._letters :]:
             try:
                 header = parse_header(value or b"")
@@ -168,27 +169,27 @@ class Checks:
     # -- table
 
     def appended(self, before: RawState, after: RawState, rows: Sequence[Row]) -> None:
-        """A commit: no poll twice, nothing that nobody made."""
+        """Check a commit: no poll twice, and no row that no agent made."""
         if rows and after.append != before.append + 1:
             raise Violation(f"append {after.append} stands on append {before.append}")
         for row in rows:
             if self._tokens.get(row.id) != row.token:
-                raise Violation(f"the table holds {row.id} as poll {row.token}, which nobody made so")
+                raise Violation(f"the table holds {row.id} as poll {row.token}, which no agent made")
             self._in_table[row.token] += 1
             if self._in_table[row.token] > 1:
                 raise Violation(f"poll {row.token} ({row.id}) stands in the table twice")
 
     def published(self, path: str, data: bytes, before: bytes | None) -> None:
-        """Acks never go back."""
+        """Check that acks never move backwards."""
         if not path.startswith("/artimon/acks/"):
             return
         new = json.loads(data)
         before = None if self.wiped else before
         if before is not None:
             self._check_forward(path, json.loads(before), new)
-        said = next((t for t in self._store.head[1].topics if t.topic_id == new["topic_id"]), None)
-        if said is None:
-            raise Violation(f"{path} speaks of a topic that the table does not know")
+        topic = next((t for t in self._store.head[1].topics if t.topic_id == new["topic_id"]), None)
+        if topic is None:
+            raise Violation(f"{path} names a topic that the table does not have")
         newest = max(self._newest.get(path, (0, 0)), (new["version"], new["append"]))
         if (new["version"], new["append"]) < newest and before is not None:
             raise Violation(f"{path} goes back from {newest} to {new['version'], new['append']}")
@@ -204,7 +205,7 @@ class Checks:
     # -- at the end
 
     def at_the_end(self, shards: Sequence[SimShard]) -> None:
-        """Everything agrees."""
+        """Check that table, shards and announcements agree with the ledger."""
         dead = self.dead()
         for token, id in self.tokens.items():
             if self._in_table[token] == 1 or id in dead or token in self.excused:
@@ -219,7 +220,7 @@ class Checks:
             raise Violation(f"every batch was written {copies:.0f} times")
 
     def _is_named(self, id: BatchId) -> bool:
-        """True if a shed record in the table, or one that a disk destroyed, names a batch."""
+        """Return True if a shed record in the table, or one that a disk destroyed, names a batch."""
         return any(
             record in self._durable and named.seen(id.lane_id, id.sequence) and self._is_kept(record)
             for record, named in self._records.items()
@@ -234,9 +235,9 @@ class Checks:
         if twice:
             raise Violation(f"{shard.name} applied poll {twice[0]} {shard.applied[twice[0]]} times")
         lacks, more = wanted - shard.applied.keys(), shard.applied.keys() - wanted
-        told = self.tokens.keys() - self.excused - self.shed  # others were never told, or were shed
-        more = {token for token in more if token in told}
-        if shard.excused:  # behind the table when Kafka lost a part, it has nowhere to read the rest
+        confirmed = self.tokens.keys() - self.excused - self.shed  # others were not confirmed, or were shed
+        more = {token for token in more if token in confirmed}
+        if shard.excused:  # behind the table when Kafka lost a part, it cannot read the rest anywhere
             lacks -= self._gone_from_kafka(lacks)
         if lacks or more:
             raise Violation(f"{shard.name} lacks polls {sorted(lacks)[:5]} and has {sorted(more)[:5]} too much")

@@ -21,7 +21,7 @@ _LARGE = bytes(1 << 20)
 
 
 class SimCollector(Process, Server):
-    """One collector; each start has a port of its own."""
+    """One collector; each start has its own port."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class SimCollector(Process, Server):
         self.endpoint = CollectorEndpoint("sim", 0)
 
     def start(self) -> None:
-        """Serve, and say so."""
+        """Serve and register."""
         self.started()
         self._port += 1
         self.endpoint = CollectorEndpoint("sim", self._port)
@@ -51,7 +51,7 @@ class SimCollector(Process, Server):
         self._begin()
 
     def _begin(self) -> None:
-        """It tells of itself once Kafka has told it the size."""
+        """Register once Kafka has reported its size."""
         if self._quota_bytes:
             self._measure()
             if not self._quota.known:
@@ -67,7 +67,7 @@ class SimCollector(Process, Server):
         self._scheduler.later(10.0, self._register, self)
 
     def kill(self) -> None:
-        """Its session ends a while later."""
+        """Kill the process; its session ends a while later."""
         self.died()
         self._network.servers.pop(self.endpoint, None)
         path, port = f"{COLLECTORS_PATH}/{self.name}", self._port
@@ -88,7 +88,7 @@ class SimCollector(Process, Server):
         return sizes_of(self._kafka, SAMPLES)
 
     def flood(self) -> None:
-        """Too many messages, and too many bytes."""
+        """Receive too many messages, and too many bytes."""
         for messages in ([b""] * (MAX_MESSAGES + 1), [_LARGE] * (MAX_BYTES_IN_FLIGHT // len(_LARGE) + 1)):
             self._collector.finish(self._collector.begin(messages), [])
 

@@ -1,4 +1,4 @@
-"""Crashes of every role of a run, and who starts again what was killed."""
+"""Crashes of every role of a run, and restarts of the killed processes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tests.simulation.world import World
 
 
 class Crashes:
-    """By role: `crash_<role>` for each of plan.ROLES."""
+    """Crashes by role: `crash_<role>` for each of plan.ROLES."""
 
     def __init__(self, world: World) -> None:
         self._world, self._scheduler = world, world.scheduler
 
     def make_up(self) -> None:
-        """No role outlives a run: those of which all were down, or never came to the point, are killed now."""
+        """Kill a process of every role that was not killed yet, because it was down or did not reach the planned
+        point."""
         chance = self._scheduler.random
         kills: dict[str, Callable[[], None]] = {
             "agent": lambda: self._kill_agent(chance.choice(self._world.agents), power=True),
@@ -33,7 +34,7 @@ class Crashes:
                 self._scheduler.run(self._scheduler.now + 1.0)
 
     def crash_agent(self) -> None:
-        """The process or the machine; at a moment or in the midst of a write."""
+        """End the process or the machine, at a moment or during a write."""
         chance = self._scheduler.random
         agent = chance.choice(self._world.agents)
         if not agent.up:
@@ -64,7 +65,7 @@ class Crashes:
             self.again(collector)
 
     def crash_kafka(self) -> None:
-        """Its broker is restarted: every partition has a new leader epoch; nothing is lost."""
+        """Restart its broker: every partition has a new leader epoch; nothing is lost."""
         self._world.say("Kafka is restarted")
         self._world.happened["crash: kafka"] += 1
         self._world.kafka.down = True
@@ -77,7 +78,7 @@ class Crashes:
         self._scheduler.later(self._scheduler.random.random() * 12, back)
 
     def crash_raw(self) -> None:
-        """At any moment, or right before or after a commit."""
+        """Kill the driver at any moment, or right before or after a commit."""
         chance = self._scheduler.random
         point = chance.choice(("", "written", "committed"))
         if point:
@@ -121,7 +122,7 @@ class Crashes:
         self._scheduler.later(self._scheduler.random.random() * 15, lambda: setattr(self._world.store, "down", False))
 
     def again(self, process: SimAgent | SimCollector | RawDriver | FeedDriver | SimShard) -> None:
-        """Somebody starts it after a while."""
+        """Start the process again after a while."""
         life = process.life
 
         def start() -> None:

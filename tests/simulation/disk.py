@@ -11,7 +11,7 @@ from tests.simulation.scheduler import Killed
 
 
 class SimDisk(CrashDisk):
-    """One machine's disk. Every choice comes from `chance`."""
+    """Disk of one machine. Every choice comes from `chance`."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__(self._fault)
@@ -21,14 +21,14 @@ class SimDisk(CrashDisk):
         self.fails_after: int | None = None
         """Fsyncs that still succeed before one fails."""
         self.no_more_files = False
-        """Open files can be written, and none can be created."""
+        """Open files can be written, but none can be created."""
 
     def kill(self) -> None:
         super().kill()
         self.dies_after = None
 
     def power_failure(self) -> None:
-        """The machine goes off and comes back; a disk that was full has room again."""
+        """Turn the machine off and on; a disk that was full has room again."""
         self.full = self.no_more_files = False
         self.power_off(self._random)
 

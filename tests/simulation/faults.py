@@ -1,5 +1,5 @@
-"""Defects that are planted into the shipped classes, one at a time: the simulation must find each. None of them is in
-the program; each is what a plausible mistake in one place would do."""
+"""Defects that are planted into the shipped classes, one at a time; the simulation must find each. None of them is in
+the program; each is the effect of a plausible mistake in one place."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def live_segment_deleted() -> list[Any]:
 
 
 def newest_segment_deleted() -> list[Any]:
-    """What the simulation found in the program: the next segment could not be opened, and the last one goes."""
+    """Found by the simulation in the program: the next segment could not be opened, and the last one is deleted."""
 
     def delete_done(self: Segments, *_: Any) -> list[int]:
         done = []
@@ -190,7 +190,7 @@ def never_probes_again() -> list[Any]:
 
 
 def dead_collector_for_ever() -> list[Any]:
-    """What the simulation found in the program: a lane whose pause is as long as that of a dead collector."""
+    """Found by the simulation in the program: the pause of a lane equals that of a dead collector."""
 
     def failed(real: Any, self: SendPlanner, group: Any, now: float, elsewhere: bool = False) -> None:
         real(self, group, now, False)
@@ -445,7 +445,7 @@ def range_not_trimmed() -> list[Any]:
 
 
 def short_log_taken_for_whole() -> list[Any]:
-    """What the simulation found in the program: a topic that was made again is short, and is not all there was."""
+    """Found by the simulation in the program: a recreated topic is short, but not complete."""
 
     def is_from_table(real: Any, head: Any, span: Any) -> bool:
         return not span.is_short and bool(real(head, span))
@@ -454,7 +454,7 @@ def short_log_taken_for_whole() -> list[Any]:
 
 
 def lost_not_noted() -> list[Any]:
-    """What the program did: a line in a log, and nothing else."""
+    """Former behaviour of the program: a log line, and nothing else."""
     return [on(FeedGroup, "lose", lambda self, key, until: None)]
 
 

@@ -1,4 +1,4 @@
-"""Defects planted into what reads Kafka, into the log and into what sheds."""
+"""Defects planted into the readers of Kafka, into the log and into shedding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def buckets_ignore_log_start() -> list[Any]:
 
 
 def done_segments_stay() -> list[Any]:
-    """Segments go with the next batch only: a log that is full takes none."""
+    """Segments are deleted with the next batch only, so a full log accepts none."""
 
     def write(real: Any, self: LogCore, work: PendingWrites, tell: OnWritten) -> None:
         kept, self.keep_segments = self.keep_segments, not work.tickets

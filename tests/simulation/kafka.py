@@ -1,6 +1,7 @@
-"""A model of Kafka: topics with ids, partitions with leader epochs, logs that lose their end, are trimmed, made again.
+"""A model of Kafka: topics with ids, partitions with leader epochs, logs that lose their end, are trimmed or recreated.
 
-The classes of the shipped processes that ask Kafka are used as they are; only what goes over the wire is replaced."""
+The classes of the shipped processes that query Kafka are used unchanged; only the requests over the wire are
+replaced."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ MESSAGE_BYTES = 100
 
 
 class SimKafka:
-    """The cluster. `down`: nobody is answered."""
+    """The cluster. `down`: requests are not answered."""
 
     def __init__(self, scheduler: Scheduler, partitions: int) -> None:
         self._scheduler, self.partition_count = scheduler, partitions
@@ -34,12 +35,12 @@ class SimKafka:
         self._made = 0
         self.produced = 0
         self.slow = 0.0
-        """Seconds that everything takes longer."""
+        """Additional seconds of every request."""
         self.recreate(SAMPLES)
         self.recreate(SERIES)
 
     def recreate(self, name: str) -> None:
-        """A topic of that name begins, under a new id."""
+        """Begin a topic of that name, under a new id."""
         self._made += 1
         count = self.partition_count if name == SAMPLES else 1
         self.topics[name] = f"topic-{self._made}", [Partition() for _ in range(count)]
@@ -53,13 +54,13 @@ class SimKafka:
         return self.topics[SAMPLES][1]
 
     def ends(self) -> dict[int, int]:
-        """Of the topic of samples."""
+        """Return the ends of the partitions of the topic of samples."""
         return {p: one.end for p, one in enumerate(self.samples)}
 
     def read(
         self, start: Mapping[int, int], end: Mapping[int, int], whole: bool = True
     ) -> list[tuple[int, KafkaRecord]]:
-        """What Spark's source gets, sorted by partition and offset."""
+        """Return the records that Spark's source gets, sorted by partition and offset."""
         logs, wanted = self.samples, [p for p in sorted(start) if end[p] > start[p]]
         return [(p, record) for p in wanted for record in logs[p].read(start[p], end[p], whole)]
 
@@ -86,7 +87,7 @@ class SimTopic(LogTopic):
         return super()._epoch_end(info, partition, epoch)
 
     def offsets_at(self, partitions: int, time_ms: int) -> dict[int, int]:
-        """As Kafka says it; none where every message is older."""
+        """Return the first offsets at or after a time, as Kafka does; none where every message is older."""
         found = {}
         for p, log in enumerate(self._logs()[1][:partitions]):
             for stored in log.records[log.start :]:
@@ -111,7 +112,7 @@ class SimTopic(LogTopic):
 
 
 def sizes_of(kafka: SimKafka, name: str) -> LogSizes:
-    """Bytes of each partition."""
+    """Return the bytes of each partition."""
     sizes = {}
     for p, log in enumerate(kafka.topics[name][1]):
         held = sum(MESSAGE_BYTES + len(one.record.value or b"") for one in log.records[log.start :])
@@ -120,14 +121,14 @@ def sizes_of(kafka: SimKafka, name: str) -> LogSizes:
 
 
 class SimBroker:
-    """What a collector knows of Kafka, as its `KafkaWriter`: described a minute ago at most, with its id."""
+    """Kafka as a collector's `KafkaWriter` sees it: described a minute ago at most, with its id."""
 
     def __init__(self, kafka: SimKafka, scheduler: Scheduler) -> None:
         self._kafka, self._scheduler = kafka, scheduler
         self._topics: dict[str, broker.TopicDescription] = {}
 
     def topic(self, name: str) -> broker.TopicDescription:
-        """Raises BrokerError."""
+        """Return the description of a topic. Raises KafkaWriteError."""
         info = self._topics.get(name)
         if info is None or self._scheduler.now - info.read_at >= METADATA_AGE_S:
             info = self._describe(name)
@@ -145,7 +146,7 @@ class SimBroker:
         return info
 
     def produce(self, messages: Sequence[broker.KafkaMessage]) -> list[_Written]:
-        """The request reaches the leaders: what stands where, or why not."""
+        """Send the request to the leaders, and return each position, or the reason for a failure."""
         written = []
         for message in messages:
             try:
@@ -164,11 +165,11 @@ class SimBroker:
         return written
 
     def write(self, messages: Sequence[broker.KafkaMessage]) -> list[Position | str]:
-        """Both at once, as pipeline.collector.broker.KafkaWriter does it."""
+        """Produce and confirm at once, as pipeline.collector.broker.KafkaWriter does."""
         return self.confirm(self.produce(messages))
 
     def confirm(self, written: Sequence[_Written]) -> list[Position | str]:
-        """The answers of the leaders are there: positions stay if nobody else leads by now."""
+        """Return the results: a position is valid if the leader is still the same."""
         results: list[Position | str] = []
         now: dict[str, broker.TopicDescription] = {}
         for one in written:
@@ -195,7 +196,7 @@ class _Written:
 
 
 class _Info(broker.TopicDescription):
-    """A description whose id reads as the model's."""
+    """A description whose id has the form of the model's ids."""
 
     @property
     def topic_id(self) -> str:

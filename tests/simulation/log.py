@@ -1,5 +1,5 @@
-"""The log of a partition in memory, and a topic of such logs as the driver sees it. Whoever holds a log loses, cuts and
-hides its messages; what was not cut is never forgotten."""
+"""The log of a partition in memory, and a topic of such logs as the driver sees it. The owner of a log loses, truncates
+and hides its messages; messages that were not truncated are never forgotten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ CLUSTER = "sim"
 
 @dataclass(slots=True)
 class Stored:
-    """A message. `hidden`: so many reads will not get it; below 0: none ever will. `withheld`: at least one did not."""
+    """A message. `hidden`: number of reads that will miss it; below 0: all of them. `withheld`: at least one missed
+    it."""
 
     record: KafkaRecord
     hidden: int = 0
@@ -29,7 +30,7 @@ class Partition:
 
     start: int = 0
     records: list[Stored] = field(default_factory=list)
-    """All that were ever written and not cut, by offset: also those below `start`."""
+    """All records ever written and not truncated, by offset, including those below `start`."""
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     """(leader epoch, first offset written under it)."""
 
@@ -39,37 +40,37 @@ class Partition:
 
     @property
     def epoch(self) -> int:
-        """Of its leader."""
+        """Epoch of its leader."""
         return self.epochs[-1][0]
 
     def append(self, now_ms: int, value: bytes | None) -> int:
-        """Its offset."""
+        """Append a message and return its offset."""
         self.records.append(Stored(KafkaRecord(self.end, now_ms, value)))
         return self.end - 1
 
     def trim(self, start: int) -> None:
-        """The log now begins there, if it does not begin later already."""
+        """Move the start of the log up to `start`."""
         for stored in self.records[self.start : start]:
             stored.withheld = True
         self.start = max(self.start, start)
 
     def cut(self, end: int) -> None:
-        """The log now ends there, and another leader goes on."""
+        """End the log at `end`, under another leader."""
         del self.records[max(end, self.start) :]
         self.elect()
 
     def elect(self) -> None:
-        """A leader, the same or another, under a new epoch."""
+        """Elect a leader, the same or another, under a new epoch."""
         newest = self.epoch
         self.epochs = [one for one in self.epochs if one[1] < self.end]
         self.epochs.append((newest + 1, self.end))
 
     def end_of(self, epoch: int) -> int:
-        """Where what was written under that leader epoch or before ends."""
+        """Return the end of the records written under that leader epoch or before."""
         return next((start for later, start in self.epochs if later > epoch), self.end)
 
     def read(self, start: int, end: int, whole: bool = False) -> list[KafkaRecord]:
-        """What a consumer gets of [start, end); `whole`: hidden messages as well."""
+        """Return the records of [start, end) that a consumer gets; `whole`: hidden messages as well."""
         found = self.records[max(start, self.start) : end]
         if whole:
             return [stored.record for stored in found]
@@ -84,7 +85,7 @@ class Partition:
 
 
 class LogTopic(TopicClient):
-    """What the driver is told of a topic; only what asks Kafka is replaced. `letters`: where dead ones are put."""
+    """The driver's view of a topic; only requests to Kafka are replaced. `letters` receives the dead letters."""
 
     def __init__(self, name: str, letters: list[tuple[DeadLetter, bytes | None]]) -> None:
         super().__init__("memory", name)
@@ -92,10 +93,10 @@ class LogTopic(TopicClient):
 
     @abstractmethod
     def _logs(self) -> tuple[str, Sequence[Partition]]:
-        """Topic id, partitions; as they are now."""
+        """Return the current topic id and partitions."""
 
     def _wait(self) -> None:
-        """A request goes there and back. Raises TopicError."""
+        """Wait for a request and its answer. Raises TopicError."""
 
     def describe(self) -> TopicInfo:
         self._wait()
@@ -104,7 +105,7 @@ class LogTopic(TopicClient):
         return TopicInfo(CLUSTER, self.topic, topic_id, len(logs), epochs, dict.fromkeys(epochs, 1))
 
     def generations(self) -> list[TopicInfo]:
-        """The simulated topic has one."""
+        """Return the only generation of the simulated topic."""
         topic_id, logs = self._logs()
         return [TopicInfo(CLUSTER, self.topic, topic_id, len(logs))]
 
@@ -127,4 +128,4 @@ class LogTopic(TopicClient):
             self._letters.append((letter, log.records[letter.offset].record.value))
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing, because there is no connection."""

@@ -1,4 +1,4 @@
-"""The state machines that the simulation drives: where they stand in the program, and what of them it leaves out."""
+"""State machines that the simulation drives: their place in the program, and the functions that it leaves out."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MACHINES: dict[str, tuple[str, ...]] = {
     "varstore/store/positions.py": ("admit", "advance", "sift", "check_range", "check_owned"),
 }
 OPERATORS = ("release", "outstanding", "bound")
-"""Of lanes that a person gives up, and what a person is shown: tests/pipeline/sites."""
+"""For lanes that an operator gives up, and for displays: tests/pipeline/sites."""
 LEFT_OUT = {
     *(f"Tracker.{name}" for name in OPERATORS),
     *(f"Placing.{name}" for name in ("release", "bound", "_hand_on")),
@@ -84,12 +84,12 @@ class Covered(NamedTuple):
 
 
 def covered(report: Path) -> list[Covered]:
-    """What a JSON report of coverage.py says of the machines, function by function."""
+    """Return the branch coverage of the machines, function by function, from a JSON report of coverage.py."""
     found = []
     for path, file in json.loads(report.read_text())["files"].items():
         wanted = next((names for name, names in MACHINES.items() if path.endswith(name)), ())
-        for name, told in file["functions"].items():
-            summary: dict[str, Any] = told["summary"]
+        for name, entry in file["functions"].items():
+            summary: dict[str, Any] = entry["summary"]
             machine = any(name == one or name.startswith(f"{one}.") for one in wanted)
             if machine and name not in LEFT_OUT and summary["num_branches"]:
                 found.append(Covered(f"{path}:{name}", summary["covered_branches"], summary["num_branches"]))

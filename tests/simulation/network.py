@@ -15,7 +15,7 @@ Broken = Callable[[], None]
 
 @dataclass(slots=True)
 class Conditions:
-    """Probabilities, of each message."""
+    """Probabilities for each message."""
 
     lost: float = 0.0
     repeated: float = 0.0
@@ -25,28 +25,28 @@ class Conditions:
 
 
 class Server:
-    """Who listens at an endpoint: a collector."""
+    """Listener at an endpoint: a collector."""
 
     def receive(self, messages: Sequence[bytes], reply: Reply) -> None:
-        """A call; `reply` once it is answered, never if the process dies."""
+        """Receive a call; `reply` is called once it is answered, never if the process dies."""
         raise NotImplementedError
 
 
 class Network:
-    """All of it. `kept`: requests that a machine in between still has, to be delivered a day late."""
+    """The whole network. `kept`: requests that a machine in between still has, to be delivered a day late."""
 
     def __init__(self, scheduler: Scheduler, conditions: Conditions) -> None:
         self._scheduler, self.conditions = scheduler, conditions
         self.servers: dict[CollectorEndpoint, Server] = {}
         self.partitioned: set[tuple[str, CollectorEndpoint]] = set()
-        """Who does not hear whom."""
+        """Pairs of sender and endpoint that do not reach each other."""
         self.refused: set[tuple[str, CollectorEndpoint]] = set()
-        """Who is refused by whom."""
+        """Pairs of sender and endpoint whose connections are refused."""
         self.kept: list[list[bytes]] = []
         self.calls = 0
 
     def call(self, sender: str, to: CollectorEndpoint, messages: list[bytes], reply: Reply, broken: Broken) -> None:
-        """One call. `broken`: nobody listens there."""
+        """Make one call. `broken` is called if no server listens there."""
         self.calls += 1
         chance, conditions = self._scheduler.random, self.conditions
         if to not in self.servers or (sender, to) in self.refused:
@@ -64,7 +64,7 @@ class Network:
         self._scheduler.later(self._delay(), lambda: self._deliver(sender, to, messages, reply))
 
     def deliver_late(self, messages: list[bytes]) -> None:
-        """To whoever listens now."""
+        """Deliver messages to the first server that listens now."""
         for to in list(self.servers)[:1]:
             self._deliver("", to, messages, None)
 

@@ -1,5 +1,5 @@
 """Batches whose headers, identities and digests are real, and whose bodies are a few bytes: the decisions never look
-into a body. A *token* in the header's endpoint tells one poll from all others, whatever identity it gets."""
+into a body. A *token* in the header's endpoint distinguishes one poll from all others, whatever its identity."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tests.simulation.table import Columns
 
 BODY = b"samples of one poll"
 TOO_LARGE = 1 << 40
-"""In a token: its samples fit into no batch."""
+"""Flag of a token: its samples fit into no batch."""
 SHED = 1 << 62
-"""In a token: of a shed record, which no source has polled."""
+"""Flag of a token: it belongs to a shed record, which no source has polled."""
 
 _ONE = np.zeros(1, np.int64)
 _BIRTH = np.zeros(1, np.int64)
@@ -38,7 +38,7 @@ _TYPES = np.full(1, ValueType.INTEGER, np.uint8)
 
 @lru_cache(maxsize=4096)
 def samples_with(token: int) -> Samples:
-    """One sample, whose fingerprint is the token."""
+    """Return one sample, whose fingerprint is the token."""
     return Samples(np.array([token], np.uint64), _ONE, _BIRTH, _TYPES, _ONE)
 
 
@@ -49,18 +49,19 @@ _TWO = Samples(
 
 
 def polled(source: str, token: int, poll_ms: int, blocks: tuple[SeriesBlock, ...] = ()) -> PollResult:
-    """What one poll of a source yields."""
+    """Return the result of one poll of a source."""
     samples = _TWO if token & TOO_LARGE else _ANY
     return PollResult(source, token.to_bytes(16, "little"), 0, poll_ms, samples, blocks=blocks)
 
 
 class RealEncoder:
-    """pipeline.delivery.numbering.BatchEncoder of an agent that sheds: what it gives up is decoded and counted."""
+    """pipeline.delivery.numbering.BatchEncoder of an agent that sheds: the batches that it gives up are decoded and
+    counted."""
 
     def samples(
         self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
     ) -> Batch:
-        """A batch as every agent makes it; of a shed record the token follows from its identity."""
+        """Encode a batch as every agent does; the token of a shed record follows from its identity."""
         if int.from_bytes(endpoint, "little") & TOO_LARGE:
             raise BatchError("beyond the limit of a batch")
         if source == shed_source(id.agent):
@@ -69,23 +70,23 @@ class RealEncoder:
         return codec.encode_samples(id, source, endpoint, birth_ms, poll_ms, keep, samples)
 
     def series(self, agent: str, block: SeriesBlock) -> Batch:
-        """An announcement likewise."""
+        """Encode an announcement as every agent does."""
         return codec.encode_series(agent, block)
 
 
 class SimEncoder:
-    """pipeline.delivery.numbering.BatchEncoder."""
+    """pipeline.delivery.numbering.BatchEncoder with short bodies."""
 
     def samples(
         self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples
     ) -> Batch:
-        """A batch with a real header and digest."""
+        """Encode a batch with a real header and digest."""
         if int.from_bytes(endpoint, "little") & TOO_LARGE:
             raise BatchError("beyond the limit of a batch")
         return codec.assemble(BatchKind.SAMPLES, id, source, endpoint, birth_ms, poll_ms, len(samples), 0, keep, BODY)
 
     def series(self, agent: str, block: SeriesBlock) -> Batch:
-        """An announcement likewise."""
+        """Encode an announcement with a real header and digest."""
         if not block.series:
             raise BatchError("an announcement that cannot be encoded")
         id = BatchId(agent, 0, NO_LANE, 0)
@@ -95,18 +96,18 @@ class SimEncoder:
 
 
 def token_of(header: BatchHeader) -> int:
-    """Which poll it is."""
+    """Return the token of the poll."""
     return int.from_bytes(header.endpoint, "little")
 
 
 def decode(header: BatchHeader, value: bytes) -> Any:
-    """tasks.Decode. A body that another program wrote cannot be read."""
+    """Stand-in for tasks.Decode. A body that another program wrote cannot be read."""
     _check(header, value)
     return Columns(header)
 
 
 def read(header: BatchHeader, value: bytes) -> tuple[Samples, int]:
-    """feeding.Read."""
+    """Stand-in for feeding.BatchDecoder."""
     _check(header, value)
     return samples_with(token_of(header)), 0
 

@@ -1,4 +1,4 @@
-"""What happens in one run, drawn from its seed before it begins."""
+"""Events of one run, drawn from its seed before it begins."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SPECIALS = {
 
 @dataclass(slots=True)
 class Plan:
-    """The choices of one run. Times in seconds."""
+    """Choices of one run. Times in seconds."""
 
     agents: int = AGENTS
     collectors: int = COLLECTORS
@@ -60,14 +60,14 @@ class Plan:
     conditions: Conditions = field(default_factory=Conditions)
     feed_trouble: float = 0.0
     crashes: list[tuple[float, str]] = field(default_factory=list)
-    """When, and which role: every one at least once."""
+    """Time and role of each crash; every role at least once."""
 
 
 ROLES = ("agent", "collector", "kafka", "raw", "buckets", "shard", "zookeeper", "hdfs")
 
 
 def draw(chance: random.Random) -> Plan:
-    """The plan of a run."""
+    """Draw the plan of a run."""
     specials = {name for name, probability in SPECIALS.items() if chance.random() < probability}
     if "level kafka" in specials:
         specials -= {
@@ -79,7 +79,7 @@ def draw(chance: random.Random) -> Plan:
             "outrun",
             "emptied",
             "hidden",
-        }  # what that level does not survive
+        }  # events that this level does not survive
     conditions = Conditions(
         lost=chance.choice((0.0, 0.02, 0.05, 0.15)),
         repeated=chance.choice((0.0, 0.05, 0.1)),

@@ -1,4 +1,4 @@
-"""How a defect is planted into the shipped classes for a while."""
+"""Temporary defects of the shipped classes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ Patch = Callable[[], list[Any]]
 
 @dataclass(frozen=True)
 class Fault:
-    """`seeds`: how many were needed when it was last looked at; what is found within so many runs in the ordinary
-    test run is `quick`."""
+    """A defect. `name` and `what` describe it; `patches` plants it."""
 
     name: str
     what: str
@@ -23,7 +22,7 @@ class Fault:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """The program has this defect meanwhile."""
+        """Plant the defect within the context."""
         with ExitStack() as stack:
             for patch in self.patches():
                 stack.enter_context(patch)
@@ -35,7 +34,7 @@ def on(target: Any, name: str, value: Any) -> Any:
 
 
 def around(target: Any, name: str, wrapper: Callable[..., Any]) -> Any:
-    """`wrapper(real, *arguments)` instead of a method or function."""
+    """Call `wrapper(real, *arguments)` instead of a method or function."""
     real = getattr(target, name)
 
     @wraps(real)

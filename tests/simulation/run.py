@@ -1,4 +1,4 @@
-"""Runs of many seeds, and what they came to."""
+"""Runs of many seeds, and their results."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CHUNK = 50
 FRESH_FROM, FRESH_BELOW = 10**6, 10**12
 """Range of fresh first seeds: above all that are fixed anywhere."""
 SEEDS_A_MINUTE = 60_000
-"""More than any machine runs: bounds the work that a run by time hands to its pool."""
+"""Upper bound of seeds a minute on any machine; limits the work that a run by time hands to its pool."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What one seed came to. `violation` "": every promise was kept."""
+    """Result of one seed. `violation` is empty if every promise was kept."""
 
     seed: int
     violation: str = ""
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
-    """One run."""
+    """Run one seed."""
     scenario, sites = Scenario(seed, trace), SitesWorld(seed, trace)
     violation = ""
     try:
@@ -62,7 +62,7 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
 
 
 def figures_of(world: World) -> Counter[str]:
-    """Counts of one run."""
+    """Return the counts of one run."""
     found = Counter(
         batches=len(world.checks.tokens),
         offered=len(world.checks.data),
@@ -80,7 +80,7 @@ def figures_of(world: World) -> Counter[str]:
 
 @dataclass(slots=True)
 class Summary:
-    """What many seeds came to."""
+    """Result of many seeds."""
 
     first: int
     seeds: int = 0
@@ -99,7 +99,7 @@ class Summary:
             self.violations.append(outcome)
 
     def to_json(self) -> dict[str, Any]:
-        """For `./scripts/simulate --json`."""
+        """Return the summary for `./scripts/simulate --json`."""
         return {
             "first_seed": self.first,
             "seeds": self.seeds,
@@ -116,7 +116,7 @@ class Summary:
 
 
 def replay(seed: int) -> str:
-    """The command that shows a run again."""
+    """Return the command that shows a run again."""
     return f"./scripts/simulate --seed {seed} --seeds 1 --trace"
 
 
@@ -131,8 +131,8 @@ def fresh_seed() -> int:
 
 
 def quietly() -> None:
-    """In a worker: what processes log in the face of faults is no news, and nothing of a run is ever garbage in
-    cycles that must go at once."""
+    """Prepare a worker: no logging, because faults cause many messages, and rare garbage collection, because a run
+    creates no cycles that must be freed at once."""
     logging.disable(logging.CRITICAL)
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
@@ -150,7 +150,7 @@ def run_many(
     progress: Callable[[Summary], None] | None = None,
     most_s: float = math.inf,
 ) -> Summary:
-    """Seeds [first, first + seeds) on so many processes (default: one a core), in order; ends early after some
+    """Run the seeds [first, first + seeds) in order on this many processes (default: one a core); ends early after some
     violations, or after `most_s` seconds."""
     summary, began = Summary(first), time.perf_counter()
     for outcomes in _outcomes(first, seeds, processes or os.cpu_count() or 1):

@@ -1,4 +1,4 @@
-"""One run of a world: the plan disturbs it, all faults end, it comes to rest and is checked."""
+"""One run of a world: the plan disturbs it, all faults end, it settles and is checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.simulation.troubles import Troubles
 from tests.simulation.world import World
 
 REST_S = 1_500.0
-"""Virtual time after the last fault within which all must have come to rest."""
+"""Maximum of virtual time from the last fault until the world has settled."""
 DAY_S = 86_400.0
 CHECK_S = 2.0
 
@@ -81,10 +81,10 @@ class Scenario:
         for _ in range(3):
             self._scheduler.later(5 + self._scheduler.random.random() * MAIN_S, self._troubles.snapshot)
 
-    # -- back to rest
+    # -- end of the faults
 
     def _heal(self) -> None:
-        """All faults end."""
+        """End all faults."""
         if "emptied" in self._plan.specials:
             self._troubles.empty()
         world = self.world
@@ -112,19 +112,19 @@ class Scenario:
         for log in world.kafka.samples:
             for stored in log.records:
                 stored.hidden = 0
-            if "hidden" in self._plan.specials:  # only what comes after it shows that a message did not come
+            if "hidden" in self._plan.specials:  # only a later message shows that one is missing
                 log.append(self._scheduler.now_ms, b"the end")
 
     def _rest(self) -> None:
-        """Until nothing is left to be done. Raises Violation if that takes too long."""
+        """Run until nothing is left to be done. Raises Violation if that takes too long."""
         until = self._scheduler.now + REST_S
         while left := self.world.unrest():
             if self._scheduler.now > until:
-                raise Violation(f"it does not come to rest: {left}")
+                raise Violation(f"the world does not settle: {left}")
             self._scheduler.run(self._scheduler.now + CHECK_S)
 
     def _pass_a_day(self) -> None:
-        """Repeats that somebody kept for a day, one after another."""
+        """Deliver requests that were kept for a day, one after another."""
         world = self.world
         world.say("a day passes")
         self._scheduler.now += DAY_S
@@ -133,23 +133,23 @@ class Scenario:
             world.network.deliver_late(messages)
             self._scheduler.run(self._scheduler.now + 9.0)
 
-    # -- what must hold then
+    # -- final checks
 
     def _check_logs(self) -> None:
-        """Nothing is kept that nobody needs."""
+        """Check that logs keep only records and segments that are needed."""
         for agent in self.world.agents:
             agent.log.note(0, ())  # type: ignore[arg-type]
             agent.log.flush()
-            if agent.keeps_damaged:  # there was no room to set it aside
+            if agent.keeps_damaged:  # there was no room to keep a copy of the damaged record
                 continue
             if agent.log.live:
                 raise Violation(f"{agent.name} keeps {agent.log.live} records that are acked")
             kept = [name for name in agent.disk.names(agent.log.folder) if name.endswith(".wal")]
             if len(kept) > 2:
-                raise Violation(f"{agent.name} keeps {len(kept)} segments of which nothing is needed")
+                raise Violation(f"{agent.name} keeps {len(kept)} segments without a needed record")
 
     def _check_size(self) -> None:
-        """Every run is as large as is promised, and every role was killed in it."""
+        """Check that the run has the minimum size, and that a process of every role was killed."""
         world = self.world
         have = {
             "agents": (len(world.agents), AGENTS),

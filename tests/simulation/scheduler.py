@@ -2,7 +2,7 @@
 
 A process that waits for a disk, a server or a clock in the middle of a call *blocks*: the events up to the end of its
 wait happen inside the call. If the process is killed meanwhile, the call ends with `Killed` and nothing after it
-happens. Of two processes that block at once the one that blocked later goes on first.
+happens. Of two processes that block at once the one that blocked later continues first.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from heapq import heappop, heappush
 Action = Callable[[], None]
 START_MS = 1_795_000_000_000
 MAX_EVENTS = 60_000
-"""Of one run: beyond it something goes round in circles."""
+"""Maximum of events of one run; more mean an endless loop."""
 MAX_DEPTH = 24
-"""Calls that block inside one another; beyond it a call no longer waits."""
+"""Maximum of calls that block inside one another; deeper calls do not wait."""
 
 
 class Killed(BaseException):
@@ -25,40 +25,40 @@ class Killed(BaseException):
 
 
 class Violation(BaseException):
-    """A promise was broken. The text says which. No process of ours can catch it: they outlive any Exception."""
+    """A broken promise, named in the text. It is no Exception, because processes survive any Exception."""
 
 
 class Endless(RuntimeError):
-    """A run had more events than any good one has."""
+    """A run had more events than any valid run has."""
 
 
 class Process:
-    """Something that can be killed and started again. `life` tells its incarnations apart."""
+    """A process that can be killed and started again. `life` counts its incarnations."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.life = 0
         self.up = False
         self.blocked = 0
-        """Calls of it that wait."""
+        """Number of its calls that wait."""
         self.stopped_until = 0.0
-        """It is stopped (SIGSTOP), and goes on then."""
+        """End of its suspension (SIGSTOP)."""
         self.passes = 0
-        """Calls that it still ends before it stops."""
+        """Calls that it still finishes before it is suspended."""
 
     def started(self) -> None:
-        """It runs."""
+        """Mark the process as running."""
         self.life += 1
         self.up = True
 
     def died(self) -> None:
-        """Nothing that it planned will happen."""
+        """Mark the process as dead: none of its planned actions will happen."""
         self.life += 1
         self.up = False
 
 
 class Scheduler:
-    """Time in seconds since the start of the run."""
+    """Event loop. Time is in seconds since the start of the run."""
 
     def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
         self.random = random.Random(seed)
@@ -80,19 +80,19 @@ class Scheduler:
         return self._trace is not None
 
     def say(self, text: str) -> None:
-        """One line of the trace."""
+        """Write one line of the trace."""
         if self._trace is not None:
             self._trace(f"{self.now:10.3f} {text}")
 
     def later(self, delay_s: float, action: Action, owner: Process | None = None) -> None:
-        """Let `action` happen, unless its owner is killed before. What is dead already plans nothing."""
+        """Plan `action`, unless its owner is dead; it is dropped if its owner is killed before."""
         if owner is not None and not owner.up:
             return
         self._number += 1
         heappush(self._heap, (self.now + delay_s, self._number, action, owner, 0 if owner is None else owner.life))
 
     def run(self, until: float) -> None:
-        """Everything up to a time, or until `done`."""
+        """Run everything up to a time, or until `done`."""
         heap = self._heap
         while heap and not self.done and heap[0][0] <= until:
             at, _, action, owner, life = heappop(heap)
@@ -108,7 +108,7 @@ class Scheduler:
             self.now = until
 
     def block(self, owner: Process, seconds: float) -> None:
-        """`owner` waits. Raises Killed if it does not live to see the end."""
+        """Let `owner` wait. Raises Killed if it is killed meanwhile."""
         life = owner.life
         if self._depth < MAX_DEPTH:
             self._depth += 1
@@ -122,7 +122,7 @@ class Scheduler:
             raise Killed
 
     def chance(self, probability: float) -> bool:
-        """True as often as that."""
+        """Return True with that probability."""
         return self.random.random() < probability
 
 

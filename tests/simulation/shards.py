@@ -1,5 +1,5 @@
-"""Shard processes: the shipped groups, positions, repeats and refills; in place of cells they count which polls were
-applied."""
+"""Shard processes: the shipped groups, positions, repeats and refills; they count the applied polls instead of filling
+cells."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ HEAL_S = 5.0
 
 
 class Died(OSError):
-    """It does not answer any more."""
+    """The shard does not answer any more."""
 
 
 class SimShard(Process):
-    """One process of the memory store. `snapshot` outlives it."""
+    """One process of the memory store. `snapshot` survives it."""
 
     def __init__(self, name: str, vshards: int, scheduler: Scheduler, kafka: SimKafka, store: TableStore) -> None:
         super().__init__(name)
@@ -43,14 +43,15 @@ class SimShard(Process):
         self.applied: Counter[int] = Counter()
         self.hangs = False
         self._vshards: dict[int, int] = {}
-        """Of each poll that was ever applied."""
+        """Virtual shard of each poll that was ever applied."""
         self.excused = False
-        """It, or the one that took its snapshot, was alive when Kafka lost a part of its log."""
+        """This process, or the one that took its snapshot, was alive when Kafka lost a part of its log."""
 
-    # -- life
+    # -- start and end
 
     def start(self) -> None:
-        """Take up the newest snapshot, if Kafka still has what came since; else the table; else begin empty."""
+        """Load the newest snapshot, if Kafka still has the batches since; otherwise refill from the table, or begin
+        empty."""
         self.started()
         self.hangs = False
         self.groups, self.applied, self.excused = FeedGroups(), Counter(), False
@@ -65,7 +66,7 @@ class SimShard(Process):
         self._scheduler.later(HEAL_S, self._heal, self)
 
     def _take_over(self) -> None:
-        """What it is to hold and does not: from the table, or empty."""
+        """Adopt the virtual shards that are missing, from the table or empty."""
         rest = self.vshards & ~self.groups.vshards
         try:
             span = self._span()
@@ -75,7 +76,7 @@ class SimShard(Process):
             self._scheduler.later(2.0, self._take_over, self)
 
     def _heal(self) -> None:
-        """Every few seconds: let go of what lacks something that the table has."""
+        """Every few seconds, drop groups whose lost ranges are in the table."""
         self._scheduler.later(HEAL_S, self._heal, self)
         try:
             ripe = union(group.vshards for group in self.groups.lost if self._is_there(group.lost))
@@ -86,8 +87,8 @@ class SimShard(Process):
             self._scheduler.later(self._scheduler.random.random(), self._take_over, self)
 
     def take_from(self, giver: SimShard, vshards: int, after_s: float) -> None:
-        """Hold virtual shards as another one holds them now, once they are copied; as varstore.cluster.moving. They are
-        groups of their own until they stand where the others stand."""
+        """Adopt virtual shards with the current content of another shard, once they are copied; as
+        varstore.cluster.moving. They are separate groups until they reach the offsets of the others."""
         groups, excused = giver.groups.copies(vshards & giver.groups.ready), giver.excused
         copied = union(group.vshards for group in groups)
         applied = giver.applied_of(copied)
@@ -104,7 +105,7 @@ class SimShard(Process):
             self._scheduler.later(after_s, adopt, self)
 
     def applied_of(self, vshards: int) -> dict[int, tuple[int, int]]:
-        """Polls of these virtual shards: times applied, and virtual shard of each."""
+        """Return, for the polls of these virtual shards, the number of times applied and the virtual shard."""
         known = self._vshards
         return {token: (n, known[token]) for token, n in self.applied.items() if vshards >> known[token] & 1}
 
@@ -113,7 +114,7 @@ class SimShard(Process):
         self.applied = Counter({one: n for one, n in self.applied.items() if not vshards >> self._vshards[one] & 1})
 
     def _is_there(self, lost: Mapping[Partition, LostRange]) -> bool:
-        """Whether the table has what Kafka deleted; else that is lost for everybody."""
+        """Return True if the table has the batches that Kafka deleted; otherwise they are lost everywhere."""
         self._store.check()
         if not self._store.head[0]:
             raise TableError("there is no raw table yet")
@@ -123,8 +124,8 @@ class SimShard(Process):
         return there
 
     def _from_table(self, vshards: int, span: LogSpan) -> bool:
-        """All that the table holds, and on from there, if it is there. Until the table has looked at a log that changed
-        its leaders, its next append may hold what that log has lost."""
+        """Adopt the rows of the table and continue from there, if the table can be used. Until the table has read the
+        leaders of a changed log, its next append may hold records that the log has lost."""
         self._store.check()
         if not self._store.head[0]:
             self.excused = self.excused or any(span.epochs.values())
@@ -146,29 +147,29 @@ class SimShard(Process):
         self._vshards[token] = vshard_of(source)
 
     def kill(self) -> None:
-        """Its memory is gone."""
+        """Lose the memory."""
         self.died()
 
     def take_snapshot(self) -> None:
-        """All of it at one point: what was applied, positions, and numbers seen."""
+        """Save everything at one point: applied polls, positions, and numbers seen."""
         if self.up and self.groups.vshards:
             groups = [group.to_json() for group in self.groups.copies(self.groups.ready)]
             self.snapshot = json.dumps(groups), Counter(self.applied), self.excused
 
     @property
     def lags(self) -> bool:
-        """It lacks something that Kafka has. (The shipped one says so only after a while.)"""
+        """True if it misses a record that Kafka has. (The shipped shard reports it only after a while.)"""
         topic_id, logs = self._kafka.topics["artimon.samples"]
         keys = [(Partition(topic_id, p), log.end) for p, log in enumerate(logs)]
         return any(group.next_offset(key) < end for group in self.groups for key, end in keys)
 
     @property
     def lacking(self) -> str:
-        """What Kafka deleted before it was read."""
+        """Offsets that Kafka deleted before they were read."""
         return ", ".join(f"{lost.start} to {lost.until}" for group in self.groups.lost for lost in group.lost.values())
 
     def log_was_lost(self) -> None:
-        """What the table has read of it nobody sends again."""
+        """Record that batches already read by the table are not sent again."""
         self.excused = True
         if self.snapshot is not None:
             self.snapshot = self.snapshot[0], self.snapshot[1], True
@@ -179,13 +180,13 @@ class SimShard(Process):
         return LogSpan(self._kafka.samples_id, spans, epochs)
 
     def _follow(self) -> None:
-        """Every two seconds: was the log cut? (Only asked when a leader changed: else the answer is no.)"""
+        """Check every two seconds for truncation. (Only queried when a leader changed: otherwise the answer is no.)"""
         self._scheduler.later(FOLLOW_S + self._scheduler.random.random(), self._follow, self)
         if not self._kafka.down and not self.hangs:
             self.follow_epochs()
 
     def follow_epochs(self) -> None:
-        """Go back to where the log of each former leader ends."""
+        """Rewind to the end of the log of each former leader."""
         topic_id, logs = self._kafka.topics["artimon.samples"]
         now = {p: log.epochs[-1][0] for p, log in enumerate(logs)}
         other = self.groups.other_epochs(topic_id, now)
@@ -193,7 +194,7 @@ class SimShard(Process):
         self.groups.follow_epochs(topic_id, now, ends)
 
     def refuses_malformed(self, topic_id: str) -> None:
-        """It says no, and nothing changes."""
+        """Check that malformed ranges are refused and change nothing."""
         before = json.dumps([group.to_json() for group in self.groups])
         for group in list(self.groups):
             for range_ in malformed(topic_id, group.vshards):
@@ -203,12 +204,12 @@ class SimShard(Process):
                     continue
                 raise Violation(f"{self.name} took a malformed range: {range_}")
         if json.dumps([group.to_json() for group in self.groups]) != before:
-            raise Violation(f"{self.name} changed by what it refused")
+            raise Violation(f"{self.name} changed although it refused the ranges")
 
-    # -- what it is asked (as varstore.shard.shard.Shard)
+    # -- requests (as varstore.shard.shard.Shard)
 
     def feed(self, range_: FeedRange) -> FeedAnswer:
-        """Apply what is new of a range."""
+        """Apply the new batches of a range."""
         check_range(range_)
         admitted = admit(self.groups, range_, self.name)
         if isinstance(admitted, FeedAnswer):
@@ -222,8 +223,8 @@ class SimShard(Process):
 
 
 def malformed(topic_id: str, vshards: int) -> list[FeedRange]:
-    """Ranges of partition 0 of which nothing may be applied: offsets outside or falling, rows without an owner or
-    without samples, no such group, batches that are owned and should not be, or the other way round."""
+    """Return invalid ranges of partition 0: offsets outside or falling, rows without an owner or without samples, an
+    unknown group, and batches that are wrongly owned or not owned."""
 
     def entry(offset: int, owned: bool, rows: int, source: str = "s") -> FeedEntry:
         return FeedEntry(offset, 0, BatchId("nobody", 1, 0, offset), source, 0, rows, owned, 0)
@@ -246,18 +247,18 @@ def malformed(topic_id: str, vshards: int) -> list[FeedRange]:
 
 
 class Directory:
-    """As pipeline.control.shards.ShardDirectory."""
+    """Stand-in for pipeline.control.shards.ShardDirectory."""
 
     def __init__(self, shards: Sequence[SimShard], kafka: SimKafka) -> None:
         self.shards = {shard.name: shard for shard in shards}
         self._kafka = kafka
 
     def leader_epoch(self, topic_id: str, partition: int) -> int:
-        """Of a partition; -1: the topic is gone."""
+        """Return the leader epoch of a partition; -1: the topic is gone."""
         return self._kafka.samples[partition].epochs[-1][0] if topic_id == self._kafka.samples_id else -1
 
     def live(self) -> dict[str, Live]:
-        """Raises ShardsUnknown."""
+        """Return the live shards. Raises ShardsUnknownError."""
         found = {
             name: Live(name, "sim", 1, str(shard.life), shard.groups.vshards, shard.lags)
             for name, shard in self.shards.items()
@@ -269,7 +270,7 @@ class Directory:
 
 
 class SimCalls:
-    """How the buckets job speaks to shards (feeding.Calls): calls that are lost, repeated, late; answers that are."""
+    """Calls of the buckets job to shards (feeding.ShardCalls); calls and answers may be lost, repeated or late."""
 
     def __init__(self, scheduler: Scheduler, directory: Directory, trouble: Callable[[], float]) -> None:
         self._scheduler, self._directory, self._trouble = scheduler, directory, trouble
@@ -281,18 +282,18 @@ class SimCalls:
         return shard
 
     def groups(self, shard: Live, topic_id: str) -> GroupOffsets | None:
-        """What it says of itself."""
+        """Return the groups that a shard reports."""
         try:
-            said = [group.summary() for group in self._shard(shard).groups]
+            summaries = [group.summary() for group in self._shard(shard).groups]
         except Died:
             return None
         return [
             (FedGroup(shard, from_hex(one["vshards"])), {p: at for t, p, at in one["positions"] if t == topic_id})
-            for one in said
+            for one in summaries
         ]
 
     def rewind(self, shard: Live, topic_id: str, partition: int, offset: int) -> bool:
-        """Whether it heard."""
+        """Return True if the shard received the request and answered."""
         try:
             self._shard(shard).groups.rewind(Partition(topic_id, partition), offset)
         except Died:
@@ -300,7 +301,7 @@ class SimCalls:
         return not self._scheduler.chance(self._trouble())
 
     def send(self, shard: Live, range_: FeedRange) -> FeedOutcome:
-        """One range."""
+        """Send one range."""
         chance, trouble = self._scheduler.random, self._trouble()
         if trouble and chance.random() < trouble:
             return self._troubled(shard, range_)
@@ -310,8 +311,8 @@ class SimCalls:
         lot = self._scheduler.random.random()
         if lot < 0.3:  # the request is lost
             return FeedOutcome(None, "CallTimeout: no reply in time")
-        again = _Late(self, shard, range_)
-        if lot < 0.5:  # it arrives when nobody waits any more
+        again = _LateRange(self, shard, range_)
+        if lot < 0.5:  # it arrives after the timeout
             self._scheduler.later(1 + self._scheduler.random.random() * 20, again)
             return FeedOutcome(None, "CallTimeout: no reply in time")
         outcome = self.feed(shard, range_)
@@ -321,7 +322,7 @@ class SimCalls:
         return FeedOutcome(None, "ConnectionLost: the answer is lost")
 
     def feed(self, shard: Live, range_: FeedRange) -> FeedOutcome:
-        """It arrives."""
+        """Deliver a range."""
         try:
             answer = self._shard(shard).feed(range_)
         except (BatchError, Died) as error:
@@ -329,17 +330,17 @@ class SimCalls:
         return FeedOutcome(answer.next_offset, "", answer.applied, answer.repeated)
 
     def leader_epoch(self, range_: FeedRange) -> int:
-        """Under which the log of a range is led now; -1: there is no such topic any more."""
+        """Return the current leader epoch of the log of a range; -1: the topic is gone."""
         return self._directory.leader_epoch(range_.topic_id, range_.partition)
 
     def at_once(self, work: Sequence[Callable[[], None]]) -> None:
-        """One after another."""
+        """Run the work items one after another."""
         for one in work:
             one()
 
 
-class _Late:
-    """A range that arrives late. (Not after its log was cut: docs/simulation.md.)"""
+class _LateRange:
+    """A range that arrives late. (Not after its log was truncated: docs/simulation.md.)"""
 
     def __init__(self, calls: SimCalls, shard: Live, range_: FeedRange) -> None:
         self._calls, self._shard, self._range = calls, shard, range_

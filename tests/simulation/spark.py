@@ -1,5 +1,5 @@
-"""Driver processes: the shipped raw query, publisher of acks, retention and buckets query; in place of Spark a loop
-that reads what is new, runs the tasks in this process, and dies with any of them."""
+"""Driver processes: the shipped raw query, publisher of acks, retention and buckets query; Spark is replaced by a loop
+that reads new records, runs the tasks in this process, and dies with any of them."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ ACKS_S = 10.0
 TRIM_S = 15.0
 
 
-class Sources:
-    """Spark's broadcast."""
+class Broadcast:
+    """Stand-in for Spark's broadcast."""
 
     def __init__(self, value: Mapping[str, int]) -> None:
         self.value = value
 
     def unpersist(self, blocking: bool) -> None:
-        """Nothing to free."""
+        """Do nothing, because there is nothing to free."""
 
 
-class SimLife(raw.RawRun):
-    """The shipped life of a query; its tasks run here and now."""
+class SimRawRun(raw.RawRun):
+    """The shipped run of the raw query; its tasks run in this process."""
 
     simulated: SimRaw
 
     def share_with_tasks(self, ids: Mapping[str, int]) -> Any:
-        return Sources(ids)
+        return Broadcast(ids)
 
     def run_tasks(self, frame: Any, plan: RawPlan, hour: str) -> list[RawResult]:
         del hour
@@ -80,12 +80,12 @@ class SimRaw(raw.RawQuery):
         return SimTable(self._store, self._scheduler, self._owner, self._sim_clock), SimSources(self._store)
 
     def life_of(self, *parts: Any) -> raw.RawRun:
-        life = SimLife(self, *parts)
+        life = SimRawRun(self, *parts)
         life.simulated = self
         return life
 
     def run_tasks(self, records: list[tuple[int, KafkaRecord]], plan: RawPlan) -> list[RawResult]:
-        """As tasks.run_raw."""
+        """Run the tasks, as tasks.run_raw."""
         output: Any = SimOutput(self._store)
         results: list[RawResult] = []
         reader: PartitionReader | None = None
@@ -117,13 +117,13 @@ class RawDriver(Process):
         self._scheduler, self._kafka, self._store = scheduler, kafka, store
         self._zookeeper, self._config = zookeeper, config
         self.checkpoints: dict[Path, dict[int, int]] = {}
-        """What Spark wrote down of each checkpoint folder; it outlives the process."""
+        """Offsets that Spark saved in each checkpoint folder; they survive the process."""
         self.at_point: dict[str, list[Callable[[], None]]] = {}
-        """What happens at the next points of that name."""
+        """Actions at the next points of that name."""
         self.restarts = 0
 
     def start(self) -> None:
-        """A new process: it knows nothing."""
+        """Start a new process without memory of the old one."""
         self.started()
         clock = SimClock(self._scheduler, self)
         self._query = SimRaw(
@@ -145,11 +145,11 @@ class RawDriver(Process):
         self._scheduler.later(TRIM_S, self._trim, self)
 
     def kill(self) -> None:
-        """End, at whatever point it is."""
+        """End, at any point."""
         self.died()
 
     def lose_checkpoints(self) -> None:
-        """Somebody deletes Spark's folders; what runs on one of them fails."""
+        """Delete Spark's folders; a query that uses one of them fails."""
         self.checkpoints.clear()
 
     def _topic(self) -> SimTopic:
@@ -169,7 +169,7 @@ class RawDriver(Process):
         try:
             action()
         except Killed:
-            if self.life == life:  # the run is over
+            if self.life == life:  # the simulation is over
                 raise
         except raw._LimitRecovered:
             self._fail()
@@ -225,7 +225,7 @@ class RawDriver(Process):
             self._trigger()
 
     def _micro_batch(self, reading: raw.RunStart) -> None:
-        """As Spark: the next offsets, then foreachBatch, then the checkpoint."""
+        """Read the next offsets, call foreachBatch, then save the checkpoint, as Spark does."""
         if reading.checkpoint not in self.checkpoints:
             raise RuntimeError("the checkpoint is gone")
         if self._kafka.down:
@@ -250,7 +250,7 @@ class RawDriver(Process):
         self.publish()
 
     def publish(self) -> None:
-        """One turn of the publisher."""
+        """Run one turn of the publisher."""
         self._woken = False
         if self._publishing:
             self._publish_again = True
@@ -278,8 +278,8 @@ class RawDriver(Process):
             pass
 
 
-class SimFeed(buckets.BucketsRun):
-    """The shipped life of the buckets query; it reads the simulated log."""
+class SimBucketsRun(buckets.BucketsRun):
+    """The shipped run of the buckets query, which reads the simulated log."""
 
     kafka: SimKafka
     calls: SimCalls
@@ -288,7 +288,7 @@ class SimFeed(buckets.BucketsRun):
         return self.feed(plan, self.kafka.read(start, end))
 
     def feed(self, plan: FeedPlan, records: Iterable[tuple[int, KafkaRecord]]) -> list[FeedResult]:
-        """As feeding.run_feed."""
+        """Feed records, as feeding.run_feed."""
         return list(feed_records(plan, records, self.calls, read))
 
 
@@ -310,9 +310,9 @@ class SimBuckets(buckets.BucketsQuery):
         self._topic, self._directory = topic, stand_in
         self._kafka, self._calls = kafka, calls
 
-    def life_of(self, info: TopicInfo) -> SimFeed:
+    def life_of(self, info: TopicInfo) -> SimBucketsRun:
         nothing: Any = None
-        life = SimFeed(self._config, nothing, self._directory, self._topic, info, self._calls)
+        life = SimBucketsRun(self._config, nothing, self._directory, self._topic, info, self._calls)
         life.kafka, life.calls = self._kafka, self._calls
         return life
 
@@ -334,7 +334,7 @@ class FeedDriver(Process):
         self.restarts = 0
 
     def start(self) -> None:
-        """A new process."""
+        """Start a new process."""
         self.started()
         self._life: Any = None
         clock, topic = SimClock(self._scheduler, self), SimTopic(self._kafka, self._scheduler, self)
@@ -343,7 +343,7 @@ class FeedDriver(Process):
         self._scheduler.later(0.2, self._begin, self)
 
     def kill(self) -> None:
-        """End."""
+        """End the process."""
         self.died()
 
     def _guarded(self, action: Callable[[], None]) -> None:
@@ -385,7 +385,7 @@ class FeedDriver(Process):
             self._guarded(life.help_laggards if self._kafka.down else lambda: self._micro_batch(life))
 
     def _micro_batch(self, life: Any) -> None:
-        """As Spark: what is new, in one task; then a step of the catch-up."""
+        """Feed the new records in one task, as Spark does; then run a step of the catch-up."""
         ends = self._kafka.ends()
         start = {p: self._at.get(p, 0) for p in ends}
         records = self._kafka.read(start, ends)

@@ -1,5 +1,5 @@
-"""The raw table in memory: commits that are a compare-and-set on the version, and may fail before or after they take
-effect. `RawTable.append`, which decides what is appended to what, is the shipped one."""
+"""The raw table in memory: commits are a compare-and-set on the version, and may fail before or after they take effect.
+`RawTable.append`, which decides about each append, is the shipped one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.simulation.scheduler import Process, Scheduler
 
 
 class Row(NamedTuple):
-    """What one batch becomes in the table."""
+    """Row of the table for one batch."""
 
     id: BatchId
     token: int
@@ -41,7 +41,7 @@ class Columns:
 
 
 class TableStore:
-    """What stands on HDFS."""
+    """Content of HDFS."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -53,7 +53,7 @@ class TableStore:
         self.sources: dict[str, int] = {}
         self.periods: list[str] = []
         self.faults: list[str] = []
-        """What becomes of the next commits: "before", "after", "compaction", "race", "" (nothing)."""
+        """Faults of the next commits: "before", "after", "compaction", "race", "" (none)."""
         self.race: Callable[[], None] = lambda: None
         self.down = False
         self.appends = 0
@@ -61,21 +61,21 @@ class TableStore:
         self.on_append: Callable[[RawState, RawState, list[Row]], None] | None = None
 
     def check(self) -> None:
-        """Raises OSError while HDFS is away."""
+        """Raise OSError while HDFS is down."""
         if self.down:
             raise OSError("HDFS does not answer")
 
     def new_path(self) -> str:
-        """Name of a file that nobody has."""
+        """Return an unused file name."""
         self._paths += 1
         return f"period/file-{self._paths}.parquet"
 
     def compact(self) -> None:
-        """A commit that is no append."""
+        """Commit a version that is no append."""
         self.version += 1
 
     def commit(self, seen: int, actions: Iterable[AddAction], metadata: Mapping[str, Any] | None) -> None:
-        """On exactly the version `seen`."""
+        """Commit on exactly the version `seen`."""
         fault = self.faults.pop() if self.faults else ""
         if fault == "before":
             raise OSError("the commit did not go through")
@@ -103,7 +103,7 @@ class TableStore:
 
 
 class SimTable(RawTable):
-    """One process's view of it."""
+    """View of the table by one process."""
 
     def __init__(self, store: TableStore, scheduler: Scheduler, owner: Process, clock: Clock) -> None:
         super().__init__("sim://", clock)
@@ -132,13 +132,13 @@ class SimTable(RawTable):
 
 
 class SimHead:
-    """As artimon.rawtable.head.HeadReader."""
+    """Stand-in for artimon.rawtable.head.HeadReader."""
 
     def __init__(self, store: TableStore, scheduler: Scheduler, owner: Process) -> None:
         self._store, self._scheduler, self._owner = store, scheduler, owner
 
     def head(self) -> tuple[int, RawState]:
-        """Raises OSError, FileNotFoundError if there is no table yet."""
+        """Return version and state. Raises OSError, FileNotFoundError if there is no table yet."""
         self._store.check()
         if not self._store.version:
             raise FileNotFoundError("no table yet")
@@ -167,7 +167,7 @@ class SimSources(SourcesTable):
 
 
 class SimOutput:
-    """Where a task puts rows (as output.Output): one file, which no table names until it is committed."""
+    """Output of a task (as output.Output): one file, which no table names until it is committed."""
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
@@ -176,18 +176,18 @@ class SimOutput:
         self.given_up = False
 
     def hold(self, keep: str, part: SourceBatch) -> None:
-        """One batch."""
+        """Add one batch."""
         del keep
         header = part.columns.header
         self._rows.append(Row(header.id, int.from_bytes(header.endpoint[:8], "little"), header.source))
         self._append_ms = part.append_ms
 
     def give_up(self) -> None:
-        """Nothing of it stays."""
+        """Drop all rows."""
         self._rows, self.given_up = [], True
 
     def finish(self) -> list[DataFile]:
-        """Written and closed."""
+        """Write and close the file."""
         self._store.check()
         if not self._rows:
             return []

@@ -1,4 +1,4 @@
-"""At least nine in ten branches of the state machines are taken by the simulation."""
+"""The simulation takes at least nine in ten branches of the state machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulation keeps every promise, is the same each time, and drives the classes that ship."""
+"""Promises of the transport hold in simulated runs, runs are reproducible, and the shipped classes are simulated."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ from pipeline.delivery.probe import SlowStart
 from pipeline.delivery.tracker import Tracker
 from pipeline.link.endpoints import Collectors
 from pipeline.link.timer import AdaptiveTimer
-from pipeline.spark.buckets import BucketsQuery
-from pipeline.spark.buckets import BucketsRun as BucketsLife
-from pipeline.spark.raw import RawQuery
-from pipeline.spark.raw import RawRun as RawLife
+from pipeline.spark.buckets import BucketsQuery, BucketsRun
+from pipeline.spark.raw import RawQuery, RawRun
 from tests.simulation import spark, table
 from tests.simulation.__main__ import app
 from tests.simulation.faults import FAULTS as COMMON_FAULTS
@@ -71,7 +69,7 @@ RARE = {
     "raw ignores log start",
     "buckets ignore log start",
 }
-"""These need more than some tens of runs."""
+"""Faults that need more than some tens of runs."""
 
 
 @pytest.fixture(autouse=True)
@@ -82,35 +80,36 @@ def silent() -> Iterator[None]:
 
 
 def test_every_promise_is_kept() -> None:
-    """A run that is smaller than it must be, or in which some role is never killed, breaks one too."""
+    """A run below the minimum size, or in which a role is never killed, is a violation too."""
     summary = run_many(1, 80, processes=1)
     assert not summary.violations, [f"{one.seed}: {one.violation}" for one in summary.violations]
-    has_its_share(summary)
+    check_shares(summary)
 
 
-def test_seeds_that_once_broke_a_promise() -> None:
-    """Found by an audit in ranges that nobody had run. What they showed has planted faults, and tests of its own."""
+def test_seeds_that_once_broke_a_promise_keep_it() -> None:
+    """Seeds found by an audit in ranges that were not run before. Their defects have planted faults, and separate
+    tests."""
     broken = [found for seed in ONCE_BROKEN if (found := run_seed(seed)).violation]
     assert not broken, [f"{one.seed}: {one.violation}; {replay(one.seed)}" for one in broken]
 
 
 def test_every_promise_is_kept_on_fresh_seeds(record_property: Callable[[str, object], None]) -> None:
-    """Other seeds in each run of the tests; the end of the run prints them."""
+    """Each run of the tests uses other seeds, and prints them at its end."""
     first = fresh_seed()
     record_property(SEEDS_PRINTED, f"simulation: fresh seeds, again with `{repeat(first, FRESH)}`")
     summary = run_many(first, FRESH, processes=1)
-    told = [f"{one.violation}: `{replay(one.seed)}`" for one in summary.violations]
-    assert not told, f"seeds {first} to {first + FRESH - 1}: {told}"
+    failures = [f"{one.violation}: `{replay(one.seed)}`" for one in summary.violations]
+    assert not failures, f"seeds {first} to {first + FRESH - 1}: {failures}"
 
 
-def has_its_share(summary: Summary) -> None:
-    """What must happen in one of twenty runs did, and was not only planned."""
+def check_shares(summary: Summary) -> None:
+    """Check that frequent events took effect in at least 5 % of the runs, and were not only planned."""
     found = {name: summary.figures[f"happened: {name}"] / summary.seeds for name in OFTEN}
     assert all(share >= 0.05 for share in found.values()), found
 
 
-def test_every_run_is_planned_as_large_as_it_must_be() -> None:
-    """The plans of the ten thousand runs that `./scripts/simulate --seeds 10000` makes."""
+def test_every_planned_run_has_the_minimum_size() -> None:
+    """Check the plans of the ten thousand runs of `./scripts/simulate --seeds 10000`."""
     plans = [draw(random.Random(seed)) for seed in range(1, 10_001)]
     assert all(plan.agents >= 3 and plan.collectors >= 2 and plan.batches >= 60 for plan in plans)
     assert all({role for _, role in plan.crashes} == set(ROLES) for plan in plans)
@@ -127,7 +126,7 @@ def test_every_run_is_planned_as_large_as_it_must_be() -> None:
         (Plan(), "0 crashes of kafka, at least 1"),
     ],
 )
-def test_a_run_that_is_too_small_counts_as_broken(plan: Plan, what: str) -> None:
+def test_a_run_that_is_too_small_is_a_violation(plan: Plan, what: str) -> None:
     with pytest.raises(Violation, match=what):
         Scenario(1, plan=plan).run()
 
@@ -137,10 +136,10 @@ def test_a_run_that_is_too_small_counts_as_broken(plan: Plan, what: str) -> None
 def test_every_promise_is_kept_in_thousands_of_runs() -> None:
     summary = run_many(100_000, 3_000)
     assert not summary.violations, [f"{one.seed}: {one.violation}" for one in summary.violations]
-    has_its_share(summary)
+    check_shares(summary)
 
 
-def test_what_a_run_holds() -> None:
+def test_a_run_has_the_promised_size() -> None:
     assert AGENTS >= 3
     assert COLLECTORS >= 2
     assert PARTITIONS >= 3
@@ -169,14 +168,14 @@ print(len(lines), hashlib.sha256("\\n".join(lines).encode()).hexdigest())
 
 
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
-    def told(hash_seed: str) -> str:
+    def trace_digest(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(
             [sys.executable, "-c", SAME, "19"], env=environment, capture_output=True, text=True, check=True
         )
         return done.stdout
 
-    assert told("1") == told("2")
+    assert trace_digest("1") == trace_digest("2")
 
 
 SHARED = [
@@ -211,11 +210,11 @@ SHARED = [
     ("shards", "has_lost", "varstore.snapshot.recovery"),
     ("shards", "RawHead", "varstore.snapshot.refill"),
 ]
-"""Module of the simulation, name, and the module of the shipped process that drives the same thing."""
+"""Module of the simulation, name, and module of the shipped process that uses the same object."""
 
 
 @pytest.mark.parametrize(("module", "name", "driver"), SHARED)
-def test_the_simulation_drives_what_the_processes_drive(module: str, name: str, driver: str) -> None:
+def test_the_simulation_uses_the_objects_of_the_shipped_processes(module: str, name: str, driver: str) -> None:
     simulated = getattr(import_module(f"tests.simulation.{module}"), name)
     assert simulated is getattr(import_module(driver), name)
     assert not simulated.__module__.startswith("tests")
@@ -227,7 +226,7 @@ ENTRIES = (
     "pipeline.spark.application",
     "varstore.server",
 )
-"""What the commands `agent`, `collector`, `spark` and `shard` run."""
+"""Modules behind the commands `agent`, `collector`, `spark` and `shard`."""
 LOADED = f"""
 import json, sys
 import {", ".join(ENTRIES)}
@@ -235,7 +234,7 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def test_the_processes_import_the_very_state_machines_and_no_simulation() -> None:
+def test_the_processes_import_the_state_machines_and_no_simulation() -> None:
     wired = (Path(processes.__file__)).read_text()
     assert all(f"from {entry} import" in wired for entry in ENTRIES)
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
@@ -245,17 +244,17 @@ def test_the_processes_import_the_very_state_machines_and_no_simulation() -> Non
     assert not [name for name in loaded if name.startswith("tests")]
 
 
-def test_what_is_simulated_below_the_drivers_decides_nothing() -> None:
+def test_simulated_classes_override_no_decisions() -> None:
     for ours, shipped in (
         (spark.SimRaw, RawQuery),
-        (spark.SimLife, RawLife),
+        (spark.SimRawRun, RawRun),
         (spark.SimBuckets, BucketsQuery),
-        (spark.SimFeed, BucketsLife),
+        (spark.SimBucketsRun, BucketsRun),
         (table.SimTable, RawTable),
     ):
         assert issubclass(ours, shipped)
     assert vars(table.SimTable).keys().isdisjoint({"append"})
-    assert vars(spark.SimLife).keys().isdisjoint({"on_batch", "_step", "_holes", "_check_still_ours"})
+    assert vars(spark.SimRawRun).keys().isdisjoint({"on_batch", "_step", "_holes", "_check_still_ours"})
     assert vars(spark.SimRaw).keys().isdisjoint({"open", "begin", "_close_gaps", "_look_at"})
     sending = SendPlanner.of(Tracker(), "a")
     parts = [type(part) for part in (sending.link.timer, sending.probing, sending.collectors)]
@@ -263,7 +262,7 @@ def test_what_is_simulated_below_the_drivers_decides_nothing() -> None:
 
 
 def find(fault: Fault, most: int) -> Outcome | None:
-    """The first run that shows a planted fault."""
+    """Return the first run that shows a planted fault."""
     with fault.planted():
         return next((found for seed in range(1, most + 1) if (found := run_seed(seed)).violation), None)
 
@@ -284,7 +283,7 @@ def test_a_rare_planted_fault_is_found(fault: Fault) -> None:
     assert find(fault, 2_000) is not None, f"{fault.what}: not found in 2,000 runs"
 
 
-def test_the_command_prints_how_to_replay() -> None:
+def test_the_command_prints_the_replay_command() -> None:
     runner = CliRunner()
     fine = runner.invoke(app, ["--seeds", "2", "--seed", "11", "--json"])
     assert fine.exit_code == 0
@@ -300,19 +299,19 @@ def test_the_command_prints_how_to_replay() -> None:
     assert runner.invoke(app, ["--seeds", "2", "--trace"]).exit_code == 2
 
 
-def test_the_command_runs_fresh_seeds_for_a_time() -> None:
+def test_the_command_runs_fresh_seeds_for_a_given_time() -> None:
     runner = CliRunner()
     fine = runner.invoke(app, ["--minutes", "0.001", "--processes", "1"])
     assert fine.exit_code == 0
-    said = re.search(r"(\d+) seeds, (\d+) to (\d+), in", fine.output)
-    assert said is not None, fine.output
-    count, first, last = map(int, said.groups())
+    summary_line = re.search(r"(\d+) seeds, (\d+) to (\d+), in", fine.output)
+    assert summary_line is not None, fine.output
+    count, first, last = map(int, summary_line.groups())
     assert (count > 0, last - first + 1, first >= FRESH_FROM) == (True, count, True)
     assert f"again: ./scripts/simulate --seed {first} --seeds {count}" in fine.output
     assert f"seeds from {first} for 0.001 minutes" in fine.output
     fault = next(one for one in FAULTS if one.name == "forgotten when sent")
     with fault.planted():
         broken = runner.invoke(app, ["--minutes", "30", "--seed", "1", "--processes", "1"])
-    assert broken.exit_code == 1, "it ends with the first violation"
+    assert broken.exit_code == 1, "the run ends with the first violation"
     assert "1 violations" in broken.output
     assert runner.invoke(app, ["--minutes", "1", "--seeds", "2"]).exit_code == 2

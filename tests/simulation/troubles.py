@@ -1,4 +1,4 @@
-"""The special events of a run, each a method by the name that the plan gives it."""
+"""Special events of a run, each a method by the name that the plan gives it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLOOD_S = 10.0
 
 
 class Troubles:
-    """Those of plan.SPECIALS that happen at some moment; the others are conditions of a whole run."""
+    """Events of plan.SPECIALS that happen at some moment; the others are conditions of a whole run."""
 
     def __init__(self, world: World, crashes: Crashes) -> None:
         self._world, self._crashes, self._scheduler = world, crashes, world.scheduler
@@ -26,7 +26,7 @@ class Troubles:
             shard.log_was_lost()
 
     def unreachable(self) -> None:
-        """From now on, and also when all else is well again, an agent does not reach one of the collectors."""
+        """Cut an agent off from one of the collectors until the end, also after all other faults have ended."""
         chance = self._scheduler.random
         self._unreachable = (
             chance.choice(self._world.agents).name,
@@ -36,7 +36,7 @@ class Troubles:
         self.cut_off()
 
     def cut_off(self) -> None:
-        """Whom the agent does not reach, now and again."""
+        """Renew the cut, because restarted collectors have new endpoints."""
         if self._unreachable is not None:
             agent, collector, refused = self._unreachable
             pairs = self._world.network.refused if refused else self._world.network.partitioned
@@ -44,20 +44,20 @@ class Troubles:
             self._scheduler.later(1.0, self.cut_off)
 
     def recreated(self) -> None:
-        """Somebody deletes the topic and makes it again."""
+        """Delete the topic and create it again."""
         self._world.say("the topic is made again")
         self._world.happened["recreated"] += any(log.end for log in self._world.kafka.samples)
         self._log_was_lost()
         self._world.kafka.recreate(SAMPLES)
 
     def checkpoint(self) -> None:
-        """Spark's folders are gone."""
+        """Delete Spark's folders."""
         self._world.say("the checkpoints are deleted")
         self._world.happened["checkpoint"] += bool(self._world.raw.checkpoints)
         self._world.raw.lose_checkpoints()
 
     def zombie(self) -> None:
-        """The driver is stopped between its files and its commit; another one takes over; the first goes on."""
+        """Suspend the driver between its files and its commit; another one takes over; the first continues later."""
         asleep, stopped = self._world.raw, 15 + self._scheduler.random.random() * 40
 
         def sleep() -> None:
@@ -71,19 +71,19 @@ class Troubles:
                 self._scheduler.now + stopped,
                 self._scheduler.random.randrange(2),
             )
-            self._scheduler.later(0.0, asleep.publish, asleep)  # it was about to
+            self._scheduler.later(0.0, asleep.publish, asleep)  # it was about to publish
             self._scheduler.block(asleep, stopped)
 
         asleep.at_point.setdefault("written", []).append(sleep)
 
     def wiped(self) -> None:
-        """ZooKeeper loses everything."""
+        """Wipe ZooKeeper."""
         self._world.say("ZooKeeper is wiped")
         self._world.checks.wiped = True
         self._world.zookeeper.wipe()
 
     def cut(self) -> None:
-        """Kafka's machine loses power, and with it the end of the log of some partitions."""
+        """Fail the power of Kafka's machine, and lose the end of the log of some partitions."""
         chance = self._scheduler.random
         for p, log in enumerate(self._world.kafka.samples):
             if chance.random() < 0.6 and log.end > log.start:
@@ -93,14 +93,14 @@ class Troubles:
                 log.cut(end)
 
     def hidden(self) -> None:
-        """A message cannot be read, once or twice or ever."""
+        """Hide a message from one read, from two, or for ever."""
         chance = self._scheduler.random
         for log in self._world.kafka.samples:
             if log.end > log.start:
                 log.records[chance.randrange(log.start, log.end)].hidden = chance.choice((1, 2, 1_000))
 
     def garbage(self) -> None:
-        """Somebody else writes to our topic."""
+        """Append messages of another program to the topic."""
         chance = self._scheduler.random
         for log in self._world.kafka.samples:
             whole = log.records[-1].record.value if log.records else None
@@ -108,7 +108,7 @@ class Troubles:
             log.append(self._scheduler.now_ms, chance.choice(kinds))
 
     def fsync_fails(self) -> None:
-        """The disk of an agent fails an fsync, soon, and in the end its machine."""
+        """Let the disk of an agent fail an fsync soon, and its machine in the end."""
         chance = self._scheduler.random
         agent = chance.choice(self._world.agents)
         agent.disk.fails_after = chance.randrange(4)
@@ -120,7 +120,7 @@ class Troubles:
             self._crashes.again(agent)
 
     def rot(self) -> None:
-        """A disk changes a bit of what an agent wrote last, and the agent is started again."""
+        """Change a bit in the newest segment of an agent, and start the agent again."""
         agent = self._scheduler.random.choice(self._world.agents)
         if not agent.up:
             return
@@ -136,15 +136,15 @@ class Troubles:
             self._crashes.again(agent)
 
     def deleted(self) -> None:
-        """Kafka deletes what nobody has read."""
+        """Delete unread messages in Kafka."""
         chance = self._scheduler.random
         self._log_was_lost()
         for log in self._world.kafka.samples:
             log.trim(chance.randrange(log.start, log.end + 1))
 
     def outrun(self) -> None:
-        """The buckets query is away while the raw query reads on; Kafka keeps little more than what the table lacks,
-        now and then less. Shards that lack it now may be killed before they are whole again."""
+        """Stop the buckets query while the raw query reads on; Kafka keeps little more than the table lacks, at times
+        less. Shards that now lack records may be killed before they are complete again."""
         chance, feed = self._scheduler.random, self._world.feed
         self._world.say("the buckets query is away for a while")
         if feed.up:
@@ -167,7 +167,7 @@ class Troubles:
         self._scheduler.later(8 + chance.random() * 12, delete)
 
     def empty(self) -> None:
-        """Kafka deletes all that a partition holds, its newest message unread, and nothing newer need come."""
+        """Delete everything in a partition, including an unread newest message; nothing newer need arrive."""
         self._world.say("partitions are emptied")
         self._log_was_lost()
         for log in self._world.kafka.samples:
@@ -177,7 +177,7 @@ class Troubles:
                 self._world.happened["emptied"] += 1
 
     def disk_full(self) -> None:
-        """The disk of an agent has no room for a while, or none for more files, and in the end its machine fails."""
+        """Fill the disk of an agent for a while, or allow no new files, and fail its machine in the end."""
         chance = self._scheduler.random
         agent, what = chance.choice(self._world.agents), chance.choice(("full", "no_more_files"))
         setattr(agent.disk, what, True)
@@ -186,7 +186,7 @@ class Troubles:
         self._scheduler.later(full_s - 0.5, lambda: self._fails(agent))
 
     def moved(self) -> None:
-        """An agent's folder is brought to another machine."""
+        """Move an agent's folder to another machine."""
         agent = self._scheduler.random.choice(self._world.agents)
         if agent.up:
             agent.kill(power=False)
@@ -194,7 +194,7 @@ class Troubles:
             self._crashes.again(agent)
 
     def partition(self) -> None:
-        """An agent and a collector do not hear each other for a while."""
+        """Separate an agent from a collector for a while."""
         chance = self._scheduler.random
         agent = chance.choice(self._world.agents).name
         pairs = {(agent, endpoint) for endpoint in list(self._world.network.servers)[: chance.choice((1, 2))]}
@@ -204,21 +204,21 @@ class Troubles:
         )
 
     def paused(self) -> None:
-        """An operator pauses an agent for a while."""
+        """Pause an agent for a while, as an operator does."""
         agent = self._scheduler.random.choice(self._world.agents)
         if agent.up:
             agent.hold(True)
             self._scheduler.later(20.0, lambda: agent.hold(False), agent)
 
     def stretched(self) -> None:
-        """An agent is cut off from every collector for longer than a period, and has a backlog then."""
+        """Cut an agent off from every collector for longer than a period, so that it has a backlog."""
         agent = self._scheduler.random.choice(self._world.agents).name
         pairs = {(agent, endpoint) for endpoint in self._world.network.servers}
         self._world.network.refused |= pairs
         self._scheduler.later(75.0, lambda: self._world.network.refused.difference_update(pairs))
 
     def sheds(self) -> None:
-        """The agent that may shed reaches no collector, for so long that its log is full."""
+        """Cut the agent that may shed off from every collector until its log is full."""
         agent = self._world.agents[SHEDDER].name
         until, gone = self._scheduler.now + 30.0, set[tuple[str, CollectorEndpoint]]()
 
@@ -233,7 +233,7 @@ class Troubles:
         cut_off()
 
     def flood(self) -> None:
-        """Somebody sends a collector more than it takes, again and again."""
+        """Send a collector more than it accepts, again and again."""
         collector = self._scheduler.random.choice(self._world.collectors)
         if collector.up:
             collector.flood()
@@ -241,19 +241,19 @@ class Troubles:
             self._scheduler.later(FLOOD_S, self.flood)
 
     def malformed(self) -> None:
-        """A shard is sent ranges that contradict themselves, or are not for it."""
+        """Send a shard ranges that contradict themselves, or are not for it."""
         for shard in self._world.shards:
             if shard.up:
                 shard.refuses_malformed(self._world.kafka.samples_id)
 
     def hangs(self) -> None:
-        """A shard answers nobody for a while."""
+        """Let a shard hang for a while."""
         shard = self._scheduler.random.choice(self._world.shards)
         shard.hangs = True
         self._scheduler.later(5 + self._scheduler.random.random() * 20, lambda: setattr(shard, "hangs", False))
 
     def moves(self) -> None:
-        """Virtual shards are moved, now and then: a shard takes some of its own as its replica holds them."""
+        """Move virtual shards now and then: a shard copies some of its own from its replica."""
         chance = self._scheduler.random
         taker = chance.choice(self._world.shards)
         giver = next(one for one in self._world.shards if one is not taker and one.vshards == taker.vshards)
@@ -265,17 +265,17 @@ class Troubles:
             self._scheduler.later(4 + chance.random() * 8, self.moves)
 
     def commits_fail(self) -> None:
-        """The next commits fail, before or after they take effect; or another commit comes first."""
+        """Let the next commits fail, before or after they take effect, or let another commit come first."""
         chance = self._scheduler.random
         self._world.store.faults = [chance.choice(("before", "after", "compaction", "")) for _ in range(8)]
 
     def slow(self) -> None:
-        """Kafka takes its time."""
+        """Slow Kafka down."""
         self._world.kafka.slow = 5 + self._scheduler.random.random() * 20
         self._scheduler.later(30.0, lambda: setattr(self._world.kafka, "slow", 0.0))
 
     def snapshot(self) -> None:
-        """Of some shards."""
+        """Take snapshots of some shards."""
         for shard in self._world.shards:
             if self._scheduler.chance(0.5):
                 shard.take_snapshot()

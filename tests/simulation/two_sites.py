@@ -1,6 +1,6 @@
-"""A second, smaller history: an agent of two data centres. The shipped log, numbering, trackers, placing and record of
-sites; in place of collectors, Kafka and table each site is a set of batches that it says it has, and later that they
-are durable. No batch may get to both sites, whatever crashes or is cut off."""
+"""A second, smaller history: an agent of two data centres, with the shipped log, numbering, trackers, placing and
+record of sites. In place of collectors, Kafka and table each site is a set of batches, which it acknowledges and later
+reports durable. No batch may get to both sites, whatever crashes or is cut off."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AGENT = "agent"
 
 
 class SimSite:
-    """One data centre. `reachable`: its collectors take connections; `answers`: what they say comes back."""
+    """One data centre. `reachable`: its collectors take connections; `answers`: their answers come back."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class SimSite:
         self.full = False
 
     def take(self, items: Sequence[TrackedBatch]) -> list[MessageAnswer]:
-        """A call arrives."""
+        """Process a call."""
         if self.full:
             return [MessageAnswer(None, "full: no room")] * len(items)
         for item in items:
@@ -57,17 +57,17 @@ class SimSite:
 
 
 class SiteAgent(Process):
-    """One agent with a tracker and a sending for each site; as pipeline.sites.links drives them."""
+    """One agent with a tracker and a sending for each site, driven as by pipeline.sites.links."""
 
     def __init__(self, scheduler: Scheduler, sites: Sequence[SimSite], accepted: set[BatchId]) -> None:
         super().__init__(AGENT)
         self._scheduler, self.sites, self.accepted = scheduler, {site.name: site for site in sites}, accepted
         self.disk = SimDisk(scheduler.random)
 
-    # -- life
+    # -- start and end
 
     def start(self) -> None:
-        """Recover log and record, then go on."""
+        """Recover log and record, then continue."""
         self.started()
         try:
             self._start()
@@ -101,7 +101,7 @@ class SiteAgent(Process):
             self._every(every, turn)
 
     def crash(self, power: bool) -> None:
-        """The process ends, with its machine or without; it is started again."""
+        """End the process, with its machine or without; it is started again."""
         if self.up:
             self._crash(power)
 
@@ -126,13 +126,13 @@ class SiteAgent(Process):
 
     @property
     def pending(self) -> int:
-        """Batches that no site is known to keep."""
+        """Number of batches that no site is known to keep."""
         return sum(tracker.pending for tracker in self.placing.trackers.values())
 
     # -- the log
 
     def offer(self, source: str, token: int) -> bool:
-        """One poll; False if it is to be offered again."""
+        """Offer one poll; False if it must be offered again."""
         if not self.up:
             return False
         try:
@@ -167,7 +167,7 @@ class SiteAgent(Process):
                 group = sending.next(self._scheduler.now, self._scheduler.now_ms)
 
     def _send(self, name: str, sending: SendPlanner, group: LaneCall) -> None:
-        """As pipeline.sites.links.SiteSender."""
+        """Send a group, as pipeline.sites.links.SiteSender."""
         now, site = self._scheduler.now, self.sites[name]
         call = sending.begin(group, now)
         if call is None:
@@ -194,7 +194,7 @@ class SiteAgent(Process):
     def answered(
         self, name: str, call: PlannedCall, top: int, answers: list[MessageAnswer] | None, reached: bool
     ) -> None:
-        """A call is over."""
+        """Process the end of a call."""
         now, sending = self._scheduler.now, self.sending[name]
         if answers is None:
             sending.silent(call, now, late=False, reached=reached)
@@ -204,7 +204,7 @@ class SiteAgent(Process):
         self.placing.ended(name, call.group, top, answers, reached)
 
     def _hear(self) -> None:
-        """Each site says what it has for good."""
+        """Process the durable batches that each site reports."""
         for name, sending in self.sending.items():
             site = self.sites[name]
             if not site.reachable:
@@ -239,18 +239,18 @@ class _SiteAnswer:
 
 
 class SitesWorld:
-    """One run."""
+    """World of one run with two sites."""
 
     def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
         self.scheduler = Scheduler(seed, trace)
         self.sites = [SimSite(name) for name in NAMES]
         self.accepted: set[BatchId] = set()
-        """Not forgotten yet."""
+        """Accepted batches that are not forgotten yet."""
         self.agent = SiteAgent(self.scheduler, self.sites, self.accepted)
 
     @property
     def moved(self) -> bool:
-        """True if batches went to another site than the one they were for."""
+        """True if batches went to another site than their first."""
         return self.agent.up and bool(self.agent.placing.moved)
 
     def run(self) -> None:

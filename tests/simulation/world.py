@@ -1,4 +1,4 @@
-"""Processes and servers of one run, and what is left to be done before they are at rest."""
+"""Processes and servers of one run, and the work left before they are at rest."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.simulation.zookeeper import SimZookeeper
 
 SOURCES = 3
 SHED_QUOTA = 17_000
-"""Bytes of the log beyond which an agent gives up its oldest batches, in runs that have one that does."""
+"""Bytes of the log beyond which an agent gives up its oldest batches, in runs that have such an agent."""
 
 
 @lru_cache(maxsize=1)
 def halves() -> tuple[int, ...]:
-    """The virtual shards of each shard."""
+    """Return the virtual shards of each shard."""
     owned = ownership([str(n) for n in range(SHARDS)])
     return tuple(mask_of(owned[str(n)]) for n in range(SHARDS))
 
@@ -52,7 +52,7 @@ class World:
         self.store.on_append, self.zookeeper.on_write = self.checks.appended, self.checks.published
         self._tokens = 0
         self.happened: Counter[str] = Counter()
-        """Special events that took effect, and crashes by role: what is planned may meet a process that is down."""
+        """Special events that took effect, and crashes by role: a planned event may meet a process that is down."""
         self.healed = False
         quota = 14_000 if "quota" in special else 0
         self.config = SparkConfig(
@@ -84,34 +84,34 @@ class World:
         return SimAgent(f"agent-{n}", self.scheduler, self.network, self.zookeeper, self.checks, level, quota, sheds)
 
     def driver(self, name: str) -> RawDriver:
-        """A process of the raw query, not started yet."""
+        """Return a process of the raw query, not started yet."""
         return RawDriver(name, self.scheduler, self.kafka, self.store, self.zookeeper, self.config)
 
     def _trouble(self) -> float:
         return 0.0 if self.healed else self.plan.feed_trouble
 
-    # -- what sources need
+    # -- interface for sources
 
     def new_token(self) -> int:
         self._tokens += 1
         return self._tokens
 
     def announcement(self, source: str) -> tuple[SeriesBlock, ...]:
-        """Now and then a source says what its series are; once in a while it says nonsense."""
+        """Return an announcement now and then; once in a while it cannot be encoded."""
         if not self.scheduler.chance(0.08):
             return ()
         series = (SeriesInfo(f'x{{a="{self._tokens}"}}', ValueType.INTEGER),) if self.scheduler.chance(0.9) else ()
         return (SeriesBlock(source, self._tokens, self.scheduler.now_ms, series),)
 
-    # -- what the scenario needs
+    # -- interface for the scenario
 
     def say(self, text: str) -> None:
-        """One line of the trace."""
+        """Write one line of the trace."""
         if self.scheduler.tracing:
             self.scheduler.say(text)
 
     def unrest(self) -> str:
-        """The first thing that is left to be done; "" at rest."""
+        """Return the first thing left to be done; empty at rest."""
         if any(source.left for source in self.sources):
             return f"{sum(source.left for source in self.sources)} polls are not accepted"
         for agent in self.agents:

@@ -1,4 +1,4 @@
-"""A model of ZooKeeper: nodes with versions, watches that fire once or get lost, and two clients' faces of it."""
+"""A model of ZooKeeper: nodes with versions, watches that fire once or get lost, and the two kinds of clients."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Watch = Callable[[Any], None]
 
 
 class Stat(NamedTuple):
-    """What kazoo says of a node, as far as anybody asks."""
+    """Status of a node, reduced to the fields in use."""
 
     version: int
 
 
 class SimZookeeper:
-    """The ensemble."""
+    """The ZooKeeper ensemble."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -29,7 +29,7 @@ class SimZookeeper:
         self.on_write: Callable[[str, bytes, bytes | None], None] | None = None
 
     def write(self, path: str, data: bytes, version: int = -1, new: bool = False) -> None:
-        """Raises what kazoo raises."""
+        """Write a node; raises the exceptions of kazoo."""
         before = self.nodes.get(path)
         if new and before is not None:
             raise NodeExistsError
@@ -45,41 +45,41 @@ class SimZookeeper:
             self._fire(path.rpartition("/")[0])
 
     def remove(self, path: str) -> None:
-        """An ephemeral node whose session ended."""
+        """Remove a node, as when the session of an ephemeral node ends."""
         if self.nodes.pop(path, None) is not None:
             self._fire(path)
             self._fire(path.rpartition("/")[0])
 
     def wipe(self) -> None:
-        """Somebody lost the ensemble's disks."""
+        """Remove all nodes, as when the ensemble loses its disks."""
         for path in list(self.nodes):
             self.remove(path)
 
     def children(self, path: str) -> list[str]:
-        """Names below. Raises NoNodeError."""
+        """Return the names of the children. Raises NoNodeError."""
         found = [name[len(path) + 1 :] for name in self.nodes if name.startswith(f"{path}/")]
         if not found:
             raise NoNodeError
         return found
 
     def watch(self, path: str, watch: Watch | None, owner: Process) -> None:
-        """Told of the next change there."""
+        """Register a watch for the next change of the node."""
         if watch is not None:
             self._watches.setdefault(path, []).append((watch, owner, owner.life))
 
     def _fire(self, path: str) -> None:
-        told: set[int] = set()
+        notified: set[int] = set()
         for watch, owner, life in self._watches.pop(path, ()):
-            if owner.life != life or id(watch.__self__) in told:  # type: ignore[attr-defined]
+            if owner.life != life or id(watch.__self__) in notified:  # type: ignore[attr-defined]
                 continue
-            told.add(id(watch.__self__))  # type: ignore[attr-defined]
+            notified.add(id(watch.__self__))  # type: ignore[attr-defined]
             if not self._scheduler.chance(0.05):  # watches get lost
                 delay = 0.01 + self._scheduler.random.random() * 0.1
-                self._scheduler.later(delay, _Told(watch), owner)
+                self._scheduler.later(delay, _WatchEvent(watch), owner)
 
 
-class _Told:
-    """A watch on its way."""
+class _WatchEvent:
+    """A watch event on its way."""
 
     __slots__ = ("_watch",)
 
@@ -91,7 +91,7 @@ class _Told:
 
 
 class SimClient:
-    """The part of KazooClient that our processes use."""
+    """The part of KazooClient that processes use."""
 
     def __init__(self, zookeeper: SimZookeeper, scheduler: Scheduler, owner: Process) -> None:
         self._zookeeper, self._scheduler, self._owner = zookeeper, scheduler, owner
@@ -147,12 +147,12 @@ class SimClient:
 
 
 class _Answer:
-    """Of an asynchronous call."""
+    """Result of an asynchronous call."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
 
     def get(self, timeout: float | None = None) -> Any:
-        """Wait for it."""
+        """Run the call and return its result."""
         del timeout
         return self._call()

@@ -1,4 +1,4 @@
-"""The whole way of a batch with a ledger: agent, collector, Kafka, raw query, acks; each as the real one."""
+"""The whole path of a batch with a ledger: real agent, collector, Kafka, raw query and acks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ SOURCES = 12
 
 
 class Carried:
-    """`ledger` holds what the agent accepted; the agent keeps it until the table has it."""
+    """Pipeline under test; `ledger` holds the rows that the agent accepted, and the agent keeps them until the table
+    has them."""
 
     def __init__(self, config: SparkConfig, session: SparkSession, client: KazooClient, quota: int = 0) -> None:
         self.config, self._session, self._client, self._quota = config, session, client, quota
@@ -44,13 +45,13 @@ class Carried:
         self._number = 0
 
     def accept(self, batches: int = 1, rows: int = 3) -> None:
-        """Polls of sources in turn, in the ledger once the log has them."""
+        """Poll the sources in turn, and add the rows to the ledger once the log has them."""
         for _ in range(batches):
             self._number += 1
             self._give(polled(f"s{self._number % SOURCES}/h/0", rows, now_ms() - 600_000 + self._number))
 
     def accept_large(self, batches: int) -> None:
-        """Batches of some 300 kB that do not compress."""
+        """Accept batches of some 300 kB that do not compress."""
         for _ in range(batches):
             self._number += 1
             at = now_ms()
@@ -67,7 +68,7 @@ class Carried:
 
     @contextmanager
     def flowing(self, pause_s: float = 0.02) -> Iterator[None]:
-        """Polls come in all the while."""
+        """Poll continuously within the context."""
         stop = threading.Event()
 
         def feed() -> None:
@@ -84,7 +85,7 @@ class Carried:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Agent and collector."""
+        """Run agent and collector."""
         config = self.config
         with collector(config.zookeeper, config.kafka, config.topic_prefix, quota_bytes=self._quota):
             self.agent.start()
@@ -95,28 +96,28 @@ class Carried:
 
     @contextmanager
     def spark(self) -> Iterator[RawQuery]:
-        """Raw query, publication of acks, retention, as the application runs them."""
-        lives: list[SupervisedThread] = []
+        """Run raw query, publication of acks and retention, as the application does."""
+        threads: list[SupervisedThread] = []
         acks = AcksPublisher(self.config, self._client)
-        query = RawQuery(self.config, self._session, lambda: lives[0].healthy() if lives else None, acks.wake)
+        query = RawQuery(self.config, self._session, lambda: threads[0].healthy() if threads else None, acks.wake)
         retention = TopicTrimmer(self.config)
         with ExitStack() as all_:
             all_.callback(acks.wake)
             all_.enter_context(running("acks", acks.run))
             all_.enter_context(running("retention", retention.run))
-            lives.append(all_.enter_context(running("raw", query.run)))
+            threads.append(all_.enter_context(running("raw", query.run)))
             yield query
 
     def figures(self) -> dict[str, Any]:
         return self.agent.figures()
 
     def acked(self, more: int) -> None:
-        """Wait until the table has taken that many more."""
+        """Wait for this many further acks."""
         before = self.figures()["acked_batches"]
         eventually(lambda: self.figures()["acked_batches"] >= before + more, f"{more} more acks")
 
     def settle(self) -> None:
-        """Nothing waits any more, and the table holds exactly what was accepted."""
+        """Wait until nothing is pending, and check that the table holds exactly the accepted rows."""
         eventually(lambda: self.figures()["pending_batches"] == 0, f"all acked, not {self.figures()}", 180)
         stored = table_rows(self.config)
         lost, extra = self.ledger - stored, stored - self.ledger
@@ -124,7 +125,7 @@ class Carried:
 
 
 def delete_topics(config: SparkConfig) -> None:
-    """All of this world; returns when Kafka has none of them."""
+    """Delete all topics of this test, and wait until Kafka has none of them."""
     admin = KafkaAdminClient(bootstrap_servers=config.kafka)
     mine = f"{config.topic_prefix}."
     admin.delete_topics([name for name in admin.list_topics() if name.startswith(mine)])

@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 def environment() -> dict[str, str]:
-    """Of everything that runs Spark here."""
+    """Return the environment of every process that runs Spark here."""
     java = find_java(load_settings())
     return child_environment(
         {
@@ -42,7 +42,8 @@ def environment() -> dict[str, str]:
 
 
 class Cluster:
-    """`master` is its address; `workers` are processes with groups of their own, executors included."""
+    """A standalone cluster; `master` is its address, `workers` are processes with groups of their own, executors
+    included."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -71,11 +72,11 @@ class Cluster:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def executors(self) -> list[Path]:
-        """Folder of each executor that was ever started."""
+        """Return the folder of each executor that was ever started."""
         return [path.parent for path in self.folder.glob("worker-*/app-*/*/stderr")]
 
     def kill_worker(self, number: int) -> None:
-        """As if its machine were gone: the worker and its executors at once."""
+        """Kill the worker and its executors at once, as if the machine were gone."""
         kill_group(self.workers[number])
 
     def stop(self) -> None:
@@ -96,7 +97,7 @@ class Cluster:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """A process that was started with a session of its own, and its children; nothing else is touched."""
+    """Kill a process that was started in a session of its own, with its children and nothing else."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -105,7 +106,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def alive_in_group(group: int) -> list[int]:
-    """Processes of a group, without those that only wait to be reaped."""
+    """Return the processes of a group, without zombies."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -129,7 +130,7 @@ def cluster_of(folder: Path, workers: int) -> Iterator[Cluster]:
 
 @contextmanager
 def running_driver(command: Sequence[str], log: Path, more: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A driver that is ended by SIGTERM, as a service manager does it, and must go within 30 s."""
+    """Run a driver that is ended by SIGTERM, as by a service manager, and must exit within 30 s."""
     with log.open("ab") as out:
         process = subprocess.Popen(
             list(command), env={**environment(), **more}, cwd=ROOT, stdout=out, stderr=out, start_new_session=True
@@ -138,7 +139,7 @@ def running_driver(command: Sequence[str], log: Path, more: Mapping[str, str]) -
         yield process
         process.terminate()
         process.wait(30)
-        # spark-submit is the JVM: the Python driver, its child, must notice and go, too
-        eventually(lambda: not alive_in_group(process.pid), "the end of everything that the driver started")
+        # spark-submit is the JVM: its child, the Python driver, must notice and exit too
+        eventually(lambda: not alive_in_group(process.pid), "the end of every process of the driver")
     finally:
         kill_group(process)

@@ -1,4 +1,4 @@
-"""One Spark session for the whole run, and for every test a world of its own inside the shared servers."""
+"""One Spark session for the whole run, and separate topics, znodes and folders for every test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.spark.helpers import config_for, make_topics
 
 @pytest.fixture(scope="session")
 def connector() -> list[str]:
-    """Paths of Spark's Kafka connector."""
+    """Return the paths of Spark's Kafka connector."""
     place = load_settings()
     folder = jars.ensure_jars(place, find_java(place), ["spark"]) / "spark"
     return [str(jar) for jar in sorted(folder.glob("*.jar"))]
@@ -43,7 +43,7 @@ def config(tmp_path: Path, zookeeper: str, kafka: str, hdfs: str, connector: lis
 
 @pytest.fixture
 def client(config: SparkConfig) -> Iterator[KazooClient]:
-    """A ZooKeeper client whose root is the world of the test."""
+    """A ZooKeeper client whose root is the folder of the test."""
     servers, chroot = config.zookeeper.split("/", 1)
     made = KazooClient(servers, timeout=60.0)  # a machine under load must not lose the nodes of a test
     made.start(timeout=20)

@@ -1,5 +1,5 @@
-"""A Spark application that kills itself with -9 at a named point: python -m tests.spark.crashing_driver CONFIG.json
-POINT NTH."""
+"""A Spark application that kills itself with SIGKILL at a named point: python -m tests.spark.crashing_driver
+CONFIG.json POINT NTH."""
 
 from __future__ import annotations
 

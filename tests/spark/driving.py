@@ -1,4 +1,4 @@
-"""Runs one query of the application inside a test, and waits for what it must reach."""
+"""Runs one query of the application inside a test, and waits for its progress."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pipeline.spark.suspects import Suspects
 
 @contextmanager
 def running(name: str, run: Callable[[threading.Event], None]) -> Iterator[SupervisedThread]:
-    """`run` under its supervisor, as in the application."""
+    """Run `run` under its supervisor, as in the application."""
     stop = threading.Event()
-    life = SupervisedThread(name, run, stop)
-    life.start()
+    thread = SupervisedThread(name, run, stop)
+    thread.start()
     try:
-        yield life
+        yield thread
     finally:
         stop.set()
-        life.join(30)
+        thread.join(30)
 
 
 @contextmanager
@@ -39,10 +39,10 @@ def raw_query(
     name: str = "raw",
     suspects: Suspects | None = None,
 ) -> Iterator[RawQuery]:
-    lives: list[SupervisedThread] = []
-    query = RawQuery(config, session, lambda: lives[0].healthy() if lives else None, probe=probe, suspects=suspects)
-    with running(name, query.run) as life:
-        lives.append(life)
+    threads: list[SupervisedThread] = []
+    query = RawQuery(config, session, lambda: threads[0].healthy() if threads else None, probe=probe, suspects=suspects)
+    with running(name, query.run) as thread:
+        threads.append(thread)
         yield query
 
 
@@ -56,7 +56,7 @@ def buckets_query(
 
 
 def reached(query: RawQuery, batches: int) -> Callable[[], bool]:
-    """Whether the table has that many batches and nothing is left in the log."""
+    """Return a condition that holds once the table has that many batches."""
 
     def done() -> bool:
         figures: dict[str, Any] = query.figures()

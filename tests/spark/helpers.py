@@ -1,4 +1,4 @@
-"""Batches of known content, topics of one's own, and what a table holds, for the tests of the Spark application."""
+"""Batches of known content, separate topics, and the content of tables, for the tests of the Spark application."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from pipeline.spark.config import SparkConfig
 
 Row = tuple[int, int, int, Value | None]
 Ledger = Counter[tuple[str, int, int, int, str]]
-"""(source, fingerprint, time_ms, birth_ms, repr of the value) -> how often."""
+"""(source, fingerprint, time_ms, birth_ms, repr of the value) -> number of rows."""
 
 NOW_MS = 1_795_000_000_000
 PARTITIONS = 4
 
 
 class Sender:
-    """One agent's lane: numbers its batches, writes them to the topic, and keeps the ledger of what must be stored."""
+    """One lane of an agent: numbers its batches, writes them to the topic, and keeps the ledger of the expected
+    rows."""
 
     def __init__(self, kafka: str, topic: str, agent: str = "", lane: int = 0) -> None:
         self.agent, self.lane, self.topic = agent or f"agent-{uuid.uuid4().hex[:8]}", lane, topic
@@ -41,7 +42,7 @@ class Sender:
         self._producer = KafkaProducer(bootstrap_servers=kafka, acks="all")
 
     def send(self, source: str, rows: Sequence[Row], copies: int = 1, keep: str = "default") -> bytes:
-        """A batch, `copies` times; only the first counts."""
+        """Send a batch `copies` times; only the first copy counts."""
         id_ = BatchId(self.agent, self.epoch, self.lane, self.sequence)
         poll = max((row[1] for row in rows), default=NOW_MS)
         batch = encode_samples(id_, source, bytes(16), 0, max(poll, now_ms()), keep, Samples.of(rows))
@@ -52,13 +53,13 @@ class Sender:
         return batch.data
 
     def send_bytes(self, data: bytes | None, partition: int | None = None) -> tuple[int, int]:
-        """Anything, to the partition of this lane or the given one; (partition, offset)."""
+        """Send any bytes to the partition of this lane or the given one, and return (partition, offset)."""
         place = self.partition if partition is None else partition
         sent = self._producer.send(self.topic, value=data, key=b"k", partition=place).get(timeout=20)
         return sent.partition, sent.offset
 
     def numbers(self, source: str, count: int, start: int = 0, copies: int = 1) -> bytes:
-        """A batch of `count` integers."""
+        """Send a batch of `count` integers."""
         at = now_ms()
         rows: list[Row] = [(fingerprint(f"n{i}{{}}"), at, at - 1000, start + i) for i in range(count)]
         return self.send(source, rows, copies)
@@ -72,7 +73,7 @@ def now_ms() -> int:
 
 
 def make_topics(kafka: str, prefix: str) -> None:
-    """Topics of samples, dead letters and announcements of our own."""
+    """Create topics for samples, dead letters and announcements."""
     admin = KafkaAdminClient(bootstrap_servers=kafka)
     config = {"message.timestamp.type": "LogAppendTime"}
     admin.create_topics([NewTopic(f"{prefix}.samples", PARTITIONS, 1, topic_configs=config)])
@@ -82,12 +83,12 @@ def make_topics(kafka: str, prefix: str) -> None:
 
 
 def table_rows(config: SparkConfig) -> Ledger:
-    """The multiset that the raw table holds."""
+    """Return the multiset of the rows in the raw table."""
     return table_rows_at(config.hdfs)
 
 
 def table_rows_at(hdfs: str) -> Ledger:
-    """The same of the tables on `hdfs`."""
+    """Return the multiset of the rows in the tables on `hdfs`."""
     names = read_sources(sources_uri(hdfs))
     rows: Ledger = Counter()
     for row in read_raw(raw_uri(hdfs)).to_pylist():
@@ -103,7 +104,7 @@ def _ms(moment: Any) -> int:
 
 
 def config_for(folder: Path, zookeeper: str, kafka: str, hdfs: str, name: str, jars: list[str]) -> SparkConfig:
-    """A world of its own inside the shared servers: znodes, topics and HDFS folder called `name`."""
+    """Return a configuration with separate znodes, topics and HDFS folder called `name` on the shared servers."""
     return SparkConfig(
         zookeeper=f"{zookeeper}/{name}",
         kafka=kafka,

@@ -1,5 +1,5 @@
-"""Tables on a local folder, for tests that make thousands of appends: what artimon.runtime.files needs of a file
-system, with the times of the test's own clock. Delta itself reads and writes file:// as it does hdfs://."""
+"""Tables on a local folder, for tests that make thousands of appends: the file system calls of artimon.runtime.files,
+with the times of the test's own clock. Delta itself reads and writes file:// like hdfs://."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from artimon.model.clock import Clock
 from artimon.runtime import files
 
 
-class Listed(NamedTuple):
+class FileStatus(NamedTuple):
     path: str
     length: int
     modification_time: int
@@ -89,17 +89,17 @@ class LocalClient:
             raise FileExistsError(to)
         Path(path).rename(to)
 
-    def list_status(self, path: str, recursive: bool) -> Iterator[Listed]:
+    def list_status(self, path: str, recursive: bool) -> Iterator[FileStatus]:
         if not Path(path).is_dir():
             raise FileNotFoundError(path)
         for found in sorted(Path(path).rglob("*") if recursive else Path(path).iterdir()):
             stat = found.stat()
-            yield Listed(str(found), stat.st_size, stat.st_mtime_ns // 1_000_000, found.is_dir())
+            yield FileStatus(str(found), stat.st_size, stat.st_mtime_ns // 1_000_000, found.is_dir())
 
 
 @contextmanager
 def local_files(clock: Clock) -> Iterator[LocalClient]:
-    """Within, file:///folder is a file system as hdfs://host:port is one outside."""
+    """Make file:///folder usable as a file system in place of hdfs://host:port."""
     client = LocalClient(clock)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "_client", lambda _authority: client)

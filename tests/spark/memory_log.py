@@ -1,4 +1,4 @@
-"""Kafka and Spark as the raw query sees them, in memory, so that a test can lose, cut and hide what it likes."""
+"""Kafka and Spark in memory, as the raw query sees them, so that a test can lose, truncate and hide messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MemoryLog:
 
 
 class MemoryTopic(LogTopic):
-    """The one topic, as the driver sees it."""
+    """The topic, as the driver sees it."""
 
     def __init__(self, log: MemoryLog) -> None:
         super().__init__(NAME, log.letters)
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 class Frame:
-    """What foreachBatch gets: offset ranges of partitions, which several tasks share; each collect reads the log."""
+    """Input of foreachBatch: offset ranges of partitions, shared by several tasks; each collect reads the log."""
 
     def __init__(self, log: MemoryLog, spans: Mapping[int, Span], tasks: int, chunk: int = 3) -> None:
         self._log, self._spans, self._tasks, self._chunk = log, spans, tasks, chunk
@@ -86,7 +86,7 @@ class Frame:
 
 
 def arrow(records: Sequence[tuple[int, Any]]) -> Any:
-    """Records as Spark hands them to tasks: (partition, offset, timestamp, value)."""
+    """Return records as Spark hands them to tasks: (partition, offset, timestamp, value)."""
     columns = [
         pa.array([p for p, _ in records], pa.int32()),
         pa.array([record.offset for _, record in records], pa.int64()),
@@ -111,6 +111,6 @@ class _Context:
 
 
 class LocalSession:
-    """What the driver needs of Spark to run tasks in its own process."""
+    """The parts of a Spark session that the driver needs to run tasks in its own process."""
 
     sparkContext = _Context()

@@ -1,4 +1,4 @@
-"""A shard that only keeps what it is fed: the same Thrift service and the same rules of offsets and repeats as the
+"""A shard that only records its feed, with the same Thrift service and the same rules of offsets and repeats as the
 real one."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Row = tuple[int, int, int, str]
 
 
 class RecordingShard:
-    """Listens, registers in ZooKeeper, and records every row that it must keep."""
+    """Listens, registers in ZooKeeper, and records every row that it owns."""
 
     def __init__(self, id_: str, members: list[str]) -> None:
         self.id, self.members = id_, members
@@ -35,7 +35,7 @@ class RecordingShard:
         self.forget()
 
     def forget(self) -> None:
-        """What a restart does."""
+        """Forget everything, as a restart does."""
         with self._lock:
             self.next: dict[tuple[str, int], int] = {}
             self.seen: dict[tuple[str, int], LaneRanges] = {}
@@ -51,7 +51,7 @@ class RecordingShard:
         zookeeper.create(f"{shards.SHARDS_PATH}/{self.id}", json.dumps(entry).encode(), ephemeral=True)
 
     def stop(self, zookeeper: KazooClient) -> None:
-        """As if killed: port and znode are gone."""
+        """Remove port and znode, as if killed."""
         if self._server is not None:
             self._server.stop(0.2)
             self._server = None

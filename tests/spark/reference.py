@@ -1,5 +1,5 @@
-"""What the raw table must hold, told by a plain reading of the log: no ranges, no tasks, no files. It follows the
-chain of appends, and reads of the log exactly what each append claims."""
+"""Expected content of the raw table, from a plain reading of the log without ranges, tasks or files. It follows the
+chain of appends, and reads exactly the part of the log that each append claims."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from pipeline.spark.messages import FUTURE_MS
 from pipeline.spark.tasks import KafkaRecord
 from tests.spark.memory_log import MemoryLog
 
-Held = tuple[str, int, int, int, bool, str, str, bytes]
+StoredRow = tuple[str, int, int, int, bool, str, str, bytes]
 """(source, series, time, birth, future, keep, type, bits of the value)."""
 Rows = list[tuple[int, int, int, Value | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class AgentBatch:
     """A batch, as the agent that made it knows it."""
 
     id: BatchId
@@ -39,11 +39,11 @@ class Made:
     rows: Rows
     data: bytes
     buggy: bool
-    """Whether the program refuses it until it is mended."""
+    """True if the program refuses it until it is fixed."""
 
 
 def bits(value: Value | None) -> tuple[str, bytes]:
-    """Type and exact content of a value."""
+    """Return type and exact content of a value."""
     if value is None:
         return "ended", b""
     if isinstance(value, bool):
@@ -57,20 +57,20 @@ def bits(value: Value | None) -> tuple[str, bytes]:
 
 @dataclass
 class Reference:
-    """`made`: every whole batch by its bytes; any other message is dead."""
+    """Expected rows; `made` is every valid batch by its bytes, and any other message is a dead letter."""
 
     log: MemoryLog
-    made: dict[bytes, Made]
+    made: dict[bytes, AgentBatch]
     uri: str
     version: int = 0
     until: dict[str, dict[int, int]] = field(default_factory=dict)
     seen: set[BatchId] = field(default_factory=set)
-    rows: Counter[Held] = field(default_factory=Counter)
+    rows: Counter[StoredRow] = field(default_factory=Counter)
     dead: int = 0
     append: int = 0
 
     def follow(self, mended: bool) -> None:
-        """Read on as far as the table says it holds the log; `mended`: how the program was since the last call."""
+        """Read on to the offsets that the table claims; `mended`: state of the program since the last call."""
         newest, _ = RawTable(self.uri).head()
         while self.version < newest:
             self.version += 1
@@ -84,14 +84,14 @@ class Reference:
         for topic in state.topics[:-1]:
             assert topic.closed
             for p, until in topic.until.items():
-                assert until == self.until.get(topic.topic_id, {}).get(p, 0), "a closed topic goes on"
+                assert until == self.until.get(topic.topic_id, {}).get(p, 0), "a closed topic was read on"
                 assert topic.lost[p][-1][1] == END_OF_LOG, "the rest of a closed topic is not named lost"
         current = state.topics[-1]
         at = self.until.setdefault(current.topic_id, dict.fromkeys(current.until, 0))
         for gap in state.gaps:
             if gap.kind == "cut":
-                # it reaches as far as the log was seen to end, read or not
-                assert gap.end >= at[gap.partition], "what was cut ends before what was read"
+                # a gap reaches to the last known end of the log, read or not
+                assert gap.end >= at[gap.partition], "the truncated range ends before the offset read"
                 at[gap.partition] = min(at[gap.partition], gap.start)
         for p, until in current.until.items():
             assert until >= at[p], "an ack moved backwards"
@@ -102,10 +102,10 @@ class Reference:
         log = self.log.topics[topic.topic_id][p]
         lost = topic.lost.get(p, ())
         for offset in range(self.until[topic.topic_id][p], until):
-            assert offset < log.end, "the table claims what was never written"
+            assert offset < log.end, "the table claims an offset that was never written"
             stored = log.records[offset]
             if any(start <= offset < end for start, end in lost):
-                assert stored.withheld, f"offset {offset} is named lost, and could be read all the time"
+                assert stored.withheld, f"offset {offset} is named lost, but was readable"
             else:
                 self._store(p, stored.record, mended)
 
@@ -129,15 +129,15 @@ class Reference:
             for letter, value in self.log.letters
             if (letter.partition, letter.offset, value) == (p, record.offset, record.value)
         ]
-        assert found, f"partition {p} offset {record.offset} is passed, and no dead letter"
+        assert found, f"partition {p} offset {record.offset} was skipped without a dead letter"
         assert found[0].reason
 
 
-def table_rows(hdfs: str) -> Counter[Held]:
-    """What the table holds."""
+def table_rows(hdfs: str) -> Counter[StoredRow]:
+    """Return the rows of the table."""
     table = RawTable(hdfs)
     names = read_sources(SOURCES.format(hdfs))
-    held: Counter[Held] = Counter()
+    held: Counter[StoredRow] = Counter()
     for row in read_raw(table.uri).cast(_plain(read_raw(table.uri).schema)).to_pylist():
         given = [row[name] for name in ("integer", "double", "boolean", "string") if row[name] is not None]
         assert len(given) <= 1
@@ -160,6 +160,6 @@ def _plain(schema: Any) -> Any:
     return pa.schema([pa.field(f.name, pa.int64()) if f.name in ("time", "birth") else f for f in schema])
 
 
-def difference(wanted: Counter[Held], held: Counter[Held]) -> Mapping[str, Any]:
-    """What is missing and what is too much; both empty if the table is exact."""
+def difference(wanted: Counter[StoredRow], held: Counter[StoredRow]) -> Mapping[str, Any]:
+    """Return the missing and the surplus rows; both empty if the table is exact."""
     return {"missing": dict(wanted - held), "too much": dict(held - wanted)}

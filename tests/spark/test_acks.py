@@ -1,4 +1,4 @@
-"""What agents read in ZooKeeper: always the newest state of the table, and never an older one after a newer."""
+"""Acks in ZooKeeper: agents always read the newest state of the table, and never an older one after a newer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_nothing_is_published_before_there_is_a_table(config: SparkConfig, clien
     assert not client.exists(PATH)
 
 
-def test_until_log_bounds_and_lost_ranges(config: SparkConfig, client: KazooClient) -> None:
+def test_acks_have_offsets_log_bounds_and_lost_ranges(config: SparkConfig, client: KazooClient) -> None:
     sender = Sender(config.kafka, config.samples_topic)
     for n in range(5):
         sender.numbers("a/h/0", 1, n)
@@ -63,8 +63,8 @@ def test_until_log_bounds_and_lost_ranges(config: SparkConfig, client: KazooClie
     assert (mine["log_start"], mine["log_end"]) == (0, 5)
 
 
-def test_a_publisher_that_slept_never_turns_acks_back(config: SparkConfig, client: KazooClient) -> None:
-    """It read the table, was stopped, and another driver appended and published meanwhile."""
+def test_a_suspended_publisher_never_moves_acks_backwards(config: SparkConfig, client: KazooClient) -> None:
+    """It read the table and was suspended; another driver appended and published meanwhile."""
     table = RawTable(config.hdfs)
     state = append(table, begin(config, table, []), 3)
     sleeper, awake = AcksPublisher(config, client), AcksPublisher(config, client)

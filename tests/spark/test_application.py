@@ -1,4 +1,4 @@
-"""The application as a process: what is missing is named and waited for, and one path never waits for the other."""
+"""The application as a process: missing servers are reported and retried, and one path never waits for the other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Loads of the benchmarks of the pipeline: the digest of the load is that of the rows in files, values in shards are
-compared with it, polls come at the phases of the product, and the lag of a batch is counted once."""
+"""Loads of the pipeline benchmarks: digests and values are compared with the load, polls have the product's phases, and
+the lag of a batch is counted once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from varstore.shard.shard import Shard
 NOW = 1_795_000_000_000
 
 
-def test_digest_of_the_load_is_that_of_its_files() -> None:
+def test_the_digest_of_the_load_equals_that_of_its_files() -> None:
     generator = np.random.default_rng(3)
     expected, parts = Expected(), []
     for number in (4, 2):
@@ -53,7 +53,7 @@ def state(**seen: int) -> RawState:
     return RawState(lanes={0: lanes})
 
 
-def test_a_batch_is_as_old_as_when_it_is_first_shown() -> None:
+def test_the_lag_of_a_batch_ends_when_it_is_first_committed() -> None:
     waiting = Waiting()
     for poll_ms in (100, 200, 300):
         waiting.add("a", 1, poll_ms)
@@ -70,7 +70,7 @@ def test_texts_of_the_load_are_canonical() -> None:
 
 
 def loaded(polls: int) -> tuple[Shard, Expected]:
-    """A shard that was fed polls of a source a minute apart, and what is expected of it."""
+    """Return a shard that was fed polls of a source a minute apart, and the expected values."""
     source, expected, shard = Source(20, np.random.default_rng(3), NOW - 10**7), Expected(), Shard("0", capacity=2_000)
     for number in range(polls):
         at = NOW + number * MINUTE_MS + 180
@@ -105,7 +105,7 @@ def test_a_wrong_value_in_a_shard_is_found(series: int) -> None:
 
 
 def test_polls_come_at_the_phases_of_the_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within the first ten seconds of each minute of the wall clock."""
+    """Polls come within the first ten seconds of each minute of the wall clock."""
     monkeypatch.setattr("benchmarks.lag.Agent", lambda _config: None)
     sources = [Source(number, np.random.default_rng(1), NOW) for number in range(40)]
     poller = Poller(0, sources, tmp_path, "", Waiting())

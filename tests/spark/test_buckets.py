@@ -1,4 +1,4 @@
-"""The buckets query on real servers: every shard gets what it owns, once, wherever it stands."""
+"""The buckets query on real servers: every shard gets the rows that it owns exactly once, from any position."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sender(config: SparkConfig) -> Iterator[Sender]:
 
 
 def wanted(sender: Sender) -> Counter[tuple[int, int, int, str]]:
-    """The ledger without the sources, which shards do not keep with their rows."""
+    """Return the ledger without the sources, which shards do not keep with their rows."""
     rows: Counter[tuple[int, int, int, str]] = Counter()
     for (_, fingerprint, time, birth, value), count in sender.ledger.items():
         rows[fingerprint, time, birth, value] += count
@@ -51,10 +51,10 @@ def is_exact(sender: Sender, shards: list[RecordingShard]) -> bool:
     return held == wanted(sender)
 
 
-def test_two_shards_get_their_part(
+def test_two_shards_get_the_rows_they_own(
     config: SparkConfig, session: SparkSession, client: KazooClient, shards: list[RecordingShard], sender: Sender
 ) -> None:
-    """Repeats are told to both and stored by none; a poisoned message moves the offset only."""
+    """Both shards count repeats and store none; an undecodable message only moves the offset."""
     with buckets_query(config, session, client):
         for n in range(10):
             sender.numbers(f"s{n}/h/0", 20, n, copies=1 + n % 2)
@@ -70,7 +70,7 @@ def test_two_shards_get_their_part(
 def test_a_shard_that_restarts_empty_is_filled_again(
     config: SparkConfig, session: SparkSession, client: KazooClient, shards: list[RecordingShard], sender: Sender
 ) -> None:
-    """The other one is fed all the while."""
+    """The other shard is fed meanwhile."""
     for n in range(40):
         sender.numbers(f"s{n}/h/0", 5, n)
     with buckets_query(config, session, client) as query:
@@ -79,12 +79,12 @@ def test_a_shard_that_restarts_empty_is_filled_again(
         shards[0].forget()
         for n in range(40, 45):
             sender.numbers(f"s{n}/h/0", 5, n)
-        eventually(lambda: max(shards[1].next.values()) == 45, "the other goes on")
+        eventually(lambda: max(shards[1].next.values()) == 45, "the other continues")
         shards[0].start(client)
         for n in range(45, 50):
             sender.numbers(f"s{n}/h/0", 5, n)
         eventually(lambda: is_exact(sender, shards), "both full again")
-        eventually(lambda: query.figures().get("lagging") == [], "nobody lags")
+        eventually(lambda: query.figures().get("lagging") == [], "no shard lags")
 
 
 def test_a_shard_that_was_down_from_the_start_joins(
@@ -94,12 +94,12 @@ def test_a_shard_that_was_down_from_the_start_joins(
     for n in range(10):
         sender.numbers(f"s{n}/h/0", 5, n)
     with buckets_query(config, session, client):
-        eventually(lambda: bool(shards[0].next) and max(shards[0].next.values()) == 10, "the one that is up")
+        eventually(lambda: bool(shards[0].next) and max(shards[0].next.values()) == 10, "the running shard")
         shards[1].start(client)
         eventually(lambda: is_exact(sender, shards), "both")
 
 
-def test_all_shards_restart_empty(
+def test_all_shards_are_filled_again_after_an_empty_restart(
     config: SparkConfig, session: SparkSession, client: KazooClient, shards: list[RecordingShard], sender: Sender
 ) -> None:
     for n in range(10):
@@ -115,12 +115,12 @@ def test_all_shards_restart_empty(
         eventually(lambda: is_exact(sender, shards), "both full again")
 
 
-def test_no_shard_is_waited_for(
+def test_the_query_starts_without_shards_and_feeds_late_ones(
     config: SparkConfig, session: SparkSession, client: KazooClient, sender: Sender
 ) -> None:
     sender.numbers("s/h/0", 5)
     late = RecordingShard("0", ["0"])
     with buckets_query(config, session, client):
         late.start(client)
-        eventually(lambda: is_exact(sender, [late]), "the shard that came late")
+        eventually(lambda: is_exact(sender, [late]), "the late shard")
     late.stop(client)

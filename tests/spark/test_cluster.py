@@ -1,5 +1,5 @@
-"""The application on a real standalone cluster, by spark-submit and by `artimon spark --master`: every sample once,
-though a worker is killed in the middle."""
+"""The application on a real standalone cluster, started by spark-submit and by `artimon spark --master`: every sample
+is stored once, even if a worker is killed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def properties(config: SparkConfig, master: str) -> Path:
-    """One file, for both ways to start: all that is of this cluster."""
+    """Write the settings of this cluster to one file for both ways to start."""
     settings = {
         "spark.master": master,
         "spark.driver.memory": "512m",
@@ -77,7 +77,7 @@ def raw_figures(config: SparkConfig) -> dict[str, Any]:
 
 
 def batches_of(config: SparkConfig, driver: subprocess.Popen[bytes]) -> int:
-    """Batches in the table; fails at once if the driver is gone."""
+    """Return the batches in the table; fails at once if the driver is gone."""
     assert driver.poll() is None, (config.data / "driver.log").read_text()[-2000:]
     return int(raw_figures(config).get("batches", 0))
 
@@ -96,7 +96,9 @@ def without_sources(sender: Sender) -> Counter[tuple[int, int, int, str]]:
     return rows
 
 
-def test_submitted_to_two_workers_of_which_one_dies(cluster: Cluster, config: SparkConfig, client: KazooClient) -> None:
+def test_a_submitted_application_survives_the_death_of_a_worker(
+    cluster: Cluster, config: SparkConfig, client: KazooClient
+) -> None:
     sender, shard, stop = Sender(config.kafka, config.samples_topic), RecordingShard("0", ["0"]), threading.Event()
     shard.start(client)
     feeding = threading.Thread(target=keep_sending, args=(sender, stop))
@@ -123,8 +125,8 @@ def test_submitted_to_two_workers_of_which_one_dies(cluster: Cluster, config: Sp
     sender.close()
 
 
-def test_the_same_file_of_settings_fits_artimon_spark(cluster: Cluster, config: SparkConfig) -> None:
-    """The driver sees a folder that no executor does, and the executors' interpreter comes from the settings."""
+def test_artimon_spark_accepts_the_same_file_of_settings(cluster: Cluster, config: SparkConfig) -> None:
+    """The driver has a folder that executors do not see, and the settings name the executors' interpreter."""
     sender = Sender(config.kafka, config.samples_topic)
     before = len(cluster.executors())
     for n in range(20):

@@ -1,4 +1,4 @@
-"""What compaction writes is read by Spark as by everything else."""
+"""Spark reads compacted files like every other reader."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The whole application as a process of its own, killed with -9 at the worst moments: the table stays exact, and so
-do the acks."""
+"""The whole application in its own process, killed with SIGKILL at critical points: table and acks stay exact."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ def raw_figures(config: SparkConfig) -> dict[str, Any]:
 
 
 def acked(client: KazooClient, partition: int) -> int:
-    """What the ack of the only topic says."""
+    """Return the offset in the ack of the only topic."""
     names = client.get_children(PATH) if client.exists(PATH) else []
     for name in names:
         document = json.loads(client.get(f"{PATH}/{name}")[0])
@@ -59,8 +58,8 @@ def acked(client: KazooClient, partition: int) -> int:
     return 0
 
 
-def test_killed_before_and_after_the_commit(config: SparkConfig, client: KazooClient) -> None:
-    """Files written and not committed; committed and not published; then left alone: everything once, and acked."""
+def test_table_and_acks_are_exact_after_kills_around_the_commit(config: SparkConfig, client: KazooClient) -> None:
+    """Killed after writing files, after the commit, and then not at all: every row is stored once, and acked."""
     sender = Sender(config.kafka, config.samples_topic)
     for round_, point in enumerate(["written", "committed"]):
         for n in range(3):
@@ -69,7 +68,7 @@ def test_killed_before_and_after_the_commit(config: SparkConfig, client: KazooCl
         with application(config, point, 1) as process:
             eventually(lambda p=process: p.poll() is not None, f"killed at {point}")  # type: ignore[misc]
             assert process.returncode == -signal.SIGKILL
-        # what is committed may be published by the thread that looks at the table, before the kill
+        # the thread that watches the table may publish the commit before the kill
         assert acked(client, sender.partition) in ({before} if point == "written" else {before, 12})
     with application(config, "never", NEVER) as process:
         eventually(lambda: acked(client, sender.partition) == 12, "the ack of everything")

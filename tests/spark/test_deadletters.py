@@ -1,5 +1,5 @@
-"""Dead letters on real servers: what a program refuses goes aside with its reason, the query goes on, and once the
-program is mended a replay stores it exactly once, in the table and in the shards."""
+"""Dead letters on real servers: refused messages are kept with their reason, the query continues, and after a fix a
+replay stores them exactly once, in the table and in the shards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REFUSED = "refused/h/0"
 
 
 class KafkaFrame:
-    """What Spark would hand to foreachBatch: everything of a topic from `start` on, read anew by each collect."""
+    """Input of foreachBatch: everything of a topic from `start` on, read again by each collect."""
 
     def __init__(self, config: SparkConfig, start: Mapping[int, int]) -> None:
         self._config, self._start = config, start
@@ -74,7 +74,7 @@ def read_topic(kafka: str, topic: str, start: Mapping[int, int]) -> list[tuple[i
 
 
 def append_all(config: SparkConfig) -> None:
-    """One micro-batch of the raw query, without Spark."""
+    """Run one micro-batch of the raw query, without Spark."""
     query = RawQuery(config, LocalSession(), lambda: None)
     life = query.begin(threading.Event())
     life.on_batch(KafkaFrame(config, life.state.until()), 0)
@@ -94,8 +94,8 @@ def send_rows(sender: Sender, source: str, count: int = 3) -> None:
 
 
 @contextmanager
-def a_defect() -> Iterator[None]:
-    """The decoder fails at one source in a way that nobody thought of."""
+def defective_decoder() -> Iterator[None]:
+    """Make the decoder fail at one source with an unexpected exception."""
     decode = messages.decode_columns  # type: ignore[attr-defined]
 
     def defective(header: BatchHeader, value: bytes) -> Any:
@@ -114,14 +114,14 @@ def test_a_replay_after_the_fix_is_stored_once(config: SparkConfig, capsys: pyte
     send_rows(sender, REFUSED)
     send_rows(sender, "good/h/0")
     at = LetterAddress(sender.partition, 1)
-    with a_defect():
+    with defective_decoder():
         append_all(config)
         assert states(config) == [
             (at, LetterState.WAITING, "this program failed to decode it: ZeroDivisionError: a defect")
         ]
         assert (
             replay_and_report(letters_of(config), ReplayRequest(), threading.Event()) == 1
-        )  # not while it would die again
+        )  # the batch would be refused again
     assert "refused" in capsys.readouterr().out
     assert states(config) == [(at, LetterState.WAITING, "")]
     assert replay_and_report(letters_of(config), ReplayRequest(dry_run=True), threading.Event()) == 0
@@ -138,8 +138,8 @@ def test_a_replay_after_the_fix_is_stored_once(config: SparkConfig, capsys: pyte
     sender.close()
 
 
-def test_the_list_says_what_can_be_done(config: SparkConfig, capsys: pytest.CaptureFixture[str]) -> None:
-    """Damaged, never a batch, of a newer format, too old; what stands twice is listed once."""
+def test_the_list_shows_the_state_of_each_letter(config: SparkConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    """Damaged, not a batch, of a newer format, too old; a letter that occurs twice is listed once."""
     sender = Sender(config.kafka, config.samples_topic)
     batch = sender.numbers("a/h/0", 2)
     damaged, newer = bytearray(batch), bytearray(batch)
@@ -161,7 +161,7 @@ def test_the_list_says_what_can_be_done(config: SparkConfig, capsys: pytest.Capt
         "waiting",
         "waiting",
         "unreadable",
-    ]  # the last: another reason, so another letter
+    ]  # the last has another reason, so it is another letter
     assert [str(state) for _, state, _ in found] == wanted
     assert [address.offset for address, _, _ in found] == [1, 2, 3, 4, 2]
     assert "format version 2" in found[2][2]
@@ -184,7 +184,7 @@ def test_the_list_says_what_can_be_done(config: SparkConfig, capsys: pytest.Capt
     sender.close()
 
 
-def test_no_such_letter_names_those_that_exist(config: SparkConfig) -> None:
+def test_an_unknown_address_is_an_error_that_names_existing_letters(config: SparkConfig) -> None:
     sender = Sender(config.kafka, config.samples_topic)
     sender.send_bytes(b"garbage")
     append_all(config)
@@ -193,7 +193,7 @@ def test_no_such_letter_names_those_that_exist(config: SparkConfig) -> None:
     sender.close()
 
 
-def test_servers_away_and_topics_missing(config: SparkConfig, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_servers_and_topics_are_reported(config: SparkConfig, capsys: pytest.CaptureFixture[str]) -> None:
     away = DeadLetters("127.0.0.1:1", config.hdfs)
     assert show(away, False, 10, "", False, threading.Event()) == 1
     assert "Kafka at 127.0.0.1:1" in capsys.readouterr().err
@@ -201,7 +201,7 @@ def test_servers_away_and_topics_missing(config: SparkConfig, capsys: pytest.Cap
     assert "no topic nosuch.deadletters" in capsys.readouterr().err
 
 
-def test_a_replay_that_is_stopped_says_so(config: SparkConfig, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_replay_reports_it(config: SparkConfig, capsys: pytest.CaptureFixture[str]) -> None:
     stop = threading.Event()
     stop.set()
     assert replay_and_report(letters_of(config), ReplayRequest(), stop) == 130
@@ -209,7 +209,7 @@ def test_a_replay_that_is_stopped_says_so(config: SparkConfig, capsys: pytest.Ca
 
 
 def defective(run: Callable[[Any, Iterable[Any]], Iterator[Any]]) -> Callable[[Any, Iterable[Any]], Iterator[Any]]:
-    """A task whose decoder refuses one source, in the process where it runs."""
+    """Return a task whose decoder refuses one source, in the process that runs the task."""
 
     def run_defective(plan: Any, batches: Iterable[Any]) -> Iterator[Any]:
         from pipeline.spark import messages as here
@@ -243,9 +243,9 @@ def test_a_replay_reaches_table_and_shards_once(
         with raw_query(config, session) as query, buckets_query(config, session, client):
             for source in ("good/h/0", REFUSED, "good/h/0", REFUSED):
                 send_rows(sender, source)
-            eventually(reached(query, 2), "the query goes on")
+            eventually(reached(query, 2), "the query continues")
             eventually(lambda: query.figures()["dead_letters"] == 2, "two letters")
-            eventually(lambda: sum(shard.rows.values()) == 6 and shard.dead == 2, "the shard goes on")
+            eventually(lambda: sum(shard.rows.values()) == 6 and shard.dead == 2, "the shard continues")
     assert [state for _, state, _ in states(config)] == [LetterState.WAITING] * 2
     with raw_query(config, session) as query, buckets_query(config, session, client):
         for _ in range(2):
@@ -260,8 +260,8 @@ def test_a_replay_reaches_table_and_shards_once(
                 == 0
             )
         send_rows(sender, "good/h/0")
-        eventually(reached(query, 5), "what follows")
-        eventually(lambda: sum(shard.rows.values()) == 15, "what follows in the shard")
+        eventually(reached(query, 5), "the next batch")
+        eventually(lambda: sum(shard.rows.values()) == 15, "the next batch in the shard")
     assert table_rows(config) == sender.ledger
     assert sorted(shard.rows.elements()) == sorted((f, t, b, v) for _, f, t, b, v in sender.ledger.elements())
     assert {state for _, state, _ in states(config)} == {LetterState.STORED}

@@ -1,4 +1,4 @@
-"""Gaps on real servers, under load: each is named, what is in it is sent again, and the table holds everything once."""
+"""Gaps on real servers, under load: each is named, its batches are sent again, and the table holds everything once."""
 
 from __future__ import annotations
 
@@ -24,31 +24,30 @@ def kinds(query: RawQuery) -> set[str]:
 
 
 @pytest.mark.stack
-def test_a_topic_deleted_and_made_again_under_load(
+def test_a_topic_recreated_under_load_loses_nothing(
     config: SparkConfig, session: SparkSession, client: KazooClient
 ) -> None:
-    way = Carried(config, session, client)
-    with way.running(), way.spark() as query:
-        with way.flowing():
-            way.acked(20)
+    delivery = Carried(config, session, client)
+    with delivery.running(), delivery.spark() as query:
+        with delivery.flowing():
+            delivery.acked(20)
             delete_topics(config)
-            way.accept(20)
+            delivery.accept(20)
             make_topics(config.kafka, config.topic_prefix)
-            way.acked(40)
-        way.settle()
+            delivery.acked(40)
+        delivery.settle()
         assert kinds(query) == {"topic"}
         assert query.figures()["since_start"]["gaps"]["topic"] > 0
         assert any(text.startswith("gap (topic) named by append") for text in query.problems())
     _, state = RawTable(config.hdfs).head()
-    assert state.recent, "the table itself tells of it, whatever restarts"
+    assert state.recent, "the table keeps the gap over restarts"
     assert gaps.problem_texts(state, now_ms()) != []
     assert gaps.problem_texts(state, now_ms() + gaps.REPORTED_MS) == []
 
 
 @pytest.mark.stack
-def test_what_was_fetched_of_another_log_is_not_read_as_of_this_one(config: SparkConfig, session: SparkSession) -> None:
-    """Spark keeps consumers and what they have fetched beyond what was asked for; of a topic that was made again the
-    same offsets hold something else."""
+def test_prefetched_messages_of_a_deleted_topic_are_not_used(config: SparkConfig, session: SparkSession) -> None:
+    """Spark caches consumers and prefetched messages; the same offsets of a recreated topic hold other messages."""
 
     def read(word: bytes) -> set[bytes]:
         with KafkaProducer(bootstrap_servers=config.kafka, acks="all") as producer:
@@ -71,15 +70,16 @@ def test_what_was_fetched_of_another_log_is_not_read_as_of_this_one(config: Spar
 
 
 @pytest.mark.stack
-def test_records_deleted_that_nobody_has_read(config: SparkConfig, session: SparkSession, client: KazooClient) -> None:
-    """Kafka took them, so the agent waits for acks; the table never saw them, says so, and gets them again."""
-    way = Carried(config, session, client)
-    with way.running():
-        with way.spark():
-            way.accept(20)
-            eventually(lambda: way.figures()["pending_batches"] == 0, "the first are in the table")
-        way.accept(60)
-        eventually(lambda: way.figures()["unsent_batches"] == 0, "Kafka has them")
+def test_records_deleted_unread_are_sent_again(config: SparkConfig, session: SparkSession, client: KazooClient) -> None:
+    """Kafka took the batches, so the agent waits for acks; the table never read them, names them lost, and gets them
+    again."""
+    delivery = Carried(config, session, client)
+    with delivery.running():
+        with delivery.spark():
+            delivery.accept(20)
+            eventually(lambda: delivery.figures()["pending_batches"] == 0, "the first batches are in the table")
+        delivery.accept(60)
+        eventually(lambda: delivery.figures()["unsent_batches"] == 0, "Kafka has them")
         topic = TopicClient(config.kafka, config.samples_topic)
         info = topic.describe()
         _, state = RawTable(config.hdfs).head()
@@ -87,15 +87,15 @@ def test_records_deleted_that_nobody_has_read(config: SparkConfig, session: Spar
             if end > state.until()[partition]:
                 delete_records(config, partition, max(state.until()[partition] + 1, end - 3))
         topic.close()
-        with way.spark() as query, way.flowing(0.1):
-            way.acked(60)
+        with delivery.spark() as query, delivery.flowing(0.1):
+            delivery.acked(60)
             assert kinds(query) == {"lost"}
-            assert way.figures()["resent_batches"] > 0
-        with way.spark():
-            way.settle()
+            assert delivery.figures()["resent_batches"] > 0
+        with delivery.spark():
+            delivery.settle()
 
 
-def test_gaps_outlive_a_restart_and_the_list_is_bounded() -> None:
+def test_gaps_survive_a_restart_and_the_list_is_bounded() -> None:
     state = close_gaps(RawState(), "w", "c", "t", "one", 2, [], None, 1_000)
     for n in range(200):
         state = from_json(

@@ -1,5 +1,5 @@
-"""Exactly once, by a model: whatever happens to log, drivers and table, the table holds exactly what a plain reading
-of the log holds, and claims no more."""
+"""Model test of exactly-once: after random events on log, drivers and table, the table holds exactly the rows that a
+plain reading of the log gives, and claims no more offsets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVENT = st.tuples(st.sampled_from(USUAL) | st.sampled_from(RARE), NUMBER, NUMBER
 
 
 @contextmanager
-def a_world() -> Iterator[World]:
+def make_world() -> Iterator[World]:
     clock = ManualClock(START_MS)
     decode = codec.decode_columns
     with local_files(clock) as client, pytest.MonkeyPatch.context() as patch:
@@ -44,7 +44,7 @@ def a_world() -> Iterator[World]:
 
 
 def run(events: list[tuple[str, int, int, int]]) -> None:
-    with a_world() as world:
+    with make_world() as world:
         play(world, events)
 
 
@@ -53,11 +53,11 @@ CUT_AND_GROWN = [*SENDS, ("step", 0, 4, 0), ("cut", 0, 2, 4), ("cut", 1, 2, 4), 
 """The log lost its end and is longer than before: the offsets alone do not show it."""
 
 CUT_UNREAD = [("send", 0, 0, 0)] * 34 + [("step", 0, 0, 0), ("cut", 0, 0, 0)]
-"""The end that the log lost was seen, and not read yet: agents must hear of it all the same."""
+"""The lost end of the log was known but not read yet; agents must still be informed."""
 
 AFTER_90_DAYS = [("time", 18, 0, 0), ("time", 15, 0, 0), ("time", 24, 0, 0)]
 FROM_THE_FUTURE = [("send", 0, 0, 4), ("step", 0, 4, 0), *AFTER_90_DAYS, ("send", 1, 0, 1), ("step", 0, 4, 0)]
-"""An agent whose clock is two days ahead, and whose lane is silent for so long."""
+"""An agent whose clock is two days ahead, and whose lane is silent for more than 90 days."""
 
 
 @pytest.mark.timeout(900)
@@ -69,7 +69,7 @@ FROM_THE_FUTURE = [("send", 0, 0, 4), ("step", 0, 4, 0), *AFTER_90_DAYS, ("send"
 @example([*SENDS, ("oversleep", 0, 0, 0)])
 @example([("send", 0, 2, 3), *SENDS, ("step", 0, 4, 0), ("replay", 0, 1, 1), ("replay", 0, 1, 1)])
 @example([*FROM_THE_FUTURE, ("repeat", 0, 0, 0), ("step", 0, 4, 0)])
-def test_the_table_is_exact_whatever_happens(events: list[tuple[str, int, int, int]]) -> None:
+def test_the_table_is_exact_after_random_events(events: list[tuple[str, int, int, int]]) -> None:
     run(events)
 
 
@@ -77,5 +77,5 @@ def test_the_table_is_exact_whatever_happens(events: list[tuple[str, int, int, i
 @pytest.mark.timeout(3600)
 @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(EVENT, min_size=10, max_size=60))
-def test_the_table_is_exact_through_long_histories(events: list[tuple[str, int, int, int]]) -> None:
+def test_the_table_is_exact_after_long_histories(events: list[tuple[str, int, int, int]]) -> None:
     run(events)

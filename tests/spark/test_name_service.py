@@ -1,4 +1,4 @@
-"""HDFS under the name of a name service: two NameNodes, of which the first is away."""
+"""HDFS under a name service with two NameNodes, of which the first is unreachable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print(HeadReader(sys.argv[1]).head()[1].append)
 """
 
 
-def test_the_table_under_the_name_of_a_name_service(tmp_path: Path, hdfs: str) -> None:
+def test_the_table_can_be_used_under_a_name_service(tmp_path: Path, hdfs: str) -> None:
     values = {**SITE, "dfs.namenode.rpc-address.company.b": urlsplit(hdfs).netloc}
     rows = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in values.items())
     (tmp_path / "hdfs-site.xml").write_text(f"<configuration>{rows}</configuration>")

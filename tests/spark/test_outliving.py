@@ -1,4 +1,4 @@
-"""Loops that ask Kafka outlive whatever its client raises: a loop that ends, ends for good."""
+"""Loops that query Kafka survive any exception of its client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNEXPECTED = [AssertionError("client"), KeyError("cluster_id"), TypeError("bug")
 
 
 class Failing:
-    """Raises, whatever it is asked, and counts."""
+    """Raises on every call, and counts the calls."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -39,7 +39,7 @@ class Failing:
         return self.head()
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing, because there is no connection."""
 
     def sizes(self) -> LogSizes:
         self.head()
@@ -63,7 +63,7 @@ def config() -> SparkConfig:
 
 
 @pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)
-def test_acks_are_published_again(error: Exception) -> None:
+def test_the_acks_loop_continues_after_an_error(error: Exception) -> None:
     away: Any = Failing(error)
     publisher = AcksPublisher(config(), NOTHING)
     publisher._head = away
@@ -73,7 +73,7 @@ def test_acks_are_published_again(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)
-def test_kafka_is_trimmed_again(error: Exception) -> None:
+def test_the_trimming_loop_continues_after_an_error(error: Exception) -> None:
     away: Any = Failing(error)
     retention = TopicTrimmer(config(), ManualClock(10**9))
     retention._topic = retention._head = away
@@ -82,7 +82,7 @@ def test_kafka_is_trimmed_again(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)
-def test_the_quota_is_measured_again(error: Exception) -> None:
+def test_the_quota_loop_continues_after_an_error(error: Exception) -> None:
     away = Failing(error)
     with thread(lambda stop: measure_until(KafkaQuotaGate(1_000), away.sizes, stop, ManualClock())):
         eventually(lambda: away.calls > 3, "another turn")

@@ -1,4 +1,4 @@
-"""How many files an hour gets."""
+"""Number of files that appends add to an hour."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def file(rows: int, at_ms: int = START, keep: str = "default") -> DataFile:
 def hour_of_appends(
     pace: AppendPace, classes: int, rows: int, took_s: float = 2.0, interval_s: float = 30.0
 ) -> list[float]:
-    """Drive one whole hour: pauses as the query would make them."""
+    """Drive one whole hour and return the pauses that the query would make."""
     at, pauses = float(START), []
     while at < START + HOUR_MS:
         pace.note([file(rows, int(at), f"k{n}") for n in range(classes)])
@@ -38,7 +38,7 @@ def hour_of_appends(
     return pauses
 
 
-def test_an_ordinary_hour_has_one_file_an_append_and_no_rest() -> None:
+def test_an_ordinary_hour_has_one_file_an_append_and_no_pause() -> None:
     pauses = hour_of_appends(pace := AppendPace(), 1, 750_000)
     assert len(pauses) == 120
     assert not any(pauses)
@@ -51,18 +51,18 @@ def test_up_to_twenty_classes_keep_the_limit(classes: int, interval_s: float) ->
     assert classes * len(pauses) <= HOUR_FILES
 
 
-def test_four_classes_never_rest() -> None:
+def test_four_classes_need_no_pause() -> None:
     assert not any(hour_of_appends(AppendPace(), 4, 200_000))
 
 
-def test_files_that_stood_there_at_the_start_count() -> None:
+def test_files_of_the_hour_before_the_start_count() -> None:
     pace = AppendPace(30.0, Counter([HOUR] * (HOUR_FILES - 10) + ["2026-11-01"]))
     pace.note([file(1000)])
     assert pace.pause_s(START) == 300.0
     assert pace.pause_s(START + HOUR_MS) == 0.0
 
 
-def test_a_backlog_gets_larger_files_and_no_rest() -> None:
+def test_a_backlog_gets_larger_files_and_no_pause() -> None:
     pace = AppendPace(30.0, {HOUR: UNPACED_FILES - 1})
     assert pace.tasks(12_000_000, 4, HOUR) == 4
     small = pace.chunk_bytes(HOUR)
@@ -83,7 +83,7 @@ def test_large_batches_make_appends_of_fewer_messages() -> None:
     assert message_limit(8_000, 7, 1_000) == 8_000
 
 
-def test_appends_that_are_never_done_become_smaller_down_to_a_least_size() -> None:
+def test_failing_appends_shrink_down_to_a_minimum_size() -> None:
     sizes = [message_limit(8_000, 5_000_000, 1_000, fruitless) for fruitless in range(20)]
     assert sizes[:4] == [2_400, 1_200, 600, 300]
     assert set(sizes[4:]) == {MIN_MESSAGES}

@@ -1,5 +1,5 @@
-"""A message that kills the worker which decodes it, on real servers: it is set aside with its reason by the raw query,
-skipped and counted by the buckets query, and everything else is stored and fed exactly once."""
+"""Messages that kill the worker decoding them, on real servers: the raw query writes a dead letter with the reason, the
+buckets query skips and counts them, and everything else is stored and fed exactly once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEADLY = Path(__file__).parent / "deadly"
 
 @pytest.fixture
 def deadly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that this one starts die of batches of a source `deadly/…`."""
+    """Child processes die of batches of a source `deadly/…`."""
     monkeypatch.setenv("PYTHONPATH", str(DEADLY))
 
 
@@ -43,7 +43,7 @@ def shard(client: KazooClient) -> Iterator[RecordingShard]:
 
 
 def send_poison(sender: Sender, source: str) -> bytes:
-    """A batch that no ledger has."""
+    """Send a batch that is not in the ledger."""
     before = sender.ledger.copy()
     rows: list[Row] = [(n, now_ms(), 0, n) for n in range(3)]
     data = sender.send(source, rows)
@@ -53,7 +53,7 @@ def send_poison(sender: Sender, source: str) -> bytes:
 
 @pytest.mark.stack
 @pytest.mark.timeout(900)
-def test_poison_is_isolated_and_the_rest_goes_on(
+def test_deadly_messages_are_isolated_and_the_rest_is_processed(
     config: SparkConfig,
     session: SparkSession,
     client: KazooClient,
@@ -76,14 +76,14 @@ def test_poison_is_isolated_and_the_rest_goes_on(
         buckets_query(config, session, client, suspects) as feeding,
         raw_query(config, session, suspects=suspects) as query,
     ):
-        eventually(lambda: query.figures()["batches"] == 20, "the raw query goes on", 400)
-        eventually(lambda: is_exact(sender, [shard]), "the shard has all of it", 400)
+        eventually(lambda: query.figures()["batches"] == 20, "the raw query continues", 400)
+        eventually(lambda: is_exact(sender, [shard]), "every row in the shard", 400)
         assert feeding.figures()["refused"] == 3
         figures = query.figures()
         assert (figures["dead_letters"], figures["duplicates"]) == (3, 10)
         sender.numbers("later/h/0", 3)
-        eventually(lambda: query.figures()["batches"] == 21, "what comes later", 60)
-        eventually(lambda: is_exact(sender, [shard]), "and to the shard", 60)
+        eventually(lambda: query.figures()["batches"] == 21, "a later batch", 60)
+        eventually(lambda: is_exact(sender, [shard]), "a later batch in the shard", 60)
     assert table_rows(config) == sender.ledger
     assert shard.dead == 3
     letters = [letter for letter, _ in _letters(config)]
@@ -101,7 +101,7 @@ def _letters(config: SparkConfig) -> Iterator[tuple[DeadLetterRecord, bytes | No
     yield from DeadLetters(config.kafka, config.hdfs, config.topic_prefix).read(threading.Event())
 
 
-def test_a_trial_condemns_only_what_kills_a_fresh_process(deadly: None) -> None:
+def test_a_trial_refuses_only_messages_that_kill_a_fresh_process(deadly: None) -> None:
     sender = _Bytes()
     with TrialDecoder(careful=True) as guard:
         for source, kills in (("good/h/0", False), ("deadly/h/0", True), ("good/h/1", False)):
@@ -109,8 +109,8 @@ def test_a_trial_condemns_only_what_kills_a_fresh_process(deadly: None) -> None:
             assert ("SIGKILL" in reason) == kills
 
 
-def test_a_trial_that_no_good_message_survives_condemns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is short, or the program does not start: that is nothing that a message did."""
+def test_a_trial_that_kills_good_messages_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lack of memory and a program that does not start are not caused by a message."""
     monkeypatch.setattr("pipeline.spark.trial._START", "import sys; sys.stdout.buffer.write(bytes(2))")
     trial = DecoderProcess()
     with pytest.raises(TrialError, match="a good message dies as well"):
@@ -132,7 +132,7 @@ def test_a_message_that_cannot_be_stored_is_refused_with_its_reason() -> None:
     trial.end()
 
 
-def test_suspects_outlive_the_driver(tmp_path: Path) -> None:
+def test_suspects_survive_a_restart_of_the_driver(tmp_path: Path) -> None:
     path = tmp_path / "suspects.json"
     suspects = Suspects(path)
     suspects.add([digest(b"a")])
@@ -143,7 +143,7 @@ def test_suspects_outlive_the_driver(tmp_path: Path) -> None:
     assert not Suspects(path).known()
 
 
-def test_after_a_death_every_message_is_tried_also_when_the_query_begins_anew(tmp_path: Path) -> None:
+def test_after_a_worker_death_every_message_is_tried_even_after_a_restart(tmp_path: Path) -> None:
     suspects, plan = Suspects(tmp_path / SUSPECTS_FILE), FeedPlan("t", ())
     careful: list[bool] = []
 
@@ -163,14 +163,14 @@ def test_after_a_death_every_message_is_tried_also_when_the_query_begins_anew(tm
     assert suspects.known() == {digest(b"a")}
 
 
-def test_a_death_is_told_from_other_failures() -> None:
+def test_worker_deaths_are_distinguished_from_other_failures() -> None:
     assert is_worker_death(RuntimeError("SparkException: Python worker exited unexpectedly (crashed)"))
     assert is_worker_death(RuntimeError("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"))
     assert not is_worker_death(OSError("hdfs://x is not there"))
 
 
 class _Bytes:
-    """Batches that nobody sends."""
+    """Batches that are not sent."""
 
     def batch(self, source: str) -> bytes:
         from artimon.model.batch import BatchId, Samples

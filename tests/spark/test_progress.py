@@ -1,4 +1,4 @@
-"""Where the buckets query and the shards stand: its lag, and who is behind since when."""
+"""Progress of the buckets query and the shards: lag, and time since a shard fell behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HALVES = ShardGroup(ONE, 0b01), ShardGroup(TWO, 0b10)
 
 
 def standing(start: int = 0) -> FeedProgress:
-    """One partition, two shards of one group each, the query at `start`."""
+    """Return one partition, two shards of one group each, and the query at `start`."""
     progress = FeedProgress(1)
     for group in HALVES:
         progress.say(group.shard, [(group, {0: start})])
@@ -27,7 +27,7 @@ def fed(progress: FeedProgress, until: int, *groups: ShardGroup) -> None:
     progress.moved(FeedResult(0, 0, until, 0, {group.key: FeedOutcome(next=until) for group in groups}))
 
 
-def test_a_quiet_log_is_no_lag_when_it_speaks_again() -> None:
+def test_a_quiet_period_does_not_count_as_lag() -> None:
     progress = standing(5)
     progress.log_end({0: 5}, 0)
     assert progress.figures(3_600_000)["lag_ms"] == 0
@@ -35,7 +35,7 @@ def test_a_quiet_log_is_no_lag_when_it_speaks_again() -> None:
     assert progress.figures(3_601_000)["lag_ms"] == 1_000
 
 
-def test_the_lag_is_that_of_the_first_end_not_reached() -> None:
+def test_the_lag_is_the_age_of_the_first_end_not_reached() -> None:
     progress = standing()
     for now, end in ((1_000, 3), (6_000, 7), (11_000, 9)):
         progress.log_end({0: end}, now)
@@ -46,7 +46,7 @@ def test_the_lag_is_that_of_the_first_end_not_reached() -> None:
     assert (progress.figures(12_000)["lag_ms"], progress.figures(12_000)["behind"]) == (0, 0)
 
 
-def test_a_shard_is_behind_since_it_was_first_seen_so() -> None:
+def test_a_shard_is_behind_since_it_was_first_seen_behind() -> None:
     progress = standing()
     fed(progress, 4, HALVES[0])
     assert progress.figures(1_000)["lagging_ms"] == {"1": 0}
@@ -65,8 +65,8 @@ def test_runs_are_counted_with_their_time() -> None:
     assert (found["runs"], found["runs_ms"], found["run_ms"]) == (2, 750, 500)
 
 
-def test_groups_of_one_shard_are_fed_and_caught_up_each_by_itself() -> None:
-    """A shard takes over virtual shards: its old group goes on live, the new one is caught up, then they are one."""
+def test_groups_of_one_shard_are_fed_and_caught_up_separately() -> None:
+    """A shard takes over virtual shards: its old group stays live, the new one is caught up, then they are merged."""
     progress = standing(10)
     fed(progress, 20, *HALVES)
     fresh, whole = ShardGroup(ONE, 0b100), ShardGroup(ONE, 0b101)
@@ -82,7 +82,7 @@ def test_groups_of_one_shard_are_fed_and_caught_up_each_by_itself() -> None:
     assert set(progress.groups()) == {whole, HALVES[1]}
 
 
-def test_groups_that_stand_together_are_caught_up_together() -> None:
+def test_groups_at_the_same_offsets_are_caught_up_together() -> None:
     progress = standing(50)
     a, b, c = ShardGroup(ONE, 0b100), ShardGroup(TWO, 0b1000), ShardGroup(TWO, 0b10000)
     progress.say(ONE, [(HALVES[0], {0: 50}), (a, {0: 7})])
@@ -90,20 +90,20 @@ def test_groups_that_stand_together_are_caught_up_together() -> None:
     assert progress.cohorts() == [[a, b], [c]]
 
 
-def test_a_refusal_for_another_group_makes_the_shard_be_asked_and_nothing_be_sent_before() -> None:
+def test_after_a_group_changed_the_shard_is_queried_before_it_is_fed() -> None:
     progress = standing(5)
     progress.moved(
         FeedResult(0, 5, 6, 0, {HALVES[0].key: FeedOutcome(None, "ShardError: group changed: none of the 2")})
     )
     assert progress.changed() == [ONE]
     assert progress.groups() == [HALVES[1]]
-    assert progress.cohorts() == [[HALVES[1]]]  # it lacks 5..6, the other is not sure
+    assert progress.cohorts() == [[HALVES[1]]]  # it lacks 5..6, the position of the other is unknown
     assert progress.to_ask({"0": ONE, "1": TWO}) == [ONE]
     progress.say(ONE, [(HALVES[0], {0: 6})])
     assert (progress.changed(), progress.figures(0)["problems"]) == ([], {})
 
 
-def test_a_registration_that_names_others_makes_the_shard_be_asked() -> None:
+def test_a_shard_is_queried_when_its_registration_changes() -> None:
     progress = standing()
     grown, other = replace(ONE, held=0b101), replace(TWO, incarnation="c")
     assert progress.to_ask({"0": replace(ONE, held=0b01), "1": TWO}) == []
@@ -112,7 +112,7 @@ def test_a_registration_that_names_others_makes_the_shard_be_asked() -> None:
     assert progress.groups() == [HALVES[0]]
 
 
-def test_a_query_that_no_group_follows_is_told() -> None:
+def test_a_query_without_following_groups_is_detected() -> None:
     progress = standing(5)
     assert progress.followers()
     progress.moved(FeedResult(0, 5, 900, 0, {}))

@@ -1,4 +1,4 @@
-"""The raw query on real servers: the table holds exactly what was sent, whatever happens."""
+"""The raw query on real servers: the table holds exactly the rows that were sent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ledger(*of: Sender) -> Ledger:
 
 
 def test_every_value_arrives_exact(config: SparkConfig, session: SparkSession) -> None:
-    """All four types, their extremes, rows that end a series, samples hours late or ahead, in the classes told."""
+    """All four types, their extremes, end markers, samples hours late or ahead, in their classes of retention."""
     (sender,) = senders(config, 1)
     at = now_ms()
     values: list[Value | None] = [
@@ -77,7 +77,7 @@ def test_every_value_arrives_exact(config: SparkConfig, session: SparkSession) -
 
 
 def test_partitions_share_the_files_of_an_append(config: SparkConfig, session: SparkSession) -> None:
-    """Few rows are one task, whatever the number of Kafka partitions: one file for each class of retention."""
+    """A few rows are one task, whatever the number of Kafka partitions: one file for each class of retention."""
     several = senders(config, 12)
     for number, sender in enumerate(several):
         for keep in ("default", "short"):
@@ -116,7 +116,7 @@ def test_repeats_are_stored_once(config: SparkConfig, session: SparkSession) -> 
     assert table_rows(config) == ledger(first, second)
 
 
-def test_poison_goes_to_the_dead_letters_and_nothing_stops(config: SparkConfig, session: SparkSession) -> None:
+def test_undecodable_messages_become_dead_letters_and_nothing_stops(config: SparkConfig, session: SparkSession) -> None:
     (sender,) = senders(config, 1)
     good = sender.numbers("a/h/0", 5)
     flipped = bytearray(good)
@@ -150,7 +150,7 @@ def read_letters(config: SparkConfig, count: int) -> list[tuple[bytes | None, di
     return found
 
 
-def test_checkpoint_deleted_while_running(config: SparkConfig, session: SparkSession) -> None:
+def test_a_deleted_checkpoint_changes_nothing(config: SparkConfig, session: SparkSession) -> None:
     (sender,) = senders(config, 1)
     with raw_query(config, session) as query:
         for n in range(4):
@@ -167,14 +167,14 @@ def behind_by(queries: tuple[RawQuery, ...], batches: int, most: int) -> bool:
 
 
 def appends(config: SparkConfig) -> Counter[str]:
-    """How many appends each writer made."""
+    """Return the number of appends of each writer."""
     version, _ = RawTable(config.hdfs).head()
     states = [read_state(raw_uri(config.hdfs), v) for v in range(1, version + 1)]
     return Counter(state.writer for state in states if state is not None)
 
 
-def test_two_drivers_at_once(config: SparkConfig, session: SparkSession) -> None:
-    """Both write files; each append is one driver's, and the other begins again from it."""
+def test_two_drivers_at_once_store_every_row_once(config: SparkConfig, session: SparkSession) -> None:
+    """Both write files; each append is made by one driver, and the other begins again from it."""
     both = senders(config, 2)
     other = replace(config, data=config.data / "other")
     with raw_query(config, session) as one, raw_query(other, session, name="raw-2") as two:
@@ -190,7 +190,7 @@ def test_two_drivers_at_once(config: SparkConfig, session: SparkSession) -> None
 
 
 def test_a_driver_that_was_overtaken_begins_again(config: SparkConfig, session: SparkSession) -> None:
-    """It is held between its files and its commit while another appends the same offsets."""
+    """The first driver is held between its files and its commit while another appends the same offsets."""
     (sender,) = senders(config, 1)
     sender.numbers("a/h/0", 5)
     held, go_on = threading.Event(), threading.Event()
@@ -207,11 +207,11 @@ def test_a_driver_that_was_overtaken_begins_again(config: SparkConfig, session: 
             eventually(reached(query, 1), "the other's append")
         go_on.set()
         sender.numbers("a/h/0", 5, 50)
-        eventually(reached(zombie, 2), "the first driver goes on")
+        eventually(reached(zombie, 2), "the first driver continues")
     assert table_rows(config) == sender.ledger
 
 
-def test_a_topic_made_again_is_named_lost_and_read_from_its_start(config: SparkConfig, session: SparkSession) -> None:
+def test_a_recreated_topic_is_named_lost_and_read_from_its_start(config: SparkConfig, session: SparkSession) -> None:
     (sender,) = senders(config, 1)
     old = sender.numbers("a/h/0", 5)
     with raw_query(config, session) as query:
@@ -223,7 +223,7 @@ def test_a_topic_made_again_is_named_lost_and_read_from_its_start(config: SparkC
         admin.close()
         make_topics(config.kafka, config.topic_prefix)
         again = Sender(config.kafka, config.samples_topic, sender.agent, sender.lane)
-        again.send_bytes(old)  # the agent resends: the table has it
+        again.send_bytes(old)  # the agent sends it again, and the table has it
         again.sequence = 1
         again.numbers("a/h/0", 5, 60)
         eventually(reached(query, 2), "the second topic")
@@ -233,7 +233,7 @@ def test_a_topic_made_again_is_named_lost_and_read_from_its_start(config: SparkC
     assert state.topics[0].lost[sender.partition] == ((1, END_OF_LOG),)
 
 
-def test_a_log_cut_at_its_start_is_named_lost(config: SparkConfig, session: SparkSession) -> None:
+def test_messages_deleted_at_the_start_of_the_log_are_named_lost(config: SparkConfig, session: SparkSession) -> None:
     (sender,) = senders(config, 1)
     for n in range(3):
         sender.numbers("a/h/0", 5, n * 10)
@@ -241,21 +241,21 @@ def test_a_log_cut_at_its_start_is_named_lost(config: SparkConfig, session: Spar
     admin.delete_records({TopicPartition(config.samples_topic, sender.partition): 2})
     admin.close()
     with raw_query(config, session) as query:
-        eventually(reached(query, 1), "what is left")
+        eventually(reached(query, 1), "the remaining batch")
     _, state = RawTable(config.hdfs).head()
     assert state.current is not None
     assert dict(state.current.lost) == {sender.partition: ((0, 2),)}
     assert sum(table_rows(config).values()) == 5
 
 
-def test_hdfs_not_reachable_at_start(config: SparkConfig, session: SparkSession) -> None:
+def test_an_unreachable_hdfs_at_the_start_is_an_error(config: SparkConfig, session: SparkSession) -> None:
     lost = replace(config, hdfs="hdfs://127.0.0.1:1/x")
     with pytest.raises(OSError, match=r"NameNode at hdfs://127\.0\.0\.1:1 is not reachable"):
         RawQuery(lost, session, lambda: None).run(threading.Event())
 
 
 def test_sources_get_one_number_for_ever(config: SparkConfig) -> None:
-    """Four drivers that allot at once agree."""
+    """Four drivers that allot numbers at once agree."""
     tables = [SourcesTable(config.hdfs) for _ in range(4)]
     given: list[dict[str, int]] = []
     tables[0].ids()
@@ -274,7 +274,7 @@ def test_sources_get_one_number_for_ever(config: SparkConfig) -> None:
     assert all(final[name] == number for one in given for name, number in one.items())
 
 
-def test_state_survives_as_written(config: SparkConfig, session: SparkSession) -> None:
+def test_the_state_in_the_commit_is_plain_json(config: SparkConfig, session: SparkSession) -> None:
     """The state in the commit is plain JSON with the ranges of the lane."""
     (sender,) = senders(config, 1)
     for n in range(3):

@@ -1,4 +1,4 @@
-"""What is deleted from Kafka: only what the table holds, and only when it is old."""
+"""Deletion from Kafka: only messages that the table holds and that are old."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.waiting import eventually
 
 
 def table_until(config: SparkConfig, until: dict[int, int], known: bool = True) -> None:
-    """A table whose newest append says `until`, of the log as it is or (not `known`) of one before the leader's last
-    restart."""
+    """Make a table whose newest append claims `until`, of the current log or (not `known`) of one before the leader's
+    last restart."""
     table, topic = RawTable(config.hdfs), TopicClient(config.kafka, config.samples_topic)
     info = topic.describe()
     epochs = topic.epochs(info, {})
@@ -64,7 +64,7 @@ def test_young_messages_stay(config: SparkConfig) -> None:
 
 
 @pytest.mark.stack
-def test_old_messages_go_as_far_as_the_table_has_come(config: SparkConfig) -> None:
+def test_old_messages_are_deleted_up_to_the_offsets_of_the_table(config: SparkConfig) -> None:
     send(config, 5)
     partition = next(p for p, end in enumerate(ends(config)) if end == 5)
     table_until(config, {partition: 3})
@@ -73,8 +73,8 @@ def test_old_messages_go_as_far_as_the_table_has_come(config: SparkConfig) -> No
 
 
 @pytest.mark.stack
-def test_nothing_goes_of_a_log_that_may_not_be_the_one_that_was_read(config: SparkConfig) -> None:
-    """Its leader restarted since the table read it, or it ends below what the table holds."""
+def test_nothing_is_deleted_from_a_log_that_may_differ_from_the_one_read(config: SparkConfig) -> None:
+    """The leader restarted since the table read the log, or the log ends below the offsets of the table."""
     send(config, 5)
     partition = next(p for p, end in enumerate(ends(config)) if end == 5)
     old = replace(config, kafka_keep_s=-60.0)
@@ -86,7 +86,7 @@ def test_nothing_goes_of_a_log_that_may_not_be_the_one_that_was_read(config: Spa
     assert starts(config)[partition] == 0
 
 
-def test_room_is_made_in_all_partitions_alike_and_never_of_the_unread() -> None:
+def test_space_is_freed_in_proportion_and_never_from_unread_messages() -> None:
     logs = {
         0: PartitionLog(100, 200, 200, 1_000),
         1: PartitionLog(0, 1_000, 500, 4_000),
@@ -94,19 +94,19 @@ def test_room_is_made_in_all_partitions_alike_and_never_of_the_unread() -> None:
     }
     assert starts_to_free(logs, 0) == {}
     assert starts_to_free(logs, 1_500) == {0: 150, 1: 250, 2: 50}
-    assert starts_to_free(logs, 10**9) == {0: 200, 1: 500, 2: 50}, "all that was read, nothing more"
+    assert starts_to_free(logs, 10**9) == {0: 200, 1: 500, 2: 50}, "all messages that were read, no others"
     assert starts_to_free({2: logs[2]}, 100) == {}
     assert starts_to_free({0: PartitionLog(0, 5, 9, 100)}, 10**9) == {0: 5}
 
 
-def test_settings_that_would_drop_the_unread_are_named() -> None:
+def test_settings_that_would_drop_unread_messages_are_named() -> None:
     good = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete", "segment.bytes": "1048576"}
     assert wrong_settings(good, 30_000_000, 8) == []
     bad = {**good, "retention.ms": "604800000", "retention.bytes": "1", "cleanup.policy": "compact"}
     assert [text.split(" ")[0] for text in wrong_settings(bad, 30_000_000, 8)] == list(good)[:3]
     (segment,) = wrong_settings({**good, "segment.bytes": str(2**30)}, 10 * 2**30, 8)
     assert "segment.bytes is 1073741824" in segment
-    assert wrong_settings({**good, "segment.bytes": str(2**30)}, 0, 8) == [], "no quota, no wish"
+    assert wrong_settings({**good, "segment.bytes": str(2**30)}, 0, 8) == [], "no requirement without a quota"
 
 
 def set_topic(config: SparkConfig, **settings: str) -> None:
@@ -117,7 +117,7 @@ def set_topic(config: SparkConfig, **settings: str) -> None:
 
 
 @pytest.mark.stack
-def test_a_topic_with_a_retention_of_its_own_is_a_problem_until_it_is_mended(config: SparkConfig) -> None:
+def test_a_topic_with_its_own_retention_is_a_problem_until_it_is_corrected(config: SparkConfig) -> None:
     set_topic(config, retention_ms="3600000")
     found = TopicTrimmer(config)
     found.look()
@@ -130,8 +130,8 @@ def test_a_topic_with_a_retention_of_its_own_is_a_problem_until_it_is_mended(con
 
 
 @pytest.mark.stack
-def test_above_half_of_the_quota_the_oldest_read_messages_go(config: SparkConfig) -> None:
-    """On a real broker, whose segments are small: what is young and read goes, what is unread stays."""
+def test_the_oldest_read_messages_are_deleted_above_half_of_the_quota(config: SparkConfig) -> None:
+    """On a real broker with small segments, young messages that were read are deleted, unread ones stay."""
     quota = 24_000_000
     set_topic(config, segment_bytes="1048576", file_delete_delay_ms="1000", retention_ms="-1")
     producer = KafkaProducer(bootstrap_servers=config.kafka, acks="all")
@@ -145,8 +145,8 @@ def test_above_half_of_the_quota_the_oldest_read_messages_go(config: SparkConfig
     assert retention.figures()["bytes"] > 0.6 * quota
     assert 0 < cuts[0] < 40
     assert 0 < cuts[1] <= 10
-    assert abs(cuts[0] / 40 - cuts[1] / 10) < 0.1, "the same part of what was read"
-    assert retention.trim() == {}, "not twice before Kafka has looked"
+    assert abs(cuts[0] / 40 - cuts[1] / 10) < 0.1, "the same share of the messages that were read"
+    assert retention.trim() == {}, "no second cut before Kafka has deleted segments"
     assert [starts(config)[p] for p in (0, 1)] == [cuts[0], cuts[1]]
     topic = TopicClient(config.kafka, config.samples_topic)
     eventually(lambda: topic.sizes(PARTITIONS).total <= quota / 2 + 2 * 1_048_576, "Kafka deletes the segments")

@@ -1,4 +1,4 @@
-"""Batches to sorted Parquet, and which messages are batches at all."""
+"""Conversion of batches to sorted Parquet, and validation of messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ parts = st.lists(st.tuples(st.integers(1, 3), st.lists(row, min_size=1, max_size
 
 
 @given(parts)
-def test_any_batches_come_out_sorted_and_whole(drawn: list[tuple[int, list[Row]]]) -> None:
+def test_any_batches_are_written_sorted_and_complete(drawn: list[tuple[int, list[Row]]]) -> None:
     table = sorted_table([part(source, rows) for source, rows in drawn])
     assert table.schema == FILE_SCHEMA
     read = pq.read_table(BytesIO(to_parquet(table))).to_pylist()
@@ -62,7 +62,7 @@ def _value(read: dict[str, object]) -> object:
 
 @pytest.mark.parametrize("seed", fixed_and_drawn([5], "polls of the same series"))
 def test_polls_of_the_same_series_are_interleaved(seed: int) -> None:
-    """The fast way (every poll the same series) gives what sorting gives."""
+    """The fast path (every poll has the same series) gives the same result as sorting."""
     generator = np.random.default_rng(seed)
     names = [int(n) for n in generator.integers(0, 2**64, 50, np.uint64)]
     polls = [part(1, [(n, NOW + k * 1000, 0, k) for n in names]) for k in (2, 0, 1)]
@@ -71,19 +71,19 @@ def test_polls_of_the_same_series_are_interleaved(seed: int) -> None:
     assert list(zip(table.column("series").to_pylist(), table.column("integer").to_pylist(), strict=True)) == expected
 
 
-def test_future_is_judged_by_the_append() -> None:
+def test_future_is_decided_by_the_append_time() -> None:
     table = sorted_table([part(1, [(1, NOW + 60_000, 0, 1), (2, NOW + 60_001, 0, 1)])])
     assert table.column("future").to_pylist() == [False, True]
 
 
-def test_statistics_are_those_of_the_rows() -> None:
+def test_statistics_match_the_rows() -> None:
     stats = json.loads(statistics_of(sorted_table([part(2, [(7, NOW, 0, 1), (2**64 - 1, NOW + 1, 0, 1)])])))
     assert stats["numRecords"] == 2
     assert stats["minValues"] == {"source": 2, "series": -1, "time": "2026-11-18T11:06:40.000Z"}
     assert stats["maxValues"] == {"source": 2, "series": 7, "time": "2026-11-18T11:06:40.001Z"}
 
 
-def test_period_is_the_hour_of_the_append() -> None:
+def test_the_period_is_the_hour_of_the_append() -> None:
     assert period_of(NOW) == "2026-11-18T11"
 
 
@@ -98,19 +98,19 @@ def test_period_is_the_hour_of_the_append() -> None:
         pytest.param(message([(1, NOW, -1, 1)]), NOW, "leaves the years", id="before_1970"),
     ],
 )
-def test_what_is_no_batch(data: bytes | None, append_ms: int, reason: str) -> None:
+def test_invalid_messages_are_refused(data: bytes | None, append_ms: int, reason: str) -> None:
     with pytest.raises(BatchError, match=reason):
         decode(check_message(data, append_ms), data or b"")
 
 
-def test_samples_of_columns_are_the_samples() -> None:
+def test_samples_are_restored_from_columns() -> None:
     rows: list[Row] = [(1, 2, 3, 4), (2, 2, 3, 0.5), (3, 2, 3, True), (4, 2, 3, "x"), (5, 2, 3, None)]
     data = message(rows)
     assert samples_from_body(decode(check_message(data, NOW), data)).rows() == rows
 
 
 @given(parts)
-def test_a_file_of_several_row_groups_is_sorted_and_whole(drawn: list[tuple[int, list[Row]]]) -> None:
+def test_a_file_of_several_row_groups_is_sorted_and_complete(drawn: list[tuple[int, list[Row]]]) -> None:
     """Sources never span two row groups, so the whole file is in order."""
     table = sorted_table([part(source, rows) for source, rows in drawn])
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,5 @@
-"""From the topics to an answer: samples by the raw query, announcements by the keeper, both by the history engine."""
+"""From the topics to a query result: samples by the raw query, announcements by the keeper, both by the history
+engine."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ def test_samples_appear_once_their_series_is_announced(config: SparkConfig, sess
         announce(config, SeriesBlock("shop/host/0", 0, at + 1, infos))
         eventually(lambda: keeper.figures()["series"] == 6, "the second")
         answer = history.read("v", at - 1, at)
-    told = [(one.series, one.source, one.time_ms, one.birth_ms, repr(one.value)) for one in answer.samples()]
-    assert told == [(t, "shop/host/0", at, at - 9, repr(v)) for t, v in zip(texts, values, strict=True)]
+    found = [(one.series, one.source, one.time_ms, one.birth_ms, repr(one.value)) for one in answer.samples()]
+    assert found == [(t, "shop/host/0", at, at - 9, repr(v)) for t, v in zip(texts, values, strict=True)]
     sender.close()
 
 

@@ -1,4 +1,4 @@
-"""Which settings a session gets where: pure, no JVM. And when a session counts as lost."""
+"""Settings of Spark sessions by place of execution, without a JVM, and detection of lost sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def settings(tmp_path: Path, master: str, conf: dict[str, str] | None = None, **
     return session_settings(config, tmp_path / "pools.xml", {k.replace("_", "."): v for k, v in submitted.items()})
 
 
-def test_one_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
+def test_a_local_session_listens_on_loopback_only(tmp_path: Path) -> None:
     found = settings(tmp_path, "local[4,4]")
     assert (found["spark.driver.host"], found["spark.driver.bindAddress"]) == ("127.0.0.1", "127.0.0.1")
     assert found["spark.driver.extraClassPath"] == "/a.jar:/b.jar"
@@ -29,7 +29,7 @@ def test_one_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
     assert "spark.jars" not in found
 
 
-def test_a_cluster_gets_no_path_of_the_driver_and_no_loopback(tmp_path: Path) -> None:
+def test_a_cluster_session_has_no_driver_paths_and_no_loopback(tmp_path: Path) -> None:
     found = settings(tmp_path, "spark://host:7077", {"spark.executor.memory": "3g", PYTHON: "/opt/python"})
     assert found["spark.master"] == "spark://host:7077"
     assert found["spark.jars"] == "/a.jar,/b.jar"
@@ -39,20 +39,20 @@ def test_a_cluster_gets_no_path_of_the_driver_and_no_loopback(tmp_path: Path) ->
     assert not {key for key, value in found.items() if str(tmp_path) in value} - drivers
 
 
-def test_what_spark_submit_was_told_is_not_said_again(tmp_path: Path) -> None:
+def test_settings_of_spark_submit_are_not_overridden(tmp_path: Path) -> None:
     found = settings(tmp_path, "", spark_master="yarn", spark_executor_memory="5g", spark_ui_enabled="true")
     assert not {"spark.master", "spark.executor.memory", "spark.ui.enabled", "spark.driver.memory", PYTHON} & {*found}
     assert found["spark.scheduler.mode"] == "FAIR"
 
 
-def test_a_file_of_settings_is_read_as_spark_reads_it(tmp_path: Path) -> None:
+def test_a_properties_file_is_parsed_like_sparks(tmp_path: Path) -> None:
     path = tmp_path / "x.properties"
     path.write_text("# comment\n\nspark.master   yarn\nspark.a=1 2\n  spark.b.c : x=y\n")
     assert read_properties(path) == {"spark.master": "yarn", "spark.a": "1 2", "spark.b.c": "x=y"}
 
 
 @pytest.mark.parametrize("text", ["spark.x", "master=yarn", "spark. =1", "--conf"])
-def test_what_is_no_setting_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
+def test_an_invalid_setting_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.properties"
     path.write_text(f"spark.a 1\n{text}\n")
     with pytest.raises(PropertiesError, match=r"x\.properties:2: .* is not a Spark setting"):
@@ -62,7 +62,7 @@ def test_what_is_no_setting_is_refused_with_its_place(tmp_path: Path, text: str)
 
 
 class Context:
-    """What SessionWatch asks of a Spark context whose JVM was started by spark-submit."""
+    """The calls of SessionWatch on a Spark context whose JVM was started by spark-submit."""
 
     def __init__(self) -> None:
         self._gateway = self._jsc = self
@@ -82,7 +82,7 @@ def watched(context: Context, stop: threading.Event) -> SessionWatch:
     return SessionWatch(session, stop, ManualClock())
 
 
-def test_an_application_that_the_cluster_ended_is_noticed() -> None:
+def test_an_application_ended_by_the_cluster_is_detected() -> None:
     context, stop = Context(), threading.Event()
     watch = watched(context, stop)
     assert watch.alive()
@@ -91,7 +91,7 @@ def test_an_application_that_the_cluster_ended_is_noticed() -> None:
     stop.set()
 
 
-def test_a_jvm_that_says_nothing_is_given_up_after_many_looks_only() -> None:
+def test_a_silent_jvm_is_given_up_only_after_many_checks() -> None:
     context, stop = Context(), threading.Event()
     context.hangs.clear()
     watch = watched(context, stop)

@@ -1,4 +1,4 @@
-"""The chain of appends as pure arithmetic: no server, no clock."""
+"""The chain of appends as pure arithmetic, without server or clock."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_append_moves_its_partitions_only() -> None:
     assert not second.lanes[0].seen(B, 7)
 
 
-def test_a_step_backwards_is_refused() -> None:
+def test_an_append_that_moves_backwards_is_refused() -> None:
     state = advance(begun(), "w", step(0, 5, A, 0))
     with pytest.raises(TableStateError, match="partition 0: 4 does not continue 5"):
         advance(state, "w", step(0, 4, A, 1))
@@ -68,7 +68,7 @@ def test_a_step_backwards_is_refused() -> None:
         advance(state, "w", step(9, 4, A, 1))
 
 
-def test_the_state_before_is_not_touched() -> None:
+def test_the_previous_state_is_not_modified() -> None:
     before = advance(begun(), "w", step(0, 5, A, 0))
     copy = to_json(before, before)
     advance(before, "w", step(0, 6, A, 1))
@@ -84,7 +84,7 @@ def test_lanes_silent_for_90_days_are_forgotten() -> None:
     assert A not in gone.last_ms
 
 
-def test_json_gives_the_same_state() -> None:
+def test_the_state_survives_json() -> None:
     state = advance(begun(), "w", step(0, 5, A, 0, 2**60))
     state = close_gaps(
         state, "v", "c", "artimon.samples", "topic-2", 2, find_gaps(state, "topic-2", {0: (3, 9), 1: (0, 0)})
@@ -94,7 +94,7 @@ def test_json_gives_the_same_state() -> None:
 
 
 @pytest.mark.parametrize("damage", [{"format": 2}, {"lanes": {"0": {"nonsense": []}}}, {"topics": None}])
-def test_an_unreadable_state_says_so(damage: dict[str, object]) -> None:
+def test_an_unreadable_state_is_an_error(damage: dict[str, object]) -> None:
     with pytest.raises(TableStateError):
         from_json({**to_json(begun(), begun()), **damage})
 
@@ -114,8 +114,10 @@ def test_an_unreadable_state_says_so(damage: dict[str, object]) -> None:
         ),
     ],
 )
-def test_gaps(topic: str, bounds: dict[int, tuple[int, int]], gaps: list[LogGap], until: dict[int, int]) -> None:
-    """What the log lacks is named, and reading goes on where it can; what was seen stays seen."""
+def test_gaps_are_named_and_reading_continues(
+    topic: str, bounds: dict[int, tuple[int, int]], gaps: list[LogGap], until: dict[int, int]
+) -> None:
+    """Ranges missing from the log are named, reading continues where possible, and seen batches stay seen."""
     state = advance(begun(), "w", step(0, 5, A, 0, 1))
     assert find_gaps(state, topic, bounds) == gaps
     closed = close_gaps(state, "v", "c", "artimon.samples", topic, 2, gaps)
@@ -125,7 +127,7 @@ def test_gaps(topic: str, bounds: dict[int, tuple[int, int]], gaps: list[LogGap]
     assert closed.lanes[home].seen(A, 1)
 
 
-def test_lost_ranges_join() -> None:
+def test_adjacent_lost_ranges_are_merged() -> None:
     state = close_gaps(begun(), "w", "c", "t", "topic-1", 2, [LogGap("lost", 0, 0, 5)])
     state = close_gaps(state, "w", "c", "t", "topic-1", 2, [LogGap("lost", 0, 5, 9)])
     assert state.current is not None
@@ -135,7 +137,7 @@ def test_lost_ranges_join() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.lists(st.integers(0, 20), max_size=5)), max_size=15)
 )
-def test_a_chain_holds_what_its_steps_brought(steps: list[tuple[int, int, list[int]]]) -> None:
+def test_a_chain_of_appends_accumulates_offsets_and_lanes(steps: list[tuple[int, int, list[int]]]) -> None:
     state, numbers, until = begun(), {0: set[int](), 1: set[int]()}, {0: 0, 1: 0}
     for partition, more, brought in steps:
         until[partition] += more
@@ -147,8 +149,8 @@ def test_a_chain_holds_what_its_steps_brought(steps: list[tuple[int, int, list[i
         assert {n for n in range(21) if lanes.seen(A, n)} == expected
 
 
-def test_golden_state() -> None:
-    """The bytes of docs/formats/raw.md, section 3: a change here is a change of the format."""
+def test_the_state_matches_the_golden_file() -> None:
+    """The JSON of docs/formats/raw.md, section 3: a change here is a change of the format."""
     state = advance(begun(), "w", step(0, 5, A, 0, 1, 4, at=1_795_000_000_000))
     epochs, at = {0: ((0, 0),), 1: ((0, 0), (3, 6))}, 1_795_000_020_000
     state = close_gaps(state, "v", "cluster", "artimon.samples", "topic-1", 2, [LogGap("lost", 1, 0, 7)], epochs, at)
@@ -159,8 +161,9 @@ def test_golden_state() -> None:
     assert from_json(json.loads(golden.read_text())) == state
 
 
-def test_a_state_of_before_epochs_and_recent_gaps_is_read() -> None:
-    """Tables of the first version go on: nothing is known of their logs until the raw query has looked."""
+def test_a_state_without_epochs_and_recent_gaps_is_read() -> None:
+    """Tables of the first version stay usable: nothing is known of their logs until the raw query has read the
+    epochs."""
     data = json.loads((Path(__file__).parents[1] / "golden" / "raw" / "state.json").read_text())
     del data["recent_gaps"]
     for topic in data["topics"]:
@@ -170,8 +173,8 @@ def test_a_state_of_before_epochs_and_recent_gaps_is_read() -> None:
     assert find_gaps(state, "topic-1", {0: (0, 5), 1: (0, 9)}, {0: ((7, 0),), 1: ((7, 0),)}) == []
 
 
-def test_epochs_follow_one_another_and_forget_what_was_cut() -> None:
-    """An epoch that wrote nothing leaves nothing; one that begins lower says that all above it is gone."""
+def test_epochs_are_ordered_and_forget_truncated_offsets() -> None:
+    """An epoch without records leaves no entry; one that begins lower shows that everything above is gone."""
     first = append_epoch(((0, 0),), 1, 100)
     assert first == ((0, 0), (1, 100))
     assert append_epoch(first, 2, 100) == ((0, 0), (2, 100))
@@ -180,7 +183,7 @@ def test_epochs_follow_one_another_and_forget_what_was_cut() -> None:
     assert [end_of_epoch(cut, e) for e in range(4)] == [90, 90, 90, END_OF_LOG]
 
 
-def test_a_log_that_was_cut_is_found_though_it_has_grown_again() -> None:
+def test_a_truncated_log_is_found_though_it_has_grown_again() -> None:
     state = close_gaps(RawState(), "w", "c", "t", "one", 2, [], {0: ((4, 0),), 1: ((4, 0),)})
     state = advance(state, "w", step(0, 50, A, 0))
     now = {0: ((4, 0), (5, 30)), 1: ((4, 0), (5, 0))}

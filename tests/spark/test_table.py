@@ -1,4 +1,4 @@
-"""The raw table's compare-and-set, on a local folder."""
+"""Compare-and-set of the raw table, on a local folder."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def begun(before: RawState, writer: str) -> RawState:
     return close_gaps(before, writer, "c", "t", "id", 1, [])
 
 
-def test_files_that_may_be_gone_are_not_committed(tmp_path: Path) -> None:
-    """A driver was stopped between its files and its commit: after a day it has to write them anew."""
+def test_files_that_may_have_been_deleted_are_not_committed(tmp_path: Path) -> None:
+    """A driver suspended for a day between its files and its commit has to write the files again."""
     clock = ManualClock(1_795_000_000_000)
     with local_files(clock):
         table = RawTable(tmp_path.as_uri(), clock)
@@ -32,8 +32,8 @@ def test_files_that_may_be_gone_are_not_committed(tmp_path: Path) -> None:
         assert table.append([FILE], RawState(), after, StartTime.of(clock)) == 1
 
 
-def test_an_append_that_went_through_is_never_refused(tmp_path: Path) -> None:
-    """The answer came a day late: the head says that it is done."""
+def test_a_committed_append_is_never_refused(tmp_path: Path) -> None:
+    """The answer arrives a day late; the head shows that the append is done."""
     clock = ManualClock(1_795_000_000_000)
     with local_files(clock):
         table = RawTable(tmp_path.as_uri(), clock)
@@ -43,7 +43,7 @@ def test_an_append_that_went_through_is_never_refused(tmp_path: Path) -> None:
         assert table.append([FILE], RawState(), after, began) == 1
 
 
-def test_a_moment_is_as_old_as_the_clock_that_says_more() -> None:
+def test_the_age_of_a_start_time_is_the_larger_of_both_clocks() -> None:
     clock = ManualClock(1_000_000)
     assert StartTime(1_000_000 - 5_000, clock.monotonic() + 1).age_s(clock) == 5  # the machine slept
     assert StartTime(1_000_000 + 5_000, clock.monotonic() - 7).age_s(clock) == 7  # the clock was set back

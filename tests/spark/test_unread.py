@@ -1,4 +1,5 @@
-"""Kafka deletes what a query has not read, and nothing newer comes: the query goes on above it by itself."""
+"""Kafka deletes messages that a query has not read, and nothing newer arrives: the query continues above them by
+itself."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from pipeline.control.shards import ShardGroup, ShardInfo
 from pipeline.spark.buckets import BucketsRun
 from pipeline.spark.progress import FeedProgress
 from pipeline.spark.topic import TopicInfo
-from tests.spark.test_model import a_world
+from tests.spark.test_model import make_world
 from tests.spark.world import PARTITIONS, World
 
 
 @pytest.fixture
 def unread_world() -> Iterator[World]:
-    with a_world() as found:
+    with make_world() as found:
         yield found
 
 
@@ -44,7 +45,7 @@ def filled(unread_world: World) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["running", "started anew"])
-def test_the_raw_query_names_what_was_deleted_unread(unread_world: World, restart: bool) -> None:
+def test_the_raw_query_names_messages_deleted_unread(unread_world: World, restart: bool) -> None:
     filled(unread_world)
     lost = []
     for p, log in enumerate(unread_world.log.partitions):
@@ -64,8 +65,8 @@ def test_the_raw_query_names_what_was_deleted_unread(unread_world: World, restar
     unread_world.check_rows()
 
 
-def test_what_a_batch_under_way_has_read_is_not_named_lost(unread_world: World) -> None:
-    """Kafka deletes it between the tasks and the commit, and the query looks meanwhile."""
+def test_messages_read_by_a_running_batch_are_not_named_lost(unread_world: World) -> None:
+    """Kafka deletes the messages between the tasks and the commit, and the query checks the log meanwhile."""
     filled(unread_world)
     for n in range(12):
         unread_world.send(n, n, 1)
@@ -86,7 +87,7 @@ def test_what_a_batch_under_way_has_read_is_not_named_lost(unread_world: World) 
 
 
 def life_at(position: int) -> tuple[BucketsRun, ShardGroup]:
-    """A query of one partition, and a group that follows it."""
+    """Return a query of one partition, and a group that follows it."""
     nothing: Any = None
     life = BucketsRun(nothing, nothing, nothing, nothing, TopicInfo("c", "t", "id", 1), nothing)
     group = ShardGroup(ShardInfo("0", "127.0.0.1", 1, "a"), 1)
@@ -109,7 +110,7 @@ def test_a_group_below_the_start_of_the_log_is_caught_up() -> None:
     assert life.progress.cohorts() == [[group]]
 
 
-def test_a_micro_batch_under_way_is_waited_for() -> None:
+def test_deleted_offsets_are_not_skipped_during_a_micro_batch() -> None:
     life, group = life_at(5)
     with life._handover:
         life.pass_deleted({0: (8, 8)})

@@ -1,5 +1,5 @@
-"""Agents, a log, drivers and a compactor that a test may disturb in any order. Drivers, tasks, tables and compactor
-are the real ones; the log is tests.spark.memory_log."""
+"""Agents, a log, drivers and a compactor that a test may disturb in any order. Drivers, tasks, tables and compactor are
+real; the log is tests.spark.memory_log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pipeline.spark.topic import TopicError
 from tests.simulation.log import CLUSTER
 from tests.spark.local_files import LocalClient
 from tests.spark.memory_log import NAME, Frame, LocalSession, MemoryLog, MemoryTopic
-from tests.spark.reference import Made, Reference, Rows, difference, table_rows
+from tests.spark.reference import AgentBatch, Reference, Rows, difference, table_rows
 
 PARTITIONS = 3
 START_MS = 1_795_000_000_000
@@ -58,15 +58,15 @@ VALUES: tuple[Value | None, ...] = (
 SERIES = (0, 2**63, 2**64 - 1, fingerprint("a{}"), fingerprint('b{c="d"}'))
 SPANS_MS = (1, 1000, 60_000, HOUR_MS, 7 * HOUR_MS, DAY_MS, 8 * DAY_MS, 45 * DAY_MS, 89 * DAY_MS, 95 * DAY_MS)
 EXPECTED = (MissingOffsetsError, TopicError, TableError, OSError)
-"""What ends a life of the query, and begins the next."""
+"""Errors that end a run of the query; the next step begins another."""
 
 
 class Killed(BaseException):
-    """The process is gone at this point."""
+    """Stands for the end of the process."""
 
 
 class _Faulty:
-    """Commits that fail as the world says: before they take effect, or after, when the answer is lost."""
+    """Commits that fail as `faults` says: before they take effect, or after it, when the answer is lost."""
 
     faults: deque[str]
 
@@ -103,7 +103,7 @@ class Query(RawQuery):
 
 
 class LocalCompactor(Compactor):
-    """The real compactor, which reads of the log itself what it is told by the acks otherwise."""
+    """The real compactor, which reads from the log itself the bounds that acks would give it."""
 
     def __init__(self, world: World) -> None:
         super().__init__(CompactorConfig("", world.uri, world.folder / "compactor"), None, world.clock)
@@ -117,7 +117,7 @@ class LocalCompactor(Compactor):
 
 
 class Driver:
-    """One process that runs the raw query. `at_point`: what happens at the next point of that name."""
+    """One process that runs the raw query; `at_point` maps the name of a point to an action at its next occurrence."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -125,14 +125,14 @@ class Driver:
         self.restart()
 
     def restart(self) -> None:
-        """A new process: it knows nothing."""
+        """Start a new process without memory of the old one."""
         self._query = Query(self._world, self._probe)
         self._life: Any = None
         self._position: dict[int, int] = {}
 
     def step(self, limit: int, tasks: int, look: bool = False) -> None:
-        """One micro-batch, after a start if need be; a failure ends the life. `look`: also what the query does every
-        few seconds."""
+        """Run one micro-batch, after a start if needed; a failure ends the run. `look`: also run the periodic check of
+        the query."""
         try:
             if self._life is None:
                 self._life = self._query.begin(threading.Event())
@@ -150,7 +150,7 @@ class Driver:
             self.at_point.clear()
 
     def _spans(self, limit: int) -> dict[int, tuple[int, int]]:
-        """What Spark would read now, as it counts itself."""
+        """Return the spans that Spark would read now, by its own positions."""
         spans = {}
         for p, log in enumerate(self._world.log.partitions):
             at = self._position.get(p, 0)
@@ -166,7 +166,7 @@ class Driver:
 
 
 class World:
-    """Everything, and what can happen to it: each public method below `advance` is one event."""
+    """All parts, and the events that can disturb them: each public method below `events` is one event."""
 
     def __init__(self, folder: Path, clock: ManualClock, client: LocalClient) -> None:
         self.folder, self.clock, self._client = folder, clock, client
@@ -175,9 +175,9 @@ class World:
         self.faults: deque[str] = deque()
         self.mended = False
         self._epochs, self._sequences = {0: 1, 1: 1}, dict[tuple[str, int, int], int]()
-        self._batches: list[Made] = []
-        self._held: list[Made] = []
-        self.made: dict[bytes, Made] = {}
+        self._batches: list[AgentBatch] = []
+        self._held: list[AgentBatch] = []
+        self.made: dict[bytes, AgentBatch] = {}
         self._sent: dict[bytes, SentBatch[bytes]] = {}
         """Batches that their agents keep until they are acked."""
         self._acked: set[bytes] = set()
@@ -187,21 +187,21 @@ class World:
         self._compactor = self._new_compactor()
 
     def refuse_buggy(self, header: BatchHeader) -> None:
-        """The defect of the program: called by the decoder."""
+        """Raise the defect of the program; called by the decoder."""
         if header.source.startswith("buggy") and not self.mended:
             raise BatchError("a defect of the program")
 
     def check(self) -> None:
-        """Nothing is acked that the table, the letters or the lost ranges do not have."""
+        """Check that every acked offset is in the table, the dead letters or the lost ranges."""
         self.reference.follow(self.mended)
         version, state = RawTable(self.uri).head()
         for topic in state.topics:
-            told = acks_document(state, version, topic, {}, self.clock.now_ms())["partitions"]
+            published = acks_document(state, version, topic, {}, self.clock.now_ms())["partitions"]
             known = self.reference.until[topic.topic_id]
-            assert {int(p): one["until"] for p, one in told.items()} == known
+            assert {int(p): one["until"] for p, one in published.items()} == known
 
     def check_rows(self) -> None:
-        """The table holds exactly what the reference holds."""
+        """Check that the table holds exactly the rows of the reference."""
         self.check()
         found = difference(self.reference.rows, table_rows(self.uri))
         assert found == {"missing": {}, "too much": {}}
@@ -211,18 +211,18 @@ class World:
         assert state.totals.dead_letters == self.reference.dead
 
     def check_agents(self) -> None:
-        """What an agent was told to forget is stored, or a dead letter."""
+        """Check that every batch that an agent was allowed to forget is stored, or a dead letter."""
         letters = {value for _, value in self.log.letters}
         for data in self._acked:
             made = self.made[data]
             assert made.id in self.reference.seen or data in letters, f"{made.id} is acked and nowhere"
 
     def settle(self) -> None:
-        """Faults end, everything that is in the log is read, and agents send again what is lost until all is acked."""
+        """End all faults, and read the log and resend lost batches until all is acked."""
         self.faults.clear()
         self._client.failing, self.log.bury_fails = 0, False
         for p in range(PARTITIONS):
-            self.log.partitions[p].append(self.clock.now_ms(), b"the end")  # behind it no offset is missing
+            self.log.partitions[p].append(self.clock.now_ms(), b"the end")  # no offset is missing behind it
         for _ in range(200):
             self.drivers[0].step(1000, 1, look=True)
             self.check()
@@ -230,12 +230,12 @@ class World:
             _, state = RawTable(self.uri).head()
             if not self._sent and dict(state.until()) == {p: log.end for p, log in enumerate(self.log.partitions)}:
                 return
-        raise AssertionError(f"the table never holds the whole log, or {len(self._sent)} batches are never acked")
+        raise AssertionError(f"the table does not hold the whole log, or {len(self._sent)} batches are not acked")
 
     # events
 
-    def make(self, a: int, b: int, c: int) -> Made:
-        """A batch that its agent keeps for now."""
+    def make(self, a: int, b: int, c: int) -> AgentBatch:
+        """Make a batch that its agent keeps for now."""
         agent, lane = f"agent-{a % 2}", a // 2 % 2
         epoch = self._epochs[a % 2]
         sequence = self._sequences.get((agent, epoch, lane), 0)
@@ -250,28 +250,28 @@ class World:
         batch = encode_samples(
             BatchId(agent, epoch, lane, sequence), source, bytes(16), 0, poll, keep, Samples.of(rows)
         )
-        made = Made(batch.header.id, source, poll, keep, rows, batch.data, source.startswith("buggy"))
+        made = AgentBatch(batch.header.id, source, poll, keep, rows, batch.data, source.startswith("buggy"))
         self._batches.append(made)
         self._held.append(made)
         self.made[batch.data] = made
         return made
 
     def send(self, a: int, b: int, c: int) -> None:
-        """A fresh batch, at once."""
+        """Send a new batch at once."""
         self._write(self.make(a, b, c))
 
     def release(self, a: int, _b: int, _c: int) -> None:
-        """A batch that was made and not sent, or sent and not answered: out of order."""
+        """Send a batch that was made and not sent, or sent and not answered, out of order."""
         if self._held:
             self._write(self._held.pop(a % len(self._held)))
 
     def repeat(self, a: int, b: int, _c: int) -> None:
-        """A batch from any time, up to three times."""
+        """Send any earlier batch again, up to three times."""
         for _ in range(b % 3 + 1 if self._batches else 0):
             self._write(self._batches[a % len(self._batches)])
 
     def garbage(self, a: int, b: int, c: int) -> None:
-        """A message that is no batch, or a damaged copy of one."""
+        """Append a message that is no batch, or a damaged copy of one."""
         kinds: list[bytes | None] = [None, b"", b"ARTB\x02" + bytes(100), b"nonsense"]
         if self._batches:
             data = bytearray(self._batches[a % len(self._batches)].data)
@@ -281,7 +281,7 @@ class World:
         self.log.partitions[c % PARTITIONS].append(self.clock.now_ms(), value)
 
     def hear(self, _a: int, _b: int, _c: int) -> None:
-        """Acks are published, and agents act on them."""
+        """Publish acks and let agents act on them."""
         _, state = RawTable(self.uri).head()
         self._published += 1
         states = {}
@@ -299,11 +299,11 @@ class World:
             self._write(self.made[key])
 
     def epoch(self, a: int, _b: int, _c: int) -> None:
-        """An agent lost its log folder."""
+        """Lose the log folder of an agent."""
         self._epochs[a % 2] += 1
 
     def time(self, a: int, _b: int, _c: int) -> None:
-        """Mostly a moment, at times months."""
+        """Advance the clock, mostly a moment, at times months."""
         self.clock.advance(SPANS_MS[a % (len(SPANS_MS) if a % 3 == 0 else 5)])
 
     def step(self, a: int, b: int, c: int) -> None:
@@ -313,22 +313,22 @@ class World:
         self.drivers[a % 2].restart()
 
     def fail(self, a: int, b: int, c: int) -> None:
-        """The next commits fail, before or after they take effect."""
+        """Let the next commits fail, before or after they take effect."""
         self.faults.extend(("before", "after", "")[(b >> i) % 3] for i in range(c % 7 + 1))
         self.step(a, 4, 0)
 
     def unwritable(self, a: int, b: int, _c: int) -> None:
-        """HDFS refuses the next files."""
+        """Let HDFS refuse the next files."""
         self._client.failing = b % 2 + 1
         self.step(a, 4, 0)
 
     def unburied(self, a: int, _b: int, _c: int) -> None:
-        """The next dead letters are written, and nobody hears of it."""
+        """Write the next dead letters, but lose the answer."""
         self.log.bury_fails = True
         self.step(a, 4, 0)
 
     def kill(self, a: int, b: int, _c: int) -> None:
-        """A driver dies between its files and its commit, or right after the commit."""
+        """Kill a driver between its files and its commit, or right after the commit."""
 
         def die() -> None:
             raise Killed
@@ -337,12 +337,12 @@ class World:
         self.step(a, 4, 0)
 
     def race(self, a: int, b: int, c: int) -> None:
-        """The other driver makes an append between the files of this one and its commit."""
+        """Let the other driver append between the files of this one and its commit."""
         self.drivers[a % 2].at_point["written"] = lambda: self.step(a + 1, b, c)
         self.step(a, c, b)
 
     def oversleep(self, a: int, b: int, _c: int) -> None:
-        """A driver is stopped between its files and its commit, for longer than such files are spared."""
+        """Suspend a driver between its files and its commit, for longer than such files are kept."""
 
         def sleep() -> None:
             self.clock.advance((8 * DAY_MS, HOUR_MS)[b % 2])
@@ -352,48 +352,48 @@ class World:
         self.step(a, 4, 0)
 
     def compact(self, a: int, b: int, _c: int) -> None:
-        """The compactor does what is due; mostly some hours are over by then."""
+        """Run the compactor; mostly some hours have passed by then."""
         self.clock.advance(a % 4 * HOUR_MS)
         if b % 3 == 2:
             self._compactor = self._new_compactor()
         try:
             self._compactor.turn(threading.Event())
         except EXPECTED:
-            pass  # no table yet, or HDFS refuses files: the next turn goes on
+            pass  # no table yet, or HDFS refuses files: the next turn continues
 
     def recreate(self, _a: int, _b: int, _c: int) -> None:
-        """The topic is deleted and made again."""
+        """Delete the topic and create it again."""
         self.log.recreate()
 
     def trim(self, a: int, b: int, _c: int) -> None:
-        """The log begins later: something deleted what was not read, or retention what was."""
+        """Advance the start of the log, over unread messages or by retention."""
         log = self.log.partitions[a % PARTITIONS]
         log.trim(min(log.end, log.start + b % 4 + 1))
 
     def cut(self, a: int, b: int, c: int) -> None:
-        """Power is lost, and with it the end of the log; agents send on at once."""
+        """Lose the end of the log, as after a power failure; agents continue to send."""
         log = self.log.partitions[a % PARTITIONS]
         log.cut(log.end - b % 4 - 1)
         for _ in range(c % 5):
             self.send(a + 2 * c, b, c)
 
     def elect(self, a: int, _b: int, _c: int) -> None:
-        """A broker was restarted, and nothing is lost."""
+        """Restart a broker without loss."""
         self.log.partitions[a % PARTITIONS].elect()
 
     def hide(self, a: int, b: int, c: int) -> None:
-        """One message cannot be read, once or ever."""
+        """Make one message unreadable, once or for ever."""
         log = self.log.partitions[a % PARTITIONS]
         unread = log.records[max(self._read_until(a % PARTITIONS), log.start) :]
         if unread:
             unread[b % len(unread)].hidden = (1, -1)[c % 2]
 
     def mend(self, a: int, _b: int, _c: int) -> None:
-        """The program is repaired, or breaks again."""
+        """Fix the program, or break it again."""
         self.mended = bool(a % 2)
 
     def replay(self, a: int, b: int, c: int) -> None:
-        """A dead letter is sent again, if the program that judges it would send it; mostly it was mended just now."""
+        """Send a dead letter again, if the program that judges it would do so; mostly it was just fixed."""
         self.mended |= b % 4 > 0
         letters = self.log.letters
         for _, value in letters if c % 3 else letters[a % len(letters) :][:1] if letters else []:
@@ -401,9 +401,9 @@ class World:
             if header is not None and state == LetterState.WAITING and not why:
                 self._write(self.made[value or b""])
 
-    # what events are made of
+    # helpers of the events
 
-    def _write(self, made: Made) -> None:
+    def _write(self, made: AgentBatch) -> None:
         partition = partition_of(*made.id.lane_id, PARTITIONS)
         log = self.log.partitions[partition]
         position = Position(CLUSTER, self.log.id, partition, log.end, log.epoch)
@@ -423,7 +423,7 @@ class World:
 
 
 def play(world: World, events: Sequence[tuple[str, int, int, int]]) -> None:
-    """Let the events happen; after each the acks are true, and in the end the table is exact."""
+    """Run the events and check the acks after each; in the end the table must be exact."""
     try:
         for name, a, b, c in events:
             getattr(world, name)(a, b, c)

@@ -1,5 +1,4 @@
-"""Shard processes on a real ZooKeeper and a real Kafka, fed without Spark, compared with one shard that gets
-everything."""
+"""Shard processes on a real ZooKeeper and Kafka, fed without Spark and compared with one shard that gets everything."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ from varstore.cluster.directory import ClusterDirectory, ShardAddress
 from varstore.cluster.membership import Membership
 
 NOW = SYSTEM_CLOCK.now_ms() // 60_000 * 60_000
-"""Real time, as that of the announcements: what is silent for days is forgotten."""
+"""Real time, as that of the announcements: series that are silent for days are forgotten."""
 SOURCES = [f"source-{i}" for i in range(60)]
 AGENTS = [f"agent-{i}" for i in range(6)]
 ALL = SelectRequest((Matcher(NAME, "prefix", "test."),), Grid(NOW + 120_000, 60_000, 3), STATISTICS)
@@ -56,9 +55,9 @@ class Cluster:
     client: KazooClient
     store: VarstoreClient
     options: dict[str, Any] = field(default_factory=dict)
-    """Of `ShardConfig`, besides the usual ones; "data" is the folder above each shard's own."""
+    """Further fields of `ShardConfig`; "data" is the folder above each shard's own."""
     asked: Sequence[SelectRequest] = (ALL,)
-    """What is compared."""
+    """Requests whose answers are compared."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     log: Log = field(default_factory=Log)
     feed: Feed | None = None
@@ -74,7 +73,7 @@ class Cluster:
     # shards
 
     def start(self, *ids: str) -> None:
-        """Processes of these ids."""
+        """Start processes with these ids."""
         for id_ in ids:
             config = {
                 "id": id_, "members": ["nobody"], "zookeeper": self.zookeeper, "kafka": self.kafka,
@@ -101,7 +100,7 @@ class Cluster:
         return {place.id: place for place in ClusterDirectory(self.client).read().live}
 
     def is_settled(self, *ids: str) -> bool:
-        """Whether exactly these hold what they are to hold, whole."""
+        """Return True if exactly these shards hold all of their virtual shards, complete."""
         membership = membership_of.read_membership(self.client)
         assert membership is not None
         places = self.places()
@@ -110,18 +109,18 @@ class Cluster:
         )
 
     def restart(self, id_: str) -> None:
-        """Until it is registered anew."""
+        """Start the process and wait until it is registered anew."""
         before = self.places().get(id_)
         self.start(id_)
         eventually(lambda: id_ in (now := self.places()) and now[id_] != before, f"shard {id_} is registered")
 
     def settle(self, *ids: str) -> None:
-        eventually(lambda: self.is_settled(*ids), f"shards {ids} hold what they are to hold")
+        eventually(lambda: self.is_settled(*ids), f"shards {ids} hold their virtual shards")
 
     # samples
 
     def announce_all(self) -> None:
-        """Two series of each source, as the collector does."""
+        """Announce two series of each source, as the collector does."""
         for i, source in enumerate(SOURCES):
             infos = tuple(SeriesInfo(text_of(s), ValueType.INTEGER, Kind.COUNTER) for s in (2 * i, 2 * i + 1))
             block = SeriesBlock(source, 0, 1, infos)
@@ -129,8 +128,8 @@ class Cluster:
         self._producer.flush(20)
 
     def sample(self, count: int) -> None:
-        """So many batches, one source after the other; Kafka gets as many messages, so that it ends where the log
-        does."""
+        """Send `count` batches, one source after the other, and as many messages to Kafka, so that it ends where the
+        log does."""
         for _ in range(count):
             self.values += 1
             source = self.values % len(SOURCES)
@@ -138,7 +137,7 @@ class Cluster:
         self._producer.flush(20)
 
     def send_rows(self, source: int, rows: Sequence[Row], append_ms: int = 0) -> None:
-        """One batch of a source, appended then (0: at the time of its last sample)."""
+        """Send one batch of a source, with this append time (0: the time of its last sample)."""
         before = self.log.ends()
         append_ms = append_ms or max(row[1] for row in rows)
         self.log.send(AGENTS[source % len(AGENTS)], SOURCES[source], rows, append_ms)
@@ -146,7 +145,7 @@ class Cluster:
         self._producer.send(f"{self.prefix}.samples", value=b"x", partition=partition)
 
     def trim(self, until: Mapping[int, int]) -> None:
-        """Kafka deletes what stands below these offsets."""
+        """Delete the records of Kafka below these offsets."""
         self._producer.flush(20)
         admin = KafkaAdminClient(bootstrap_servers=self.kafka)
         admin.delete_records({TopicPartition(f"{self.prefix}.samples", p): at for p, at in until.items()})
@@ -154,7 +153,7 @@ class Cluster:
         self.log.starts.update(until)
 
     def feed_once(self) -> None:
-        """What the query does in a second or two."""
+        """Do the work of the query in a second or two."""
         with self._feeding:
             try:
                 if self.feed is None:
@@ -166,7 +165,7 @@ class Cluster:
                 self.feed = None
 
     def load(self, batches: int = 0) -> None:
-        """Feed all the time from now on, and sample so many batches each time."""
+        """Feed continuously from now on, and send this many batches before each feed."""
         self._stop.clear()
 
         def run() -> None:
@@ -181,7 +180,7 @@ class Cluster:
         self._thread.start()
 
     def rest(self) -> None:
-        """No more load."""
+        """Stop the load."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(60)
@@ -190,7 +189,7 @@ class Cluster:
     # answers
 
     def expected(self) -> list[Buckets]:
-        """What one shard that gets everything answers."""
+        """Return the answers of one shard that gets everything."""
         whole = reference(self.log, CAPACITY)
         for i, source in enumerate(SOURCES):
             announce(whole, [2 * i, 2 * i + 1], source)
@@ -200,7 +199,7 @@ class Cluster:
         return self.store.select(ALL)
 
     def difference(self) -> str:
-        """How the answers differ from what they must be; empty: they do not."""
+        """Describe how the answers differ from the expected ones; empty if they do not."""
         for request, expected in zip(self.asked, self.expected(), strict=True):
             if wrong := self._difference(request, expected):
                 return f"{wrong} ({request.grid})"
@@ -215,12 +214,12 @@ class Cluster:
             return f"it is partial: {answer.notes}"
         found, expected = table([answer], request), table([whole], request)
         if found.keys() != expected.keys():
-            return f"{len(expected.keys() - found.keys())} series lack, {len(found.keys() - expected.keys())} are new"
+            return f"{len(expected.keys() - found.keys())} series missing, {len(found.keys() - expected.keys())} new"
         wrong = [p for p, cells in expected.items() if found[p] != cells]
         return f"{len(wrong)} series differ: {found[wrong[0]]} for {expected[wrong[0]]}" if wrong else ""
 
     def check(self, seconds: float = LIMIT_S) -> None:
-        """With nothing more to come the answer becomes what it must be."""
+        """Wait until the answer is the expected one; nothing more is sent."""
 
         deadline = monotonic() + seconds
         pause = threading.Event()
@@ -247,7 +246,7 @@ class Cluster:
 
 
 class Watcher:
-    """Asks all the time, and notes every answer that is not as it must be: partial, late, or less than before."""
+    """Queries continuously, and records every answer that is partial, late, or less than before."""
 
     def __init__(self, cluster: Cluster, late_s: float) -> None:
         self._cluster, self._late_s = cluster, late_s

@@ -1,4 +1,4 @@
-"""The buckets query without Spark: the same bookkeeping, the same tasks, over a log that is a list."""
+"""The buckets query without Spark: the same bookkeeping and the same tasks over a log that is a list."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MiB = 1 << 20
 
 
 class Log:
-    """A topic of samples; each agent has one lane. Also what any number of readers is to make of it."""
+    """A topic of samples, one lane per agent, and the batches that any number of readers must find in it."""
 
     def __init__(self, partitions: int = PARTITIONS) -> None:
         self.records: dict[int, list[KafkaRecord]] = {p: [] for p in range(partitions)}
@@ -39,7 +39,7 @@ class Log:
         self._sequence: dict[str, int] = {}
 
     def send(self, agent: str, source: str, rows: Sequence[Row], append_ms: int = NOW, copies: int = 1) -> bytes:
-        """One batch, `copies` times."""
+        """Send one batch, `copies` times."""
         sequence = self._sequence[agent] = self._sequence.get(agent, -1) + 1
         id_ = BatchId(agent, 7, 0, sequence)
         batch = TestBatch(id_, source, append_ms, rows)
@@ -50,12 +50,12 @@ class Log:
         return data
 
     def append(self, partition: int, data: bytes, batch: TestBatch, append_ms: int = NOW) -> None:
-        """What a broker does."""
+        """Append a record, as a broker does."""
         self.records[partition].append(KafkaRecord(len(self.records[partition]), append_ms, data))
         self.batches[partition].append(batch)
 
     def cut(self, partition: int, offset: int) -> list[KafkaRecord]:
-        """Lose the end under a new leader; what was there."""
+        """Truncate the partition under a new leader and return the records that are lost."""
         self.leaders[partition] = (*self.leaders[partition], (len(self.leaders[partition]), offset))
         gone = self.records[partition][offset:]
         del self.records[partition][offset:]
@@ -79,7 +79,7 @@ class Log:
 
 
 class FedShard:
-    """A real shard behind a real port."""
+    """A real shard that listens on a real port."""
 
     def __init__(self, id_: str, vshards: int, capacity: int = 2_000) -> None:
         self.id, self.shard = id_, Shard(id_, capacity=capacity, owned=frozenset())
@@ -90,7 +90,7 @@ class FedShard:
         self.incarnation = f"{random.getrandbits(64):x}"
 
     def live(self) -> Live:
-        """As its registration says."""
+        """Return its registration."""
         return Live(self.id, "127.0.0.1", self.port, self.incarnation, self.shard.vshards)
 
     def place(self) -> ShardAddress:
@@ -101,7 +101,7 @@ class FedShard:
 
 
 class Shards:
-    """As pipeline.control.shards.ShardDirectory, of shards in this process."""
+    """Stand-in for `pipeline.control.shards.ShardDirectory`, of shards in this process."""
 
     def __init__(self, shards: dict[str, FedShard]) -> None:
         self.shards = shards
@@ -111,7 +111,7 @@ class Shards:
 
 
 class Feed(BucketsRun):
-    """One life of the query, driven by hand."""
+    """One run of the query, driven by hand."""
 
     def __init__(self, log: Log, directory: Any, topic_id: str = TOPIC_ID) -> None:
         self.log = log
@@ -124,7 +124,7 @@ class Feed(BucketsRun):
         self.at = dict(self.begin())
 
     def micro_batch(self) -> None:
-        """Everything that the log has more than the query."""
+        """Feed everything that the log has beyond the position of the query."""
         start, end = dict(self.at), self.log.ends()
         self.follow(lambda plan: list(feed_records(plan, self.log.read(start, end))))
         self.at = end
@@ -133,17 +133,17 @@ class Feed(BucketsRun):
         return list(feed_records(plan, self.log.read(start, end)))
 
     def settle(self) -> None:
-        """Until nobody lacks anything."""
+        """Feed until no shard lags."""
         self.look()
         self.micro_batch()
         for _ in range(50):
             if not self.help_laggards() and not self.progress.changed() and not self.progress.cohorts():
                 return
-        raise AssertionError(f"it does not come to rest: {self.progress.figures(0)}")
+        raise AssertionError(f"the feed does not settle: {self.progress.figures(0)}")
 
 
 def reference(log: Log, capacity: int = 2_000) -> Shard:
-    """One shard that was fed everything."""
+    """Return one shard that was fed everything."""
     shard = Shard("reference", capacity=capacity)
     for partition, batches in log.batches.items():
         shard.feed(range_of(batches, 0, len(batches), partition))
@@ -151,7 +151,7 @@ def reference(log: Log, capacity: int = 2_000) -> Shard:
 
 
 def table(parts: Sequence[Buckets], request: SelectRequest) -> dict[int, dict[str, list[int]]]:
-    """Every series with all of its cells that have a meaning. A series in two parts is an error."""
+    """Return every series with all of its cells that have a meaning; a series in two parts is an error."""
     found: dict[int, dict[str, list[int]]] = {}
     for part in parts:
         counts = part.statistics["count"] > 0

@@ -1,4 +1,4 @@
-"""Logs of several partitions, feeders that follow a shard's groups, and what must come out: for tests of groups,
+"""Logs of several partitions, feeders that follow a shard's groups, and the expected results, for tests of groups,
 images, snapshots and refills."""
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ START = 1_800_000_000_000
 MINUTE, HOUR = 60_000, 3_600_000
 SOURCES = ("s0", "s1", "s2")
 SERIES = {"s0": (0, 2, 3, 5, 6), "s1": (1, 4, 5), "s2": (5, 7)}
-"""Series 5 is of all three: a poller that moved."""
+"""Series 5 belongs to all three sources, as after a poller moved."""
 VSHARDS = {source: virtual_shard(source) for source in SOURCES}
 ALL = mask_of(VSHARDS.values())
 
 
 @dataclass
 class Log:
-    """Batches by partition; a source has a partition of its own, but for those that share one."""
+    """Batches by partition; each source has a partition of its own, except for two that share one."""
 
     partitions: dict[int, list[TestBatch]] = field(default_factory=lambda: {0: [], 1: []})
     numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 0))
 
     def add(self, source: str, append_ms: int, rows: Sequence[Row]) -> None:
-        """One batch more."""
+        """Append one batch."""
         id_ = BatchId("agent", 7, SOURCES.index(source), self.numbers[source])
         self.numbers[source] += 1
         self.partitions[SOURCES.index(source) % 2].append(TestBatch(id_, source, append_ms, rows))
 
     def repeat(self, partition: int, at: int, append_ms: int) -> None:
-        """A batch that stands there once more."""
+        """Append a batch of the partition a second time."""
         batch = self.partitions[partition][at]
         self.partitions[partition].append(TestBatch(batch.id, batch.source, append_ms, batch.rows))
 
     @property
     def head_ms(self) -> int:
-        """Greatest append time."""
+        """Return the greatest append time."""
         return max((b.append_ms for p in self.partitions.values() for b in p), default=START)
 
     def expect(self, source: str) -> Reference:
-        """What a plain store would hold of a source."""
+        """Return the content that a plain store would hold of a source."""
         reference, seen = Reference(), set()
         for batch in self.partitions[SOURCES.index(source) % 2]:
             if batch.source == source and batch.id not in seen:
@@ -64,7 +64,7 @@ class Log:
 
 
 def value_of(series: int, draw: random.Random) -> Value | None:
-    """A value that a series may have; None: it ended."""
+    """Return a value that a series may have; None: it ended."""
     if draw.random() < 0.05:
         return None
     chosen: Value
@@ -84,7 +84,7 @@ def value_of(series: int, draw: random.Random) -> Value | None:
 
 
 def random_log(draw: random.Random, batches: int, steps: Sequence[int] = (0, 1_000, 60_000, 61_000, 2 * HOUR)) -> Log:
-    """Batches whose append times mostly rise, some late, some in the future, some standing there twice."""
+    """Return batches whose append times mostly rise; some are late, some in the future, some repeated."""
     log, append = Log(), START
     for _ in range(batches):
         append += draw.choice([*steps, -5_000])
@@ -103,22 +103,22 @@ def random_log(draw: random.Random, batches: int, steps: Sequence[int] = (0, 1_0
 
 
 def empty(owned: int = ALL, capacity: int = 1_000) -> Shard:
-    """A shard that holds these virtual shards in one group, and knows all series."""
+    """Return a shard that holds these virtual shards in one group, and knows all series."""
     shard = Shard(capacity=capacity, owned=frozenset())
     if owned:
         shard.adopt(owned)
-        tell(shard)
+        announce_sources(shard)
     return shard
 
 
-def tell(shard: Shard) -> None:
-    """All announcements, once more."""
+def announce_sources(shard: Shard) -> None:
+    """Announce all series once more."""
     for source, series in SERIES.items():
         announce(shard, series, source)
 
 
 def position(group: dict[str, object], partition: int) -> int:
-    """Next offset of a group."""
+    """Return the next offset of a group."""
     for topic, number, offset in group["positions"]:  # type: ignore[attr-defined]
         if (topic, number) == (TOPIC, partition):
             return int(offset)
@@ -126,7 +126,7 @@ def position(group: dict[str, object], partition: int) -> int:
 
 
 def range_for(log: Log, vshards: int, partition: int, start: int, until: int) -> FeedRange:
-    """Offsets [start, until) for a group."""
+    """Return the range of the offsets [start, until) for a group."""
     part = log.partitions[partition][start:until]
     owned = [bool(vshards >> VSHARDS[batch.source] & 1) for batch in part]
     entries = tuple(b.entry(at, own) for at, (b, own) in enumerate(zip(part, owned, strict=True), start))
@@ -135,13 +135,13 @@ def range_for(log: Log, vshards: int, partition: int, start: int, until: int) ->
 
 
 def feed(shard: Shard, log: Log, group: dict[str, object], partition: int, most: int = 10**9) -> FeedAnswer:
-    """What a group lacks, at most so many batches."""
+    """Feed a group at most this many of the batches that it lacks."""
     at = position(group, partition)
     return shard.feed(range_for(log, from_hex(str(group["vshards"])), partition, at, at + most))
 
 
 def catch_up(shard: Shard, log: Log) -> None:
-    """Feed every group to the end; groups may become one meanwhile."""
+    """Feed every group to the end; groups may merge meanwhile."""
     for _ in range(20):
         behind = [
             (group, partition)
@@ -152,11 +152,11 @@ def catch_up(shard: Shard, log: Log) -> None:
         if not behind:
             return
         feed(shard, log, *behind[0])
-    raise AssertionError("it does not end")
+    raise AssertionError("groups are still behind after 20 feeds")
 
 
 def check(shard: Shard, log: Log, vshards: int | None = None) -> None:
-    """Every bucket that the levels promise, of every series of every virtual shard held, is that of a plain store."""
+    """Check every bucket of the levels, for every series of every virtual shard held, against a plain store."""
     held = shard.vshards if vshards is None else vshards
     for source in SOURCES:
         if held >> VSHARDS[source] & 1:
@@ -168,7 +168,7 @@ def _check_source(shard: Shard, log: Log, source: str) -> None:
     for level in LEVELS:
         step, count, spare = level
         last = end_of(log.head_ms, step)
-        grid = Grid(last + step, step, count + spare - 1)  # from the oldest that is still taken to the next one
+        grid = Grid(last + step, step, count + spare - 1)  # from the oldest bucket that is still taken to the next one
         asked = SelectRequest((Matcher(NAME, "prefix", "test."),), grid, STATISTICS, vshards=mask_of([VSHARDS[source]]))
         buckets = shard.select(asked)
         assert len(buckets.series) == len(SERIES[source])
@@ -194,5 +194,5 @@ def _check_lives(buckets: object, row: int, reference: Reference, floor: int) ->
 
 
 def masks(sources: Iterable[str]) -> int:
-    """Of the virtual shards of some sources."""
+    """Return the mask of the virtual shards of some sources."""
     return mask_of(VSHARDS[source] for source in sources)

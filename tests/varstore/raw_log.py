@@ -1,4 +1,4 @@
-"""A log in the raw table, as the raw query would have put it there."""
+"""A log in the raw table, as the raw query writes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS: dict[type, str] = {bool: "boolean", int: "integer", float: "double", str:
 
 
 def file_table(batches: Sequence[tuple[int, TestBatch]]) -> Any:
-    """Rows of (number of the source, batch) as a data file holds them."""
+    """Return rows of (number of the source, batch) as a data file holds them."""
     found = [
         (source, print_, time, birth, time > batch.append_ms + 60_000, value)
         for source, batch in batches
@@ -49,7 +49,7 @@ def file_table(batches: Sequence[tuple[int, TestBatch]]) -> Any:
 
 
 class RawLog:
-    """The table of a log; `store` brings it up to some offsets."""
+    """The raw table of a log; `store` advances it to given offsets."""
 
     def __init__(self, hdfs: str, partitions: int = 2, topic_id: str = TOPIC) -> None:
         self._raw, self._sources = RawTable(hdfs), SourcesTable(hdfs)
@@ -59,7 +59,7 @@ class RawLog:
         )
 
     def store(self, log: Log | Mapping[int, Sequence[TestBatch]], until: Mapping[int, int]) -> None:
-        """One append with what is new of each partition."""
+        """Append the new batches of each partition."""
         partitions = log.partitions if isinstance(log, Log) else log
         at = self.state.until()
         seen: dict[int, LaneRanges] = {}
@@ -82,7 +82,7 @@ class RawLog:
         self._advance(states.advance(self.state, "test", step), new)
 
     def lose(self, spans: Mapping[int, tuple[int, int]]) -> None:
-        """One append that names these offsets [start, end) of each partition lost."""
+        """Append a version that names the offsets [start, end) of each partition lost."""
         gaps = [LogGap("lost", partition, *span) for partition, span in spans.items()]
         current = self.state.topics[-1]
         named = (*(self.state.cluster, self.state.topic, current.topic_id), len(current.until), gaps, None, 0)

@@ -1,4 +1,4 @@
-"""A plain, slow memory store: it keeps every accepted sample in lists and computes each answer from scratch.
+"""A plain, slow memory store that keeps every accepted sample in lists and computes each answer from scratch.
 
 Written from design.md alone, sample by sample, without the arrays, rounds and short cuts of the real one.
 """
@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 Value = int | float | bool | str
 Key = int | tuple[int, int]
-"""Virtual shard and fingerprint: what a series is to the store; the fingerprint alone where there is one of them."""
+"""Virtual shard and fingerprint, the identity of a series in the store; the fingerprint alone if there is one virtual
+shard."""
 LEVELS = ((60_000, 60, 19), (300_000, 48, 4), (900_000, 96, 4), (3_600_000, 72, 4))
-"""step, buckets, spare rows."""
+"""(step, buckets, spare rows) of each level."""
 
 
 @dataclass
@@ -34,16 +35,16 @@ class Known:
     samples: list[Sample] = field(default_factory=list)
     in_level: dict[int, list[Sample]] = field(default_factory=lambda: defaultdict(list))
     lives: dict[int, list[Sample]] = field(default_factory=dict)
-    """By birth."""
+    """Samples by birth."""
 
 
 def end_of(time: int, step: int) -> int:
-    """End of the bucket of `time`."""
+    """Return the end of the bucket of `time`."""
     return time + (-time) % step
 
 
 def order(value: Value) -> tuple[float, int] | str:
-    """Which of two values at one time is the last."""
+    """Return a sort key that decides which of two values at one time is the last."""
     if isinstance(value, str):
         return value
     if isinstance(value, float):
@@ -53,14 +54,12 @@ def order(value: Value) -> tuple[float, int] | str:
 
 
 def last_of(samples: list[Sample]) -> Sample:
-    """The last sample."""
+    """Return the last sample."""
     latest = max(s.time for s in samples)
     return max((s for s in samples if s.time == latest), key=lambda s: order(s.value))
 
 
 class Reference:
-    """See the module."""
-
     def __init__(self) -> None:
         self.series: dict[Key, Known] = {}
         self.ends: dict[Key, int] = {}
@@ -69,11 +68,11 @@ class Reference:
         self.applied = self.late = self.future = self.conflicts = 0
 
     def hours_before_head(self, hours: int) -> int:
-        """So long before the end of the hour of the head."""
+        """Return the time this many hours before the end of the hour of the head."""
         return end_of(self.head, 3_600_000) - hours * 3_600_000
 
     def forget_silent(self, prints: Iterable[Key]) -> None:
-        """A series that said nothing for longer than the longest level and four hours is as if it never was."""
+        """Forget series that were silent for longer than the longest level and four hours."""
         for print_ in prints:
             samples = self.series[print_].samples if print_ in self.series else []
             heard = max([s.time for s in samples] + [self.ends.get(print_, 0)])
@@ -82,12 +81,12 @@ class Reference:
                 self.ends.pop(print_, None)
 
     def too_old(self, append: int, level: tuple[int, int, int]) -> int:
-        """The greatest time that a level no longer takes."""
+        """Return the greatest time that a level no longer takes."""
         step, count, spare = level
         return end_of(append, step) - (count + spare - 2) * step
 
     def apply(self, append: int, rows: Sequence[tuple[Key, int, int, Value | None]]) -> None:
-        """One batch."""
+        """Apply one batch."""
         self.head = max(self.head, append)
         self.forget_silent({row[0] for row in rows})
         for print_, time, birth, value in rows:
@@ -120,7 +119,7 @@ class Reference:
         self.applied += 1
         known.samples.append(sample)
         life = known.lives.setdefault(sample.birth, [])
-        # an older life that was silent for twice the longest level begins anew if it goes on
+        # an older incarnation that was silent for twice the longest level begins anew if it continues
         if sample.birth < max(known.lives) and life and last_of(life).time <= self.hours_before_head(74 + 76):
             life.clear()
         life.append(sample)
@@ -131,14 +130,14 @@ class Reference:
             known.in_level[step].append(sample)
 
     def bucket(self, print_: Key, level: tuple[int, int, int], end: int) -> list[Sample]:
-        """Samples of one bucket, none if its row went to a later one."""
+        """Return the samples of one bucket; none if its row was reused for a later one."""
         step, count, spare = level
         if print_ not in self.series or self.opened.get((step, end // step % (count + spare))) != end // step:
             return []
         return [s for s in self.series[print_].in_level[step] if end_of(s.time, step) == end]
 
     def lives(self, print_: Key) -> list[tuple[int, int, int, Value]]:
-        """(birth, first, last time, last value) by birth."""
+        """Return (birth, first time, last time, last value) of each incarnation, sorted by birth."""
         floor = min(self.too_old(self.head, level) for level in LEVELS)
         by_birth = self.series[print_].lives
         found = []
@@ -149,21 +148,21 @@ class Reference:
         return found
 
     def newest(self, print_: Key) -> int:
-        """Time of the newest sample."""
+        """Return the time of the newest sample."""
         return max(s.time for s in self.series[print_].samples)
 
     def ended(self, print_: Key) -> int:
-        """When the series ended, 0 if it goes on."""
+        """Return the time at which the series ended, 0 if it continues."""
         newest = self.newest(print_) if print_ in self.series else 0
         end = self.ends.get(print_, 0)
         return end if end >= newest else 0
 
 
 def least(values: list[float]) -> float:
-    """min that NaN poisons."""
+    """Return the minimum; NaN if a value is NaN."""
     return math.nan if any(math.isnan(v) for v in values) else min(values)
 
 
 def greatest(values: list[float]) -> float:
-    """max that NaN poisons."""
+    """Return the maximum; NaN if a value is NaN."""
     return math.nan if any(math.isnan(v) for v in values) else max(values)

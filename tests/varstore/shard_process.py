@@ -1,5 +1,6 @@
-"""One shard in a process of its own: `python -m tests.varstore.shard_process CONFIG`, in JSON. With "dies_in_refill"
-it kills itself with -9 before that batch of rows of the raw table; "notice_s" is how soon it looks at the table."""
+"""One shard in a process of its own: `python -m tests.varstore.shard_process CONFIG`, in JSON. "dies_in_refill": the
+batch of rows of the raw table before which it kills itself with SIGKILL; "notice_s": interval at which it checks the
+table."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from varstore.snapshot.raw_rows import RawRowLoader
 
 
 def die_in_refill(nth: int) -> None:
-    """Before the nth batch of rows is applied."""
+    """Kill the process before the nth batch of rows is applied."""
     probe, apply = kill_at("rows", nth), RawRowLoader.apply
 
     def probed(rows: RawRowLoader, batch: Any) -> None:

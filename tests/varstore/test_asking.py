@@ -1,4 +1,5 @@
-"""One question to many shards over real sockets: who is asked for what, and what becomes of those that fail or hang."""
+"""Scatter/gather of one query to many shards over real sockets: choice of the shards, retries, timeouts and
+refusals."""
 
 from __future__ import annotations
 
@@ -31,12 +32,12 @@ DEADLINE_S = 8.0
 
 @dataclass
 class FakeShard:
-    """Answers `find` with the mask that it was asked for, unless told otherwise."""
+    """Answers `find` with the requested mask, unless configured otherwise."""
 
     place: ShardAddress
     server: FramedServer | None = None
     hangs: threading.Event = field(default_factory=threading.Event)
-    """Cleared: it hangs."""
+    """The shard hangs while this is cleared."""
     partial: bool = False
     refusal: str = ""
     asked: list[int] = field(default_factory=list)
@@ -58,7 +59,7 @@ class FakeShard:
         self.place = replace(self.place, port=self.server.start())
 
     def kill(self) -> None:
-        """Its connections end, nobody listens."""
+        """Stop the server and close its connections."""
         assert self.server is not None
         self.server.stop(0.0)
 
@@ -70,7 +71,7 @@ class Answer:
 
 
 class World:
-    """Shards of a store of `replicas`, and somebody who asks them."""
+    """Shards of a store of `replicas`, and a client that queries them."""
 
     def __init__(self, ids: str, replicas: int) -> None:
         self.membership = Membership(tuple(ids), replicas)
@@ -96,8 +97,8 @@ class World:
             wire = json.dumps({"vshards": to_hex(vshards)}).encode()
 
             def read(reply: bytes) -> Answer:
-                told: dict[str, Any] = json.loads(reply)
-                return Answer(from_hex(told["vshards"]), told["partial"])
+                reply_json: dict[str, Any] = json.loads(reply)
+                return Answer(from_hex(reply_json["vshards"]), reply_json["partial"])
 
             return ShardRequest("find", lambda _: (wire,), read)
 
@@ -119,7 +120,7 @@ class World:
 
 @pytest.fixture
 def pair() -> Iterator[World]:
-    """Two shards, each with its half."""
+    """Two shards, each holding half of the virtual shards."""
     world = World("01", 1)
     yield world
     world.close()
@@ -157,7 +158,7 @@ def test_a_shard_that_dies_is_replaced_by_its_replicas(trio: World) -> None:
     assert trio.forgotten
 
 
-def test_a_shard_that_hangs_costs_the_time_until_it_is_late_and_is_avoided_then(trio: World) -> None:
+def test_a_hanging_shard_delays_one_query_and_is_avoided_afterwards(trio: World) -> None:
     trio.shards["2"].hangs.clear()
     began = monotonic()
     outcomes, notes = trio.ask()
@@ -170,7 +171,7 @@ def test_a_shard_that_hangs_costs_the_time_until_it_is_late_and_is_avoided_then(
     assert len(trio.shards["2"].asked) == asked
 
 
-def test_many_questions_to_a_shard_that_hangs_do_not_use_up_the_threads(trio: World) -> None:
+def test_many_queries_to_a_hanging_shard_do_not_exhaust_the_threads(trio: World) -> None:
     trio.shards["0"].hangs.clear()
     failures: list[str] = []
 
@@ -189,9 +190,9 @@ def test_many_questions_to_a_shard_that_hangs_do_not_use_up_the_threads(trio: Wo
     assert monotonic() - began < DEADLINE_S
 
 
-def test_who_asks_may_give_up(pair: World) -> None:
-    """While shards hang: at once, with the connection closed, and nothing is counted as under way any longer."""
-    pair.ask()  # connections stand
+def test_a_query_can_be_cancelled_while_shards_hang(pair: World) -> None:
+    """Queries to hanging shards end at once, close the connection and are no longer counted as running."""
+    pair.ask()  # open the connections
     for shard in pair.shards.values():
         shard.hangs.clear()
     looked = 0
@@ -216,8 +217,8 @@ def test_who_asks_may_give_up(pair: World) -> None:
     assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
 
 
-def test_replies_come_without_another_thread(pair: World) -> None:
-    """Once connections stand; a thread of the pool is for who is late."""
+def test_replies_need_no_thread_of_the_pool(pair: World) -> None:
+    """Replies over open connections are read by the calling thread; threads of the pool only wait for late shards."""
     pair.ask()
     names = [thread.name for thread in threading.enumerate()]
     pair.connections._threads.shutdown()
@@ -226,7 +227,7 @@ def test_replies_come_without_another_thread(pair: World) -> None:
     assert any(name.startswith("varstore-client") for name in names)
 
 
-def test_without_a_replica_the_answer_says_what_is_missing(pair: World) -> None:
+def test_without_a_replica_the_answer_names_the_missing_virtual_shards(pair: World) -> None:
     pair.shards["0"].hangs.clear()
     began = monotonic()
     outcomes, notes = pair.ask(0.7)
@@ -234,14 +235,14 @@ def test_without_a_replica_the_answer_says_what_is_missing(pair: World) -> None:
     assert [outcome.place.id for outcome in outcomes] == ["1"]
     missing = (ALL_VSHARDS & ~covered(outcomes)).bit_count()
     assert len(notes) == 1
-    assert "shard 0 did not answer (" in notes[0]  # the deadline or the connection: whichever sees it first
+    assert "shard 0 did not answer (" in notes[0]  # the deadline or the connection, whichever is noticed first
     assert f"{missing} of 256 virtual shards" in notes[0]
     pair.gone.add("0")
     _, notes = pair.ask()
     assert notes == [f"shard 0 is not alive: series of {missing} of 256 virtual shards are missing"]
 
 
-def test_a_connection_that_died_while_idle_is_made_anew(pair: World) -> None:
+def test_a_connection_that_died_while_idle_is_reopened(pair: World) -> None:
     pair.ask()
     shard = pair.shards["0"]
     shard.kill()
@@ -250,8 +251,8 @@ def test_a_connection_that_died_while_idle_is_made_anew(pair: World) -> None:
     assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
 
 
-def test_what_moved_is_asked_for_where_it_is_now(pair: World) -> None:
-    """The shard lets go of a part between two looks at the directory."""
+def test_moved_virtual_shards_are_requested_from_their_new_holder(pair: World) -> None:
+    """The shard drops a part between two reads of the directory."""
     old, new = pair.shards["0"], pair.shards["1"]
     stale = pair.read()
     some = mask_of(vshards_of(old.place.held)[:20])
@@ -275,8 +276,8 @@ def test_a_replica_that_lags_or_refills_is_asked_last(trio: World) -> None:
     assert "1" not in by_id
 
 
-def test_an_answer_that_is_not_whole_gives_way_to_one_that_is(trio: World) -> None:
-    """A shard that was stopped does not know yet that ZooKeeper still calls it whole."""
+def test_a_complete_answer_replaces_a_partial_one(trio: World) -> None:
+    """A shard that was stopped does not know yet that ZooKeeper still lists it as complete."""
     trio.shards["1"].partial = True
     outcomes, notes = trio.ask()
     assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
@@ -288,7 +289,7 @@ def test_an_answer_that_is_not_whole_gives_way_to_one_that_is(trio: World) -> No
     assert all(outcome.answer.partial for outcome in outcomes)
 
 
-def test_if_whole_holders_hang_an_answer_that_is_not_whole_is_better_than_none(trio: World) -> None:
+def test_a_partial_answer_is_used_if_complete_holders_hang(trio: World) -> None:
     for id_ in "12":
         trio.shards[id_].hangs.clear()
     zero = trio.shards["0"]
@@ -299,7 +300,7 @@ def test_if_whole_holders_hang_an_answer_that_is_not_whole_is_better_than_none(t
     assert monotonic() - began < 6
 
 
-def test_a_refusal_is_the_answer(trio: World) -> None:
+def test_a_refusal_is_raised_as_an_error(trio: World) -> None:
     trio.shards["2"].refusal = "2 series fit, at most 1"
     with pytest.raises(SelectError, match="at most 1"):
         trio.ask()
@@ -317,7 +318,7 @@ MASKS = st.integers(0, ALL_VSHARDS)
 @settings(max_examples=60)
 @given(st.lists(st.tuples(MASKS, MASKS, MASKS), max_size=5), MASKS, st.sets(st.integers(0, 4)))
 def test_the_best_holder_is_chosen(masks: list[tuple[int, int, int]], wanted: int, avoid: set[int]) -> None:
-    """Of each virtual shard exactly one holder, of the best sort that there is; what is missing nobody holds."""
+    """Each virtual shard has exactly one holder, of the best available tier; what is missing has no holder."""
     places = [ShardAddress(f"{i}", "h", i, "", h, h & r, h & r & g) for i, (h, r, g) in enumerate(masks)]
     avoided = frozenset(place for i, place in enumerate(places) if i in avoid)
     choices, nobody = choose_holders(places, wanted, avoided)

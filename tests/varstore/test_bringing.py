@@ -1,4 +1,5 @@
-"""Where virtual shards that nobody holds are taken from: the raw table, or Kafka from its beginning."""
+"""Choice of the place from which virtual shards without a holder are restored: the raw table, or Kafka from its
+beginning."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def log(start: int, end: int, epoch: int = 0) -> LogSpan:
         pytest.param(head(50), log(0, 100, epoch=1), True, id="another_leader_nobody_has_looked_at"),
     ],
 )
-def test_where_what_is_missing_comes_from(table: RawHead, kafka: LogSpan | None, from_table: bool) -> None:
+def test_source_of_a_restore_is_chosen_by_completeness_and_length(
+    table: RawHead, kafka: LogSpan | None, from_table: bool
+) -> None:
     assert prefers_table(table, kafka) is from_table
 
 
@@ -47,21 +50,21 @@ def test_where_what_is_missing_comes_from(table: RawHead, kafka: LogSpan | None,
         pytest.param(head(50), log(60, 100), "not named the lost range", id="deleted_unread"),
     ],
 )
-def test_neither_has_all_of_it_yet(table: RawHead, kafka: LogSpan, reason: str) -> None:
-    """Who began with what Kafka has left would lack for ever what only the table has."""
+def test_restore_is_refused_while_neither_source_is_complete(table: RawHead, kafka: LogSpan, reason: str) -> None:
+    """A shard that began with what Kafka has left would lack for ever the rows that only the table has."""
     with pytest.raises(TableError, match=reason):
         prefers_table(table, kafka)
 
 
-def test_who_begins_empty_knows_the_leaders_of_that_moment() -> None:
-    """The log may be cut, and grow again, before anybody looks at its leaders for the first time."""
+def test_an_empty_shard_records_the_leader_epochs_of_its_start() -> None:
+    """The log may be truncated, and grow again, before its leaders are read for the first time."""
     nothing: Any = None
     shard = empty(0)
     Restore(shard, nullcontext, lambda: log(0, 9, epoch=5), nothing).bring(ALL)
     assert shard.other_epochs("t", {0: 6}) == {(0, 5)}
 
 
-def test_who_begins_empty_while_kafka_is_away_begins_all_the_same() -> None:
+def test_an_empty_shard_starts_without_kafka() -> None:
     nothing: Any = None
     shard = empty(0)
     Restore(shard, nullcontext, lambda: None, nothing).bring(ALL)

@@ -1,4 +1,4 @@
-"""Rules that the model test meets too seldom, one by one."""
+"""Rules of buckets that the model test exercises too seldom, one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GRID = Grid(NOW + 60_000, 60_000, 2)
 
 
 def shard_of(*batches: Sequence[tuple[int, int, Value | None]], sources: tuple[str, ...] = ("s0",)) -> Shard:
-    """A shard fed batches of rows (series, ms after NOW, value), all in one range."""
+    """Return a shard fed batches of rows (series, ms after NOW, value), all in one range."""
     shard = Shard(capacity=1_000)
     announce(shard, range(5))
     log = [
@@ -43,7 +43,7 @@ def shard_of(*batches: Sequence[tuple[int, int, Value | None]], sources: tuple[s
 
 
 def row(shard: Shard, series: int = 0, grid: Grid = GRID) -> tuple[Buckets, dict[str, int]]:
-    """The answer for one series, and its last bucket."""
+    """Return the answer for one series, and its last bucket."""
     matcher = Matcher(NAME, "=", f"test.v{series}")
     buckets = shard.select(SelectRequest((matcher,), grid, STATISTICS))
     return buckets, {name: int(matrix[0, -1]) for name, matrix in buckets.statistics.items()}
@@ -54,8 +54,8 @@ def row(shard: Shard, series: int = 0, grid: Grid = GRID) -> tuple[Buckets, dict
     [(-2.0, -1.0), (-0.0, 0.0), (5.0, math.nan), (-math.inf, -1e300), (-5, -3), (-3, 2), ("a", "b"), (False, True)],
     ids=repr,
 )
-def test_equal_times_any_order(less: Value, greater: Value) -> None:
-    """Of two samples at one time the greater value is the last, whichever came first, in one batch or in two."""
+def test_last_value_at_equal_times_does_not_depend_on_order(less: Value, greater: Value) -> None:
+    """Of two samples at one time the greater value is the last, in either order, in one batch or in two."""
     alone = row(shard_of([(0, 5, greater)]))[0]
     for shard in (
         shard_of([(0, 5, less), (0, 5, greater)]),
@@ -75,8 +75,8 @@ def test_equal_times_any_order(less: Value, greater: Value) -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_series_of_two_sources_in_one_range(together: bool) -> None:
-    """Of one virtual shard: its samples meet in one bucket although their batches might be applied in one pass."""
+def test_a_series_of_two_sources_in_one_range_shares_buckets(together: bool) -> None:
+    """Samples of one virtual shard meet in one bucket although their batches might be applied in one pass."""
     for shard in (
         shard_of([(0, 1, 10), (1, 1, 1)], [(0, 2, 20), (2, 1, 1)], sources=("s0", "s129")),
         shard_of(
@@ -88,8 +88,8 @@ def test_a_series_of_two_sources_in_one_range(together: bool) -> None:
         assert got["sum"] == {2: 30, 4: 100}[got["count"]]
 
 
-def test_integer_becomes_double_inside_a_batch() -> None:
-    """Every sample before the change is converted, in cells, sums and lives; one from later is refused."""
+def test_an_integer_series_becomes_double_inside_a_batch() -> None:
+    """Every earlier sample is converted, in cells, sums and incarnations; a later integer is refused."""
     shard = shard_of([(0, 1, 2**53 + 1), (0, 2, 7), (0, 3, 0.5), (0, 4, 9)])
     buckets, got = row(shard)
     assert buckets.series[0].type == ValueType.DOUBLE
@@ -102,15 +102,15 @@ def test_integer_becomes_double_inside_a_batch() -> None:
 @pytest.mark.parametrize(
     ("old", "new"), [(1, "x"), (1, True), (0.5, "x"), (True, 1), ("x", 1), ("x", 0.5), (True, 0.5)], ids=repr
 )
-def test_other_changes_of_type_are_conflicts(old: Value, new: Value) -> None:
-    """Refused and counted; the series stays what it was."""
+def test_other_changes_of_type_are_counted_as_conflicts(old: Value, new: Value) -> None:
+    """Samples of another type are refused and counted; the series keeps its type."""
     for shard in (shard_of([(0, 1, old)], [(0, 2, new)]), shard_of([(0, 1, old), (0, 2, new)])):
         assert row(shard)[1]["count"] == 1
         assert shard.status()["conflicts"] == 1
 
 
 def test_integers_are_exact_at_the_limits() -> None:
-    """Past 2^53, and sums that wrap are told from count, min and max."""
+    """Integers past 2^53 are exact, and wrapped sums are restored from count, min and max."""
     big = 2**63 - 1
     buckets, got = row(shard_of([(0, i, big) for i in range(1, 5)]))
     assert (got["min"], got["max"], got["last"]) == (big, big, big)
@@ -121,14 +121,14 @@ def test_integers_are_exact_at_the_limits() -> None:
     assert buckets.notes == ()
 
 
-def test_wrapped_sums_that_become_doubles() -> None:
+def test_a_wrapped_sum_is_converted_to_double_from_the_true_sum() -> None:
     """A conversion starts from the true sum."""
     _, got = row(shard_of([(0, i, 2**62) for i in range(1, 5)], [(0, 9, 1.0)]))
     assert cell_to_double(got["sum"]) == 2.0**64
 
 
 def test_nan_poisons_its_bucket_only() -> None:
-    """min, max and sum of one bucket; last of later ones is sound."""
+    """min, max, sum and last of its bucket become NaN; later buckets are unaffected."""
     buckets, got = row(shard_of([(0, -5, math.nan)], [(0, -6, 1.0)], [(0, 5, 2.0)]))
     before = {name: cell_to_double(int(buckets.statistics[name][0, 0])) for name in ("min", "max", "sum", "last")}
     assert all(math.isnan(value) for value in before.values())
@@ -136,15 +136,15 @@ def test_nan_poisons_its_bucket_only() -> None:
     assert cell_to_double(got["sum"]) == 2.0
 
 
-def test_edges_of_a_bucket() -> None:
+def test_a_bucket_includes_its_end_and_excludes_its_start() -> None:
     """(end - step, end]: the end is inside, the start is not."""
     buckets, _ = row(shard_of([(0, 0, 1)], [(0, 1, 2)], [(0, 60_000, 3)]))
     assert buckets.statistics["count"].tolist() == [[1, 2]]
     assert buckets.statistics["last_time"].tolist() == [[NOW, NOW + 60_000]]
 
 
-def test_many_samples_of_one_series_in_one_batch() -> None:
-    """A drop-in file with a backlog: ten thousand rows of one series."""
+def test_many_samples_of_one_series_in_one_batch_are_all_counted() -> None:
+    """Ten thousand rows of one series, as from a drop-in file with a backlog."""
     shard = shard_of([(0, -i, i) for i in range(10_000)])
     buckets, _ = row(shard, grid=Grid(NOW, 60_000, 1))
     assert {n: m.tolist() for n, m in buckets.statistics.items() if n != "last_time"} == {
@@ -153,8 +153,8 @@ def test_many_samples_of_one_series_in_one_batch() -> None:
     assert [tuple(life)[1:] for life in buckets.births.tolist()] == [(NOW, NOW - 9_999, NOW, 0)]
 
 
-def test_every_order_of_births_gives_the_same_lives() -> None:
-    """Three lives, six orders."""
+def test_every_order_of_births_gives_the_same_incarnations() -> None:
+    """Three births in all six orders."""
     rows = [(print_of(0), NOW + i, NOW - i % 3, i) for i in range(6)]
     found = set()
     for order in itertools.permutations(range(3)):
@@ -168,8 +168,8 @@ def test_every_order_of_births_gives_the_same_lives() -> None:
     }
 
 
-def test_ended_until_something_newer_comes() -> None:
-    """In any order; an end at the time of the last sample stands."""
+def test_a_series_is_ended_until_a_newer_sample_arrives() -> None:
+    """The order does not matter; an end at the time of the last sample stays."""
     assert row(shard_of([(0, 1, 5)], [(0, 9, None)]))[0].ended_ms.tolist() == [NOW + 9]
     assert row(shard_of([(0, 9, None)], [(0, 9, 5)]))[0].ended_ms.tolist() == [NOW + 9]
     assert row(shard_of([(0, 10, 5)], [(0, 9, None)]))[0].ended_ms.tolist() == [0]
@@ -186,20 +186,20 @@ def test_ended_until_something_newer_comes() -> None:
         (SelectRequest((), Grid(NOW, 60_000, 10_000_000)), "ask for fewer"),
     ],
 )
-def test_questions_that_cannot_be_answered(request_: SelectRequest, text: str) -> None:
-    """The message says what is there, or how much is allowed."""
+def test_invalid_requests_are_refused(request_: SelectRequest, text: str) -> None:
+    """The message names what exists, or the limit."""
     with pytest.raises(SelectError, match=text):
         shard_of([(0, 1, 1)]).select(request_)
 
 
-def test_announced_but_never_sampled() -> None:
-    """Found, of the announced type, with empty buckets."""
+def test_a_series_announced_but_never_sampled_has_empty_buckets() -> None:
+    """The series is found with its announced type and empty buckets."""
     buckets, got = row(shard_of([(0, 1, 1)]), series=3)
     assert (buckets.series[0].type, got["count"], len(buckets.births)) == (ValueType.INTEGER, 0, 0)
 
 
-def test_texts_forget_what_no_cell_holds() -> None:
-    """Numbers are used again; at the limit there is none."""
+def test_string_pool_forgets_texts_that_no_cell_holds() -> None:
+    """Numbers are reused; at the limit new texts get none."""
     texts = StringPool(limit_bytes=2_000)
     ids = [texts.intern(f"text {i}") for i in range(20)]
     assert ids[-1] == NO_STRING
@@ -210,7 +210,7 @@ def test_texts_forget_what_no_cell_holds() -> None:
 
 
 def test_strings_survive_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a bucket or a life still points at is kept."""
+    """Strings that a bucket or an incarnation still points at are kept."""
     monkeypatch.setattr(StringPool, "wants_sweep", lambda _: True)
     shard = shard_of(*([(0, i, f"value {i}"), (1, i, "same")] for i in range(1, 30)))
     buckets, got = row(shard)
@@ -220,7 +220,7 @@ def test_strings_survive_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_two_million_series_can_be_reserved() -> None:
-    """Address space only: nothing is resident before it is written."""
+    """Only address space is reserved; no page is resident before it is written."""
     shard = Shard(capacity=2_000_000)
     assert shard.status()["capacity"] >= 2_000_000
     assert isinstance(shard._store.rings[0], LevelRing)

@@ -1,4 +1,4 @@
-"""A shard stops working for whoever has gone away."""
+"""A shard stops working on a query once the client has disconnected or the deadline has passed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def shard() -> Shard:
 
 @pytest.fixture
 def service(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> ShardService:
-    """Whatever it is asked takes far longer than a second."""
+    """Service that needs far longer than a second for any query."""
     monkeypatch.setattr(parts, "PART", 64)
     monkeypatch.setattr(parts, "LEAST_PART", 64)
     monkeypatch.setattr(pushdown, "CHUNK_CELLS", 1)
@@ -98,19 +98,19 @@ def test_a_client_that_waits_gets_its_answer(service: ShardService, port: int) -
     assert service.figures()["cancelled"] == 0
 
 
-def test_buckets_are_not_read_for_nobody(shard: Shard) -> None:
+def test_select_stops_if_the_caller_has_disconnected(shard: Shard) -> None:
     with pytest.raises(CallerDisconnected, match="closed the connection"):
         shard.select(SelectRequest(ALL, GRID), lambda: True)
 
 
-def test_a_deadline_counts_as_gone(service: ShardService, port: int) -> None:
+def test_work_ends_at_the_deadline_of_the_request(service: ShardService, port: int) -> None:
     request = AggregateRequest(ALL, GRID, BY_ROWS, "sum", ("part",), deadline_ms=100)
     with FramedClient(idl().Shard, "127.0.0.1", port, 30.0) as client, pytest.raises(idl().ShardError, match="100 ms"):
         client.call("aggregate", json.dumps(request.to_json()).encode())
     assert service.figures()["cancelled"] == 1
 
 
-def test_waiting_ends_by_either() -> None:
+def test_a_query_deadline_ends_by_disconnect_or_time() -> None:
     QueryDeadline().check()
     with pytest.raises(CallerDisconnected):
         QueryDeadline(lambda: True).check()

@@ -1,4 +1,5 @@
-"""Shard processes that die, hang, come and go under load: answers stay right and whole, or say that they are not."""
+"""Shard processes that die, hang, join and leave under load: answers stay correct and complete, or are marked
+partial."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def made(
     batches: int = 120,
     **options: Any,
 ) -> Iterator[Cluster]:
-    """A store of these members, running, with something in it."""
+    """Return a running store of these members that holds some batches."""
     prefix = f"h6.{name}"
     counts = {f"{prefix}.series": 2, f"{prefix}.samples": PARTITIONS}
     make_topics(kafka, tuple(TopicSpec(topic, count, APPEND_TIME) for topic, count in counts.items()))
@@ -69,7 +70,7 @@ def running(zookeeper: str, kafka: str, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def trio(running: Cluster) -> Iterator[Cluster]:
-    """It runs and holds everything; so it does at the end."""
+    """The running store, settled before and after each test."""
     running.settle("0", "1", "2")
     yield running
     running.rest()
@@ -85,8 +86,8 @@ def pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-def test_a_replica_that_is_killed_is_missed_by_nobody(trio: Cluster) -> None:
-    """And when it comes back it holds what the others do."""
+def test_a_killed_replica_does_not_affect_answers(trio: Cluster) -> None:
+    """After its restart the shard holds the same data as the others."""
     trio.rest()
     trio.load(10)
     with Watcher(trio, LATE_S) as watcher:
@@ -98,11 +99,11 @@ def test_a_replica_that_is_killed_is_missed_by_nobody(trio: Cluster) -> None:
     trio.check()
     assert watcher.wrong == []
     assert watcher.asked > 10
-    trio.kill("0")  # what is left has to be whole without it
+    trio.kill("0")  # the remaining shards have to be complete without it
     trio.check()
 
 
-def test_a_replica_that_hangs_costs_little(trio: Cluster) -> None:
+def test_a_hanging_replica_delays_answers_little(trio: Cluster) -> None:
     trio.rest()
     trio.check()
     trio.send("2", signal.SIGSTOP)
@@ -115,7 +116,7 @@ def test_a_replica_that_hangs_costs_little(trio: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_a_replica_that_sleeps_past_its_session_never_answers_with_old_data(trio: Cluster) -> None:
+def test_a_replica_suspended_past_its_session_never_answers_with_old_data(trio: Cluster) -> None:
     trio.rest()
     trio.load(10)
     with Watcher(trio, LATE_S + 2) as watcher:
@@ -127,13 +128,13 @@ def test_a_replica_that_sleeps_past_its_session_never_answers_with_old_data(trio
     trio.rest()
     trio.check()
     assert watcher.wrong == []
-    trio.kill("2")  # half of what it held is the sleeper's alone now
+    trio.kill("2")  # half of its virtual shards are now held by the resumed shard alone
     trio.check()
 
 
 @pytest.mark.slow
 def test_a_shard_joins_and_another_leaves_under_load(zookeeper: str, kafka: str, tmp_path: Path) -> None:
-    """One replica only: what moves is never missing."""
+    """With one replica the moved virtual shards are never missing."""
     with made(zookeeper, kafka, tmp_path, "moves", "01", 1) as cluster:
         cluster.rest()
         cluster.load(10)
@@ -151,7 +152,9 @@ def test_a_shard_joins_and_another_leaves_under_load(zookeeper: str, kafka: str,
         cluster.check()
 
 
-def test_more_replicas_are_made_and_let_go(zookeeper: str, kafka: str, tmp_path: Path) -> None:
+def test_answers_stay_right_after_replicas_are_added_and_one_is_killed(
+    zookeeper: str, kafka: str, tmp_path: Path
+) -> None:
     with made(zookeeper, kafka, tmp_path, "copies", "01", 1) as cluster:
         cluster.change(lambda membership: membership.replicated(2))
         cluster.settle("0", "1")

@@ -1,5 +1,5 @@
-"""A shard process that lost what it had, on a real ZooKeeper, Kafka and HDFS: from its last snapshot, from the copy on
-HDFS, from the raw table; every bucket is that of a shard that was never gone."""
+"""A shard process that lost its data on a real ZooKeeper, Kafka and HDFS: it is restored from its last snapshot, the
+copy on HDFS or the raw table, and every bucket is that of a shard that never stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from varstore.store.groups import FeedGroup
 pytestmark = pytest.mark.stack
 HOUR, MINUTE = 3_600_000, 60_000
 HOURS, POINTS = 60, 5
-"""The samples are of so many hours, and of so many of them: each row that holds something is a file on HDFS."""
+"""The samples are spread over this many hours, at this many points: each row with data is a file on HDFS."""
 BATCHES = 150
 NEVER = 3_600.0
 OFTEN = 0.3
@@ -48,7 +48,7 @@ EVERY_LEVEL = tuple(
 
 @dataclass
 class World:
-    """One shard, its folder, its copies, and the raw table of what it is fed."""
+    """One shard, its folder, its copies, and the raw table of its batches."""
 
     cluster: Cluster
     hdfs: str
@@ -65,7 +65,7 @@ class World:
         return HdfsFolder(f"{self.hdfs}{SNAPSHOTS_PATH}/0")
 
     def sample(self, count: int) -> None:
-        """Batches of the last three days, in order of time, some hours late: integers, and halves."""
+        """Send batches of the last three days, in order of time, some hours late: integers, and halves."""
         for _ in range(count):
             self.batches += 1
             source = self.batches % len(SOURCES)
@@ -76,45 +76,45 @@ class World:
             self.cluster.send_rows(source, rows, NOW - age)
 
     def feed(self, count: int) -> None:
-        """Batches that the shard has applied when this returns."""
+        """Send batches and wait until the shard has applied them."""
         self.cluster.rest()
         self.sample(count)
         self.cluster.check()
 
     def start(self, **options: object) -> None:
-        """With its snapshots and copies never or often."""
+        """Start the shard; snapshots and copies are never made unless the options say otherwise."""
         self.cluster.options |= {"snapshot_s": NEVER, "copy_s": NEVER, "dies_in_refill": 0, **options}
         self.cluster.load()
         self.cluster.restart("0")
 
-    def come_back(self, **options: object) -> None:
-        """Start, be fed what is missing, and be as if never gone."""
+    def restart_and_check(self, **options: object) -> None:
+        """Start, feed what is missing, and compare with a shard that never stopped."""
         self.start(**options)
         self.cluster.settle("0")
         self.cluster.rest()
         self.cluster.check()
 
     def problem(self) -> str:
-        """Of which the shard's health speaks."""
+        """Return the problem that the shard's health file reports."""
         health = read_health(self.cluster.folder / "shard-0.json")
         return health.problem if health is not None else ""
 
-    def said(self) -> str:
-        """What the shard logged since it was last asked."""
+    def read_log(self) -> str:
+        """Return the log lines since the last call."""
         log = self.cluster.folder / "shard-0.log"
         text = log.read_text()
         log.write_text("")
         return text
 
     def is_saved(self, folder: SnapshotFolder, lacking: bool = False) -> bool:
-        """Whether the newest snapshot there has all that there is; or all but what it says is `lacking`."""
+        """Return True if the newest snapshot there has everything, or everything but what it says is `lacking`."""
         ends = self.cluster.log.ends()
         manifest = next(manifests(folder), None)
         if manifest is None:
             return False
         try:
             frames = list(read_frames([(manifest.state, lambda: folder.open(manifest.state))]))
-        except FileNotFoundError:  # there is a newer one by now
+        except FileNotFoundError:  # a newer one replaced it
             return False
         groups = [FeedGroup.of_frame(frame) for frame in frames if frame.kind == "group"]
         if any(bool(group.lost) != lacking for group in groups):
@@ -123,7 +123,7 @@ class World:
         return bool(have) and all(one.get(p, 0) >= end for one in have for p, end in ends.items())
 
     def lose(self, copies: bool = False) -> None:
-        """The disk, and the copies."""
+        """Delete the local snapshots, and optionally the copies."""
         shutil.rmtree(self.local.path)
         for path, _, _ in files.list_files(self.copies.uri) if copies else ():
             files.delete_file(f"{self.copies.uri}/{path}")
@@ -131,7 +131,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def running(zookeeper: str, kafka: str, hdfs: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A shard with some days in it, saved at home and on HDFS; Kafka no longer has what it was fed."""
+    """A shard with some days of data, saved locally and on HDFS; Kafka no longer has its batches."""
     root, data = f"{hdfs}/coming-back", tmp_path_factory.mktemp("data")
     folder = tmp_path_factory.mktemp("coming")
     options = {"hdfs": root, "data": str(data), "snapshot_s": OFTEN, "copy_s": OFTEN, "notice_s": OFTEN}
@@ -145,42 +145,42 @@ def running(zookeeper: str, kafka: str, hdfs: str, tmp_path_factory: pytest.Temp
 
 @pytest.fixture
 def saved_world(running: World) -> World:
-    """It is whole; all is saved at home and on HDFS, and is in Kafka no longer."""
+    """The stopped shard, complete and saved locally and on HDFS; Kafka no longer has its batches."""
     cluster = running.cluster
-    if cluster.options["snapshot_s"] != OFTEN:  # another test was here
+    if cluster.options["snapshot_s"] != OFTEN:  # another test ran before
         cluster.kill("0")
-        running.come_back(snapshot_s=OFTEN, copy_s=OFTEN)
+        running.restart_and_check(snapshot_s=OFTEN, copy_s=OFTEN)
     eventually(lambda: running.is_saved(running.local) and running.is_saved(running.copies), "a snapshot and its copy")
     cluster.trim(cluster.log.ends())
     cluster.kill("0")
-    running.said()
+    running.read_log()
     return running
 
 
 @pytest.mark.slow
-def test_killed_between_what_was_applied_and_the_next_snapshot(saved_world: World) -> None:
-    """The snapshot is older than what the shard had; all that came since comes from Kafka once more."""
-    saved_world.come_back()
+def test_a_shard_killed_before_its_next_snapshot_rereads_kafka(saved_world: World) -> None:
+    """The snapshot is older than the data of the shard; everything newer is read from Kafka again."""
+    saved_world.restart_and_check()
     saved_world.feed(20)
     assert not saved_world.is_saved(saved_world.local)
     saved_world.cluster.kill("0")
-    saved_world.come_back()
+    saved_world.restart_and_check()
 
 
 @pytest.mark.slow
-def test_without_its_disk_it_comes_back_from_the_copy(saved_world: World) -> None:
-    """Kafka has only what came since the copy."""
-    saved_world.come_back()
+def test_a_shard_without_its_disk_is_restored_from_the_copy(saved_world: World) -> None:
+    """Kafka has only the batches after the copy."""
+    saved_world.restart_and_check()
     saved_world.feed(10)
     saved_world.cluster.kill("0")
-    saved_world.said()
+    saved_world.read_log()
     saved_world.lose()
-    saved_world.come_back()
-    assert "snapshot: 256 virtual shards" in saved_world.said()
+    saved_world.restart_and_check()
+    assert "snapshot: 256 virtual shards" in saved_world.read_log()
 
 
-def test_without_both_it_comes_back_from_the_table(saved_world: World) -> None:
-    """The table at a version, Kafka from there; the first time it is killed in the middle of it."""
+def test_a_shard_without_disk_and_copy_is_restored_from_the_raw_table(saved_world: World) -> None:
+    """The table is read at a version, Kafka from there; the first attempt is killed in the middle."""
     ends = saved_world.cluster.log.ends()
     saved_world.raw.store(saved_world.cluster.log.batches, ends)
     saved_world.sample(10)
@@ -188,17 +188,17 @@ def test_without_both_it_comes_back_from_the_table(saved_world: World) -> None:
     saved_world.start(dies_in_refill=3)
     saved_world.cluster.processes["0"].wait(30)
     assert saved_world.cluster.processes["0"].returncode == -signal.SIGKILL
-    saved_world.come_back()
-    assert "refilled from version" in saved_world.said()
+    saved_world.restart_and_check()
+    assert "refilled from version" in saved_world.read_log()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_kafka_deleted_unread_comes_from_the_table(saved_world: World, killed: bool) -> None:
-    """The shard lives; the table has read on, the shard has not. Until the table is past what is lost its answers are
-    partial, and say so; also after it was killed in between."""
+def test_batches_that_kafka_deleted_unread_are_refilled_from_the_raw_table(saved_world: World, killed: bool) -> None:
+    """The shard runs; the table has read on, the shard has not. Until the table is past the lost range the answers are
+    partial and say so, also after the shard was killed in between."""
     cluster = saved_world.cluster
-    saved_world.come_back(snapshot_s=OFTEN, copy_s=OFTEN)
+    saved_world.restart_and_check(snapshot_s=OFTEN, copy_s=OFTEN)
     saved_world.raw.store(cluster.log.batches, cluster.log.ends())
     saved_world.sample(10)
     lost = cluster.log.ends()
@@ -211,17 +211,18 @@ def test_what_kafka_deleted_unread_comes_from_the_table(saved_world: World, kill
             answer = cluster.answer()
         except StoreUnavailable:
             return False
-        told = any("which Kafka deleted before it was read" in note for note in answer.notes)
-        return answer.partial and told and cluster.places()["0"].lacking == ALL_VSHARDS
+        noted = any("which Kafka deleted before it was read" in note for note in answer.notes)
+        return answer.partial and noted and cluster.places()["0"].lacking == ALL_VSHARDS
 
-    eventually(lacks, "it says what it lacks")
+    eventually(lacks, "the answer names what it lacks")
     if killed:
-        eventually(lambda: saved_world.is_saved(saved_world.local, lacking=True), "a snapshot of what it has")
+        eventually(lambda: saved_world.is_saved(saved_world.local, lacking=True), "a snapshot of its data")
         cluster.kill("0")
         saved_world.start()
-        eventually(lacks, "it still does")
+        eventually(lacks, "the answer still names it")
         eventually(
-            lambda: "cannot be refilled yet: the raw query has read" in saved_world.problem(), "why it still does"
+            lambda: "cannot be refilled yet: the raw query has read" in saved_world.problem(),
+            "the reason in its health",
         )
     eventually(lambda: "which Kafka deleted before it was read" in saved_world.problem(), "health says it")
     saved_world.raw.store(cluster.log.batches, lost)
@@ -230,5 +231,5 @@ def test_what_kafka_deleted_unread_comes_from_the_table(saved_world: World, kill
     cluster.settle("0")
     cluster.rest()
     cluster.check()
-    assert "refilled from version" in saved_world.said()
+    assert "refilled from version" in saved_world.read_log()
     assert cluster.places()["0"].lacking == 0

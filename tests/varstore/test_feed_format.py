@@ -1,4 +1,4 @@
-"""docs/formats/feed.md, the golden bytes and the code say the same."""
+"""The page docs/formats/feed.md, the golden bytes and the code agree."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RANGE = FeedRange(
 
 
 def test_golden_bytes_are_still_read() -> None:
-    """Written once, by the first version."""
+    """The golden file was written by the first version."""
     range_ = decode_range([(GOLDEN / f"{part}.arrow").read_bytes() for part in PARTS])
     assert range_.samples.rows() == ROWS
     assert (range_.topic_id, range_.partition, range_.start, range_.until) == ("AAAAAAAAAAAAAAAAAAAAAQ", 3, 40, 45)
@@ -46,11 +46,11 @@ def test_golden_bytes_are_still_read() -> None:
     assert range_.vshards == RANGE.vshards
 
 
-def test_what_is_written_is_what_the_page_says() -> None:
+def test_encoded_columns_match_the_page() -> None:
     """Column names and types, in order, of all three parts."""
     page = (ROOT / "docs" / "formats" / "feed.md").read_text()
-    told = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| `")]
-    names = [(name.strip(" `"), kind.split(",")[0].strip()) for name, kind in told]
+    documented = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| `")]
+    names = [(name.strip(" `"), kind.split(",")[0].strip()) for name, kind in documented]
     written = []
     for part in encode_range(RANGE)[:2]:
         with pa.ipc.open_stream(pa.py_buffer(part)) as reader:

@@ -1,4 +1,4 @@
-"""Groups of virtual shards are fed as one log says, whatever moves: nothing is missed, nothing counts twice."""
+"""Groups of virtual shards are fed from one log while virtual shards move: no batch is missed or counted twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HALVES = [mask_of(vshards) for vshards in ownership(("0", "1")).values()]
 
 
 class World:
-    """A log, shards, and one life of the query."""
+    """A log, shards, and one run of the query."""
 
     def __init__(self, *masks: int) -> None:
         self.log = Log()
@@ -41,7 +41,7 @@ class World:
         self._values = 0
 
     def send(self, source: int, copies: int = 1) -> None:
-        """A batch of two series of a source; a source stays with its agent."""
+        """Send a batch of two series of a source; a source stays with its agent."""
         self._values += 1
         rows = [(print_of(2 * source + i), NOW + self._values, NOW, self._values) for i in (0, 1)]
         self.log.send(AGENTS[source % len(AGENTS)], SOURCES[source], rows, NOW + self._values, copies)
@@ -58,17 +58,17 @@ class World:
             shard.close()
 
     def check(self) -> None:
-        """All shards together hold what one would."""
+        """Check that all shards together hold the data of one shard that gets everything."""
         whole = reference(self.log)
-        known(whole)
+        announce_all_to(whole)
         for fed in self.shards.values():
-            known(fed.shard)
+            announce_all_to(fed.shard)
         expected = table([whole.select(ALL)], ALL)
         assert table([fed.shard.select(ALL) for fed in self.shards.values()], ALL) == expected
 
 
-def known(shard: Shard) -> None:
-    """Announce what it holds."""
+def announce_all_to(shard: Shard) -> None:
+    """Announce all series to a shard."""
     for i, source in enumerate(SOURCES):
         announce(shard, [2 * i, 2 * i + 1], source)
 
@@ -85,19 +85,20 @@ def fill(world: World) -> None:
         world.send(i % 12, copies=1 + i % 2)
 
 
-def test_each_group_gets_what_it_holds(pair: World) -> None:
+def test_each_group_is_fed_the_batches_of_its_virtual_shards(pair: World) -> None:
     fill(pair)
     pair.feed.settle()
     pair.check()
     assert pair.feed.progress.figures(0)["lagging"] == []
 
 
-def test_what_is_taken_over_from_a_peer_goes_on_where_the_image_ends(pair: World) -> None:
-    """Also what comes while it is copied; then it is one group with the rest."""
+def test_virtual_shards_copied_from_a_peer_continue_where_the_image_ends(pair: World) -> None:
+    """Batches fed during the copy are included; afterwards the copied virtual shards merge into one group with the
+    rest."""
     fill(pair)
     pair.feed.settle()
     zero, one = pair.shards["0"], pair.shards["1"]
-    known(one.shard)
+    announce_all_to(one.shard)
     some = mask_of(v for v in map(virtual_shard, SOURCES) if HALVES[1] >> v & 1)
     with closing(fetch_snapshot(one.place(), some)) as parts:
         pair.send(3)
@@ -111,7 +112,7 @@ def test_what_is_taken_over_from_a_peer_goes_on_where_the_image_ends(pair: World
     assert zero.shard.vshards == HALVES[0] | some
 
 
-def test_what_nobody_has_is_read_from_the_start_without_holding_up_the_rest(pair: World) -> None:
+def test_virtual_shards_without_a_holder_are_read_from_the_start_without_delaying_others(pair: World) -> None:
     fill(pair)
     pair.feed.settle()
     pair.shards["1"].close()
@@ -125,7 +126,7 @@ def test_what_nobody_has_is_read_from_the_start_without_holding_up_the_rest(pair
     pair.check()
 
 
-def test_a_peer_that_dies_while_it_is_copied_from_leaves_nothing_behind(pair: World) -> None:
+def test_a_peer_that_dies_during_a_copy_leaves_nothing_behind(pair: World) -> None:
     fill(pair)
     pair.feed.settle()
     zero, one = pair.shards["0"], pair.shards["1"]
@@ -144,8 +145,8 @@ def test_a_peer_that_dies_while_it_is_copied_from_leaves_nothing_behind(pair: Wo
         list(fetch_snapshot(one.place(), HALVES[1]))
 
 
-def test_a_shard_that_hangs_is_waited_for_once(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other gets its data at the same time, and what comes later at once."""
+def test_a_hanging_shard_is_waited_for_once(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other shard gets its data at the same time, and later batches at once."""
     monkeypatch.setattr(feeding, "SEND_TIMEOUT_S", 2.0)
     feeding._client.cache_clear()
     hang, zero = threading.Event(), pair.shards["0"].shard
@@ -161,7 +162,7 @@ def test_a_shard_that_hangs_is_waited_for_once(pair: World, monkeypatch: pytest.
     for _ in range(5):
         pair.send(1)
         pair.feed.micro_batch()
-    assert monotonic() - began < 8, "five rounds that wait take 10 s"
+    assert monotonic() - began < 8, "five rounds that each wait for the timeout take 10 s"
     assert positions(pair.shards["1"].shard) == {Partition("topic-one", p): n for p, n in pair.log.ends().items()}
     assert set(pair.feed.progress.figures(0)["problems"]) == {"0"}
     hang.set()
@@ -171,8 +172,8 @@ def test_a_shard_that_hangs_is_waited_for_once(pair: World, monkeypatch: pytest.
 
 
 def cut(pair: World) -> tuple[int, int]:
-    """The log loses the end of a partition, and grows beyond it: other batches, and some of the lost ones once more.
-    The partition, and where it was cut."""
+    """Truncate a partition and let it grow beyond its old end, with other batches and some of the lost ones again.
+    Returns the partition and the offset of the truncation."""
     partition = max(pair.log.records, key=lambda p: len(pair.log.records[p]))
     at = len(pair.log.records[partition]) - 4
     batches = pair.log.batches[partition][at:]
@@ -187,8 +188,8 @@ def cut(pair: World) -> tuple[int, int]:
     return partition, at
 
 
-def test_a_log_that_was_cut_is_read_again_from_there(pair: World) -> None:
-    """Offsets come again with other batches; some of the old ones are sent once more."""
+def test_a_truncated_log_is_read_again_from_the_truncation(pair: World) -> None:
+    """Offsets are reused by other batches; some of the old batches are sent once more."""
     cuts = TruncationDetector("topic-one")
     fill(pair)
     pair.feed.settle()
@@ -205,8 +206,8 @@ def test_a_log_that_was_cut_is_read_again_from_there(pair: World) -> None:
 
 
 @pytest.mark.parametrize("soon", [True, False])
-def test_a_log_that_was_cut_while_no_driver_ran(pair: World, soon: bool) -> None:
-    """The shards find it by the leader epochs: before the next driver feeds them, or after."""
+def test_a_log_truncated_while_no_driver_ran_is_read_again(pair: World, soon: bool) -> None:
+    """The shards detect it by the leader epochs, before the next driver feeds them or after."""
     fill(pair)
     before = {p: epochs[-1][0] for p, epochs in pair.log.leaders.items()}
     for fed in pair.shards.values():
@@ -277,7 +278,7 @@ def act(world: World, what: str, n: int) -> None:
             giver = next(fed for fed in world.shards.values() if fed.shard.vshards & vshard)
             taker = world.shards[str((int(giver.id) + 1) % 3)]
             if what == "move":
-                known(giver.shard)
+                announce_all_to(giver.shard)
                 with closing(fetch_snapshot(giver.place(), vshard)) as parts:
                     taker.shard.adopt(vshard, parts)
             else:

@@ -1,4 +1,5 @@
-"""Rows of the raw table that are joined to cells before they reach the store: as if each had been applied alone."""
+"""Rows of the raw table that are aggregated to cells before they reach the store give the same result as single
+rows."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from varstore.shard.shard import Shard
 from varstore.snapshot.raw_rows import BUDGET_BYTES, COLUMNS, RawRowLoader, Target, plan
 
 SOURCES = {0: VSHARDS["s0"], 1: VSHARDS["s1"], 2: VSHARDS["s2"], 3: VSHARDS["s0"]}
-"""By number in the table; two are of one virtual shard, and share series."""
+"""Virtual shards by number in the table; two sources are of one virtual shard, and share series."""
 SERIES = tuple(range(9))
 
 
@@ -45,7 +46,7 @@ def value_of(series: int, draw: random.Random) -> bool | int | float | str | Non
 
 
 def rows_of(draw: random.Random, hour: int, dense: bool) -> list[tuple[int, TestBatch]]:
-    """Of an hour, so many hours back."""
+    """Return rows of the hour that lies this many hours back."""
     found = []
     for source in SOURCES:
         rows: list[Row] = []
@@ -63,7 +64,7 @@ def rows_of(draw: random.Random, hour: int, dense: bool) -> list[tuple[int, Test
 
 
 def shown(shard: Shard) -> list[object]:
-    """Every bucket of every level, every life, every end."""
+    """Return every bucket of every level, every incarnation and every end."""
     for source in ("s0", "s1", "s2"):
         announce(shard, SERIES, source)
     found: list[object] = []
@@ -77,15 +78,15 @@ def shown(shard: Shard) -> list[object]:
 
 
 def one_by_one(rows: RawRowLoader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is joined."""
+    """Disable aggregation."""
     monkeypatch.setattr(
         "varstore.snapshot.raw_rows.mask_aggregatable", lambda r, _: (np.zeros(len(r.time_ms), bool), r.starts < 0)
     )
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(4), "folding", 4))
-def test_joined_rows_give_what_single_rows_give(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All types, times that occur twice, new births, ends, a series of two sources, rows in any order of the hours."""
+def test_aggregated_rows_give_the_same_cells_as_single_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All types, times that occur twice, new births, ends, a series of two sources, hours in any order."""
     draw = random.Random(seed)
     hours = [0, 1, 2, 5, 26, 27, 70]
     draw.shuffle(hours)
@@ -102,7 +103,7 @@ def test_joined_rows_give_what_single_rows_give(seed: int, monkeypatch: pytest.M
 
 
 def apply(shard: Shard, batches: Sequence[object]) -> None:
-    """Each table in pieces of a few hundred rows."""
+    """Apply each table in pieces of a few hundred rows."""
     rows = RawRowLoader(shard, SOURCES, START)
     for one in batches:
         for batch in one.combine_chunks().to_batches(max_chunksize=700):  # type: ignore[attr-defined]
@@ -110,8 +111,8 @@ def apply(shard: Shard, batches: Sequence[object]) -> None:
     rows.close()
 
 
-def test_rows_of_open_buckets_are_left_to_the_ordinary_way() -> None:
-    """Fed from Kafka first: what the table has of the same minutes is added, to every level, once."""
+def test_rows_of_open_buckets_are_applied_one_by_one() -> None:
+    """Rows of the table for minutes that Kafka already filled are added once, to every level."""
     log, whole = LaneLog(), LaneLog()
     for at in range(20):
         rows: list[Row] = [(print_of(0), START - at * 20_000, START - HOUR, at)]

@@ -1,4 +1,4 @@
-"""Virtual shards of a process come, go and stand at different offsets; every batch counts once."""
+"""Groups of virtual shards of a process are adopted, dropped and fed at different offsets; every batch counts once."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.varstore.keeping import (
     START,
     VSHARDS,
     Log,
+    announce_sources,
     catch_up,
     check,
     empty,
@@ -27,7 +28,6 @@ from tests.varstore.keeping import (
     position,
     random_log,
     range_for,
-    tell,
 )
 from tests.varstore.worlds import TOPIC, positions, print_of
 from varstore.shard.shard import Shard
@@ -39,7 +39,7 @@ from varstore.store.groups import GroupChanged, Partition
 
 @pytest.fixture
 def log() -> Log:
-    """Some batches of three sources in two partitions."""
+    """Batches of three sources in two partitions."""
     return random_log(random.Random(7), 40)
 
 
@@ -48,7 +48,7 @@ def test_sources_of_these_tests_are_of_different_virtual_shards() -> None:
 
 
 def test_a_range_for_another_set_is_refused(log: Log) -> None:
-    """So nobody feeds a group with columns of another set."""
+    """A group must not be fed columns that were filtered for another set."""
     shard = empty()
     for mask in (masks(["s0"]), ALL | 1 << (set(range(256)) - set(VSHARDS.values())).pop()):
         with pytest.raises(GroupChanged, match=f"^{GROUP_CHANGED}"):
@@ -56,8 +56,8 @@ def test_a_range_for_another_set_is_refused(log: Log) -> None:
     assert position(shard.groups()[0], 0) == 0
 
 
-def test_a_range_that_lacks_rows_of_a_batch_that_is_ours_is_refused(log: Log) -> None:
-    """They would be lost for good: their numbers would count as seen."""
+def test_a_range_without_the_rows_of_an_owned_batch_is_refused(log: Log) -> None:
+    """The rows would be lost for good, because the batch numbers would count as seen."""
     shard = empty()
     good = range_for(log, masks(["s0"]), 0, 0, 5)
     bad = type(good)(good.topic_id, 0, 0, good.until, good.entries, good.samples, ALL)
@@ -65,12 +65,12 @@ def test_a_range_that_lacks_rows_of_a_batch_that_is_ours_is_refused(log: Log) ->
         shard.feed(bad)
 
 
-def test_groups_that_meet_become_one(log: Log) -> None:
-    """An adopted virtual shard begins at 0; once it stands where the others do there is one group again."""
+def test_groups_at_the_same_offsets_are_merged(log: Log) -> None:
+    """An adopted virtual shard begins at 0; once it reaches the offsets of the others there is one group again."""
     shard = empty(masks(["s0", "s1"]))
     catch_up(shard, log)
     shard.adopt(masks(["s2"]))
-    tell(shard)
+    announce_sources(shard)
     assert [from_hex(g["vshards"]) for g in shard.groups()] == [masks(["s0", "s1"]), masks(["s2"])]
     for _ in range(3):
         feed(shard, log, shard.groups()[-1], 0, 5)
@@ -81,11 +81,11 @@ def test_groups_that_meet_become_one(log: Log) -> None:
 
 
 def test_groups_that_are_not_ready_stay_apart(log: Log) -> None:
-    """What is still to come must not be taken for whole."""
+    """A group that is not complete must not be merged into one that is."""
     shard = empty(masks(["s0", "s1"]))
     catch_up(shard, log)
     shard.adopt(masks(["s2"]), ready=False)
-    tell(shard)
+    announce_sources(shard)
     catch_up(shard, log)
     assert shard.ready == masks(["s0", "s1"])
     assert len(shard.groups()) == 2
@@ -96,11 +96,12 @@ def test_groups_that_are_not_ready_stay_apart(log: Log) -> None:
 
 
 def test_groups_that_saw_different_batches_stay_apart(log: Log) -> None:
-    """One of them read a part of the log that is lost now: what agents send again is new to the other one only."""
+    """One of them read a part of the log that is lost now; batches that agents send again are new to the other one
+    only."""
     shard = empty(masks(["s0"]))
     catch_up(shard, log)
     shard.adopt(masks(["s2"]))
-    tell(shard)
+    announce_sources(shard)
     late = next(g for g in shard.groups() if from_hex(g["vshards"]) == masks(["s2"]))
     assert position(late, 0) == 0
     skipped = range_for(log, masks(["s2"]), 0, 0, 0)
@@ -114,8 +115,8 @@ def test_groups_that_saw_different_batches_stay_apart(log: Log) -> None:
     check(shard, log, masks(["s2"]))
 
 
-def test_dropped_series_are_gone_and_come_back_whole(log: Log) -> None:
-    """Slots, labels, announcements."""
+def test_dropped_series_are_gone_and_complete_after_adoption(log: Log) -> None:
+    """Slots, labels and announcements are removed."""
     shard = empty()
     catch_up(shard, log)
     assert shard.drop(masks(["s0"])) == masks(["s0"])
@@ -123,14 +124,14 @@ def test_dropped_series_are_gone_and_come_back_whole(log: Log) -> None:
     assert all(name not in shard.names() for name in ("test.v0", "test.v2"))
     check(shard, log)
     shard.adopt(masks(["s0"]))
-    tell(shard)
+    announce_sources(shard)
     catch_up(shard, log)
     check(shard, log, ALL)
     assert len(shard.groups()) == 1
 
 
-def test_what_is_held_cannot_be_adopted(log: Log) -> None:
-    """By an image or empty."""
+def test_virtual_shards_that_are_held_cannot_be_adopted(log: Log) -> None:
+    """Neither from an image nor empty."""
     shard = empty()
     with pytest.raises(ValueError, match="held already"):
         shard.adopt(masks(["s1"]))
@@ -141,7 +142,7 @@ def test_what_is_held_cannot_be_adopted(log: Log) -> None:
 
 
 def image(shard: Shard, vshards: int = ALL) -> list[bytes]:
-    """All parts."""
+    """Return all parts of the image."""
     export = shard.holdings.export(vshards)
     parts = list(export)
     export.close()
@@ -149,8 +150,8 @@ def image(shard: Shard, vshards: int = ALL) -> list[bytes]:
 
 
 @pytest.mark.parametrize("fed", [0, 3, 100])
-def test_an_image_is_of_one_point(log: Log, fed: int) -> None:
-    """Whatever is fed, forgotten or asked while its parts are fetched."""
+def test_an_image_is_consistent(log: Log, fed: int) -> None:
+    """The image stays consistent while batches are fed and virtual shards are dropped during the fetch."""
     shard, other = empty(), empty(0)
     for partition in (0, 1):
         feed(shard, log, shard.groups()[0], partition, 8)
@@ -167,14 +168,14 @@ def test_an_image_is_of_one_point(log: Log, fed: int) -> None:
     assert not shard._store.captures
     other.adopt(ALL, parts)
     assert other.groups() == positions
-    tell(other)  # what was dropped meanwhile lacks its labels
+    announce_sources(other)  # series dropped meanwhile lack their labels
     catch_up(other, log)
     check(other, log, ALL)
     catch_up(shard, log)
     check(shard, log)
 
 
-def test_an_image_has_rows_whose_places_were_taken_meanwhile(log: Log) -> None:
+def test_an_image_includes_rows_that_were_overwritten_meanwhile(log: Log) -> None:
     """A day passes before its first part is fetched."""
     shard, other = empty(), empty(0)
     catch_up(shard, log)
@@ -192,8 +193,8 @@ def test_an_image_has_rows_whose_places_were_taken_meanwhile(log: Log) -> None:
     check(other, later, ALL)
 
 
-def test_some_of_an_image_go_into_a_shard_that_holds_others(log: Log) -> None:
-    """Slots are others there; what was there stays."""
+def test_part_of_an_image_can_be_adopted_by_a_shard_that_holds_others(log: Log) -> None:
+    """Slots differ there; the data already there stays."""
     giver, taker = empty(), empty(masks(["s1"]))
     catch_up(giver, log)
     feed(taker, log, taker.groups()[0], 1, 4)
@@ -207,7 +208,7 @@ def test_some_of_an_image_go_into_a_shard_that_holds_others(log: Log) -> None:
 
 
 def damage(parts: list[bytes], what: str) -> list[bytes]:
-    """Parts that are not an image."""
+    """Return parts that are not a valid image."""
     match what:
         case "cut":
             return parts[:-1]
@@ -228,7 +229,7 @@ def damage(parts: list[bytes], what: str) -> list[bytes]:
 
 @pytest.mark.parametrize("what", ["cut", "lacks_a_part", "flipped", "short", "noise", "goes_on"])
 def test_a_damaged_image_leaves_nothing(log: Log, what: str) -> None:
-    """Refused whole; the shard goes on, and takes a good one."""
+    """The image is refused as a whole; the shard continues, and accepts a good one."""
     giver, taker = empty(), empty(masks(["s1"]))
     catch_up(giver, log)
     good = image(giver, masks(["s0", "s2"]))
@@ -241,8 +242,8 @@ def test_a_damaged_image_leaves_nothing(log: Log, what: str) -> None:
     check(taker, log, ALL)
 
 
-def test_an_image_without_what_is_wanted_is_refused(log: Log) -> None:
-    """Nothing is held then."""
+def test_an_image_that_lacks_wanted_virtual_shards_is_refused(log: Log) -> None:
+    """The shard holds nothing afterwards."""
     giver, taker = empty(masks(["s0"])), empty(0)
     catch_up(giver, log)
     with pytest.raises(SnapshotFormatError, match="lacks"):
@@ -252,7 +253,7 @@ def test_an_image_without_what_is_wanted_is_refused(log: Log) -> None:
 
 
 def test_an_image_beyond_the_capacity_is_refused(log: Log) -> None:
-    """And says why."""
+    """The error names the capacity."""
     giver, taker = empty(), Shard(capacity=3, owned=frozenset())
     catch_up(giver, log)
     with pytest.raises(SnapshotFormatError, match="capacity"):
@@ -260,8 +261,8 @@ def test_an_image_beyond_the_capacity_is_refused(log: Log) -> None:
     assert taker._store.slots.live == 0
 
 
-def test_exports_are_fetched_in_order_and_given_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part may be asked for twice; nobody keeps a copy under way for ever."""
+def test_exports_are_fetched_in_order_and_expire(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part may be requested twice; exports that are not fetched are given up."""
     shard = empty()
     catch_up(shard, log)
     exports = ActiveExports(shard.holdings.export)
@@ -282,8 +283,8 @@ def test_exports_are_fetched_in_order_and_given_up(log: Log, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("how", ["alive", "snapshot", "image"])
-def test_a_log_that_was_cut_and_grew_again_is_read_again(log: Log, tmp_path: Path, how: str) -> None:
-    """It is longer than what the shard has read, so only the leader epochs tell. Nobody feeds while that happens."""
+def test_a_log_that_was_truncated_and_grew_again_is_read_again(log: Log, tmp_path: Path, how: str) -> None:
+    """The log is longer than the shard's offset, so only the leader epochs show it. Nothing is fed meanwhile."""
     shard = empty()
     shard.follow_epochs(TOPIC, {0: 5, 1: 5}, {})
     catch_up(shard, log)
@@ -295,13 +296,13 @@ def test_a_log_that_was_cut_and_grew_again_is_read_again(log: Log, tmp_path: Pat
         parts = list(shard.holdings.export(ALL))
         shard = empty(0)
         shard.adopt(ALL, parts)
-    tell(shard)
+    announce_sources(shard)
     lost = log.partitions[0][-4:]
     del log.partitions[0][-4:]
     kept = len(log.partitions[0])
     for n in range(6):
         log.add("s0", log.head_ms, [(print_of(0), log.head_ms - n, START, 1_000 + n)])
-    log.partitions[0] += lost[:2]  # what agents send again
+    log.partitions[0] += lost[:2]  # agents send these again
     assert shard.other_epochs(TOPIC, {0: 7, 1: 5}) == {(0, 5)}
     shard.follow_epochs(TOPIC, {0: 7, 1: 5}, {(0, 5): kept})
     assert positions(shard)[Partition(TOPIC, 0)] == kept
@@ -311,7 +312,7 @@ def test_a_log_that_was_cut_and_grew_again_is_read_again(log: Log, tmp_path: Pat
     check(shard, log, ALL)
 
 
-def test_epochs_that_go_back_mean_another_log(log: Log) -> None:
+def test_leader_epochs_that_decrease_mean_another_log(log: Log) -> None:
     shard = empty()
     shard.follow_epochs(TOPIC, {0: 5, 1: 5}, {})
     catch_up(shard, log)

@@ -1,4 +1,5 @@
-"""Who is refilled first, who copies, and what is never let go of: shards of which several lack what Kafka deleted."""
+"""Gap repair among shards that lack offsets deleted by Kafka: order of refills, copies from replicas, and nothing
+dropped too early."""
 
 from __future__ import annotations
 
@@ -21,16 +22,16 @@ MINUTE = 60
 
 
 class World:
-    """Shards that were told that something is lost, one table, and a clock that all share."""
+    """Shards with lost offsets, one raw table, and a clock that all share."""
 
     def __init__(self, ids: str, replicas: int) -> None:
         self.membership = Membership(tuple(ids), replicas)
         self.now = 0.0
         self.table: str = ""
-        """Why it cannot be refilled from yet; empty: it can."""
+        """Reason why the table cannot be used for refills yet; empty if it can."""
         self.has_it, self.asked = True, 0
         self.refill_s = 30.0
-        self.shards = {id_: Fake(self, id_) for id_ in ids}
+        self.shards = {id_: FakeShard(self, id_) for id_ in ids}
 
     def has_lost(self, lost: Mapping[Partition, LostRange]) -> bool:
         assert lost == LOST
@@ -49,23 +50,23 @@ class World:
             for shard in self.shards.values():
                 shard.step()
             if not self.table and self.has_it:
-                assert not self.unanswered(), "an owner answers, if there are two"
+                assert not self.unanswered(), "one of two owners must answer"
 
     def unanswered(self) -> list[int]:
-        """Virtual shards of which nobody has old data, though there are replicas."""
+        """Return the virtual shards that no shard holds complete, though there are replicas."""
         if self.membership.replicas == 1:
             return []
         having = [shard.full for shard in self.shards.values()]
         return [v for v in range(256) if not any(mask >> v & 1 for mask in having)]
 
 
-class Fake:
+class FakeShard:
     """A shard that is refilled in some seconds, and copies at once."""
 
     def __init__(self, world: World, id_: str) -> None:
         self.id, self._world = id_, world
         self.vshards = self.full = world.membership.wanted(id_)
-        """What it holds, and of that what is not being refilled."""
+        """Virtual shards that it holds, and those of them that are not being refilled."""
         self.lacking = 0
         self.refilled = self.copied = 0
         self._done_s = 0.0
@@ -75,7 +76,7 @@ class Fake:
     def step(self) -> None:
         if self._world.now >= self._done_s:
             self.full = self.vshards
-        if self.full == self.vshards:  # else its thread is busy with the refill
+        if self.full == self.vshards:  # otherwise its thread is busy with the refill
             self.mover.step(self._world.membership, self._world.seen(), self._world.now)
             self.healing.step(self._world.membership, self._world.seen(), self._world.now)
 
@@ -106,21 +107,21 @@ class Fake:
         return ShardAddress(self.id, "h", 1, "", self.vshards, self.full, self.lacking, self.lacking)
 
 
-def test_what_a_replica_holds_whole_is_copied_piece_by_piece() -> None:
+def test_virtual_shards_that_a_replica_holds_complete_are_copied_in_steps() -> None:
     world = World("01", 2)
     one = world.shards["1"]
     one.lacking = ALL_VSHARDS
     world.run(REPAIR_DELAY_S)
     assert one.vshards == ALL_VSHARDS
     world.run(1)
-    assert one.vshards.bit_count() == 256 - VSHARDS_PER_STEP, "the rest answers meanwhile"
+    assert one.vshards.bit_count() == 256 - VSHARDS_PER_STEP, "the rest must answer meanwhile"
     world.run(10)
     assert (one.lacking, one.full, one.copied, one.refilled, world.asked) == (0, ALL_VSHARDS, 256, 0, 0)
 
 
 @pytest.mark.parametrize(("ids", "replicas"), [("01", 2), ("012", 2), ("012", 3)])
-def test_where_all_replicas_lack_it_one_is_refilled_and_the_others_copy(ids: str, replicas: int) -> None:
-    """`run` sees to it that somebody answers at any time."""
+def test_one_replica_is_refilled_and_the_others_copy_if_all_lack_offsets(ids: str, replicas: int) -> None:
+    """`World.run` checks that one owner answers at any time."""
     world = World(ids, replicas)
     for shard in world.shards.values():
         shard.lacking = shard.vshards
@@ -131,13 +132,13 @@ def test_where_all_replicas_lack_it_one_is_refilled_and_the_others_copy(ids: str
     assert sum(shard.copied for shard in world.shards.values()) == 256 * (replicas - 1)
 
 
-def test_nothing_is_let_go_of_before_the_table_is_past_it() -> None:
+def test_nothing_is_dropped_before_the_raw_table_is_past_the_lost_range() -> None:
     world = World("0", 1)
     shard = world.shards["0"]
     shard.lacking, world.table = ALL_VSHARDS, "the raw query has read partition 0 to 9"
     world.run(10 * MINUTE)
     assert (shard.full, shard.lacking) == (ALL_VSHARDS, ALL_VSHARDS)
-    assert world.asked <= 10 * MINUTE / 5, "not more than every five seconds"
+    assert world.asked <= 10 * MINUTE / 5, "at most one query every five seconds"
     assert shard.healing.problems == [
         "lacks offsets 10 to 20 of partition 0, which Kafka deleted before it was read: it cannot be refilled yet: "
         "the raw query has read partition 0 to 9"
@@ -148,7 +149,7 @@ def test_nothing_is_let_go_of_before_the_table_is_past_it() -> None:
     assert shard.healing.problems == []
 
 
-def test_a_replica_that_is_to_go_first_and_does_not_is_not_waited_for_for_ever() -> None:
+def test_waiting_for_a_replica_that_should_refill_first_is_bounded() -> None:
     world = World("01", 2)
     broken, well = world.shards["0"], world.shards["1"]
     broken.lacking = well.lacking = ALL_VSHARDS
@@ -159,24 +160,24 @@ def test_a_replica_that_is_to_go_first_and_does_not_is_not_waited_for_for_ever()
     broken.healing._has_lost = fails
     world.run(MAX_TURN_WAIT_S / 2)
     first = [v for v in vshards_of(ALL_VSHARDS) if world.membership.owners(v)[0] == "1"]
-    assert well.refilled == len(first), "what it goes first for"
+    assert well.refilled == len(first), "the virtual shards that it refills first"
     assert broken.lacking
     world.run(MAX_TURN_WAIT_S)
     assert (well.lacking, broken.lacking) == (0, 0)
     assert (broken.refilled, broken.copied) == (0, 256)
 
 
-def test_a_kafka_that_always_deletes_more_does_not_keep_it_refilling() -> None:
+def test_pauses_between_refills_grow_while_kafka_deletes_more() -> None:
     world = World("0", 1)
     shard, hours = world.shards["0"], 5
     for _ in range(hours * 60):
         shard.lacking = shard.vshards
         world.run(MINUTE)
     assert LONGEST_PAUSE_S == 3_600
-    assert hours <= shard.healing.figures()["refills"] <= hours + 7, "six and more while the pause grows"
+    assert hours <= shard.healing.figures()["refills"] <= hours + 7, "some more while the pause grows"
 
 
-def test_without_zookeeper_nothing_is_begun() -> None:
+def test_no_repair_begins_without_zookeeper() -> None:
     world = World("0", 1)
     shard = world.shards["0"]
     shard.lacking = ALL_VSHARDS
@@ -185,7 +186,7 @@ def test_without_zookeeper_nothing_is_begun() -> None:
     assert (shard.lacking, world.asked) == (ALL_VSHARDS, 0)
 
 
-def test_what_it_is_not_to_hold_is_left_to_those_who_are() -> None:
+def test_virtual_shards_of_other_owners_are_dropped_not_refilled() -> None:
     world = World("01", 1)
     shard = world.shards["0"]
     shard.vshards = shard.full = shard.lacking = ALL_VSHARDS

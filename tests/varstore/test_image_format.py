@@ -1,4 +1,4 @@
-"""docs/formats/image.md, the golden bytes and the code say the same."""
+"""The page docs/formats/image.md, the golden bytes and the code agree."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MANIFEST = Manifest(
 
 
 def log() -> Log:
-    """What the golden image holds: all types, lives, ends."""
+    """Return the log whose shard the golden image holds: all types, incarnations, ends."""
     return random_log(random.Random(5), 50)
 
 
 def golden() -> list[bytes]:
-    """Parts of the image."""
+    """Return the parts of the golden image."""
     data, parts = (GOLDEN / "image.img").read_bytes(), []
     while data:
         size = 16 + int.from_bytes(data[4:8], "little")
@@ -43,30 +43,30 @@ def golden() -> list[bytes]:
 
 
 def test_golden_bytes_are_still_read() -> None:
-    """Written once, by the first version."""
+    """The golden file was written by the first version."""
     shard = empty(0)
     shard.adopt(ALL, golden())
     check(shard, log(), ALL)
     assert Manifest.from_bytes((GOLDEN / "manifest.json").read_bytes(), "golden") == MANIFEST
 
 
-def told() -> dict[str, dict[str, str]]:
-    """Kinds and columns as the page has them; types are looked up in what is written."""
+def documented_kinds() -> dict[str, dict[str, str]]:
+    """Return the kinds and columns of the page; types are compared with the encoded columns."""
     page = (ROOT / "docs" / "formats" / "image.md").read_text()
     section = page.split("## 2.")[1].split("## 3.")[0]
     rows = [line.split("|") for line in section.splitlines() if line.startswith("| `")]
     return {row[1].strip(" `"): {"meta": row[2], "columns": row[3]} for row in rows}
 
 
-def test_what_is_written_is_what_the_page_says() -> None:
-    """Every kind and column of a real image stands in the page, and the order is that of the page."""
+def test_encoded_columns_match_the_page() -> None:
+    """Every kind and column of a real image is on the page, and the order is that of the page."""
     shard = empty()
     catch_up(shard, log())
     export = shard.holdings.export(ALL)
     parts = list(export)
     export.close()
     kinds: list[str] = []
-    pages = told()
+    pages = documented_kinds()
     for frame in map(decode_frame, parts):
         kinds.append(frame.kind)
         for name in frame.columns:
@@ -80,8 +80,8 @@ def test_what_is_written_is_what_the_page_says() -> None:
     assert firsts == order
 
 
-def test_types_of_columns() -> None:
-    """A few that readers in other languages rely on."""
+def test_column_types_of_the_image_are_stable() -> None:
+    """Types of columns that readers in other languages rely on."""
     frames = {frame.kind: frame for frame in map(decode_frame, golden())}
     types = {name: str(pa.array(column).type) for name, column in frames["row"].columns.items() if name != "text"}
     assert types == {
@@ -96,7 +96,7 @@ def test_types_of_columns() -> None:
 
 
 def test_files_hold_the_same_frames() -> None:
-    """One after another."""
+    """A file is the concatenation of the frames."""
     parts = golden()
     found = list(read_frames([("here", lambda: io.BytesIO(b"".join(parts)))]))
     assert [frame.kind for frame in found] == [decode_frame(part).kind for part in parts]

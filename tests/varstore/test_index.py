@@ -1,4 +1,4 @@
-"""Matchers against a plain search through every series."""
+"""Matchers of the label index, compared with a plain search through every series."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ matchers = st.one_of(
 
 
 def text_of(series: tuple[str, dict[str, str]]) -> str:
-    """Canonical text."""
+    """Return the canonical text."""
     return canonical(*series)
 
 
 def fits(name: str, labels: dict[str, str], matcher: Matcher) -> bool:
-    """By the book: an absent label has the value ""."""
+    """Apply a matcher by its definition: an absent label has the value ""."""
     value = name if matcher.label == NAME else labels.get(matcher.label, "")
     match matcher.op:
         case "=":
@@ -55,21 +55,21 @@ announced = st.lists(st.tuples(names, label_sets), max_size=25, unique_by=text_o
 
 
 def fill(index: LabelIndex, slots: Sequence[int], series: Sequence[Known]) -> None:
-    """Announce series."""
+    """Add series to the index."""
     for slot, (name, labels) in zip(slots, series, strict=True):
         kept = {k: v for k, v in labels.items() if v}
         assert index.add(slot, name, kept, ValueType.INTEGER, Kind.GAUGE, 1, 1_000) is AnnounceOutcome.KNOWN
 
 
-def found_in(index: LabelIndex, asked: Sequence[Matcher] = ()) -> tuple[Slots, list[SeriesEntry]]:
-    """The slots of the series that fit and still exist, and their entries."""
+def select_entries(index: LabelIndex, asked: Sequence[Matcher] = ()) -> tuple[Slots, list[SeriesEntry]]:
+    """Return the slots of the series that match and still exist, and their entries."""
     slots = index.select(asked)
     return index._made(slots, index._table.fingerprint.take(slots))
 
 
 def check(index: LabelIndex, held: dict[int, Known], asked: Sequence[Matcher]) -> None:
-    """Every way to ask."""
-    slots, entries = found_in(index, asked)
+    """Compare every kind of query with a plain search."""
+    slots, entries = select_entries(index, asked)
     expected = sorted(slot for slot, (name, labels) in held.items() if all(fits(name, labels, m) for m in asked))
     assert slots.tolist() == index.select(asked).tolist() == expected
     kept = [(held[slot][0], {k: v for k, v in held[slot][1].items() if v}) for slot in expected]
@@ -87,8 +87,10 @@ def check(index: LabelIndex, held: dict[int, Known], asked: Sequence[Matcher]) -
 
 @settings(max_examples=200, deadline=None)
 @given(announced, announced, st.lists(matchers, max_size=4), st.sets(st.integers(0, 24)))
-def test_as_a_plain_search(first: list[Known], second: list[Known], asked: list[Matcher], gone: set[int]) -> None:
-    """Every operator, absent labels included; with others in slots that were freed; and in an index that was loaded."""
+def test_select_agrees_with_a_plain_search(
+    first: list[Known], second: list[Known], asked: list[Matcher], gone: set[int]
+) -> None:
+    """Every operator, absent labels included, also with freed slots reused and with a loaded index."""
     index = LabelIndex()
     slots = [2 * i for i in range(len(first))]
     fill(index, slots, first)
@@ -107,23 +109,23 @@ def test_as_a_plain_search(first: list[Known], second: list[Known], asked: list[
     other.load(index.export(np.arange(0, 100, 3)))
     other.load(index.export(np.arange(100)))
     check(other, held, asked)
-    assert found_in(other)[1] == found_in(index)[1]
+    assert select_entries(other)[1] == select_entries(index)[1]
     other.remove(np.array(sorted(held), np.int64))
     check(other, {}, asked)
     assert not other._labels
 
 
 def test_many_labels_survive_an_image() -> None:
-    """More than are looked at in one go."""
+    """More labels than are processed in one batch."""
     index, other = LabelIndex(), LabelIndex()
     held = {slot: ("cpu", {f"l{n:02}": f"{slot % 2}" for n in range(slot, slot + 35)}) for slot in range(60)}
     fill(index, list(held), list(held.values()))
     other.load(index.export(np.arange(60)))
-    assert [entry.labels for entry in found_in(other)[1]] == [labels for _, labels in held.values()]
+    assert [entry.labels for entry in select_entries(other)[1]] == [labels for _, labels in held.values()]
 
 
-def test_only_some_virtual_shards() -> None:
-    """By a mask; the twins of what is found are known."""
+def test_select_is_restricted_to_a_mask_of_virtual_shards() -> None:
+    """Series are selected by a mask of virtual shards; twins of the result are known."""
     table = SlotTable(100)
     index = LabelIndex(table)
     for vshard in (3, 7):
@@ -135,8 +137,8 @@ def test_only_some_virtual_shards() -> None:
         assert len(table.twins(slots)) == (2 if len(found) == 2 else 0)
 
 
-def test_what_was_freed_since_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two parts of a long answer, and after it."""
+def test_series_freed_during_a_long_select_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots freed between two parts of a long answer, and after it, are left out."""
     monkeypatch.setattr("varstore.index.index._LOCKED_BATCH", 2)
     table = SlotTable(100)
     index = LabelIndex(table)
@@ -151,7 +153,7 @@ def test_what_was_freed_since_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
         return calls[-1]
 
     monkeypatch.setattr(index, "_entries", meanwhile)
-    found, entries = found_in(index)
+    found, entries = select_entries(index)
     assert found.tolist() == slots[:4].tolist()
     assert [entry.labels["x"] for entry in entries] == ["0", "1", "2", "3"]
     table.free(slots[1:2])
@@ -162,8 +164,8 @@ def test_what_was_freed_since_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 200)), max_size=300))
-def test_patterns_are_remembered_for_values_not_for_numbers(steps: list[tuple[bool, int, int]]) -> None:
-    """A number that means another value by now is judged anew; postings forget."""
+def test_pattern_results_are_cached_by_value_not_by_number(steps: list[tuple[bool, int, int]]) -> None:
+    """A number that is reused for another value is matched anew; postings forget."""
     index, held = LabelIndex(), dict[int, Known]()
     asked = [Matcher("x", "=~", ".*[02468]"), Matcher(NAME, "prefix", "n1")]
     for adding, slot, value in steps:
@@ -188,15 +190,15 @@ def test_patterns_are_remembered_for_values_not_for_numbers(steps: list[tuple[bo
         (Matcher("x", "~", "a"), "use one of = != =~ !~"),
     ],
 )
-def test_matchers_that_cannot_be(matcher: Matcher, text: str) -> None:
-    """Named, with the reason."""
+def test_invalid_matchers_are_refused(matcher: Matcher, text: str) -> None:
+    """The error names the matcher and the reason."""
     with pytest.raises(SelectError, match=text):
         LabelIndex().select([matcher])
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*b", "(a?){500}a{500}$"])
 def test_patterns_take_linear_time(pattern: str) -> None:
-    """What tries one way after the other would need longer than the world is old for these."""
+    """A backtracking engine would not end in practice for these."""
     index = LabelIndex()
     held: dict[int, Known] = {n: ("cpu", {"x": "a" * (200 + n) + "!"}) for n in range(20)}
     fill(index, list(held), list(held.values()))
@@ -205,12 +207,12 @@ def test_patterns_take_linear_time(pattern: str) -> None:
 
 
 def block(version: int, *texts: str, kind: Kind = Kind.UNKNOWN, source: str = "s") -> SeriesBlock:
-    """An announcement."""
+    """Return an announcement."""
     return SeriesBlock(source, 0, version, tuple(SeriesInfo(t, ValueType.DOUBLE, kind) for t in texts))
 
 
-def test_the_greatest_version_holds() -> None:
-    """Whatever order they come in; series of older ones stay known."""
+def test_the_greatest_announced_version_wins() -> None:
+    """The order of arrival does not matter; series of older versions stay known."""
     shard = Shard(capacity=1_000)
     assert shard.announce(block(2, 'a{x="1"}', "b{}", kind=Kind.COUNTER))
     assert not shard.announce(block(1, 'a{x="1"}', kind=Kind.GAUGE))
@@ -221,8 +223,8 @@ def test_the_greatest_version_holds() -> None:
     assert (shard.label_values(None), shard.names()) == (["x"], ["a", "b"])
 
 
-def test_found_in_canonical_order_up_to_a_limit() -> None:
-    """By name, then label pairs."""
+def test_series_are_found_in_canonical_order_up_to_a_limit() -> None:
+    """Series are sorted by name, then label pairs."""
     shard = Shard(capacity=1_000)
     shard.announce(block(1, 'b{x="1"}', 'a{y="0"}', 'a{x="2"}', 'a{x="10"}'))
     found = [canonical(s.name, s.labels) for s in shard.find((), limit=3)]
@@ -232,8 +234,10 @@ def test_found_in_canonical_order_up_to_a_limit() -> None:
 
 
 @pytest.mark.parametrize(("source", "slots"), [("t116", 1), ("t", 2)], ids=["one virtual shard", "two"])
-def test_a_fingerprint_with_two_texts_is_set_aside(monkeypatch: pytest.MonkeyPatch, source: str, slots: int) -> None:
-    """Neither is shown, both are counted, the rest goes on."""
+def test_a_fingerprint_with_two_texts_is_hidden_and_counted(
+    monkeypatch: pytest.MonkeyPatch, source: str, slots: int
+) -> None:
+    """Neither is shown, both are counted, the others are found."""
     monkeypatch.setattr("varstore.store.catalogue.fingerprint", len)
     shard = Shard(capacity=1_000)
     shard.announce(block(1, "aa{}", "long{}"))
@@ -245,7 +249,7 @@ def test_a_fingerprint_with_two_texts_is_set_aside(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_bad_text_spoils_only_itself() -> None:
-    """Counted; the other series of the block are known."""
+    """The text is counted as bad; the other series of the block are known."""
     shard = Shard(capacity=1_000)
     shard.announce(block(1, "good{}", "not canonical", 'bad{b="1",a="2"}'))
     assert shard.names() == ["good"]

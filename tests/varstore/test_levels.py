@@ -1,4 +1,4 @@
-"""Rows open, close, are packed, patched, opened again, exported and imported at any moment: buckets stay those of a
+"""Rows of all levels open, close, are packed, patched, reopened, exported and imported at any moment, compared with a
 plain slow store."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SLOT_OF = dict(zip(KEYS, ALL.tolist(), strict=True))
 
 
 def store_of(segment: int, levels: tuple[Level, ...] = DEFAULT_LEVELS) -> BucketStore:
-    """A store whose rows have several segments although there are seven series."""
+    """Return a store whose rows have several segments although there are seven series."""
     store = BucketStore(levels, capacity=1_000)
     assert np.concatenate([store.slots.add(PRINTS, home) for home in HOMES]).tolist() == ALL.tolist()
     for ring in store.rings:
@@ -44,7 +44,7 @@ def store_of(segment: int, levels: tuple[Level, ...] = DEFAULT_LEVELS) -> Bucket
 
 
 def run_of(samples: Samples, append_ms: int, home: int = HOMES[0]) -> SampleRun:
-    """One batch of a source of that virtual shard."""
+    """Return one batch of a source of that virtual shard."""
     slots = np.array([SLOT_OF[home, print_] for print_ in samples.fingerprint.tolist()])
     distinct = len(set(slots.tolist())) == len(slots)
     times, births, types, cells = samples.time_ms, samples.birth_ms, samples.type, samples.cell
@@ -53,7 +53,7 @@ def run_of(samples: Samples, append_ms: int, home: int = HOMES[0]) -> SampleRun:
 
 
 def moved(store: BucketStore, segment: int, order: st.DataObject) -> BucketStore:
-    """Another store that holds the same cells, imported row by row; types, lives and strings are shared."""
+    """Return another store with the same cells, imported row by row; types, incarnations and strings are shared."""
     other = store_of(segment)
     other.types, other.lives, other.texts, other.head_ms = store.types, store.lives, store.texts, store.head_ms
     other._ended = store._ended
@@ -74,13 +74,13 @@ def _read(store: BucketStore, slots: Cells, grid: Grid, statistics: Collection[s
 
 
 def _reserved(ring: LevelRing) -> int:
-    """Address space of the open rows."""
+    """Return the address space of the open rows."""
     blocks = [*ring._pool, *(row.open for row in ring._open if row.open is not None)]
     return sum(CELL_BYTES * block.n for block in blocks)
 
 
 def check(store: BucketStore, reference: Reference) -> None:
-    """Every bucket of every series at every level, forwards and some backwards."""
+    """Check every bucket of every series at every level, forwards and some backwards."""
     for level, grid in grids(reference):
         strings = tuple(store.texts._texts[i] or "" for i in range(len(store.texts._texts)))
         read = _read(store, ALL, grid, STATISTICS)
@@ -98,13 +98,13 @@ def check(store: BucketStore, reference: Reference) -> None:
 
 
 def unique(log: list[TestBatch]) -> list[TestBatch]:
-    """Each identity once."""
+    """Return each identity once."""
     return list({batch.id: batch for batch in reversed(log)}.values())[::-1]
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
-def test_rows_may_be_in_any_state(data: st.DataObject) -> None:
+def test_rows_in_any_state_give_the_reference_buckets(data: st.DataObject) -> None:
     """Any number of steps of closing and packing between batches, small patches, a move in between."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("varstore.cells.packed.PATCH_CELLS", data.draw(st.integers(0, 3)))
@@ -133,7 +133,7 @@ def _filled(minutes: int, levels: tuple[Level, ...] = DEFAULT_LEVELS) -> BucketS
 
 
 def test_closed_rows_are_packed() -> None:
-    """After some hours only the newest rows are open; versions of others stay as they are."""
+    """After some hours only the newest rows are open; versions of the others do not change."""
     store = _filled(200)
     while store.tend():
         pass
@@ -152,8 +152,8 @@ def test_closed_rows_are_packed() -> None:
     assert 0 < store.bytes_used() < sum(_reserved(ring) for ring in store.rings)
 
 
-def test_a_late_sample_for_the_open_part_of_a_row_that_is_closing() -> None:
-    """A row closes in steps. The levels that follow are given nothing of the sample: its segment brings it later."""
+def test_a_late_sample_for_the_open_part_of_a_closing_row_counts_once() -> None:
+    """A row closes in steps. Coarser levels do not get the sample directly, because its segment brings it later."""
     store, minutes = _filled(10), 10
     head_ms = START + minutes * MINUTE + 1_000
     closing = store.rings[0]._open[0]
@@ -169,8 +169,8 @@ def test_a_late_sample_for_the_open_part_of_a_row_that_is_closing() -> None:
     assert [_read(store, slot, grid, ("count",))["count"].item() for grid in grids_] == [1] * len(grids_)
 
 
-def test_a_cell_can_be_emptied() -> None:
-    """In open and in packed rows, and by itself."""
+def test_a_cell_can_be_cleared() -> None:
+    """Cells are cleared in open and in packed rows."""
     store = _filled(100)
     for ring in store.rings:
         ring.clear(np.array([1]))
@@ -180,8 +180,8 @@ def test_a_cell_can_be_emptied() -> None:
             assert ring.export_row(number, ALL)["count"][0] > 0
 
 
-def test_rows_that_are_read_slot_by_slot() -> None:
-    """Any order, repeats, slots that nothing came for."""
+def test_reading_slot_by_slot_gives_the_same_row() -> None:
+    """Any order, repeats, slots without samples."""
     store = _filled(100)
     ring: LevelRing = store.rings[1]
     wanted = np.array([2, 900, 0, 2, 1])
@@ -197,8 +197,8 @@ def test_rows_that_are_read_slot_by_slot() -> None:
     assert ring.read_row(max(ring.numbers()) + 1, wanted, STATISTICS) is None
 
 
-def test_levels_that_are_no_multiples() -> None:
-    """They are fed by themselves."""
+def test_levels_that_are_not_multiples_of_each_other_are_fed_separately() -> None:
+    """Such levels are fed separately."""
     levels = (Level(60, 60), Level(90, 40), Level(120, 10), Level(600, 40))
     store = _filled(100, levels)
     assert [ring.follows for ring in store.rings] == [False, False, False, True]
@@ -218,8 +218,8 @@ def test_levels_that_are_no_multiples() -> None:
         (ValueType.STRING, 1, 0),
     ],
 )
-def test_blocks_that_are_joined_agree_on_the_last(kind: ValueType, less: float, greater: float) -> None:
-    """Of equal times the greater value stays, of others the later one, whichever block is added to which."""
+def test_absorbed_blocks_agree_on_the_last_value(kind: ValueType, less: float, greater: float) -> None:
+    """Of equal times the greater value wins, otherwise the later one, in either order of addition."""
     texts = StringPool()
     assert [texts.intern(text) for text in ("b", "a")] == [0, 1]
     for low, high in ((less, greater), (greater, less)):

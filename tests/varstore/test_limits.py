@@ -1,4 +1,4 @@
-"""What a shard refuses, whom it names for it, and when it takes them after all."""
+"""Limits of a shard: refused series, the names reported for them, and their later acceptance."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class World:
         self._version = 0
 
     def announce(self, *texts: str, append_ms: int = NOW, block: int = 0) -> None:
-        """A block."""
+        """Announce one block."""
         self._version += 1
         infos = tuple(SeriesInfo(text, ValueType.INTEGER, Kind.GAUGE) for text in texts)
         self.shard.announce(SeriesBlock(self.source, block, self._version, infos), append_ms)
 
     def sample(self, *texts: str, at: int = NOW, value: int | float = 1) -> int:
-        """A batch with one of each; how many were applied."""
+        """Feed a batch with one sample of each series and return the number applied."""
         rows = [(fingerprint(text), at, 5, value) for text in texts]
         batch = TestBatch(BatchId("a", 1, 0, self._next), self.source, at, rows)
         log = [batch] * (self._next + 1)
@@ -50,7 +50,7 @@ class World:
         return self.shard.feed(range_of(log, self._next - 1, self._next)).applied
 
     def counts(self, at: int = NOW) -> dict[str, int]:
-        """Samples of each series in the hour of `at`."""
+        """Return the samples of each series in the hour of `at`."""
         end = at + -at % HOUR
         buckets = self.shard.select(SelectRequest((Matcher(NAME, "!=", ""),), Grid(end, HOUR, 1), ("count",)))
         found = buckets.statistics["count"][:, 0].tolist()
@@ -58,12 +58,12 @@ class World:
 
 
 def series(name: str, numbers: Sequence[int]) -> list[str]:
-    """Canonical texts."""
+    """Return canonical texts."""
     return [f'{name}{{n="{n}"}}' for n in numbers]
 
 
 def test_a_limit_of_one_name_spares_the_others() -> None:
-    """What came before its announcement is gone, what comes later is refused; the name is named."""
+    """Samples before the announcement are deleted, later ones are refused; the name is reported."""
     world = World(Shard(capacity=100, limits=ShardLimits(series_a_name=3)))
     many = series("many", range(5))
     assert world.sample(*many, *series("few", range(3))) == 8
@@ -75,8 +75,8 @@ def test_a_limit_of_one_name_spares_the_others() -> None:
     assert sum(world.counts().values()) == 12
 
 
-def test_a_refused_series_gets_in_with_the_next_announcement_that_finds_room() -> None:
-    """Announced again without room it is still counted once."""
+def test_a_refused_series_is_accepted_by_the_next_announcement_with_room() -> None:
+    """A series announced again without room is counted once."""
     world = World(Shard(capacity=100, limits=ShardLimits(series_a_name=2)))
     world.announce(*series("x", range(3)))
     world.announce(*series("x", range(3)))
@@ -93,8 +93,8 @@ def test_a_refused_series_gets_in_with_the_next_announcement_that_finds_room() -
     assert world.counts(later) == {"x{'n': '2'}": 1}
 
 
-def test_announcements_beyond_the_capacity() -> None:
-    """Refused by name as well."""
+def test_announcements_beyond_the_capacity_are_refused() -> None:
+    """Their names are reported as well."""
     world = World(Shard(capacity=10))
     world.announce(*series("x", range(12)))
     status = world.shard.status()
@@ -103,15 +103,15 @@ def test_announcements_beyond_the_capacity() -> None:
 
 
 def test_label_names_are_bounded() -> None:
-    """Each costs an array; a series that would bring too many is refused."""
+    """Each label name costs an array; a series that would add too many is refused."""
     world = World(Shard(capacity=10, limits=ShardLimits(labels=2)))
     world.announce('x{a="1",b="1"}', 'x{a="2",c="1"}', 'x{b="1"}')
     assert world.shard.label_values(None) == ["a", "b"]
     assert world.shard.status()["refused_names"] == [("x", 1)]
 
 
-def test_memory_that_is_used_up() -> None:
-    """New series are refused, those that are known go on; with room there again all are taken."""
+def test_new_series_are_refused_while_memory_is_full() -> None:
+    """New series are refused and known ones continue; with room again all are accepted."""
     shard = Shard(capacity=10_000, limits=ShardLimits(memory_bytes=1))
     world = World(shard)
     shard._catalogue.tend()
@@ -129,8 +129,8 @@ def test_memory_that_is_used_up() -> None:
     assert shard.status()["memory_limit"] == 2**40
 
 
-def test_capacity_that_the_machine_has_no_memory_for() -> None:
-    """The text says what is needed, and what would do."""
+def test_a_capacity_beyond_the_memory_of_the_machine_is_refused() -> None:
+    """The error states the memory needed and the capacity that would fit."""
     needs = 1_000_000 * bytes_per_series(DEFAULT_LEVELS)
     assert 8e9 < needs < 14e9
     assert settle_capacity(1_000_000, DEFAULT_LEVELS, needs) == 1_000_000
@@ -142,8 +142,8 @@ def test_capacity_that_the_machine_has_no_memory_for() -> None:
     assert memory_limit() > 0
 
 
-def test_the_worst_names_of_very_many() -> None:
-    """A name that is worse than most is never lost, however many there are."""
+def test_the_most_refused_names_are_kept() -> None:
+    """A name refused more often than most is never lost, however many names there are."""
     refusals = RefusedCounts()
     for i in range(5_000):
         refusals.note(f"name{i}")
@@ -155,7 +155,8 @@ def test_the_worst_names_of_very_many() -> None:
 
 
 def test_silent_series_are_forgotten() -> None:
-    """Eighty hours after their last sample, unless they are still announced; slots and what they held are free."""
+    """Series without an announcement are forgotten eighty hours after their last sample; their slots and cells are
+    freed."""
     world = World(Shard(capacity=100))
     world.announce("gone{}", "said{}", append_ms=NOW)
     assert world.sample("gone{}", "said{}", "never{}") == 3
@@ -168,8 +169,8 @@ def test_silent_series_are_forgotten() -> None:
     assert world.shard.status()["expired"] == 3
 
 
-def test_a_slot_that_is_used_again_is_empty() -> None:
-    """Cells, type, lives, end, and labels are those of the new series, in every level."""
+def test_a_reused_slot_is_empty() -> None:
+    """Cells, type, incarnations, end and labels of the slot are those of the new series, in every level."""
     world = World(Shard(capacity=1))
     world.announce("old{}")
     for value in (1, 2, 3):
@@ -189,8 +190,9 @@ def test_a_slot_that_is_used_again_is_empty() -> None:
         assert [life[1:3] for life in buckets.births.tolist()] == [(5, later)]
 
 
-def test_a_series_that_was_silent_begins_anew_before_it_is_swept() -> None:
-    """So that it does not matter when a shard comes to sweep: its type may be another, and its life is a new one."""
+def test_a_silent_series_begins_anew_even_before_it_is_swept() -> None:
+    """The result does not depend on the time of the sweep: the series may have another type, and begins a new
+    incarnation."""
     world = World(Shard(capacity=10))
     world.shard._catalogue.tend = lambda vshards=0: False  # type: ignore[method-assign]
     world.announce("x{}")
@@ -202,8 +204,9 @@ def test_a_series_that_was_silent_begins_anew_before_it_is_swept() -> None:
     assert births["first_ms"].tolist() == [NOW + 81 * HOUR]
 
 
-def test_how_long_things_are_remembered() -> None:
-    """By append time alone: series for 80 hours, older lives for 150, from the end of the hour."""
+def test_retention_depends_on_append_time_alone() -> None:
+    """Retention depends on append time alone: 80 hours for series, 150 for older incarnations, from the end of the
+    hour."""
     shard = Shard(capacity=10)
     World(shard).sample("x{}", at=NOW + 1)
     store = shard._store
@@ -211,7 +214,7 @@ def test_how_long_things_are_remembered() -> None:
 
 
 def test_sweeping_takes_small_steps() -> None:
-    """A bounded number of slots under one hold of the lock, however many are silent."""
+    """The number of slots per hold of the lock is bounded, however many are silent."""
     n = SLICE_SLOTS + 3 * EXPIRY_BATCH
     shard = Shard(capacity=n)
     world = World(shard)
@@ -227,10 +230,10 @@ def test_sweeping_takes_small_steps() -> None:
 
 
 def test_announcements_of_sources_that_are_gone_are_forgotten() -> None:
-    """Once a day; what is announced again is taken again. Their number would only grow otherwise."""
+    """They are forgotten once a day, so that their number stays bounded; a source announced again is accepted again."""
     day = 24 * HOUR
     shard = Shard(capacity=100)
-    for i in range(40):  # a source a day, which never comes back
+    for i in range(40):  # one source a day, which never returns
         now = NOW + i * day
         block = SeriesBlock(f"s{i}", 0, now, (SeriesInfo("a{}", ValueType.INTEGER, Kind.GAUGE),))
         assert shard.announce(block, now)

@@ -1,4 +1,4 @@
-"""Lives against plain dictionaries, and the limits on them."""
+"""Incarnations compared with plain dictionaries, and their limits."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Life = tuple[int, int, int, int]
 
 
 def column(values: list[int]) -> Cells:
-    """As the store has them."""
+    """Return values as an int64 column of the store."""
     return np.array(values, np.int64)
 
 
 def add(lives: Incarnations, rows: list[tuple[int, int, int, int]]) -> None:
-    """Integer samples (slot, birth, time, value)."""
+    """Add integer samples (slot, birth, time, value)."""
     slots, births, times, values = (column([row[i] for row in rows]) for i in range(4))
     adding = lives.add if len(set(slots.tolist())) == len(rows) else lives.add_repeated
     adding(slots, births, times, values, TypeBounds(len(rows), len(rows)), StringPool())
 
 
-def held(lives: Incarnations, floor_ms: int = -1) -> dict[int, list[Life]]:
-    """By slot."""
+def held_by_slot(lives: Incarnations, floor_ms: int = -1) -> dict[int, list[Life]]:
+    """Return the stored incarnations by slot."""
     found: dict[int, list[Life]] = {slot: [] for slot in range(SLOTS)}
     for row, *life in lives.read(np.arange(SLOTS), floor_ms).tolist():
         found[row].append(tuple(life))
@@ -40,7 +40,7 @@ def held(lives: Incarnations, floor_ms: int = -1) -> dict[int, list[Life]]:
 
 
 def expected(rows: list[tuple[int, int, int, int]]) -> dict[int, list[Life]]:
-    """From scratch."""
+    """Compute the incarnations by slot from the rows."""
     found: dict[int, list[Life]] = {}
     for slot in sorted({row[0] for row in rows}):
         for birth in sorted({row[1] for row in rows if row[0] == slot}):
@@ -51,13 +51,15 @@ def expected(rows: list[tuple[int, int, int, int]]) -> dict[int, list[Life]]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(samples, min_size=1, max_size=8), max_size=12), st.data())
-def test_any_order_gives_the_same_lives(batches: list[list[tuple[int, int, int, int]]], data: st.DataObject) -> None:
+def test_incarnations_do_not_depend_on_the_order_of_samples(
+    batches: list[list[tuple[int, int, int, int]]], data: st.DataObject
+) -> None:
     """One sample a series or several in a batch; then exported to other slots, forgotten in part, pruned."""
     lives = Incarnations(SLOTS)
     for batch in batches:
         add(lives, batch)
     rows = [row for batch in batches for row in batch]
-    assert held(lives) == expected(rows)
+    assert held_by_slot(lives) == expected(rows)
     newest = lives.newest_ms(np.arange(SLOTS))
     assert newest.tolist() == [max([row[2] for row in rows if row[0] == slot], default=0) for slot in range(SLOTS)]
     assert lives.silent(np.arange(SLOTS), 20).tolist() == (newest <= 20).tolist()
@@ -67,21 +69,21 @@ def test_any_order_gives_the_same_lives(batches: list[list[tuple[int, int, int, 
     other.load(there, lives.export(np.arange(SLOTS)))
     older = lives.export_older(np.arange(SLOTS))
     other.load_older({**older, "slot": there[older["slot"]]})
-    assert held(other) == {int(there[slot]): mine for slot, mine in expected(rows).items()}
+    assert held_by_slot(other) == {int(there[slot]): mine for slot, mine in expected(rows).items()}
 
     gone = data.draw(st.sets(st.sampled_from([0, 1, 255, 256, 700])))
     lives.forget(column(sorted(gone)))
     rest = {slot: mine for slot, mine in expected(rows).items() if slot not in gone}
-    assert held(lives) == rest
+    assert held_by_slot(lives) == rest
     lives.forgotten_ms = 25
     lives.prune(0, SLOTS)
     shown = {s: [life for life in mine if life[2] > 25 or life is mine[-1]] for s, mine in rest.items()}
-    assert held(lives) == shown
+    assert held_by_slot(lives) == shown
     assert lives._older.total == sum(len(mine) - 1 for mine in shown.values())
 
 
-def test_a_forgotten_life_that_goes_on_begins_anew() -> None:
-    """Whether it was pruned or not."""
+def test_a_forgotten_incarnation_that_continues_begins_anew() -> None:
+    """The result is the same before and after pruning."""
     for pruned in (True, False):
         lives = Incarnations(SLOTS)
         add(lives, [(7, 1, 10, 1)])
@@ -90,11 +92,11 @@ def test_a_forgotten_life_that_goes_on_begins_anew() -> None:
         if pruned:
             lives.prune(0, SLOTS)
         add(lives, [(7, 1, 30, 5)])
-        assert held(lives) == {7: [(1, 30, 30, 5), (2, 20, 20, 1)]}
+        assert held_by_slot(lives) == {7: [(1, 30, 30, 5), (2, 20, 20, 1)]}
 
 
-def test_integers_that_become_doubles() -> None:
-    """In older lives too."""
+def test_values_of_incarnations_become_doubles() -> None:
+    """Older incarnations are converted too."""
     lives = Incarnations(SLOTS)
     add(lives, [(7, 1, 10, 3)])
     add(lives, [(7, 2, 20, 4)])
@@ -103,13 +105,14 @@ def test_integers_that_become_doubles() -> None:
     assert sorted(column(lives.held_last(column([7]))).view(np.float64).tolist()) == [3.0, 4.0]
 
 
-def test_too_many_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one series: the one that went longest ago is dropped. Of all: where more are wanted. Counted."""
+def test_incarnations_beyond_the_limits_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The incarnation that ended longest ago is dropped, of one series or where the total is exceeded; both are
+    counted."""
     monkeypatch.setattr("varstore.cells.lives.MAX_INCARNATIONS", 3)
     lives = Incarnations(SLOTS)
     for birth in range(1, 8):
         add(lives, [(5, birth, 10 * birth, birth)])
-    assert [life[0] for life in held(lives)[5]] == [4, 5, 6, 7]
+    assert [life[0] for life in held_by_slot(lives)[5]] == [4, 5, 6, 7]
     assert lives.dropped == 3
 
     monkeypatch.setattr("varstore.cells.lives.PAST_PER_SLOT", 1)
@@ -122,7 +125,7 @@ def test_too_many_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (lives.read(np.arange(SEGMENT), 40)["birth_ms"] == 5).all()
 
 
-def test_lives_take_less_than_a_hundred_bytes() -> None:
+def test_an_incarnation_takes_at_most_forty_bytes() -> None:
     """Ten births of each of 20,000 series."""
     lives = Incarnations(20_000)
     for birth in range(10):

@@ -1,5 +1,5 @@
-"""What Kafka deleted before a shard had read it: the shard knows, says so, and is as if it had read it once the raw
-table has it."""
+"""Offsets that Kafka deleted before a shard had read them: the shard records and reports them, and is refilled once the
+raw table has them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tests.varstore.keeping import (
     HOUR,
     START,
     Log,
+    announce_sources,
     catch_up,
     check,
     empty,
@@ -28,7 +29,6 @@ from tests.varstore.keeping import (
     masks,
     position,
     random_log,
-    tell,
 )
 from tests.varstore.raw_log import RawLog
 from tests.varstore.test_refill import legal
@@ -47,7 +47,7 @@ P0, P1 = Partition(TOPIC, 0), Partition(TOPIC, 1)
 
 
 def deleted(shard: Shard, partition: int, until: int) -> list[FeedAnswer]:
-    """As the buckets job says it to every group that stands below."""
+    """Feed the lost range to every group below `until`, as the buckets job does."""
     below = [group for group in shard.groups() if position(group, partition) < until]
     return [
         shard.feed(
@@ -66,22 +66,22 @@ def log() -> Log:
 
 @pytest.fixture
 def hdfs(tmp_path: Path) -> Iterator[str]:
-    """A file system that stands for HDFS."""
+    """A local folder in place of HDFS."""
     with local_files(SYSTEM_CLOCK):
         yield f"file://{tmp_path}/hdfs"
 
 
-# a shard knows what it lacks
+# records of lost ranges
 
 
-def test_it_is_noted_in_the_step_that_passes_over_it(log: Log) -> None:
+def test_a_lost_range_is_recorded_by_the_feed_that_skips_it(log: Log) -> None:
     shard = empty()
     feed(shard, log, shard.groups()[0], 0, 5)
     assert [answer.next_offset for answer in deleted(shard, 0, 8)] == [8]
     assert shard.lost() == [(ALL, {P0: LostRange(5, 8)})]
     again = FeedRange(TOPIC, 0, 5, 8, (), concat_samples([]), ALL)
     assert shard.feed(again).next_offset == 8
-    assert shard.lost() == [(ALL, {P0: LostRange(5, 8)})], "what is said twice is lost once"
+    assert shard.lost() == [(ALL, {P0: LostRange(5, 8)})], "a range reported twice is lost once"
     feed(shard, log, shard.groups()[0], 0, 2)
     ((_, lost),) = shard.lost()
     assert (lost[P0].start, lost[P0].until) == (5, 8)
@@ -92,7 +92,7 @@ def test_it_is_noted_in_the_step_that_passes_over_it(log: Log) -> None:
     assert {key: one[:2] for key, one in lost.items()} == {P0: (5, 15), P1: (0, 3)}
 
 
-def test_images_and_snapshots_have_it(log: Log, tmp_path: Path) -> None:
+def test_images_and_snapshots_include_lost_ranges(log: Log, tmp_path: Path) -> None:
     shard = empty()
     deleted(shard, 0, 4)
     catch_up(shard, log)
@@ -107,8 +107,9 @@ def test_images_and_snapshots_have_it(log: Log, tmp_path: Path) -> None:
     assert after.lost() == lost
 
 
-def test_who_lacks_something_joins_nobody_who_does_not(log: Log) -> None:
-    """Though both stand at the same offsets and have seen the same numbers: what was lost was nobody's here."""
+def test_a_group_with_a_lost_range_is_not_merged_with_others(log: Log) -> None:
+    """Both stand at the same offsets and have seen the same numbers, but the lost batch was missed by one group
+    only."""
     shard = empty(masks(["s0"]))
     deleted(shard, 0, 1)
     log.partitions[0][0] = log.partitions[0][1]  # a repeat
@@ -122,7 +123,7 @@ def test_who_lacks_something_joins_nobody_who_does_not(log: Log) -> None:
     assert len(shard.groups()) == 1
 
 
-def test_it_is_forgotten_when_no_level_reaches_it_any_more(log: Log) -> None:
+def test_a_lost_range_is_forgotten_when_no_level_reaches_it(log: Log) -> None:
     shard = empty()
     deleted(shard, 0, 4)
     feed(shard, log, shard.groups()[0], 0)
@@ -134,8 +135,8 @@ def test_it_is_forgotten_when_no_level_reaches_it_any_more(log: Log) -> None:
         assert bool(shard.lost()) == (hours == 60)
 
 
-def test_a_cut_below_it_leaves_something_to_refill() -> None:
-    """Its offsets have other batches now: that the table names them lost says nothing of what was there."""
+def test_a_truncation_below_a_lost_range_leaves_a_range_to_refill() -> None:
+    """Its offsets have other batches now, so an entry of the table that names them lost does not cover the old ones."""
     shard = empty()
     deleted(shard, 0, 9)
     shard.rewind(P0, 4)
@@ -146,13 +147,13 @@ def test_a_cut_below_it_leaves_something_to_refill() -> None:
     assert table_has(head(12, lost=((0, 12),)), SPAN, lost)
 
 
-# what the raw table says of it
+# the raw table's view of lost ranges
 
 SPAN = LogSpan(TOPIC, {0: (10, 30), 1: (0, 5)})
 
 
 def head(until: int, topic: str = TOPIC, lost: tuple[tuple[int, int], ...] = ()) -> RawHead:
-    """A table that has read partition 0 so far."""
+    """Return the head of a table that has read partition 0 to `until`."""
     before = TopicState("before", {0: 9}, {0: ((7, END_OF_LOG),)})
     current = TopicState(topic, {0: until}, {0: lost} if lost else {})
     return RawHead.of(RawState(1, "w", topics=(before, current), newest_append_ms=1))
@@ -170,7 +171,9 @@ def head(until: int, topic: str = TOPIC, lost: tuple[tuple[int, int], ...] = ())
         (head(20), {Partition("before", 0): LostRange(8, 9)}, False),
     ],
 )
-def test_the_table_has_it_or_names_it_lost(table: RawHead, lost: dict[Partition, LostRange], there: bool) -> None:
+def test_the_table_has_a_lost_range_unless_it_names_it_lost(
+    table: RawHead, lost: dict[Partition, LostRange], there: bool
+) -> None:
     assert table_has(table, SPAN, lost) == there
 
 
@@ -181,7 +184,7 @@ def test_the_table_has_it_or_names_it_lost(table: RawHead, lost: dict[Partition,
         (head(20, topic="another"), "has not begun topic"),
     ],
 )
-def test_until_the_table_is_past_it_nobody_knows(table: RawHead, why: str) -> None:
+def test_the_answer_is_unknown_until_the_table_is_past_the_range(table: RawHead, why: str) -> None:
     with pytest.raises(TableError, match=why):
         table_has(table, SPAN, {P0: LostRange(4, 10)})
 
@@ -190,7 +193,7 @@ def test_until_the_table_is_past_it_nobody_knows(table: RawHead, why: str) -> No
 
 
 class World:
-    """One shard that holds everything; no process, no server."""
+    """One shard that holds everything, without process or server."""
 
     def __init__(self, log: Log, hdfs: str | None, folder: Path) -> None:
         self.log, self.folder, self.hdfs = log, folder, hdfs
@@ -200,7 +203,7 @@ class World:
         self.hold(empty(ALL_VSHARDS))
 
     def hold(self, shard: Shard) -> None:
-        """Its process begins."""
+        """Start the process with this shard."""
         self.shard = shard
         usable = lambda groups: can_continue(self.span(), groups)  # noqa: E731
         self.bringing = Restore(shard, self.again, self.span, usable, self.hdfs)
@@ -213,11 +216,11 @@ class World:
     @contextmanager
     def again(self) -> Iterator[None]:
         yield
-        tell(self.shard)
+        announce_sources(self.shard)
         self.while_refilling()
 
     def step(self, seconds: float) -> None:
-        """What the mover's thread does meanwhile."""
+        """Run the steps of the mover's thread, one a second."""
         for _ in range(int(seconds)):
             self.now += 1
             membership = Membership(("0",))
@@ -234,7 +237,7 @@ class World:
         return {p: int(len(batches) * share) for p, batches in self.log.partitions.items()}
 
     def read(self, share: float = 1.0) -> None:
-        """What the buckets job does."""
+        """Feed the shard, as the buckets job does."""
         for partition, until in self.upto(share).items():
             deleted(self.shard, partition, self.starts[partition])
             for group in self.shard.groups():
@@ -246,7 +249,7 @@ class World:
 
 @pytest.fixture
 def lossy_world(log: Log, hdfs: str, tmp_path: Path) -> World:
-    """It has read half of the log, so has the table; a quarter more is in Kafka no longer."""
+    """A world in which shard and table have read half of the log, and Kafka has deleted a quarter more."""
     lossy_world = World(log, hdfs, tmp_path)
     lossy_world.read(0.5)
     lossy_world.store(0.5)
@@ -256,8 +259,8 @@ def lossy_world(log: Log, hdfs: str, tmp_path: Path) -> World:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_it_is_refilled_once_the_table_is_past_it(lossy_world: World, restarted: bool) -> None:
-    """Then it is as if nothing had been lost; until then it answers as it is. Also if it was killed in between."""
+def test_a_shard_is_refilled_once_the_table_is_past_the_lost_range(lossy_world: World, restarted: bool) -> None:
+    """Afterwards nothing is missing; until then it answers with its data. Also if it was killed in between."""
     with pytest.raises(AssertionError):
         check(lossy_world.shard, lossy_world.log)
     before = lossy_world.shard.lost()
@@ -268,7 +271,7 @@ def test_it_is_refilled_once_the_table_is_past_it(lossy_world: World, restarted:
         Snapshots(lossy_world.shard, lossy_world.folder / "snapshots").take()
         lossy_world.hold(empty(0))
         assert Snapshots(lossy_world.shard, lossy_world.folder / "snapshots").load()
-        tell(lossy_world.shard)
+        announce_sources(lossy_world.shard)
     lossy_world.store(0.9)
     lossy_world.step(REPAIR_DELAY_S + 2 * TABLE_CHECK_S)
     assert (lossy_world.shard.lost(), lossy_world.healing.problems) == ([], [])
@@ -278,7 +281,7 @@ def test_it_is_refilled_once_the_table_is_past_it(lossy_world: World, restarted:
     assert len(lossy_world.shard.groups()) == 1
 
 
-def test_what_is_lost_while_it_is_refilled_is_refilled_too(lossy_world: World) -> None:
+def test_offsets_lost_during_a_refill_are_refilled_too(lossy_world: World) -> None:
     lossy_world.store(0.75)
 
     def lose_more() -> None:
@@ -298,8 +301,8 @@ def test_what_is_lost_while_it_is_refilled_is_refilled_too(lossy_world: World) -
     check(lossy_world.shard, lossy_world.log)
 
 
-def test_what_the_table_lacks_too_is_named_and_nothing_is_let_go_of(lossy_world: World) -> None:
-    """The answers go on, and are whole: nobody has more."""
+def test_offsets_lost_by_the_table_too_are_reported_and_nothing_is_dropped(lossy_world: World) -> None:
+    """The answers continue and count as complete, because no copy has more."""
     assert lossy_world.raw is not None
     lossy_world.raw.lose({p: (lossy_world.raw.state.until()[p], start) for p, start in lossy_world.starts.items()})
     lossy_world.step(REPAIR_DELAY_S + 2 * TABLE_CHECK_S)
@@ -313,8 +316,8 @@ def test_what_the_table_lacks_too_is_named_and_nothing_is_let_go_of(lossy_world:
     assert lossy_world.healing.problems == []
 
 
-def test_without_a_table_it_answers_as_it_is(log: Log, tmp_path: Path) -> None:
-    """And where it begins above the start of the log it lacks nothing that it could have."""
+def test_without_a_table_a_shard_answers_with_its_data(log: Log, tmp_path: Path) -> None:
+    """A shard that begins above the start of the log is not missing anything that it could have."""
     lossy_world = World(log, None, tmp_path)
     lossy_world.delete(0.2)
     lossy_world.read(0.5)
@@ -328,8 +331,8 @@ def test_without_a_table_it_answers_as_it_is(log: Log, tmp_path: Path) -> None:
     assert "started without HDFS" in lossy_world.healing.problems[0]
 
 
-def test_a_copy_that_lacks_something_is_not_taken(lossy_world: World, hdfs: str) -> None:
-    """It would have to be refilled at once."""
+def test_a_copy_with_lost_ranges_is_not_restored(lossy_world: World, hdfs: str) -> None:
+    """The copy would have to be refilled at once."""
     snapshots = Snapshots(lossy_world.shard, lossy_world.folder / "snapshots", f"{hdfs}/copies")
     snapshots.take()
     assert snapshots._mirror is not None
@@ -339,5 +342,5 @@ def test_a_copy_that_lacks_something_is_not_taken(lossy_world: World, hdfs: str)
     bringing = Restore(fresh, lossy_world.again, lossy_world.span, lambda _: True, hdfs, f"{hdfs}/copies")
     bringing.bring(ALL_VSHARDS)
     assert fresh.lost() == []
-    tell(fresh)
+    announce_sources(fresh)
     check(fresh, lossy_world.log)

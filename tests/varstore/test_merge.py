@@ -1,4 +1,4 @@
-"""Answers of several shards as one, where two of them know the same series."""
+"""Answers of several shards merged into one, where two of them know the same series."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REQUEST = SelectRequest((Matcher(NAME, "=", "x"),), GRID, STATISTICS)
 
 
 def answer(type_: ValueType, *values: int) -> Buckets:
-    """A series with these values, one a bucket; without values it was only announced."""
+    """Return a series with these values, one a bucket; without values it was only announced."""
     n = len(values)
     cells = np.zeros((1, 2), np.int64)
     cells[0, :n] = values
@@ -32,10 +32,10 @@ def answer(type_: ValueType, *values: int) -> Buckets:
                    births["last_ms"] if n else np.zeros(1, np.int64))  # fmt: skip
 
 
-@pytest.mark.parametrize("told", [ValueType.STRING, ValueType.BOOLEAN, ValueType.DOUBLE])
-def test_a_twin_that_was_only_announced_hides_nothing(told: ValueType) -> None:
-    """Whichever of them comes first."""
-    silent, spoken = answer(told), answer(ValueType.INTEGER, 3, 4)
+@pytest.mark.parametrize("announced_type", [ValueType.STRING, ValueType.BOOLEAN, ValueType.DOUBLE])
+def test_a_twin_that_was_only_announced_hides_nothing(announced_type: ValueType) -> None:
+    """The order of the answers does not matter."""
+    silent, spoken = answer(announced_type), answer(ValueType.INTEGER, 3, 4)
     for parts in ([silent, spoken], [spoken, silent]):
         found = merge_answers(parts, REQUEST)
         assert [(one.type, found.statistics["last"].tolist()) for one in found.series] == [
@@ -46,8 +46,8 @@ def test_a_twin_that_was_only_announced_hides_nothing(told: ValueType) -> None:
         assert found.notes == ()
 
 
-def test_twins_of_two_types_that_both_sent_are_told() -> None:
-    """One of them is shown."""
+def test_twins_of_two_types_with_samples_are_reported() -> None:
+    """Only one of them is shown, with a note."""
     found = merge_answers([answer(ValueType.INTEGER, 3), answer(ValueType.BOOLEAN, 1, 1)], REQUEST)
     assert found.statistics["last"].tolist() == [[3, 0]]
     assert found.notes == ("a series of x has two types on two shards: only one is shown",)

@@ -1,4 +1,4 @@
-"""Whatever comes, in whatever pieces, the buckets are those of a plain slow store."""
+"""Buckets of a shard compared with a plain slow store, for random batches in random ranges."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START = 1_800_000_000_000
 MINUTE, HOUR = 60_000, 3_600_000
 SERIES = 7  # 0, 1: integers; 2: doubles; 3: strings; 4: booleans; 5: of all sources; 6: changes its type
 SOURCES = ("s0", "s129", "s1")
-"""The first two are of one virtual shard, the third of another: it makes twins."""
+"""The first two are of one virtual shard, the third of another, so that there are twins."""
 MINE = ([0, 2, 3, 5, 6], [1, 4, 5], [3, 5, 6])
 HOMES = sorted({virtual_shard(source) for source in SOURCES})
 
@@ -39,7 +39,7 @@ integers = st.one_of(st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63), 2
 
 
 def value_of(series: int) -> st.SearchStrategy[Value]:
-    """Values that a test series may have."""
+    """Return values that a test series may have."""
     match series:
         case 2:
             return doubles
@@ -55,7 +55,7 @@ def value_of(series: int) -> st.SearchStrategy[Value]:
 
 @st.composite
 def row_lists(draw: st.DrawFn, source: int, append: int) -> list[Row]:
-    """Rows of one batch: some series of a source, sometimes one of them twice, sometimes only its end."""
+    """Return rows of one batch: some series of a source, sometimes one of them twice, sometimes only its end."""
     mine = MINE[source]
     found: list[Row] = []
     for series in draw(st.lists(st.sampled_from(mine), min_size=1, max_size=6)):
@@ -68,7 +68,7 @@ def row_lists(draw: st.DrawFn, source: int, append: int) -> list[Row]:
 
 @st.composite
 def logs(draw: st.DrawFn, hours: int = 1_000) -> list[TestBatch]:
-    """A partition: batches whose append times mostly rise, by jumps sometimes, some standing in it twice."""
+    """Return a partition: batches whose append times mostly rise, sometimes by jumps, some of them repeated."""
     log: list[TestBatch] = []
     append = START
     for number in range(draw(st.integers(1, 12))):
@@ -88,7 +88,8 @@ def logs(draw: st.DrawFn, hours: int = 1_000) -> list[TestBatch]:
 
 @st.composite
 def cuts(draw: st.DrawFn, length: int) -> list[tuple[int, int]]:
-    """Ranges as a forgetful feeder sends them: overlapping, repeated, sometimes beyond what the shard has."""
+    """Return ranges of a feeder that lost its position: overlapping, repeated, sometimes beyond the end of the
+    shard."""
     sent = draw(st.lists(st.tuples(st.integers(0, length), st.integers(0, length)), max_size=6))
     return [(min(pair), max(pair)) for pair in sent]
 
@@ -105,13 +106,13 @@ def feed_all(shard: Shard, log: list[TestBatch], sent: list[tuple[int, int]]) ->
 
 
 def announce_all(shard: Shard, version: int, append_ms: int) -> None:
-    """Every series in both virtual shards."""
+    """Announce every series in both virtual shards."""
     for source in ("s0", "s1"):
         announce(shard, range(SERIES), source, version, append_ms)
 
 
 def expect(log: list[TestBatch]) -> Reference:
-    """The reference, which sees each identity once; a series of two virtual shards is two to it."""
+    """Return the reference, which sees each identity once; a series of two virtual shards is two series to it."""
     reference, seen = Reference(), set()
     for batch in log:
         if batch.id not in seen:
@@ -123,14 +124,14 @@ def expect(log: list[TestBatch]) -> Reference:
 
 
 def grids(reference: Reference) -> Iterator[tuple[tuple[int, int, int], Grid]]:
-    """Every row that each level may hold at the head, and as many before."""
+    """Return a grid of every row that each level may hold at the head, and as many rows before."""
     for level in LEVELS:
         step, count, spare = level
         yield level, Grid(end_of(reference.head, step) + 2 * step, step, 2 * (count + spare))
 
 
 def same(cell: int, value: Value, strings: tuple[str, ...]) -> bool:
-    """Whether a cell is that value."""
+    """Return True if a cell holds that value."""
     if isinstance(value, str):
         return strings[cell] == value
     if isinstance(value, float):
@@ -140,7 +141,7 @@ def same(cell: int, value: Value, strings: tuple[str, ...]) -> bool:
 
 
 def check_bucket(got: dict[str, int], samples: list[Sample], strings: tuple[str, ...]) -> None:
-    """One cell of one series."""
+    """Check one cell of one series."""
     assert got["count"] == len(samples)
     if not samples:
         assert not any(got.values())
@@ -164,7 +165,7 @@ def check_bucket(got: dict[str, int], samples: list[Sample], strings: tuple[str,
 
 
 def check_lives(buckets: Buckets, row: int, home: int, reference: Reference) -> None:
-    """Lives, end and newest sample of one series."""
+    """Check incarnations, end and newest sample of one series."""
     print_ = (home, buckets.series[row].fingerprint)
     assert buckets.ended_ms[row] == reference.ended(print_)
     got = buckets.births[buckets.births["row"] == row]
@@ -178,7 +179,7 @@ def check_lives(buckets: Buckets, row: int, home: int, reference: Reference) -> 
 
 
 def check(shard: Shard, reference: Reference) -> None:
-    """Every bucket of every series at every level. Whatever was forgotten is announced again, and empty."""
+    """Check every bucket of every series at every level. Forgotten series are announced again, and empty."""
     sweep(shard)
     announce_all(shard, 2, reference.head)
     reference.forget_silent([*reference.series, *reference.ends])
@@ -204,8 +205,8 @@ def check(shard: Shard, reference: Reference) -> None:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
-def test_same_buckets_as_the_plain_store(data: st.DataObject) -> None:
-    """Late, repeated, reborn, ended, of another type, in any ranges, and again after a restart."""
+def test_buckets_equal_those_of_the_plain_store(data: st.DataObject) -> None:
+    """Late, repeated, reborn and ended series and conflicting types, in any ranges, and again after a restart."""
     log = data.draw(logs())
     reference = expect(log)
     for _ in range(2):  # the second shard is the first one restarted: empty, fed from 0 in other pieces
@@ -219,8 +220,8 @@ def test_same_buckets_as_the_plain_store(data: st.DataObject) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_order_of_partitions_does_not_matter(data: st.DataObject) -> None:
-    """Batches in any order (as from partitions that lag by less than what is forgotten) give the buckets of the order
-    in which they were made."""
+    """Batches in any order (as from partitions that lag by less than the retention) give the buckets of the original
+    order."""
     log = [batch for batch in data.draw(logs(5)) if not any(row[0] == print_of(6) for row in batch.rows)]
     unique = list({batch.id: batch for batch in reversed(log)}.values())
     shuffled = data.draw(st.permutations(unique))
@@ -233,7 +234,7 @@ def test_order_of_partitions_does_not_matter(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("run_rows", [1, 3])
 def test_small_runs_and_a_small_cache_give_the_same(monkeypatch: pytest.MonkeyPatch, run_rows: int) -> None:
-    """How batches are grouped, and what the cache forgets, is no one's business."""
+    """The grouping of batches into runs and the evictions of the cache do not change the result."""
     monkeypatch.setattr("varstore.store.intake.RUN_ROWS", run_rows)
     log = [
         TestBatch(BatchId("a", 1, 0, i), SOURCES[i % 3], START + i * MINUTE, [(print_of(j), START + i * MINUTE, 0, i)])

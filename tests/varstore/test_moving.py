@@ -1,5 +1,5 @@
-"""What a shard takes over and lets go when the membership changes: copies of what must move only, and no virtual shard
-without a holder at any time."""
+"""Rebalancing after a change of the membership: only virtual shards that must move are copied, and each has a holder at
+any time."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from varstore.shard.shard import Shard
 
 
 class World:
-    """Shards that move towards a membership, one step of one of them at a time."""
+    """Shards that move towards a membership, one step of one shard at a time."""
 
     def __init__(self, ids: str, replicas: int) -> None:
         self.membership = Membership(tuple(ids), replicas)
         self.now = 0.0
-        self.shards: dict[str, Fake] = {}
+        self.shards: dict[str, FakeShard] = {}
         self.gone: set[str] = set()
         self.copied = 0
         for id_ in ids:
             self.begin(id_)
 
     def begin(self, id_: str) -> None:
-        self.shards[id_] = Fake(self, id_)
+        self.shards[id_] = FakeShard(self, id_)
         self.gone.discard(id_)
 
     def seen(self) -> ClusterState:
@@ -53,7 +53,7 @@ class World:
         return {id_ for id_, s in self.shards.items() if id_ not in self.gone and s.whole >> vshard & 1}
 
     def check(self) -> None:
-        """Everything that some living shard ever held whole is held whole by one."""
+        """Check that every virtual shard that a live shard ever held complete is still held complete."""
         if not self.gone:
             assert self.lost() == []
 
@@ -66,8 +66,8 @@ class World:
         )
 
 
-class Fake:
-    """A shard that takes over at once, and is whole when the test says so."""
+class FakeShard:
+    """A shard that copies at once, and is complete when the test says so."""
 
     def __init__(self, world: World, id_: str) -> None:
         self.id, self._world = id_, world
@@ -100,7 +100,7 @@ def started(ids: str, replicas: int = 1) -> World:
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_shard_that_joins_gets_its_part_and_nothing_else_moves(replicas: int) -> None:
+def test_a_joining_shard_gets_its_part_and_nothing_else_moves(replicas: int) -> None:
     world = started("01", replicas)
     before = {id_: shard.vshards for id_, shard in world.shards.items()}
     world.membership = world.membership.added("2")
@@ -112,7 +112,7 @@ def test_a_shard_that_joins_gets_its_part_and_nothing_else_moves(replicas: int) 
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_shard_that_is_removed_hands_over_everything(replicas: int) -> None:
+def test_a_removed_shard_hands_over_everything(replicas: int) -> None:
     world = started("012", replicas)
     world.membership = world.membership.removed("1")
     world.settle()
@@ -120,7 +120,7 @@ def test_a_shard_that_is_removed_hands_over_everything(replicas: int) -> None:
     assert world.shards["1"].vshards == 0
 
 
-def test_nothing_is_let_go_before_the_others_have_it_whole() -> None:
+def test_nothing_is_dropped_before_the_new_owner_is_complete() -> None:
     world = started("01")
     world.membership = world.membership.added("2")
     world.begin("2")
@@ -131,14 +131,14 @@ def test_nothing_is_let_go_before_the_others_have_it_whole() -> None:
     assert world.shards["0"].vshards == held
     world.shards["2"].whole = world.shards["2"].vshards
     world.step("0")
-    assert world.shards["0"].vshards == held  # who asks has not heard of it yet
+    assert world.shards["0"].vshards == held  # clients have not read it yet
     assert world.shards["0"].place().ready == held & ~world.shards["2"].vshards
     for _ in range(int(GRACE_S * 2) + 1):
         world.step("0")
     assert world.shards["0"].vshards == held & ~world.shards["2"].vshards
 
 
-def test_nothing_moves_on_an_old_word_of_zookeeper() -> None:
+def test_nothing_moves_while_the_state_of_zookeeper_is_unknown() -> None:
     world = started("01")
     mover = world.shards["0"].mover
     held = world.shards["0"].vshards
@@ -146,7 +146,7 @@ def test_nothing_moves_on_an_old_word_of_zookeeper() -> None:
     assert world.shards["0"].vshards == held
 
 
-def test_a_replica_that_comes_back_empty_copies_from_the_others() -> None:
+def test_an_empty_replica_copies_from_the_others() -> None:
     world = started("012", 2)
     world.begin("1")
     world.settle()
@@ -154,7 +154,7 @@ def test_a_replica_that_comes_back_empty_copies_from_the_others() -> None:
     assert world.copied == world.shards["1"].vshards.bit_count()
 
 
-def test_copies_come_in_pieces_and_what_nobody_has_in_one() -> None:
+def test_copies_are_split_and_virtual_shards_without_a_holder_are_not() -> None:
     half = mask_of(range(128))
     shards = ClusterState(Membership(("0", "1")), (ShardAddress("1", "h", 1, "", half, half),))
     plan = plan_donors(shards, "0", ALL_VSHARDS)
@@ -165,7 +165,7 @@ def test_copies_come_in_pieces_and_what_nobody_has_in_one() -> None:
     assert plan_donors(lagging, "0", half) == [(None, half)]
 
 
-def test_a_failure_is_told_and_tried_again() -> None:
+def test_a_failed_copy_is_reported_and_retried() -> None:
     def fail(_vshards: int, _giver: ShardAddress | None) -> None:
         raise OSError("the peer went away")
 
@@ -182,8 +182,8 @@ def test_a_failure_is_told_and_tried_again() -> None:
 @given(
     st.lists(st.one_of(st.sampled_from(["+", "1", "2"]), st.integers(0, 3), st.tuples(st.integers(0, 3))), max_size=12)
 )
-def test_any_sequence_of_changes_ends_well(steps: list[object]) -> None:
-    """Members come and go, replicas are asked for, single steps in between: nothing is lost."""
+def test_any_sequence_of_changes_ends_with_the_wanted_placement(steps: list[object]) -> None:
+    """Members join and leave, replicas change, single steps in between: nothing is lost."""
     world = started("01")
     for step in steps:
         ids = list(world.shards)
@@ -208,7 +208,7 @@ def test_any_sequence_of_changes_ends_well(steps: list[object]) -> None:
     assert world.lost() == []
 
 
-def test_who_is_no_owner_and_alone_keeps_what_it_has() -> None:
+def test_a_former_owner_drops_only_what_enough_owners_hold() -> None:
     mine = ShardAddress("old", "h", 1, "", ALL_VSHARDS, ALL_VSHARDS)
     assert surplus(ClusterState(Membership(("0",)), (mine,)), "old", ALL_VSHARDS) == 0
     assert surplus(ClusterState(Membership(()), (mine,)), "old", ALL_VSHARDS) == 0
@@ -224,7 +224,7 @@ def test_who_is_no_owner_and_alone_keeps_what_it_has() -> None:
     assert surplus(ClusterState(both, (mine, zero, replace(one, lagging=some))), "old", ALL_VSHARDS) == 0
 
 
-def test_memberships_that_cannot_be() -> None:
+def test_invalid_memberships_are_refused() -> None:
     two = Membership(("0", "1"), 2)
     assert Membership.from_bytes(two.to_bytes()) == two
     refusals: list[Callable[[], object]] = [

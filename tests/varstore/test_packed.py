@@ -1,4 +1,4 @@
-"""What is packed comes back bit by bit, whatever it is."""
+"""Packed columns and blocks: every value is restored bit by bit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ lengths = st.one_of(st.integers(1, 200), st.sampled_from([63, 64, 65, 4_096, 65_
 
 @st.composite
 def words(draw: st.DrawFn, n: int) -> Words:
-    """n numbers, a mixture of widths, in runs or at random."""
+    """Return n numbers, a mixture of widths, in runs or at random."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     kinds = draw(st.lists(st.sampled_from(sorted(WIDTHS)), min_size=1, max_size=4))
     parts = np.stack([WIDTHS[kind](random, n) for kind in kinds])
@@ -57,7 +57,7 @@ def words(draw: st.DrawFn, n: int) -> Words:
 
 @st.composite
 def places(draw: st.DrawFn, n: int) -> Indexes:
-    """Some of n places, in any order, or a run of them."""
+    """Return some of n places, in any order, or a run of them."""
     start = draw(st.integers(0, n - 1))
     if draw(st.booleans()):
         return slice(start, draw(st.integers(start + 1, n)))
@@ -67,8 +67,8 @@ def places(draw: st.DrawFn, n: int) -> Indexes:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_columns(data: st.DataObject) -> None:
-    """Every number of every column, one by one and in runs."""
+def test_columns_restore_every_number(data: st.DataObject) -> None:
+    """Every number of every column is restored, one by one and in runs."""
     n = data.draw(lengths)
     values = data.draw(words(n))
     column = encode(values, data.draw(st.booleans()))
@@ -89,8 +89,8 @@ def test_columns(data: st.DataObject) -> None:
         (["large"], WidthClassColumn, 6.1),
     ],
 )  # fmt: skip
-def test_the_smallest_is_chosen(kinds: list[str], kind: type[CompressedColumn], most: float) -> None:
-    """Bytes of each of 65,536 numbers."""
+def test_the_smallest_encoding_is_chosen(kinds: list[str], kind: type[CompressedColumn], most: float) -> None:
+    """Limits are bytes for each of 65,536 numbers."""
     random = np.random.default_rng(1)
     values = np.stack([WIDTHS[name](random, 65_536) for name in kinds])[
         random.integers(0, len(kinds), 65_536), np.arange(65_536)
@@ -101,8 +101,8 @@ def test_the_smallest_is_chosen(kinds: list[str], kind: type[CompressedColumn], 
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
-def test_zigzag(numbers: list[int]) -> None:
-    """There and back, small ones small."""
+def test_zigzag_is_reversible(numbers: list[int]) -> None:
+    """Numbers are restored, and small ones stay small."""
     cells = np.array(numbers, np.int64)
     assert (unzigzag(zigzag(cells)) == cells).all()
     assert zigzag(np.array([0, -1, 1, -2])).tolist() == [0, 1, 2, 3]
@@ -110,11 +110,11 @@ def test_zigzag(numbers: list[int]) -> None:
 
 @st.composite
 def blocks(draw: st.DrawFn, n: int) -> OpenBlock:
-    """Cells of any content: what is in them does not have to fit together."""
+    """Return cells of any content; the statistics need not be consistent."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     counts = draw(st.sampled_from([[0], [1], [5], [0, 1], [0, 1, 2], [5, 5, 5, 4], [1, 70_000, 2**32 - 1, 0]]))
     columns = {name: draw(words(n)).view(np.int64) for name in ("last", "min", "max", "sum")}
-    if draw(st.booleans()):  # as buckets that do fit
+    if draw(st.booleans()):  # consistent buckets
         columns |= {"min": columns["last"], "max": columns["last"], "sum": columns["last"] * 5}
     block = OpenBlock.reserve(n)
     offsets = random.integers(0, draw(st.sampled_from([1, 60_000, 3_600_000, 2**32])), n).astype(np.uint32)
@@ -123,7 +123,7 @@ def blocks(draw: st.DrawFn, n: int) -> OpenBlock:
 
 
 def same(packed: PackedBlock | None, block: OpenBlock, where: Indexes) -> None:
-    """Every statistic of cells that hold something is the same, every bit of it."""
+    """Check that every statistic of cells with samples is the same, bit by bit."""
     expected = block.cells(where, tuple(FIELDS))
     if packed is None:
         assert not expected["count"].any()
@@ -138,7 +138,7 @@ def same(packed: PackedBlock | None, block: OpenBlock, where: Indexes) -> None:
 
 
 def one_by_one(packed: PackedBlock, block: OpenBlock, some: list[int]) -> None:
-    """The same, read as single cells; sums of doubles, and patched cells, are read otherwise."""
+    """Check the cells read one by one; sums of doubles and patched cells need a batch read."""
     for place in some:
         expected = block.cell(place, tuple(FIELDS))
         if packed.patch is not None:
@@ -155,8 +155,8 @@ def one_by_one(packed: PackedBlock, block: OpenBlock, some: list[int]) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_cells(data: st.DataObject) -> None:
-    """Packed, changed here and there, opened again."""
+def test_packed_blocks_restore_every_cell(data: st.DataObject) -> None:
+    """Cells are packed, changed here and there, and opened again."""
     n = data.draw(lengths)
     block = data.draw(blocks(n))
     doubles = data.draw(st.sampled_from([True, False, None]))
@@ -176,8 +176,8 @@ def test_cells(data: st.DataObject) -> None:
     same(pack(packed.open(n), False, False), block, data.draw(places(n)))
 
 
-def test_places_beyond_what_was_packed() -> None:
-    """Series that came later are empty, until a late sample of them comes."""
+def test_places_beyond_the_packed_ones_are_empty() -> None:
+    """Series that were added later are empty until a late sample of them is put."""
     block = OpenBlock.of({name: np.full(10, 3, dtype) for name, dtype in FIELDS.items()})
     packed = pack(block, False, False)
     assert packed is not None
@@ -188,8 +188,8 @@ def test_places_beyond_what_was_packed() -> None:
     assert packed.open(65_536).count[[9, 10, 500]].tolist() == [3, 0, 7]
 
 
-def test_too_much_of_a_patch() -> None:
-    """Then nothing is done, and the caller opens the segment."""
+def test_a_patch_that_is_too_large_is_refused() -> None:
+    """The patch is refused without effect, and the caller opens the segment."""
     block = OpenBlock.of({name: np.full(65_536, 3, dtype) for name, dtype in FIELDS.items()})
     packed = pack(block, False, False)
     assert packed is not None

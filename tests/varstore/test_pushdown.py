@@ -1,4 +1,4 @@
-"""Push-down in one shard: limits, deadlines, what is kept between questions, and how partial results travel."""
+"""Push-down in one shard: limits, deadlines, the cache between queries, and the encoding of partial results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GRID = Grid(NOW + 3 * MINUTE, MINUTE, 3)
 
 
 def batch(number: int, values: list[float], source: str = "s0", first: int = 0) -> TestBatch:
-    """Minute `number` of the series from `first` on."""
+    """Return minute `number` of the series from `first` on."""
     time = NOW + number * MINUTE + 500
     rows = [(print_of(first + i), time + i, NOW, value) for i, value in enumerate(values)]
     return TestBatch(BatchId("agent", 1, 0, number), source, time + 1_000, rows)
@@ -56,7 +56,7 @@ def sums(found: Aggregate) -> dict[str, list[float]]:
 
 @pytest.fixture
 def shard() -> Shard:
-    """Six series in three parts, three minutes of each."""
+    """Six series in three parts, with three minutes of samples."""
     made = Shard(capacity=1_000)
     announce(made, range(6))
     log = [batch(n, [float(n + 1)] * 6) for n in range(3)]
@@ -64,7 +64,7 @@ def shard() -> Shard:
     return made
 
 
-def test_sums_by_a_label(shard: Shard) -> None:
+def test_sums_are_grouped_by_a_label(shard: Shard) -> None:
     found = shard.aggregate(asked())
     assert sums(found) == {part: [2.0, 4.0, 6.0] for part in ("0", "1", "2")}
     assert found.counts == SeriesCounts(selected=6, sampled=6)
@@ -72,7 +72,7 @@ def test_sums_by_a_label(shard: Shard) -> None:
 
 
 def test_a_row_that_changes_is_reduced_again(shard: Shard) -> None:
-    """Rows that stay as they are need not be; types and ends show as well."""
+    """Unchanged rows may be cached; changed types and ends show as well."""
     first = shard.aggregate(asked())
     log = [batch(n, [1.0] * 6) for n in range(3)] + [
         replace(batch(3, [10.0]), rows=[(print_of(0), NOW + 900, NOW, 7.0)])
@@ -92,7 +92,7 @@ def test_a_new_series_is_seen_at_once(shard: Shard) -> None:
     assert sums(shard.aggregate(asked()))["0"] == [7.0, 4.0, 6.0]
 
 
-def test_an_end_takes_a_series_out_of_last(shard: Shard) -> None:
+def test_an_ended_series_is_left_out_of_last(shard: Shard) -> None:
     shard.aggregate(asked())
     log = [batch(n, [1.0] * 6) for n in range(3)]
     log.append(replace(batch(3, []), rows=[(print_of(0), NOW + 3 * MINUTE - 1_000, NOW, None)]))
@@ -106,20 +106,22 @@ def test_too_many_series_are_refused(shard: Shard) -> None:
         shard.aggregate(asked(limit=5))
 
 
-def test_a_deadline_that_has_passed_ends_the_work(shard: Shard) -> None:
+def test_work_ends_when_the_deadline_has_passed(shard: Shard) -> None:
     with pytest.raises(DeadlinePassed, match="deadline of 0 ms"):
         shard.aggregate(asked(deadline_ms=0))
     with pytest.raises(DeadlinePassed):
         shard.aggregate(asked(deadline_ms=0, windows=WindowPlan("increase", 3, max_gap_ms=1_000)))
 
 
-def test_memory_is_refused_before_it_is_taken(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_beyond_the_memory_limit_is_refused_before_allocation(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pushdown, "MEMORY_BYTES", 1_000)
     with pytest.raises(SelectError, match="at most 1000 are allowed"):
         shard.aggregate(asked())
 
 
-def test_classes_of_hardly_more_than_one_series_are_not_pushed(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_of_few_series_are_not_pushed_down(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pushdown, "NO_REDUCTION_CLASSES", 2)
     with pytest.raises(NotPushed, match="6 series make 6 classes"):
         shard.aggregate(asked(by=(NAME,)))
@@ -141,12 +143,12 @@ def test_classes_of_hardly_more_than_one_series_are_not_pushed(shard: Shard, mon
         {"windows": WindowPlan("last", 10**9, right=10**9)},
     ],
 )
-def test_requests_that_make_no_sense_are_refused(changes: dict[str, object]) -> None:
+def test_invalid_requests_are_refused_by_check_aggregate(changes: dict[str, object]) -> None:
     with pytest.raises(SelectError):
         check_aggregate(asked(**changes))
 
 
-def test_what_is_excluded_is_left_out(shard: Shard) -> None:
+def test_excluded_fingerprints_are_left_out(shard: Shard) -> None:
     found = shard.aggregate(asked(exclude=(print_of(0), print_of(3), print_of(1)), prints=True))
     assert sums(found) == {"1": [1.0, 2.0, 3.0], "2": [2.0, 4.0, 6.0]}
     assert found.prints.tolist() == sorted(print_of(i) for i in (2, 4, 5))
@@ -157,8 +159,8 @@ def test_only_some_fingerprints_can_be_selected(shard: Shard) -> None:
     assert [series.fingerprint for series in found.series] == [print_of(2)]
 
 
-def test_reading_goes_on_while_rows_are_applied(shard: Shard) -> None:
-    """Whatever is applied between two rows that are read, an answer holds whole rows."""
+def test_answers_stay_consistent_while_rows_are_applied(shard: Shard) -> None:
+    """Every answer holds whole rows while other rows are applied."""
     stop, wrong = threading.Event(), list[str]()
 
     def ask() -> None:
@@ -185,7 +187,7 @@ FLOATS = st.floats(-1e12, 1e12)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(FLOATS, min_size=1, max_size=12), min_size=1, max_size=5), st.randoms())
 def test_sums_of_parts_do_not_depend_on_the_parts(rows: list[list[float]], random: object) -> None:
-    """However the members are split and ordered, the sum is the same number: the exact one, rounded once."""
+    """The sum does not depend on the split and order of the members: it is the exact one, rounded once."""
     flat = [value for row in rows for value in row]
     whole = float_sums(np.array(flat)[:, None], np.array([0]))
     parts = ExactSums(np.zeros((1, 1)), np.zeros((1, 1)))
@@ -213,7 +215,7 @@ def test_infinities_and_nan_stay_in_their_class() -> None:
 
 @pytest.mark.parametrize("reducer", ["sum", "mean", "min", "max", "count"])
 @pytest.mark.parametrize("classes", [0, 1, 3])
-def test_partial_results_travel_unchanged(reducer: str, classes: int) -> None:
+def test_partial_results_survive_encoding(reducer: str, classes: int) -> None:
     shape = (classes, 2)
     values = Partial(
         reducer,
@@ -238,8 +240,8 @@ def test_partial_results_travel_unchanged(reducer: str, classes: int) -> None:
         assert [a.tolist() for a in got.values.sums] == [a.tolist() for a in values.sums]
 
 
-def test_parts_of_other_classes_are_united() -> None:
-    """Integers of one part and doubles of another make doubles."""
+def test_partial_results_of_different_classes_are_merged() -> None:
+    """Integers of one part and doubles of another give doubles."""
 
     def part(class_: str, double: bool, cell: float) -> Aggregate:
         cells = np.array([[cell]]).view(np.int64) if double else np.array([[int(cell)]], np.int64)
@@ -254,7 +256,7 @@ def test_parts_of_other_classes_are_united() -> None:
     assert found.values.extreme[1].tolist() == [7]
 
 
-def test_series_travel_in_columns(shard: Shard) -> None:
+def test_series_survive_encoding_in_columns(shard: Shard) -> None:
     found = shard.select(SelectRequest(ALL, GRID, ("last", "count")))
     got = decode_buckets(encode_buckets(found))
     assert list(got.series) == list(found.series)

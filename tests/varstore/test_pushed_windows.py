@@ -1,4 +1,4 @@
-"""Windows that a shard computes bucket by bucket are those that the evaluator's functions compute from its buckets."""
+"""Windows that a shard computes bucket by bucket, compared with the evaluator's functions applied to its buckets."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ FUNCTIONS = tuple(name for name, function in functions.FUNCTIONS.items() if func
 
 
 class World:
-    """A shard of some series of all types and kinds with gaps, crowded buckets, births, resets and ends."""
+    """A shard of series of all types and kinds with gaps, crowded buckets, births, resets and ends."""
 
     def __init__(
         self, seed: int, series: int, gaps: float, births: float, kinds: tuple[ValueType, ...], huge: bool = False
     ) -> None:
-        """`huge`: now and then the greatest integers."""
+        """Feed the shard; `huge` adds the greatest integers now and then."""
         self._random, self._huge = np.random.default_rng(seed), huge
         self._gaps, self._births, self._births_of = gaps, births, dict[int, int]()
         self._types = [kinds[i] for i in self._random.integers(0, len(kinds), series).tolist()]
@@ -91,7 +91,7 @@ class World:
                 return f"v{self._counts[i] % 3}"
 
     def compare(self, request: AggregateRequest) -> Aggregate | None:
-        """What the shard reduces, once it was found to be what its buckets are reduced to."""
+        """Return the shard's aggregate after comparing it with the aggregate of its buckets."""
         selected = self.shard.select(replace(request.buckets(), statistics=STATISTICS))
         try:
             found = self.shard.aggregate(request)
@@ -105,7 +105,8 @@ class World:
 
 
 def same(found: Aggregate, wanted: Aggregate, request: AggregateRequest, sums: bool) -> None:
-    """Bit for bit where a class has one member, else but for the last bit of sums, if they are looked at."""
+    """Compare bit by bit where a class has one member, otherwise all but the last bit of sums, unless `sums` is
+    False."""
     assert sorted(found.classes) == sorted(wanted.classes)
     order = [found.classes.index(class_) for class_ in wanted.classes]
     got, must = found.values, wanted.values
@@ -126,14 +127,14 @@ def same(found: Aggregate, wanted: Aggregate, request: AggregateRequest, sums: b
 
 
 def _shown(cells: npt.NDArray[Any], double: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Cells with one NaN and one zero."""
+    """Return cells with one NaN and one zero."""
     floats = cells.view(np.float64) + 0.0
     clean = np.where(np.isnan(floats), np.nan, floats).view(np.int64)
     return np.where(double[:, None], clean, cells)
 
 
 def request_of(random: Random) -> AggregateRequest:
-    """Windows of any shape over the newest rows of a level."""
+    """Return windows of any shape over the newest rows of a level."""
     step = random.choice([MINUTE, MINUTE, MINUTE, 5 * MINUTE])
     end, n = T + random.randint(MINUTES - 4, MINUTES + 2) * MINUTE, random.randint(1, 20 if step == MINUTE else 5)
     left, right = random.choice([0, 0, 1, 3]), random.choice([0, 0, 1])
@@ -162,7 +163,7 @@ def request_of(random: Random) -> AggregateRequest:
 
 
 def compare_some(seed: int, requests: int) -> None:
-    """One world, asked some times."""
+    """Compare random requests on one world."""
     random = Random(seed)
     kinds = random.choice([TYPES, TYPES, TYPES[:1], TYPES[1:2], TYPES[:2]])
     gaps, births, huge = random.choice([0.0, 0.0, 0.1, 0.6]), random.choice([0.0, 0.01, 0.2]), seed % 3 == 0
@@ -170,24 +171,24 @@ def compare_some(seed: int, requests: int) -> None:
     for _ in range(requests):
         request = request_of(random)
         world.compare(request)
-        world.compare(request)  # of some rows what they gave is kept
+        world.compare(request)  # the second time some rows come from the cache
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(6), "pushed windows", 6))
-def test_windows_are_those_of_the_evaluator(seed: int) -> None:
+def test_pushed_windows_equal_those_of_the_evaluator(seed: int) -> None:
     compare_some(seed, 40)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(100, 150), "pushed windows at length", 250))
-def test_windows_are_those_of_the_evaluator_at_length(seed: int) -> None:
+def test_many_pushed_windows_equal_those_of_the_evaluator(seed: int) -> None:
     compare_some(seed, 60)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("width", [1, 5])
-def test_parts_of_any_size_give_the_same(function: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts end anywhere among the slots, and hold slots of nobody."""
+def test_windows_do_not_depend_on_the_size_of_parts(function: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts end anywhere among the slots, and include unused slots."""
     world = World(7, 400, 0.05, 0.02, TYPES)
     monkeypatch.setattr(parts, "PART", 64)
     monkeypatch.setattr(parts, "LEAST_PART", 64)
@@ -198,8 +199,8 @@ def test_parts_of_any_size_give_the_same(function: str, width: int, monkeypatch:
         world.compare(AggregateRequest(matchers, grid, windows, "sum", ("rack",)))
 
 
-def test_sums_beyond_64_bits_are_left_to_the_evaluators_arithmetic() -> None:
-    """Sums of windows whose integers are huge are rounded, those of others are exact."""
+def test_sums_beyond_64_bits_equal_those_of_the_evaluator() -> None:
+    """Sums of windows with huge integers are rounded, those of others are exact."""
     world = World(1, 4, 0.0, 0.0, TYPES[:1])
     request = AggregateRequest(
         (Matcher(NAME, "=", "m"),), Grid(T + MINUTES * MINUTE, MINUTE, 5), WindowPlan("sum", 1, 5, 4), "sum", ("id",)

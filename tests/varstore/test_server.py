@@ -49,7 +49,7 @@ MEMBERS = ("0", "1")
 
 @dataclass
 class Cluster:
-    """Two shards of a store of its own, with topics of its own."""
+    """Two shards of a separate store with separate topics."""
 
     zookeeper: str
     kafka: str
@@ -75,7 +75,7 @@ class Cluster:
         self.running[id] = (stop, thread)
 
     def stop(self, id: str) -> None:
-        """End it and wait."""
+        """Stop the shard and wait."""
         stop, thread = self.running.pop(id)
         stop.set()
         thread.join(60)
@@ -83,7 +83,7 @@ class Cluster:
         (self.health / f"shard-{id}.json").unlink()
 
     def place(self, id: str) -> tuple[str, int]:
-        """Where a shard serves, once it is registered."""
+        """Return the address of a shard, once it is registered."""
         found: list[dict[str, Any]] = []
 
         def look() -> bool:
@@ -97,7 +97,7 @@ class Cluster:
         return "127.0.0.1", int(found[-1]["port"])
 
     def wait_whole(self, id: str) -> None:
-        """Until a shard holds all that it should, and says so."""
+        """Wait until a shard reports that it holds all of its virtual shards."""
 
         def look() -> bool:
             health = read_health(self.health / f"shard-{id}.json")
@@ -107,14 +107,14 @@ class Cluster:
         eventually(look)
 
     def feed(self, id: str, log: list[TestBatch], start: int, until: int, partition: int = 0) -> Any:
-        """As the buckets job does."""
+        """Feed a shard, as the buckets job does."""
         with FramedClient(idl().Shard, *self.place(id)) as client:
             (group,) = json.loads(client.call("groups"))
             range_ = range_of(log, start, until, partition, self.topic_id)
             return client.call("feed", encode_range(replace(range_, vshards=from_hex(group["vshards"]))))
 
     def announce(self, block: SeriesBlock) -> None:
-        """As the collector does."""
+        """Send an announcement, as the collector does, and an undecodable one."""
         producer = KafkaProducer(bootstrap_servers=self.kafka, acks="all")
         producer.send(f"{self.prefix}.series", key=block.key, value=encode_series("agent", block).data).get(timeout=20)
         producer.send(f"{self.prefix}.series", key=b"poison", value=b"no batch").get(timeout=20)
@@ -122,7 +122,7 @@ class Cluster:
 
 
 def id_of(kafka: str, topic: str) -> str:
-    """The id of a topic that was just made."""
+    """Return the id of a topic that was just made."""
     found: list[str] = []
 
     def is_known() -> bool:
@@ -138,7 +138,7 @@ def id_of(kafka: str, topic: str) -> str:
 
 @contextmanager
 def chroot(zookeeper: str, path: str) -> Iterator[str]:
-    """A ZooKeeper folder that is a ZooKeeper to those who get its name."""
+    """Yield the address of a ZooKeeper folder that clients use like a ZooKeeper of its own."""
     client = zookeeper_client(zookeeper)
     client.start(timeout=60)
     client.ensure_path(path)
@@ -174,7 +174,7 @@ def cluster_store(cluster: Cluster) -> Iterator[VarstoreClient]:
 
 
 def statuses(client: VarstoreClient) -> dict[str, Any]:
-    """Empty while nobody answers."""
+    """Return the statuses, empty while no shard answers."""
     try:
         return client.statuses()
     except StoreUnavailable:
@@ -182,7 +182,7 @@ def statuses(client: VarstoreClient) -> dict[str, Any]:
 
 
 def is_whole(client: VarstoreClient) -> bool:
-    """Whether nothing is missing."""
+    """Return True if nothing is missing."""
     try:
         return not client.select(ALL).partial
     except StoreUnavailable:
@@ -190,18 +190,18 @@ def is_whole(client: VarstoreClient) -> bool:
 
 
 def source_of(id: str) -> str:
-    """A source that a shard owns."""
+    """Return a source that a shard owns."""
     owned = ownership(MEMBERS)[id]
     return next(f"s{i}" for i in range(1_000) if virtual_shard(f"s{i}") in owned)
 
 
 def held_by(id: str) -> str:
-    """Mask of the virtual shards of a member."""
+    """Return the mask of the virtual shards of a member."""
     return to_hex(mask_of(ownership(MEMBERS)[id]))
 
 
 def log_of(id: str, series: list[int], batches: int = 3, lane: int = 0) -> list[TestBatch]:
-    """Batches of integers 1, 2, 3 … of a source of that shard."""
+    """Return batches of integers 1, 2, 3 … of a source of that shard."""
     return [
         TestBatch(
             BatchId("agent", 1, lane, i),
@@ -214,19 +214,20 @@ def log_of(id: str, series: list[int], batches: int = 3, lane: int = 0) -> list[
 
 
 def block_of(id: str, series: list[int], version: int = 1) -> SeriesBlock:
-    """Their announcement."""
+    """Return the announcement of these series."""
     infos = tuple(SeriesInfo(text_of(s), ValueType.INTEGER, Kind.COUNTER) for s in series)
     return SeriesBlock(source_of(id), 0, version, infos)
 
 
 def counts(buckets: Buckets) -> dict[str, int]:
-    """Samples in the last bucket, by name."""
+    """Return the samples in the last bucket, by name."""
     column = buckets.statistics["count"][:, -1].tolist()
     return dict(zip((s.name for s in buckets.series), column, strict=True))
 
 
-def test_samples_then_announcement_then_answer(cluster: Cluster, cluster_store: VarstoreClient) -> None:
-    """Samples that nobody announced are kept, and appear when they are; a poisoned announcement stops nothing."""
+def test_samples_appear_once_their_series_are_announced(cluster: Cluster, cluster_store: VarstoreClient) -> None:
+    """Samples without an announcement are kept, and appear once it arrives; an undecodable announcement stops
+    nothing."""
     cluster.feed("0", log_of("0", [0, 1]), 0, 3)
     cluster.feed("1", log_of("1", [2], lane=1), 0, 3)
     assert cluster_store.select(ALL).series == ()
@@ -244,10 +245,10 @@ def test_samples_then_announcement_then_answer(cluster: Cluster, cluster_store: 
     assert cluster_store.levels() == ((60_000, 60), (300_000, 48), (900_000, 96), (3_600_000, 72))
 
 
-def test_a_shard_that_is_gone_makes_answers_partial_and_comes_back_empty(
+def test_answers_are_partial_while_a_shard_is_gone_and_complete_after_it_is_fed(
     cluster: Cluster, cluster_store: VarstoreClient
 ) -> None:
-    """Named while it is away; fed again from 0 it gives what it gave before."""
+    """The missing shard is named; fed again from 0 it gives the same answers."""
     log = log_of("0", [0, 1])
     cluster.announce(block_of("0", [0, 1]))
     cluster.announce(block_of("1", [2]))
@@ -262,7 +263,7 @@ def test_a_shard_that_is_gone_makes_answers_partial_and_comes_back_empty(
         f"shard 0 is not alive: series of {len(ownership(MEMBERS)['0'])} of 256 virtual shards are missing",
     )
     cluster.start("0")
-    assert cluster.feed("0", log, 2, 3).next_offset == 0  # it is empty, and says so
+    assert cluster.feed("0", log, 2, 3).next_offset == 0  # the shard is empty and requests offset 0
     assert cluster.feed("0", log, 0, 3).next_offset == 3
     eventually(lambda: len(cluster_store.names()) == 3 and is_whole(cluster_store))
     after = cluster_store.select(ALL)
@@ -273,8 +274,8 @@ def test_a_shard_that_is_gone_makes_answers_partial_and_comes_back_empty(
         cluster_store.select(ALL)
 
 
-def test_a_restarted_shard_says_that_it_refills(cluster: Cluster, cluster_store: VarstoreClient) -> None:
-    """Until it holds what stood in Kafka when it started, its answers are partial."""
+def test_a_restarted_shard_reports_that_it_refills(cluster: Cluster, cluster_store: VarstoreClient) -> None:
+    """Its answers are partial until it holds everything that Kafka had when it started."""
     producer = KafkaProducer(bootstrap_servers=cluster.kafka, acks="all")
     for _ in range(3):
         producer.send(f"{cluster.prefix}.samples", value=b"any", partition=0).get(timeout=20)
@@ -289,7 +290,8 @@ def test_a_restarted_shard_says_that_it_refills(cluster: Cluster, cluster_store:
 
 
 def test_refusals_reach_the_caller(cluster: Cluster, cluster_store: VarstoreClient) -> None:
-    """As SelectError with numbers, not as a broken connection; also where only all shards together are too many."""
+    """Refusals are SelectErrors with numbers, not broken connections; also where only the sum over all shards is too
+    large."""
     cluster.announce(block_of("0", [0, 1]))
     cluster.announce(block_of("1", [2]))
     eventually(lambda: len(cluster_store.names()) == 3)
@@ -305,8 +307,8 @@ def test_refusals_reach_the_caller(cluster: Cluster, cluster_store: VarstoreClie
         assert {group["vshards"] for group in json.loads(client.call("groups"))} == {held_by("0")}
 
 
-def test_a_series_of_two_sources_is_one_row(cluster: Cluster, cluster_store: VarstoreClient) -> None:
-    """Two shards hold some of its samples (its poller moved): the client unites them."""
+def test_a_series_of_two_sources_is_merged_into_one_row(cluster: Cluster, cluster_store: VarstoreClient) -> None:
+    """Two shards hold some of its samples (its poller moved); the client merges them."""
     cluster.announce(block_of("0", [0]))
     cluster.announce(block_of("1", [0, 1], version=2))
     cluster.feed("0", log_of("0", [0]), 0, 3)
@@ -321,8 +323,10 @@ def test_a_series_of_two_sources_is_one_row(cluster: Cluster, cluster_store: Var
     assert [tuple(life)[2:] for life in answer.births.tolist() if life[0] == at] == [(NOW + 1_000, NOW + 1_004, 5)]
 
 
-def test_a_hanging_shard_costs_the_deadline_and_no_more(cluster: Cluster, cluster_store: VarstoreClient) -> None:
-    """The other shard's answer comes, with a note."""
+def test_a_hanging_shard_delays_an_answer_by_the_deadline_at_most(
+    cluster: Cluster, cluster_store: VarstoreClient
+) -> None:
+    """The answer of the other shard arrives, with a note."""
     cluster.announce(block_of("1", [2]))
     eventually(lambda: len(cluster_store.names()) == 1)
     cluster.stop("0")
@@ -343,8 +347,7 @@ def test_a_hanging_shard_costs_the_deadline_and_no_more(cluster: Cluster, cluste
     assert any("shard 0 did not answer" in note for note in answer.notes)
 
 
-def test_kafka_says_where_the_log_of_a_leader_ends(cluster: Cluster, cluster_store: VarstoreClient) -> None:
-    """Kafka says where the log of each of its leaders ends."""
+def test_kafka_reports_the_end_offset_of_each_leader_epoch(cluster: Cluster, cluster_store: VarstoreClient) -> None:
     topic = f"{cluster.prefix}.samples"
     producer = KafkaProducer(bootstrap_servers=cluster.kafka, acks="all")
     producer.send(topic, value=b"x", partition=0).get(timeout=20)
@@ -359,8 +362,8 @@ def test_kafka_says_where_the_log_of_a_leader_ends(cluster: Cluster, cluster_sto
     admin.close()
 
 
-def test_health_says_what_there_is(cluster: Cluster, cluster_store: VarstoreClient) -> None:
-    """The figures that `artimon status` shows."""
+def test_health_has_the_figures_of_the_shard(cluster: Cluster, cluster_store: VarstoreClient) -> None:
+    """The figures are those that `artimon status` shows."""
     cluster.feed("0", log_of("0", [0, 1]), 0, 3)
     path = cluster.health / "shard-0.json"
 
@@ -372,11 +375,11 @@ def test_health_says_what_there_is(cluster: Cluster, cluster_store: VarstoreClie
     assert figures()["next_offsets"] == {"0": 3}
     assert figures()["newest_sample_ms"] == NOW + 2_000
     assert figures()["slots"] == 2
-    eventually(lambda: figures()["memory_limit"] == memory_limit() // len(MEMBERS))  # they are of one machine
+    eventually(lambda: figures()["memory_limit"] == memory_limit() // len(MEMBERS))  # both run on one machine
 
 
-def test_without_zookeeper_and_kafka_it_serves_and_says_so(tmp_path: Path) -> None:
-    """Both absent at the start: the shard serves, tells what is missing, and stops when told."""
+def test_a_shard_serves_without_zookeeper_and_kafka_and_reports_it(tmp_path: Path) -> None:
+    """Both are absent at the start: the shard serves, reports the problem, and stops on request."""
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"
     stop = threading.Event()
@@ -385,11 +388,11 @@ def test_without_zookeeper_and_kafka_it_serves_and_says_so(tmp_path: Path) -> No
     thread = threading.Thread(target=run_shard, args=(config, stop), daemon=True)
     thread.start()
 
-    def told() -> bool:
+    def is_reported() -> bool:
         health = read_health(path)
         return health is not None and "not registered in ZooKeeper" in health.problem and health.state == "starting"
 
-    eventually(told)
+    eventually(is_reported)
     health = read_health(path)
     assert health is not None
     with FramedClient(idl().Shard, "127.0.0.1", int(health.figures["port"])) as client:
@@ -401,11 +404,11 @@ def test_without_zookeeper_and_kafka_it_serves_and_says_so(tmp_path: Path) -> No
     assert not thread.is_alive()
 
 
-def test_who_is_no_member_is_idle_and_says_so(zookeeper: str, kafka: str, tmp_path: Path) -> None:
-    """What ZooKeeper says goes before the command line."""
+def test_a_shard_that_is_no_member_is_idle_and_reports_it(zookeeper: str, kafka: str, tmp_path: Path) -> None:
+    """The membership in ZooKeeper overrides the command line."""
     health = tmp_path / "health.json"
 
-    def told() -> bool:
+    def is_reported() -> bool:
         found = read_health(health)
         return found is not None and "not among the members 7, and holds nothing: it can be stopped" in found.problem
 
@@ -415,12 +418,12 @@ def test_who_is_no_member_is_idle_and_says_so(zookeeper: str, kafka: str, tmp_pa
         config = ShardConfig("0", ("0",), place, kafka, capacity=1_000, health=health)
         thread = threading.Thread(target=run_shard, args=(config, stop), daemon=True)
         thread.start()
-        eventually(told)
+        eventually(is_reported)
         stop.set()
         thread.join(60)
 
 
-def test_a_shard_with_other_levels_is_refused_by_name(zookeeper: str, kafka: str) -> None:
+def test_a_shard_with_other_levels_is_refused(zookeeper: str, kafka: str) -> None:
     with chroot(zookeeper, "/h4.levels") as place:
         propose(place, Membership(("0",), levels=parse_levels("60x60,300x48")))
         with pytest.raises(LevelsDiffer, match=r"started with levels 60x60,300x48,900x96.*the store has 60x60,300x48 "):
@@ -429,8 +432,8 @@ def test_a_shard_with_other_levels_is_refused_by_name(zookeeper: str, kafka: str
             assert client.levels() == ((60_000, 60), (300_000, 48))
 
 
-def test_a_zookeeper_that_was_emptied_hears_again_who_the_members_are(zookeeper: str) -> None:
-    """From the shards that run, whatever their command lines said once."""
+def test_the_membership_is_restored_to_an_emptied_zookeeper(zookeeper: str) -> None:
+    """The running shards write the last membership, not that of their command lines."""
     with chroot(zookeeper, "/h4.emptied") as place:
         client = zookeeper_client(place)
         client.start(timeout=60)
@@ -446,7 +449,7 @@ def test_a_zookeeper_that_was_emptied_hears_again_who_the_members_are(zookeeper:
 
 
 def propose(place: str, membership: Membership) -> None:
-    """As a first shard does."""
+    """Register a membership, as a first shard does."""
     client = zookeeper_client(place)
     client.start(timeout=60)
     assert membership_of.ensure_membership(client, membership) == membership

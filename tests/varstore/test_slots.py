@@ -1,4 +1,4 @@
-"""The table of slots against a plain dictionary, and what units and freed slots owe to each other."""
+"""Slot table compared with a plain dictionary, and the invariants of units and freed slots."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Prints = npt.NDArray[np.uint64]
 
 
 def array(values: list[int]) -> Prints:
-    """As the table takes them."""
+    """Return fingerprints as the table expects them."""
     return np.array(values, np.uint64)
 
 
 class PlainTable(RuleBasedStateMachine):
-    """Everything that can be done to a table, and a dictionary."""
+    """Every operation on a table, and a dictionary."""
 
     CAPACITY = 30
 
@@ -39,7 +39,7 @@ class PlainTable(RuleBasedStateMachine):
 
     @rule(wanted=st.lists(prints, max_size=12), vshard=vshards)
     def add(self, wanted: list[int], vshard: int) -> None:
-        """The first ones that there is room for get a slot that nobody has."""
+        """Series get free slots in order until there is no room."""
         slots = self.table.add(array(wanted), vshard).tolist()
         for print_, slot in zip(wanted, slots, strict=True):
             key = (vshard, print_)
@@ -53,7 +53,7 @@ class PlainTable(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 29), many=st.integers(1, 20))
     def free(self, number: int, many: int) -> None:
-        """Some of them."""
+        """Free some slots."""
         gone = sorted(self.held)[number : number + many]
         before = self.table.epoch
         self.table.free(np.array([self.held.pop(key) for key in gone], np.int64))
@@ -61,25 +61,25 @@ class PlainTable(RuleBasedStateMachine):
 
     @rule(print_=prints, vshard=vshards)
     def bar(self, print_: int, vshard: int) -> None:
-        """One that has no slot."""
+        """Bar a series that has no slot."""
         if (vshard, print_) not in self.held:
             self.table.bar([print_], vshard)
             self.barred.add((vshard, print_))
 
     @rule(print_=prints, vshard=vshards)
     def unbar(self, print_: int, vshard: int) -> None:
-        """Or one that was not barred."""
+        """Remove a bar, if there is one."""
         assert self.table.unbar(print_, vshard) == ((vshard, print_) in self.barred)
         self.barred.discard((vshard, print_))
 
     @rule(closed=st.booleans())
     def close(self, closed: bool) -> None:
-        """For want of memory."""
+        """Close the table, as for lack of memory."""
         self.table.closed = closed
 
     @rule()
     def restored(self) -> None:
-        """The same series get the same slots in an empty table."""
+        """Restore into an empty table: the same series get the same slots."""
         keys = sorted(self.held)
         slots = np.array([self.held[key] for key in keys], np.int64)
         other = SlotTable(self.CAPACITY)
@@ -95,7 +95,7 @@ class PlainTable(RuleBasedStateMachine):
 
     @invariant()
     def same(self) -> None:
-        """Whatever is asked."""
+        """Compare every query with the dictionary."""
         every = array([n if n % 2 else 2**64 - 1 - n for n in range(41)])
         for vshard in (0, 1, 2, 255):
             expected = [self.held.get((vshard, print_), NO_SLOT) for print_ in every.tolist()]
@@ -124,8 +124,8 @@ TestPlainTable = PlainTable.TestCase
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn([7], "slots"))
-def test_slots_of_many_fingerprints(seed: int) -> None:
-    """With twice the same, to the last slot and not beyond; the first ones of a virtual shard follow one another."""
+def test_slots_are_assigned_in_order_up_to_the_capacity(seed: int) -> None:
+    """Slots are consecutive, duplicates share one, and fingerprints beyond the capacity are refused."""
     prints = np.random.default_rng(seed).integers(0, 2**64, 30_000, np.uint64)
     prints[:3] = [0, 2**64 - 1, prints[3]]
     table = SlotTable(20_000)
@@ -137,8 +137,8 @@ def test_slots_of_many_fingerprints(seed: int) -> None:
     assert (table.used, table.refused) == (20_000, len(distinct) - 20_000)
 
 
-def test_years_of_coming_and_going_leave_no_trace() -> None:
-    """Probes stay short and slots are used again, although every series is replaced thirty times."""
+def test_many_replacements_of_series_do_not_degrade_the_table() -> None:
+    """Probes stay short and slots are reused, although every series is replaced thirty times."""
     rng = np.random.default_rng(1)
     table = SlotTable(4_096)
     held: dict[int, Prints] = {}
@@ -155,7 +155,7 @@ def test_years_of_coming_and_going_leave_no_trace() -> None:
 
 
 def test_small_virtual_shards_waste_little() -> None:
-    """Ten series in each of 256, one of them a twin of the next one's."""
+    """Ten series in each of 256 virtual shards, one of them a twin of a series of the next shard."""
     table = SlotTable(10_000)
     for vshard in range(256):
         table.add(array([vshard // 2, *(1_000 * vshard + i for i in range(1_000, 1_009))]), vshard)
@@ -163,8 +163,8 @@ def test_small_virtual_shards_waste_little() -> None:
     assert len(table.twins(np.flatnonzero(table.in_use[: table.used]))) == 256
 
 
-def test_slots_that_cannot_be_restored() -> None:
-    """Beyond the table, or with two virtual shards in one unit."""
+def test_invalid_slots_are_not_restored() -> None:
+    """Slots beyond the table, or of two virtual shards in one unit."""
     table = SlotTable(100)
     for slots, owners in (([table.size], [1]), ([0, 1], [1, 2])):
         with pytest.raises(ValueError, match="slot"):
@@ -173,12 +173,12 @@ def test_slots_that_cannot_be_restored() -> None:
 
 
 def batch(number: int, source: str, *series: int, append_ms: int = 1_800_000_000_000) -> TestBatch:
-    """Samples of some series."""
+    """Return a batch with samples of some series."""
     return TestBatch(BatchId("a", 1, 0, number), source, append_ms, [(s, 0, 0, 1) for s in series])
 
 
 def runs(intake: RunBuilder, *batches: TestBatch) -> list[list[int]]:
-    """Slots of each run of a range."""
+    """Return the slots of each run of a range."""
     range_ = range_of(batches, 0, len(batches))
     pieces, row = [], 0
     for entry in range_.entries:
@@ -187,19 +187,19 @@ def runs(intake: RunBuilder, *batches: TestBatch) -> list[list[int]]:
     return [run.slots.tolist() for run in intake.runs([OwnedBatch(*piece) for piece in pieces], range_.samples)]
 
 
-def test_what_goes_in_one_run() -> None:
-    """Batches of different series, whatever their source; a series that comes again, or twice, begins another run."""
+def test_a_repeated_series_begins_a_new_run() -> None:
+    """Batches of different series share a run, whatever their source; a repeated series begins another run."""
     intake = RunBuilder(SlotTable(1_000))
     one, two = runs(intake, batch(0, "s0", 1, 2), batch(1, "s129", 3, 4), batch(2, "s1", 1), batch(3, "s0", 2, 5))
     assert len(one) == 5
     assert (len(two), two[0]) == (2, one[1])
     assert [len(run) for run in runs(intake, batch(0, "s0", 6), batch(1, "s0", 7, 7), batch(2, "s0", 8))] == [1, 2, 1]
     hours = [batch(i, "s0", i, append_ms=1_800_000_000_000 + after) for i, after in enumerate([0, 1, 3_600_000])]
-    assert [len(run) for run in runs(intake, *hours)] == [1, 2]  # what is forgotten may differ from hour to hour
+    assert [len(run) for run in runs(intake, *hours)] == [1, 2]  # retention may differ from hour to hour
 
 
-def test_cached_slots_are_not_used_once_they_were_freed() -> None:
-    """Another series has them by then."""
+def test_cached_slots_are_not_used_after_they_were_freed() -> None:
+    """Other series may have these slots by then."""
     table = SlotTable(1_000)
     intake = RunBuilder(table)
     (before,) = runs(intake, batch(0, "s0", 1, 2))
@@ -210,7 +210,7 @@ def test_cached_slots_are_not_used_once_they_were_freed() -> None:
 
 
 def test_cached_refusals_end_when_there_is_room() -> None:
-    """And not before."""
+    """They do not end before."""
     table = SlotTable(1)
     intake = RunBuilder(table)
     assert runs(intake, batch(0, "s0", 1, 2)) == [[0, NO_SLOT]]

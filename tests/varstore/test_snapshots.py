@@ -1,4 +1,4 @@
-"""Snapshots: loaded again they are what was held, whatever happened while they were written."""
+"""Snapshots and their copies: a restored shard holds the saved data, also after failures, crashes and damage."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.varstore.keeping import (
     SOURCES,
     START,
     Log,
+    announce_sources,
     catch_up,
     check,
     empty,
     feed,
     masks,
     random_log,
-    tell,
 )
 from tests.varstore.worlds import print_of
 from varstore.shard.shard import Shard
@@ -42,25 +42,25 @@ from varstore.store.frames import SnapshotFormatError
 
 @pytest.fixture
 def log() -> Log:
-    """Some batches."""
+    """Batches of three sources."""
     return random_log(random.Random(11), 60)
 
 
 def advance(shard: Shard, log: Log, batches: int) -> None:
-    """So many batches of each partition, to every group."""
+    """Feed every group at most this many batches of each partition."""
     for group in shard.groups():
         for partition in log.partitions:
             feed(shard, log, group, partition, batches)
 
 
 def restarted(folder: Path, **more: object) -> Shard | None:
-    """A new process on that folder; None if it holds nothing usable."""
+    """Return a shard restored from that folder; None if it holds nothing usable."""
     shard = empty(0)
     return shard if Snapshots(shard, folder, **more).load() else None  # type: ignore[arg-type]
 
 
-def test_a_restart_goes_on_where_the_snapshot_was_taken(log: Log, tmp_path: Path) -> None:
-    """And what comes then is the same as without a restart."""
+def test_a_restart_continues_from_the_snapshot(log: Log, tmp_path: Path) -> None:
+    """The later batches give the same result as without a restart."""
     shard = empty()
     snapshots = Snapshots(shard, tmp_path)
     for _ in range(6):
@@ -74,8 +74,8 @@ def test_a_restart_goes_on_where_the_snapshot_was_taken(log: Log, tmp_path: Path
     check(after, log, ALL)
 
 
-def test_announcements_wait_until_every_series_has_its_slot_again(log: Log, tmp_path: Path) -> None:
-    """One that comes while a snapshot is loaded must not get a slot that a series of the snapshot had."""
+def test_announcements_wait_until_a_snapshot_is_loaded(log: Log, tmp_path: Path) -> None:
+    """A series announced while a snapshot is loaded must not get a slot that a series of the snapshot had."""
     shard = empty()
     advance(shard, log, 10)
     Snapshots(shard, tmp_path).take()
@@ -98,8 +98,8 @@ def test_announcements_wait_until_every_series_has_its_slot_again(log: Log, tmp_
     check(after, log, ALL)
 
 
-def test_snapshots_of_a_restarted_shard_go_on(log: Log, tmp_path: Path) -> None:
-    """Rows that did not change since are not written again, and later restarts find them."""
+def test_snapshots_of_a_restarted_shard_stay_incremental(log: Log, tmp_path: Path) -> None:
+    """Unchanged rows are not written again, and later restarts find them."""
     shard = empty()
     advance(shard, log, 10)
     Snapshots(shard, tmp_path).take()
@@ -119,8 +119,8 @@ def test_snapshots_of_a_restarted_shard_go_on(log: Log, tmp_path: Path) -> None:
     check(last, log, ALL)
 
 
-def test_only_what_changed_is_written(tmp_path: Path) -> None:
-    """Rows of old buckets and announced series are named, not copied."""
+def test_only_changed_rows_are_written(tmp_path: Path) -> None:
+    """Rows of old buckets and announced series are referenced, not copied."""
     log = Log()
     for minute in range(40):
         append = START + minute * MINUTE
@@ -136,7 +136,7 @@ def test_only_what_changed_is_written(tmp_path: Path) -> None:
     assert first.rows >= 30
     assert second.rows <= 8
     assert len(list(tmp_path.glob("series-*"))) == 1
-    tell(shard)  # nothing new
+    announce_sources(shard)  # nothing new
     from artimon.model.batch import SeriesBlock, SeriesInfo
     from artimon.model.values import Kind, ValueType
 
@@ -148,8 +148,8 @@ def test_only_what_changed_is_written(tmp_path: Path) -> None:
     assert "test.v99" in after.names()
 
 
-def test_old_files_go(log: Log, tmp_path: Path) -> None:
-    """Two manifests stay, and what they name."""
+def test_old_files_are_deleted(log: Log, tmp_path: Path) -> None:
+    """Two manifests stay, with the files that they name."""
     shard = empty()
     snapshots = Snapshots(shard, tmp_path)
     for _ in range(8):
@@ -163,8 +163,8 @@ def test_old_files_go(log: Log, tmp_path: Path) -> None:
     assert snapshots.figures()["snapshot_disk_bytes"] == sum(file.stat().st_size for file in tmp_path.iterdir())
 
 
-def test_a_dropped_virtual_shard_stays_away(log: Log, tmp_path: Path) -> None:
-    """Its slots are used by others by then."""
+def test_a_dropped_virtual_shard_is_not_restored(log: Log, tmp_path: Path) -> None:
+    """Other series use its slots by then."""
     shard = empty()
     snapshots = Snapshots(shard, tmp_path)
     advance(shard, log, 10)
@@ -178,12 +178,12 @@ def test_a_dropped_virtual_shard_stays_away(log: Log, tmp_path: Path) -> None:
     check(after, log)
 
 
-def test_what_is_not_whole_is_not_saved(log: Log, tmp_path: Path) -> None:
-    """A refill that was interrupted begins again; once it is whole all its rows are written."""
+def test_incomplete_virtual_shards_are_not_saved(log: Log, tmp_path: Path) -> None:
+    """An interrupted refill begins again; once it is complete all its rows are written."""
     shard = empty(masks(["s0"]))
     snapshots = Snapshots(shard, tmp_path)
     shard.adopt(masks(["s1", "s2"]), ready=False)
-    tell(shard)
+    announce_sources(shard)
     catch_up(shard, log)
     snapshots.take()
     after = restarted(tmp_path)
@@ -196,17 +196,17 @@ def test_what_is_not_whole_is_not_saved(log: Log, tmp_path: Path) -> None:
     check(whole, log, ALL)
 
 
-def test_nothing_held_is_no_snapshot(tmp_path: Path) -> None:
+def test_an_empty_shard_takes_no_snapshot(tmp_path: Path) -> None:
     assert Snapshots(empty(0), tmp_path).take() is None
     assert restarted(tmp_path) is None
 
 
 class Killed(BaseException):
-    """The process ended here."""
+    """Stands for the end of the process."""
 
 
-class Breaking(LocalFolder):
-    """Fails at the n-th operation, before or in the middle of it."""
+class BreakingFolder(LocalFolder):
+    """Folder that fails at the n-th operation, before or in the middle of it."""
 
     def __init__(self, path: Path, at: int, error: BaseException) -> None:
         super().__init__(path)
@@ -240,15 +240,13 @@ class Breaking(LocalFolder):
 
 @pytest.mark.parametrize("at", range(1, 60, 3))
 @pytest.mark.parametrize("error", [Killed(), OSError(errno.EIO, "broken disk")], ids=["killed", "broken"])
-def test_a_snapshot_that_ends_anywhere_leaves_a_whole_one(
-    log: Log, tmp_path: Path, at: int, error: BaseException
-) -> None:
-    """The one before, or this one."""
+def test_an_interrupted_snapshot_leaves_a_complete_one(log: Log, tmp_path: Path, at: int, error: BaseException) -> None:
+    """The shard is restored from the previous snapshot or from this one."""
     shard = empty()
     advance(shard, log, 5)
     Snapshots(shard, tmp_path).take()
     advance(shard, log, 5)
-    breaking = Snapshots(shard, Breaking(tmp_path, at, error))
+    breaking = Snapshots(shard, BreakingFolder(tmp_path, at, error))
     try:
         breaking.take()
     except (Killed, SnapshotWriteError):
@@ -259,10 +257,10 @@ def test_a_snapshot_that_ends_anywhere_leaves_a_whole_one(
     check(after, log, ALL)
 
 
-def test_after_a_failure_the_next_one_has_everything(log: Log, tmp_path: Path) -> None:
-    """Also what was announced before it failed."""
+def test_the_snapshot_after_a_failure_is_complete(log: Log, tmp_path: Path) -> None:
+    """Announcements made before the failure are included."""
     shard = empty()
-    folder = Breaking(tmp_path, 0, OSError(errno.ENOSPC, "no space left"))
+    folder = BreakingFolder(tmp_path, 0, OSError(errno.ENOSPC, "no space left"))
     snapshots = Snapshots(shard, folder)
     advance(shard, log, 4)
     snapshots.take()
@@ -284,7 +282,7 @@ def test_after_a_failure_the_next_one_has_everything(log: Log, tmp_path: Path) -
 
 
 def test_the_quota_is_kept(log: Log, tmp_path: Path) -> None:
-    """What would go beyond it is not written, and said."""
+    """A snapshot beyond the quota is not written, and the error is reported."""
     shard = empty()
     catch_up(shard, log)
     snapshots = Snapshots(shard, tmp_path, quota_bytes=20_000)
@@ -295,7 +293,7 @@ def test_the_quota_is_kept(log: Log, tmp_path: Path) -> None:
 
 
 def damage(file: Path, how: str) -> None:
-    """A bad disk."""
+    """Damage a file, like a bad disk."""
     data = bytearray(file.read_bytes())
     match how:
         case "flipped":
@@ -313,7 +311,7 @@ def damage(file: Path, how: str) -> None:
 @pytest.mark.parametrize("how", ["flipped", "cut", "gone", "emptied"])
 @pytest.mark.parametrize("kind", ["manifest", "state", "row"])
 def test_a_damaged_snapshot_falls_back_to_the_one_before(log: Log, tmp_path: Path, how: str, kind: str) -> None:
-    """Nothing of the damaged one stays behind."""
+    """Nothing of the damaged one remains."""
     shard = empty()
     snapshots = Snapshots(shard, tmp_path)
     advance(shard, log, 8)
@@ -331,8 +329,8 @@ def test_a_damaged_snapshot_falls_back_to_the_one_before(log: Log, tmp_path: Pat
     check(after, log, ALL)
 
 
-def test_a_snapshot_that_nobody_can_go_on_from_is_left(log: Log, tmp_path: Path) -> None:
-    """Kafka no longer has what came since."""
+def test_a_snapshot_older_than_the_log_is_not_loaded(log: Log, tmp_path: Path) -> None:
+    """Kafka no longer has the batches since."""
     shard = empty()
     advance(shard, log, 8)
     Snapshots(shard, tmp_path).take()
@@ -341,8 +339,8 @@ def test_a_snapshot_that_nobody_can_go_on_from_is_left(log: Log, tmp_path: Path)
     assert (after.vshards, after._store.slots.live) == (0, 0)
 
 
-def test_feeding_goes_on_while_it_is_taken(log: Log, tmp_path: Path) -> None:
-    """And the snapshot is of one point all the same."""
+def test_feeding_continues_while_a_snapshot_is_taken(log: Log, tmp_path: Path) -> None:
+    """The snapshot is consistent all the same."""
     shard = empty()
     snapshots = Snapshots(shard, tmp_path)
     done = threading.Event()
@@ -365,8 +363,8 @@ def test_feeding_goes_on_while_it_is_taken(log: Log, tmp_path: Path) -> None:
     check(shard, log, ALL)
 
 
-def test_its_own_thread_takes_them(log: Log, tmp_path: Path) -> None:
-    """Every interval, and a last one at the end."""
+def test_the_snapshot_thread_takes_snapshots(log: Log, tmp_path: Path) -> None:
+    """A snapshot is taken every interval, and a last one at the end."""
     shard = empty()
     snapshots = Snapshots(shard, tmp_path, interval_s=0.01)
     advance(shard, log, 2)
@@ -384,7 +382,7 @@ def test_its_own_thread_takes_them(log: Log, tmp_path: Path) -> None:
 
 
 def test_manifests_are_checked() -> None:
-    """Whatever is wrong is an ImageError."""
+    """Every defect is a SnapshotFormatError."""
     good = Manifest(7, "a", 5, 1, "state", ("series",), {(60_000, 3): "row"}, {"state": 1, "series": 2, "row": 3})
     assert Manifest.from_bytes(good.to_bytes(), "here") == good
     assert good.lacks({"state": 1, "series": 2, "row": 4}) == ["row"]
@@ -393,14 +391,14 @@ def test_manifests_are_checked() -> None:
             Manifest.from_bytes(bad, "here")
 
 
-def test_copies_bring_a_shard_back_on_another_machine(log: Log, tmp_path: Path) -> None:
-    """All of it, or what is wanted of several shards."""
+def test_copies_restore_a_shard_on_another_machine(log: Log, tmp_path: Path) -> None:
+    """The shard restores all of its own copy, or the wanted virtual shards of several shards."""
     with local_files(SYSTEM_CLOCK):
         root = f"file://{tmp_path}/hdfs"
         for id_, held in (("a", ["s0"]), ("b", ["s1", "s2"])):
             shard = Shard(id_, capacity=1_000, owned=frozenset())
             shard.adopt(masks(held))
-            tell(shard)
+            announce_sources(shard)
             snapshots = Snapshots(shard, tmp_path / id_, root)
             for _ in range(3):
                 advance(shard, log, 4)
@@ -415,13 +413,13 @@ def test_copies_bring_a_shard_back_on_another_machine(log: Log, tmp_path: Path) 
         Restore(other, lambda: memoryview(b""), lambda: None, lambda _: True, None, root).bring(masks(["s0", "s2"]))  # type: ignore[arg-type,return-value]
         assert other.vshards == masks(["s0", "s2"])
         for shard in (after, other):
-            tell(shard)
+            announce_sources(shard)
             catch_up(shard, log)
             check(shard, log)
 
 
-def test_an_unreachable_hdfs_is_said_and_stops_nothing(log: Log, tmp_path: Path) -> None:
-    """Local snapshots go on."""
+def test_an_unreachable_hdfs_is_reported_and_stops_nothing(log: Log, tmp_path: Path) -> None:
+    """Local snapshots continue."""
     shard = empty()
     snapshots = Snapshots(shard, tmp_path, "hdfs://127.0.0.1:1/copies")
     catch_up(shard, log)
@@ -432,7 +430,7 @@ def test_an_unreachable_hdfs_is_said_and_stops_nothing(log: Log, tmp_path: Path)
     assert restarted(tmp_path) is not None
 
 
-def test_a_copy_that_was_stopped_is_not_called_fresh(log: Log, tmp_path: Path) -> None:
+def test_a_stopped_copy_does_not_count_as_made(log: Log, tmp_path: Path) -> None:
     with local_files(SYSTEM_CLOCK):
         snapshots = Snapshots(empty(), tmp_path / "a", f"file://{tmp_path}/hdfs")
         snapshots.take()
@@ -443,8 +441,8 @@ def test_a_copy_that_was_stopped_is_not_called_fresh(log: Log, tmp_path: Path) -
         assert mirror.figures()["snapshot_copy_age_ms"] == -1, "no copy was made"
 
 
-def test_a_log_is_read_instead_of_the_table_where_it_is_whole_and_short() -> None:
-    """Else the table is faster."""
+def test_a_log_counts_as_short_only_if_complete_and_small() -> None:
+    """Otherwise the table is faster."""
     assert LogSpan("t", {0: (0, 10), 1: (0, 5)}).is_short
     assert not LogSpan("t", {0: (0, 10), 1: (1, 5)}).is_short
     assert not LogSpan("t", {0: (0, 10**9)}).is_short

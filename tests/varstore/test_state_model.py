@@ -1,5 +1,5 @@
-"""Whatever happens to shards - fed, snapshot, killed, restarted, moved, dropped, refilled, in any order - their buckets
-are those of a plain slow store that saw each batch once."""
+"""Random histories of shards - fed, snapshot, killed, restarted, moved, dropped, refilled - compared with a plain slow
+store that saw each batch once."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.varstore.keeping import (
     SOURCES,
     VSHARDS,
     Log,
+    announce_sources,
     catch_up,
     check,
     empty,
     position,
     random_log,
     range_for,
-    tell,
 )
 from tests.varstore.raw_log import RawLog
 from tests.varstore.worlds import TOPIC, print_of
@@ -43,7 +43,7 @@ STEPS = (
 )
 
 Step = tuple[str, int, int, int, int]
-"""What, which shard, which sources (mask of three), two numbers."""
+"""Operation, shard, sources (mask of three), two numbers."""
 
 steps = st.lists(
     st.tuples(st.sampled_from(STEPS), st.integers(0, 1), st.integers(1, 7), st.integers(0, 60), st.integers(0, 12)),
@@ -53,7 +53,7 @@ steps = st.lists(
 
 
 def wanted(sources: int) -> int:
-    """Virtual shards of some of the three sources."""
+    """Return the virtual shards of some of the three sources."""
     return sum(1 << VSHARDS[name] for at, name in enumerate(SOURCES) if sources >> at & 1)
 
 
@@ -74,7 +74,7 @@ class World:
         return Snapshots(self.shards[number], self._folder / f"shard-{number}")
 
     def run(self, step: Step) -> None:
-        """One step."""
+        """Run one step."""
         what, number, sources, one, other = step
         run: Callable[[int, int, int, int], None] = getattr(self, what)
         run(number, wanted(sources), one, other)
@@ -84,7 +84,7 @@ class World:
         return groups[at % len(groups)] if groups else None
 
     def feed(self, number: int, _: int, at: int, count: int) -> None:
-        """A range that begins at the group's offset, a little below it, or above: that one is refused."""
+        """Feed a range that begins at the group's offset, a little below it, or above; the last is refused."""
         group = self._group(number, at)
         if group is None:
             return
@@ -96,18 +96,18 @@ class World:
         assert answer.next_offset == (max(stands, until) if start <= stands else stands)
 
     def wrong(self, number: int, mask: int, _: int, count: int) -> None:
-        """A range for a set that is no group."""
+        """Feed a range for a set that is no group."""
         shard = self.shards[number]
         if mask not in [from_hex(str(group["vshards"])) for group in shard.groups()]:
             with pytest.raises(BatchError, match="group changed"):
                 shard.feed(range_for(self.log, mask, 0, 0, count))
 
     def snapshot(self, number: int, *_: int) -> None:
-        """A snapshot is taken."""
+        """Take a snapshot."""
         self.snapshots[number].take()
 
     def restart(self, number: int, _mask: int, wipe: int, *_: int) -> None:
-        """Killed and started again, seldom without its disk."""
+        """Kill the shard and start it again, seldom without its disk."""
         held = self.shards[number].vshards
         self.shards[number] = empty(0)
         if wipe % 8 == 0:
@@ -117,28 +117,28 @@ class World:
         missing = held & ~self.shards[number].vshards
         if missing:
             self.shards[number].adopt(missing)
-        tell(self.shards[number])
+        announce_sources(self.shards[number])
 
     def adopt(self, number: int, mask: int, *_: int) -> None:
-        """More virtual shards, empty."""
+        """Adopt more virtual shards, empty."""
         fresh = mask & ~self.shards[number].vshards
         if fresh:
             self.shards[number].adopt(fresh)
-            tell(self.shards[number])
+            announce_sources(self.shards[number])
 
     def drop(self, number: int, mask: int, *_: int) -> None:
-        """Some are let go."""
+        """Drop some virtual shards."""
         held = self.shards[number].vshards
         assert self.shards[number].drop(mask) == mask & held
 
     def move(self, number: int, mask: int, at: int, count: int) -> None:
-        """From one shard to the other, which is fed meanwhile, and so is the giver."""
+        """Copy to the other shard, feeding both meanwhile, and drop them from the giver."""
         self.copy(number, mask, at, count)
         giver, taker = self.shards[number], self.shards[1 - number]
         giver.drop(mask & giver.vshards & taker.vshards)
 
     def copy(self, number: int, mask: int, at: int, count: int) -> None:
-        """As `move`, and the giver keeps it."""
+        """As `move`, but the giver keeps them."""
         giver, taker = self.shards[number], self.shards[1 - number]
         mask &= giver.ready & ~taker.vshards
         if not mask:
@@ -154,10 +154,10 @@ class World:
 
         taker.adopt(mask, parts())  # type: ignore[arg-type]
         export.close()
-        tell(taker)
+        announce_sources(taker)
 
     def append(self, _number: int, _mask: int, one: int, other: int) -> None:
-        """The raw query goes on."""
+        """Advance the raw query."""
         self._store(one % 7, other % 7)
 
     def _store(self, one: int, other: int) -> None:
@@ -167,16 +167,16 @@ class World:
         self.raw.store(self.log, until)
 
     def refill(self, number: int, mask: int, at: int, count: int) -> None:
-        """From the raw table, fed meanwhile."""
+        """Refill from the raw table, feeding meanwhile."""
         fresh = mask & ~self.shards[number].vshards
         if fresh:
             refill = Refill(self.shards[number], self._hdfs)
             if not refill.run(fresh, lambda _: True, lambda: self.feed(number, 0, at, count)):
                 self.shards[number].adopt(fresh)
-            tell(self.shards[number])
+            announce_sources(self.shards[number])
 
     def clear(self, number: int, *_: int) -> None:
-        """The process is gone with its disk, and its virtual shards are refilled."""
+        """Lose the process with its disk, and refill its virtual shards."""
         held = self.shards[number].vshards
         self.shards[number] = empty(0)
         self._folder = self._folder / "new"
@@ -184,7 +184,7 @@ class World:
         self.refill(number, held, 0, 0)
 
     def lose(self, number: int, _: int, at: int, count: int) -> None:
-        """Kafka no longer has some of what a group lacks."""
+        """Delete from Kafka some of the batches that a group lacks."""
         group = self._group(number, at)
         if group is not None:
             partition, mask = at % 2, from_hex(str(group["vshards"]))
@@ -193,7 +193,7 @@ class World:
             self.shards[number].feed(FeedRange(TOPIC, partition, stands, until, (), concat_samples([]), mask))
 
     def heal(self) -> None:
-        """The table has come past all that was lost: who lacks it is refilled."""
+        """Advance the table past all lost ranges, and refill the shards that lack them."""
         self._store(*(len(batches) for batches in self.log.partitions.values()))
         for number, shard in enumerate(self.shards):
             for mask in [mask for mask, _ in shard.lost()]:
@@ -201,7 +201,7 @@ class World:
                 self.refill(number, mask, 0, 0)
 
     def finish(self) -> None:
-        """Everything is fed to the end: who holds what has it right."""
+        """Feed everything to the end and check every shard."""
         self.heal()
         for shard in self.shards:
             catch_up(shard, self.log)
@@ -210,9 +210,9 @@ class World:
 
 
 def play(seed: int, given_steps: list[Step]) -> None:
-    """One history."""
+    """Run one history."""
     log = random_log(random.Random(seed), 40, (0, 1_000, 60_000, 61_000, 2 * HOUR))
-    without = print_of(6)  # a refill cannot know the type that a series against the rules had
+    without = print_of(6)  # a refill cannot restore the type of a series that broke the rules
     for batches in log.partitions.values():
         for i, b in enumerate(batches):
             batches[i] = type(b)(b.id, b.source, b.append_ms, [row for row in b.rows if row[0] != without])
@@ -226,7 +226,6 @@ def play(seed: int, given_steps: list[Step]) -> None:
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**6), steps)
 def test_any_history_gives_the_buckets_of_a_plain_store(seed: int, given_steps: list[Step]) -> None:
-    """Some of them, each time others."""
     play(seed, given_steps)
 
 
@@ -234,6 +233,5 @@ def test_any_history_gives_the_buckets_of_a_plain_store(seed: int, given_steps: 
 @pytest.mark.timeout(3600)
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**6), steps)
-def test_many_histories(seed: int, given_steps: list[Step]) -> None:
-    """More of them."""
+def test_many_histories_give_the_buckets_of_a_plain_store(seed: int, given_steps: list[Step]) -> None:
     play(seed, given_steps)

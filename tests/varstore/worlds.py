@@ -19,12 +19,12 @@ TOPIC = "topic-one"
 
 
 def text_of(series: int) -> str:
-    """Canonical text of a test series."""
+    """Return the canonical text of a test series."""
     return f'test.v{series}{{part="{series % 3}"}}'
 
 
 def print_of(series: int) -> int:
-    """Its fingerprint."""
+    """Return its fingerprint."""
     return fingerprint(text_of(series))
 
 
@@ -40,19 +40,19 @@ class TestBatch:
     rows: Sequence[Row]
 
     def entry(self, offset: int, owned: bool = True) -> FeedEntry:
-        """Its entry in a feed range."""
+        """Return its entry in a feed range."""
         prints = self.samples().fingerprint
         rows = len(self.rows) if owned else 0
         hash_ = xxhash.xxh3_64_intdigest(prints.tobytes())
         return FeedEntry(offset, self.append_ms, self.id, self.source, self.append_ms, rows, owned, hash_)
 
     def samples(self) -> Samples:
-        """Its columns."""
+        """Return its columns."""
         return Samples.of(self.rows)
 
 
 def range_of(log: Sequence[TestBatch], start: int, until: int, partition: int = 0, topic: str = TOPIC) -> FeedRange:
-    """Offsets [start, until) of a log."""
+    """Return the offsets [start, until) of a log."""
     part = log[start:until]
     entries = tuple(batch.entry(offset) for offset, batch in enumerate(part, start))
     return FeedRange(topic, partition, start, until, entries, concat_samples([b.samples() for b in part]))
@@ -67,7 +67,7 @@ def sweep(shard: Shard) -> None:
 
 
 def positions(shard: Shard) -> dict[Partition, int]:
-    """The next offset of every partition that was fed: the least of all groups."""
+    """Return the next offset of every partition that was fed: the least of all groups."""
     groups = list(shard.holdings.groups)
     return {key: min(one.next_offset(key) for one in groups) for group in groups for key in group.positions}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class _Deadly(importlib.abc.MetaPathFinder):
-    """Replaces `read_ipc` in artimon.model.codec once that is imported."""
+    """Replaces `read_ipc` of artimon.model.codec after its import."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname != "artimon.model.codec":
