@@ -1,10 +1,10 @@
-"""Seconds that an evaluation of 10,000 rules takes, over a shard in a process of its own with 10,000 series.
+"""Duration of an evaluation of 10,000 rules, over a shard in a separate process with 10,000 series.
 
-    alerts.10000          nothing changes: rules of four kinds, each with its own selector where it has one
-    alerts.10000.firing   4,000 alerts begin to fire, each with its mail put into the outbox
+    alerts.10000          nothing changes: rules of four kinds, most with a selector of their own
+    alerts.10000.firing   4,000 alerts begin to fire, and each puts a mail into the outbox
     alerts.10000.load     the rule file is read and checked for the first time
 
-An evaluation is all of it: rule files, questions over TCP, decisions, commit to disk (fsync), JSON of the display.
+An evaluation covers the rule files, queries over TCP, decisions, the fsynced commit and the JSON of the display.
 """
 
 import json
@@ -53,7 +53,7 @@ def rows(minute: int, down: bool) -> list[tuple[int, int, int, int]]:
 
 
 def feed(shard: Shard, minute: int, down: bool) -> None:
-    """As the buckets job does."""
+    """Feed one minute, as the buckets query does."""
     samples = Samples.of(rows(minute, down))
     batch = BatchId("bench", 1, 0, minute)
     append_ms = START + minute * MINUTE - 4_000
@@ -62,7 +62,7 @@ def feed(shard: Shard, minute: int, down: bool) -> None:
 
 
 def serve(port: Connection) -> None:
-    """The shard's process: a message (minute, down) feeds a minute."""
+    """Run the shard's process; each message (minute, down) feeds a minute, and None ends it."""
     shard = Shard("0", capacity=4 * HOSTS)
     infos = [SeriesInfo(text, ValueType.INTEGER, Kind.UNKNOWN) for text in texts()]
     for block in range(0, len(infos), 1_000):
@@ -76,7 +76,7 @@ def serve(port: Connection) -> None:
 
 
 def rule_file() -> str:
-    """10,000 rules as JSON, which is YAML: 4,000 by host, 3,000 rates by host, 2,000 by rack, 1,000 on one question."""
+    """10,000 rules as JSON, which is YAML: 4,000 by host, 3,000 rates by host, 2,000 by rack, 1,000 on one query."""
     rules = [rule(f"down-{i}", f"fetch('bench.up{{host=\"h{i}\"}}')", "< 1") for i in range(4_000)]
     rules += [rule(f"busy-{i}", f"fetch('bench.requests{{host=\"h{i}\"}}').rate('5m')", "> 1e9") for i in range(3_000)]
     rules += [
@@ -93,7 +93,7 @@ def rule(name: str, expr: str, threshold: str) -> dict[str, Any]:
 
 
 def one(engine: AlertEngine, clock: ManualClock, port: Connection, minute: int, down: bool) -> float:
-    """Seconds of the evaluation of a minute."""
+    """Evaluate one minute; return the seconds."""
     port.send((minute, down))
     port.recv()
     clock.advance(MINUTE)
@@ -108,13 +108,13 @@ def one(engine: AlertEngine, clock: ManualClock, port: Connection, minute: int, 
 
 
 def measure(port: Connection, folder: Path) -> None:
-    """All figures."""
+    """Print all lines."""
     (folder / "rules").mkdir()
     (folder / "rules" / "rules.yaml").write_text(rule_file())
     clock = ManualClock(START + 15_000)
     database, memory, _ = open_database(folder / "data", clock.now_ms())
     place = ShardAddress("0", "127.0.0.1", port.recv(), "bench", ALL_VSHARDS, ALL_VSHARDS)
-    store = VarstoreClient(SimpleNamespace())  # the places are told, so no ZooKeeper is asked
+    store = VarstoreClient(SimpleNamespace())  # the addresses are given below, so ZooKeeper is not used
     known = SimpleNamespace(read=lambda: ClusterState(Membership(("0",)), (place,)), forget=lambda: None, stale="")
     store._directory = known  # type: ignore[assignment]
     page = "http://127.0.0.1:8780"
@@ -140,7 +140,7 @@ def measure(port: Connection, folder: Path) -> None:
 
 
 def main() -> None:
-    """Run all."""
+    """Start the shard and measure."""
     ours, theirs = multiprocessing.Pipe()
     shard = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
     shard.start()

@@ -1,9 +1,9 @@
-"""All benchmarks, one after the other: every line once, and a machine line first.
+"""Run all benchmarks one after another: a machine line first, then every line once.
 
 `machine`: date, commit, processor, memory, versions. `benchmark.NAME` ends each benchmark: seconds, arguments, load
-averages at its start and end. A benchmark, a line or a peer that fails is a line with `failed` and its reason; the
-others go on, and the exit code is 1. With FILE the lines are appended to it as they come; `--resume` skips what FILE
-has of the same commit. The page is made from FILE by `artimon bench page FILE`.
+averages at its start and end. A benchmark, line or peer that fails becomes a line with `failed` and the reason; the
+others continue, and the exit code is 1. With FILE each line is also appended to it; `--resume` skips the benchmarks
+that FILE holds for the same commit. `artimon bench page FILE` makes the page from FILE.
 
 artimon bench all --json [FILE] [--only increment,poll] [--resume] [--small|--long] [--list]
 """
@@ -28,15 +28,15 @@ from benchmarks.suite.plan import PLAN, Entry, Form
 from benchmarks.suite.results import RUN, Record, Results, ResultsError, failed, parse
 
 LIMIT = 4.0
-"""A benchmark may take this many times what is planned for it, and at least LEAST_S; then it is interrupted."""
+"""Interrupt a benchmark after this multiple of its planned duration, but not before LEAST_S."""
 LEAST_S = 900.0
 STOP_S = 90.0
-"""Grace period of an interrupted benchmark, in which it stops the servers that it started."""
+"""Grace period in which an interrupted benchmark stops its servers."""
 TAIL = 30
 
 
 def run_entry(entry: Entry, form: Form, results: Results) -> None:
-    """Run one benchmark in a process of its own; its lines go to `results` and to standard output."""
+    """Run one benchmark in a separate process; its lines go to `results` and to standard output."""
     command = [sys.executable, "-m", entry.module, *entry.arguments_of(form)]
     print(f"# {' '.join(command[2:])}", file=sys.stderr, flush=True)
     before, began = load(), time.monotonic()
@@ -78,7 +78,7 @@ def run_entry(entry: Entry, form: Form, results: Results) -> None:
 
 
 def _take(line: str, entry: Entry, results: Results, problems: list[str]) -> None:
-    """One line of a benchmark's output; what is no record is shown and left out."""
+    """Add one output line to the results; a line that is not a record is only shown."""
     record = parse(line)
     if record is None:
         print(f"# {line.rstrip()}", file=sys.stderr, flush=True)
@@ -109,7 +109,7 @@ def _reason(tail: deque[str], code: int) -> str:
 
 
 def _interrupt(child: subprocess.Popen[str], problems: list[str], reason: str) -> None:
-    """As Ctrl-C does, so that it stops its servers; its process group is killed when the grace period is over."""
+    """Send SIGINT, so that it stops its servers; kill its process group after the grace period."""
     problems.append(reason)
     child.send_signal(signal.SIGINT)
     try:
@@ -119,7 +119,7 @@ def _interrupt(child: subprocess.Popen[str], problems: list[str], reason: str) -
 
 
 def chosen(only: str | None) -> list[Entry]:
-    """Entries of the plan by comma-separated names. Raises ResultsError."""
+    """Return the entries of the plan by comma-separated names. Raises ResultsError."""
     if not only:
         return list(PLAN)
     wanted, names = set(only.split(",")), [entry.name for entry in PLAN]
@@ -129,7 +129,7 @@ def chosen(only: str | None) -> list[Entry]:
 
 
 def run(options: Any) -> int:
-    """Exit code."""
+    """Run the chosen benchmarks and return the exit code."""
     entries = chosen(options.only)
     if options.list:
         for entry in entries:
@@ -137,7 +137,7 @@ def run(options: Any) -> int:
             print(f"# {entry.name:<18} {entry.minutes_of(options.form):4.1f} min  {command}")
         return 0
     if options.file and options.file.exists() and not options.resume:
-        raise ResultsError(f"{options.file} exists: take --resume to go on with it, or another file")
+        raise ResultsError(f"{options.file} exists: continue it with --resume, or choose another file")
     results = Results(options.file, {**describe(), "form": options.form})
     if options.resume:
         results.resume()
@@ -152,19 +152,19 @@ def run(options: Any) -> int:
 
 
 def main(args: Sequence[str]) -> int:
-    """Command line: see the module."""
+    """Run the command line; the module describes it."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="artimon bench all", description=__doc__, formatter_class=form)
-    parser.add_argument("file", type=Path, nargs="?", help="where the lines are appended, too")
-    parser.add_argument("--only", help="names by comma (--list shows them)")
-    parser.add_argument("--resume", action="store_true", help="go on with FILE: skip what it has of this commit")
+    parser.add_argument("file", type=Path, nargs="?", help="also append the lines to this file")
+    parser.add_argument("--only", help="comma-separated names (--list shows them)")
+    parser.add_argument("--resume", action="store_true", help="continue FILE: skip its benchmarks of this commit")
     sizes = parser.add_mutually_exclusive_group()
     for size, text in (
-        ("small", "a trial of the run, not figures to keep"),
+        ("small", "a trial run with small sizes, not for publication"),
         ("long", "30 minutes of lag, 60 of backlog"),
     ):
         sizes.add_argument(f"--{size}", dest="form", action="store_const", const=size, default="usual", help=text)
-    parser.add_argument("--list", action="store_true", help="print the plan and end")
+    parser.add_argument("--list", action="store_true", help="print the plan and exit")
     options = parser.parse_args(args)
     try:
         return run(options)

@@ -1,6 +1,6 @@
 """Answers of the API over HTTP: 10,000 series x 60 buckets as JSON, CSV and Arrow, from a shard in memory to the last
-byte at the client. The peer writes the same cells with pandas, without any server: a lower bound of what a service
-that uses it could do.
+byte at the client. The peer writes the same cells with pandas, without a server: a lower bound for any service that
+uses pandas.
 """
 
 import http.client
@@ -36,7 +36,7 @@ RACKS = "fetch('bench.value').mean(by=['rack']).range('60m')"
 
 
 def loaded_shard() -> Shard:
-    """A shard with a sample a minute of every series, half of them integers."""
+    """Return a shard with a sample a minute of every series, half of them integers."""
     shard = Shard(capacity=SERIES + 100)
     texts = [canonical("bench.value", {"host": f"host-{i:05}", "rack": f"r{i % 100:02}"}) for i in range(SERIES)]
     prints = [fingerprint(text) for text in texts]
@@ -72,7 +72,7 @@ def loaded_shard() -> Shard:
 
 
 def serve(pipe: Connection) -> None:
-    """A process with the API; tells its ports, ends when told."""
+    """Run the API's process: send its ports through the pipe, and end at the next message."""
     app = make_app(loaded_shard(), lambda: {}, ManualClock(NOW), ApiLimits())
     server, matrices = ApiServer(app), MatrixServer(app.state.desk)
     server.start()
@@ -84,14 +84,14 @@ def serve(pipe: Connection) -> None:
 
 
 class Asker:
-    """One kept connection."""
+    """Client with one keep-alive connection."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         self.size = 0
 
     def seconds(self, text: str, form: str, encoding: str = "identity") -> float:
-        """From the question to the last byte."""
+        """Send a query; return the seconds to the last byte."""
         began = perf_counter()
         self._connection.request(
             "GET", f"/api/query?q={quote(text)}&format={form}", headers={"Accept-Encoding": encoding}
@@ -105,7 +105,7 @@ class Asker:
 
 
 def frame() -> pd.DataFrame:
-    """The same cells as the long table of the CSV."""
+    """Return the same cells as the long table of the CSV."""
     names = [canonical("bench.value", {"host": f"host-{i:05}", "rack": f"r{i % 100:02}"}) for i in range(SERIES)]
     values = np.random.default_rng(7).normal(1_000, 200, SERIES * BUCKETS)
     times = NOW - np.arange(BUCKETS)[::-1] * MINUTE
@@ -122,7 +122,7 @@ def frame() -> pd.DataFrame:
 
 
 def pandas_seconds(table: pd.DataFrame, form: str) -> float:
-    """What pandas takes to write it."""
+    """Return the seconds that pandas takes to write the table."""
     began = perf_counter()
     if form == "csv":
         table.to_csv(io.StringIO(), index=False)
@@ -132,7 +132,7 @@ def pandas_seconds(table: pd.DataFrame, form: str) -> float:
 
 
 def thrift_seconds(client: FramedClient) -> float:
-    """10,000 series x 10 buckets, decoded: what an answer of Thrift may have is below 16 MB."""
+    """Seconds for 10,000 series x 10 buckets, decoded; Thrift answers are limited to 16 MB."""
     began = perf_counter()
     answer = client.call("query", "fetch('bench.value').range('10m')", 0, timeout=60)
     if len(answer.rows) != SERIES:
@@ -141,7 +141,7 @@ def thrift_seconds(client: FramedClient) -> float:
 
 
 def main() -> None:
-    """Emit the figures."""
+    """Start the API and print the lines."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
     process.start()
@@ -157,7 +157,7 @@ def main() -> None:
 
 
 def measure(asker: Asker) -> None:
-    """Time and bytes of each form."""
+    """Measure time and bytes of each format."""
     table = frame()
     forms = [("json", "identity"), ("json", "gzip"), ("csv", "identity"), ("arrow", "identity")]
     asker.seconds(QUESTION, "arrow")

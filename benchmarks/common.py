@@ -1,4 +1,4 @@
-"""The one line format of every benchmark: a JSON object with name, value, unit, peer, ratio and machine."""
+"""Line format of all benchmarks: a JSON object with name, value, unit, peer, ratio and machine."""
 
 import json
 import os
@@ -27,23 +27,23 @@ class Line(TypedDict):
 
 
 class CountingSink:
-    """Accepts everything and counts the samples: what is measured is what brings them."""
+    """Sink that accepts everything and counts the samples, for benchmarks of sources."""
 
     def __init__(self) -> None:
         self.samples = 0
 
     async def accept(self, polled: "Sequence[PollResult]") -> None:
-        """Counts them."""
+        """Count the samples."""
         self.samples += sum(len(one.samples) for one in polled)
 
     def replay(self, since: "NewestPoll | None" = None) -> "Iterable[PollResult]":  # noqa: ARG002
-        """Nothing: nothing is kept."""
+        """Return nothing: no poll is kept."""
         return ()
 
 
 @cache
 def machine() -> str:
-    """What the figures were measured on: system, processor, cores, memory, Python."""
+    """Return a description of the machine: system, processor, cores, memory, Python."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return (
@@ -63,38 +63,38 @@ def _processor() -> str:
 
 
 def line(name: str, value: float, unit: str, peer: str | None = None, ratio: float | None = None) -> Line:
-    """The figure as a record, rounded to four significant digits."""
+    """Return the figure as a record, rounded to four significant digits."""
     rounded = None if ratio is None else float(f"{ratio:.4g}")
     return Line(name=name, value=float(f"{value:.4g}"), unit=unit, peer=peer, ratio=rounded, machine=machine())
 
 
 def show(record: Mapping[str, Any]) -> None:
-    """Prints a record as one line of JSON at once."""
+    """Print a record as one line of JSON and flush."""
     sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 
 def emit(name: str, value: float, unit: str, peer: str | None = None, ratio: float | None = None) -> Line:
-    """Prints one figure as a line of JSON and returns it."""
+    """Print one figure as a line of JSON and return it."""
     record = line(name, value, unit, peer, ratio)
     show(record)
     return record
 
 
 def fail(name: str, reason: str) -> None:
-    """Prints a figure that could not be measured: a line with `failed` in place of a value."""
+    """Print a line with `failed` in place of a value, for a figure that could not be measured."""
     text = " ".join(reason.split()) or "no reason given"
     show({"name": name, "value": None, "unit": "", "peer": None, "ratio": None, "machine": machine(), "failed": text})
 
 
 class Parts:
-    """Parts of a benchmark that fail one by one: a failure becomes a line, and the next part goes on."""
+    """Runner of a benchmark's parts: a failure becomes a line, and the next part runs."""
 
     def __init__(self) -> None:
         self.failed = 0
 
     def run(self, name: str, part: Callable[[], object]) -> None:
-        """Calls `part`; an exception becomes the failed line `name`."""
+        """Call `part`; an exception becomes the failed line `name`."""
         try:
             part()
         except Exception as error:
@@ -103,13 +103,13 @@ class Parts:
             fail(name, f"{type(error).__name__}: {error}")
 
     def finish(self) -> None:
-        """Exits with code 1 if a part failed."""
+        """Exit with code 1 if a part failed."""
         if self.failed:
             sys.exit(f"{self.failed} parts failed: see the lines with `failed`")
 
 
 def interleaved(rounds: int, *timed: Callable[[], float]) -> list[float]:
-    """Best (smallest) result of each of `timed`, run in turn `rounds` times so that noise hits all alike."""
+    """Return the best (smallest) result of each of `timed`, run in turn `rounds` times so that noise hits all alike."""
     best = [float("inf")] * len(timed)
     for _ in range(rounds):
         for i, run in enumerate(timed):

@@ -1,9 +1,9 @@
-"""What reading a drop-in file costs the agent, against prometheus_client's parser on equal content in the same run.
+"""Speed of reading drop-in files, beside prometheus_client's parser on equal content in the same run.
 
-`dropin.read`: from the file on disk to rows that the sink has accepted, a file of 100,000 lines that is written anew
-each time with other values; one process, the sink only counts. `dropin.read@first`: the same for a file whose series
-were never seen. `peer.prometheus_client.parse`: the text format of Prometheus with the same names, labels and values,
-parsed and nothing else. All are measured in turn, and the best of the rounds counts for each.
+`dropin.read`: from the file on disk to rows that the sink has accepted; the file has 100,000 lines and is rewritten
+each time with new values; one process, the sink only counts. `dropin.read@first`: the same for a file of new series.
+`peer.prometheus_client.parse`: only the parsing of Prometheus' text format with the same names, labels and values. All
+are measured in turn, and the best of the rounds counts for each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROUNDS = 5
 
 
 def value_of(i: int, number: int) -> str:
-    """Three of four are integers."""
+    """Return the text of a value; three of four are integers."""
     return str(i * 7 + number) if i % 4 else f"{i * 0.5 + number}"
 
 
@@ -51,7 +51,7 @@ def prometheus_text(lines: int, number: int) -> str:
 
 
 class Reading:
-    """A folder with one file, and what reads it."""
+    """Folder with one drop-in file, and its reader."""
 
     def __init__(self, place: Path) -> None:
         self.folder = place / "dropin"
@@ -66,7 +66,7 @@ class Reading:
         self.dropin = DropinFolder(self.folder, self.delivery, SourceOwners(), {"host": "web1", "dc": "jb"})
 
     async def timed(self, name: str, text: str, lines: int) -> float:
-        """Seconds of one poll of a file that holds `text`."""
+        """Write `text` to the file and poll it once; return the seconds of the poll."""
         (self.folder / f"{name}.artimon").write_text(text)
         start = perf_counter()
         samples = await self.dropin.poll()
@@ -77,7 +77,7 @@ class Reading:
 
 
 def parsed(text: str, lines: int) -> float:
-    """Seconds that prometheus_client's parser takes."""
+    """Parse with prometheus_client; return the seconds."""
     start = perf_counter()
     samples = sum(len(family.samples) for family in text_string_to_metric_families(text))
     seconds = perf_counter() - start
@@ -87,7 +87,7 @@ def parsed(text: str, lines: int) -> float:
 
 
 async def measure(rounds: int, lines: int) -> list[Line]:
-    """The figures, ours first."""
+    """Measure and return the figures, ours first."""
     with tempfile.TemporaryDirectory() as folder:
         again, first = Reading(Path(folder) / "again"), Reading(Path(folder) / "first")
         await again.timed("a", dropin_text(lines, 0), lines)
@@ -111,7 +111,7 @@ async def measure(rounds: int, lines: int) -> list[Line]:
 
 
 def run(json: bool = True, rounds: int = ROUNDS, lines: int = LINES) -> Iterable[Line]:
-    """Measures, prints each figure as a line of JSON (or in words), and returns them."""
+    """Measure, print each figure as a line of JSON (or as text), and return them."""
     figures = asyncio.run(measure(rounds, lines))
     for figure in figures:
         if json:

@@ -1,14 +1,14 @@
-"""What counting costs the application, against prometheus_client and OpenTelemetry in the same run.
+"""Cost of counting to the application, beside prometheus_client and OpenTelemetry in the same run.
 
 `increment.handle`: a held handle's `add`, against a held child's `inc`. `increment.call`: the module function with a
-name and a dict of labels, against `labels(route=…, code=…).inc()`, which like ours takes names and values;
-`increment.call@positional` is the same call of ours against `labels("…", "…").inc()`, the shorter way of the peer;
-`increment.call@opentelemetry` against its `add(1, {…})`. `@4threads`: four threads at once, ns an add of all.
+name and a dict of labels, against `labels(route=…, code=…).inc()`, which also takes names and values;
+`increment.call@positional`: our same call against the peer's shorter form, `labels("…", "…").inc()`;
+`increment.call@opentelemetry`: against its `add(1, {…})`. `@4threads`: four threads at once, ns an add over all.
 `increment.observe`: a histogram's `observe`. All are timed in turn, and the best of the rounds counts for each.
 
 `increment.snapshot`: the values of 1,500 variables as a poll sends them. `increment.bytes`: the memory of one variable
-with two labels. `increment.web`: see benchmarks/counting/web.py. Before anything is timed, benchmarks.counting.stress
-makes sure that this very interpreter loses no add.
+with two labels. `increment.web`: see benchmarks/counting/web.py. Before the timing benchmarks.counting.stress checks
+that this interpreter loses no add.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ LABELS = {"route": "/7", "code": "200"}
 
 
 def timed(statement: str, names: dict[str, object], loops: int) -> Callable[[], float]:
-    """A function that returns the ns of one execution of `statement`."""
+    """Return a function that measures the ns of one execution of `statement`."""
     timer = timeit.Timer(statement, globals=names)
     return lambda: timer.timeit(loops) / loops * 1e9
 
 
 def threaded(statement: str, names: dict[str, object], loops: int) -> Callable[[], float]:
-    """The same in four threads at once: wall-clock ns for each of all executions."""
+    """Return the same function for four threads at once: wall-clock ns divided by all executions."""
     timers = [timeit.Timer(statement, globals=names) for _ in range(THREADS)]
 
     def run() -> float:
@@ -60,7 +60,7 @@ def threaded(statement: str, names: dict[str, object], loops: int) -> Callable[[
 
 
 def run(json: bool = True, rounds: int = ROUNDS, loops: int = LOOPS, requests: int = 3_000) -> Iterable[Line]:
-    """Measures, prints each figure as a line of JSON (or in words), and returns them."""
+    """Measure, print each figure as a line of JSON (or as text), and return them."""
     wrong = stress()
     if wrong:
         raise RuntimeError(f"this interpreter loses adds: {wrong}")
@@ -81,7 +81,7 @@ def run(json: bool = True, rounds: int = ROUNDS, loops: int = LOOPS, requests: i
 
 
 def statements() -> dict[str, object]:
-    """What the statements name; all sides have 100 series of one name."""
+    """Return the globals of the statements; all sides have 100 series of one name."""
     registry, reader = CollectorRegistry(), InMemoryMetricReader()
     counter = Counter("http_requests", "requests", ["route", "code"], registry=registry)
     theirs = Histogram("http_seconds", "seconds", ["route", "code"], registry=registry)
@@ -105,7 +105,7 @@ def statements() -> dict[str, object]:
 
 
 def measure(rounds: int, loops: int) -> list[Line]:
-    """One thread and four, ours and the peers' in turn."""
+    """Measure one thread and four, ours and the peers' in turn."""
     names = statements()
     ours = ("handle.add(1)", "add('http.requests', {'route': '/7', 'code': '200'}, 1)", "histogram.observe(0.07)")
     theirs = ("child.inc()", "counter.labels(route='/7', code='200').inc()", "theirs.observe(0.07)")
@@ -137,7 +137,7 @@ def measure(rounds: int, loops: int) -> list[Line]:
 
 
 def snapshot(rounds: int) -> list[Line]:
-    """The values of 1,500 variables of all types, packed for the wire while the schema is known."""
+    """Measure packing 1,500 variables of all types for the wire when the poller knows the schema."""
     book = bookkeeper.Bookkeeper(online=False)
     for i in range(VARIABLES):
         labels = {"i": str(i)}
@@ -153,7 +153,7 @@ def snapshot(rounds: int) -> list[Line]:
 
 
 def memory(variables: int = 10_000) -> list[Line]:
-    """Bytes that a variable leaves behind, without the texts of its labels' values, which are the application's."""
+    """Measure the bytes of a variable, without the texts of its label values, which belong to the application."""
     book = bookkeeper.Bookkeeper(online=False, max_per_name=variables + 1)
     counter = Counter("n", "n", ["route", "code"], registry=CollectorRegistry())
     routes = [f"/{i}" for i in range(variables)]
@@ -183,7 +183,7 @@ def _grown(make: Callable[[str], None], routes: list[str]) -> float:
 
 
 def words(figure: Line) -> str:
-    """A figure for people."""
+    """Format a figure as text."""
     ratio = "" if figure["ratio"] is None else f"  {figure['ratio']:.2f} x as fast as {figure['peer']}"
     return f"{figure['name']:40} {figure['value']:8.1f} {figure['unit']}{ratio}"
 

@@ -1,12 +1,12 @@
-"""How old a sample is when the table on HDFS shows it: every source is polled once a minute at its phase, its samples
-go through the agent's log, the collector, Kafka and the raw query, while the shards are fed and the compactor runs.
+"""Age of samples when the table on HDFS shows them. Every source is polled once a minute at its phase; its samples pass
+the agent's log, the collector, Kafka and the raw query, while the shards are fed and the compactor runs.
 
 Phases are those of the product (`sources.base.schedule.phase_ms`): all polls of a minute fall into its first ten
 seconds, so 1.5 million samples a minute are bursts of some 165,000 samples a second.
 
-The lag of a sample is the moment at which a reader of the table sees its commit, less the poll time in the header of
-its batch; percentiles are over all samples of the run, the first minute with a cold start included. Before the run one
-whole hour of the same load is written as if it had been appended, so that the compactor has work.
+The lag of a sample is the time at which a reader of the table sees its commit, less the poll time in the header of its
+batch. Percentiles are over all samples of the run, the cold start in the first minute included. Before the run a whole
+hour of the same load is written as if it had been appended, so that the compactor has work.
 `lag.buckets.*`: the same until every shard that holds the source shows the batch.
 """
 
@@ -52,13 +52,13 @@ HOUR_FILES = 4
 
 
 class LagError(RuntimeError):
-    """What was polled is not what the table holds, or compaction did not do its work."""
+    """The table does not hold the polled samples, or compaction did not finish."""
 
 
 class Waiting:
     """Poll times of batches that the table does not show yet, and lags of those that it shows.
 
-    Locks: `_lock` is held for every access; nothing is waited for under it."""
+    Locks: `_lock` is held for every access; no call blocks while holding it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -68,12 +68,12 @@ class Waiting:
         self._lags: list[int] = []
 
     def add(self, agent: str, lane: int, poll_ms: int) -> None:
-        """One batch was accepted."""
+        """Note an accepted batch."""
         with self._lock:
             self._polls.setdefault((agent, lane), []).append(poll_ms)
 
     def show(self, state: RawState, now_ms: int) -> None:
-        """The table shows this state now."""
+        """Note that the table shows this state now."""
         with self._lock:
             for lanes in state.lanes.values():
                 for lane in lanes.lanes():
@@ -81,7 +81,7 @@ class Waiting:
                         self._show_range((lane.agent, lane.lane), start, end, now_ms)
 
     def _show_range(self, lane: tuple[str, int], start: int, end: int, now_ms: int) -> None:
-        """[start, end) of a lane: there may be gaps, for agents may send what is live first."""
+        """Note [start, end) of a lane; gaps are possible, as agents may send live data first."""
         polls = self._polls.get(lane, [])
         shown = self._shown.get(lane, np.zeros(0, bool))
         if len(shown) < len(polls):
@@ -92,31 +92,31 @@ class Waiting:
 
     @property
     def batches(self) -> int:
-        """Accepted so far."""
+        """Number of batches accepted so far."""
         with self._lock:
             return sum(map(len, self._polls.values()))
 
     @property
     def lags_ms(self) -> list[int]:
-        """One for each batch shown."""
+        """Lag of each shown batch."""
         with self._lock:
             return list(self._lags)
 
 
 class Poller:
-    """One agent and the sources that it polls, each once a minute at its phase."""
+    """Agent with sources that it polls once a minute, each at its phase."""
 
     def __init__(self, number: int, sources: list[Source], folder: Path, zookeeper: str, waiting: Waiting) -> None:
         self.name = f"lag-{number}"
         self.agent = Agent(AgentConfig(self.name, folder / self.name, zookeeper))
         self._sources, self._waiting = sorted(sources, key=_phase_s), waiting
         self.phases = [_phase_s(source) for source in self._sources]
-        """Seconds after the start of a minute, of each source."""
+        """Phase of each source, in seconds after the start of a minute."""
         self.latest_s = 0.0
-        """How much later than its phase a poll was at most."""
+        """Greatest delay of a poll after its phase, in seconds."""
 
     def run(self, minutes: float, begin: float) -> None:
-        """Poll each source `minutes` times; `begin` (monotonic) is the start of a minute of the clock."""
+        """Poll each source `minutes` times; `begin` (monotonic) is the start of a minute of the wall clock."""
         rounds = max(1, round(minutes))
         for turn in range(rounds):
             at = 0
@@ -147,13 +147,13 @@ def _phase_s(source: Source) -> float:
 
 
 def next_minute() -> float:
-    """Monotonic time of the next start of a minute of the wall clock, at least a second ahead."""
+    """Return the monotonic time of the next start of a minute of the wall clock, at least a second ahead."""
     left_ms = MINUTE_MS - (SYSTEM_CLOCK.now_ms() + 1000) % MINUTE_MS
     return time.monotonic() + 1 + left_ms / 1000
 
 
 def watch(hdfs: str, waiting: Waiting, ended: threading.Event) -> None:
-    """Look for new commits until `ended`."""
+    """Watch the table for new commits until `ended`."""
     reader, seen = HeadReader(hdfs), -1
     while not ended.wait(LOOK_S):
         try:
@@ -167,7 +167,7 @@ def watch(hdfs: str, waiting: Waiting, ended: threading.Event) -> None:
 
 
 def measure(stack: Stack, folder: Path, sources: int, minutes: float, hours: int) -> None:
-    """Fill, poll, wait, check, print."""
+    """Fill closed hours, poll, wait for table and shards, check, print the lines."""
     began = time.monotonic()
     start_ms = SYSTEM_CLOCK.now_ms()
     old = fill_hours(stack.hdfs, start_ms, hours) if hours else 0
@@ -212,7 +212,7 @@ def _poll_all(pollers: list[Poller], minutes: float) -> None:
     def run(poller: Poller) -> None:
         try:
             poller.run(minutes, begin)
-        except BaseException as error:  # whatever it is: nothing was measured
+        except BaseException as error:  # any failure voids the measurement
             failures.append(error)
 
     threads = [threading.Thread(target=run, args=(poller,), daemon=True) for poller in pollers]
@@ -233,14 +233,14 @@ def _until(done: Callable[[], bool], what: str, deadline_s: float) -> None:
 
 
 def _live_files(hdfs: str) -> list[tuple[str, int]]:
-    """Period and rows of each live file."""
+    """Return period and rows of each live file."""
     actions = pa.table(DeltaTable(raw_uri(hdfs)).get_add_actions(flatten=True))
     columns = (actions.column(name).to_pylist() for name in ("partition.period", "num_records"))
     return list(zip(*columns, strict=True))
 
 
 def _old_files(hdfs: str, start_ms: int) -> int:
-    """Live files of hours before the run."""
+    """Return the number of live files of hours before the run."""
     hour = period_of(start_ms)
     return sum(period < hour for period, _ in _live_files(hdfs))
 
@@ -266,7 +266,7 @@ def _show(waiting: Waiting, pollers: list[Poller], hdfs: str, unit: str) -> None
 
 
 def run_all(minutes: float, sources: int, hours: int, base_port: int, keep: bool = False) -> None:
-    """A stack of its own, the measurement, and nothing left behind."""
+    """Start a stack, measure, and remove its folder unless `keep`."""
     folder = Path(tempfile.mkdtemp(prefix="artimon-lag-"))
     capacity = capacity_of_two(sources)
     try:
@@ -287,13 +287,13 @@ def run_all(minutes: float, sources: int, hours: int, base_port: int, keep: bool
 
 
 def run(args: list[str]) -> None:
-    """Command line: see the module."""
+    """Run the command line; the module describes it."""
     parser = argparse.ArgumentParser(prog="benchmarks.lag", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long every source is polled once a minute")
+    parser.add_argument("--minutes", type=float, default=30.0, help="minutes in which every source is polled once")
     parser.add_argument("--sources", type=int, default=1_000, help="1,500 series each")
     parser.add_argument("--hours", type=int, default=1, help="closed hours of 90 million rows for the compactor")
     parser.add_argument("--base-port", type=int, default=25_300)
-    parser.add_argument("--keep", action="store_true", help="leave the folder of data and logs")
+    parser.add_argument("--keep", action="store_true", help="keep the folder of data and logs")
     options = parser.parse_args(args)
     run_all(options.minutes, options.sources, options.hours, options.base_port, options.keep)
 

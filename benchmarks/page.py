@@ -1,4 +1,4 @@
-"""The page of figures, made from the results of one run and a template without figures.
+"""Make the page of figures from the results of one run and a template without figures.
 
 artimon bench page FILE > docs/benchmarks.md
 """
@@ -25,14 +25,14 @@ FORMS = {
     "long": "long: more than an hour",
 }
 SAME = 0.05
-"""Figures that differ by this part or less are called the same."""
+"""Greatest relative difference of figures that count as the same."""
 PLACE = re.compile(r"^\{\{(\w+)(?:: (\w+))?\}\}$", re.M)
 
 
 def page(records: Sequence[Record], template: str) -> str:
-    """Markdown. Raises ResultsError unless the first record is that of the machine."""
+    """Return the page as Markdown. Raises ResultsError unless the first record is the machine line."""
     if not records or records[0]["name"] != "machine":
-        raise ResultsError("the first line of the results is no machine line")
+        raise ResultsError("the first line of the results is not a machine line")
     parts: dict[str, Callable[[str], str]] = {
         "machine": lambda _: _machine(records[0]),
         "runs": lambda _: _runs(records),
@@ -45,12 +45,12 @@ def page(records: Sequence[Record], template: str) -> str:
 
 
 def digest(records: Sequence[Record], template: str) -> str:
-    """Of everything that the page is made from."""
+    """Return a digest of the results and the template."""
     return f"{xxhash.xxh3_64_intdigest(repr((list(records), template)).encode()):016x}"
 
 
 def number(value: object) -> str:
-    """A figure as the page writes it: four significant digits."""
+    """Format a figure for the page: four significant digits."""
     if not isinstance(value, int | float):
         return "failed"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
@@ -134,7 +134,7 @@ def _change(name: str, change: Change, record: Record | None, trial: bool) -> tu
 
 
 def _verdict(change: Change, value: float, unit: str) -> str:
-    """Ratios and samples a second are better when greater; seconds and bytes when smaller."""
+    """Return the verdict. Ratios and samples a second are better when greater, seconds and bytes when smaller."""
     if abs(value - change.before) <= SAME * change.before:
         return "is the same"
     greater_is_better = change.ratio or unit.startswith("samples/s")
@@ -155,10 +155,10 @@ def _foot(records: Sequence[Record], template: str) -> str:
 
 
 def main(args: Sequence[str]) -> int:
-    """Command line: see the module."""
+    """Run the command line; the module describes it."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="artimon bench page", description=__doc__, formatter_class=form)
-    parser.add_argument("file", type=Path, help="results, as `artimon bench all --json FILE` wrote them")
+    parser.add_argument("file", type=Path, help="results of `artimon bench all --json FILE`")
     options = parser.parse_args(args)
     try:
         sys.stdout.write(page(read(options.file), TEMPLATE.read_text(encoding="utf-8")))

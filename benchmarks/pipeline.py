@@ -1,13 +1,14 @@
-"""Kafka to HDFS and to the shards, from a topic filled beforehand.
+"""Kafka to HDFS and to the shards, from a prefilled topic.
 
 `pipeline`: samples a second with both paths, until the table's commit and every shard's offsets equal the end of the
-topic; `pipeline.cpu`, `pipeline.memory`: of that run; `pipeline.raw`: the raw path alone. `pipeline@buckets_stopped`
-and `pipeline@raw_stopped`: what one path does while the other is stopped for a minute (shards, DataNode: SIGSTOP).
-After each run count, sums, a digest of all rows, what the shards applied and the published acks are compared with what
-was written, and so are the values in the shards: every bucket and statistic of every level, of one source in twenty,
-which is announced for that once the run is measured. Duplicates are looked for and acks published as always. A part
-that fails is a failed line; the others go on.
-`lag.hdfs.*`: see benchmarks.lag; it alone takes --minutes, 30 by default, and some more. All the rest takes about ten.
+topic; `pipeline.cpu`, `pipeline.memory`: usage of that run; `pipeline.raw`: the raw path alone.
+`pipeline@buckets_stopped` and `pipeline@raw_stopped`: the rate of one path while the other is stopped for a minute
+(SIGSTOP to the shards or the DataNode).
+Each run is verified against the written samples: count, sums and digest of all rows, the number applied by the shards,
+the published acks, and every bucket and statistic of every level of one source in twenty, which is announced after
+the measurement. The check for duplicates and the acks run as usual. A part that fails becomes a failed line; the
+others continue.
+`lag.hdfs.*`: see benchmarks.lag; it takes a little more than --minutes, 30 by default. The rest takes about ten.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ from benchmarks.loads.world import (
 PARTITIONS = 8
 SERVERS = ("zookeeper", "kafka", "namenode", "datanode")
 START_S = 900.0
-"""The start of Spark and of its first tasks, on a busy machine too; not part of any figure."""
+"""Limit in seconds of the start of Spark and of its first tasks on a busy machine; not part of any figure."""
 SETTLE_S = 4.0
-"""Health files and acks are written at intervals."""
+"""Wait in seconds for health files and acks, which are written at intervals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The servers, what the topic holds, and how much the shards must have room for."""
+    """Servers, contents of the topic, and the capacity that the shards need."""
 
     stack: Stack
     world: World
@@ -66,30 +67,30 @@ class Bench:
     capacity: int
 
     def at(self, name: str) -> World:
-        """A table of its own."""
+        """Return the world with a separate table."""
         return replace(self.world, hdfs=f"{self.stack.hdfs}/{name}")
 
 
 def note(text: str) -> None:
-    """For people, beside the lines."""
+    """Print a note to standard error."""
     print(f"# {text}", file=sys.stderr, flush=True)
 
 
 def raw_messages(world: World) -> int:
-    """Messages that the table holds."""
+    """Return the number of messages in the table."""
     health = world.health("spark")
     return sum(health.figures.get("raw", {}).get("until", {}).values()) if health else 0
 
 
 def bucket_messages(world: World) -> int:
-    """Messages that the slowest shard holds."""
+    """Return the number of messages in the slowest shard."""
     health = world.health("spark")
     shards = health.figures.get("buckets", {}).get("shards", {}) if health else {}
     return min((sum(at.values()) for at in shards.values()), default=0) if len(shards) == len(SHARDS) else 0
 
 
 def is_begun(world: World, buckets: bool) -> bool:
-    """The queries read."""
+    """Return true once the queries read the topic."""
     health = world.health("spark")
     figures = health.figures if health else {}
     begun = bool(figures.get("raw", {}).get("append"))
@@ -97,13 +98,13 @@ def is_begun(world: World, buckets: bool) -> bool:
 
 
 def is_done(world: World, expected: Expected, buckets: bool) -> bool:
-    """The newest state of the table, and every shard's word, equal the end of the topic."""
+    """Return true once the table's state and every shard's offsets equal the end of the topic."""
     return raw_messages(world) == expected.batches and (not buckets or bucket_messages(world) == expected.batches)
 
 
 def run_once(bench: Bench, name: str, buckets: bool, measure: Callable[[World, Processes], None]) -> None:
-    """One life of Spark, and of shards where `buckets` go too, on a table of its own; `measure` returns when all is
-    done. Then verify, and delete the table."""
+    """Run Spark, and shards if `buckets`, on a separate table until `measure` returns; then verify and delete the
+    table."""
     world = bench.at(name)
     world.clean()
     processes = start_shards(world, bench.capacity) if buckets else []
@@ -126,7 +127,7 @@ def run_once(bench: Bench, name: str, buckets: bool, measure: Callable[[World, P
 
 
 def both(bench: Bench, world: World, processes: Processes) -> None:
-    """`pipeline`, `pipeline.cpu`, `pipeline.memory`."""
+    """Measure `pipeline`, `pipeline.cpu`, `pipeline.memory`."""
     servers = [psutil.Process(bench.stack.pid(name)) for name in SERVERS]
     with Memory() as memory:
         began, cpu, servers_cpu = time.monotonic(), cpu_s(pipeline_processes()), cpu_s(servers)
@@ -141,14 +142,14 @@ def both(bench: Bench, world: World, processes: Processes) -> None:
 
 
 def raw_alone(bench: Bench, world: World, processes: Processes) -> None:
-    """`pipeline.raw`."""
+    """Measure `pipeline.raw`."""
     began = time.monotonic()
     wait_for("the table reaches the end", lambda: is_done(world, bench.expected, False), processes)
     emit("pipeline.raw", bench.expected.samples / (time.monotonic() - began), "samples/s")
 
 
 def stops(bench: Bench, world: World, processes: Processes, stop_s: float) -> None:
-    """One path stands still for a while, then the other; each time the rest goes on."""
+    """Stop one path for a while, then the other; measure the path that continues."""
     moving = lambda: raw_messages(world) > 0 and bucket_messages(world) > 0  # noqa: E731
     wait_for("both paths move", moving, processes)
     shards = [p.pid for p in processes if "shard" in p.args[3:4]]  # type: ignore[index]
@@ -160,7 +161,7 @@ def stops(bench: Bench, world: World, processes: Processes, stop_s: float) -> No
 
 
 def while_stopped(bench: Bench, world: World, pids: list[int], read: Callable[[World], int], stop_s: float) -> float:
-    """Samples a second of what `read` counts while `pids` are stopped. Raises WrongCounts if it stands still too."""
+    """Return the samples a second that `read` counts while `pids` are stopped. Raises WrongCounts if there are none."""
     seen = [(time.monotonic(), read(world))]
     for pid in pids:
         psutil.Process(pid).send_signal(signal.SIGSTOP)
@@ -179,14 +180,13 @@ def while_stopped(bench: Bench, world: World, pids: list[int], read: Callable[[W
 
 
 def rate_of(seen: list[tuple[float, int]]) -> float:
-    """Samples a second from one change to the last; the first of several is left out: it may hold what was done
-    before."""
+    """Return the samples a second between changes; the first of several is ignored, as it may include earlier work."""
     (began, first), (ended, last) = seen[1 if len(seen) > 2 else 0], seen[-1]
     return (last - first) * SERIES_A_SOURCE / max(ended - began, 0.1)
 
 
 def measure(stack: Stack, folder: Path, options: argparse.Namespace) -> None:
-    """Fill, then one run after another."""
+    """Fill the topic, then run one part after another."""
     began = time.monotonic()
     expected = fill(stack.kafka, "artimon.samples", PARTITIONS, options.sources, options.samples)
     size = expected.bytes / expected.samples
@@ -208,17 +208,17 @@ PARTS = ("both", "raw", "stops", "lag")
 
 
 def parse(args: list[str]) -> argparse.Namespace:
-    """Command line: see the module."""
+    """Parse the command line; the module describes it."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benchmarks.pipeline", description=__doc__, formatter_class=form)
     parser.add_argument("--samples", type=int, default=108_000_000)
     parser.add_argument("--sources", type=int, default=1_000, help="1,500 series each")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"which of {', '.join(PARTS)} (default: all)")
-    parser.add_argument("--stop", type=float, default=60.0, help="seconds for which a path is stopped")
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long the lag is measured")
+    parser.add_argument("--stop", type=float, default=60.0, help="seconds in which a path is stopped")
+    parser.add_argument("--minutes", type=float, default=30.0, help="minutes in which the lag is measured")
     parser.add_argument("--master", default="local[4,4]")
     parser.add_argument("--base-port", type=int, default=25_000)
-    parser.add_argument("--keep", action="store_true", help="leave the folder of data and logs")
+    parser.add_argument("--keep", action="store_true", help="keep the folder of data and logs")
     options = parser.parse_args(args)
     options.parts = set(options.parts.split(","))
     if unknown := options.parts - set(PARTS):
@@ -227,7 +227,7 @@ def parse(args: list[str]) -> argparse.Namespace:
 
 
 def run(args: list[str]) -> None:
-    """All that the options name."""
+    """Run all parts that the options name."""
     options = parse(args)
     if options.parts - {"lag"}:
         _run_filled(options)

@@ -1,8 +1,8 @@
-"""Polls many endpoints at once: seconds from the first question until the log of an agent has every sample on disk.
+"""Poll many endpoints at once: seconds from the first request until the log of an agent has every sample on disk.
 
 `poll.1000x1500`: 1,000 endpoints of 1,500 variables each, the best of five polls of all; `poll.10000x150`: as many
-samples of ten times as many endpoints. `NAME@cpu`: core-seconds of the polling process in that time. `NAME@first`: the
-poll before, in which every series is seen for the first time. Endpoints are ports of other processes on the same cores.
+samples from ten times as many endpoints. `NAME@cpu`: core-seconds of the polling process. `NAME@first`: the first
+poll, in which every series is new. Endpoints are ports of other processes on the same cores.
 
 python -m benchmarks.poll [ENDPOINTS VARIABLES]
 """
@@ -47,7 +47,7 @@ class Round(NamedTuple):
 
 
 async def measure(found: list[EndpointAddress], variables: int, data: Path) -> list[Round]:
-    """The first poll of all, with schemas, and those after it. Raises RuntimeError unless the log has every sample."""
+    """Measure the first poll, with schemas, and those after it. Raises RuntimeError unless the log has every sample."""
     log = WriteAheadLog(data / "log", AGENT, LANES, lambda _placed: None)
     intake = WalSink(log, AGENT, data / "log")
     shared = _shared(data, intake)
@@ -81,7 +81,7 @@ def _shared(data: Path, intake: WalSink) -> PollContext:
 
 
 def run(count: int, variables: int) -> None:
-    """Measure and print."""
+    """Measure and print the lines."""
     with endpoints(count, variables, ROUNDS) as found, tempfile.TemporaryDirectory() as folder:
         first, *later = asyncio.run(measure(found, variables, Path(folder)))
     best = min(later)

@@ -1,15 +1,15 @@
-"""Questions of the language over HTTP beside VictoriaMetrics and Prometheus that hold the same samples.
+"""Queries over HTTP beside VictoriaMetrics and Prometheus that hold the same samples.
 
-100,000 counters for an hour, 10,000 volumes, 1,000 counters for three days. Each question is asked as one that nobody
-asked before (of one series: each time of another one), from the request to the last byte of JSON; client, API and shard
-are three processes. Answers are compared before a line is printed, series by series at every step: of rates, which
-peers extrapolate, within 5 %. A question that fails is a failed line; the others go on.
+100,000 counters for an hour, 10,000 volumes, 1,000 counters for three days. Each query has a new text, so that no
+cache helps (a query of one series asks for another host each time), and is timed from the request to the last byte of
+JSON; client, API and shard are three processes. Answers are compared before a line is printed, series by series at
+every step; rates, which peers extrapolate, within 5 %. A query that fails becomes a failed line; the others continue.
 
 `@bytes`: the size of an answer. Peers repeat the time beside each value, so the answers of `join_volumes` have equal
-values and not equal content; `join_volumes@reduced` joins the same and has small answers on all sides.
-`query.users`: 50 users, each with a question every 10 s, all texts different, while the shard is fed at the phases of
-the product and the clock runs; p99. `@1500000`: a million and a half series, ours alone. `query.history`: a day out of
-the raw table (`benchmarks.query_history`). All of it in one call, one after the other; each line once.
+values but more bytes on their side; `join_volumes@reduced` joins the same and has small answers on all sides.
+`query.users`: p99 of 50 users, each with a query every 10 s, all texts different, while the shard is fed at the phases
+of the product and the clock runs. `@1500000`: 1.5 million series, ours alone. `query.history`: a day from the raw
+table (`benchmarks.query_history`). One call runs them all, one after another, and prints each line once.
 
 python -m benchmarks.query [--series N] [--only NAME] [--no-peers]
 """
@@ -43,7 +43,7 @@ SERIES, MINUTES, MANY, MANY_MINUTES = 100_000, 60, 1_500_000, 10
 HOUR_MS = 3_600_000
 ROUNDS, PEER_ROUNDS, SINGLE_ROUNDS = 9, 5, 41
 HOST = 42
-"""The host that the last of several questions about single hosts asks for."""
+"""Host of the last of several queries about single hosts."""
 USERS, USERS_S, PAUSE_S = 50, 90.0, 10.0
 BASE_PORT = 23800
 RATES = 0.05
@@ -51,8 +51,8 @@ RATES = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`ours` has a place {new} in its selectors, or, as `theirs` in PromQL, one for the number of a {host}; `within`:
-    how far values may differ."""
+    """One query of ours and its PromQL. `ours` has a placeholder {new} in its selectors, or both have one for a {host}
+    number. `within`: tolerance of the comparison."""
 
     name: str
     ours: str
@@ -61,11 +61,11 @@ class Question:
 
     @property
     def single(self) -> bool:
-        """Whether each time another host is asked for."""
+        """True if each repetition asks for another host."""
         return "{host" in self.theirs
 
     def texts(self, template: str, fresh: Iterator[str], rounds: int) -> list[str]:
-        """The question so many times, each time anew; the last of them is always the same."""
+        """Return `rounds` distinct texts of the query; the last is the same in every call."""
         hosts = [HOST + 37 * i for i in reversed(range(rounds))]
         return [template.format(new=next(fresh), host=host) for host in hosts]
 
@@ -112,12 +112,12 @@ QUESTIONS = (
     ),
 )
 MANY_RANGES = {"single": "10m", "sum_by_rack": "10m", "rate_by_rack": "5m", "topk": "1m", "quantile": "5m"}
-"""Of very many series."""
+"""Ranges of the queries over very many series."""
 NAMES = tuple(question.name for question in QUESTIONS)
 
 
 def news() -> Iterator[str]:
-    """Conditions that every series fits and that nobody asked before."""
+    """Yield distinct matchers that every series satisfies."""
     number = 0
     while True:
         number += 1
@@ -125,12 +125,12 @@ def news() -> Iterator[str]:
 
 
 def median_ms(got: Got) -> float:
-    """Of all questions."""
+    """Return the median over all queries."""
     return float(np.median(got.seconds)) * 1000
 
 
 def ask_theirs(address: str, question: Question, grid: dict[str, int]) -> Got:
-    """Answers of a peer on the grid of ours."""
+    """Query a peer on the grid of ours."""
     step = grid["step_ms"] // 1000
     start, end = grid["start_ms"] // 1000 + step, grid["end_ms"] // 1000
     rounds = SINGLE_ROUNDS if question.single else PEER_ROUNDS
@@ -142,7 +142,7 @@ def ask_theirs(address: str, question: Question, grid: dict[str, int]) -> Got:
 def measure_questions(
     folder: Path, series: int, wanted: Sequence[Question], peers: bool, base_port: int, users_s: float, parts: Parts
 ) -> None:
-    """One line a question and peer; `users_s`: how long users ask, 0 leaves them out."""
+    """Measure one line a query and peer; `users_s`: duration of `query.users`, 0 omits it."""
     world = QueryWorld(series, MINUTES, end_ms())
     made = partial(QueryWorld, series, MINUTES, world.end_ms)
     ours: dict[str, Got] = {}
@@ -179,7 +179,7 @@ def ask_peer(
     theirs: dict[str, dict[str, Got]],
     wrong: dict[str, str],
 ) -> None:
-    """Answers of one peer to all questions into `theirs`; reasons why answers differ into `wrong`."""
+    """Put the answers of one peer to all queries into `theirs`, and differences from ours into `wrong`."""
     say(f"{peer.name} {peer.version} stores the same")
     peer.store(world.peer_series())
     with peer.serve() as address:
@@ -198,7 +198,7 @@ def ask_peer(
 
 
 def show(question: Question, series: int, ours: Got, theirs: dict[str, Got]) -> None:
-    """The lines of a question; `peer` is the quicker one."""
+    """Print the lines of a query; `peer` is the fastest peer."""
     theirs_text = question.theirs.format(host=HOST) if question.single else question.theirs
     unit = f"ms ({theirs_text} in PromQL; {series:,} series, HTTP to the last byte of JSON, asked anew)"
     took = {name: median_ms(got) for name, got in theirs.items()}
@@ -213,12 +213,12 @@ def show(question: Question, series: int, ours: Got, theirs: dict[str, Got]) -> 
 
 
 def variant(name: str, more: str) -> str:
-    """A variant of a line, or of a variant of one."""
+    """Return the name of a variant of a line, or of a variant of a variant."""
     return f"{name}.{more}" if "@" in name else f"{name}@{more}"
 
 
 def measure_users(served: Served, series: int, seconds: float) -> None:
-    """Users with a dashboard each: every PAUSE_S one of its questions, while the world goes on."""
+    """Measure users with a dashboard each: one of its queries every PAUSE_S, while samples arrive."""
     say(f"{USERS} users for {seconds:.0f} s")
     with served.living(seconds) as living:
         took = np.array(served.users(dashboards.texts(series), USERS, seconds, PAUSE_S)) * 1000
@@ -232,7 +232,7 @@ def measure_users(served: Served, series: int, seconds: float) -> None:
 
 
 def measure_many(folder: Path, series: int, base_port: int) -> None:
-    """A few questions over very many series, ours alone."""
+    """Measure a few queries over very many series, ours alone."""
     world = QueryWorld(series, MANY_MINUTES, end_ms(), long=False)
     made = partial(QueryWorld, series, MANY_MINUTES, world.end_ms, long=False)
     fresh = news()
@@ -254,26 +254,26 @@ def measure_many(folder: Path, series: int, base_port: int) -> None:
 
 
 def check_sums(answer: dict[str, Any], expected: Sequence[int]) -> None:
-    """Raises WrongAnswer unless all classes together are `expected` at every step; whole numbers below 2^53."""
+    """Raise WrongAnswer unless the sum of all classes is `expected` at every step; whole numbers below 2^53."""
     found = [sum(map(int, values)) for values in zip(*(one["values"] for one in answer["series"]), strict=True)]
     if found != list(expected):
         raise WrongAnswer(f"all classes together are {found}, not {list(expected)}")
 
 
 def end_ms() -> int:
-    """The newest full hour: levels of an hour have whole buckets, peers take nothing of the future."""
+    """Return the newest full hour: levels of an hour then have whole buckets, and peers refuse future samples."""
     return SYSTEM_CLOCK.now_ms() // HOUR_MS * HOUR_MS
 
 
 def run(args: Sequence[str]) -> None:
-    """Command line: see the module."""
+    """Run the command line; the module describes it."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benchmarks.query", description=__doc__, formatter_class=form)
     parser.add_argument("--series", type=int, default=SERIES)
-    parser.add_argument("--many", type=int, default=MANY, help="0 leaves it out")
+    parser.add_argument("--many", type=int, default=MANY, help="series of the large case, 0 omits it")
     parser.add_argument("--only", action="append", choices=[*NAMES, "users", "history"])
     parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--seconds", type=float, default=USERS_S, help="how long users ask")
+    parser.add_argument("--seconds", type=float, default=USERS_S, help="duration of query.users")
     parser.add_argument("--base-port", type=int, default=BASE_PORT)
     options = parser.parse_args(args)
     folder = Path(tempfile.mkdtemp(prefix="artimon-bench-"))

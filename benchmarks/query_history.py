@@ -1,8 +1,8 @@
-"""24 hours of a sample a minute out of the raw table on a local HDFS, cut into buckets by Spark and reduced.
+"""24 hours of a sample a minute from the raw table on a local HDFS, cut into buckets by Spark and reduced.
 
-Seconds from the text to the answer, and the answer compared with what was stored. `query.history`: about a thousand
-series, an engine that has read nothing yet, in a Spark session that runs already; `@first`: the first such answer.
-`@cold`: the session is started for it. `@local`: read in this process. `@large`: ten thousand series.
+Seconds from the text to the answer, which is compared with the stored samples. `query.history`: about a thousand
+series, a new engine in a running Spark session; `@first`: the first such answer. `@cold`: including the start of the
+session. `@local`: read in this process. `@large`: ten thousand series.
 
 python -m benchmarks.query_history [--large]
 """
@@ -38,17 +38,17 @@ BASE_PORT = 23900
 
 
 class WrongHistory(RuntimeError):
-    """An answer that is not what was stored."""
+    """An answer differs from the stored samples."""
 
 
 def text_of(made: walk.Walk) -> str:
-    """The 95th percentile, over the series of a host, of their means of 15 minutes."""
+    """Return the query: the 95th percentile, over the series of a host, of their means of 15 minutes."""
     end = made.start_ms + DAY_MS
     return f"fetch('{walk.NAME}').bucketize('mean', '15m').quantile(0.95, by=['host']).between({made.start_ms}, {end})"
 
 
 def expected(made: walk.Walk) -> npt.NDArray[np.float64]:
-    """(hosts, buckets)."""
+    """Return the expected answer: (hosts, buckets)."""
     buckets, out = DAY_MS // STEP_MS, []
     for source in range(-(-made.named // walk.SERIES)):
         place = -(-(made.times_ms[source] - made.start_ms) // STEP_MS) - 1
@@ -61,7 +61,7 @@ def expected(made: walk.Walk) -> npt.NDArray[np.float64]:
 
 
 def ask(history: History, made: walk.Walk, engine: Engine, right: npt.NDArray[np.float64]) -> float:
-    """Seconds of one answer. WrongHistory."""
+    """Return the seconds of one answer. Raises WrongHistory."""
     began = time.perf_counter()
     found: Matrix = evaluate(parse(text_of(made)), HistoryStore(history, engine=engine), SYSTEM_CLOCK.now_ms())
     took = time.perf_counter() - began
@@ -72,7 +72,7 @@ def ask(history: History, made: walk.Walk, engine: Engine, right: npt.NDArray[np
 
 
 def measure(hdfs: str, named: int, mark: str) -> None:
-    """The lines of so many series; those of a thousand begin with the start of Spark."""
+    """Measure the lines of `named` series; those of a thousand begin with the start of Spark."""
     midnight = SYSTEM_CLOCK.now_ms() // DAY_MS * DAY_MS - 2 * DAY_MS
     made = walk.make_walk(midnight, -(-named // walk.SERIES), named)
     say(f"history: appending {made.samples:,} samples")
@@ -97,7 +97,7 @@ def _marked(line: str, mark: str) -> str:
 
 
 def run(args: Sequence[str], base_port: int = BASE_PORT) -> None:
-    """Command line: see the module."""
+    """Run the command line; the module describes it."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benchmarks.query_history", description=__doc__, formatter_class=form)
     parser.add_argument("--large", action="store_true", help="ten thousand series too")

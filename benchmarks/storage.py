@@ -1,11 +1,11 @@
 """Bytes a sample on disk, and the time to read a day, beside VictoriaMetrics and Prometheus on the same samples.
 
-`storage.mixed`: an hour of what a whole stack collects (host, JVMs, shop, itself) once hours are compacted. Of a stack
-that has collected a whole hour of the clock, partitions being such hours, the last one counts; else everything.
-`--recorded`: an hour that was collected once (benchmarks/storing/mix.parquet: values and times; names and labels are
-made), which takes a minute instead of an hour.
-`storage.walk`: a day of integers that walk at random, once days are compacted. Both: everything in the folder of the
-raw table, its log and dead files too. `storage.read`: every sample of 10,000 series of one name, 24 h.
+`storage.mixed`: an hour of samples of a whole stack (host, JVMs, shop, itself) after the hourly compaction. If the
+stack has collected a whole clock hour, as partitions are, the last one counts; else everything. `--recorded`: an hour
+that was recorded once (benchmarks/storing/mix.parquet: values and times; names and labels are made up), which takes a
+minute instead of an hour.
+`storage.walk`: a day of integers that walk at random, after the daily compaction. Both count everything in the folder
+of the raw table, its log and dead files too. `storage.read`: every sample of 10,000 series of one name, 24 h.
 
 artimon bench storage [--minutes N | --from-stack FOLDER | --recorded] [--only mixed|walk] [--sources 7] [--no-peers]
 """
@@ -52,13 +52,13 @@ def say(text: str) -> None:
 
 
 def find_peers(folder: Path, what: str) -> list[Peer]:
-    """Peers whose programs are here or can be fetched; each other one is a failed line `peer.NAME.what`."""
+    """Return the peers whose programs are here or can be fetched; others become failed lines `peer.NAME.what`."""
     cache, found = load_settings().cache, list[Peer]()
     makers: list[tuple[str, tuple[str, ...]]] = [
         ("victoriametrics", ("victoria-metrics",)),
         ("prometheus", ("prometheus", "promtool")),
     ]
-    leases = PortLeases()  # held by this process until it ends
+    leases = PortLeases()  # held until this process ends
     for name, programs in makers:
         try:
             held = ensure(programs, cache, say)
@@ -75,7 +75,7 @@ def find_peers(folder: Path, what: str) -> list[Peer]:
 
 @contextmanager
 def collected(minutes: float | None, given: Path | None, folder: Path) -> Iterator[str]:
-    """HDFS of a stack that has collected: the one on a folder, which may run, or one that runs `minutes` from now."""
+    """Yield the HDFS of a stack with samples: of a given folder, running or not, or of a new stack after `minutes`."""
     state = read_state(given) if given else None
     if state is not None and state.alive():
         yield state.addresses["ARTIMON_HDFS"]
@@ -91,7 +91,7 @@ def collected(minutes: float | None, given: Path | None, folder: Path) -> Iterat
 
 
 def measure_mixed(hdfs: str, peers: Sequence[Peer], folder: Path) -> None:
-    """The lines of `storage.mixed`, from a copy of the tables of a stack."""
+    """Measure the lines of `storage.mixed`, from a copy of the tables of a stack."""
     copy = f"{hdfs}/bench-{uuid.uuid4().hex[:8]}"
     try:
         table.copy_tables(hdfs, copy)
@@ -116,7 +116,7 @@ def measure_mixed(hdfs: str, peers: Sequence[Peer], folder: Path) -> None:
 
 
 def measure_walk(hdfs: str, sources: int, peers: Sequence[Peer], folder: Path) -> None:
-    """The lines of `storage.walk` and `storage.read`."""
+    """Measure the lines of `storage.walk` and `storage.read`."""
     place = f"{hdfs}/bench-{uuid.uuid4().hex[:8]}"
     named = min(READ_SERIES, sources * walk.SERIES)
     made = walk.make_walk(_two_days_ago(), sources, named)
@@ -143,7 +143,7 @@ def measure_walk(hdfs: str, sources: int, peers: Sequence[Peer], folder: Path) -
 
 
 def measure_read(hdfs: str, made: walk.Walk, peers: Sequence[Peer]) -> None:
-    """The same samples through every engine's usual way."""
+    """Measure reading the same samples from ours and from every peer."""
     start, end = made.start_ms, made.start_ms + 86_460_000
     count = made.named * made.polls
     content = Content(count, made.total)
@@ -160,7 +160,7 @@ def measure_read(hdfs: str, made: walk.Walk, peers: Sequence[Peer]) -> None:
 
 
 def compare(name: str, size: int, samples: int, peers: Sequence[Peer], series: Series) -> list[tuple[str, Stored]]:
-    """Store the same in every peer, and print ours beside them."""
+    """Store the series in every peer, and print our line beside theirs."""
     stored = []
     for peer in peers:
         say(f"{name}: {peer.name} {peer.version} stores the same")
@@ -179,32 +179,32 @@ def _sorted(rows: object) -> object:
 
 
 def _texts(hdfs: str) -> dict[tuple[int, int], tuple[str, dict[str, str]]]:
-    """Name and labels of every series that was announced."""
+    """Return name and labels of every announced series."""
     rows = merge_rows(read_raw(series_uri(hdfs))).table.select(["source", "series", "name", "labels"]).to_pylist()
     return {(row["source"], row["series"]): (row["name"], dict(row["labels"])) for row in rows}
 
 
 def _until_full_hour() -> float:
-    """Seconds to the end of the next hour of the clock that has not begun yet, and of its last append."""
+    """Return the seconds until the next whole clock hour has ended and its last append is done."""
     return (2 * HOUR_MS - SYSTEM_CLOCK.now_ms() % HOUR_MS) / 1000 + LAST_APPEND_S
 
 
 def _two_days_ago() -> int:
-    """Midnight, UTC: peers take nothing of the future."""
+    """Return midnight UTC two days ago: peers refuse future samples."""
     day = 86_400_000
     return SYSTEM_CLOCK.now_ms() // day * day - 2 * day
 
 
 def run(args: Sequence[str]) -> None:
-    """Command line: see the module."""
+    """Run the command line; the module describes it."""
     parser = argparse.ArgumentParser(
         prog="artimon bench storage", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, help="that a stack collects for storage.mixed; else a full hour")
-    parser.add_argument("--recorded", action="store_true", help="storage.mixed of the hour kept in the repository")
-    parser.add_argument("--from-stack", type=Path, help="data folder of a stack, running or not, that has collected")
-    parser.add_argument("--only", choices=["mixed", "walk"], help="leave the other out")
-    parser.add_argument("--sources", type=int, default=7, help="of storage.walk, 1,500 series each")
+    parser.add_argument("--minutes", type=float, help="minutes of a new stack for storage.mixed (default: a full hour)")
+    parser.add_argument("--recorded", action="store_true", help="storage.mixed of the hour recorded in the repository")
+    parser.add_argument("--from-stack", type=Path, help="data folder of a stack with samples, running or not")
+    parser.add_argument("--only", choices=["mixed", "walk"], help="omit the other")
+    parser.add_argument("--sources", type=int, default=7, help="sources of storage.walk, 1,500 series each")
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args(args)
     folder, parts = Path(tempfile.mkdtemp(prefix="artimon-bench-")), Parts()

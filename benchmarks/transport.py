@@ -1,18 +1,17 @@
 """Agent to collector to Kafka, beside Flume NG; real processes, all on this machine.
 
-Like for like first: `transport.single`, `transport.polled@N`: 1 and N agents beside Flume with as many connections,
-equal batches, from polled values, encoding included; `transport.encoded.bytes@N`: equal batches, encoded beforehand.
-Ours: from the hand-over to the log until the last batch is acked at level `kafka`, the log fsynced, the counts in Kafka
-verified. Flume: from the first value or frame until the last byte is in its files.
+Like for like: `transport.single`, `transport.polled@N`: 1 and N agents beside Flume with as many connections, equal
+batches, from polled values, encoding included; `transport.encoded.bytes@N`: equal batches, prepared. Our time runs
+from the first append to the log until the last batch is acked at level `kafka`; the log is fsynced, and the counts in
+Kafka are verified. Flume's time runs from the first value or frame until the last byte is in its files.
 
-`transport.encoded@N`: samples a second of batches of 1,500 different samples that were encoded beforehand;
-`transport.encoded`: the best of them, beside Flume's best with one sample an event; `transport.bytes`: the same in
-MB/s, beside Flume's best with our batches as events. `transport.cpu`, `transport.memory.*`: of the same runs.
-`transport.latency.*`: accepted to acked, at the load of 1.5 million samples a minute and at half of what
-`transport.encoded` reached. `transport.mixed`: the same with a fifth of the samples doubles and integers that walk
-further, 17 bytes a sample. `transport.log.*`, `transport.restart.*`: a log of 1 GiB, see benchmarks.transport_log;
-`transport.restart.resend`: until Kafka has all of it. `peer.flume.*`: the best round. A part that fails is a failed
-line; the others go on.
+`transport.encoded@N`: samples a second of prepared batches of 1,500 different samples; `transport.encoded`: the best of
+them, beside Flume's best with one sample an event; `transport.bytes`: the same in MB/s, beside Flume's best with our
+batches as events. `transport.cpu`, `transport.memory.*`: usage of the same runs. `transport.latency.*`: accepted to
+acked, at 1.5 million samples a minute and at half the rate of `transport.encoded`. `transport.mixed`: prepared batches
+with a fifth doubles and integers of larger steps, 17 bytes a sample. `transport.log.*`, `transport.restart.*`: a log
+of 1 GiB, see benchmarks.transport_log; `transport.restart.resend`: until Kafka has all of it. `peer.flume.*`: the best
+round. A part that fails becomes a failed line; the others continue.
 `--backlog` alone: an hour of backlog on a whole stack, see benchmarks.carrying.backlog; about eight minutes.
 """
 
@@ -48,7 +47,7 @@ GIB = 1024**3
 
 @dataclass(slots=True)
 class Bench:
-    """What the runs share."""
+    """State shared by the runs."""
 
     stack: Stack | None
     folder: Path
@@ -60,7 +59,7 @@ class Bench:
     best_mb_s: float = 0.0
 
     def run(self, agents: int, part: float = 1.0, mode: str = "encoded", pace: float = 0.0) -> Run:
-        """`agents` at once share the prepared batches, or that part of them; `pace`: batches a second of all."""
+        """Run `agents` that share the prepared batches, or a `part` of them; `pace`: total batches a second."""
         if self.stack is None:
             raise WrongCounts("no servers")
         folder = fresh(self.folder, f"agents-{agents}")
@@ -85,7 +84,7 @@ class Bench:
 
 
 def note(text: str) -> None:
-    """For people, beside the lines."""
+    """Print a note to standard error."""
     print(f"# {text}", file=sys.stderr, flush=True)
 
 
@@ -102,7 +101,7 @@ def _told(run: Run) -> None:
 
 
 def encoded(bench: Bench, agents: int, rounds: int) -> None:
-    """`transport.encoded@N` and what it cost, the best of some rounds."""
+    """Measure `transport.encoded@N` with its processor time and memory, the best of `rounds`."""
     runs = [bench.run(agents) for _ in range(rounds)]
     for run in runs:
         _told(run)
@@ -121,7 +120,7 @@ def encoded(bench: Bench, agents: int, rounds: int) -> None:
 
 
 def polled(bench: Bench, agents: int, rounds: int) -> None:
-    """`transport.single`, `transport.polled@N`."""
+    """Measure `transport.single`, `transport.polled@N`."""
     rate = max(bench.run(agents, 1 / flume_runs.POLLED_PART, "polled").rate for _ in range(rounds))
     theirs = bench.flume.polled.get(agents)
     peer = f"Flume NG, the same from polled values, {agents} connections" if theirs else None
@@ -130,7 +129,7 @@ def polled(bench: Bench, agents: int, rounds: int) -> None:
 
 
 def mixed(bench: Bench, options: argparse.Namespace) -> None:
-    """`transport.mixed`."""
+    """Measure `transport.mixed`."""
     path = bench.folder / "mixed.bin"
     other = replace(bench, prepared=bodies.make(path, options.samples // 2 // SERIES_A_SOURCE, Source), path=path)
     run = other.run(options.agents[0])
@@ -140,7 +139,7 @@ def mixed(bench: Bench, options: argparse.Namespace) -> None:
 
 
 def restarted(bench: Bench, size: int) -> None:
-    """`transport.log.*`, `transport.restart.*`."""
+    """Measure `transport.log.*`, `transport.restart.*`."""
     if bench.stack is None:
         raise WrongCounts("no servers")
     folder = fresh(bench.folder, "log")
@@ -150,7 +149,7 @@ def restarted(bench: Bench, size: int) -> None:
         before = ends(bench.stack.kafka)
         with Collectors(bench.stack, bench.folder, bench.collectors):
             seconds, _ = transport_log.resend(data, bench.stack.zookeeper)
-        verify(bench.stack.kafka, before, held + 1)  # and the one that it accepted after its start
+        verify(bench.stack.kafka, before, held + 1)  # plus the one accepted after the restart
         emit(
             "transport.restart.resend",
             seconds,
@@ -166,7 +165,7 @@ def _batches_in(log: Path) -> int:
 
 
 def compared(ours: Bench) -> None:
-    """`transport.encoded` and `transport.bytes`, beside Flume if it was measured."""
+    """Print `transport.encoded` and `transport.bytes`, beside Flume if it was measured."""
     best = ours.flume
     peer = "Flume NG 1.11, {}, into its files" if best.events else None
     for name, value, other, unit, what in (
@@ -178,7 +177,7 @@ def compared(ours: Bench) -> None:
 
 
 def latency(bench: Bench) -> None:
-    """`transport.latency.*`."""
+    """Measure `transport.latency.*`."""
     for name, rate in (("", NOMINAL), ("@half", bench.best / 2)):
         if not rate:
             continue
@@ -190,7 +189,7 @@ def latency(bench: Bench) -> None:
 
 
 def measure(bench: Bench, options: argparse.Namespace, parts: Parts) -> None:
-    """All of ours that the options name."""
+    """Run all parts of ours that the options name."""
     if "single" in options.parts:
         for agents in flume_runs.POLLED_AGENTS:
             parts.run(flume_runs.polled_line(agents), partial(polled, bench, agents, options.rounds))
@@ -207,7 +206,7 @@ def measure(bench: Bench, options: argparse.Namespace, parts: Parts) -> None:
 
 
 def parse(args: list[str]) -> argparse.Namespace:
-    """Command line: see the module."""
+    """Parse the command line; the module describes it."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benchmarks.transport", description=__doc__, formatter_class=form)
     parser.add_argument("--samples", type=int, default=24_000_000)
@@ -216,12 +215,12 @@ def parse(args: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--parts", default=",".join(PARTS), help=f"which of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--events", type=int, default=300_000, help="samples, one an event, for Flume")
-    parser.add_argument("--log-bytes", type=int, default=GIB, help="of the log that is restarted on")
+    parser.add_argument("--log-bytes", type=int, default=GIB, help="size of the log for the restart")
     parser.add_argument("--base-port", type=int, default=25_600)
-    parser.add_argument("--keep", action="store_true", help="leave the folder of data and logs")
+    parser.add_argument("--keep", action="store_true", help="keep the folder of data and logs")
     parser.add_argument("--backlog", type=int, default=0, metavar="MINUTES", help="only this: minutes of backlog")
-    parser.add_argument("--sources", type=int, default=1_000, help="of the backlog, 1,500 series each")
-    parser.add_argument("--folder", type=Path, default=None, help="where to work (default: a temporary one)")
+    parser.add_argument("--sources", type=int, default=1_000, help="sources of the backlog, 1,500 series each")
+    parser.add_argument("--folder", type=Path, default=None, help="working folder (default: a temporary one)")
     options = parser.parse_args(args)
     options.parts, options.agents = set(options.parts.split(",")), [int(n) for n in options.agents.split(",")]
     if unknown := options.parts - set(PARTS):
@@ -230,7 +229,7 @@ def parse(args: list[str]) -> argparse.Namespace:
 
 
 def run(args: list[str]) -> None:
-    """All that the options name."""
+    """Run all parts that the options name."""
     options = parse(args)
     folder = Path(tempfile.mkdtemp(prefix="artimon-transport-", dir=options.folder))
     try:

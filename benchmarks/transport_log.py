@@ -1,8 +1,8 @@
-"""The log of an agent alone: how fast it takes batches, and a restart on 1 GiB of what nobody has acked.
+"""The log of an agent alone: append rate, and restart on 1 GiB of unacked batches.
 
 `transport.log.accept`: samples a second that the log makes durable, four batches of 1,500 a call, 16 callers, every
-call fsynced. `transport.restart.accept`: from the start of a new process until a batch of its own is durable.
-`transport.restart.scan`: until all of the log has been read, checked and handed to the sender.
+call fsynced. `transport.restart.accept`: from the start of a new process until a new batch is durable.
+`transport.restart.scan`: until the whole log has been read, checked and handed to the sender.
 `transport.restart.resend`: until Kafka has all of it, by the collectors of a running stack (`resend`, called by
 benchmarks/transport.py). The files are dropped from the page cache before each start.
 
@@ -39,14 +39,14 @@ GIB = 1024**3
 AGENT = "restarted"
 LANES = 4
 _DIFFERENT = 2_000
-"""Bodies that are encoded; the log holds each several times, under identities of its own."""
+"""Number of encoded bodies; the log holds each several times, under different identities."""
 _CALLERS = 16
 _AHEAD = 64
 _DEADLINE_S = 300.0
 
 
 def fill(data: Path, prepared: bodies.Bodies, size: int) -> int:
-    """A log of about `size` bytes in `data`, as an agent leaves it behind that is killed; how many batches it holds."""
+    """Fill a log of about `size` bytes in `data`, as a killed agent leaves it; return the number of batches."""
     log = WriteAheadLog(data / "log", AGENT, LANES, lambda _placed: None, quota_bytes=8 * size)
     numbers, written, count = [0] * LANES, 0, 0
     flying: deque[Future[list[LogPosition]]] = deque()
@@ -65,7 +65,7 @@ def fill(data: Path, prepared: bodies.Bodies, size: int) -> int:
 
 
 def accept(folder: Path, prepared: bodies.Bodies, seconds: float = 5.0) -> tuple[float, float]:
-    """(samples, fsyncs) a second: callers that each wait until their batches are durable."""
+    """Append from callers that each wait until their batches are durable; return (samples, fsyncs) a second."""
     log = WriteAheadLog(folder, AGENT, _CALLERS, lambda _placed: None, quota_bytes=64 * GIB)
     stop = time.monotonic() + seconds
     done = [0] * _CALLERS
@@ -74,7 +74,7 @@ def accept(folder: Path, prepared: bodies.Bodies, seconds: float = 5.0) -> tuple
         sequence = 0
         while time.monotonic() < stop:
             entries = []
-            for _ in range(4):  # what a poller of many sources hands over at once
+            for _ in range(4):  # as many as a poller of many sources appends at once
                 data = prepared[(lane * 97 + sequence) % len(prepared)]
                 numbers = [sequence] * _CALLERS
                 entries.append(bodies.entry(bodies.readdress(data, AGENT, log.epoch, numbers)))
@@ -94,8 +94,8 @@ def accept(folder: Path, prepared: bodies.Bodies, seconds: float = 5.0) -> tuple
 
 
 def restart(data: Path, zookeeper: str = "") -> dict[str, float]:
-    """Start a process on the log in `data`; seconds until it accepted, had read all, and (with `zookeeper`) had it all
-    in Kafka."""
+    """Start a process on the log in `data`; return the seconds until it accepted a batch, had read the log, and (with
+    `zookeeper`) had it all in Kafka."""
     drop_cache(data / "log")
     began = time.monotonic()
     command = [sys.executable, "-m", "benchmarks.transport_log", "--child", str(data), "--zookeeper", zookeeper]
@@ -107,14 +107,14 @@ def restart(data: Path, zookeeper: str = "") -> dict[str, float]:
 
 
 def resend(data: Path, zookeeper: str) -> tuple[float, int]:
-    """Seconds from the start of an agent on `data` until Kafka has all of its log, and how many batches those were;
-    collectors serve on `zookeeper`."""
+    """Start an agent on `data`; return the seconds until Kafka has its whole log, and the number of batches. Collectors
+    are registered in `zookeeper`."""
     told = restart(data, zookeeper)
     return told["sent"], int(told["batches"])
 
 
 def drop_cache(folder: Path) -> None:
-    """The next reader reads from the disk."""
+    """Drop the files from the page cache, so that the next reader reads from the disk."""
     for path in folder.glob("*.wal"):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -125,7 +125,7 @@ def drop_cache(folder: Path) -> None:
 
 
 def _child(data: Path, zookeeper: str) -> None:
-    """What a restarted agent does; prints when. The times are monotonic, of the whole machine."""
+    """Run a restarted agent and print its times, which are monotonic and valid across processes of the machine."""
     from pipeline.flows.runtime.agent import Agent, AgentConfig
 
     config = AgentConfig(AGENT, data, zookeeper or "127.0.0.1:1", level="kafka", lanes=LANES, backlog_rate=0)
@@ -138,14 +138,14 @@ def _child(data: Path, zookeeper: str) -> None:
     _until(lambda: not agent.figures()["recovering"])
     told["scan"] = time.monotonic()
     figures = agent.figures()
-    told["batches"] = figures["pending_batches"] + figures["acked_batches"] - 1  # some may have gone already
+    told["batches"] = figures["pending_batches"] + figures["acked_batches"] - 1  # some may be acked already
     if zookeeper:
         _until(lambda: agent.figures()["pending_batches"] == 0)
         told["sent"] = time.monotonic()
     print(json.dumps(told), flush=True)
     if agent.failing:
         raise SystemExit(agent.failing)
-    os._exit(0)  # as a kill would: what is measured next is another restart
+    os._exit(0)  # like a kill: the next measurement is another restart
 
 
 def _until(done: Any) -> None:
@@ -157,7 +157,7 @@ def _until(done: Any) -> None:
 
 
 def report(folder: Path, size: int, rounds: int = 3) -> Path:
-    """Measure and print all but `resend`; the data folder whose log it is for."""
+    """Measure and print all but `resend`; return the data folder with the log for `resend`."""
     prepared = bodies.make(folder / "bodies", _DIFFERENT)
     samples, fsyncs = accept(folder / "accept" / "log", prepared)
     emit("transport.log.accept", samples, f"samples/s, {fsyncs:.0f} fsyncs/s, {_CALLERS} callers that wait")
@@ -171,7 +171,7 @@ def report(folder: Path, size: int, rounds: int = 3) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the figures."""
+    """Run the command line; the module describes it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--bytes", type=int, default=GIB)
     parser.add_argument("--folder", type=Path)

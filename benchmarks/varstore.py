@@ -1,15 +1,14 @@
-"""The memory store: how fast received columns become queryable, and how many series a GiB holds.
+"""Memory store: rate at which received columns become queryable, and series per GiB.
 
 `varstore.ingest`: columns of 1.5 million series as the buckets query sends them (1,000 batches of 1,500 a minute, the
-sources of every minute in another random order, the series of each source in an order that is not that of their slots)
-until they are in every level and statistic; closing and packing of rows included. `@anywhere`: the same without
-batches, runs whose slots lie anywhere among the 1.5 million. `varstore.ingest.unknown`: the first minute of all.
-Samples per second of one core (processor time).
+sources in a new random order every minute, the series of each source not in the order of their slots) until they are
+in every level and statistic; closing and packing of rows included. `@anywhere`: the same without batches, in runs of
+random slots. `varstore.ingest.unknown`: the first minute of all. Samples per second of one core (processor time).
 
-`varstore.density`: a store that was fed every minute for 77 hours, so that every bucket of all levels is filled, with
-labels in the index: growth of the process's resident memory. Half of the series are integers of any 64 bits, half
-doubles with random bits, times at random. `varstore.density.mixed`: the same fed with what a whole stack collected
-(benchmarks/storing/mix.py). `@cells`: what the store says its cells take, bytes a series.
+`varstore.density`: growth of the process's resident memory, the index of labels included, in a store that was fed every
+minute for 77 hours, so that every bucket of all levels is filled. Half of the series are integers of any 64 bits, half
+doubles with random bits, times at random. `varstore.density.mixed`: the same fed with samples recorded on a whole
+stack (benchmarks/storing/mix.py). `@cells`: size of the cells as the store reports it, bytes a series.
 
 artimon bench varstore [--only ingest|density] [--minutes 4620]
 """
@@ -49,18 +48,18 @@ Ints = npt.NDArray[np.int64]
 START_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
 FULL_MINUTES = 77 * 60
-"""72 hours, four spare rows of an hour, one hour that has begun."""
+"""72 hours, four spare rows of an hour, one open hour."""
 SERIES, A_SOURCE = 1_500_000, 1_500
 MEASURED_MINUTES = 10
 RUN_ROWS = 32_768
 GIB = 2**30
 LAG_MINUTES = 10
 OTHERS: dict[str, list[str]] = {"varstore_rack": [], "varstore_restart": [], "lag": ["--minutes", str(LAG_MINUTES)]}
-"""Modules with more lines of this benchmark, and their arguments; the last is `lag.buckets.p99` on a whole stack."""
+"""Further modules of this benchmark with their arguments; the last measures `lag.buckets.p99` on a whole stack."""
 
 
 class WrongAnswer(RuntimeError):
-    """What was measured is not what was meant to be."""
+    """Stored data differs from the samples that were fed."""
 
 
 def say(text: str) -> None:
@@ -68,7 +67,7 @@ def say(text: str) -> None:
 
 
 class Source(NamedTuple):
-    """Series of one source, in the order in which its batches list them."""
+    """Series of one source, in the order of its batches."""
 
     name: str
     fingerprints: npt.NDArray[np.uint64]
@@ -76,13 +75,13 @@ class Source(NamedTuple):
 
 
 class Feed:
-    """Ranges of one partition, a minute after the other."""
+    """Ranges of one partition, minute after minute."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources, self._offset, self._sequence = sources, 0, 0
 
     def minute(self, number: int, order: Ints, cells: Ints, types: npt.NDArray[np.uint8], offsets: Ints) -> FeedRange:
-        """One batch of each source, in that order; columns are of the sources' order, joined."""
+        """Return one batch of each source, in that order; columns are joined in the order of `sources`."""
         at, entries = START_MS + number * MINUTE_MS, list[FeedEntry]()
         for i in order.tolist():
             source, id = self.sources[i], BatchId("bench", 1, i % 4, self._sequence)
@@ -97,7 +96,7 @@ class Feed:
 
 
 def _rows_of(sources: Sequence[Source], number: int) -> Ints:
-    """Rows of a source in joined columns; all sources have as many series."""
+    """Return the rows of a source in joined columns; all sources have equally many series."""
     size = len(sources[0].fingerprints)
     return np.arange(number * size, number * size + size)
 
@@ -110,7 +109,7 @@ def _source(name: str, fingerprints: npt.NDArray[np.uint64]) -> Source:
 
 
 def measure_ingest() -> None:
-    """Lines `varstore.ingest*`."""
+    """Measure the lines `varstore.ingest*`."""
     generator = np.random.default_rng(1)
     prints = generator.permutation(np.unique(generator.integers(1, 2**64, SERIES * 2, np.uint64)))[:SERIES]
     sources = [_source(f"s{i}", prints[i * A_SOURCE : (i + 1) * A_SOURCE]) for i in range(SERIES // A_SOURCE)]
@@ -186,7 +185,7 @@ def _runs(slots: Ints, types: npt.NDArray[np.uint8], cells: Ints, at_ms: int) ->
 
 
 class Density(NamedTuple):
-    """What a process found out about itself."""
+    """Measurements of one density process."""
 
     series: int
     resident_bytes: int
@@ -195,7 +194,7 @@ class Density(NamedTuple):
 
 
 def measure_density(minutes: int) -> None:
-    """Lines `varstore.density*`, each in a process of its own."""
+    """Measure the lines `varstore.density*`, each in a separate process."""
     for name, case in (("varstore.density", dense), ("varstore.density.mixed", mixed)):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             found = pool.submit(case, minutes).result(timeout=1_800)
@@ -206,7 +205,7 @@ def measure_density(minutes: int) -> None:
 
 
 def dense(minutes: int) -> Density:
-    """Values and times at random."""
+    """Measure with random values and times."""
     sources, a_source = 44, A_SOURCE
     generator = np.random.default_rng(2)
     series = sources * a_source
@@ -219,7 +218,7 @@ def dense(minutes: int) -> Density:
 
 
 def mixed(minutes: int) -> Density:
-    """Copies of what a stack collected; some series are compared with what they were fed."""
+    """Measure with copies of recorded samples; some series are compared with their samples."""
     made, copies = mix.load(), 75
     types = np.where(made.doubles, ValueType.DOUBLE, ValueType.INTEGER).astype(np.uint8)
 
@@ -239,7 +238,7 @@ def _fill(
     columns: Callable[[int], tuple[Ints, Ints]],
     minutes: int,
 ) -> tuple[Density, Shard, npt.NDArray[np.uint64]]:
-    """A shard that was announced and fed all of it."""
+    """Announce and feed everything to a shard, and measure its process."""
     columns(0)
     gc.collect()
     before, began = _resident(), time.perf_counter()
@@ -275,12 +274,12 @@ def _resident() -> int:
 
 
 def _end_ms(step_ms: int, minutes: int) -> int:
-    """The last bucket that is complete."""
+    """Return the end of the last complete bucket."""
     return (START_MS + minutes * MINUTE_MS) // step_ms * step_ms
 
 
 def _check_full(shard: Shard, minutes: int) -> None:
-    """Every bucket of every level holds a sample for each minute."""
+    """Check that every bucket of every level holds a sample for each minute."""
     for level in DEFAULT_LEVELS:
         n = min(level.count, minutes * MINUTE_MS // level.step_ms - 1)
         if n > 0:
@@ -298,7 +297,7 @@ def _compare(
     minutes: int,
     doubles: npt.NDArray[np.bool_],
 ) -> None:
-    """min, max, sum and last of the last three hours of series with part=7, against what they were fed."""
+    """Compare min, max, sum and last of the last three hours of series with part=7 with their samples."""
     level = DEFAULT_LEVELS[-1]
     hours = min(3, minutes // 60 - 1)
     if hours < 1:
@@ -320,13 +319,13 @@ def _compare(
 
 
 def run(args: Sequence[str]) -> None:
-    """Command line: see the module."""
+    """Run the command line; the module describes it."""
     parser = argparse.ArgumentParser(
         prog="artimon bench varstore", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parts = ["ingest", "density", *OTHERS]
-    parser.add_argument("--only", default=",".join(parts), help=f"by comma, of {', '.join(parts)} (default: all)")
-    parser.add_argument("--minutes", type=int, default=FULL_MINUTES, help="that the density is measured after")
+    parser.add_argument("--only", default=",".join(parts), help=f"comma-separated: {', '.join(parts)} (default: all)")
+    parser.add_argument("--minutes", type=int, default=FULL_MINUTES, help="minutes fed before the density is measured")
     options = parser.parse_args(args)
     only, done = set(options.only.split(",")), Parts()
     if unknown := only - set(parts):

@@ -1,13 +1,13 @@
-"""The memory store asked: what is selected, what is reduced where it lies, and the same through our HTTP API beside
-VictoriaMetrics and Prometheus that hold the same samples. All answers are compared before a line is printed.
+"""Queries to the memory store: selection, reduction in the shard, and the same over our HTTP API beside VictoriaMetrics
+and Prometheus that hold the same samples. All answers are compared before a line is printed.
 
 `varstore.select`: 10,000 of 1.5 million series by labels, 10 buckets, from the request to decoded series.
-`varstore.rack`: mean by rack of 100,000 series x 60 buckets in the shard, each time as a question that nobody asked
-before; `@again`: one that was asked before. `varstore.rack.http`: the same, from the client's request to the last byte
-of JSON: client, API and shard are three processes. `varstore.windows.*`: sum by rack of a function of five minutes,
-100,000 series x 60 windows, asked anew; processor time. `varstore.together.*`: 25,000 samples/s fed while four clients
-ask new questions without a pause. `@control`: fed the same while the four clients ask another API and another shard
-that hold the same, so that what sharing two cores costs is seen apart from waiting for each other inside the shard.
+`varstore.rack`: mean by rack of 100,000 series x 60 buckets in the shard, with a new text each time, so that no cache
+helps; `@again`: with a repeated text. `varstore.rack.http`: the same, from the client's request to the last byte of
+JSON: client, API and shard are three processes. `varstore.windows.*`: sum by rack of a function of five minutes,
+100,000 series x 60 windows, with new texts; processor time. `varstore.together.*`: 25,000 samples/s fed while four
+clients send new queries without a pause. `@control`: the four clients query another API and shard with the same data,
+which separates the cost of sharing two cores from that of waiting for each other inside the shard.
 
 python -m benchmarks.varstore_rack [--only select|rack|windows|http|together] [--no-peers]
 """
@@ -47,11 +47,11 @@ PARTS = ["select", "rack", "windows", "http", "together"]
 
 
 class WrongAnswer(RuntimeError):
-    """What was measured is not what was meant to be."""
+    """An answer differs from the samples that were fed."""
 
 
 def measure_select(series: int = ALL_SERIES) -> None:
-    """The lines of `varstore.select`."""
+    """Measure the lines of `varstore.select`."""
     say(f"select: announcing {series:,} series")
     world = ManyNames(series, now_ms() - MINUTE_MS)
     shard = world.loaded(SELECT_BUCKETS)
@@ -78,20 +78,20 @@ def measure_select(series: int = ALL_SERIES) -> None:
 
 
 def rack_request(end_ms: int) -> AggregateRequest:
-    """What the query `mean by rack` pushes down."""
+    """Return the request that the query `mean by rack` pushes down."""
     grid = Grid(end_ms, MINUTE_MS, BUCKETS)
     return AggregateRequest((Matcher(NAME, "=", RACK_NAME),), grid, WindowPlan("last", BUCKETS), "mean", ("rack",))
 
 
 def measure_rack(series: int = SERIES) -> None:
-    """The lines of `varstore.rack`."""
+    """Measure the lines of `varstore.rack`."""
     world = RackWorld(series, BUCKETS, now_ms())
     say(f"rack: {series:,} series x {BUCKETS} buckets in the shard")
     shard = loaded_shard(world)
     request = rack_request(world.end_ms)
     anew, again, wire = [], [], []
     for i in range(ROUNDS):
-        # a label that no series has makes another question: nothing of it was looked up or reduced before
+        # a matcher of an unused label makes a new query, which no cache of the shard holds
         fresh = replace(request, matchers=(*request.matchers, Matcher(f"none{i}", "=", "")))
         began = perf_counter()
         shard.aggregate(fresh)
@@ -115,7 +115,7 @@ def measure_rack(series: int = SERIES) -> None:
 
 
 def measure_windows(series: int = SERIES) -> None:
-    """The lines of `varstore.windows`."""
+    """Measure the lines of `varstore.windows`."""
     world = RackWorld(series, BUCKETS + WIDTH - 1, now_ms())
     say(f"windows: {BUCKETS} windows of {WIDTH} buckets of {series:,} series in the shard")
     shard = loaded_shard(world)
@@ -136,7 +136,7 @@ def measure_windows(series: int = SERIES) -> None:
 
 
 def measure_http(folder: Path, base_port: int, with_peers: bool, series: int = SERIES) -> None:
-    """The lines of `varstore.rack.http` and of its peers."""
+    """Measure the lines of `varstore.rack.http` and of its peers."""
     world = RackWorld(series, BUCKETS, now_ms())
     with racks.Served(world, folder, base_port) as served:
         say(f"http: {series:,} series x {BUCKETS} buckets behind our API")
@@ -159,7 +159,7 @@ def measure_http(folder: Path, base_port: int, with_peers: bool, series: int = S
 
 
 def measure_together(folder: Path, base_port: int, seconds: float = 20.0, series: int = SERIES) -> None:
-    """The lines of `varstore.together`: feeding and asking, each alone and both at once."""
+    """Measure the lines of `varstore.together`: feeding and querying, each alone and both at once."""
     world = RackWorld(series, BUCKETS, now_ms())
     with racks.Served(world, folder, base_port) as served:
         alone_feed = served.together(seconds, clients=0)
@@ -179,7 +179,7 @@ def measure_together(folder: Path, base_port: int, seconds: float = 20.0, series
 
 
 def now_ms() -> int:
-    """The newest full minute: peers take nothing of the future."""
+    """Return the newest full minute: peers refuse future samples."""
     return SYSTEM_CLOCK.now_ms() // MINUTE_MS * MINUTE_MS
 
 
@@ -188,14 +188,14 @@ def _ms(seconds: Sequence[float]) -> float:
 
 
 def run(args: Sequence[str]) -> None:
-    """Command line: see the module."""
+    """Run the command line; the module describes it."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benchmarks.varstore_rack", description=__doc__, formatter_class=form)
-    parser.add_argument("--only", choices=PARTS, help="leave the others out")
+    parser.add_argument("--only", choices=PARTS, help="omit the others")
     parser.add_argument("--series", type=int, default=SERIES)
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--base-port", type=int, default=BASE_PORT)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each part of `together`")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of each part of `together`")
     options = parser.parse_args(args)
     folder = Path(tempfile.mkdtemp(prefix="artimon-bench-"))
     wanted = [options.only] if options.only else PARTS

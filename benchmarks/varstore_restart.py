@@ -1,11 +1,11 @@
-"""Restart of a shard from its snapshot, and what snapshots cost while it is fed.
+"""Restart of a shard from its snapshot, and the cost of snapshots while it is fed.
 
 1.5 million series of 1,000 sources with six labels each are announced and fed for 77 hours, so that every bucket of
 every level is filled: each minute of the last 80, twice in each bucket of a coarser level before.
-`varstore.snapshot.first` and `varstore.snapshot`: a snapshot of everything, and one of what changed in a minute, taken
-while another minute is fed in steps of a run. `varstore.snapshot.pause`: the longest time in which nothing was applied,
-the longest step meanwhile; `@without`: the longest step without a snapshot. `varstore.restart`: a new process loads the
-snapshot; until it has answered a `select`. Then every bucket of every level is looked at.
+`varstore.snapshot.first` and `varstore.snapshot`: a snapshot of everything, and one of the changes of a minute, taken
+while another minute is fed in steps of a run. `varstore.snapshot.pause`: the longest such step, in which nothing else
+was applied; `@without`: the longest step without a snapshot. `varstore.restart`: a new process loads the snapshot and
+answers a `select`. Then every bucket of every level is checked.
 
 artimon bench varstore_restart [--series 1500000] [--minutes 4620]
 """
@@ -41,7 +41,7 @@ from varstore.snapshot.snapshots import SnapshotResult, Snapshots
 
 SERIES, A_SOURCE, MINUTES = 1_500_000, 1_500, 77 * 60
 BYTES_A_SERIES = 9_500
-"""Memory that a filled series takes at most, index included."""
+"""Upper bound in bytes of the memory of a filled series, index included."""
 START_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
 STEP = 20
@@ -49,7 +49,7 @@ STEP = 20
 
 
 class World:
-    """Sources, announced; a minute of samples of all of them in ranges."""
+    """Sources with their announcements, and their samples minute by minute in ranges."""
 
     def __init__(self, series: int) -> None:
         self.sources = [f"shop/h{i}/0" for i in range(max(1, series // A_SOURCE))]
@@ -59,7 +59,7 @@ class World:
         self.samples = 0
 
     def announce(self, shard: Shard) -> None:
-        """Everything, in blocks of 750."""
+        """Announce everything, in blocks of 750."""
         for number, source in enumerate(self.sources):
             labels = {"context": "shop", "host": f"h{number}", "rack": f"r{number % 40}", "dc": f"d{number % 3}"}
             texts = [
@@ -72,7 +72,7 @@ class World:
                 shard.announce(SeriesBlock(source, block, 1, tuple(infos[first : first + 750])))
 
     def minute(self, step: int) -> Iterator[FeedRange]:
-        """The next minute, `step` sources a range, in random order."""
+        """Yield the next minute, `step` sources a range, in random order."""
         at = START_MS + self.minutes * MINUTE_MS
         self.minutes += 1
         self.samples += len(self.sources) * A_SOURCE
@@ -81,7 +81,7 @@ class World:
             yield self._range(order[first : first + step].tolist(), at)
 
     def skip(self, minute: int) -> None:
-        """Go on at this minute."""
+        """Continue at this minute."""
         self.minutes = minute
 
     def _range(self, sources: list[int], at: int) -> FeedRange:
@@ -106,7 +106,7 @@ class World:
 
 
 def fill_minutes(minutes: int) -> Iterator[int]:
-    """Minutes in which a poll fills every bucket of all levels at the end of `minutes`."""
+    """Yield minutes whose polls fill every bucket that all levels hold at the end of `minutes`."""
     for minute in range(minutes):
         left = minutes - minute
         if left <= 80:
@@ -122,7 +122,7 @@ def fill_minutes(minutes: int) -> Iterator[int]:
 
 
 def measure(series: int = SERIES, minutes: int = MINUTES, folder: Path | None = None) -> None:
-    """Emit the lines that the module's text names."""
+    """Measure and print the lines."""
     with tempfile.TemporaryDirectory(prefix="artimon-restart-", dir=folder) as name:
         path = Path(name)
         held = _fill_and_snap(path, series, minutes)
@@ -146,12 +146,12 @@ def _require_memory(series: int) -> None:
     needed, free = series * BYTES_A_SERIES, psutil.virtual_memory().available
     if free < needed:
         raise RuntimeError(
-            f"{needed / 2**30:.0f} GiB of memory are needed, {free / 2**30:.0f} are free: take fewer --series"
+            f"{needed / 2**30:.0f} GiB of memory are needed, {free / 2**30:.0f} are free: reduce --series"
         )
 
 
 def _fill_and_snap(path: Path, series: int, minutes: int) -> int:
-    """Minutes that the last snapshot holds at least."""
+    """Fill a shard and take snapshots; return the number of minutes that the last snapshot holds at least."""
     sys.setswitchinterval(THREAD_SWITCH_S)
     _require_memory(series)
     shard, world = Shard(capacity=series), World(series)
@@ -174,7 +174,7 @@ def _fill_and_snap(path: Path, series: int, minutes: int) -> int:
 
 
 def _longest_step_s(shard: Shard, world: World) -> float:
-    """Of a minute of samples."""
+    """Feed a minute of samples; return the longest step."""
     longest = 0.0
     for range_ in list(world.minute(STEP)):
         began = time.perf_counter()
@@ -184,7 +184,7 @@ def _longest_step_s(shard: Shard, world: World) -> float:
 
 
 def _snap(shard: Shard, world: World, snapshots: Snapshots) -> tuple[SnapshotResult, float, int]:
-    """A snapshot while minutes are fed, at the pace of 1.5 million samples in about 20 s."""
+    """Take a snapshot while minutes are fed, at a pace of 1.5 million samples in about 20 s."""
     found: list[SnapshotResult | None] = []
     thread = threading.Thread(target=lambda: found.append(snapshots.take()))
     ranges: list[FeedRange] = []
@@ -206,7 +206,7 @@ def _snap(shard: Shard, world: World, snapshots: Snapshots) -> tuple[SnapshotRes
 
 
 def _restart(path: Path, series: int, minutes: int) -> tuple[float, int]:
-    """In a new process: seconds, and how many series of one rack it finds."""
+    """Load the snapshot in a new process; return the seconds and the number of series found in one rack."""
     began = time.perf_counter()
     shard = Shard(capacity=series, owned=frozenset())
     if not Snapshots(shard, path).load():
@@ -220,13 +220,13 @@ def _restart(path: Path, series: int, minutes: int) -> tuple[float, int]:
 
 
 def _request(level: Level, minutes: int, count: int) -> SelectRequest:
-    """The newest buckets of a level before the end of the fill."""
+    """Return the request for the newest buckets of a level before the end of the fill."""
     end = (START_MS + minutes * MINUTE_MS) // level.step_ms * level.step_ms
     return SelectRequest((Matcher("rack", "=", "r7"),), Grid(end, level.step_ms, count), ("last", "count"))
 
 
 def _check_filled(shard: Shard, minutes: int) -> None:
-    """No bucket of any level is empty; the two oldest are left out, for minutes may have been fed after `minutes`."""
+    """Check that no bucket is empty, except the two oldest of a level, as minutes may have been fed after `minutes`."""
     for level in DEFAULT_LEVELS:
         count = min(level.count - 2, minutes * MINUTE_MS // level.step_ms - 1)
         if count > 0 and not (shard.select(_request(level, minutes, count)).statistics["count"] > 0).all():
@@ -234,7 +234,7 @@ def _check_filled(shard: Shard, minutes: int) -> None:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Command line: see the module."""
+    """Run the command line; the module describes it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--series", type=int, default=SERIES)
     parser.add_argument("--minutes", type=int, default=MINUTES)

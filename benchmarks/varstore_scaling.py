@@ -1,9 +1,9 @@
-"""How the cost of the memory store grows: 10,000 to 1.5 million series on 1, 2 and 4 shard processes, and two replicas.
+"""Scaling of the memory store: 10,000 to 1.5 million series on 1, 2 and 4 shard processes, and two replicas.
 
-Real shard processes, real ZooKeeper and Kafka (announcements); samples are decoded and sent as a task of the buckets
-query does it, by threads of this process. Per case: samples a second through feeder and shards, core-microseconds a
-sample in the shards, their resident memory a series, and a query through the client: mean by rack over all series of
-one name. Lines `varstore.scale.FIGURE@SERIESxSHARDS[r2]`.
+Shard processes, ZooKeeper and Kafka (announcements) are real; threads of this process decode and send samples as a task
+of the buckets query does. Figures of each case: samples a second through feeder and shards, core-microseconds a sample
+in the shards, their resident memory a series, and a query through the client: mean by rack over all series of one name.
+Lines `varstore.scale.FIGURE@SERIESxSHARDS[r2]`.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ CASES.insert(9, (500_000, 2, 2))
 CASES.sort(key=lambda case: case[0])
 QUERIES = 7
 GRID = Grid(MINUTE_MS, MINUTE_MS, 1)
-"""Any: only whether the answer is whole is asked for."""
+"""Arbitrary grid: the request only checks that the answer is complete."""
 Records = list[list[tuple[int, KafkaRecord]]]
-"""Per feeder: (partition, record) by partition and offset."""
+"""For each feeder: (partition, record) by partition and offset."""
 
 
 class Host:
-    """One source: series `scale.vN{host,rack,i}`."""
+    """One source with series `scale.vN{host,rack,i}`."""
 
     def __init__(self, number: int) -> None:
         self.name = f"scale/host-{number}/0"
@@ -76,12 +76,12 @@ class Host:
         )
 
     def block(self, now_ms: int) -> SeriesBlock:
-        """Its announcement."""
+        """Return the announcement of the source."""
         infos = tuple(SeriesInfo(text, ValueType(t)) for text, t in zip(self.texts, self._types, strict=True))
         return SeriesBlock(self.name, 0, now_ms, infos)
 
     def poll(self, at_ms: int) -> Samples:
-        """Fresh values, in an order of their own."""
+        """Return samples with new values, in the source's own order."""
         cells = self._random.integers(0, 1_000_000, SERIES_A_SOURCE)
         doubles = self._types == ValueType.DOUBLE
         cells[doubles] = self._random.normal(100.0, 30.0, int(doubles.sum())).view(np.int64)
@@ -90,7 +90,7 @@ class Host:
 
 
 def announce(kafka: str, hosts: list[Host]) -> None:
-    """To the topic of announcements."""
+    """Write the series of the hosts to the topic of announcements."""
     producer = KafkaProducer(bootstrap_servers=kafka, acks="all", max_block_ms=60_000)
     for host in hosts:
         batch = encode_series("scaling", host.block(SYSTEM_CLOCK.now_ms()))
@@ -100,7 +100,7 @@ def announce(kafka: str, hosts: list[Host]) -> None:
 
 
 def record_polls(hosts: list[Host], now_ms: int) -> Records:
-    """POLLS polls of every host, one a minute, as Kafka would hold them."""
+    """Return POLLS polls of every host, one a minute, as Kafka records."""
     logs: dict[int, list[tuple[int, KafkaRecord]]] = {p: [] for p in range(PARTITIONS)}
     sequences: dict[tuple[str, int], int] = {}
     for poll in range(POLLS):
@@ -117,7 +117,7 @@ def record_polls(hosts: list[Host], now_ms: int) -> Records:
 
 
 def start_shards(stack: Stack, folder: Path, members: list[str], replicas: int, capacity: int) -> Processes:
-    """The real ones, empty; returns when each has read the announcements."""
+    """Start real, empty shard processes; return when each has read the announcements."""
     started = []
     for id_ in members:
         words = ["shard", "--id", id_, "--members", ",".join(members), "--replicas", str(replicas)]
@@ -128,7 +128,7 @@ def start_shards(stack: Stack, folder: Path, members: list[str], replicas: int, 
 
 
 def feed(directory: ShardDirectory, work: Records) -> float:
-    """Seconds until the shards have taken everything. Raises WrongCounts if one did not."""
+    """Feed the shards; return the seconds. Raises WrongCounts if one did not take everything."""
     held = [group for shard in directory.live().values() for group, _ in read_groups(shard, TOPIC_ID) or ()]
     plan = FeedPlan(TOPIC_ID, tuple(held))
     began = time.monotonic()
@@ -147,7 +147,7 @@ def _check(results: list[FeedResult]) -> None:
 
 
 def ask(client: VarstoreClient, now_ms: int, series: int) -> float:
-    """Milliseconds of the query, the median of some. Raises WrongCounts."""
+    """Return the median milliseconds of the query. Raises WrongCounts."""
     text = f"fetch('scale.v3').between({now_ms - (POLLS + 1) * MINUTE_MS}, {now_ms}).mean(by=['rack'])"
     expression, took = parse(text), []
     for _ in range(QUERIES):
@@ -161,7 +161,7 @@ def ask(client: VarstoreClient, now_ms: int, series: int) -> float:
 
 
 def measure(stack: Stack, folder: Path, hosts: list[Host], shards: int, replicas: int) -> None:
-    """One case."""
+    """Measure one case."""
     series = len(hosts) * SERIES_A_SOURCE
     members = [str(n) for n in range(shards)]
     now_ms = SYSTEM_CLOCK.now_ms() // MINUTE_MS * MINUTE_MS
@@ -209,19 +209,19 @@ def _answers(client: VarstoreClient) -> bool:
 
 
 def _forget(zookeeper: KazooClient) -> None:
-    """The next case has other members."""
+    """Delete the shards' nodes in ZooKeeper, as the next case has other members."""
     for path in ("/artimon/shards", "/artimon/varstore"):
         if zookeeper.exists(path):
             zookeeper.delete(path, recursive=True)
 
 
 def cases(most: int) -> Iterator[tuple[int, int, int]]:
-    """(series, shards, replicas), fewest series first: announcements are only added."""
+    """Yield (series, shards, replicas), fewest series first: announcements are only added."""
     return (case for case in CASES if case[0] <= most)
 
 
 def run(args: list[str]) -> None:
-    """Command line: see the module."""
+    """Run the command line; the module describes it."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benchmarks.varstore_scaling", description=__doc__, formatter_class=form)
     parser.add_argument("--most", type=int, default=1_500_000, help="series of the largest case")

@@ -1,1 +1,1 @@
-"""What the benchmark of the transport is made of: bodies encoded beforehand, agents as processes, the servers."""
+"""Components of the transport benchmark: encoded bodies, agent processes, servers."""

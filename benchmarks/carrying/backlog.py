@@ -1,7 +1,7 @@
-"""An hour of polls that nobody carried, at 1.5 million samples a minute, while polls go on: how soon the table and the
-shards hold it, and how far behind live data is meanwhile.
+"""Backlog of an hour at 1.5 million samples a minute, sent while polling continues: time until the table and the shards
+hold it, and the lag of live data meanwhile.
 
-The logs of four agents are filled first; then the agents are started anew, live data first, with the backlog paced.
+The logs of four agents are filled first; then the agents are restarted, live data first, with the backlog paced.
 Live polls come at the phases of the product, all within the first ten seconds of each minute.
 """
 
@@ -28,20 +28,20 @@ from pipeline.flows.runtime.agent import Agent, AgentConfig
 from sources.base.schedule import phase_ms
 
 AGO_MS = 300_000
-"""The backlog ends so long before now, so that it is told from what is live by its age."""
+"""Age of the newest backlog in ms: separates the backlog from live data."""
 RATE = 2.6 * 1024 * 1024
-"""Bytes a second of each agent's backlog: four of them send about what Spark and the shards can do on two cores."""
+"""Bytes a second of each agent's backlog: four agents together use what Spark and the shards can do on two cores."""
 LIVE_MINUTES = 3.0
 DEADLINE_S = 900.0
 _POLLS = 50
 
 
 class Backlogged(Poller):
-    """One agent whose log holds polls that were never sent."""
+    """Agent whose log holds unsent polls."""
 
     def fill(self, minutes: int, end_ms: int) -> int:
-        """Every source polled once a minute, at its phase, until `end_ms`; how many batches that were. The agent is not
-        started."""
+        """Fill the log with polls of every source, one a minute at its phase, until `end_ms`; return the number of
+        batches. The agent is not started."""
         batches = 0
         end_ms = end_ms // MINUTE_MS * MINUTE_MS
         for minute in range(minutes):
@@ -60,7 +60,7 @@ class Backlogged(Poller):
         return batches
 
     def reopen(self, folder: Path, zookeeper: str) -> None:
-        """As after a restart: what the log holds is old."""
+        """Restart the agent on its log, whose batches count as old."""
         self.agent.stop()
         config = AgentConfig(self.name, folder / self.name, zookeeper, live_first=True, backlog_rate=RATE)
         self.agent = Agent(config)
@@ -68,7 +68,7 @@ class Backlogged(Poller):
 
 
 def run(folder: Path, sources: int, minutes: int, base_port: int) -> None:
-    """A stack of its own, and the lines."""
+    """Start a stack and print the lines."""
     capacity = capacity_of_two(sources)
     stack = Stack(folder / "stack", [*BASE, "spark"], base_port=base_port, options={"capacity": str(capacity)})
     try:
@@ -138,7 +138,7 @@ def _old(lags: list[int]) -> int:
 
 
 def _when(begin: float, done: dict[str, Callable[[], bool]]) -> dict[str, float]:
-    """Seconds from `begin` until each is true. Raises LagError."""
+    """Wait for each condition; return the seconds since `begin` for each. Raises LagError."""
     found: dict[str, float] = {}
     while len(found) < len(done):
         for name, check in done.items():

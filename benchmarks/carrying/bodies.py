@@ -1,4 +1,4 @@
-"""Batches for the transport, made beforehand: bodies once, sealed for each agent under identities of its log."""
+"""Prepared batches for the transport: bodies encoded once, and sealed for each agent under identities of its log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAKER = BatchId("maker", 0, 0, 0)
 
 
 class Bodies:
-    """A file of encoded batches, and where each begins. Mapped, so that they do not count as a process's own memory."""
+    """File of encoded batches with their offsets; mapped, so that they do not count as own memory of a process."""
 
     def __init__(self, path: Path) -> None:
         self._ends = np.load(path.with_suffix(".npy"))
@@ -37,12 +37,12 @@ class Bodies:
 
     @property
     def bytes(self) -> int:
-        """Size of all."""
+        """Total size."""
         return len(self._data)
 
 
 def write(path: Path, batches: Iterator[bytes]) -> Bodies:
-    """Put batches into a file."""
+    """Write batches to a file."""
     ends, size = [], 0
     with path.open("wb") as file:
         for data in batches:
@@ -54,7 +54,7 @@ def write(path: Path, batches: Iterator[bytes]) -> Bodies:
 
 
 class Counters:
-    """One process with 1,500 counters of a few thousand each: with random fingerprints about 10 bytes a sample."""
+    """One process with 1,500 counters of a few thousand each: about 10 bytes a sample with random fingerprints."""
 
     def __init__(self, number: int, generator: np.random.Generator, birth_ms: int) -> None:
         self.name = f"shop{number % 40}/host-{number:04d}.example/0"
@@ -65,14 +65,14 @@ class Counters:
         self._cells = generator.integers(0, 2_000, SERIES_A_SOURCE)
 
     def poll(self, at_ms: int) -> Samples:
-        """Each has grown."""
+        """Return samples of all counters after each has grown."""
         self._cells = self._cells + self._random.integers(0, 100, SERIES_A_SOURCE)
         times = np.full(SERIES_A_SOURCE, at_ms, np.int64)
         return Samples(self._fingerprints, times, self._births, self._types, self._cells)
 
 
 def make(path: Path, count: int, kind: type[Counters] | type[Source] = Counters, sources: int = 1_000) -> Bodies:
-    """`count` batches of 1,500 samples, fresh values in each, the sources in turn."""
+    """Make `count` batches of 1,500 samples with new values in each, the sources in turn."""
     generator = np.random.default_rng(7)
     now = SYSTEM_CLOCK.now_ms() // MINUTE_MS * MINUTE_MS
     made = [kind(number, generator, now - MINUTE_MS) for number in range(min(sources, count))]
@@ -87,13 +87,13 @@ def make(path: Path, count: int, kind: type[Counters] | type[Source] = Counters,
 
 
 def samples_in(data: bytes) -> tuple[str, Samples]:
-    """Source and samples of a batch."""
+    """Return source and samples of a batch."""
     header = parse_header(data)
     return header.source, decode_samples(header, data)
 
 
 def readdress(data: bytes, agent: str, epoch: int, numbers: list[int]) -> bytes:
-    """The same body under an identity of this agent: the next number of the lane of its source."""
+    """Return the body under an identity of this agent: the next number in the lane of its source."""
     old = parse_header(data)
     lane = lane_of(old.source, len(numbers))
     id = BatchId(agent, epoch, lane, numbers[lane])
@@ -106,7 +106,7 @@ def readdress(data: bytes, agent: str, epoch: int, numbers: list[int]) -> bytes:
 
 
 def entry(data: bytes) -> LogEntry:
-    """A sealed batch as the log takes it, all of its samples in one minute."""
+    """Return the log entry of a sealed batch, all of its samples in one minute."""
     header = parse_header(data)
     minute = -(-header.poll_ms // MINUTE_MS) * MINUTE_MS
     return LogEntry(RecordType.BATCH, header, data, ((minute, header.rows),))

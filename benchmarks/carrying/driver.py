@@ -1,5 +1,5 @@
-"""One agent as a process: seals its share of the batches, waits for the word, hands them to its log as fast as the disk
-takes them (or at a pace), and says when the last was acked. Speaks one line of JSON on each side."""
+"""Agent process: seals its share of the batches, waits for "go", appends them to its log at full speed or at a pace,
+and reports when the last one was acked. Orders and report are one line of JSON each."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from pipeline.wal.records import LogPosition
 _GROUP = 32
 _POLLERS = 4
 _AHEAD = 8
-"""Groups that wait for the disk at once."""
+"""Groups of batches that wait for fsync at the same time."""
 _DEADLINE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a driver does. `mode`: "encoded", or "polled" from values through encode. `pace`: batches a second, 0 for as
-    many as go."""
+    """Orders of a driver. `mode`: "encoded", or "polled": values are encoded while measured. `pace`: batches a second,
+    0 for no limit."""
 
     name: str
     data: str
@@ -49,7 +49,7 @@ class Orders:
 
 @dataclass(slots=True)
 class Report:
-    """What it measured. Times are monotonic, of the whole machine."""
+    """Measurements of a driver. Times are monotonic and valid across processes of the machine."""
 
     began: float
     ended: float
@@ -58,16 +58,16 @@ class Report:
     bytes: int
     cpu_s: float
     resident_mb: float
-    """Own memory, files that are mapped left out."""
+    """Anonymous memory, without mapped files."""
     latencies_ms: list[float]
-    """Accepted to acked: 1,001 quantiles."""
+    """1,001 quantiles of the time from accepted to acked."""
     accepted_s: float = 0.0
-    """Until the last was in the log."""
+    """Seconds until the log had the last batch."""
     resent: int = 0
 
 
 class Watch:
-    """When each batch became durable, and when it was let go."""
+    """Times at which each batch became durable and at which the log released it."""
 
     def __init__(self, agent: Agent) -> None:
         self.accepted: dict[LogPosition, float] = {}
@@ -76,7 +76,7 @@ class Watch:
         setattr(agent.log, "release", self._released)  # noqa: B010
 
     def durable(self, future: Future[list[LogPosition]]) -> None:
-        """A callback of the log's answer."""
+        """Callback for the log's answer."""
         now = time.monotonic()
         self.accepted.update(dict.fromkeys(future.result(), now))
 
@@ -104,7 +104,7 @@ def _groups(bodies: Bodies, size: int) -> Iterator[list[int]]:
 
 
 def _hand_over(agent: Agent, bodies: Bodies, watch: Watch, orders: Orders) -> None:
-    """Everything into the log; returns when all is durable."""
+    """Append all batches to the log; return once all are durable."""
     flying: deque[Future[list[LogPosition]]] = deque()
     began, size = time.monotonic(), 1 if orders.pace else _GROUP
     for number, group in enumerate(_groups(bodies, size)):
@@ -120,7 +120,7 @@ def _hand_over(agent: Agent, bodies: Bodies, watch: Watch, orders: Orders) -> No
 
 
 def _poll(agent: Agent, polls: list[PollResult]) -> None:
-    """As sources do: many polls at once, and several hand over while one waits for the disk."""
+    """Append as sources do: many polls a call, in several threads, of which some wait for fsync."""
     groups = deque(polls[at : at + _GROUP] for at in range(0, len(polls), _GROUP))
 
     def hand_over() -> None:
@@ -151,7 +151,7 @@ def _own_memory_mb() -> float:
 
 
 def main() -> None:
-    """Orders as the first argument; "go" on standard input; the report on standard output."""
+    """Read the orders from the first argument, wait for "go" on standard input, print the report."""
     orders = Orders(**json.loads(sys.argv[1]))
     data = Path(orders.data)
     agent = Agent(AgentConfig(orders.name, data, orders.zookeeper, orders.level))  # type: ignore[arg-type]

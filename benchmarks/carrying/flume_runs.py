@@ -1,4 +1,4 @@
-"""Flume's figures beside ours: from polled samples, with batches encoded beforehand, with one sample an event."""
+"""Flume's figures beside ours: from polled samples, with prepared batches, with one sample an event."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from benchmarks.peers import flume
 from benchmarks.peers.flume_polled import send_polled
 
 POLLED_AGENTS = (1, 4)
-"""Agents, or connections, that begin with polled values."""
+"""Numbers of agents, or connections, in the runs from polled values."""
 POLLED_PART = 4
-"""One part in so many of the batches is sent from polled values, by Flume and by us."""
+"""Divisor of the number of batches in the runs from polled values, for Flume and for us."""
 SINKS = 4
-"""More than one share a channel: with one the sink is what limits."""
+"""Sinks that share a channel; a single one would limit the rate."""
 _SAMPLE = np.dtype([("series", "u8"), ("time", "i8"), ("birth", "i8"), ("value", "i8"), ("type", "u1")])
 
 
 @dataclass(slots=True)
 class Best:
-    """The best of all runs by the number of connections: what came into Flume's files a second, and what had only come
-    into its channel. `events` with one sample each; `mb_s` with our batches as events; `polled` samples, encoded as our
-    batches while they are sent."""
+    """Best rates by the number of connections: into Flume's files, and into its channel. `events`: one sample each;
+    `mb_s`: our batches as events; `polled`: samples that are encoded as our batches while they are sent."""
 
     polled: dict[int, tuple[float, float]] = field(default_factory=dict)
     events: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -35,12 +34,12 @@ class Best:
 
 
 def of_all(figures: dict[int, tuple[float, float]]) -> float:
-    """The best into its files; 0 if nothing was measured."""
+    """Return the best rate into the files; 0 if nothing was measured."""
     return max((delivered for delivered, _ in figures.values()), default=0.0)
 
 
 def single_samples(count: int) -> Iterator[bytes]:
-    """Samples of 33 bytes each, the shortest form: fingerprint, time, birth, value, type."""
+    """Yield samples of 33 bytes each, the shortest form: fingerprint, time, birth, value, type."""
     generator = np.random.default_rng(3)
     rows = np.zeros(count, _SAMPLE)
     rows["series"] = generator.integers(0, 2**63, count)
@@ -51,7 +50,7 @@ def single_samples(count: int) -> Iterator[bytes]:
 
 
 def measure(folder: Path, path: Path, prepared: Bodies, events: int, rounds: int, connections: Sequence[int]) -> Best:
-    """`peer.flume.*`; the first round of each kind warms the JVM and is not counted. Raises PeerFailed."""
+    """Measure `peer.flume.*`; the first round of each kind warms up the JVM and is not counted. Raises PeerFailed."""
     best = Best()
     leases = PortLeases()
     port = leases.lease(27_900)
@@ -77,7 +76,7 @@ def measure(folder: Path, path: Path, prepared: Bodies, events: int, rounds: int
 
 
 def polled_line(agents: int) -> str:
-    """Name of the line of so many agents or connections."""
+    """Return the name of the line for a number of agents or connections."""
     return "transport.single" if agents == 1 else f"transport.polled@{agents}"
 
 

@@ -1,4 +1,4 @@
-"""The servers, collectors and agents of one run, and what they used."""
+"""Servers, collectors and agents of one run, and their resource usage."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Collectors:
         stop(self._started)
 
     def processes(self) -> list[psutil.Process]:
-        """Those that run."""
+        """Return the running collectors."""
         return [psutil.Process(process.pid) for process in self._started]
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
@@ -76,7 +76,7 @@ def _serves(health: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What agents, collectors and Kafka did together."""
+    """Result of one run of agents, collectors and Kafka."""
 
     seconds: float
     samples: int
@@ -86,7 +86,7 @@ class Run:
     collectors_cpu_s: float
     kafka_cpu_s: float
     agent_mb: float
-    """Own memory of the largest agent."""
+    """Anonymous memory of the largest agent."""
     collector_mb: float
     reports: list[Report]
 
@@ -96,12 +96,12 @@ class Run:
         return self.samples / self.seconds
 
     def latency_ms(self, part: float) -> float:
-        """The greatest of the agents' quantiles."""
+        """The greatest of the agents' quantiles at `part`."""
         return max(r.latencies_ms[round(part * 1000)] for r in self.reports if r.latencies_ms)
 
 
 def carry(stack: Stack, folder: Path, agents: Sequence[Orders], collectors: int) -> Run:
-    """One run: all agents at once. Raises WrongCounts unless Kafka holds exactly what they accepted."""
+    """Run all agents at once. Raises WrongCounts unless Kafka holds exactly the batches that they accepted."""
     before = ends(stack.kafka)
     with Collectors(stack, folder, collectors) as serving:
         children = [_start(orders, folder) for orders in agents]
@@ -136,7 +136,7 @@ def carry(stack: Stack, folder: Path, agents: Sequence[Orders], collectors: int)
 
 
 def ends(kafka: str) -> dict[int, int]:
-    """End of each partition of the topic of samples."""
+    """Return the end offset of each partition of the samples topic."""
     consumer: Any = KafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
     try:
         parts = [TopicPartition(TOPIC, p) for p in sorted(consumer.partitions_for_topic(TOPIC) or ())]
@@ -146,7 +146,7 @@ def ends(kafka: str) -> dict[int, int]:
 
 
 def verify(kafka: str, before: dict[int, int], batches: int) -> None:
-    """Kafka got `batches` different batches since; what is there twice was resent, and is told apart by identity."""
+    """Check that Kafka got `batches` distinct batches since `before`; resent ones are recognized by their identity."""
     after = ends(kafka)
     grown = sum(after.values()) - sum(before.values())
     if grown == batches:
@@ -180,7 +180,7 @@ def _start(orders: Orders, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _line(child: subprocess.Popen[bytes], expected: str = "") -> str:
-    """The next line that a driver says; it has deadlines of its own."""
+    """Read the driver's next line; the driver enforces the deadlines."""
     if child.stdout is None:
         raise WrongCounts(f"{child.args!r} has no output")
     text = child.stdout.readline().decode().strip()
@@ -197,7 +197,7 @@ def _tell(child: subprocess.Popen[bytes], text: str) -> None:
 
 
 def fresh(folder: Path, name: str) -> Path:
-    """A folder that was not used before."""
+    """Make a new folder."""
     path = folder / f"{name}-{time.monotonic_ns()}"
     path.mkdir()
     return path

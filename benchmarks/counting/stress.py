@@ -1,7 +1,7 @@
-"""No add is lost and no return value comes twice: 8 threads that give way every microsecond.
+"""Stress test of counting: 8 threads that switch every microsecond lose no add and get no return value twice.
 
-Run by the benchmark on the very interpreter that it times, before it times, and by the tests on every interpreter that
-they find: `python -m benchmarks.counting.stress [--locked]`. Needs nothing but the standard library.
+The benchmark runs it before timing, on the same interpreter; the tests run it on every interpreter that they find:
+`python -m benchmarks.counting.stress [--locked]`. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SWITCH_S = 1e-6
 
 
 def stress(adds: int = ADDS) -> list[str]:
-    """What went wrong, in words; with other variables than those of the application."""
+    """Return the errors as texts; uses a separate Bookkeeper."""
     import bookkeeper
 
     before, interval = bookkeeper.use(bookkeeper.Bookkeeper(online=False)), sys.getswitchinterval()
@@ -31,7 +31,7 @@ def stress(adds: int = ADDS) -> list[str]:
 
 
 def _adders(adds: int) -> list[str]:
-    """Handles and functions, both types of numbers: the sum is exact, and each caller got a value of its own."""
+    """Check handles and functions for both number types: the sum is exact, and return values are distinct."""
     import bookkeeper
 
     labels = {"a": "x", "b": "y"}
@@ -54,7 +54,7 @@ def _added(add: Callable[[Any], Any], one: Any, adds: int) -> list[Any]:
 
 
 def _gauge(adds: int) -> list[str]:
-    """Up and down by turns ends where it began, also beside adds that go through the lock."""
+    """Check that alternating adds of 1 and -1 end at 0, with adds through the lock among them."""
     import bookkeeper
 
     gauge = bookkeeper.integer("g")
@@ -71,7 +71,7 @@ def _gauge(adds: int) -> list[str]:
 
 
 def _histogram(adds: int) -> list[str]:
-    """Each bucket and the sum are exact, while polls add them up."""
+    """Check that each bucket and the sum are exact while polls read them."""
     import bookkeeper
 
     histogram = bookkeeper.histogram("h", {}, (1.0, 2.0))
@@ -102,7 +102,7 @@ def _refused() -> list[str]:
 
 
 def together(work: Callable[[], Any]) -> list[Any]:
-    """What `work()` returned in each of the threads, which began at once."""
+    """Run `work()` in threads that start at the same time; return their results."""
     results: list[Any] = [None] * THREADS
     barrier = threading.Barrier(THREADS)
 
@@ -119,13 +119,13 @@ def together(work: Callable[[], Any]) -> list[Any]:
 
 
 def main() -> int:
-    """Prints what was found; 1 if anything is wrong."""
-    if "--locked" in sys.argv:  # as an interpreter without a GIL would have it
+    """Print the errors; return 1 if there are any."""
+    if "--locked" in sys.argv:  # as in an interpreter without a GIL
         sys._is_gil_enabled = lambda: False  # type: ignore[attr-defined]
     from bookkeeper.variables.cell import LOCK_FREE
 
     way = "without a lock" if LOCK_FREE else "with a lock"
-    wrong = stress(ADDS if LOCK_FREE else ADDS // 4)  # a lock that eight threads want takes its time
+    wrong = stress(ADDS if LOCK_FREE else ADDS // 4)  # a contended lock is slow
     sys.stdout.write(f"{platform.python_implementation()} {platform.python_version()} {way}: {wrong or 'exact'}\n")
     return bool(wrong)
 

@@ -1,9 +1,9 @@
-"""What counting costs a small web server: a part of `artimon bench increment`.
+"""Cost of counting in a small web server: a part of `artimon bench increment`.
 
-The server is FastAPI under uvicorn, in a process of its own, which answers a small JSON document; what one request
-costs it is its processor time over many requests on one connection. What counting adds to a request is measured apart,
-as the noise of a server is larger than that: an application that only answers is called with and without the middleware
-of `bookkeeper.integrations.asgi` in turn.
+The server is FastAPI under uvicorn in a separate process and answers a small JSON document; the cost of one request is
+its processor time over many requests on one connection. The noise of a server exceeds the cost of counting, so that
+cost is measured apart: a trivial application is called with and without the middleware of
+`bookkeeper.integrations.asgi` in turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Send = Callable[[Scope], Awaitable[None]]
 
 
 def application() -> Any:
-    """Two routes; `/cpu` tells the processor time of the process in seconds."""
+    """Return an application with two routes; `/cpu` answers the processor time of the process in seconds."""
     from fastapi import FastAPI
 
     app = FastAPI()
@@ -46,7 +46,7 @@ def application() -> Any:
 
 
 def measure(rounds: int, requests: int = REQUESTS) -> list[Line]:
-    """Percent of a request's processor time that the middleware adds."""
+    """Measure the percentage of a request's processor time that the middleware adds."""
     whole = served(requests)
     plain, counted = interleaved(rounds, called(answering, 2_000), called(Middleware(answering), 2_000))
     added = max(counted - plain, 0.0)
@@ -61,7 +61,7 @@ ROUTE = SimpleNamespace(path="/items/{number}", path_format="/items/{number}", e
 
 
 async def answering(scope: Scope, receive: Receive, send: Send) -> None:
-    """Says which route was found, as FastAPI does, and answers."""
+    """Set the route in the scope, as FastAPI does, and answer."""
     scope["route"] = ROUTE
     await receive()
     await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -69,7 +69,7 @@ async def answering(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def called(app: Any, times: int) -> Callable[[], float]:
-    """A function that returns the seconds of one request without a network."""
+    """Return a function that measures the seconds of one request without a network."""
     loop = asyncio.new_event_loop()
 
     async def receive() -> Scope:
@@ -91,7 +91,7 @@ def called(app: Any, times: int) -> Callable[[], float]:
 
 
 def scope() -> Scope:
-    """What uvicorn hands over."""
+    """Return a scope as uvicorn passes it."""
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -110,7 +110,7 @@ def scope() -> Scope:
 
 
 def served(requests: int) -> float:
-    """Seconds of processor time that one request costs a real server."""
+    """Measure the processor seconds of one request in a real server."""
     command = [sys.executable, "-m", "benchmarks.counting.web"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -136,7 +136,7 @@ def _get(connection: http.client.HTTPConnection, path: str) -> str:
 
 
 def serve() -> None:
-    """The server: tells its port in a line, and ends when it is terminated or its starter is gone."""
+    """Run the server: print its port, and end when terminated or when the parent process is gone."""
     import socket
     import threading
 

@@ -1,4 +1,4 @@
-"""Questions of many users: texts that all differ, as people with dashboards of their own ask them."""
+"""Queries of many users, all with different texts, as from personal dashboards."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ DASHBOARD = (
     f"(fetch('disk.used{_RACK}') / fetch('disk.size{_RACK}')).topk(5, by=[]).range('{{minutes}}m')",
     "fetch('bench.requests{{rack!=\"r{rack:02}\"}}').sum(by=['rack']).range('{minutes}m')",
 )
-"""Questions of one dashboard; each names a rack or a host, and a range."""
+"""Queries of one dashboard; each names a rack or a host, and a range."""
 MINUTES = range(20, 51)
 HOST_STEP = 37
 
 
 def texts(series: int) -> Iterator[str]:
-    """Texts in turn of the four questions; no text comes twice before RACKS x MINUTES turns are over."""
+    """Yield texts of the four queries in turn; no text repeats within RACKS x MINUTES turns."""
     turn = 0
     while True:
         rack, minutes = turn % RACKS, MINUTES[turn // RACKS % len(MINUTES)]

@@ -1,5 +1,5 @@
-"""Processes that stand for many applications: each endpoint sends answers that were encoded beforehand, so that what is
-measured is the poller. What they count grows from poll to poll."""
+"""Processes that simulate many applications. Each endpoint sends prepared answers, so that the benchmark measures the
+poller; the counts grow from poll to poll."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from sources.base.endpoint_address import EndpointAddress
 PROCESSES = 4
 CONTEXT, AGENT = "bench", "bench"
 _SEQID_AT = 4 + 4 + 4 + len("getColumns")
-"""Of the sequence number in a frame, its length included."""
+"""Offset of the sequence number in a frame, the length field included."""
 _UUID, _INSTANCE = bytes(range(200, 216)), "instance-placeholder"[:8]
 _CRC = b"\xf1\xe2\xd3\xc4"
 
 
 class Answers:
-    """The answers of every endpoint of a process: bytes that all share, with places for what differs."""
+    """Template of the answers of all endpoints of a process."""
 
     def __init__(self, variables: int, poller: str | None) -> None:
         self._variables, self._poller = variables, poller
@@ -43,23 +43,23 @@ class Answers:
         self._first, self._later = self._template(thrift, schema), self._template(thrift, None)
 
     def counts(self) -> Any:
-        """What an endpoint has counted when it is first polled."""
+        """Return the counts of an endpoint at its first poll."""
         return self._random.integers(0, 10**9, self._variables)
 
     def grown(self, counts: Any) -> Any:
-        """A minute later."""
+        """Return the counts a minute later."""
         return counts + self._random.integers(0, 100, self._variables)
 
     def first(self, process: bytes, instance: int, counts: Any) -> bytes:
-        """An answer with the schema, sequence number 0."""
+        """Return an answer with the schema, sequence number 0."""
         return self._filled(self._first, process, instance, counts)
 
     def later(self, process: bytes, instance: int, counts: Any) -> bytes:
-        """One without it."""
+        """Return an answer without the schema."""
         return self._filled(self._later, process, instance, counts)
 
     def _template(self, thrift: Any, schema: Any) -> list[bytes]:
-        """The parts between uuid, instance, values and CRC."""
+        """Split an answer into the parts between uuid, instance, values and CRC."""
         values = bytes(8 * self._variables)
         endpoint = thrift.Endpoint(_UUID, 1_000, CONTEXT, _INSTANCE, SYSTEM_CLOCK.now_ms(), 1)
         answer = thrift.Columns(endpoint, bytes(range(16)), schema, values, [], _CRC, self._poller, None)
@@ -80,7 +80,7 @@ class Answers:
 def serve(
     pipe: Connection, first: int, count: int, variables: int, rounds: int, hosts: int, poller: str | None
 ) -> None:
-    """A process with `count` endpoints; tells where they are, and serves until it is ended."""
+    """Run a process with `count` endpoints: send their addresses through the pipe, and serve until terminated."""
     answers, waiting = Answers(variables, poller), selectors.DefaultSelector()
     found = []
     for number in range(first, first + count):
@@ -102,14 +102,14 @@ def serve(
 
 
 def _serve_one(waiting: selectors.BaseSelector, sock: socket.socket, data: Any) -> None:
-    if isinstance(data, tuple):  # a listener: its endpoint answers from the beginning
+    if isinstance(data, tuple):  # a listener: a new connection starts with the first answer
         connection, _ = sock.accept()
         begin, ready = data
         waiting.register(connection, selectors.EVENT_READ, iter([begin, *ready]))
         return
     try:
         answered = _answer(sock, data)
-    except OSError:  # whoever asked is gone
+    except OSError:  # the poller is gone
         answered = False
     if not answered:
         waiting.unregister(sock)
@@ -117,7 +117,7 @@ def _serve_one(waiting: selectors.BaseSelector, sock: socket.socket, data: Any) 
 
 
 def _answer(sock: socket.socket, rest: Iterator[Any]) -> bool:
-    """The next answer to the question that has come; False at the end of the stream or of the answers."""
+    """Answer one request; return False at the end of the stream or of the answers."""
     question = sock.recv(65_536)
     answer = next(rest, None) if question else None
     if answer is None:
@@ -132,8 +132,8 @@ def _answer(sock: socket.socket, rest: Iterator[Any]) -> bool:
 def endpoints(
     count: int, variables: int, rounds: int, hosts: int = 1, poller: str | None = AGENT
 ) -> Iterator[list[EndpointAddress]]:
-    """So many endpoints at `hosts` loopback addresses, which answer one poll of a connection with a schema and `rounds`
-    without, in processes that end with this context. `poller`: who polls them, as they say; None: they do not say."""
+    """Start `count` endpoints on `hosts` loopback addresses, in processes that end with this context. A connection gets
+    one answer with a schema and `rounds` without. `poller`: the agent that the answers name; None: they name none."""
     context = multiprocessing.get_context("spawn")
     share = -(-count // PROCESSES)
     started = []

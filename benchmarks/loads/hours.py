@@ -1,5 +1,4 @@
-"""Hours that are closed already: files as appends write them, for the compactor to have work while something else is
-measured."""
+"""Closed hours with files as appends write them, so that the compactor has work during a measurement."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ from pipeline.spark import rows
 HOUR_MS = 3_600_000
 SOURCES_A_FILE = 500
 FIRST_SOURCE = 1_000_000
-"""Numbers of sources that no other load uses."""
+"""First source number of this load; other loads use lower ones."""
 
 
 def fill_hours(hdfs: str, now_ms: int, hours: int, minutes: int = 60) -> int:
-    """Append the last `hours` whole hours before `now_ms`: two files of 750,000 rows a minute, 1.5 million series. One
-    append before all others; returns the number of rows."""
+    """Append the last `hours` whole hours before `now_ms`: two files of 750,000 rows a minute, 1.5 million series. All
+    are one append, made before all others; return the number of rows."""
     written: list[DataFile] = []
     start = now_ms // HOUR_MS * HOUR_MS - hours * HOUR_MS
     for half in range(2):

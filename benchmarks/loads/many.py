@@ -1,4 +1,4 @@
-"""Very many series with few samples: what an index has to find its way in."""
+"""Load of very many series with few samples, for selections by the index."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ManyNames:
 
     @property
     def of_module(self) -> int:
-        """Series of module m7."""
+        """Number of series of module m7."""
         return sum(self._module(host, i) == 7 for host in range(self.sources) for i in range(SERIES_A_SOURCE))
 
     @staticmethod
@@ -43,7 +43,7 @@ class ManyNames:
         ]
 
     def loaded(self, minutes: int) -> Shard:
-        """A shard that knows all of them, with a sample a minute of the module's."""
+        """Return a shard that knows all series and holds a sample a minute of those of module m7."""
         shard, offset = Shard(capacity=self.series + 10_000), 0
         for host in range(self.sources):
             texts, source = self._texts(host), f"bench/host-{host}/0"

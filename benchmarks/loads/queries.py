@@ -1,4 +1,4 @@
-"""What `benchmarks.query` asks for: counters and volumes of many hosts for an hour, a metric of few for three days."""
+"""Data of `benchmarks.query`: counters and volumes of many hosts for an hour, a metric of few hosts for three days."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DAYS_MINUTES = 3 * 24 * 60
 LONG_SERIES = 1_000
 VOLUMES = 10_000
 GROWTH = 1_500
-"""Of counters in each minute after the last one."""
+"""Growth of counters in each minute after the last one."""
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """`values`: (minutes, series) whole numbers, the last row is the newest minute."""
+    """One metric. `values`: (minutes, series) whole numbers, the newest minute last."""
 
     name: str
     kind: Kind
@@ -43,7 +43,7 @@ class Metric:
         return int(self.values.shape[0])
 
     def labels(self, i: int) -> dict[str, str]:
-        """Of one series."""
+        """Labels of one series."""
         return {"host": f"host-{i:06}", "rack": f"r{i % RACKS:02}"}
 
     @cached_property
@@ -80,15 +80,15 @@ class QueryWorld:
         return (*found, Metric("bench.long", Kind.COUNTER, _counters(random, DAYS_MINUTES, LONG_SERIES)))
 
     def metric(self, name: str) -> Metric:
-        """By its name."""
+        """Return the metric with this name."""
         return next(one for one in self.metrics if one.name == name)
 
     def time_ms(self, minute: int) -> int:
-        """When the sample of a minute is taken: in the middle of its bucket."""
+        """Time of the sample of a minute: the middle of its bucket."""
         return self.end_ms - (self.minutes - minute) * MINUTE_MS + MINUTE_MS // 2
 
     def peer_series(self) -> Iterator[PeerSeries]:
-        """As peers take them."""
+        """Yield the series in the form of the peers."""
         for metric in self.metrics:
             first = self.minutes - metric.minutes
             times = np.array([self.time_ms(first + minute) for minute in range(metric.minutes)])
@@ -97,21 +97,21 @@ class QueryWorld:
                 yield PeerSeries(plain_name(metric.name), metric.labels(i), times, values, True)
 
     def sources(self) -> Iterator[tuple[str, Metric, int, int]]:
-        """Name, metric, first series and one past the last of each source."""
+        """Yield name, metric, first series and one past the last of each source."""
         for metric in self.metrics:
             for start in range(0, metric.series, SERIES_A_SOURCE):
                 stop = min(start + SERIES_A_SOURCE, metric.series)
                 yield f"bench/{metric.name}-{start // SERIES_A_SOURCE}/0", metric, start, stop
 
     def blocks(self) -> Iterator[SeriesBlock]:
-        """What announces them."""
+        """Yield the announcements of all series."""
         for source, metric, start, stop in self.sources():
             infos = tuple(SeriesInfo(text, ValueType.INTEGER, metric.kind) for text in metric.texts[start:stop])
             yield SeriesBlock(source, 0, 1, infos)
 
     def poll(self, minute: int, offset: int, vshards: int, only: Sequence[int] | None = None) -> FeedRange:
-        """One minute of all sources (or of those with these numbers) as a range that begins at `offset`. After the last
-        minute counters grow evenly."""
+        """Return one minute of all sources (or of those with the numbers `only`) as a range that begins at `offset`.
+        After the last minute counters grow by GROWTH."""
         time_ms, parts, entries = self.time_ms(minute), list[Samples](), list[FeedEntry]()
         sources = list(self.sources())
         for source, metric, start, stop in sources if only is None else [sources[i] for i in only]:
@@ -131,7 +131,7 @@ class QueryWorld:
 
 
 def _counters(random: np.random.Generator, minutes: int, series: int) -> Ints:
-    """(minutes, series) counters that grow by some 1,000 to 2,000 a minute."""
+    """Return (minutes, series) counters that grow by 1,000 to 2,000 a minute."""
     steps = random.integers(1_000, 2_000, (minutes, series))
     steps[0] += random.integers(0, 10**6, series)
     return np.cumsum(steps, axis=0, dtype=np.int64)

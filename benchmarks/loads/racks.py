@@ -34,7 +34,7 @@ class RackWorld:
         self._random = np.random.default_rng(7)
 
     def labels(self, i: int) -> dict[str, str]:
-        """Of one series."""
+        """Labels of one series."""
         return {"host": f"host-{i:06}", "rack": f"r{i % RACKS:02}"}
 
     @cached_property
@@ -47,37 +47,37 @@ class RackWorld:
 
     @cached_property
     def values(self) -> npt.NDArray[np.float64]:
-        """(minutes, series)."""
+        """Values: (minutes, series)."""
         return np.round(self._random.normal(40.0, 8.0, (self.minutes, self.series)), 3)
 
     def means(self) -> npt.NDArray[np.float64]:
-        """(racks, minutes), racks ascending."""
+        """Means by rack: (racks, minutes), racks ascending."""
         return np.array([self.values[:, rack::RACKS].mean(axis=1) for rack in range(min(RACKS, self.series))])
 
     def peer_series(self) -> Iterator[PeerSeries]:
-        """As peers take them."""
+        """Yield the series in the form of the peers."""
         times = np.array([self.time_ms(minute) for minute in range(self.minutes)])
         for i in range(self.series):
             yield PeerSeries(plain_name(NAME), self.labels(i), times, self.values[:, i], False)
 
     def time_ms(self, minute: int) -> int:
-        """When the sample of a minute is taken: in the middle of its bucket."""
+        """Time of the sample of a minute: the middle of its bucket."""
         return self.end_ms - (self.minutes - minute) * MINUTE_MS + MINUTE_MS // 2
 
     def sources(self) -> Iterator[tuple[str, int, int]]:
-        """Name, first series and one past the last of each source."""
+        """Yield name, first series and one past the last of each source."""
         for start in range(0, self.series, SERIES_A_SOURCE):
             yield f"bench/source-{start // SERIES_A_SOURCE}/0", start, min(start + SERIES_A_SOURCE, self.series)
 
     def blocks(self) -> Iterator[SeriesBlock]:
-        """What announces them."""
+        """Yield the announcements of all series."""
         for source, start, stop in self.sources():
             infos = tuple(SeriesInfo(text, ValueType.DOUBLE, Kind.GAUGE) for text in self.texts[start:stop])
             yield SeriesBlock(source, 0, 1, infos)
 
     def poll(self, minute: int, offset: int, vshards: int, only: slice = slice(None)) -> FeedRange:
-        """One minute of all sources (or of those of a slice) as a range that begins at `offset`. Minutes after the
-        last repeat its values."""
+        """Return one minute of all sources (or of the slice `only`) as a range that begins at `offset`. Minutes after
+        the last repeat its values."""
         time_ms, parts, entries = self.time_ms(minute), list[Samples](), list[FeedEntry]()
         for source, start, stop in list(self.sources())[only]:
             n = stop - start
@@ -99,7 +99,7 @@ class RackWorld:
 
 
 def loaded_shard(world: Any, capacity: int | None = None) -> Shard:
-    """A shard that was announced and fed all of it: a RackWorld, or what has its `series`, `minutes`, `poll`."""
+    """Return a shard that was announced and fed the world: a RackWorld, or an object with the same methods."""
     shard = Shard(capacity=capacity or world.series + 1_000, limits=ShardLimits(series_a_name=world.series + 1))
     for block in world.blocks():
         shard.announce(block)

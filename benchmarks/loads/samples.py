@@ -1,5 +1,4 @@
-"""The load of the pipeline benchmark: batches of many sources, polls a minute apart, written to the topic
-beforehand."""
+"""Load of the pipeline benchmark: batches of many sources, polls a minute apart, written to the topic beforehand."""
 
 from __future__ import annotations
 
@@ -23,16 +22,16 @@ from pipeline.compaction.digest import RowDigest, digest_of
 
 SERIES_A_SOURCE = 1_500
 CHECKED_EVERY = 20
-"""Of so many sources the values of one are kept, to be compared with what the shards answer."""
+"""Keep the values of one source in this many, to be compared with the answers of the shards."""
 DOUBLES = 300
-"""Of 1,500 variables of a process: gauges with a fraction; the rest are integers that walk at random."""
+"""Number of doubles among the 1,500 variables of a process; the rest are integers that walk at random."""
 AGENTS = 8
 MINUTE_MS = 60_000
 _MASK = (1 << 64) - 1
 
 
 TYPES = np.where(np.arange(SERIES_A_SOURCE) % 5 == 0, ValueType.DOUBLE, ValueType.INTEGER).astype(np.uint8)
-"""Of the series of every source."""
+"""Types of the series of every source."""
 NAME = "bench.load.v"
 
 
@@ -42,19 +41,19 @@ def source_name(number: int) -> str:
 
 
 def capacity_of_two(sources: int) -> int:
-    """Series that each of two shards has room for. A hash deals out the sources: half of them, and four standard
-    deviations."""
+    """Return the capacity in series of each of two shards. A hash assigns the sources, so a shard gets half of them and
+    at most four standard deviations more."""
     return (sources // 2 + 2 * math.isqrt(sources) + 2) * SERIES_A_SOURCE
 
 
 def text_of(source: int, i: int) -> str:
-    """Canonical text of one series of a source."""
+    """Return the canonical text of one series of a source."""
     return f'{NAME}{i}{{host="host-{source:04d}"}}'
 
 
 @dataclass(slots=True)
 class Expected:
-    """What must be found afterwards. The sums are taken modulo 2^64."""
+    """Expected contents of table and shards. Sums are modulo 2^64."""
 
     samples: int = 0
     batches: int = 0
@@ -64,13 +63,13 @@ class Expected:
     """Milliseconds."""
     integer_sum: int = 0
     digest: RowDigest = field(default_factory=RowDigest)
-    """Of all rows as the table holds them, but a source is `number_of` its name."""
+    """Digest of all rows as in the table, with `number_of` its name for each source."""
     ends: dict[int, int] = field(default_factory=dict)
     kept: dict[int, list[tuple[int, npt.NDArray[np.int64]]]] = field(default_factory=dict)
-    """Of each checked source: time and cells of every poll."""
+    """Time and cells of every poll of each checked source."""
 
     def add(self, source: int, samples: Samples, size: int) -> None:
-        """One batch."""
+        """Add one batch."""
         self.digest = self.digest.plus(digest_of(_row_batch(source, samples)))
         self.samples += len(samples)
         self.batches += 1
@@ -84,12 +83,12 @@ class Expected:
 
 
 def number_of(name: str) -> int:
-    """The number in the name of a Source."""
+    """Return the number in the name of a source."""
     return int(name.split("host-")[1].split(".")[0])
 
 
 def _row_batch(source: int, samples: Samples) -> Any:
-    """As the table holds them: integers and doubles that are polled on time."""
+    """Return the samples as rows of the table: integers and doubles that were polled on time."""
     rows = len(samples)
     doubles = samples.type == ValueType.DOUBLE
     columns = [
@@ -106,7 +105,7 @@ def _row_batch(source: int, samples: Samples) -> Any:
 
 
 class Source:
-    """One process: fingerprints, last values, identity of its batches."""
+    """One polled process: fingerprints, last values, identity of its batches."""
 
     def __init__(self, number: int, generator: np.random.Generator, birth_ms: int) -> None:
         self.name = source_name(number)
@@ -120,7 +119,7 @@ class Source:
         self._doubles = generator.normal(100.0, 30.0, SERIES_A_SOURCE)
 
     def poll(self, at_ms: int) -> Samples:
-        """Fresh values."""
+        """Return samples with new values."""
         self._integers = self._integers + self._random.integers(0, 200, SERIES_A_SOURCE)
         self._doubles = self._doubles + self._random.normal(0.0, 1.0, SERIES_A_SOURCE)
         cells = np.where(self._types == ValueType.DOUBLE, self._doubles.view(np.int64), self._integers)
@@ -129,7 +128,7 @@ class Source:
 
 
 def fill(kafka: str, topic: str, partitions: int, sources: int, samples: int) -> Expected:
-    """Write at least `samples` samples to `topic`; every source is polled once a minute, the last poll was just now."""
+    """Write at least `samples` samples to `topic`; every source is polled once a minute, the last time just now."""
     generator = np.random.default_rng(1)
     polls = -(-samples // (sources * SERIES_A_SOURCE))
     last = SYSTEM_CLOCK.now_ms() // MINUTE_MS * MINUTE_MS
@@ -152,6 +151,6 @@ def fill(kafka: str, topic: str, partitions: int, sources: int, samples: int) ->
             producer.send(topic, value=batch.data, partition=partition)
             expected.ends[partition] = expected.ends.get(partition, 0) + 1
             expected.add(number, polled, len(batch.data))
-        producer.flush(60)  # what waits to be sent is bounded by one minute of polls
+        producer.flush(60)  # bounds the unsent messages to one minute of polls
     producer.close()
     return expected

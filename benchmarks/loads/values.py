@@ -1,4 +1,4 @@
-"""Values of buckets in the shards, compared with the samples that were written."""
+"""Comparison of the buckets in the shards with the written samples."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Ints = npt.NDArray[np.int64]
 
 
 def verify_values(world: World, expected: Expected) -> int:
-    """Number of values compared: every statistic of every bucket, at each level, of the sources that `expected` keeps.
-    Announces them first. Raises WrongCounts."""
+    """Announce the sources that `expected` keeps, and compare every statistic of their buckets at each level; return
+    the number of values. Raises WrongCounts."""
     announce(world.kafka, list(expected.kept))
     compared = 0
     with VarstoreClient(world.zookeeper) as client:
@@ -43,7 +43,7 @@ def verify_values(world: World, expected: Expected) -> int:
 
 
 def announce(kafka: str, sources: list[int]) -> None:
-    """Series of these sources to the topic of announcements."""
+    """Write the series of these sources to the topic of announcements."""
     producer = KafkaProducer(bootstrap_servers=kafka, acks="all", max_block_ms=60_000)
     for source in sources:
         for block in _blocks(source):
@@ -60,7 +60,7 @@ def _blocks(source: int) -> Iterator[SeriesBlock]:
 
 
 def _wait(client: VarstoreClient, expected: Expected) -> None:
-    """Until the shards have read all announcements."""
+    """Wait until the shards have read all announcements."""
     grid, until = Grid(MINUTE_MS, MINUTE_MS, 1), time.monotonic() + ANNOUNCED_S
     for source in expected.kept:
         while len(client.select(_request(source, grid, ("count",))).series) < SERIES_A_SOURCE:
@@ -74,7 +74,7 @@ def _request(source: int, grid: Grid, statistics: tuple[str, ...]) -> SelectRequ
 
 
 def _grid(level: Level, times_ms: list[int]) -> Grid | None:
-    """Buckets of a level that the polls fill, the newest of those that the level keeps; None if there are none."""
+    """Return the newest kept buckets of a level that the polls fill; None if there are none."""
     newest = -(-max(times_ms) // MINUTE_MS) * MINUTE_MS // level.step_ms * level.step_ms
     oldest = -(-(min(times_ms) - MINUTE_MS) // level.step_ms) * level.step_ms
     count = min(level.count, (newest - oldest) // level.step_ms)
@@ -104,7 +104,7 @@ def _compare(client: VarstoreClient, source: int, polls: list[tuple[int, Ints]],
 
 
 def _statistics(polls: list[tuple[int, Ints]], grid: Grid) -> dict[str, Ints]:
-    """Per statistic (series, buckets): int64, or the bits of a double."""
+    """Return (series, buckets) for each statistic: int64, or the bits of a double."""
     times = np.array([at for at, _ in polls])
     ends = -(-times // grid.step_ms) * grid.step_ms
     cells = np.stack([values for _, values in polls])
@@ -116,7 +116,7 @@ def _statistics(polls: list[tuple[int, Ints]], grid: Grid) -> dict[str, Ints]:
 
 
 def _reduce(name: str, cells: Ints, times: Ints) -> Ints:
-    """One statistic of one bucket, per series."""
+    """Return one statistic of one bucket for each series."""
     if name == "count":
         return np.full(cells.shape[1], len(cells), np.int64)
     if name == "last_time":

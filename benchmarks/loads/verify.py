@@ -1,4 +1,4 @@
-"""Whether table, shards and acks hold exactly what was written, in bounded memory for any number of rows."""
+"""Checks that table, shards and acks match the written samples, in bounded memory for any number of rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pipeline.compaction.digest import RowDigest, digest_of
 
 ROWS_AT_ONCE = 131_072
 SAID_S = 60.0
-"""A shard writes its health file at least this often, on a busy machine too."""
+"""Seconds in which a shard writes its health file at least once, even on a busy machine."""
 
 
 def verify_table(hdfs: str, expected: Expected) -> None:
-    """Number of rows, wrapping sums, and the digest of whole rows, in which a source is the number that the load gave
-    it. Raises WrongCounts."""
+    """Check the number of rows, wrapping sums and the digest of all rows, in which a source is the number given by the
+    load. Raises WrongCounts."""
     numbers = _numbers(hdfs)
     found, sums = RowDigest(), np.zeros(3, np.uint64)
     dataset = DeltaTable(raw_uri(hdfs)).to_pyarrow_dataset()
@@ -44,7 +44,7 @@ def verify_table(hdfs: str, expected: Expected) -> None:
 
 
 def _numbers(hdfs: str) -> pa.Array:
-    """Per number of a source in the table: the number that the load gave it."""
+    """Return the load's number of each source, indexed by its number in the table."""
     names = read_sources(sources_uri(hdfs))
     numbers = np.zeros(max(names) + 1, np.int32)
     for at, name in names.items():
@@ -66,7 +66,7 @@ def _sums(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def verify_shards(world: World, expected: Expected) -> None:
-    """Every sample was applied once. Raises WrongCounts. Waits for health files that are not as new as the offsets."""
+    """Check that every sample was applied once; wait for health files older than the offsets. Raises WrongCounts."""
     until = time.monotonic() + SAID_S
     while (found := _applied(world)) < expected.samples and time.monotonic() < until:
         time.sleep(0.5)
@@ -79,7 +79,7 @@ def _applied(world: World) -> int:
 
 
 def verify_acks(world: World, expected: Expected) -> None:
-    """What agents would read says that all of it is safe. Raises WrongCounts."""
+    """Check that the published acks cover the whole topic. Raises WrongCounts."""
     client = KazooClient(world.zookeeper)
     client.start(timeout=10)
     try:

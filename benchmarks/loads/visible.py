@@ -1,4 +1,4 @@
-"""When every shard of the memory store shows a batch: its offset in Kafka, less its poll time."""
+"""Lag of batches in the memory store: the time at which every shard has passed a batch's offset, less its poll time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SAMPLES = TOPICS[0].name
 
 
 class Visible:
-    """A thread that reads the headers of all batches and asks the shards where they stand, ten times a second.
+    """Thread that reads the headers of all batches and the offsets of the shards, ten times a second.
 
-    `lags_ms` is for the thread's user once `stop` has returned."""
+    `lags_ms` is complete once `stop` has returned."""
 
     def __init__(self, zookeeper: str, kafka: str) -> None:
         self._kafka = kafka
@@ -40,7 +40,7 @@ class Visible:
         self._thread.start()
 
     def stop(self) -> None:
-        """All that was read is waited for no longer."""
+        """Stop the thread; batches that are not shown yet get no lag."""
         self._ended.set()
         self._thread.join(10)
         self._zookeeper.stop()
@@ -72,7 +72,7 @@ class Visible:
                 self.lags_ms.append(now - waiting.popleft()[1])
 
     def _reached(self) -> dict[int, int]:
-        """The least next offset of any group of any shard, per partition; nothing while one does not answer."""
+        """Return the least next offset of all groups and shards for each partition; {} if a shard does not answer."""
         least: dict[int, int] = {}
         for shard in self._directory.live().values():
             standings = read_groups(shard, self._topic_id)

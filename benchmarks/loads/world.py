@@ -1,4 +1,4 @@
-"""The processes that a benchmark of the pipeline starts beside the servers, and what they used."""
+"""Processes that a benchmark of the pipeline starts beside the servers, and their resource usage."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Processes = list[subprocess.Popen[bytes]]
 
 
 class WrongCounts(RuntimeError):
-    """What was found is not what was written, or something did not happen in time."""
+    """Stored data differs from the written data, or a deadline passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The servers, and a folder for everything else. `hdfs` may have a path: a table of its own."""
+    """Servers, and a folder for everything else. A path in `hdfs` selects a separate table."""
 
     zookeeper: str
     kafka: str
@@ -37,17 +37,17 @@ class World:
     master: str = "local[4,4]"
 
     def health(self, part: str) -> Health | None:
-        """What a process said last."""
+        """Return the latest health file of a process."""
         return read_health(self.folder / f"{part}.json")
 
     def clean(self) -> None:
-        """Forget what processes said."""
+        """Delete the health files."""
         for path in self.folder.glob("*.json"):
             path.unlink()
 
 
 class Memory:
-    """Peak resident set of some processes together, sampled twice a second."""
+    """Peak resident set of Spark and shards together, sampled twice a second."""
 
     def __init__(self) -> None:
         self.peak_mb = 0.0
@@ -68,7 +68,7 @@ class Memory:
 
 
 def pipeline_processes() -> list[psutil.Process]:
-    """Spark and shards that this process started, with all their children."""
+    """Return Spark and the shards that this process started, with all their children."""
     found = []
     for child in psutil.Process().children():
         try:
@@ -87,7 +87,7 @@ def _resident(process: psutil.Process) -> int:
 
 
 def cpu_s(processes: Iterable[psutil.Process]) -> float:
-    """Core-seconds so far, of processes and of their children that have ended."""
+    """Return the core-seconds of processes and of their ended children."""
     total = 0.0
     for process in processes:
         try:
@@ -105,7 +105,7 @@ def _spawn(world: World, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def start_shards(world: World, series: int) -> Processes:
-    """The real ones, empty; returns when they are up."""
+    """Start real, empty shard processes; return when they are up."""
     options = ["--members", ",".join(SHARDS), "--capacity", str(series)]
     health = {i: world.folder / f"shard-{i}.json" for i in SHARDS}
     started = [_spawn(world, "shard", "--id", i, *options, "--health", str(health[i])) for i in SHARDS]
@@ -114,7 +114,7 @@ def start_shards(world: World, series: int) -> Processes:
 
 
 def start_spark(world: World) -> subprocess.Popen[bytes]:
-    """The Spark application as the stack runs it."""
+    """Start the Spark application as the stack runs it."""
     place = load_settings()
     folder = jars.ensure_jars(place, find_java(place), ["spark"]) / "spark"
     connector = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
@@ -123,7 +123,7 @@ def start_spark(world: World) -> subprocess.Popen[bytes]:
 
 
 def wait_for(what: str, done: Callable[[], bool], processes: Processes, deadline_s: float = DEADLINE_S) -> None:
-    """Until `done()`; raises when a process ends or time is up."""
+    """Wait until `done()`. Raises WrongCounts if a process ends or the deadline passes."""
     until = time.monotonic() + deadline_s
     while not done():
         if time.monotonic() > until:
@@ -135,7 +135,7 @@ def wait_for(what: str, done: Callable[[], bool], processes: Processes, deadline
 
 
 def stop(processes: Processes) -> None:
-    """All of these, by their ids."""
+    """Terminate the processes by their ids; kill those that do not end."""
     for process in reversed(processes):
         process.terminate()
     for process in processes:

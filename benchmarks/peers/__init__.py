@@ -1,1 +1,1 @@
-"""Other people's time series databases, as benchmarks measure them beside ours: Debian's packages, on this machine."""
+"""Peers of the benchmarks: other time series databases and Flume, run on this machine."""

@@ -1,5 +1,5 @@
-"""Flume NG 1.11: Thrift source, file channel, rolling file sink, in a JVM of its own; and a client that sends frames
-serialised beforehand.
+"""Flume NG 1.11 in a separate JVM: Thrift source, file channel, rolling file sink; and a client that sends prepared
+frames.
 
 An event counts once the sink has written it, as a batch of ours counts once Kafka has it."""
 
@@ -46,7 +46,7 @@ _LOG4J = """\
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Frames for one connection each, serialised; `events` and the `bytes` of their bodies in all."""
+    """Serialised frames of each connection; total number of `events` and total `bytes` of their bodies."""
 
     frames: tuple[tuple[bytes, ...], ...]
     events: int
@@ -63,12 +63,12 @@ class Result:
 
 @cache
 def idl() -> Any:
-    """Flume's Thrift service."""
+    """Load Flume's Thrift service."""
     return thriftpy2.load_fp(io.StringIO(_IDL), "flume_thrift")
 
 
 def serialise(bodies: Iterable[bytes], batch: int, connections: int) -> Load:
-    """Calls of `batch` events each, dealt out to the connections."""
+    """Serialise calls of `batch` events each, distributed over the connections."""
     frames, events, size = [], 0, 0
     waiting: list[bytes] = []
     for body in bodies:
@@ -83,7 +83,7 @@ def serialise(bodies: Iterable[bytes], batch: int, connections: int) -> Load:
 
 
 def frame(bodies: Sequence[bytes]) -> bytes:
-    """One call with these events."""
+    """Return the frame of one call with these events."""
     module = idl()
     events = [module.ThriftFlumeEvent(headers={}, body=body) for body in bodies]
     return encode_call(module.ThriftSourceProtocol, "appendBatch", [events], 1)
@@ -91,7 +91,7 @@ def frame(bodies: Sequence[bytes]) -> bytes:
 
 @contextmanager
 def serving(folder: Path, port: int, sinks: int = 1) -> Iterator[Path]:
-    """The agent, its source open; yields the folder of its sinks, which share the channel. Raises PeerFailed."""
+    """Run the agent; yield the folder of its sinks, which share the channel. Raises PeerFailed."""
     folder.mkdir(parents=True, exist_ok=True)
     sink = folder / "sink"
     sink.mkdir()
@@ -122,7 +122,7 @@ def serving(folder: Path, port: int, sinks: int = 1) -> Iterator[Path]:
 
 
 def send(load: Load, port: int, sink: Path) -> Result:
-    """Every connection sends its frames, each after the answer to the one before. Raises PeerFailed."""
+    """Send the frames of all connections, each after the answer to the one before. Raises PeerFailed."""
     before = written(sink)
     failures: list[BaseException] = []
     threads = [threading.Thread(target=_drive, args=(frames, port, failures)) for frames in load.frames]
@@ -139,7 +139,7 @@ def send(load: Load, port: int, sink: Path) -> Result:
 
 
 def wait_written(sink: Path, wanted: int) -> None:
-    """Until the sinks have written so many bytes; they end each body with a newline. Raises PeerFailed."""
+    """Wait until the sinks have written `wanted` bytes; they end each body with a newline. Raises PeerFailed."""
     until = time.monotonic() + DRAIN_S
     while (size := written(sink)) < wanted:
         if time.monotonic() > until:
@@ -160,12 +160,12 @@ def _drive(frames: Sequence[bytes], port: int, failures: list[BaseException]) ->
                 (size,) = struct.unpack(">I", stream.read(HEADER.size))
                 if (status := decode_reply(service, "appendBatch", stream.read(size), 1)) != _OK:
                     raise PeerFailed(f"status {status}")
-    except BaseException as error:  # whatever it is: nothing was measured
+    except BaseException as error:  # any failure voids the measurement
         failures.append(error)
 
 
 def written(folder: Path) -> int:
-    """Bytes in the files of the sinks."""
+    """Return the bytes in the files of the sinks."""
     return sum(path.stat().st_size for path in folder.iterdir())
 
 

@@ -1,4 +1,5 @@
-"""Polled samples to Flume's Thrift source: encoding included, a process for each connection, as our agents are."""
+"""Polled samples sent to Flume's Thrift source, encoding included, by one process for each connection, as by our
+agents."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ from benchmarks.peers.series import PeerFailed
 from bookkeeper.rpc.thrift_messages import HEADER, decode_reply
 
 GROUP = 32
-"""Batches in a call: as many as an agent hands over to its log at once."""
+"""Batches in a call: as many as an agent appends to its log in one call."""
 READY_S = 120.0
 SENT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One connection: monotonic times of the machine, events, samples, and bytes of the events."""
+    """Report of one connection: monotonic times of the machine, events, samples, and bytes of the events."""
 
     began: float
     ended: float
@@ -37,8 +38,8 @@ class Sent:
 
 
 def send_polled(path: Path, connections: int, of: int, port: int, sink: Path) -> tuple[Result, int]:
-    """`connections` processes encode and send the first shares of `of` of the batches at `path`. Returns the times, and
-    the number of samples. Raises PeerFailed."""
+    """Let `connections` processes encode and send one `of`-th each of the batches at `path`. Return the times and the
+    number of samples. Raises PeerFailed."""
     spawn, before = multiprocessing.get_context("spawn"), written(sink)
     started = []
     try:
@@ -72,7 +73,7 @@ def _hear(pipe: Connection, deadline_s: float) -> Any:
 
 
 def _carry(pipe: Connection, path: Path, share: int, of: int, port: int) -> None:
-    """One connection; says what it sent, or why it could not."""
+    """Run one connection; report the numbers sent or the error through the pipe."""
     bodies = Bodies(path)
     polls = [samples_in(bodies[index]) for index in range(share, len(bodies), of)]
     try:
@@ -90,7 +91,7 @@ def _carry(pipe: Connection, path: Path, share: int, of: int, port: int) -> None
 
 
 def _encoded(polls: list[tuple[str, Samples]]) -> Iterator[list[bytes]]:
-    """Groups of batches, encoded as an agent does it."""
+    """Yield groups of batches, encoded as in an agent."""
     for first in range(0, len(polls), GROUP):
         yield [
             encode_samples(
@@ -101,7 +102,7 @@ def _encoded(polls: list[tuple[str, Samples]]) -> Iterator[list[bytes]]:
 
 
 def _call(sock: socket.socket, bodies: list[bytes]) -> int:
-    """Bytes of the events of one call, answered by Flume."""
+    """Make one call; return the bytes of its events once Flume has answered."""
     sock.sendall(frame(bodies))
     (size,) = struct.unpack(">I", _exactly(sock, HEADER.size))
     if (status := decode_reply(idl().ThriftSourceProtocol, "appendBatch", _exactly(sock, size), 1)) != 0:

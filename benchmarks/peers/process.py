@@ -1,4 +1,4 @@
-"""A peer's server on this machine: started, asked, stopped."""
+"""Start, query and stop a peer's server on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PART = 1 << 20
 
 @contextmanager
 def serving(program: Program, arguments: Sequence[str], health: str, log: Path) -> Iterator[None]:
-    """The server, healthy; stopped by SIGTERM at the end. Raises PeerFailed."""
+    """Run the server, healthy on entry and stopped by SIGTERM at the end. Raises PeerFailed."""
     environment = child_environment(program.environment)
     with (
         log.open("ab") as out,
@@ -41,7 +41,7 @@ def serving(program: Program, arguments: Sequence[str], health: str, log: Path) 
 
 
 def ask(url: str, body: bytes | Iterable[bytes] | None = None) -> bytes:
-    """The whole answer. Raises PeerFailed."""
+    """Return the whole answer. Raises PeerFailed."""
     try:
         with _open(url, body) as answer:
             return bytes(answer.read())
@@ -52,7 +52,7 @@ def ask(url: str, body: bytes | Iterable[bytes] | None = None) -> bytes:
 
 
 def drain(url: str) -> tuple[float, list[bytes]]:
-    """Seconds to the last byte of an answer, and the answer in parts."""
+    """Return the seconds to the last byte of an answer, and the answer in parts."""
     began = time.perf_counter()
     parts = []
     try:
@@ -65,7 +65,7 @@ def drain(url: str) -> tuple[float, list[bytes]]:
 
 
 def run(program: Program, arguments: Sequence[str], timeout_s: float = 1_800.0) -> str:
-    """Standard output of a program that ends. Raises PeerFailed."""
+    """Run a program to its end; return its standard output. Raises PeerFailed."""
     done = subprocess.run(
         [program.path, *arguments],
         env=child_environment(program.environment),

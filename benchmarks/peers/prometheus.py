@@ -1,4 +1,4 @@
-"""Prometheus: blocks made by promtool, one for up to a day, as its own compaction makes them; read by the server."""
+"""Prometheus: promtool makes blocks of up to a day, as Prometheus' compaction does; the server reads them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POINT = re.compile(rb'\d,"([^"]*)"')
 
 
 class Prometheus:
-    """`folder` is its own; `port` is free."""
+    """Peer Prometheus. `folder` is for it alone; `port` is free."""
 
     name = "prometheus"
 
@@ -65,7 +65,7 @@ class Prometheus:
             yield url
 
     def read(self, name: str, start_ms: int, end_ms: int, expected: Content) -> tuple[float, float]:
-        """See Peer. By an instant query of a range: JSON of raw samples."""
+        """See Peer. Uses an instant query of a range: JSON of raw samples."""
         question = quote(f"{name}[{(end_ms - start_ms) // 1000}s]")
         took = []
         with self.serve() as address:
@@ -79,7 +79,7 @@ class Prometheus:
 
 
 def _write(out: IO[str], one: PeerSeries) -> int:
-    """One line a sample."""
+    """Write one line a sample; return the number of samples."""
     labels = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in one.labels.items())
     head = f"{one.name}{{{labels}}} "
     lines = [

@@ -1,4 +1,4 @@
-"""Samples as any peer takes them: series with labels, times in ms, values as floats."""
+"""Samples in the form of the peers: series with labels, times in ms, values as floats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class PeerSeries:
-    """One series. `name` has no dots; times rise strictly; `integer`: all values are whole numbers."""
+    """One series. `name` has no dots; times increase strictly; `integer`: all values are whole numbers."""
 
     name: str
     labels: Mapping[str, str]
@@ -27,13 +27,13 @@ class PeerSeries:
     integer: bool
 
     def texts(self) -> Sequence[str]:
-        """Values as text, short and exact."""
+        """Return the values as text, short and exact."""
         return list(map(str, self.values.astype(np.int64).tolist() if self.integer else self.values.tolist()))
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Number of samples, and the sum of their values, whole numbers that are exact together."""
+    """Number of samples and the exact sum of their values, which are whole numbers."""
 
     samples: int
     total: int
@@ -41,7 +41,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a peer holds on disk. `index_bytes` is the part that names the series."""
+    """Disk usage of a peer. `index_bytes` is the part that names the series."""
 
     samples: int
     bytes: int
@@ -49,49 +49,49 @@ class Stored:
 
 
 class Peer(Protocol):
-    """One database on a folder of its own."""
+    """Database with a folder of its own."""
 
     @property
     def name(self) -> str:
-        """As the lines name it."""
+        """Name of the peer in the lines."""
         ...
 
     @property
     def version(self) -> str:
-        """For messages."""
+        """Version for messages."""
         ...
 
     def store(self, series: Iterable[PeerSeries]) -> Stored:
-        """Import, let it compact, stop it, and look at its folder. Raises PeerFailed."""
+        """Import the series, compact, stop the server, and return the disk usage. Raises PeerFailed."""
         ...
 
     def serve(self) -> AbstractContextManager[str]:
-        """Its server with what was stored; the address. It answers Prometheus' HTTP API. Raises PeerFailed."""
+        """Serve the stored data; yield the address, which answers Prometheus' HTTP API. Raises PeerFailed."""
         ...
 
     def read(self, name: str, start_ms: int, end_ms: int, expected: Content) -> tuple[float, float]:
-        """Seconds of the first and of the best later answer over HTTP with every sample of a name, to the last byte,
-        undecoded. Raises PeerFailed unless number and sum of the samples are those expected."""
+        """Return the seconds of the first and of the best later answer over HTTP with every sample of a name, to the
+        last byte, undecoded. Raises PeerFailed unless number and sum of the samples are those expected."""
         ...
 
 
 class PeerFailed(RuntimeError):
-    """A peer did not do what it should. The text says what."""
+    """A peer failed; the text gives the reason."""
 
 
 def plain_name(name: str) -> str:
-    """A name without what peers do not take."""
+    """Replace characters that peers refuse by underscores."""
     return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder: their lengths, not the blocks of this file system."""
+    """Return the bytes of all files below a folder: their lengths, not the blocks of this file system."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def series_of(rows: Any, texts: Mapping[tuple[int, int], tuple[str, dict[str, str]]]) -> list[PeerSeries]:
-    """Peers' series of rows of the raw table, sorted by (source, series, time); `texts` gives name and labels of
-    (source, series). Booleans become 0 and 1. Left out: strings, ends of series, and repeated times."""
+    """Convert rows of the raw table, sorted by (source, series, time), to peers' series; `texts` gives name and labels
+    of (source, series). Booleans become 0 and 1. Strings, end markers and repeated times are omitted."""
     source, series = (rows.column(name).to_numpy() for name in ("source", "series"))
     times = rows.column("time").cast(pa.int64()).to_numpy() // 1000
     values, integer = _numbers(rows)
@@ -105,13 +105,13 @@ def series_of(rows: Any, texts: Mapping[tuple[int, int], tuple[str, dict[str, st
         good[1:] &= times[start + 1 : end] != times[start : end - 1]
         at, held = times[start:end][good], values[start:end][good]
         key = repr(told)
-        if len(at) and key not in made:  # a second source of the same series is left out
+        if len(at) and key not in made:  # a second source of the same series is omitted
             made[key] = PeerSeries(plain_name(told[0]), told[1], at, held, bool(integer[start:end][good].all()))
     return sorted(made.values(), key=lambda one: one.name)
 
 
 def _numbers(rows: Any) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Values as floats, NaN for what has none; and which of them are whole."""
+    """Return the values as floats, NaN for rows without a number, and a mask of the whole numbers."""
     values = np.full(len(rows), np.nan)
     integer = np.zeros(len(rows), np.bool_)
     for name in ("integer", "boolean", "double"):

@@ -22,7 +22,7 @@ _BUSY = re.compile(r'^vm_(?:active_merges|pending_rows)\{type="(?:storage/|stora
 
 
 class Victoria:
-    """`folder` is its own; `port` is free."""
+    """Peer VictoriaMetrics. `folder` is for it alone; `port` is free."""
 
     name = "victoriametrics"
 
@@ -33,7 +33,7 @@ class Victoria:
 
     @property
     def version(self) -> str:
-        """Debian's does not say it."""
+        """Version of the program; Debian's package prints none."""
         return run(self._program, ["--version"]).strip() or "of Debian"
 
     def store(self, series: Iterable[PeerSeries]) -> Stored:
@@ -53,7 +53,7 @@ class Victoria:
         return Stored(samples, sum(sizes.values()), sizes.get("indexdb", 0))
 
     def read(self, name: str, start_ms: int, end_ms: int, expected: Content) -> tuple[float, float]:
-        """See Peer. By /api/v1/export: JSON lines of raw samples."""
+        """See Peer. Uses /api/v1/export: JSON lines of raw samples."""
         url = f"{self._url}/api/v1/export?match[]={quote(name)}&start={start_ms / 1000}&end={end_ms / 1000}"
         took = []
         with self._serving():
@@ -77,7 +77,7 @@ class Victoria:
         return serving(self._program, options, f"{self._url}/health", self._folder / "log.txt")
 
     def _settle(self) -> None:
-        """Until no merge runs and nothing waits in memory."""
+        """Wait until no merge runs and no rows are pending in memory."""
         until, quiet = time.monotonic() + MERGED_S, 0
         while quiet < 4:
             busy = sum(map(int, _BUSY.findall(ask(f"{self._url}/metrics").decode())))

@@ -1,1 +1,1 @@
-"""Servers of ours and of peers that are asked by several clients."""
+"""Our servers and those of peers, queried by several clients."""

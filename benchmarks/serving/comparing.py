@@ -16,8 +16,8 @@ class WrongAnswer(RuntimeError):
 
 
 def compare(name: str, peer: str, ours: dict[str, Any], theirs: dict[str, Any], within: float) -> int:
-    """Number of values compared, of all series at all steps. Raises WrongAnswer unless both have the same series and a
-    value at the same steps, and values differ by `within` at most, relative to the peer's."""
+    """Compare all series at all steps; return the number of values. Raises WrongAnswer unless both have the same series
+    and values at the same steps, and values differ by `within` at most, relative to the peer's."""
     grid = ours["grid"]
     ends = range(grid["start_ms"] + grid["step_ms"], grid["end_ms"] + 1, grid["step_ms"])
     mine, rest = _our_values(ours, len(ends)), _their_values(theirs, {end // 1000: i for i, end in enumerate(ends)})

@@ -1,4 +1,4 @@
-"""A world that goes on: a clock that runs on from the end of a world, and its next minutes, fed at their times."""
+"""Continuation of a world: a clock that runs from its end, and its next minutes, fed at their times."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from benchmarks.loads.racks import MINUTE_MS
 from sources.base.schedule import phase_ms
 
 TURN_S = 1.0
-"""Interval of feeds, as that of the buckets query."""
+"""Interval of feeds, the same as that of the buckets query."""
 
 
 class WorldClock(ManualClock):
-    """Stands still until `start`; runs with the machine's clock from then on."""
+    """Clock that stands still until `start`, and then runs with the machine's clock."""
 
     def __init__(self, now_ms: int) -> None:
         super().__init__(now_ms)
         self.start_s: float | None = None
-        """Monotonic seconds, once it runs."""
+        """Monotonic time of `start` in seconds; None before it."""
 
     def start(self) -> None:
-        """Run on from now."""
+        """Start to run."""
         self.start_s = time.monotonic()
 
     def now_ms(self) -> int:
-        """The time of the world."""
+        """Return the time of the world."""
         passed = 0.0 if self.start_s is None else time.monotonic() - self.start_s
         return super().now_ms() + round(passed * 1000)
 
     def monotonic(self) -> float:
-        """Seconds."""
+        """Return the time of the world in seconds."""
         return self.now_ms() / 1000
 
 
 class Living:
-    """Feeds the minutes after the end of a world: each source at its phase after the time of its sample."""
+    """Feeder of the minutes after the end of a world: each source at its phase after the time of its sample."""
 
     def __init__(self, world: Any, settled_ms: int, offset: int, feed: Callable[[FeedRange], None]) -> None:
         self._world, self._feed, self.offset, self.samples = world, feed, offset, 0
@@ -49,7 +49,7 @@ class Living:
         self._due = sorted((wait_ms + phase_ms(name, MINUTE_MS), i) for i, name in enumerate(names))
 
     def run(self, stop: threading.Event, now_s: Callable[[], float] = time.monotonic) -> None:
-        """Until `stop`; the clock of the world has just been started."""
+        """Feed until `stop`; call it right after the start of the world's clock."""
         began = now_s()
         fed_ms = -1.0
         while not stop.wait(TURN_S):

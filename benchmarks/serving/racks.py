@@ -1,4 +1,4 @@
-"""Mean by rack over HTTP: a shard and an API as processes of their own, and peers that are asked the same."""
+"""Mean by rack over HTTP: a shard and an API as separate processes, and peers with the same query."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class WrongMeans(RuntimeError):
-    """An answer that is not the mean of the samples."""
+    """An answer differs from the mean of the samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`ms`: the median of some questions; `means`: (racks, minutes), racks ascending."""
+    """Answers to repeated queries. `ms`: median; `means`: (racks, minutes), racks ascending."""
 
     ms: float
     means: Floats
@@ -64,7 +64,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """Seconds of some questions from the request to the last byte of JSON; the last answer, and its size in bytes."""
+    """Seconds of each query from the request to the last byte of JSON; the last answer, and its size in bytes."""
 
     seconds: list[float]
     answer: dict[str, Any]
@@ -73,7 +73,7 @@ class Got:
 
 @dataclass(slots=True)
 class Together:
-    """Milliseconds; questions a second."""
+    """Result of feeding and querying at once: p99 in milliseconds, queries a second."""
 
     fed: list[float] = field(default_factory=list)
     asked: list[float] = field(default_factory=list)
@@ -97,10 +97,10 @@ def _p99(values: list[float]) -> float:
 
 
 class Served:
-    """ZooKeeper, a shard that holds a world, and an API; a context manager."""
+    """Context manager of ZooKeeper, a shard that holds a world, and an API."""
 
     def __init__(self, world: Any, folder: Path, base_port: int, made: Callable[[], Any] | None = None) -> None:
-        """`made` makes the same world in the process of the shard."""
+        """Prepare a stack; `made` makes the same world in the process of the shard."""
         self._world, self._folder, self._base_port = world, folder, base_port
         self._made = made or partial(RackWorld, world.series, world.minutes, world.end_ms)
         self._next_offset = self._fed_minutes = 0
@@ -134,7 +134,7 @@ class Served:
         self._stack.__exit__(kind, error, trace)
 
     def ask(self, rounds: int, anew: bool) -> Asked:
-        """Mean by rack as JSON over one kept connection; `anew`: each time as a question that nobody asked before."""
+        """Query the mean by rack as JSON over one kept connection; `anew`: with a new text each time."""
         connection = http.client.HTTPConnection("127.0.0.1", self._api_port, timeout=60)
         took, body = [], b""
         for _ in range(rounds):
@@ -146,17 +146,17 @@ class Served:
         return Asked(float(np.median(took)) * 1000, np.array([values for _, values in rows], np.float64))
 
     def _path(self, anew: bool = True) -> str:
-        """A label that no series has makes another question with the same answer."""
+        """Return the URL path of the query; a matcher of an unused label gives it a new text with the same answer."""
         unknown = f'{{none{next(self._numbers)}=""}}' if anew else ""
         text = f"fetch('{NAME}{unknown}').mean(by=['rack']).range('{self._world.minutes}m')"
         return f"/api/query?q={quote(text)}&format=json"
 
     def get(self, texts: Sequence[str]) -> Got:
-        """Ask some questions over one kept connection."""
+        """Send queries over one kept connection."""
         return _get_all(f"127.0.0.1:{self._api_port}", [f"/api/query?q={quote(text)}&format=json" for text in texts])
 
     def users(self, texts: Iterable[str], users: int, seconds: float, pause_s: float) -> list[float]:
-        """Seconds of every question of `users`, each of whom asks the next of `texts` after a pause."""
+        """Return the seconds of every query of `users`, each of whom sends the next of `texts` after a pause."""
         took: list[float] = []
         until, rest, lock = time.monotonic() + seconds, iter(texts), threading.Lock()
 
@@ -173,12 +173,12 @@ class Served:
             connection.close()
 
         with ThreadPoolExecutor(users) as pool:
-            list(pool.map(ask_on, range(users)))  # raises what a user met
+            list(pool.map(ask_on, range(users)))  # raises the error of a user
         return took
 
     @contextmanager
     def living(self, seconds: float) -> Iterator[Living]:
-        """The clock of the API runs, and the shard is fed the next minutes; once for a world."""
+        """Run the clock of the API and feed the next minutes to the shard; allowed once for a world."""
         client = FramedClient(idl().Shard, "127.0.0.1", self._shard_port, 60.0, max_frame=FRAME)
 
         def feed(range_: FeedRange) -> None:
@@ -198,7 +198,7 @@ class Served:
         self._next_offset = living.offset
 
     def together(self, seconds: float, clients: int, feeding: bool = True, asked: Served | None = None) -> Together:
-        """`clients` ask without a pause, this one or `asked`, while the shard is fed at FEED_RATE."""
+        """Feed the shard at FEED_RATE while `clients` query this one or `asked` without a pause."""
         found, stop = Together(seconds=seconds), threading.Event()
         threads = [threading.Thread(target=(asked or self)._ask_on, args=(found.asked, stop)) for _ in range(clients)]
         if feeding:
@@ -218,7 +218,7 @@ class Served:
         connection.close()
 
     def _feed_on(self, took: list[float], stop: threading.Event) -> None:
-        """Ranges of five sources, one minute of the world after the other, each at its time."""
+        """Feed ranges of five sources, one minute of the world after the other, each at its time."""
         client = FramedClient(idl().Shard, "127.0.0.1", self._shard_port, 60.0, max_frame=FRAME)
         sources = len(list(self._world.sources()))
         began, turn = time.monotonic(), 0
@@ -283,7 +283,7 @@ def _serve_api(pipe: Connection, zookeeper: str, end_ms: int) -> None:
 
 
 def get_of_peer(address: str, paths: Sequence[str]) -> Got:
-    """As `Served.get`, of a peer; `paths` are of Prometheus' HTTP API."""
+    """Do the same as `Served.get` for a peer; `paths` are of Prometheus' HTTP API."""
     return _get_all(urlsplit(address).netloc, paths)
 
 
@@ -298,7 +298,7 @@ def _get_all(place: str, paths: Sequence[str]) -> Got:
 
 
 def ask_peer(peer: Peer, world: RackWorld) -> Asked:
-    """The same of a peer, by Prometheus' range queries; without its cache of results where it has one."""
+    """Query a peer for the same by Prometheus' range queries, without its result cache."""
     start = (world.end_ms - (world.minutes - 1) * MINUTE_MS) // 1000
     query = f"query={quote(f'avg by (rack) ({plain_name(NAME)})')}&start={start}&end={world.end_ms // 1000}&step=60"
     with peer.serve() as address:
@@ -314,6 +314,6 @@ def ask_peer(peer: Peer, world: RackWorld) -> Asked:
 
 
 def check(name: str, means: Floats, expected: Floats) -> None:
-    """Raises WrongMeans."""
+    """Raise WrongMeans unless the means are the expected ones."""
     if means.shape != expected.shape or not np.allclose(means, expected, rtol=1e-9, atol=0.0):
         raise WrongMeans(f"{name}: the answer of shape {means.shape} is not the mean of the samples")

@@ -1,1 +1,1 @@
-"""Raw tables as the benchmark of storage makes them, brings to their final form, and reads them."""
+"""Raw tables of the storage benchmark: made, compacted, read."""

@@ -1,8 +1,8 @@
-"""What a whole stack collected in ninety minutes, 849 series of 15 sources, to be gone on with for days by many copies.
+"""Samples of a whole stack over ninety minutes, 849 series of 15 sources, which copies can extend to days.
 
-mix.parquet holds the samples of the stack that `storage.mixed` of docs/benchmarks.md was measured on: polls of 60 s of
-the host, the JVMs of HDFS, the shop and its visitors, and the stack's own parts. After its last minute a series begins
-again; one that never fell goes on from where it ended instead, so that counters stay counters.
+mix.parquet holds the samples behind `storage.mixed` of docs/benchmarks.md: polls every 60 s of the host, the JVMs of
+HDFS, the shop and its visitors, and the stack's own parts. After its last minute a series repeats; a series that never
+fell continues from its last value instead, so that counters stay counters.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ FILE = Path(__file__).with_name("mix.parquet")
 MINUTES = 91
 MINUTE_MS = 60_000
 SHIFT = 7
-"""Minutes by which each copy is ahead of the one before."""
+"""Minutes by which each copy is ahead of the previous one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Arrays of (series,) or (MINUTES, series)."""
+    """Recorded samples as arrays of (series,) or (MINUTES, series)."""
 
     doubles: npt.NDArray[np.bool_]
     cells: Ints
     """int64, or the bits of a double."""
     offsets_ms: Ints
-    """Since the beginning of the minute."""
+    """Offsets of the samples from the start of their minute."""
     growth: Ints
-    """What one that never fell grows by in MINUTES, int64 or the bits of a double; else zero."""
+    """Growth in MINUTES of a series that never fell, int64 or the bits of a double; else zero."""
 
     @property
     def series(self) -> int:
         return len(self.doubles)
 
     def minute(self, number: int, copies: int) -> tuple[Ints, Ints]:
-        """Cells and offsets of all copies in one minute, each (copies, series)."""
+        """Return cells and offsets of all copies in one minute, each (copies, series)."""
         at = number + SHIFT * np.arange(copies)
         laps, rows = (at // MINUTES)[:, None], at % MINUTES
         cells: Ints = self.cells[rows]
@@ -53,7 +53,7 @@ class Mix:
 
 
 def load() -> Mix:
-    """From the file; of the few series that missed a poll the last minutes are the last sample."""
+    """Load the file; series that missed a poll repeat their last sample at the end."""
     table = pq.read_table(FILE)
     series, times = table["series"].to_numpy(), table["time"].to_numpy()
     starts = np.flatnonzero(np.append(True, series[1:] != series[:-1]))

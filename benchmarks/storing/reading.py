@@ -1,4 +1,4 @@
-"""One question of the history in a process of its own: seconds of the first answer and of the best later one.
+"""Read the history in a separate process: seconds of the first answer and of the best later one.
 
 python -m benchmarks.storing.reading HDFS SELECTOR FROM_MS TO_MS SAMPLES SUM
 """
@@ -21,7 +21,7 @@ TIMEOUT_S = 900.0
 
 
 def read(hdfs: str, selector: str, start_ms: int, end_ms: int, expected: Content) -> tuple[float, float]:
-    """As the module, from another process. Raises RuntimeError."""
+    """Run this module in a separate process; return the two times. Raises RuntimeError."""
     command = [sys.executable, "-m", "benchmarks.storing.reading", hdfs, selector]
     done = subprocess.run(
         [*command, str(start_ms), str(end_ms), str(expected.samples), str(expected.total)],
@@ -49,7 +49,7 @@ def main(given: Sequence[str]) -> None:
         found = pc.sum(answer.to_arrow().column("integer")).as_py()
         if found != int(total):
             raise RuntimeError(f"the sum of the samples is {found}, not {total}")
-        del answer  # or the next one is read beside it
+        del answer  # frees the memory before the next read
     print(json.dumps([took[0], min(took[1:])]))
 
 

@@ -1,8 +1,8 @@
-"""The first hour of mix.parquet in a raw table of its own: appends every 30 s, as the raw query makes them.
+"""First hour of mix.parquet in a separate raw table: appends every 30 s, as the raw query makes them.
 
-Values and times are those that a stack collected. A source is what shares its poll times. Names and labels are made, as
-the file does not hold them: three series a name, four labels, so that the peers take what they took of the real ones
-(3.20 and 4.95 bytes a sample; 3.31 and 5.01 of the stack's own).
+Values and times were recorded on a stack. Series with the same poll times form a source. Names and labels are made up,
+as the file has none: three series a name and four labels, so that the peers need about as many bytes a sample (3.20 and
+4.95) as for the stack's own names (3.31 and 5.01).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BIRTH_AGE_MS = 7_000_123
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Columns of the samples, ordered by time; `source` of each series."""
+    """Columns of the samples, sorted by time; `source` of each series."""
 
     series: Ints
     times_ms: Ints
@@ -42,7 +42,7 @@ class Hour:
 
 
 def read() -> Hour:
-    """From the file."""
+    """Read the hour from the file."""
     table = pq.read_table(FILE)
     table = table.filter(pa.array(table["time"].to_numpy() < HOUR_MS)).sort_by([("time", "ascending")])
     series, times = table["series"].to_numpy().astype(np.int64), table["time"].to_numpy().astype(np.int64)
@@ -51,7 +51,7 @@ def read() -> Hour:
 
 
 def _sources(series: Ints, times: Ints) -> Ints:
-    """Per series a number that all series with the same first poll time share."""
+    """Return the source number of each series; series with the same first poll time share it."""
     first = np.zeros(int(series.max()) + 1, np.int64)
     first[series[::-1]] = times[::-1]
     return np.unique(first, return_inverse=True)[1].astype(np.int64)

@@ -1,4 +1,4 @@
-"""A copy of the tables of a running stack, the steps of compaction on it, and what lies in its folder."""
+"""Copy of the tables of a running stack, compaction of the copy, and the size of its folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Bytes of the folder of the raw table: data files, whether live or dead, and its log."""
+    """Bytes of the folder of the raw table: live and dead data files, and the log."""
 
     data: int
     log: int
@@ -37,7 +37,7 @@ class Size:
 
 
 def size(hdfs: str, table: str = "raw") -> Size:
-    """Of everything in the folder of a table."""
+    """Return the size of everything in the folder of a table."""
     told = {False: 0, True: 0}
     for path, length, _ in files.list_files(f"{hdfs}/artimon/{table}"):
         told[path.startswith("_delta_log/")] += length
@@ -45,7 +45,7 @@ def size(hdfs: str, table: str = "raw") -> Size:
 
 
 def copy_tables(source: str, target: str) -> None:
-    """Log and live files of the three tables, as they are while others go on writing them."""
+    """Copy log and live files of the three tables while others write them."""
     for table in TABLES:
         _copy_table(f"{source}/artimon/{table}", f"{target}/artimon/{table}")
 
@@ -62,7 +62,7 @@ def _copy_table(source: str, target: str) -> None:
         except FileNotFoundError:
             if attempt == ATTEMPTS - 1:
                 raise
-            delete_folder(target)  # compaction has just removed a file: again
+            delete_folder(target)  # compaction has just removed a file: retry
 
 
 def _copy_files(source: str, target: str, paths: list[str]) -> None:
@@ -71,15 +71,15 @@ def _copy_files(source: str, target: str, paths: list[str]) -> None:
 
 
 def delete_folder(uri: str) -> None:
-    """With everything in it."""
+    """Delete a folder with its contents."""
     authority, path = files.split_uri(uri)
     Client(authority).delete(path, True)
 
 
 def compact(hdfs: str, folder: Path, days: bool) -> None:
-    """What the compactor has done once all hours, or all days, are closed: merged, dead files deleted, log cleaned.
+    """Do the compactor's work for closed hours or days: merge, delete dead files, clean the log.
 
-    An append without rows comes before the cleaning, as it does within a minute where samples arrive: the log is
+    An append without rows precedes the cleaning, as another append does within a minute in a running stack: the log is
     cleaned up to the newest append."""
     log = CompactionLog(hdfs)
     worker = JobRunner(log, folder / "runs")
@@ -102,8 +102,8 @@ def compact(hdfs: str, folder: Path, days: bool) -> None:
 
 
 def only_full_hour(hdfs: str) -> str | None:
-    """Take everything out of the table but the newest hour that was collected from its beginning to its end; that
-    hour. None, and nothing is taken out, if there is no such hour."""
+    """Remove everything from the table but the newest hour that was collected in full; return that hour. Without such
+    an hour remove nothing and return None."""
     log = CompactionLog(hdfs)
     log.refresh()
     live = log.live()
@@ -117,7 +117,7 @@ def only_full_hour(hdfs: str) -> str | None:
 
 
 def appended_bytes(hdfs: str) -> int | None:
-    """Bytes of the live files, if none of them was compacted yet."""
+    """Return the bytes of the live files; None if one was compacted already."""
     log = CompactionLog(hdfs)
     log.refresh()
     live = log.live()
@@ -125,7 +125,7 @@ def appended_bytes(hdfs: str) -> int | None:
 
 
 def append_nothing(hdfs: str) -> None:
-    """An append without rows."""
+    """Make an append without rows."""
     table = RawTable(hdfs)
     _, state = table.head()
     table.append([], state, advance(state, "bench", Increment({}, {}, {}, TableTotals(), state.newest_append_ms)))

@@ -1,4 +1,4 @@
-"""A day of integers that walk at random, polled as a running stack polls, in a raw table of its own."""
+"""A day of integers that walk at random, polled as in a running stack, in a separate raw table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.compaction.order import sort_rows
 from tests.compaction.builder import DAY_MS, HOUR_MS, Builder
 
 SERIES = 1_500
-"""Of a source."""
+"""Series of a source."""
 NAME, OTHER = "walk.value", "walk.other"
 POLL_MS = 60_000
 STEP = 5
@@ -37,13 +37,13 @@ _JITTER = """
 -1 -1 -2 -1 0 -2 6 10 0 -1 3 -2 7 -1 -1 5 1 23 -1 2 10 0 8
 """
 JITTER_MS = np.array(_JITTER.split(), np.int64)
-"""How far 298 polls of 13 sources of a running stack, on a busy machine, came from their regular time."""
+"""Deviations in ms of 298 polls of 13 sources of a running stack from their regular time, on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """`named` series, over all sources, bear NAME, the rest OTHER. Times of the polls: (source, poll); values:
-    (source, series, poll) as int32."""
+    """Random walks. `named` series, over all sources, have the name NAME, the rest OTHER. Poll times: (source, poll);
+    values: (source, series, poll) as int32."""
 
     start_ms: int
     sources: int
@@ -61,12 +61,12 @@ class Walk:
 
     @property
     def total(self) -> int:
-        """Sum of all values of the series that are named."""
+        """Sum of all values of the series named NAME."""
         flat = self.values.reshape(-1, self.polls)
         return int(flat[: self.named].sum(dtype=np.int64))
 
     def label_sets(self, source: int) -> list[tuple[str, dict[str, str]]]:
-        """Name and labels of each series of a source."""
+        """Return name and labels of each series of a source."""
         first = source * SERIES
         return [
             (NAME if first + n < self.named else OTHER, {"host": f"host-{source:04}", "n": f"{n:04}"})
@@ -74,7 +74,7 @@ class Walk:
         ]
 
     def peer_series(self) -> Iterator[PeerSeries]:
-        """As peers take them, sorted by name."""
+        """Yield the series in the form of the peers, sorted by name."""
         for name in (OTHER, NAME):
             for source in range(self.sources):
                 for n, (of, labels) in enumerate(self.label_sets(source)):
@@ -84,7 +84,7 @@ class Walk:
 
 
 def make_walk(start_ms: int, sources: int, named: int, polls: int = DAY_MS // POLL_MS, seed: int = 1) -> Walk:
-    """Polls of a source come at a phase of its own, off by JITTER_MS drawn at random."""
+    """Make the walks; each source is polled at its own phase, with random deviations of JITTER_MS."""
     random = np.random.default_rng(seed)
     phases = random.integers(100, POLL_MS - 1_000, sources)
     times = start_ms + phases[:, None] + np.arange(polls) * POLL_MS + random.choice(JITTER_MS, (sources, polls))
@@ -94,8 +94,8 @@ def make_walk(start_ms: int, sources: int, named: int, polls: int = DAY_MS // PO
 
 
 def fill(hdfs: str, walk: Walk, polls_a_file: int = 1) -> None:
-    """Announce the series, and append: files of a poll (or several) with the batches of all sources, an append an
-    hour."""
+    """Announce the series and append them once an hour, in files of one or several polls with the batches of all
+    sources."""
     builder, order = Builder(hdfs), _announce(hdfs, walk)
     an_hour = HOUR_MS // POLL_MS
     for first in range(0, walk.polls, an_hour):
@@ -110,7 +110,7 @@ def fill(hdfs: str, walk: Walk, polls_a_file: int = 1) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Of each source: its number, its fingerprints sorted, and which series each is."""
+    """Number, sorted fingerprints and series order of one source."""
 
     number: int
     prints: Ints

@@ -1,1 +1,1 @@
-"""The whole run of all benchmarks: plan, machine, results, and the page made from them."""
+"""Run of all benchmarks: plan, machine, results, and template of the page."""

@@ -10,8 +10,8 @@ from benchmarks.suite.results import Record
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """`least`: the value, or the ratio, is to be `limit` or more; else `limit` or less. `long`: the aim is for sizes of
-    the long form alone."""
+    """Aim of a line. `least`: value or ratio must be at least `limit`; else at most. `long`: the aim holds only for the
+    sizes of the long form."""
 
     limit: float
     least: bool = True
@@ -19,7 +19,7 @@ class Aim:
     long: bool = False
 
     def text(self, record: Record, form: str) -> str:
-        """The aim, and whether the figure meets it; a run with smaller sizes than those of the aim cannot."""
+        """Return the aim and the verdict; a run with smaller sizes than the aim's gets no verdict."""
         sign = ">=" if self.least else "<="
         wanted = f"{sign} {self.limit:,g}{' x' if self.ratio else ''}"
         found = record.get("ratio" if self.ratio else "value")

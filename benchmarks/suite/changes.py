@@ -1,4 +1,4 @@
-"""Figures that are measured in another way than before: the figure of the old way, and what differs."""
+"""Figures with a changed method of measurement: the old figure, the old and the new method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Figure of the page of COMMIT. `before`: a value, or `ratio`, a ratio to the peer."""
+    """Old figure, from the page of COMMIT. `before`: a value, or with `ratio` a ratio to the peer."""
 
     before: float
     old: str
@@ -18,7 +18,7 @@ class Change:
 
 COMMIT = "d1bee75"
 MEASURED = "November 2026, another machine of two cores (AMD EPYC), several runs and commits"
-"""Of the figures of COMMIT."""
+"""Date and machine of the figures of COMMIT."""
 _SPREAD, _BURST = "polls spread evenly over the minute", "polls at the phases of the product, in the first 10 s"
 CHANGES: Mapping[str, Change] = {
     "lag.hdfs.p50": Change(19.7, _SPREAD, _BURST),
@@ -48,4 +48,4 @@ CHANGES: Mapping[str, Change] = {
     "varstore.snapshot": Change(1.4, "40 minutes of samples", "every bucket of every level filled"),
     "storage.mixed": Change(1.38, "an hour of a running stack", "an hour recorded once, labels made"),
 }
-"""Per line. Where the way is the same but for a check, a difference is that of machine and load."""
+"""Changes by line. If only a check was added, a difference is due to machine and load."""

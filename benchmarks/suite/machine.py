@@ -1,4 +1,4 @@
-"""The machine line of a run: date, commit, processor, memory, versions."""
+"""Machine line of a run: date, commit, processor, memory, versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.common import machine
 
 ROOT = Path(__file__).parent.parent.parent
 MADE = (":!docs/benchmarks.md", ":!docs/benchmarks.jsonl")
-"""Files that a run and its page write do not make the commit dirty."""
+"""Files written by a run and its page; they do not make the commit dirty."""
 LIBRARIES = (
     *("numpy", "pyarrow", "xxhash", "thriftpy2", "kazoo", "kafka-python", "hdfs-native", "deltalake", "pyspark"),
     *("fastapi", "uvicorn", "prometheus_client", "opentelemetry-sdk", "pandas"),
@@ -25,7 +25,7 @@ LIBRARIES = (
 
 
 def describe() -> dict[str, Any]:
-    """The first record of a run."""
+    """Return the first record of a run."""
     return {
         "name": "machine",
         "date": datetime.fromtimestamp(SYSTEM_CLOCK.now_ms() / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -39,7 +39,7 @@ def describe() -> dict[str, Any]:
 
 
 def load() -> float:
-    """Load average of the last minute."""
+    """Return the load average of the last minute."""
     return round(os.getloadavg()[0], 2)
 
 

@@ -1,7 +1,7 @@
-"""Plan of the whole run: benchmarks in their order, arguments, expected minutes, and lines that each must print.
+"""Plan of the whole run: benchmarks in order, arguments, planned minutes, and the lines that each must print.
 
-Lines named here are contracts: other documents and earlier decisions name them. All together take less than an hour on
-two quiet cores.
+Line names are contracts: documents and decision notes refer to them. The whole run takes less than an hour on two idle
+cores.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ Form = Literal["usual", "small", "long"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One process of the run. `module` is its full name; `small` replaces the arguments in a trial run, which prints no
-    line of `sized`; `long` replaces them in a run that may take more than an hour."""
+    """One process of the run. `module` is its full name; `small` replaces the arguments in a trial run, which does not
+    print the lines of `sized`; `long` replaces them in a run that may take more than an hour."""
 
     name: str
     module: str
@@ -24,22 +24,22 @@ class Entry:
     small: tuple[str, ...] | None = None
     promised: tuple[str, ...] = ()
     sized: tuple[str, ...] = field(default=())
-    """Promised lines that a small run may leave out, because their names hold a size."""
+    """Promised lines that a small run may omit, because their names include a size."""
     long: tuple[str, ...] | None = None
     long_minutes: float = 0.0
     """Planned duration of the long form."""
 
     def minutes_of(self, form: Form) -> float:
-        """Planned duration."""
+        """Return the planned duration."""
         return self.long_minutes if form == "long" and self.long is not None else self.minutes
 
     def arguments_of(self, form: Form) -> tuple[str, ...]:
-        """Arguments of the module."""
+        """Return the arguments of the module."""
         other = {"small": self.small, "long": self.long}.get(form)
         return self.arguments if other is None else other
 
     def promised_of(self, form: Form) -> set[str]:
-        """Lines that it must print."""
+        """Return the lines that it must print."""
         return set(self.promised) | (set() if form == "small" else set(self.sized))
 
 

@@ -1,4 +1,4 @@
-"""Results of a run as lines of JSON: appended as they come, read again to resume or to make the page."""
+"""Results of a run as lines of JSON: appended one by one, read to resume a run or to make the page."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 Record = dict[str, Any]
 RUN = "benchmark."
-"""Prefix of the record that ends a benchmark: how long it took, its arguments, load averages, failure."""
+"""Prefix of the record that ends a benchmark: duration, arguments, load averages, failure."""
 
 
 class ResultsError(ValueError):
-    """A file of results that cannot be used."""
+    """Unusable file of results, or wrong choice of benchmarks."""
 
 
 def read(path: Path) -> list[Record]:
-    """All records; a last line that was cut off is left out. Raises ResultsError."""
+    """Read all records; an incomplete last line is ignored. Raises ResultsError."""
     records: list[Record] = []
     lines = path.read_text(encoding="utf-8").split("\n")
     for number, line in enumerate(lines, 1):
@@ -33,7 +33,7 @@ def read(path: Path) -> list[Record]:
 
 
 def parse(line: str) -> Record | None:
-    """The record of a line; None if it is none."""
+    """Parse a line; return None if it is not a record."""
     try:
         record = json.loads(line)
     except ValueError:
@@ -42,7 +42,7 @@ def parse(line: str) -> Record | None:
 
 
 def failed(record: Record) -> str:
-    """Reason of a failure; empty if the record is a figure."""
+    """Return the reason of a failure; empty if the record is a figure."""
     return str(record.get("failed") or "")
 
 
@@ -53,8 +53,8 @@ class Results:
         self._path, self.records = path, [machine]
 
     def resume(self) -> None:
-        """Take over what the file holds of the same commit; benchmarks that failed or did not end are left out.
-        Raises ResultsError."""
+        """Load the file's records of the same commit, without benchmarks that failed or did not end. Raises
+        ResultsError."""
         if self._path is None or not self._path.is_file():
             return
         held = read(self._path)
@@ -66,14 +66,14 @@ class Results:
         self.records = [held[0], *(record for record in held[1:] if record.get("benchmark") in done)]
 
     def begin(self) -> None:
-        """Write what is held; an interrupted write leaves the old file."""
+        """Write all records; an interrupted write leaves the old file."""
         if self._path is not None:
             temporary = self._path.with_name(f".{self._path.name}.new")
             temporary.write_text("".join(map(_text, self.records)), encoding="utf-8")
             os.replace(temporary, self._path)
 
     def add(self, record: Record) -> None:
-        """Append one record. Raises ResultsError if its name was there."""
+        """Append one record. Raises ResultsError if its name exists."""
         if any(one["name"] == record["name"] for one in self.records):
             raise ResultsError(f"the line {record['name']} was printed before")
         self.records.append(record)
@@ -82,7 +82,7 @@ class Results:
                 file.write(_text(record))
 
     def of(self, benchmark: str) -> list[Record]:
-        """Records of one benchmark."""
+        """Return the records of one benchmark."""
         return [record for record in self.records if record.get("benchmark") == benchmark]
 
 
@@ -92,7 +92,7 @@ def _origin(machine: Record) -> str:
 
 
 def whole(records: Iterable[Record]) -> set[str]:
-    """Benchmarks that ended without a failed line."""
+    """Return the benchmarks that ended without a failed line."""
     records = list(records)
     ended = {record["benchmark"] for record in records if record["name"].startswith(RUN)}
     return ended - {record.get("benchmark") for record in records if failed(record)}
