@@ -29,6 +29,7 @@ from pipeline.spark.raw import Life as RawLife
 from pipeline.spark.raw import RawQuery
 from tests.simulation import spark, table
 from tests.simulation.__main__ import app
+from tests.simulation.credit import is_suited, scarce_credit
 from tests.simulation.faults import FAULTS as COMMON_FAULTS
 from tests.simulation.faults_of_readers import READER_FAULTS
 from tests.simulation.machines import MACHINES
@@ -59,6 +60,8 @@ ONCE_BROKEN = (
 )
 OFTEN = ("late", "recreated", "checkpoint", "zombie")
 """Each must happen in at least 5 % of the runs."""
+SCARCE = 40
+"""Fresh seeds with scarce credits."""
 QUICK = 100
 """Runs in which most faults are found; the slow run takes up to 2,000."""
 RARE = {
@@ -101,6 +104,15 @@ def test_every_promise_is_kept_on_fresh_seeds(record_property: Callable[[str, ob
     summary = run_many(first, FRESH, processes=1)
     told = [f"{one.violation}: `{replay(one.seed)}`" for one in summary.violations]
     assert not told, f"seeds {first} to {first + FRESH - 1}: {told}"
+
+
+def test_every_promise_is_kept_with_scarce_credits(record_property: Callable[[str, object], None]) -> None:
+    first = fresh_seed()
+    record_property(SEEDS_PRINTED, f"simulation: {SCARCE} fresh seeds with scarce credits from {first}")
+    with scarce_credit():
+        outcomes = [run_seed(seed) for seed in range(first, first + SCARCE) if is_suited(seed)]
+    broken = [f"{one.seed}: {one.violation}" for one in outcomes if one.violation]
+    assert not broken
 
 
 def has_its_share(summary: Summary) -> None:
