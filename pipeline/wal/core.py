@@ -236,16 +236,20 @@ class LogCore:
 
     def tidy(self) -> None:
         """Delete segments that are no longer needed."""
-        if not self.keep_segments and self.complete and not self.problem:
+        if self._may_delete:
             self._segments.delete_done(self.before_delete)
 
     def _roll_acked(self) -> None:
         """Begin a new segment if the active one fills half of the quota and no record is needed any more: the newest
         segment is never deleted, so the log would refuse everything for ever."""
-        idle = not self.live and not self.keep_segments and self.complete and not self.problem
-        if idle and self._segments.active is not None and self._segments.size > self.quota_bytes // 2:
-            self._seal()
-            self._segments.begin(self.epoch, self._written)
+        large = self._segments.active is not None and self._segments.size > self.quota_bytes // 2
+        if large and self._may_delete and not self.live:
+            self._next_segment()
+
+    @property
+    def _may_delete(self) -> bool:
+        """True if segments may be deleted now."""
+        return not self.keep_segments and self.complete and not self.problem
 
     def _make_room(self) -> None:
         """Free space after a refused write: the disk may be full, and a later write may then fit."""
@@ -372,8 +376,7 @@ class LogCore:
         self.new_epoch_because = because
         self._begin_epoch()
         self._written = [0] * self._lanes
-        self._seal()
-        self._segments.begin(self.epoch, self._written)
+        self._next_segment()
 
     # -- writing
 
@@ -444,6 +447,11 @@ class LogCore:
         if self._segments.active is None:
             raise OSError("no segment could be opened")
         return self._segments.active
+
+    def _next_segment(self) -> None:
+        """Seal the active segment and begin the next one."""
+        self._seal()
+        self._segments.begin(self.epoch, self._written)
 
     def roll(self) -> None:
         """Seal the active segment, whatever its size."""

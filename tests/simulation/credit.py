@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
@@ -10,7 +11,8 @@ from pipeline.collector import collector
 from pipeline.delivery import dispatch
 from pipeline.link import credits
 from pipeline.link.credits import Shares
-from tests.simulation.scenario import Scenario
+from tests.simulation.plan import draw
+from tests.simulation.run import Outcome, run_seed
 
 LEAST = 1_000
 """Bytes; greater than any message but the records of an agent that sheds."""
@@ -27,6 +29,12 @@ def scarce_credit() -> Iterator[None]:
         yield
 
 
-def is_suited(seed: int) -> bool:
-    """True if no agent of the run sheds."""
-    return "sheds" not in Scenario(seed).world.plan.specials
+def run_scarce(first: int, seeds: int) -> list[Outcome]:
+    """Outcomes of the seeds [first, first + seeds) with scarce credits, without those in which an agent sheds."""
+    with scarce_credit():
+        return [run_seed(seed) for seed in range(first, first + seeds) if not _sheds(seed)]
+
+
+def _sheds(seed: int) -> bool:
+    """True if an agent of the run sheds: World draws its plan first."""
+    return "sheds" in draw(random.Random(seed)).specials

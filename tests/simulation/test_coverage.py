@@ -17,13 +17,11 @@ SCARCE = 500
 RUN = f"""
 import logging
 logging.disable(logging.CRITICAL)
-from tests.simulation.credit import is_suited, scarce_credit
+from tests.simulation.credit import run_scarce
 from tests.simulation.run import run_seed
 for seed in range(1, {SEEDS}):
     run_seed(seed)
-with scarce_credit():
-    for seed in filter(is_suited, range({SEEDS}, {SEEDS + SCARCE})):
-        run_seed(seed)
+run_scarce({SEEDS}, {SCARCE})
 """
 
 

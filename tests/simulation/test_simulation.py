@@ -27,9 +27,10 @@ from pipeline.spark.buckets import BucketsQuery
 from pipeline.spark.buckets import Life as BucketsLife
 from pipeline.spark.raw import Life as RawLife
 from pipeline.spark.raw import RawQuery
+from tests.seeds import drawn
 from tests.simulation import spark, table
 from tests.simulation.__main__ import app
-from tests.simulation.credit import is_suited, scarce_credit
+from tests.simulation.credit import run_scarce
 from tests.simulation.faults import FAULTS as COMMON_FAULTS
 from tests.simulation.faults_of_readers import READER_FAULTS
 from tests.simulation.machines import MACHINES
@@ -106,11 +107,9 @@ def test_every_promise_is_kept_on_fresh_seeds(record_property: Callable[[str, ob
     assert not told, f"seeds {first} to {first + FRESH - 1}: {told}"
 
 
-def test_every_promise_is_kept_with_scarce_credits(record_property: Callable[[str, object], None]) -> None:
-    first = fresh_seed()
-    record_property(SEEDS_PRINTED, f"simulation: {SCARCE} fresh seeds with scarce credits from {first}")
-    with scarce_credit():
-        outcomes = [run_seed(seed) for seed in range(first, first + SCARCE) if is_suited(seed)]
+def test_every_promise_is_kept_with_scarce_credits() -> None:
+    """The seed of the run of the tests repeats these seeds; `./scripts/simulate` has ordinary credits."""
+    outcomes = run_scarce(drawn("simulation with scarce credits"), SCARCE)
     broken = [f"{one.seed}: {one.violation}" for one in outcomes if one.violation]
     assert not broken
 
